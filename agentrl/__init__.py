@@ -1,0 +1,35 @@
+"""agentrl trains vision-language agents that act on screens.
+
+Importing this package loads neither torch nor Ray: the names below are resolved on first use.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "train": "agentrl.training.loop",
+    "evaluate": "agentrl.training.evaluation",
+    "make": "agentrl.env",
+    "register": "agentrl.env",
+    "load_config": "agentrl.config",
+}
+
+__all__ = ["__version__", "evaluate", "load_config", "make", "register", "train"]
+
+if TYPE_CHECKING:
+    from agentrl.config import load_config
+    from agentrl.env import make, register
+    from agentrl.training.evaluation import evaluate
+    from agentrl.training.loop import train
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'agentrl' has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,87 @@
+"""Every error that agentrl raises on purpose.
+
+::
+
+    AgentRLError
+    ├── ConfigError           a user's mistake, found before any work starts
+    ├── ActionError           a reply that is no action; costs the agent a turn, never the episode
+    └── WorldError            a failure of the world; voids the episode and is never a reward
+        ├── DeviceError       a phone
+        │   ├── DeviceOffline     it is not there (any more)
+        │   ├── DeviceTimeout     it did not answer within the deadline
+        │   ├── CaptureError      it gave no usable picture
+        │   └── NoDevice          the pool has no phone to lease
+        ├── EnvError          an environment that raised or broke its contract
+        ├── EngineError       an engine that failed or fell silent
+        └── RewardError       a reward function that raised or returned nonsense
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class AgentRLError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class ConfigError(AgentRLError):
+    """A user's mistake: the message says what, which value, and what to do."""
+
+
+class ActionError(AgentRLError):
+    """A reply that cannot be read as an action."""
+
+
+class WorldError(AgentRLError):
+    """A failure of the world, attributed to one boundary."""
+
+
+class DeviceError(WorldError):
+    """A phone failed."""
+
+
+class DeviceOffline(DeviceError):
+    """A phone is not connected (any more)."""
+
+
+class DeviceTimeout(DeviceError):
+    """A phone did not answer within its deadline."""
+
+
+class CaptureError(DeviceError):
+    """A phone gave no usable picture."""
+
+
+class NoDevice(DeviceError):
+    """No phone could be leased."""
+
+
+class EnvError(WorldError):
+    """An environment raised or broke its contract."""
+
+
+class EngineError(WorldError):
+    """An engine failed or did not answer within its deadline."""
+
+
+class RewardError(WorldError):
+    """A reward function raised or returned something that is no reward."""
+
+
+@contextmanager
+def boundary(error: type[WorldError], what: str) -> Iterator[None]:
+    """Turn whatever a foreign piece raises into one typed error; our own errors pass unchanged.
+
+    Args:
+        error: the type to raise.
+        what: names the call, with its values, for the message.
+
+    Raises:
+        WorldError: of the type given, with the foreign error as its cause.
+    """
+    try:
+        yield
+    except AgentRLError:
+        raise
+    except Exception as cause:
+        raise error(f"{what}: {type(cause).__name__}: {cause}") from cause

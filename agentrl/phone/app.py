@@ -1,0 +1,39 @@
+"""What a game must be to appear on a phone: a pure, seeded state machine that draws itself."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from agentrl.types import Image
+
+
+class App(Protocol):
+    """One app on a phone.
+
+    The phone owns time: it calls `touch` and `key` when the finger comes down, and shows the
+    change after the delay of that phone. The same calls give the same pictures, always.
+    """
+
+    package: str
+    activity: str
+
+    def launch(self, extras: Mapping[str, str]) -> None:
+        """Start afresh, as `am start -n package/activity --es key value ...` does.
+
+        Raises:
+            ValueError: an extra that the app cannot take.
+        """
+
+    def touch(self, x: float, y: float) -> bool:
+        """A tap at (x, y), each in [0, 1] of the app's area; True if the state changed."""
+
+    def swipe(self, x1: float, y1: float, x2: float, y2: float, duration_ms: int) -> bool:
+        """A swipe from (x1, y1) to (x2, y2), in [0, 1]; True if the state changed."""
+
+    def key(self, code: str) -> bool:
+        """A key such as `KEYCODE_BACK`; True if the app used it."""
+
+    def render(self, width: int, height: int) -> Image:
+        """The app's area as uint8[height, width, 3]; a pure function of the state."""
+
+    def state(self) -> Mapping[str, Any]:
+        """The truth as plain JSON values; the phone writes it where a shell can read it."""

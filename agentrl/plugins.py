@@ -1,0 +1,90 @@
+"""Find what a user names: `module:name`, or `path/file.py:name`."""
+
+import difflib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from agentrl.errors import ConfigError
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`" (did you mean 'x'?)"` for the closest known name, or nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _dotted_name(path: Path) -> str | None:
+    """The importable name of a file inside the package, so that no module exists twice."""
+    for root, package in (
+        (_PACKAGE, "agentrl"),
+        ((_PACKAGE / "envs").resolve(), "agentrl.envs"),
+        ((_PACKAGE / "rewards").resolve(), "agentrl.rewards"),
+    ):
+        if path.is_relative_to(root):
+            parts = path.relative_to(root).with_suffix("").parts
+            return ".".join((package, *(p for p in parts if p != "__init__")))
+    return None
+
+
+def _import_file(path: Path) -> ModuleType:
+    path = path.resolve()
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file")
+    if dotted := _dotted_name(path):
+        return importlib.import_module(dotted)
+    name = path.stem
+    loaded = sys.modules.get(name)
+    if loaded is not None and getattr(loaded, "__file__", None) == str(path):
+        return loaded
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def import_module(where: str) -> ModuleType:
+    """Import a dotted module or a Python file.
+
+    Raises:
+        ConfigError: there is none, or it fails while it is imported.
+    """
+    try:
+        if where.endswith(".py"):
+            return _import_file(Path(where))
+        return importlib.import_module(where)
+    except ConfigError:
+        raise
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{where}: cannot be imported: {error}") from error
+    except Exception as error:
+        raise ConfigError(
+            f"{where} fails when imported: {type(error).__name__}: {error}"
+        ) from error
+
+
+def load(reference: str) -> Any:
+    """The object that `module:name` or `path/file.py:name` names.
+
+    Raises:
+        ConfigError: the module or the name does not exist.
+    """
+    module_name, colon, name = reference.rpartition(":")
+    if not colon or not module_name or not name:
+        raise ConfigError(f"{reference!r} must read module:name or path/file.py:name")
+    module = import_module(module_name)
+    if not hasattr(module, name):
+        known = [n for n in vars(module) if not n.startswith("_")]
+        raise ConfigError(f"{module_name} has no {name!r}{did_you_mean(name, known)}")
+    return getattr(module, name)

@@ -1,0 +1,57 @@
+"""What answers a prompt with sampled tokens."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from agentrl.types import Prompt, Reply
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Sampling:
+    """How tokens are drawn."""
+
+    temperature: float = 1.0
+    """0 takes the most probable token."""
+    max_new_tokens: int = 256
+    seed: int = 0
+    """Names this draw: with the `hf` engine the same seed gives the same tokens."""
+
+
+class Engine(Protocol):
+    """A model that answers. `start` before use, `close` after; all methods run on one event loop.
+
+    Image tokens and other placeholders can never be sampled. The log-probabilities are those of
+    the distribution that was sampled from.
+    """
+
+    async def start(self) -> None:
+        """Load the model and warm up.
+
+        Raises:
+            ConfigError: the model cannot be loaded, or what the engine needs is not installed.
+            EngineError: it did not come up.
+        """
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
+        """Sample one reply.
+
+        Raises:
+            EngineError: the engine failed, or saw other tokens than the prompt's.
+        """
+
+    def enter(self) -> None:
+        """One more episode is being played; an engine that batches may wait for its prompt."""
+
+    def leave(self) -> None:
+        """One episode less is being played."""
+
+    async def load_weights(self, path: Path, version: int) -> None:
+        """Take the weights of a safetensors file and forget everything computed with the old.
+
+        Raises:
+            EngineError: the engine refused them.
+        """
+
+    async def close(self) -> None:
+        """End every process and free every device; may be called twice."""

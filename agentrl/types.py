@@ -1,0 +1,176 @@
+"""What flows through agentrl: each stage has its own complete type, finished when it is made.
+
+Shapes: H, W height and width of a picture; P prompt tokens; R reply tokens; L sample tokens;
+B samples of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Image = NDArray[np.uint8]
+"""One picture, uint8[H, W, 3], RGB."""
+
+
+class Outcome(StrEnum):
+    """How an episode ended."""
+
+    TERMINATED = "terminated"
+    """The environment said so: the return is complete, nothing is bootstrapped."""
+    TRUNCATED = "truncated"
+    """A limit of turns or tokens: valid, but a critic bootstraps the value of the last state."""
+    TIMEOUT = "timeout"
+    """A deadline of the rollout passed: void, refilled."""
+    DEVICE_ERROR = "device_error"
+    """A phone failed: void, refilled."""
+    ENV_ERROR = "env_error"
+    """An environment, engine or reward failed: void, refilled."""
+
+    @property
+    def void(self) -> bool:
+        """True where the world failed: no reward, no gradient, played again within a bound."""
+        return self not in (Outcome.TERMINATED, Outcome.TRUNCATED)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Observation:
+    """What an environment shows, at its own resolution; alive only while its turn is played."""
+
+    images: tuple[Image, ...] = ()
+    text: str = ""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Message:
+    """One side's words in a conversation; `<image>` in the text stands for the next picture."""
+
+    role: str
+    text: str
+    images: tuple[Image, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Prompt:
+    """What an engine answers: exact ids, and the pictures that their image tokens stand for."""
+
+    token_ids: tuple[int, ...]
+    """[P], every picture expanded to its image tokens."""
+    images: tuple[Image, ...] = ()
+    """Scaled, as the model sees them, in the order of their tokens."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Reply:
+    """What an engine sampled."""
+
+    token_ids: tuple[int, ...]
+    """[R], the end token included where one was sampled."""
+    logprobs: tuple[float, ...]
+    """[R], of the distribution that was sampled from (temperature and banned tokens applied)."""
+    version: int
+    """Of the weights that sampled it."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Turn:
+    """One prompt, one reply, one action: the unit of credit."""
+
+    prompt_ids: tuple[int, ...]
+    """[P]"""
+    reply_ids: tuple[int, ...]
+    """[R]"""
+    reply_logprobs: tuple[float, ...]
+    """[R]"""
+    reply_versions: tuple[int, ...]
+    """[R], the version of the weights that sampled each token."""
+    reply: str
+    images: tuple[Image, ...]
+    """All pictures of the prompt, scaled, as the model saw them."""
+    frames: tuple[str, ...]
+    """Ids of the recorded full frames of this turn's observation."""
+    action: Any | None
+    """What the environment was given; None where the reply could not be read."""
+    parse_error: str | None
+    env_reward: float
+    state_key: str | None
+    """Names the state this turn started from, if the environment can; siblings are compared
+    at equal keys."""
+    info: Mapping[str, Any] = field(default_factory=dict)
+    """The environment's info after the action; the truth of the game, never shown to the model."""
+    timings: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by stage: generate, act."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Episode:
+    """One finished episode, whatever its outcome."""
+
+    id: str
+    env_id: str
+    seed: int
+    group: str
+    member: int
+    turns: tuple[Turn, ...]
+    final_frames: tuple[str, ...]
+    """Ids of the recorded full frames that the last action led to."""
+    outcome: Outcome
+    error: str | None
+    device: str | None
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class ScoredEpisode:
+    """An episode with what the reward functions said of it."""
+
+    episode: Episode
+    components: Mapping[str, tuple[float, ...]]
+    """Per reward function: one value per turn, unweighted."""
+    rewards: tuple[float, ...]
+    """Per turn: the weighted sum."""
+
+    @property
+    def total(self) -> float:
+        """The episode's return."""
+        return float(sum(self.rewards))
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Sample:
+    """One token sequence to train on: one turn, or several whose prompts extend each other."""
+
+    token_ids: tuple[int, ...]
+    """[L]"""
+    loss_mask: tuple[bool, ...]
+    """[L], True on the tokens that the policy sampled."""
+    logprobs: tuple[float, ...]
+    """[L], as the engine sampled them; 0 where the mask is False."""
+    advantages: tuple[float, ...]
+    """[L]; 0 where the mask is False."""
+    images: tuple[Image, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Batch:
+    """Padded tensors of some samples, and nothing else."""
+
+    token_ids: Tensor
+    """int64[B, L], padded on the right."""
+    attention_mask: Tensor
+    """bool[B, L]"""
+    loss_mask: Tensor
+    """bool[B, L]"""
+    logprobs: Tensor
+    """float32[B, L]"""
+    advantages: Tensor
+    """float32[B, L]"""
+    pixels: Mapping[str, Tensor]
+    """What the model family's kit made of the pictures; keyword arguments of its forward."""
