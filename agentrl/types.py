@@ -119,6 +119,8 @@ class Episode:
     seed: int
     group: str
     member: int
+    reset_info: Mapping[str, Any]
+    """The environment's info of the first observation."""
     turns: tuple[Turn, ...]
     final_frames: tuple[str, ...]
     """Ids of the recorded full frames that the last action led to."""
