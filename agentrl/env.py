@@ -99,6 +99,19 @@ def game(id: str) -> Game:
     return _GAMES[name]
 
 
+def make_translator(id: str, kwargs: Mapping[str, Any]) -> Translator:
+    """The translator of an environment.
+
+    Raises:
+        ConfigError: the environment does not exist, or its translator refuses the arguments.
+    """
+    try:
+        translator: Translator = plugins.load(game(id).translator)(**kwargs)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"env.translator: {id} does not take {dict(kwargs)}: {error}") from error
+    return translator
+
+
 def make(id: str, **kwargs: Any) -> "gymnasium.Env[Any, Any]":
     """Make an environment by `Name-v0`, `module:Name-v0` or `path/file.py:Name-v0`.
 

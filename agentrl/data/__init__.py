@@ -1,0 +1,1 @@
+"""What prompts and tasks are made from."""

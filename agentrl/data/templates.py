@@ -1,0 +1,42 @@
+"""Prompt templates: Jinja2 files that a user can edit."""
+
+from pathlib import Path
+
+from jinja2 import StrictUndefined, TemplateError
+from jinja2.sandbox import SandboxedEnvironment
+
+from agentrl.errors import ConfigError
+
+_PACKAGED = Path(__file__).resolve().parent.parent / "configs"
+
+
+def find_template(path: str) -> Path:
+    """A template by path, or by name beside the packaged configurations.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    for candidate in (Path(path).expanduser(), _PACKAGED / path, _PACKAGED.parent / path):
+        if candidate.is_file():
+            return candidate
+    raise ConfigError(f"env.prompt={path}: no such template file")
+
+
+def render_instructions(path: str | None, instructions: str) -> str:
+    """The words that open an episode.
+
+    Args:
+        path: a template that may use `{{ instructions }}`; None for the instructions as they are.
+        instructions: the translator's own words.
+
+    Raises:
+        ConfigError: the template does not exist or cannot be rendered.
+    """
+    if path is None:
+        return instructions
+    file = find_template(path)
+    try:
+        template = SandboxedEnvironment(undefined=StrictUndefined).from_string(file.read_text())
+        return template.render(instructions=instructions).strip()
+    except (TemplateError, OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"env.prompt={path}: {error}") from error

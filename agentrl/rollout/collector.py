@@ -1,0 +1,128 @@
+"""Collect groups of scored episodes, many in flight, none waiting for another."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from agentrl.errors import RewardError, WorldError
+from agentrl.rollout.ticket import Split, Ticket
+from agentrl.types import Episode, Outcome, ScoredEpisode
+
+log = logging.getLogger(__name__)
+
+Play = Callable[[Ticket], Awaitable[Episode]]
+"""Plays one ticket to its end; never raises for a failure of the world."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """What has been played so far; read by whoever displays it."""
+
+    episodes: int = 0
+    turns: int = 0
+    tokens: int = 0
+    void: int = 0
+
+
+def tickets_of_step(
+    split: Split, step: int, seeds: Sequence[int], group_size: int
+) -> list[Ticket]:
+    """One group per seed."""
+    return [
+        Ticket(split=split, step=step, group=group, member=member, seed=seed)
+        for group, seed in enumerate(seeds)
+        for member in range(group_size)
+    ]
+
+
+class Collector:
+    """Plays tickets with a bounded number of episodes in flight.
+
+    Args:
+        play: plays one ticket.
+        score: scores an episode; may raise RewardError.
+        concurrency: episodes in flight, at most.
+        max_refills: void episodes played again, per call.
+        done: told of each episode as it ends, void ones too.
+        progress: counts what has been played, while it is played.
+    """
+
+    def __init__(
+        self,
+        play: Play,
+        score: Callable[[Episode], ScoredEpisode],
+        concurrency: int,
+        max_refills: int,
+        done: Callable[[Ticket, ScoredEpisode], None],
+        progress: Progress,
+    ) -> None:
+        self._play = play
+        self._score = score
+        self._concurrency = concurrency
+        self._max_refills = max_refills
+        self._done = done
+        self._progress = progress
+
+    async def collect(self, tickets: Sequence[Ticket]) -> list[ScoredEpisode]:
+        """Play all tickets; void episodes are refilled while the bound allows.
+
+        Returns:
+            One scored episode per ticket, in the order of the tickets; void where the refills
+            ran out.
+
+        Raises:
+            WorldError: not one episode could be played.
+        """
+        waiting = deque(enumerate(tickets))
+        results: dict[int, ScoredEpisode] = {}
+        refills = self._max_refills
+
+        async def worker() -> None:
+            nonlocal refills
+            while waiting:
+                place, ticket = waiting.popleft()
+                scored = self._scored(await self._play(ticket))
+                self._count(scored)
+                self._done(ticket, scored)
+                if scored.episode.outcome.void and refills > 0:
+                    refills -= 1
+                    waiting.append((place, replace(ticket, attempt=ticket.attempt + 1)))
+                else:
+                    results[place] = scored
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(self._concurrency, len(tickets))):
+                group.create_task(worker())
+        episodes = [results[place] for place in range(len(tickets))]
+        if all(e.episode.outcome.void for e in episodes):
+            causes = _causes(episodes)
+            raise WorldError(f"none of {len(episodes)} episodes could be played: {causes}")
+        return episodes
+
+    def _scored(self, episode: Episode) -> ScoredEpisode:
+        try:
+            return self._score(episode)
+        except RewardError as error:
+            log.warning("%s is void: %s", episode.id, error)
+            void = replace(episode, outcome=Outcome.ENV_ERROR, error=f"RewardError: {error}")
+            return ScoredEpisode(
+                episode=void, components={}, rewards=(0.0,) * len(episode.turns)
+            )
+
+    def _count(self, scored: ScoredEpisode) -> None:
+        self._progress.episodes += 1
+        self._progress.turns += len(scored.episode.turns)
+        self._progress.tokens += sum(len(t.reply_ids) for t in scored.episode.turns)
+        self._progress.void += scored.episode.outcome.void
+
+
+def _causes(episodes: Sequence[ScoredEpisode]) -> str:
+    """The distinct errors, most frequent first."""
+    counts: dict[str, int] = {}
+    for scored in episodes:
+        cause = scored.episode.error or scored.episode.outcome.value
+        counts[cause] = counts.get(cause, 0) + 1
+    ranked = sorted(counts.items(), key=lambda item: -item[1])[:3]
+    return "; ".join(f"{count} x {cause}" for cause, count in ranked)

@@ -1,0 +1,161 @@
+"""Play one episode: reset, look, answer, act, until it ends."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentrl.errors import ActionError, DeviceError, WorldError
+from agentrl.policies.policy import Answer, Policy, Seat
+from agentrl.rollout.ticket import Ticket
+from agentrl.rollout.world import Sight, World
+from agentrl.types import Episode, Image, Outcome, Turn
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Limits:
+    """How far an episode may go."""
+
+    max_turns: int
+    deadline_s: float
+
+
+@dataclass(slots=True, kw_only=True)
+class _Diary:
+    """What has happened so far in one episode."""
+
+    turns: list[Turn] = field(default_factory=list)
+    reset_info: Mapping[str, Any] = field(default_factory=dict)
+    last_frames: tuple[str, ...] = ()
+
+
+async def play(
+    ticket: Ticket,
+    env_id: str,
+    world: World,
+    policy: Policy,
+    seed: int,
+    limits: Limits,
+    keep_model_frame: Callable[[Image], str] | None = None,
+) -> Episode:
+    """Play one episode to its end, whatever that is; never raises for a failure of the world.
+
+    Args:
+        ticket: which episode.
+        env_id: of the environment, for the record.
+        world: where it is played.
+        policy: who plays.
+        seed: of the player's own draws.
+        limits: turns and seconds.
+        keep_model_frame: stores the pictures as the model saw them, instead of full frames.
+
+    Returns:
+        The episode; `outcome` and `error` say how it ended.
+    """
+    diary = _Diary()
+    seat = policy.sit(world.instructions, seed)
+    error = None
+    try:
+        async with asyncio.timeout(limits.deadline_s):
+            outcome = await _turns(ticket, world, seat, limits, diary, keep_model_frame)
+    except TimeoutError:
+        outcome, error = Outcome.TIMEOUT, f"no end within {limits.deadline_s:g} s"
+    except DeviceError as failure:
+        outcome, error = Outcome.DEVICE_ERROR, f"{type(failure).__name__}: {failure}"
+    except WorldError as failure:
+        outcome, error = Outcome.ENV_ERROR, f"{type(failure).__name__}: {failure}"
+    finally:
+        seat.leave()
+    if error:
+        log.warning("%s is void after %d turns: %s", ticket.id, len(diary.turns), error)
+    return Episode(
+        id=ticket.id,
+        env_id=env_id,
+        seed=ticket.seed,
+        group=ticket.group_id,
+        member=ticket.member,
+        reset_info=diary.reset_info,
+        turns=tuple(diary.turns),
+        final_frames=diary.last_frames,
+        outcome=outcome,
+        error=error,
+        device=world.device,
+    )
+
+
+async def _turns(
+    ticket: Ticket,
+    world: World,
+    seat: Seat,
+    limits: Limits,
+    diary: _Diary,
+    keep_model_frame: Callable[[Image], str] | None,
+) -> Outcome:
+    sight = await world.reset(ticket.seed)
+    diary.reset_info = sight.info
+    diary.last_frames = sight.frames
+    while len(diary.turns) < limits.max_turns:
+        started = time.perf_counter()
+        answer = await seat.answer(world.translator.to_message(sight.observation), sight.info)
+        if answer is None:
+            return Outcome.TRUNCATED
+        generated = time.perf_counter()
+        if keep_model_frame:
+            new = answer.prompt.images[-len(sight.observation.images) :]
+            sight = _with_frames(sight, tuple(map(keep_model_frame, new)))
+        action, unreadable, after = await _act(world, answer, sight)
+        timings = {"generate": generated - started, "act": time.perf_counter() - generated}
+        diary.turns.append(_turn(answer, action, unreadable, sight, after, timings))
+        diary.last_frames = after.frames
+        if after.terminated:
+            return Outcome.TERMINATED
+        if after.truncated:
+            return Outcome.TRUNCATED
+        sight = after
+    return Outcome.TRUNCATED
+
+
+def _with_frames(sight: Sight, frames: tuple[str, ...]) -> Sight:
+    return Sight(observation=sight.observation, info=sight.info, frames=frames)
+
+
+async def _act(world: World, answer: Answer, sight: Sight) -> tuple[Any, str | None, Sight]:
+    """The action, why the reply was none, and what is seen after it."""
+    unreadable = None
+    try:
+        action = world.translator.to_action(answer.text)
+    except ActionError as error:
+        action, unreadable = world.translator.no_action(), str(error)
+    if action is None:
+        return None, unreadable, _with_frames(sight, sight.frames)
+    return action, unreadable, await world.step(action)
+
+
+def _turn(
+    answer: Answer,
+    action: Any,
+    unreadable: str | None,
+    before: Sight,
+    after: Sight,
+    timings: Mapping[str, float],
+) -> Turn:
+    reply = answer.reply
+    return Turn(
+        prompt_ids=answer.prompt.token_ids,
+        reply_ids=reply.token_ids,
+        reply_logprobs=reply.logprobs,
+        reply_versions=(reply.version,) * len(reply.token_ids),
+        reply=answer.text,
+        images=answer.prompt.images,
+        frames=before.frames,
+        action=None if unreadable else action,
+        parse_error=unreadable,
+        env_reward=after.reward,
+        state_key=before.info.get("state_key"),
+        info=after.info,
+        timings=timings,
+    )

@@ -1,0 +1,188 @@
+"""One engine, its worlds and its recorder: plays whole steps. Knows nothing of Ray."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from agentrl import env, plugins
+from agentrl.config import Config, parse_history
+from agentrl.errors import ConfigError
+from agentrl.policies.chat import ChatEncoder
+from agentrl.policies.engine import Engine, Sampling
+from agentrl.policies.model_policy import ModelPolicy
+from agentrl.policies.opening import open_engine
+from agentrl.policies.policy import Policy
+from agentrl.policies.scripted import ScriptedPolicy
+from agentrl.replay.record import Recorder
+from agentrl.rollout.collector import Collector, Progress
+from agentrl.rollout.episode import Limits, play
+from agentrl.rollout.scoring import Scorer
+from agentrl.rollout.ticket import Ticket
+from agentrl.rollout.worlds import Worlds, open_worlds
+from agentrl.types import Episode, ScoredEpisode
+
+log = logging.getLogger(__name__)
+
+
+class Rollouts:
+    """Plays episodes with a model or a scripted player.
+
+    Args:
+        config: the whole job.
+        folder: of the model's configuration, tokenizer and first weights.
+        run: the run's folder; episodes are recorded below it. None records nothing.
+        share: (k, n): this is the k-th of n that share phones and concurrency.
+    """
+
+    def __init__(
+        self, config: Config, folder: Path, run: Path | None, share: tuple[int, int] = (0, 1)
+    ) -> None:
+        self._config = config
+        self._folder = folder
+        self._run = run
+        self._share = share
+        self._scorer = Scorer(config.rewards)
+        self._exit = AsyncExitStack()
+        self._engine: Engine | None = None
+        self._engine_lock = asyncio.Lock()
+        self._weights: tuple[Path, int] | None = None
+        self.progress = Progress()
+
+    async def start(self) -> None:
+        """Open the phones and the recorder; the engine starts when a model first plays.
+
+        Raises:
+            ConfigError: a phone cannot be reached.
+        """
+        if self._run is not None:
+            self._recorder: Recorder | None = Recorder(
+                self._run, frames=self._config.run.frames, writer=f"rollout{self._share[0]}"
+            )
+            self._exit.callback(self._recorder.close)
+        else:
+            self._recorder = None
+        keep = self._recorder.frame if self._recorder and self._frames == "device" else None
+        self._worlds: Worlds = await self._exit.enter_async_context(
+            open_worlds(self._config, keep, self._share)
+        )
+        self._encoder = ChatEncoder(self._folder, self._config.model)
+
+    @property
+    def _frames(self) -> str:
+        return self._config.run.frames
+
+    async def load_weights(self, path: Path, version: int) -> None:
+        """Play with these weights from now on.
+
+        Raises:
+            EngineError: the engine refused them.
+        """
+        self._weights = (path, version)
+        if self._engine is not None:
+            await self._engine.load_weights(path, version)
+
+    async def collect(
+        self, tickets: Sequence[Ticket], player: str | None = None, greedy: bool = False
+    ) -> list[ScoredEpisode]:
+        """Play these episodes, in any order and many at once.
+
+        Args:
+            tickets: what to play.
+            player: a scripted player's name; None for the model.
+            greedy: the model takes its most probable token each time.
+
+        Returns:
+            One scored episode per ticket, in their order.
+
+        Raises:
+            WorldError: not one could be played.
+            ConfigError: no such player; the engine cannot start.
+        """
+        policy = await self._policy(player, greedy)
+        self.progress = Progress()
+
+        async def play_ticket(ticket: Ticket) -> Episode:
+            return await self._play(ticket, policy)
+
+        collector = Collector(
+            play=play_ticket,
+            score=self._scorer.score,
+            concurrency=self._worlds.count,
+            max_refills=self._config.rollout.max_refills,
+            done=self._record,
+            progress=self.progress,
+        )
+        return await collector.collect(tickets)
+
+    async def _play(self, ticket: Ticket, policy: Policy) -> Episode:
+        rollout = self._config.rollout
+        keep = self._recorder.frame if self._recorder and self._frames == "model" else None
+        async with self._worlds.lease() as world:
+            episode = await play(
+                ticket=ticket,
+                env_id=self._config.env.id,
+                world=world,
+                policy=policy,
+                seed=ticket.player_seed(self._config.seed),
+                limits=Limits(max_turns=self._config.env.max_turns, deadline_s=rollout.deadline_s),
+                keep_model_frame=keep,
+            )
+            if episode.outcome.void:
+                self._worlds.discard(world)
+            return episode
+
+    def _record(self, ticket: Ticket, scored: ScoredEpisode) -> None:
+        if self._recorder is not None:
+            self._recorder.episode(scored, split=ticket.split, step=ticket.step)
+
+    async def _policy(self, player: str | None, greedy: bool) -> Policy:
+        if player is not None:
+            return ScriptedPolicy(
+                load_player(self._config.env.id, player),
+                encoder=self._encoder,
+                window=parse_history(self._config.env.history),
+            )
+        rollout = self._config.rollout
+        return ModelPolicy(
+            await self._started_engine(),
+            self._encoder,
+            window=parse_history(self._config.env.history),
+            sampling=Sampling(
+                temperature=0.0 if greedy else rollout.temperature,
+                max_new_tokens=rollout.max_new_tokens,
+            ),
+            max_context=rollout.max_context,
+        )
+
+    async def _started_engine(self) -> Engine:
+        async with self._engine_lock:
+            if self._engine is None:
+                engine = open_engine(self._config.rollout, self._config.model, self._folder)
+                self._exit.push_async_callback(engine.close)
+                await engine.start()
+                self._engine = engine
+                if self._weights is not None:
+                    await engine.load_weights(*self._weights)
+        return self._engine
+
+    async def close(self) -> None:
+        """End the engine and the phones; may be called twice."""
+        await self._exit.aclose()
+
+
+def load_player(env_id: str, name: str) -> env.Player:
+    """A scripted player of an environment.
+
+    Raises:
+        ConfigError: the environment has no such player.
+    """
+    players = env.game(env_id).players
+    if name not in players:
+        raise ConfigError(
+            f"{env_id} has no player {name!r}{plugins.did_you_mean(name, players)}. "
+            f"It has: {', '.join(sorted(players)) or 'none'}."
+        )
+    player: env.Player = plugins.load(players[name])()
+    return player

@@ -1,0 +1,133 @@
+"""One environment and its translator, driven from an event loop.
+
+Environments block, so each world has a thread of its own; every call has the deadline of the
+episode around it. A world whose call did not come back in time is given up, thread and all.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from agentrl import env
+from agentrl.config import EnvConfig
+from agentrl.data.templates import render_instructions
+from agentrl.errors import EnvError, boundary
+from agentrl.types import Image, Observation
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Sight:
+    """What a world shows after a reset or a step."""
+
+    observation: Observation
+    info: Mapping[str, Any]
+    frames: tuple[str, ...]
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+
+
+def plain(value: Any) -> Any:
+    """The same value without numpy types, so that it can be written as JSON."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return value
+
+
+class World:
+    """One environment instance, reused for many episodes.
+
+    Args:
+        config: which environment.
+        device: the serial of the phone it plays on; None for an environment without one.
+        keep_frame: stores a full frame and returns its id; None keeps none.
+    """
+
+    def __init__(
+        self, config: EnvConfig, device: str | None, keep_frame: Callable[[Image], str] | None
+    ) -> None:
+        self.translator = env.make_translator(config.id, config.translator)
+        self.instructions = render_instructions(config.prompt, self.translator.instructions())
+        self.device = device
+        self._config = config
+        self._keep_frame = keep_frame
+        self._env: Any = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"world-{device or 'env'}")
+
+    async def reset(self, seed: int) -> Sight:
+        """Begin an episode.
+
+        Raises:
+            DeviceError: the phone failed.
+            EnvError: the environment raised.
+        """
+        return await self._call(self._reset, seed)
+
+    async def step(self, action: Any) -> Sight:
+        """Act.
+
+        Raises:
+            DeviceError: the phone failed.
+            EnvError: the environment raised.
+        """
+        return await self._call(self._step, action)
+
+    async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, function, *arguments)
+
+    def _reset(self, seed: int) -> Sight:
+        with boundary(EnvError, f"{self._config.id}.reset(seed={seed})"):
+            if self._env is None:
+                place = {} if self.device is None else {"device": self.device}
+                self._env = env.make(self._config.id, **self._config.kwargs, **place)
+            observation, info = self._env.reset(seed=seed)
+            return self._sight(observation, info)
+
+    def _step(self, action: Any) -> Sight:
+        with boundary(EnvError, f"{self._config.id}.step({action!r})"):
+            observation, reward, terminated, truncated, info = self._env.step(action)
+            return self._sight(observation, info, float(reward), bool(terminated), bool(truncated))
+
+    def _sight(
+        self,
+        observation: Any,
+        info: Mapping[str, Any],
+        reward: float = 0.0,
+        terminated: bool = False,
+        truncated: bool = False,
+    ) -> Sight:
+        seen = self.translator.to_observation(observation, info)
+        frames = tuple(map(self._keep_frame, seen.images)) if self._keep_frame else ()
+        return Sight(
+            observation=seen,
+            info=plain(info),
+            frames=frames,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+        )
+
+    def close(self) -> None:
+        """Close the environment as soon as its thread is free; does not wait for it."""
+        if self._env is not None:
+            self._thread.submit(self._close_env)
+        self._thread.shutdown(wait=False)
+
+    def _close_env(self) -> None:
+        try:
+            self._env.close()
+        except Exception as error:  # the world is gone either way
+            log.warning("closing %s on %s: %s", self._config.id, self.device, error)

@@ -1,0 +1,151 @@
+"""How well somebody plays, on seeds that nothing was ever trained on."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agentrl import config as configuration
+from agentrl.config import Config
+from agentrl.errors import ConfigError
+from agentrl.policies.opening import resolve_model
+from agentrl.rollout.collector import tickets_of_step
+from agentrl.rollout.launch import RolloutHandle, open_rollouts
+from agentrl.training import plan, seeds
+from agentrl.types import ScoredEpisode
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Evaluation:
+    """Means over the valid episodes; `metrics` are the environment's own, such as accuracy."""
+
+    metrics: dict[str, float]
+    episodes: int
+    void: int
+    seconds: float
+    by_seed: dict[int, dict[str, float]]
+
+    def summary(self) -> dict[str, Any]:
+        """Without the single seeds, as it stands in `summary.json`."""
+        counts = {"episodes": self.episodes, "void": self.void, "seconds": round(self.seconds, 1)}
+        return {**{k: round(v, 4) for k, v in self.metrics.items()}, **counts}
+
+
+def metrics_of(scored: ScoredEpisode) -> dict[str, float]:
+    """Numbers of one episode: its return, its length, and `info["metrics"]` of its last turn."""
+    turns = scored.episode.turns
+    own = turns[-1].info.get("metrics", {}) if turns else {}
+    unreadable = sum(t.parse_error is not None for t in turns)
+    return {
+        "reward": scored.total,
+        "turns": float(len(turns)),
+        "unreadable": unreadable / max(1, len(turns)),
+        **{str(k): float(v) for k, v in own.items()},
+    }
+
+
+def means(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
+    """The mean of each number over the valid episodes; empty without any."""
+    rows = [metrics_of(e) for e in episodes if not e.episode.outcome.void]
+    keys = dict.fromkeys(key for row in rows for key in row)
+    return {key: float(np.mean([row[key] for row in rows if key in row])) for key in keys}
+
+
+async def play_held_out(
+    rollouts: RolloutHandle,
+    config: Config,
+    episodes: int,
+    *,
+    step: int = 0,
+    player: str | None = None,
+    greedy: bool = False,
+) -> Evaluation:
+    """Play games on held-out seeds; a player's own draws are the same each time.
+
+    Raises:
+        WorldError: not one could be played.
+    """
+    started = time.perf_counter()
+    tickets = tickets_of_step("eval", step, seeds.evaluation(config, episodes), 1)
+    played = await rollouts.collect(tickets, player, greedy)
+    valid = [e for e in played if not e.episode.outcome.void]
+    return Evaluation(
+        metrics=means(played),
+        episodes=len(valid),
+        void=len(played) - len(valid),
+        seconds=time.perf_counter() - started,
+        by_seed={e.episode.seed: metrics_of(e) for e in valid},
+    )
+
+
+def evaluate(
+    target: Config | str | Path,
+    *,
+    episodes: int | None = None,
+    policy: str = "model",
+    greedy: bool = False,
+    overrides: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Evaluate a run's final model, or a configuration's start model or scripted player.
+
+    Args:
+        target: a run folder, a configuration's file or name, or a configuration.
+        episodes: games, each on a held-out seed; None takes `eval.episodes`.
+        policy: `model`, or the name of a scripted player such as `random` or `expert`.
+        greedy: the model takes its most probable token each time.
+        overrides: `key=value` settings.
+
+    Returns:
+        The environment's own metrics, `reward`, `episodes`, `void` and `seconds`.
+
+    Raises:
+        ConfigError: something named does not exist.
+        WorldError: not one game could be played.
+    """
+    config, folder = _open_target(target, overrides)
+    player = None if policy == "model" else policy
+    plan.check(config, player)
+    count = config.eval.episodes if episodes is None else episodes
+    if count < 1:
+        raise ConfigError(f"episodes={count}: must be at least 1")
+    return asyncio.run(_evaluate(config, folder, count, player, greedy))
+
+
+def _open_target(
+    target: Config | str | Path, overrides: Sequence[str]
+) -> tuple[Config, Path | None]:
+    """The configuration, and the run's final model if the target is a run."""
+    if isinstance(target, Config):
+        return target, None
+    run = Path(target)
+    if not run.is_dir():
+        return configuration.load(target, overrides), None
+    if not (run / "config.yaml").is_file():
+        raise ConfigError(f"{run}: no run (it has no config.yaml)")
+    model = run / "model"
+    if not model.is_dir():
+        raise ConfigError(f"{run} has no final model yet; continue it with --resume")
+    return configuration.load(run / "config.yaml", overrides), model
+
+
+async def _evaluate(
+    config: Config, folder: Path | None, episodes: int, player: str | None, greedy: bool
+) -> dict[str, Any]:
+    folder = folder or resolve_model(config.model, config.seed)
+    rollouts = await open_rollouts(config, folder, None)
+    try:
+        evaluation = await play_held_out(
+            rollouts, config, episodes, player=player, greedy=greedy
+        )
+    finally:
+        await rollouts.close()
+    return evaluation.summary()
+
+
+def as_record(name: str, step: int, evaluation: Evaluation) -> dict[str, Any]:
+    """One line of `evaluations.jsonl`, with every seed, so that runs can be compared in pairs."""
+    return {"name": name, "step": step, **asdict(evaluation)}

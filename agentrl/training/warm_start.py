@@ -1,0 +1,148 @@
+"""Behaviour cloning on a scripted player: what the policy knows before reinforcement."""
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from agentrl import __version__, env
+from agentrl import config as configuration
+from agentrl.config import Config, WarmStartConfig
+from agentrl.errors import WorldError
+from agentrl.policies.chat import ChatEncoder
+from agentrl.rollout.collector import tickets_of_step
+from agentrl.rollout.launch import RolloutHandle
+from agentrl.rollout.rollouts import load_player
+from agentrl.training import seeds
+from agentrl.training.batching import to_samples
+from agentrl.training.launch import LearnerHandle
+from agentrl.types import Episode, Sample
+
+log = logging.getLogger(__name__)
+
+Report = Callable[[int, dict[str, float]], None]
+
+
+def cache_folder(config: Config) -> Path | None:
+    """Where the cloned model of this very configuration is kept; None if it is not."""
+    warm = config.warm_start
+    if warm is None or warm.cache is None:
+        return None
+    tree = configuration.to_dict(config)
+    parts = {key: tree[key] for key in ("seed", "model", "env", "warm_start")}
+    parts |= {"version": __version__, "delay": config.devices.effect_delay_ms}
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+    return Path(warm.cache).expanduser() / "warm" / digest[:16]
+
+
+class Lessons:
+    """What the demonstrations teach: an endless, seeded stream of samples.
+
+    A turn that stands alone (one prompt, one reply) can be answered anew by the player each time
+    it is visited; whole conversations are taken as they were played.
+    """
+
+    def __init__(
+        self,
+        episodes: Sequence[Episode],
+        config: WarmStartConfig,
+        player: env.Player,
+        encoder: ChatEncoder,
+        seed: int,
+    ) -> None:
+        self._player = player
+        self._encoder = encoder
+        self._rng = np.random.default_rng(seed)
+        self._samples: list[Sample] = []
+        self._infos: list[dict[str, object] | None] = []
+        weights: list[float] = []
+        for episode in episodes:
+            samples = to_samples(episode, [1.0] * len(episode.turns))
+            alone = len(samples) == len(episode.turns)
+            before = [episode.reset_info, *(turn.info for turn in episode.turns)]
+            for place, sample in enumerate(samples):
+                info = dict(before[place]) if alone else {}
+                self._samples.append(sample)
+                self._infos.append(info if alone and config.relabel else None)
+                weights.append(config.weights.get(str(info.get("phase")), 1.0))
+        total = sum(weights)
+        self._odds = [w / total for w in weights]
+
+    def draw(self, count: int) -> list[Sample]:
+        """The samples of one step."""
+        places = self._rng.choice(len(self._samples), size=count, p=self._odds)
+        return [self._sample(int(place)) for place in places]
+
+    def _sample(self, place: int) -> Sample:
+        sample, info = self._samples[place], self._infos[place]
+        if info is None:
+            return sample
+        reply = self._encoder.encode_reply(self._player.reply(info, self._rng))
+        prompt = sample.token_ids[: sample.loss_mask.index(True)]
+        return Sample(
+            token_ids=(*prompt, *reply),
+            loss_mask=(False,) * len(prompt) + (True,) * len(reply),
+            logprobs=(0.0,) * (len(prompt) + len(reply)),
+            advantages=(0.0,) * len(prompt) + (1.0,) * len(reply),
+            images=sample.images,
+        )
+
+
+async def demonstrations(config: Config, rollouts: RolloutHandle) -> list[Episode]:
+    """Let the scripted player play its games.
+
+    Raises:
+        WorldError: not one could be played.
+    """
+    warm = config.warm_start
+    assert warm is not None
+    tickets = tickets_of_step("demo", 0, seeds.demonstration(config, warm.episodes), 1)
+    played = await rollouts.collect(tickets, warm.player)
+    return [scored.episode for scored in played if not scored.episode.outcome.void]
+
+
+async def clone(
+    config: Config,
+    episodes: Sequence[Episode],
+    learner: LearnerHandle,
+    folder: Path,
+    report: Report,
+) -> None:
+    """Teach the learner what the player answered.
+
+    Args:
+        config: the job.
+        episodes: the demonstrations.
+        learner: is changed in place.
+        folder: of the model's tokenizer.
+        report: told of every step and its numbers.
+    """
+    warm = config.warm_start
+    assert warm is not None
+    player = load_player(config.env.id, warm.player)
+    encoder = ChatEncoder(folder, config.model)
+    lessons = Lessons(episodes, warm, player, encoder, config.seed)
+    learner.begin_cloning(warm)
+    for step in range(1, warm.steps + 1):
+        metrics = await asyncio.to_thread(learner.clone, lessons.draw(warm.batch))
+        report(step, metrics)
+    learner.end_cloning()
+
+
+def keep(folder: Path, learner: LearnerHandle) -> None:
+    """Put the cloned model into the cache, whole or not at all."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = folder.with_name(f"{folder.name}.{os.getpid()}")
+    learner.export(partial)
+    try:
+        partial.rename(folder)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        if not folder.is_dir():
+            raise WorldError(f"the warm start cannot be cached in {folder}: {error}") from error
