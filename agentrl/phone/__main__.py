@@ -1,0 +1,5 @@
+"""`python -m agentrl.phone SPEC`: the process that `spawn` starts."""
+
+from agentrl.phone.host import main
+
+main()

@@ -1,0 +1,10 @@
+"""What the phone's shell can do: one function a command, in a table.
+
+A new command is a function with `@command("name")` in one of these files, or in a new file that
+is imported here.
+"""
+
+from agentrl.phone.commands import apps, files, input, system, text
+from agentrl.phone.commands.table import COMMANDS, command
+
+__all__ = ["COMMANDS", "apps", "command", "files", "input", "system", "text"]

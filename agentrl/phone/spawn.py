@@ -1,0 +1,148 @@
+"""Start virtual phones in another process."""
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from agentrl.errors import ConfigError, DeviceError, DeviceTimeout
+from agentrl.phone.host import AppSpec, PhonesSpec
+
+AppLike = str | tuple[str, Mapping[str, Any]] | AppSpec
+"""`module:Class`, with keyword arguments of its constructor beside it or not."""
+
+
+class Phones:
+    """Virtual phones that run in their own process; ends them when closed.
+
+    They also end with this process, whatever ends it.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]", ports: Sequence[int]) -> None:
+        """Made by `spawn`."""
+        self.pid = process.pid
+        self.ports = tuple(ports)
+        self.serials = tuple(f"127.0.0.1:{port}" for port in ports)
+        self._process = process
+
+    @property
+    def alive(self) -> bool:
+        """Whether their process runs."""
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """End the phones."""
+        _end(self._process)
+
+    def __enter__(self) -> "Phones":
+        """Nothing more to start."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End the phones."""
+        self.close()
+
+
+def spawn(
+    num_phones: int,
+    apps: Sequence[AppLike] = (),
+    *,
+    size: tuple[int, int] = (720, 1280),
+    effect_delay_ms: tuple[float, float] = (50, 300),
+    seed: int = 0,
+    deadline_s: float = 30.0,
+) -> Phones:
+    """Start phones and wait until each of them listens.
+
+    Args:
+        num_phones: how many, all in one process.
+        apps: installed on each.
+        size: of the screens: width and height in pixels.
+        effect_delay_ms: how late the effect of a touch appears, at least and at most.
+        seed: of the clocks and delays.
+        deadline_s: for all of them to be ready.
+
+    Raises:
+        ConfigError: an app that does not exist, or a value that makes no phone.
+        DeviceTimeout: they were not ready in time.
+        DeviceError: their process ended at once.
+    """
+    low, high = effect_delay_ms
+    if num_phones < 1 or min(size) < 64 or not 0 <= low <= high:
+        raise ConfigError(
+            f"no phones can be made with num_phones={num_phones} (at least 1), size={size} "
+            f"(at least 64x64), effect_delay_ms={effect_delay_ms} (0 <= low <= high)"
+        )
+    spec = PhonesSpec(
+        num_phones=num_phones,
+        apps=tuple(_app_spec(app) for app in apps),
+        size=size,
+        effect_delay_ms=effect_delay_ms,
+        seed=seed,
+        parent=os.getpid(),
+        path=tuple(entry or os.getcwd() for entry in sys.path),
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agentrl.phone", spec.to_json()],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for us; we end them in good order
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(spec.path)},
+    )
+    try:
+        told = json.loads(_first_line(process, deadline_s))
+        if "error" in told:
+            raise ConfigError(told["error"])
+    except BaseException:
+        _end(process)
+        raise
+    return Phones(process, told["ports"])
+
+
+def _app_spec(app: AppLike) -> AppSpec:
+    if isinstance(app, AppSpec):
+        return app
+    if isinstance(app, str):
+        return AppSpec(app=app)
+    return AppSpec(app=app[0], kwargs=dict(app[1]))
+
+
+def _first_line(process: "subprocess.Popen[bytes]", deadline_s: float) -> bytes:
+    assert process.stdout is not None
+    end, line, fd = time.monotonic() + deadline_s, b"", process.stdout.fileno()
+    while not line.endswith(b"\n"):
+        left = end - time.monotonic()
+        if left <= 0 or not select.select([fd], [], [], left)[0]:
+            raise DeviceTimeout(
+                f"the virtual phones were not ready after {deadline_s:g} s; is the machine busy?"
+            )
+        chunk = os.read(fd, 65536)
+        if not chunk:
+            raise DeviceError(
+                f"the process of the virtual phones ended with code {process.wait()} before it "
+                "was ready; what it said stands above"
+            )
+        line += chunk
+    return line
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
