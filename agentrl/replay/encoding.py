@@ -1,0 +1,124 @@
+"""An episode as plain JSON values, and back."""
+
+import math
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from agentrl.replay.layout import FORMAT
+from agentrl.types import Episode, Outcome, Turn
+
+
+def plain(value: Any) -> Any:
+    """The nearest JSON value: arrays become lists, what has no JSON form becomes its text."""
+    if isinstance(value, bool | int | str) or value is None:
+        return value.value if isinstance(value, Enum) else value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes | bytearray):
+        return [plain(item) for item in value]
+    return str(value)
+
+
+def to_json(episode: Episode) -> dict[str, Any]:
+    """Everything of an episode but the pixels.
+
+    Prompts are written as what they add to the turn before: in a conversation of n turns they
+    would otherwise take n times the room.
+    """
+    turns = []
+    before: tuple[int, ...] = ()
+    for turn in episode.turns:
+        turns.append(_turn_to_json(turn, before))
+        before = turn.prompt_ids + turn.reply_ids
+    return {
+        "format": FORMAT,
+        "id": episode.id,
+        "env_id": episode.env_id,
+        "seed": episode.seed,
+        "group": episode.group,
+        "member": episode.member,
+        "reset_info": plain(episode.reset_info),
+        "turns": turns,
+        "final_frames": list(episode.final_frames),
+        "outcome": episode.outcome.value,
+        "error": episode.error,
+        "device": episode.device,
+    }
+
+
+def _turn_to_json(turn: Turn, before: tuple[int, ...]) -> dict[str, Any]:
+    shared = _shared_prefix(before, turn.prompt_ids)
+    return {
+        "prompt_shared": shared,
+        "prompt_ids": list(turn.prompt_ids[shared:]),
+        "reply_ids": list(turn.reply_ids),
+        "reply_logprobs": list(turn.reply_logprobs),
+        "reply_versions": list(turn.reply_versions),
+        "reply": turn.reply,
+        "frames": list(turn.frames),
+        "action": plain(turn.action),
+        "parse_error": turn.parse_error,
+        "env_reward": turn.env_reward,
+        "state_key": turn.state_key,
+        "info": plain(turn.info),
+        "timings": plain(turn.timings),
+    }
+
+
+def _shared_prefix(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    if b[: len(a)] == a:
+        return len(a)
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
+
+
+def from_json(tree: Mapping[str, Any]) -> Episode:
+    """The episode again, without pixels: the `images` of its turns are empty.
+
+    Raises:
+        KeyError, TypeError, ValueError: this is no episode.
+    """
+    turns = []
+    before: tuple[int, ...] = ()
+    for entry in tree["turns"]:
+        turn = _turn_from_json(entry, before)
+        turns.append(turn)
+        before = turn.prompt_ids + turn.reply_ids
+    return Episode(
+        id=tree["id"],
+        env_id=tree["env_id"],
+        seed=tree["seed"],
+        group=tree["group"],
+        member=tree["member"],
+        reset_info=tree["reset_info"],
+        turns=tuple(turns),
+        final_frames=tuple(tree["final_frames"]),
+        outcome=Outcome(tree["outcome"]),
+        error=tree["error"],
+        device=tree["device"],
+    )
+
+
+def _turn_from_json(entry: Mapping[str, Any], before: tuple[int, ...]) -> Turn:
+    return Turn(
+        prompt_ids=before[: entry["prompt_shared"]] + tuple(entry["prompt_ids"]),
+        reply_ids=tuple(entry["reply_ids"]),
+        reply_logprobs=tuple(entry["reply_logprobs"]),
+        reply_versions=tuple(entry["reply_versions"]),
+        reply=entry["reply"],
+        images=(),
+        frames=tuple(entry["frames"]),
+        action=entry["action"],
+        parse_error=entry["parse_error"],
+        env_reward=entry["env_reward"],
+        state_key=entry["state_key"],
+        info=entry["info"],
+        timings=entry["timings"],
+    )

@@ -1,0 +1,58 @@
+"""Where things lie in a recorded run, and which names are allowed there.
+
+::
+
+    RUN/episodes/index-<writer>.jsonl    one line per episode, appended as it ends
+    RUN/episodes/scores-<writer>.jsonl   rewards and advantages by episode id, appended later
+    RUN/episodes/<id>.json.gz            the whole episode
+    RUN/frames/ab/<id>.png               each picture once, named by the hash of its pixels
+
+The fields are described in docs/decisions/002-episode-file.md.
+"""
+
+import re
+from pathlib import Path
+
+FORMAT = 1
+"""Of the episode file; a reader refuses what is newer than itself."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
+_FRAME = re.compile(r"[0-9a-f]{32}")
+_LONGEST = 120
+
+
+def is_name(name: str) -> bool:
+    """Whether an episode or a writer may be called so: no separators, no leading dot, no `..`."""
+    return len(name) <= _LONGEST and _NAME.fullmatch(name) is not None
+
+
+def is_frame(frame_id: str) -> bool:
+    """Whether this can be the id of a frame: 32 hexadecimal digits."""
+    return _FRAME.fullmatch(frame_id) is not None
+
+
+def episodes_folder(run: Path) -> Path:
+    """Where indexes, scores and episode files lie."""
+    return run / "episodes"
+
+
+def episode_file(run: Path, episode_id: str) -> Path:
+    """The file of one episode.
+
+    Raises:
+        ValueError: the id is no file name.
+    """
+    if not is_name(episode_id):
+        raise ValueError(f"{episode_id!r} cannot be the id of an episode")
+    return episodes_folder(run) / f"{episode_id}.json.gz"
+
+
+def frame_file(run: Path, frame_id: str) -> Path:
+    """The file of one frame.
+
+    Raises:
+        ValueError: the id is no hash.
+    """
+    if not is_frame(frame_id):
+        raise ValueError(f"{frame_id!r} cannot be the id of a frame")
+    return run / "frames" / frame_id[:2] / f"{frame_id}.png"

@@ -1,0 +1,181 @@
+"""Read a recorded run again."""
+
+import gzip
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cv2
+
+from agentrl.errors import ConfigError
+from agentrl.replay.encoding import from_json
+from agentrl.replay.layout import FORMAT, episode_file, episodes_folder, frame_file, is_name
+from agentrl.types import Episode, Image, Outcome
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Summary:
+    """One line of the index, joined with what was said of the episode later."""
+
+    id: str
+    split: str
+    step: int
+    time: float
+    env_id: str
+    group: str
+    member: int
+    seed: int
+    outcome: Outcome
+    error: str | None
+    device: str | None
+    turns: int
+    tokens: int
+    seconds: float
+    env_reward: float
+    total: float
+    """The weighted sum of all rewards."""
+    rewards: tuple[float, ...] = ()
+    """Per turn."""
+    components: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Per reward function, per turn."""
+    advantages: tuple[float, ...] | None = None
+    """Per turn; None where no training step used the episode."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class RecordedEpisode:
+    """A whole episode, and what is known about it."""
+
+    summary: Summary
+    episode: Episode
+    """As it was played; the `images` of its turns are empty, their `frames` can be loaded."""
+
+
+class Run:
+    """A recorded run; may be read while it is still being written.
+
+    Args:
+        path: the run's folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def episodes(self) -> list[Summary]:
+        """All episodes, in the order in which they ended.
+
+        Raises:
+            ConfigError: they were recorded by a newer agentrl.
+        """
+        scores: dict[str, dict[str, Any]] = {}
+        for entry in self._lines("scores-*.jsonl"):
+            if isinstance(entry.get("id"), str):
+                scores.setdefault(entry["id"], {}).update(entry)
+        found: dict[str, Summary] = {}
+        for entry in self._lines("index-*.jsonl"):
+            _check_format(self.path, entry)
+            try:
+                found[entry["id"]] = _summary(entry, scores.get(entry["id"], {}))
+            except (KeyError, TypeError, ValueError) as error:
+                log.warning("%s: an index line is no episode: %r", self.path, error)
+        return sorted(found.values(), key=lambda s: (s.time, s.id))
+
+    def _lines(self, pattern: str) -> Iterator[dict[str, Any]]:
+        """The JSON objects of some files; half a line, as a killed writer leaves, is skipped."""
+        for path in sorted(episodes_folder(self.path).glob(pattern)):
+            for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+                if not line:
+                    continue
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    log.debug("%s:%d is torn and skipped", path, number)
+                    continue
+                if isinstance(entry, dict):
+                    yield entry
+
+    def episode(self, episode_id: str) -> RecordedEpisode:
+        """One whole episode.
+
+        Raises:
+            ConfigError: there is none of that name, or its file is damaged.
+        """
+        summary = next((s for s in self.episodes() if s.id == episode_id), None)
+        if summary is None or not is_name(episode_id):
+            raise ConfigError(
+                f"{self.path} has no episode {episode_id!r} (agentrl replay RUN --list shows all)"
+            )
+        path = episode_file(self.path, episode_id)
+        try:
+            tree = json.loads(gzip.decompress(path.read_bytes()))
+            return RecordedEpisode(summary=summary, episode=from_json(tree))
+        except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
+            raise ConfigError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+
+    def frame_bytes(self, frame_id: str) -> bytes | None:
+        """The PNG of one frame; None if it is not there or its id is none."""
+        try:
+            return frame_file(self.path, frame_id).read_bytes()
+        except (OSError, ValueError):
+            return None
+
+    def frame(self, frame_id: str) -> Image | None:
+        """One frame as uint8[H, W, 3], RGB; None if it is not there or damaged."""
+        try:
+            image = cv2.imread(str(frame_file(self.path, frame_id)), cv2.IMREAD_COLOR_RGB)
+        except ValueError:
+            return None
+        return image  # type: ignore[no-any-return, unused-ignore]
+
+
+def open(run: str | Path) -> Run:
+    """Open a run's folder.
+
+    Raises:
+        ConfigError: it does not exist, or no episode was ever recorded there.
+    """
+    path = Path(run).expanduser()
+    if not path.is_dir():
+        raise ConfigError(f"{path}: no such run; it should be a folder such as runs/NAME")
+    if not episodes_folder(path).is_dir():
+        raise ConfigError(f"{path}: holds no recorded episodes (no folder 'episodes')")
+    return Run(path)
+
+
+def _check_format(path: Path, entry: Mapping[str, Any]) -> None:
+    written = entry.get("format")
+    if isinstance(written, int) and written > FORMAT:
+        raise ConfigError(
+            f"{path}: recorded in format {written}, this agentrl reads up to {FORMAT}; upgrade it"
+        )
+
+
+def _summary(entry: Mapping[str, Any], score: Mapping[str, Any]) -> Summary:
+    components = score.get("components", {})
+    advantages = score.get("advantages")
+    return Summary(
+        id=str(entry["id"]),
+        split=str(entry["split"]),
+        step=int(entry["step"]),
+        time=float(entry["time"]),
+        env_id=str(entry["env_id"]),
+        group=str(entry["group"]),
+        member=int(entry["member"]),
+        seed=int(entry["seed"]),
+        outcome=Outcome(entry["outcome"]),
+        error=entry["error"],
+        device=entry["device"],
+        turns=int(entry["turns"]),
+        tokens=int(entry["tokens"]),
+        seconds=float(entry["seconds"]),
+        env_reward=float(entry["env_reward"]),
+        total=float(score.get("total", entry["total"])),
+        rewards=tuple(score.get("rewards", ())),
+        components={name: tuple(values) for name, values in components.items()},
+        advantages=None if advantages is None else tuple(advantages),
+    )

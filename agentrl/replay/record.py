@@ -1,0 +1,167 @@
+"""Write every episode as it ends, whatever its outcome."""
+
+import gzip
+import json
+import os
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from agentrl.replay.encoding import to_json
+from agentrl.replay.frames import FrameStats, FrameStore
+from agentrl.replay.layout import FORMAT, episode_file, episodes_folder, is_name
+from agentrl.types import Image, ScoredEpisode
+
+Frames = Literal["device", "model", "none"]
+
+
+class _Lines:
+    """A file of JSON lines that is only ever appended to, one whole line per write."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        size = os.fstat(self._file).st_size
+        if size and os.pread(self._file, 1, size - 1) != b"\n":
+            os.write(self._file, b"\n")  # A killed writer left half a line: readers skip it.
+
+    def append(self, entry: dict[str, Any]) -> None:
+        os.write(self._file, json.dumps(entry, ensure_ascii=False).encode() + b"\n")
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class Recorder:
+    """Records into a run's folder. Several may do so at once, each with a name of its own.
+
+    An episode is safe from kill -9 when `episode` returns; only frames that still wait for the
+    disk can be lost then.
+
+    Args:
+        run: the run's folder; created if need be.
+        frames: which pictures the rollouts hand over; with `none`, `frame` stores nothing.
+        writer: names the files that this recorder appends to.
+    """
+
+    def __init__(self, run: Path, frames: Frames = "device", *, writer: str = "main") -> None:
+        if not is_name(writer):
+            raise ValueError(f"{writer!r} cannot be the name of a writer")
+        folder = episodes_folder(run)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._run = run
+        self._lock = threading.Lock()
+        self._index: _Lines | None = _Lines(folder / f"index-{writer}.jsonl")
+        self._scores = _Lines(folder / f"scores-{writer}.jsonl")
+        self._frames = None if frames == "none" else FrameStore(run)
+
+    @property
+    def stats(self) -> FrameStats:
+        """What the frames have cost so far."""
+        return FrameStats() if self._frames is None else self._frames.stats
+
+    def frame(self, image: Image) -> str:
+        """Store a picture in the background; its id, which is empty where none are recorded.
+
+        Args:
+            image: uint8[H, W, 3], RGB; may be changed afterwards.
+
+        Raises:
+            ValueError: it is no picture.
+            OSError: an earlier one could not be written.
+        """
+        return "" if self._frames is None else self._frames.add(image)
+
+    def episode(self, scored: ScoredEpisode, *, split: str, step: int) -> None:
+        """Write one finished episode and what the reward functions said of it.
+
+        Args:
+            scored: the episode; void ones too.
+            split: `train`, `eval` or `demo`.
+            step: the training step that it was played for.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        episode = scored.episode
+        path = episode_file(self._run, episode.id)
+        tree = to_json(episode) | {"split": split, "step": step, "time": time.time()}
+        _write_atomically(path, json.dumps(tree, ensure_ascii=False).encode())
+        score = {
+            "id": episode.id,
+            "total": scored.total,
+            "rewards": scored.rewards,
+            "components": dict(scored.components),
+        }
+        summary = {key: tree[key] for key in _SUMMARY} | {
+            "format": FORMAT,
+            "turns": len(episode.turns),
+            "tokens": sum(len(turn.reply_ids) for turn in episode.turns),
+            "seconds": sum(sum(turn.timings.values()) for turn in episode.turns),
+            "env_reward": sum(turn.env_reward for turn in episode.turns),
+            "total": scored.total,
+        }
+        with self._lock:
+            assert self._index is not None, "this recorder is closed"
+            self._scores.append(score)
+            self._index.append(summary)
+
+    def advantages(self, episode_id: str, advantages: Sequence[float], *, step: int) -> None:
+        """Append what an episode was worth to the training step that used it.
+
+        Args:
+            episode_id: of a recorded episode, by whichever recorder.
+            advantages: [T] one per turn.
+            step: the training step.
+        """
+        entry = {"id": episode_id, "advantages": [float(a) for a in advantages], "used_by": step}
+        with self._lock:
+            self._scores.append(entry)
+
+    def flush(self) -> None:
+        """Wait until every frame is on disk.
+
+        Raises:
+            OSError: one could not be written.
+        """
+        if self._frames is not None:
+            self._frames.flush()
+
+    def close(self) -> None:
+        """Write what is left; may be called twice.
+
+        Raises:
+            OSError: a frame could not be written.
+        """
+        with self._lock:
+            if self._index is None:
+                return
+            self._index.close()
+            self._scores.close()
+            self._index = None
+        if self._frames is not None:
+            self._frames.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close()
+
+
+_SUMMARY = (
+    "id", "split", "step", "time", "env_id", "group", "member", "seed", "outcome", "error",
+    "device",
+)  # fmt: skip
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    with gzip.open(partial, "wb", compresslevel=1) as file:
+        file.write(content)
+    partial.replace(path)
