@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,7 +109,7 @@ def _config(sizes: Sizes) -> "Qwen2_5_VLConfig":
     half = sizes.hidden // sizes.heads // 2
     spatial = half * 3 // 8
     text = {
-        "vocab_size": math.ceil(len(ids) / 64) * 64,
+        "vocab_size": len(ids),
         "hidden_size": sizes.hidden,
         "intermediate_size": sizes.intermediate,
         "num_hidden_layers": sizes.layers,
