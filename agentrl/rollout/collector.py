@@ -27,11 +27,11 @@ class Progress:
 
 
 def tickets_of_step(
-    split: Split, step: int, seeds: Sequence[int], group_size: int
+    split: Split, step: int, seeds: Sequence[int], group_size: int, label: str = ""
 ) -> list[Ticket]:
     """One group per seed."""
     return [
-        Ticket(split=split, step=step, group=group, member=member, seed=seed)
+        Ticket(split=split, step=step, group=group, member=member, seed=seed, label=label)
         for group, seed in enumerate(seeds)
         for member in range(group_size)
     ]

@@ -1,13 +1,14 @@
 """One engine, its worlds and its recorder: plays whole steps. Knows nothing of Ray."""
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 from agentrl import env, plugins
-from agentrl.config import Config, parse_history
+from agentrl.config import Config, EnvConfig, parse_history
 from agentrl.errors import ConfigError
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.engine import Engine, Sampling
@@ -140,7 +141,7 @@ class Rollouts:
     async def _policy(self, player: str | None, greedy: bool) -> Policy:
         if player is not None:
             return ScriptedPolicy(
-                load_player(self._config.env.id, player),
+                load_player(self._config.env, player),
                 encoder=self._encoder,
                 window=parse_history(self._config.env.history),
             )
@@ -172,17 +173,19 @@ class Rollouts:
         await self._exit.aclose()
 
 
-def load_player(env_id: str, name: str) -> env.Player:
-    """A scripted player of an environment.
+def load_player(config: EnvConfig, name: str) -> env.Player:
+    """A scripted player of an environment, with those of the translator's settings it takes.
 
     Raises:
         ConfigError: the environment has no such player.
     """
-    players = env.game(env_id).players
+    players = env.game(config.id).players
     if name not in players:
         raise ConfigError(
-            f"{env_id} has no player {name!r}{plugins.did_you_mean(name, players)}. "
+            f"{config.id} has no player {name!r}{plugins.did_you_mean(name, players)}. "
             f"It has: {', '.join(sorted(players)) or 'none'}."
         )
-    player: env.Player = plugins.load(players[name])()
+    kind = plugins.load(players[name])
+    takes = inspect.signature(kind).parameters
+    player: env.Player = kind(**{k: v for k, v in config.translator.items() if k in takes})
     return player

@@ -18,11 +18,13 @@ class Ticket:
     seed: int
     """Of the environment; shared by the members of a group."""
     attempt: int = 0
+    label: str = ""
+    """Tells evaluations of the same step apart; part of the id."""
 
     @property
     def group_id(self) -> str:
         """Names the group within the run."""
-        return f"{self.split}-{self.step:05d}-g{self.group:03d}"
+        return f"{self.label or self.split}-{self.step:05d}-g{self.group:03d}"
 
     @property
     def id(self) -> str:

@@ -60,17 +60,28 @@ async def play_held_out(
     config: Config,
     episodes: int,
     *,
+    name: str = "eval",
     step: int = 0,
     player: str | None = None,
     greedy: bool = False,
 ) -> Evaluation:
     """Play games on held-out seeds; a player's own draws are the same each time.
 
+    Args:
+        rollouts: play them.
+        config: the job.
+        episodes: how many games, each on a seed of its own.
+        name: tells this evaluation from others of the same step; in the episodes' ids.
+        step: how many training steps the model has seen.
+        player: a scripted player; None for the model.
+        greedy: the model takes its most probable token each time.
+
     Raises:
         WorldError: not one could be played.
     """
     started = time.perf_counter()
-    tickets = tickets_of_step("eval", step, seeds.evaluation(config, episodes), 1)
+    label = name.replace(" ", "-")
+    tickets = tickets_of_step("eval", step, seeds.evaluation(config, episodes), 1, label)
     played = await rollouts.collect(tickets, player, greedy)
     valid = [e for e in played if not e.episode.outcome.void]
     return Evaluation(

@@ -41,7 +41,7 @@ def check(config: Config, player: str | None = None) -> None:
     render_instructions(config.env.prompt, translator.instructions())
     players = [p for p in (player, config.warm_start and config.warm_start.player) if p]
     for name in (*players, *config.eval.baselines):
-        load_player(config.env.id, name)
+        load_player(config.env, name)
     Scorer(config.rewards)
     algorithm(config.algorithm.name)
     check_loggers(config.logging)

@@ -125,7 +125,7 @@ async def clone(
     """
     warm = config.warm_start
     assert warm is not None
-    player = load_player(config.env.id, warm.player)
+    player = load_player(config.env, warm.player)
     encoder = ChatEncoder(folder, config.model)
     lessons = Lessons(episodes, warm, player, encoder, config.seed)
     learner.begin_cloning(warm)

@@ -1,0 +1,108 @@
+"""A run's folder: what is in it, and how its state survives any end."""
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentrl import config as configuration
+from agentrl.config import Config
+from agentrl.errors import ConfigError
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """What a resumed run needs to know, beside the learner's own state."""
+
+    step: int = 0
+    """The last finished training step."""
+    warm: bool = False
+    """Whether the warm start is done (or there is none)."""
+    results: dict[str, Any] = field(default_factory=dict)
+    """What stands in `summary.json` so far."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Wall-clock time by stage."""
+    best: float | None = None
+    """The best evaluation during training."""
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with partial.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+class RunFolder:
+    """`config.yaml`, `state.json`, `metrics.jsonl`, `evaluations.jsonl`, `summary.json`,
+    `episodes/`, `frames/`, `checkpoints/`, `start/` and `model/`.
+
+    Args:
+        path: the folder; it exists.
+    """  # noqa: D205
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, config: Config, name: str) -> "RunFolder":
+        """A new folder below `run.dir`, with the configuration in it.
+
+        Raises:
+            ConfigError: it exists already, or cannot be made.
+        """
+        path = Path(config.run.dir) / (config.run.name or f"{name}-{time.strftime('%m%d-%H%M%S')}")
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            raise ConfigError(
+                f"{path} exists: continue it with --resume {path}, or choose another run.name"
+            ) from None
+        except OSError as error:
+            raise ConfigError(f"run.dir={config.run.dir}: cannot be written: {error}") from error
+        write_atomically(path / "config.yaml", configuration.to_yaml(config))
+        return cls(path)
+
+    @classmethod
+    def existing(cls, path: Path) -> "RunFolder":
+        """The folder of an earlier run.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        if not (path / "config.yaml").is_file():
+            raise ConfigError(f"{path}: no run to resume (it has no config.yaml)")
+        return cls(path)
+
+    @property
+    def start(self) -> Path:
+        """The model's folder as the run began."""
+        return self.path / "start"
+
+    @property
+    def model(self) -> Path:
+        """The final model, an ordinary Hugging Face folder."""
+        return self.path / "model"
+
+    def save_state(self, state: State) -> None:
+        """Keep the state, atomically."""
+        write_atomically(self.path / "state.json", json.dumps(asdict(state), indent=1))
+
+    def load_state(self) -> State:
+        """The state as it was last kept; a fresh one if the run died before."""
+        file = self.path / "state.json"
+        return State(**json.loads(file.read_text())) if file.is_file() else State()
+
+    def add_evaluation(self, record: dict[str, Any]) -> None:
+        """Append one evaluation with all its seeds."""
+        with (self.path / "evaluations.jsonl").open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def write_summary(self, results: dict[str, Any]) -> None:
+        """Write `summary.json`."""
+        write_atomically(self.path / "summary.json", json.dumps(results, indent=2) + "\n")

@@ -1,0 +1,18 @@
+"""The games that come with agentrl; importing this registers them."""
+
+from agentrl.env import register
+from agentrl.links import refuse_bare_name
+
+refuse_bare_name(__name__)
+
+register(
+    "NumberGame-v0",
+    "agentrl.envs.android.env:NumberGameEnv",
+    translator="agentrl.envs.android.translator:NumberGameTranslator",
+    players={
+        "expert": "agentrl.envs.android.players:Expert",
+        "mediocre": "agentrl.envs.android.players:Mediocre",
+        "random": "agentrl.envs.android.players:Random",
+    },
+    app="agentrl.envs.android.app:NumberGameApp",
+)
