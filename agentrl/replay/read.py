@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+import numpy as np
 
 from agentrl.errors import ConfigError
 from agentrl.replay.encoding import from_json
@@ -126,11 +127,11 @@ class Run:
 
     def frame(self, frame_id: str) -> Image | None:
         """One frame as uint8[H, W, 3], RGB; None if it is not there or damaged."""
-        try:
-            image = cv2.imread(str(frame_file(self.path, frame_id)), cv2.IMREAD_COLOR_RGB)
-        except ValueError:
+        png = self.frame_bytes(frame_id)
+        if not png:
             return None
-        return image  # type: ignore[no-any-return, unused-ignore]
+        image = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_COLOR_RGB)
+        return None if image is None else image.astype(np.uint8, copy=False)
 
 
 def open(run: str | Path) -> Run:

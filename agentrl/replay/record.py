@@ -108,15 +108,22 @@ class Recorder:
             self._scores.append(score)
             self._index.append(summary)
 
-    def advantages(self, episode_id: str, advantages: Sequence[float], *, step: int) -> None:
+    def credit(
+        self, scored: ScoredEpisode, advantages: Sequence[float], *, step: int | None = None
+    ) -> None:
         """Append what an episode was worth to the training step that used it.
 
         Args:
-            episode_id: of a recorded episode, by whichever recorder.
+            scored: an episode that is recorded, by whichever recorder.
             advantages: [T] one per turn.
-            step: the training step.
+            step: the training step, if it is not the one the episode was played for.
         """
-        entry = {"id": episode_id, "advantages": [float(a) for a in advantages], "used_by": step}
+        entry: dict[str, Any] = {
+            "id": scored.episode.id,
+            "advantages": list(map(float, advantages)),
+        }
+        if step is not None:
+            entry["used_by"] = step
         with self._lock:
             self._scores.append(entry)
 

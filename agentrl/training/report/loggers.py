@@ -1,0 +1,186 @@
+"""Where the numbers of a job go: one class per place. Foreign libraries are imported on use."""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+from agentrl import plugins
+from agentrl.errors import ConfigError
+from agentrl.training.report.display import TRAINING, Display
+
+METRICS_FILE = "metrics.jsonl"
+EVALUATION = "evaluation"
+_COUNTED = (TRAINING, EVALUATION)
+
+
+class Logger(Protocol):
+    """One place that numbers go to."""
+
+    def stage(self, name: str) -> None:
+        """A new part of the job begins, such as `warm start` or `train`."""
+
+    def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
+        """Numbers of one step of one stage."""
+
+    def progress(self, done: float, total: float, note: str) -> None:
+        """How far the present stage or step is."""
+
+    def rewind(self, step: int) -> None:
+        """A resumed job does again what came after this step."""
+
+    def finish(self, results: Mapping[str, Any]) -> None:
+        """The job is complete; what everybody reached."""
+
+    def close(self) -> None:
+        """Nothing more will come."""
+
+
+class _Quiet:
+    """What most places do not care about."""
+
+    def rewind(self, step: int) -> None:
+        """Steps may come twice."""
+
+    def finish(self, results: Mapping[str, Any]) -> None:
+        """Results went through `log`, too."""
+
+    def stage(self, name: str) -> None:
+        """Stages go with each number."""
+
+    def progress(self, done: float, total: float, note: str) -> None:
+        """Progress is for those who watch."""
+
+
+class FileLogger(_Quiet):
+    """Appends one JSON object per step to `metrics.jsonl`, flushed at once."""
+
+    def __init__(self, run: Path, total_steps: int) -> None:
+        self._path = run / METRICS_FILE
+        self._file: TextIO = self._path.open("a", encoding="utf-8")
+        self.rewind(sys.maxsize)
+
+    def rewind(self, step: int) -> None:
+        """Drop what a resumed job does again, and half a line that a killed one left."""
+        kept = [entry for entry in read_metrics(self._path) if _is_before(entry, step)]
+        partial = self._path.with_suffix(".part")
+        partial.write_text("".join(json.dumps(entry) + "\n" for entry in kept), encoding="utf-8")
+        partial.replace(self._path)
+        self._file.close()
+        self._file = self._path.open("a", encoding="utf-8")
+
+    def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
+        """Write one line; numbers that are not finite become null, as JSON has none."""
+        numbers = {key: v if math.isfinite(v) else None for key, v in metrics.items()}
+        entry = {"stage": stage, "step": step, "time": round(time.time(), 3), **numbers}
+        self._file.write(json.dumps(entry) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class TensorBoardLogger(_Quiet):
+    """Writes TensorBoard events below `RUN/tensorboard`."""
+
+    def __init__(self, run: Path, total_steps: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer: Any = SummaryWriter(str(run / "tensorboard"), flush_secs=10)
+
+    def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
+        """One scalar per number, below its stage."""
+        for key, value in metrics.items():
+            self._writer.add_scalar(f"{_tag(stage)}/{key}", value, step)
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._writer.close()
+
+
+class WandbLogger(_Quiet):
+    """Logs to Weights & Biases; `WANDB_MODE=offline` needs neither account nor network."""
+
+    def __init__(self, run: Path, total_steps: int) -> None:
+        import wandb
+
+        self._run: Any = wandb.init(
+            project="agentrl", name=run.name, id=_tag(run.name), dir=str(run), resume="allow"
+        )
+        self._stages: set[str] = set()
+
+    def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
+        """One call per step; each stage has a step axis of its own."""
+        tag = _tag(stage)
+        if tag not in self._stages:
+            self._stages.add(tag)
+            self._run.define_metric(f"{tag}/*", step_metric=f"{tag}/step")
+        self._run.log({f"{tag}/step": step, **{f"{tag}/{k}": v for k, v in metrics.items()}})
+
+    def close(self) -> None:
+        """Send what is left."""
+        self._run.finish()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a metrics file; half a line is skipped."""
+    entries = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            entries.append(json.loads(line))
+        except ValueError:
+            continue
+    return [entry for entry in entries if isinstance(entry, dict)]
+
+
+def _is_before(entry: Mapping[str, Any], step: int) -> bool:
+    return entry["stage"] not in _COUNTED or entry["step"] <= step
+
+
+def _tag(name: str) -> str:
+    """The name with nothing but letters, digits, dots and underscores."""
+    return "".join(c if c.isalnum() or c in "._" else "_" for c in name)
+
+
+LOGGERS: dict[str, Callable[[Path, int], Logger]] = {
+    "console": Display,
+    "file": FileLogger,
+    "tensorboard": TensorBoardLogger,
+    "wandb": WandbLogger,
+}
+_LIBRARIES = {"tensorboard": "tensorboard", "wandb": "wandb"}
+
+
+def check_loggers(names: Sequence[str]) -> None:
+    """Check that all of these exist and are installed.
+
+    Raises:
+        ConfigError: the first that does not, and what to do.
+    """
+    for name in names:
+        if name not in LOGGERS:
+            raise ConfigError(
+                f"logging: no logger {name!r}{plugins.did_you_mean(name, LOGGERS)}. "
+                f"Known: {', '.join(LOGGERS)}."
+            )
+        library = _LIBRARIES.get(name)
+        if library is not None and find_spec(library) is None:
+            raise ConfigError(
+                f"logging: {library} is not installed. Install it with "
+                f"pip install 'agentrl[{library}]', or take {name!r} out of logging."
+            )
+
+
+def open_loggers(run: Path, names: Sequence[str], total_steps: int) -> list[Logger]:
+    """Open the loggers of these names, each once.
+
+    Raises:
+        ConfigError: one does not exist or is not installed.
+    """
+    check_loggers(names)
+    return [LOGGERS[name](run, total_steps) for name in dict.fromkeys(names)]

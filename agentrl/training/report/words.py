@@ -1,0 +1,45 @@
+"""Numbers as a reader wants them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+HEADLINE = (
+    "reward", "success", "accuracy", "score", "loss", "unreadable", "void", "mismatch", "entropy",
+    "turns_per_s", "tokens_per_s", "episodes_per_s",
+)  # fmt: skip
+"""Shown where they are given, in this order; everything else is in the files."""
+
+
+def span(seconds: float) -> str:
+    """Such as `42 s`, `3:05` or `1:02:05`."""
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def headline(metrics: Mapping[str, float]) -> list[tuple[str, str]]:
+    """What of the numbers is worth a look: name and text of each."""
+    found: dict[str, float] = {}
+    for key, value in metrics.items():
+        found.setdefault(key.rpartition("/")[2], value)
+    return [
+        (name.replace("_per_s", "/s"), f"{found[name]:,.4g}") for name in HEADLINE if name in found
+    ]
+
+
+def flat(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Results of several players as rows of numbers; what is no row of numbers is left out.
+
+    `{"before": {"greedy": {...}}}` becomes `{"before greedy": {...}}`.
+    """
+    rows: dict[str, dict[str, float]] = {}
+    for name, value in results.items():
+        if not isinstance(value, Mapping) or name == "seconds":
+            continue
+        numbers = {k: v for k, v in value.items() if isinstance(v, int | float)}
+        if numbers:
+            rows[name] = numbers
+        rows |= {f"{name} {inner}": row for inner, row in flat(value).items()}
+    return rows
