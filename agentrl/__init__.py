@@ -12,15 +12,16 @@ _PUBLIC = {
     "train": "agentrl.training.loop",
     "evaluate": "agentrl.training.evaluation",
     "make": "agentrl.env",
+    "make_translator": "agentrl.env",
     "register": "agentrl.env",
     "load_config": "agentrl.config",
 }
 
-__all__ = ["__version__", "evaluate", "load_config", "make", "register", "train"]
+__all__ = ["__version__", "evaluate", "load_config", "make", "make_translator", "register", "train"]
 
 if TYPE_CHECKING:
     from agentrl.config import load_config
-    from agentrl.env import make, register
+    from agentrl.env import make, make_translator, register
     from agentrl.training.evaluation import evaluate
     from agentrl.training.loop import train
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,8 @@ class RunConfig:
     """Folder below `dir`; None takes the configuration's name and the time."""
     frames: Literal["device", "model", "none"] = "device"
     """Recorded pictures: at the device's own resolution, as the model saw them, or none."""
+    search_path: list[str] = field(default_factory=list)
+    """Folders where modules are looked for; empty takes the configuration's own folder."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -254,11 +257,14 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
         ConfigError: an unknown key, a wrong type or value, or a file that is no YAML.
     """
     path = find(str(source))
-    return from_parts(path, overrides)
+    config = _merge(path, overrides)
+    if not config.run.search_path and path.parent.resolve() != _PACKAGED.resolve():
+        config.run.search_path = [str(path.parent.absolute())]
+    _settle(config)
+    return config
 
 
-def from_parts(path: Path, overrides: Sequence[str] = ()) -> Config:
-    """The configuration of one file and some overrides; the file's folder joins `sys.path`."""
+def _merge(path: Path, overrides: Sequence[str]) -> Config:
     try:
         tree = OmegaConf.load(path)
     except (OmegaConfBaseException, YAMLError, UnicodeDecodeError, OSError) as error:
@@ -273,11 +279,15 @@ def from_parts(path: Path, overrides: Sequence[str] = ()) -> Config:
         merged = OmegaConf.merge(
             OmegaConf.structured(Config), tree, OmegaConf.from_dotlist(list(overrides))
         )
-        config = cast(Config, OmegaConf.to_object(merged))
+        return cast(Config, OmegaConf.to_object(merged))
     except (OmegaConfBaseException, YAMLError) as error:
         raise ConfigError(f"{path}: {_first_line(error)}") from error
+
+
+def _settle(config: Config) -> None:
+    """Check the values, and let the modules that they name be found."""
     validate(config)
-    return config
+    sys.path.extend(p for p in config.run.search_path if p not in sys.path)
 
 
 def to_yaml(config: Config) -> str:
@@ -301,7 +311,7 @@ def from_dict(tree: dict[str, Any]) -> Config:
         config = cast(Config, OmegaConf.to_object(merged))
     except OmegaConfBaseException as error:
         raise ConfigError(_first_line(error)) from error
-    validate(config)
+    _settle(config)
     return config
 
 

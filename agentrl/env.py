@@ -63,7 +63,7 @@ def register(
     id: str,
     entry_point: str,
     *,
-    translator: str,
+    translator: str = "agentrl.data.discrete:DiscreteTranslator",
     players: Mapping[str, str] | None = None,
     app: str | None = None,
     **spec: Any,
@@ -73,12 +73,15 @@ def register(
     Args:
         id: `Name-v0`.
         entry_point: `module:Class` of the `gymnasium.Env`.
-        translator: `module:Class` of its translator.
+        translator: `module:Class` of its translator; the default takes the `names` of a few
+            discrete actions from the configuration.
         players: scripted players, `{name: "module:Class"}`.
         app: `module:Class` of the phone app it plays, if it plays one.
         **spec: further arguments of `gymnasium.register`.
     """
-    gymnasium.register(id=id, entry_point=entry_point, **spec)
+    known = gymnasium.registry.get(id)
+    if known is None or known.entry_point != entry_point:  # a script may be imported once more
+        gymnasium.register(id=id, entry_point=entry_point, **spec)
     _GAMES[id] = Game(id=id, translator=translator, players=dict(players or {}), app=app)
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -146,9 +145,7 @@ class RolloutActor:
         folder: Path,
         run: Path | None,
         share: tuple[int, int],
-        search_path: Sequence[str],
     ) -> None:
-        sys.path.extend(p for p in search_path if p not in sys.path)
         self._rollouts = Rollouts(configuration.from_dict(tree), folder, run, share)
 
     async def start(self) -> None:
@@ -201,7 +198,7 @@ async def _open_ray(config: Config, folder: Path, run: Path | None) -> RolloutHa
     )
     tree, here = configuration.to_dict(config), run and run.absolute()
     handle = RayRollouts(
-        [remote.remote(tree, folder.absolute(), here, (k, count), sys.path) for k in range(count)],
+        [remote.remote(tree, folder.absolute(), here, (k, count)) for k in range(count)],
         config.rollout.deadline_s,
     )
     try:

@@ -10,10 +10,9 @@ from pathlib import Path
 from agentrl import env, plugins
 from agentrl.config import Config, EnvConfig, parse_history
 from agentrl.errors import ConfigError
-from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.engine import Engine, Sampling
 from agentrl.policies.model_policy import ModelPolicy
-from agentrl.policies.opening import open_engine
+from agentrl.policies.opening import open_encoder, open_engine
 from agentrl.policies.policy import Policy
 from agentrl.policies.scripted import ScriptedPolicy
 from agentrl.replay.record import Recorder
@@ -68,7 +67,7 @@ class Rollouts:
         self._worlds: Worlds = await self._exit.enter_async_context(
             open_worlds(self._config, keep, self._share)
         )
-        self._encoder = ChatEncoder(self._folder, self._config.model)
+        self._encoder = open_encoder(self._config.model, self._folder)
 
     @property
     def _frames(self) -> str:

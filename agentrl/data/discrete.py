@@ -1,0 +1,68 @@
+"""The words of an environment with a few named actions: `<action>left</action>`."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from agentrl.errors import ActionError, ConfigError
+from agentrl.plugins import did_you_mean
+from agentrl.types import Message, Observation
+
+_TAG = re.compile(r"<action>(.*?)</action>", re.DOTALL)
+
+
+class DiscreteTranslator:
+    """Shows a picture or text, and reads one of the named actions.
+
+    Args:
+        names: of the actions 0, 1, ... of a `Discrete` space.
+        instructions: how to play; the names are added.
+
+    Raises:
+        ConfigError: no names, or one twice.
+    """
+
+    def __init__(self, names: Sequence[str], instructions: str = "") -> None:
+        if not names or len(set(names)) != len(names):
+            raise ConfigError(f"env.translator.names={list(names)}: must be names, each once")
+        self._names = tuple(str(name) for name in names)
+        self._instructions = instructions
+
+    def instructions(self) -> str:
+        """The words given, and the names of the actions; empty where no words were given."""
+        if not self._instructions:
+            return ""
+        choices = ", ".join(f"<action>{name}</action>" for name in self._names)
+        return f"{self._instructions} Answer with one of {choices}."
+
+    def to_observation(self, observation: Any, info: Mapping[str, Any]) -> Observation:
+        """uint8[H, W, 3] is shown as a picture, everything else as text."""
+        if isinstance(observation, np.ndarray) and observation.ndim == 3:
+            return Observation(images=(observation.astype(np.uint8, copy=False),))
+        return Observation(text=str(observation))
+
+    def to_message(self, observation: Observation) -> Message:
+        """The pictures, then the text."""
+        text = "<image>" * len(observation.images) + observation.text
+        return Message(role="user", text=text, images=observation.images)
+
+    def to_action(self, reply: str) -> int:
+        """The number of the action that the reply names.
+
+        Raises:
+            ActionError: it names none, several, or one that does not exist.
+        """
+        found = _TAG.findall(reply)
+        if len(found) != 1:
+            raise ActionError(f"{len(found)} <action>...</action> tags; exactly one must be there")
+        name = found[0].strip()
+        if name not in self._names:
+            hint = did_you_mean(name, self._names)
+            raise ActionError(f"no action {name[:40]!r}{hint}; there are {', '.join(self._names)}")
+        return self._names.index(name)
+
+    def no_action(self) -> None:
+        """A reply that is no action leaves the environment as it is."""
+        return
