@@ -1,0 +1,88 @@
+import re
+
+import numpy as np
+import pytest
+
+from agentrl.envs.android import layout
+from agentrl.envs.android.app import NumberGameApp
+from agentrl.envs.android.players import Expert, Mediocre, Random
+from agentrl.envs.android.translator import NumberGameTranslator
+from agentrl.errors import ActionError, ConfigError
+from agentrl.types import Observation
+
+
+def play(player: Expert, seed: int, memory: bool = False) -> int:
+    """Right picks of one game of ten rounds, at most 100 taps."""
+    app, rng, translator = NumberGameApp(), np.random.default_rng(seed), NumberGameTranslator()
+    app.launch({"seed": str(seed), "memory": str(memory)})
+    for _ in range(100):
+        if app.state()["done"]:
+            break
+        x, y = translator.to_action(player.reply(app.state(), rng))
+        app.touch(float(x), layout.to_app(float(y)))
+    return int(app.state()["right"])
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_the_expert_wins_every_round(memory: bool) -> None:
+    assert [play(Expert(), seed, memory) for seed in range(5)] == [10] * 5
+
+
+def test_the_mediocre_player_is_right_as_often_as_its_skill() -> None:
+    right = [play(Mediocre(skill=0.55), seed) for seed in range(100)]
+    assert 0.5 < np.mean(right) / 10 < 0.6
+
+
+def test_the_random_player_picks_a_third_right() -> None:
+    right = [play(Random(), seed) for seed in range(100)]
+    assert 0.27 < np.mean(right) / 10 < 0.4
+
+
+def test_a_thought_reads_the_lamp_and_the_numbers_and_names_the_choice() -> None:
+    app = NumberGameApp()
+    app.launch({"seed": "3"})
+    state = app.state()
+    reply = Expert().reply(state, np.random.default_rng(0))
+    thought = re.findall(r"[a-z]+|\d(?!\.)", reply.split("</think>")[0].removeprefix("<think>"))
+    assert thought[0] == state["lamp"]
+    assert [int(word) for word in re.findall(r"\b\d\b", reply.split("</think>")[0])] == [
+        *state["numbers"],
+        state["numbers"][state["answer"]],
+    ]
+
+
+def test_in_the_mode_select_a_card_is_named() -> None:
+    app, translator = NumberGameApp(), NumberGameTranslator(mode="select")
+    app.launch({"seed": "3"})
+    reply = Expert(mode="select").reply(app.state(), np.random.default_rng(0))
+    assert translator.to_action(reply) == app.state()["answer"]
+    assert "select" in translator.instructions()
+
+
+@pytest.mark.parametrize("reply", ["", "<action>select(3)</action>", "<action>tap(1, 2)</action>"])
+def test_a_reply_that_is_no_action_is_told(reply: str) -> None:
+    for mode in ("tap", "select"):
+        translator = NumberGameTranslator(mode=mode)
+        with pytest.raises(ActionError):
+            translator.to_action(reply)
+        assert translator.no_action() is None
+
+
+def test_an_action_of_another_kind_is_refused() -> None:
+    with pytest.raises(ActionError, match="none of this game's"):
+        NumberGameTranslator().to_action("<action>key(HOME)</action>")
+
+
+def test_an_unknown_mode_is_a_mistake_of_the_configuration() -> None:
+    with pytest.raises(ConfigError, match="tap, select"):
+        NumberGameTranslator(mode="swipe")
+
+
+def test_the_model_is_shown_the_screen_and_never_the_truth() -> None:
+    screen = np.zeros((4, 3, 3), np.uint8)
+    translator = NumberGameTranslator()
+    observation = translator.to_observation(screen, {"answer": 2})
+    assert observation == Observation(images=(screen,))
+    message = translator.to_message(observation)
+    assert (message.text, len(message.images)) == ("<image>", 1)
+    assert not NumberGameTranslator(instruct=False).instructions()
