@@ -1,0 +1,60 @@
+"""A tiny environment whose failures can be chosen, and a player for it."""
+
+import time
+
+import gymnasium
+import numpy as np
+
+import agentrl
+from agentrl.errors import DeviceOffline
+
+
+class Countdown(gymnasium.Env):
+    """Five steps; `fault` says what goes wrong at the third, for seeds divisible by `every`."""
+
+    action_space = gymnasium.spaces.Discrete(2)
+    observation_space = gymnasium.spaces.Text(64)
+
+    def __init__(self, fault=None, every=1, length=5):
+        self.fault, self.every, self.length = fault, every, length
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seed_given, self.left = seed, self.length
+        return self._look()
+
+    def step(self, action):
+        self.left -= 1
+        if self.left == self.length - 3 and self.seed_given % self.every == 0:
+            self._fail()
+        observation, info = self._look()
+        truncated = self.fault == "truncate" and self.left == 0
+        return observation, float(action), self.left == 0 and not truncated, truncated, info
+
+    def _look(self):
+        info = {"left": np.int64(self.left), "state_key": f"{self.seed_given}/{self.left}"}
+        return f"{self.left} left", info
+
+    def _fail(self):
+        if self.fault == "raise":
+            raise RuntimeError("the environment broke")
+        if self.fault == "offline":
+            raise DeviceOffline("phone-1 is offline")
+        if self.fault == "hang":
+            time.sleep(2.0)  # longer than the deadline of the test that asks for it
+
+
+class Player:
+    """Presses `up`, and babbles when two steps are left."""
+
+    def reply(self, info, rng):
+        if info["left"] == 2 and rng.random() < 0.5:
+            return "I would rather not"
+        return "<action>up</action>"
+
+
+agentrl.register(
+    "Countdown-v0",
+    "tests.rollout.games:Countdown",
+    players={"player": "tests.rollout.games:Player"},
+)

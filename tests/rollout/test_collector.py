@@ -1,0 +1,135 @@
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from agentrl.config import RewardConfig
+from agentrl.errors import WorldError
+from agentrl.rollout.collector import Collector, Progress, tickets_of_step
+from agentrl.rollout.scoring import Scorer
+from agentrl.types import Episode, Outcome, Turn
+
+
+def turn(reward=1.0):
+    return Turn(
+        prompt_ids=(1,),
+        reply_ids=(2, 3),
+        reply_logprobs=(-1.0, -1.0),
+        reply_versions=(0, 0),
+        reply="x",
+        images=(),
+        frames=(),
+        action=0,
+        parse_error=None,
+        env_reward=reward,
+        state_key=None,
+    )
+
+
+def episode_of(ticket, outcome=Outcome.TERMINATED, turns=1):
+    return Episode(
+        id=ticket.id,
+        env_id="X-v0",
+        seed=ticket.seed,
+        group=ticket.group_id,
+        member=ticket.member,
+        reset_info={},
+        turns=(turn(),) * turns,
+        final_frames=(),
+        outcome=outcome,
+        error=None if outcome is Outcome.TERMINATED else "broken",
+        device=None,
+    )
+
+
+def collector(play, *, concurrency=4, max_refills=4, done=lambda t, s: None, score=None):
+    progress = Progress()
+    made = Collector(play, score or Scorer([]).score, concurrency, max_refills, done, progress)
+    return made, progress
+
+
+async def test_episodes_come_back_in_the_order_of_their_tickets():
+    async def play(ticket):
+        await asyncio.sleep(0.001 * (7 - ticket.member))
+        return episode_of(ticket)
+
+    tickets = tickets_of_step("train", 1, [5, 6], 4)
+    made, progress = collector(play, concurrency=8)
+    episodes = await made.collect(tickets)
+    assert [e.episode.id for e in episodes] == [t.id for t in tickets]
+    assert (progress.episodes, progress.turns, progress.tokens) == (8, 8, 16)
+
+
+async def test_no_more_episodes_are_in_flight_than_allowed_and_none_waits_for_another():
+    running = peak = 0
+    slow = asyncio.Event()
+
+    async def play(ticket):
+        nonlocal running, peak
+        running += 1
+        peak = max(peak, running)
+        if ticket.member == 0:
+            await slow.wait()
+        elif ticket.member == 9:
+            slow.set()  # all others end while the first is still playing
+        else:
+            await asyncio.sleep(0)
+        running -= 1
+        return episode_of(ticket)
+
+    made, _ = collector(play, concurrency=3)
+    await asyncio.wait_for(made.collect(tickets_of_step("train", 1, [5], 10)), 5)
+    assert peak == 3
+
+
+async def test_void_episode_is_recorded_and_played_again():
+    seen = []
+
+    async def play(ticket):
+        broken = ticket.member == 1 and ticket.attempt == 0
+        return episode_of(ticket, Outcome.DEVICE_ERROR if broken else Outcome.TERMINATED)
+
+    made, progress = collector(play, done=lambda t, s: seen.append(s.episode.id))
+    episodes = await made.collect(tickets_of_step("train", 1, [5], 3))
+    assert not any(e.episode.outcome.void for e in episodes)
+    assert episodes[1].episode.id.endswith("m01-r1")
+    assert len(seen) == len(set(seen)) == 4
+    assert progress.void == 1
+
+
+async def test_refills_are_bounded():
+    async def play(ticket):
+        return episode_of(ticket, Outcome.TIMEOUT if ticket.member == 1 else Outcome.TERMINATED)
+
+    made, progress = collector(play, max_refills=2)
+    episodes = await made.collect(tickets_of_step("train", 1, [5], 3))
+    assert [e.episode.outcome.void for e in episodes] == [False, True, False]
+    assert progress.episodes == 5
+
+
+async def test_step_without_one_valid_episode_is_an_error_that_names_the_cause():
+    async def play(ticket):
+        return episode_of(ticket, Outcome.DEVICE_ERROR)
+
+    made, _ = collector(play, max_refills=0)
+    with pytest.raises(WorldError, match="none of 3 episodes could be played: 3 x broken"):
+        await made.collect(tickets_of_step("train", 1, [5], 3))
+
+
+@pytest.mark.parametrize("value", [float("nan"), [1.0, 2.0, 3.0]])
+async def test_reward_that_is_none_voids_the_episode(value):
+    async def play(ticket):
+        return episode_of(ticket, turns=2)
+
+    scorer = Scorer([RewardConfig(function="tests.rollout.rewards:given")])
+
+    def score(episode):
+        if episode.member == 0:
+            episode = replace(episode, reset_info={"value": value})
+        return scorer.score(episode)
+
+    made, _ = collector(play, max_refills=0, score=score)
+    episodes = await made.collect(tickets_of_step("train", 1, [5], 2))
+    assert [e.episode.outcome for e in episodes] == [Outcome.ENV_ERROR, Outcome.TERMINATED]
+    assert episodes[0].rewards == (0.0, 0.0)
+    assert "RewardError" in episodes[0].episode.error

@@ -1,0 +1,90 @@
+import pytest
+
+from agentrl.config import EnvConfig
+from agentrl.policies.scripted import ScriptedPolicy
+from agentrl.rollout.episode import Limits, play
+from agentrl.rollout.ticket import Ticket
+from agentrl.rollout.world import World
+from agentrl.types import Outcome
+from tests.rollout.games import Player
+
+TICKET = Ticket(split="train", step=3, group=1, member=2, seed=6)
+
+
+async def play_countdown(max_turns=20, deadline_s=30.0, player=None, **kwargs):
+    config = EnvConfig(
+        id="tests.rollout.games:Countdown-v0",
+        kwargs=kwargs,
+        translator={"names": ["down", "up"]},
+    )
+    world = World(config, None, None)
+    try:
+        return await play(
+            ticket=TICKET,
+            env_id="Countdown-v0",
+            world=world,
+            policy=ScriptedPolicy(player or Player()),
+            seed=1,
+            limits=Limits(max_turns=max_turns, deadline_s=deadline_s),
+        )
+    finally:
+        world.close()
+
+
+class Babbler:
+    def reply(self, info, rng):
+        return "no" if info["left"] == 3 else "<action>up</action>"
+
+
+async def test_episode_is_played_to_its_end():
+    episode = await play_countdown()
+    assert episode.outcome is Outcome.TERMINATED
+    assert episode.error is None
+    assert (episode.id, episode.group) == ("train-00003-g001-m02", "train-00003-g001")
+    assert episode.reset_info["left"] == 5
+    assert [t.info["left"] for t in episode.turns if t.action is not None] == [4, 3, 2, 1, 0]
+
+
+async def test_state_key_names_the_state_a_turn_started_from():
+    episode = await play_countdown()
+    assert [t.state_key for t in episode.turns][:2] == ["6/5", "6/4"]
+
+
+async def test_unreadable_reply_costs_a_turn_but_not_the_episode():
+    episode = await play_countdown(player=Babbler(), max_turns=9)
+    bad = [t for t in episode.turns if t.parse_error]
+    assert episode.outcome is Outcome.TRUNCATED
+    assert len(episode.turns) == 9
+    assert len(bad) == 7
+    assert all(t.action is None and t.env_reward == 0 for t in bad)
+    assert "exactly one" in bad[0].parse_error
+
+
+async def test_limit_of_turns_truncates():
+    episode = await play_countdown(max_turns=2)
+    assert (episode.outcome, len(episode.turns)) == (Outcome.TRUNCATED, 2)
+
+
+async def test_environment_may_truncate():
+    assert (await play_countdown(fault="truncate")).outcome is Outcome.TRUNCATED
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome", "words"),
+    [
+        ("raise", Outcome.ENV_ERROR, "RuntimeError: the environment broke"),
+        ("offline", Outcome.DEVICE_ERROR, "DeviceOffline: phone-1 is offline"),
+        ("hang", Outcome.TIMEOUT, "no end within 0.5 s"),
+    ],
+)
+async def test_failure_of_the_world_voids_the_episode(fault, outcome, words):
+    episode = await play_countdown(fault=fault, deadline_s=0.5 if fault == "hang" else 30.0)
+    assert episode.outcome is outcome
+    assert episode.outcome.void
+    assert words in episode.error
+    assert len(episode.turns) >= 2
+
+
+async def test_players_own_draws_follow_the_seed():
+    first, second = await play_countdown(), await play_countdown()
+    assert [t.reply for t in first.turns] == [t.reply for t in second.turns]

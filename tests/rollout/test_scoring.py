@@ -1,0 +1,59 @@
+import pytest
+
+from agentrl.config import RewardConfig
+from agentrl.errors import ConfigError, RewardError
+from agentrl.rollout.collector import tickets_of_step
+from agentrl.rollout.scoring import Scorer
+from agentrl.types import Outcome
+from tests.rollout.test_collector import episode_of
+
+TICKET = tickets_of_step("train", 1, [5], 1)[0]
+
+
+def scorer(*names, **fields):
+    return Scorer([RewardConfig(function=f"tests.rollout.rewards:{n}", **fields) for n in names])
+
+
+def test_one_number_is_credited_to_the_last_turn():
+    scored = scorer("given").score(episode_of(TICKET, turns=3))
+    assert scored.rewards == (0.0, 0.0, 1.0)
+
+
+def test_components_are_kept_and_their_weighted_sum_is_the_reward():
+    parts = [
+        RewardConfig(function="tests.rollout.rewards:given", weight=0.5),
+        RewardConfig(function="tests.rollout.rewards:per_turn", weight=2.0, kwargs={"scale": 3.0}),
+    ]
+    scored = Scorer(parts).score(episode_of(TICKET, turns=2))
+    assert scored.components == {"given": (0.0, 1.0), "per_turn": (3.0, 3.0)}
+    assert scored.rewards == (6.0, 6.5)
+    assert scored.total == 12.5
+
+
+def test_without_reward_functions_the_environments_own_counts():
+    assert Scorer([]).score(episode_of(TICKET, turns=2)).rewards == (1.0, 1.0)
+
+
+def test_void_episode_has_no_reward():
+    scored = scorer("given").score(episode_of(TICKET, Outcome.DEVICE_ERROR, turns=2))
+    assert (scored.rewards, scored.components) == ((0.0, 0.0), {})
+
+
+def test_reward_that_raises_is_a_typed_error():
+    with pytest.raises(RewardError, match="RuntimeError: bad day"):
+        scorer("raises").score(episode_of(TICKET))
+
+
+@pytest.mark.parametrize(
+    ("function", "kwargs", "words"),
+    [
+        ("tests.rollout.rewards:gven", {}, "did you mean 'given'"),
+        ("tests.rollout.nothing:x", {}, "cannot be imported"),
+        ("tests.rollout.rewards:NUMBER", {}, "is no function"),
+        ("tests.rollout.rewards:per_turn", {"scael": 2}, "does not take its kwargs"),
+        ("no_colon", {}, "must read module:name"),
+    ],
+)
+def test_reward_that_does_not_exist_is_refused_before_any_work(function, kwargs, words):
+    with pytest.raises(ConfigError, match=words):
+        Scorer([RewardConfig(function=function, kwargs=kwargs)])
