@@ -57,6 +57,8 @@ class Wait:
 
 Action = Tap | Swipe | Key | Wait
 
+_SWIPE_MS = 300
+_KEY = re.compile(r"[A-Z0-9_]+", re.ASCII)
 _TAG = re.compile(r"<action>(.*?)</action>", re.DOTALL)
 _CALL = re.compile(r"\s*([A-Za-z_]+)\s*\((.*)\)\s*", re.DOTALL)
 _NUMBER = re.compile(r"\d{1,6}(\.\d{0,12})?|\.\d{1,12}", re.ASCII)
@@ -109,6 +111,45 @@ def format_action(action: Action) -> str:
     else:
         call = f"wait({action.seconds:.2f})"
     return f"<action>{call}</action>"
+
+
+def input_command(action: Tap | Swipe | Key, size: tuple[int, int]) -> tuple[str, ...]:
+    """The command that does it on a phone, for a screen of `size` (width, height) pixels.
+
+    Raises:
+        ValueError: a position outside [0, 1], or no name of a key.
+    """
+    width, height = size
+    if isinstance(action, Key):
+        return ("input", "keyevent", key_code(action.name))
+    if isinstance(action, Tap):
+        return ("input", "tap", pixel(action.x, width), pixel(action.y, height))
+    start = (pixel(action.x1, width), pixel(action.y1, height))
+    end = (pixel(action.x2, width), pixel(action.y2, height))
+    return ("input", "swipe", *start, *end, str(_SWIPE_MS))
+
+
+def pixel(position: float, length: int) -> str:
+    """The pixel at a position in [0, 1] of a side, as an argument.
+
+    Raises:
+        ValueError: the position is outside.
+    """
+    if not 0 <= position <= 1:
+        raise ValueError(f"{position} is outside the screen; positions are in [0, 1]")
+    return str(min(int(position * length), length - 1))
+
+
+def key_code(name: str) -> str:
+    """`KEYCODE_BACK` for `BACK`.
+
+    Raises:
+        ValueError: no name of a key.
+    """
+    name = name.upper().removeprefix("KEYCODE_")
+    if not _KEY.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a key")
+    return f"KEYCODE_{name}"
 
 
 def perform(device: Device, action: Action) -> None:

@@ -8,7 +8,7 @@ import socket
 import time
 
 from adbutils import AdbConnection
-from adbutils.errors import AdbError
+from adbutils.errors import AdbError, AdbTimeout
 
 from agentrl.errors import DeviceError, DeviceTimeout
 
@@ -73,7 +73,7 @@ class Link(AdbConnection):  # type: ignore[misc]
 
     def read_until_end(self) -> bytes:
         """Everything until the other side closes."""
-        chunks = []
+        chunks: list[bytes] = []
         while True:
             self.conn.settimeout(self._deadline.left_s())
             chunk = self.conn.recv(1 << 16)
@@ -97,6 +97,11 @@ class Link(AdbConnection):  # type: ignore[misc]
         return connected
 
 
+def is_timeout(error: Exception) -> bool:
+    """Whether a link failed because its deadline passed."""
+    return isinstance(error, TimeoutError | AdbTimeout)
+
+
 def told(error: Exception, what: str, seconds: float) -> DeviceError:
     """A failure of a link as a typed error.
 
@@ -105,7 +110,7 @@ def told(error: Exception, what: str, seconds: float) -> DeviceError:
         what: was asked of whom.
         seconds: the deadline of the call.
     """
-    if isinstance(error, TimeoutError):
+    if is_timeout(error):
         return DeviceTimeout(f"{what}: no answer within {seconds:g} s")
     if isinstance(error, ConnectionRefusedError):
         return DeviceError(f"{what}: the adb server is gone; start it with: adb start-server")

@@ -1,6 +1,6 @@
 """A phone as the framework sees it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,6 +15,15 @@ class Deadlines:
     command_s: float = 5.0
     frame_s: float = 5.0
     settle_s: float = 3.0
+    launch_s: float = 15.0
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Result:
+    """What a command on the phone gave."""
+
+    output: str
+    code: int
 
 
 class Device(Protocol):
@@ -25,6 +34,7 @@ class Device(Protocol):
     """
 
     serial: str
+    deadlines: Deadlines
 
     def size(self) -> tuple[int, int]:
         """Width and height of the screen in pixels."""
@@ -61,7 +71,18 @@ class Device(Protocol):
         """
 
     def shell(self, *arguments: str) -> str:
-        """Run one command, each argument quoted for the phone's shell; its output."""
+        """Run one command, each argument quoted for the phone's shell; its output.
+
+        Raises:
+            DeviceError: its exit code is not 0.
+        """
+
+    def batch(self, *commands: Sequence[str]) -> list[Result]:
+        """Run several commands one after the other in one round trip, as `shell` does.
+
+        Returns:
+            One result per command; an exit code other than 0 is no error here.
+        """
 
     def close(self) -> None:
         """Give the connections back; the phone itself stays as it is."""

@@ -1,4 +1,4 @@
-"""A virtual phone that speaks the device side of ADB, so that the real adb server connects to it."""
+"""Virtual phones: they speak the device side of ADB, and the real adb server connects to them."""
 
 from agentrl.phone.spawn import Phones, spawn
 

@@ -5,6 +5,17 @@ from typing import Any, Protocol
 
 from agentrl.types import Image
 
+STATE_FOLDER = "/data/local/tmp/agentrl"
+
+
+def state_path(package: str) -> str:
+    """The file on the phone that an app's state is published in, as one JSON object.
+
+    The phone adds `touches` (touches and keys handled while the app was in front, whether they
+    had an effect or not) and `launches` to what `App.state` gives.
+    """
+    return f"{STATE_FOLDER}/{package}.json"
+
 
 class App(Protocol):
     """One app on a phone.

@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentrl.phone import screen
-from agentrl.phone.app import App
+from agentrl.phone.app import STATE_FOLDER, App, state_path
 from agentrl.phone.files import Files
 from agentrl.phone.screen import Frame
 from agentrl.types import Image
 
 log = logging.getLogger(__name__)
 
-STATE_FOLDER = "/data/local/tmp/agentrl"
 LAUNCHER = "org.agentrl.launcher"
 LAUNCHER_ACTIVITY = ".Home"
 _SECONDS_PER_TOUCH = 5
@@ -220,9 +219,9 @@ class Phone:
 
     def _show(self, shown: Shown) -> None:
         for package in self.shown.states.keys() - shown.states.keys():
-            self.files.remove(f"{STATE_FOLDER}/{package}.json")
+            self.files.remove(state_path(package))
         for package, state in shown.states.items():
-            self.files.write(f"{STATE_FOLDER}/{package}.json", state)
+            self.files.write(state_path(package), state)
         self.shown = shown
 
     def _now(self) -> Shown:

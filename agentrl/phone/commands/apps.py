@@ -32,7 +32,8 @@ async def _start(call: Call, arguments: list[str]) -> int:
         if option in _EXTRAS:
             if len(arguments) < 2:
                 return call.fail(f"Error: {option} needs a key and a value", 255)
-            extras[arguments.pop(0)] = arguments.pop(0)
+            key, value, *arguments = arguments
+            extras[key] = value
         elif option in ("-n", "-a", "-c", "-d", "-f", "-t", "--user"):
             value = arguments.pop(0) if arguments else ""
             component = value if option == "-n" else component

@@ -1,0 +1,193 @@
+"""The adb server: find it, start it where none runs, connect phones to it.
+
+The server belongs to everybody on the machine: it is never killed, and one phone is mended without
+touching the others.
+"""
+
+import ipaddress
+import logging
+import os
+import socket
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import which
+
+from adbutils.errors import AdbError
+
+from agentrl.devices.link import Deadline, Link, told
+from agentrl.errors import ConfigError, DeviceError, DeviceOffline
+
+log = logging.getLogger(__name__)
+
+_LAST_EMULATOR_PORT = "5553"
+"""Keeps a server that we start from taking whatever listens on 5555 for an emulator."""
+
+
+def find_adb(configured: str | None = None) -> str:
+    """The adb program: the one configured, else the one in PATH, else the one in adbutils' wheel.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if configured is not None:
+        if not os.access(configured, os.X_OK):
+            raise ConfigError(f"adb: {configured} is no program")
+        return configured
+    if found := which("adb"):
+        return found
+    import adbutils.binaries
+
+    bundled = Path(adbutils.binaries.__file__).parent / "adb"
+    if not os.access(bundled, os.X_OK):
+        raise ConfigError("no adb program was found; install Android's platform-tools")
+    return str(bundled)
+
+
+def is_network_serial(serial: str) -> bool:
+    """Whether a serial is `host:port`, which the server has to be told to connect to."""
+    host, _, port = serial.rpartition(":")
+    return bool(host) and port.isdigit()
+
+
+def check_address(serial: str) -> None:
+    """Refuse phones on public addresses: adb over TCP is not encrypted, often not even locked.
+
+    Raises:
+        ConfigError: the address of `host:port` is public, or does not exist.
+    """
+    host = serial.rpartition(":")[0].strip("[]")
+    try:
+        found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None)}
+    except OSError as error:
+        raise ConfigError(f"{serial}: there is no host {host!r}: {error}") from error
+    public = sorted(a for a in found if ipaddress.ip_address(a.partition("%")[0]).is_global)
+    if public:
+        raise ConfigError(
+            f"{serial} is on a public address ({public[0]}), where anybody can reach the phone "
+            "without a password. Use a tunnel: ssh -L 5600:localhost:5555 HOST, and 127.0.0.1:5600."
+        )
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class AdbServer:
+    """An adb server, running or not."""
+
+    host: str = "127.0.0.1"
+    port: int = 5037
+    adb: str | None = None
+    """Program to start it with; None looks for one."""
+
+    @staticmethod
+    def from_environment() -> "AdbServer":
+        """The server that adb itself would use: ANDROID_ADB_SERVER_PORT is honoured.
+
+        Raises:
+            ConfigError: the port is no number.
+        """
+        host = os.environ.get("ANDROID_ADB_SERVER_ADDRESS", "127.0.0.1")
+        port = os.environ.get("ANDROID_ADB_SERVER_PORT", "5037")
+        if not port.isdigit():
+            raise ConfigError(f"ANDROID_ADB_SERVER_PORT is {port!r}; it must be a port number")
+        return AdbServer(host=host, port=int(port))
+
+    def ensure(self, deadline_s: float = 10.0) -> None:
+        """Start the server if none is running.
+
+        Raises:
+            DeviceError: it does not start.
+        """
+        try:
+            self.ask("host:version", Deadline(deadline_s))
+        except DeviceError as error:
+            if not isinstance(error.__cause__, ConnectionRefusedError):
+                raise
+            self._start(deadline_s)
+
+    def devices(self, deadline_s: float = 5.0) -> dict[str, str]:
+        """State of every phone that the server knows, by serial: `device` is ready."""
+        lines = self.ask("host:devices", Deadline(deadline_s)).splitlines()
+        return dict(line.split("\t", 1) for line in lines if "\t" in line)
+
+    def connect(self, serial: str, deadline_s: float = 10.0) -> None:
+        """Make a phone ready: connect a `host:port`, and again if it is there but offline.
+
+        Raises:
+            ConfigError: the address is public or no address.
+            DeviceOffline: the phone is not there.
+            DeviceTimeout: it did not become ready in time.
+        """
+        deadline = Deadline(deadline_s)
+        state = self.devices(deadline.seconds).get(serial)
+        if state == "device":
+            return
+        if is_network_serial(serial):
+            check_address(serial)
+            if state is not None:
+                # While it is offline, connect would say "already connected" and mend nothing.
+                self.disconnect(serial, deadline)
+            answer = self.ask(f"host:connect:{serial}", deadline)
+            # The server accepts the request whether it succeeds or not: the text decides.
+            if not answer.startswith(("connected to", "already connected to")):
+                raise DeviceOffline(f"{serial} cannot be connected: {answer.strip()}")
+        elif state is None:
+            raise DeviceOffline(f"{serial} is not known to adb; is its cable in? (adb devices)")
+        elif state == "unauthorized":
+            raise DeviceOffline(f"{serial} is unauthorized: allow debugging on its screen")
+        self._wait_until_ready(serial, deadline)
+
+    def disconnect(self, serial: str, deadline: Deadline | None = None) -> None:
+        """Forget a `host:port`; nothing happens if it is not known."""
+        deadline = deadline or Deadline(5.0)
+        try:
+            self.ask(f"host:disconnect:{serial}", deadline)
+        except DeviceError as error:
+            if not isinstance(error.__cause__, AdbError) or isinstance(error.__cause__, OSError):
+                raise
+
+    def ask(self, service: str, deadline: Deadline) -> str:
+        """Send one request to the server itself; its answer.
+
+        Raises:
+            DeviceError: it refuses, or there is no server.
+            DeviceTimeout: it does not answer.
+        """
+        try:
+            with Link(self.host, self.port, deadline) as link:
+                link.request(service)
+                return str(link.read_string_block())
+        except (OSError, EOFError, ValueError, AdbError) as error:
+            raise told(error, f"adb server, {service}", deadline.seconds) from error
+
+    def _wait_until_ready(self, serial: str, deadline: Deadline) -> None:
+        what = f"{serial} did not become ready"
+        try:
+            with Link(self.host, self.port, deadline) as link:
+                link.request(f"host-serial:{serial}:wait-for-any-device")
+                link.check_okay()
+        except (OSError, AdbError) as error:
+            raise told(error, what, deadline.seconds) from error
+
+    def _start(self, deadline_s: float) -> None:
+        program = find_adb(self.adb)
+        log.info("starting the adb server on port %d: %s", self.port, program)
+        environment = {**os.environ, "ADB_LOCAL_TRANSPORT_MAX_PORT": _LAST_EMULATOR_PORT}
+        with tempfile.TemporaryFile() as output:  # a pipe would be held open by the server
+            try:
+                code = subprocess.run(
+                    [program, "-P", str(self.port), "start-server"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=environment,
+                    timeout=deadline_s,
+                    start_new_session=True,
+                    check=False,
+                ).returncode
+            except (subprocess.TimeoutExpired, OSError) as error:
+                raise DeviceError(f"{program} start-server: {error}") from error
+            output.seek(0)
+            text = output.read().decode(errors="replace").strip()
+        if code:
+            raise DeviceError(f"{program} start-server on port {self.port} failed: {text}")

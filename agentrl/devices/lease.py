@@ -1,0 +1,111 @@
+"""A phone that is lent for one episode, and refuses its borrower when the time is over."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from agentrl.devices.protocol import Deadlines, Device, Result
+from agentrl.errors import DeviceError
+from agentrl.types import Image
+
+T = TypeVar("T")
+
+_leases: "dict[str, LeasedDevice]" = {}
+"""Leases of this process by token, so that an environment can be given a token and no object."""
+
+
+class LeasedDevice:
+    """A `Device` as long as its lease lasts; every call after that is refused.
+
+    A late command of the old holder must not reach the phone in the next holder's episode.
+    """
+
+    def __init__(self, device: Device, token: str) -> None:
+        """Lend a phone.
+
+        Args:
+            device: the phone.
+            token: names this lease; `open_device(token)` gives it in this process.
+        """
+        self.serial: str = device.serial
+        self.deadlines: Deadlines = device.deadlines
+        self.token = token
+        self.busy_s = 0.0
+        """Seconds that calls took so far."""
+        self._device = device
+        self._ended = False
+        self._lock = threading.Lock()
+        _leases[token] = self
+
+    def end(self) -> None:
+        """Refuse every call from now on; waits for one that is running."""
+        with self._lock:
+            self._ended = True
+        _leases.pop(self.token, None)
+
+    def _call(self, act: Callable[[], T]) -> T:
+        with self._lock:
+            if self._ended:
+                raise DeviceError(f"{self.serial}: lease {self.token} has ended; lease it anew")
+            start = time.monotonic()
+            try:
+                return act()
+            finally:
+                self.busy_s += time.monotonic() - start
+
+    def size(self) -> tuple[int, int]:
+        """See `Device.size`."""
+        return self._call(self._device.size)
+
+    def screenshot(self) -> Image:
+        """See `Device.screenshot`."""
+        return self._call(self._device.screenshot)
+
+    def tap(self, x: float, y: float) -> None:
+        """See `Device.tap`."""
+        self._call(lambda: self._device.tap(x, y))
+
+    def swipe(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = 0.3) -> None:
+        """See `Device.swipe`."""
+        self._call(lambda: self._device.swipe(x1, y1, x2, y2, duration_s))
+
+    def key(self, name: str) -> None:
+        """See `Device.key`."""
+        self._call(lambda: self._device.key(name))
+
+    def text(self, text: str) -> None:
+        """See `Device.text`."""
+        self._call(lambda: self._device.text(text))
+
+    def launch(self, package: str, activity: str, extras: Mapping[str, str]) -> None:
+        """See `Device.launch`."""
+        self._call(lambda: self._device.launch(package, activity, extras))
+
+    def stop(self, package: str) -> None:
+        """See `Device.stop`."""
+        self._call(lambda: self._device.stop(package))
+
+    def focus(self) -> str | None:
+        """See `Device.focus`."""
+        return self._call(self._device.focus)
+
+    def app_state(self, package: str) -> Mapping[str, Any]:
+        """See `Device.app_state`."""
+        return self._call(lambda: self._device.app_state(package))
+
+    def shell(self, *arguments: str) -> str:
+        """See `Device.shell`."""
+        return self._call(lambda: self._device.shell(*arguments))
+
+    def batch(self, *commands: Sequence[str]) -> list[Result]:
+        """See `Device.batch`."""
+        return self._call(lambda: self._device.batch(*commands))
+
+    def close(self) -> None:
+        """The pool closes the phone, not its borrower."""
+
+
+def find(token: str) -> LeasedDevice | None:
+    """The lease of that token in this process, or None."""
+    return _leases.get(token)

@@ -1,0 +1,167 @@
+"""Open phones by what a user writes: a serial, a list of them, or `virtual:8`."""
+
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from agentrl.devices import lease
+from agentrl.devices.adb import AdbServer
+from agentrl.devices.adbutils_driver import AdbutilsDevice
+from agentrl.devices.pool import DevicePool
+from agentrl.devices.protocol import Deadlines, Device
+from agentrl.errors import ConfigError, DeviceError
+from agentrl.phone.spawn import AppLike, Phones, spawn
+
+_VIRTUAL = re.compile(r"virtual(?::(\d+))?")
+_NO_TOKEN = "the lease {} is not known in this process, or has ended; give the serial instead"
+
+
+def open_device(
+    spec: str,
+    *,
+    deadlines: Deadlines | None = None,
+    apps: Sequence[AppLike] = (),
+    size: tuple[int, int] = (720, 1280),
+    effect_delay_ms: tuple[float, float] = (50, 300),
+    seed: int = 0,
+) -> Device:
+    """One connected phone.
+
+    Args:
+        spec: a serial (`emulator-5556`, `192.168.1.7:5555`), the token of a lease of this process,
+            or `virtual`, which starts a phone that ends when it is closed.
+        deadlines: of its calls.
+        apps: installed on a virtual phone.
+        size: of a virtual phone's screen: width and height in pixels.
+        effect_delay_ms: of a virtual phone: how late effects appear, at least and at most.
+        seed: of a virtual phone.
+
+    Raises:
+        ConfigError: a public address, an app that does not exist.
+        DeviceError: the phone cannot be connected.
+    """
+    if "#" in spec:
+        leased = lease.find(spec)
+        if leased is None:
+            raise DeviceError(_NO_TOKEN.format(spec))
+        return leased
+    server = AdbServer.from_environment()
+    if _num_virtual(spec) is None:
+        return AdbutilsDevice(server, spec, deadlines)
+    phones = spawn(1, apps, size=size, effect_delay_ms=effect_delay_ms, seed=seed)
+    try:
+        return AdbutilsDevice(server, phones.serials[0], deadlines, _ending(phones, server))
+    except BaseException:
+        phones.close()
+        raise
+
+
+def open_source(
+    source: str | Sequence[str],
+    *,
+    deadlines: Deadlines | None = None,
+    apps: Sequence[AppLike] = (),
+    size: tuple[int, int] = (720, 1280),
+    effect_delay_ms: tuple[float, float] = (50, 300),
+    seed: int = 0,
+    quarantine_after: int = 3,
+) -> DevicePool:
+    """A pool of phones; closing it, or leaving its `with`, ends those that it started.
+
+    Args:
+        source: `virtual:8`, a serial, or a list of serials: of real phones, emulators, or virtual
+            phones that were started elsewhere.
+        deadlines: of the calls to every phone.
+        apps: installed on virtual phones.
+        size: of virtual phones' screens: width and height in pixels.
+        effect_delay_ms: of virtual phones: how late effects appear, at least and at most.
+        seed: of virtual phones.
+        quarantine_after: failures in a row that put a phone aside.
+
+    Raises:
+        ConfigError: no source, or one of its phones cannot be reached.
+    """
+    serials, num_virtual = _parse(source)
+    server = AdbServer.from_environment()
+    if num_virtual is None:
+        devices = _connect(server, serials, deadlines)
+        return DevicePool(devices, quarantine_after=quarantine_after)
+    phones = spawn(num_virtual, apps, size=size, effect_delay_ms=effect_delay_ms, seed=seed)
+    ending = _ending(phones, server)
+    try:
+        devices = _connect(server, phones.serials, deadlines)
+    except BaseException:
+        ending()
+        raise
+    return DevicePool(devices, quarantine_after=quarantine_after, on_close=ending)
+
+
+def check_source(source: str | Sequence[str], deadlines: Deadlines | None = None) -> None:
+    """See whether a source is one, and whether the phones that it names can be reached.
+
+    Raises:
+        ConfigError: it is none, or a phone cannot be reached.
+    """
+    serials, num_virtual = _parse(source)
+    if num_virtual is None:
+        _connect(AdbServer.from_environment(), serials, deadlines)
+
+
+def _parse(source: Any) -> tuple[tuple[str, ...], int | None]:
+    """The serials that a source names, or how many virtual phones."""
+    if isinstance(source, str):
+        num_virtual = _num_virtual(source)
+        if num_virtual is None and source.startswith("virtual"):
+            raise ConfigError(f"devices.source: {source!r} must read virtual:N, N at least 1")
+        return ((source,) if num_virtual is None else ()), num_virtual
+    named = isinstance(source, Sequence) and all(isinstance(s, str) and s for s in source)
+    if not named or not source or len(set(source)) != len(source):
+        raise ConfigError(
+            f"devices.source: {source!r} must be virtual:N or a list of different serials"
+        )
+    return tuple(source), None
+
+
+def _num_virtual(spec: str) -> int | None:
+    found = _VIRTUAL.fullmatch(spec)
+    return None if found is None or found[1] == "0" else int(found[1] or 1)
+
+
+def _ending(phones: Phones, server: AdbServer) -> Callable[[], None]:
+    """Ends virtual phones and has the adb server forget them."""
+
+    def end() -> None:
+        for serial in phones.serials:
+            try:
+                server.disconnect(serial)
+            except DeviceError:  # a server that is gone has forgotten them
+                break
+        phones.close()
+
+    return end
+
+
+def _connect(
+    server: AdbServer, serials: Sequence[str], deadlines: Deadlines | None
+) -> list[Device]:
+    """Connect all phones at once."""
+
+    def connect(serial: str) -> Device | Exception:
+        try:
+            return AdbutilsDevice(server, serial, deadlines)
+        except (DeviceError, ConfigError) as error:
+            return error
+
+    server.ensure((deadlines or Deadlines()).connect_s)
+    with ThreadPoolExecutor(max_workers=min(len(serials), 16)) as threads:
+        tried = list(threads.map(connect, serials))
+    devices = [one for one in tried if not isinstance(one, Exception)]
+    failures = [f"{one}" for one in tried if isinstance(one, Exception)]
+    if failures:
+        ready = ", ".join(device.serial for device in devices) or "none"
+        raise ConfigError(
+            f"devices.source: {'; '.join(failures)}. Ready: {ready}. Connect the phone "
+            "(adb connect HOST:PORT), take it out of devices.source, or use virtual:N."
+        )
+    return devices

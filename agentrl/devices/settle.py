@@ -1,0 +1,179 @@
+"""Do something on a screen, and wait for what comes of it by looking."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+
+from agentrl.devices.actions import Action, Key, Swipe, Tap, Wait, input_command, perform
+from agentrl.devices.protocol import Device, Result
+from agentrl.errors import DeviceError, DeviceTimeout
+from agentrl.phone.app import state_path
+from agentrl.types import Image
+
+State = Mapping[str, Any]
+
+_FIRST_PAUSE_S = 0.002
+_LONGEST_PAUSE_S = 0.012
+_TOLERANCE = 8
+"""Largest difference of a channel that is still the same picture."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Settled:
+    """A screen that has come to rest after an action."""
+
+    frame: Image
+    """uint8[H, W, 3]"""
+    changed: bool
+    """Whether it differs from the screen before, the status bar apart."""
+    state: State | None
+    """What the app published after the action; None where it publishes nothing."""
+    seconds: float
+    """From the action to the last capture."""
+    captures: int
+
+
+def act_and_settle(
+    device: Device,
+    action: Action,
+    *,
+    before: Image,
+    package: str | None = None,
+    settle_s: float | None = None,
+    mask_top: float = 1 / 26,
+) -> Settled:
+    """Perform an action and wait until its effect stands still on the screen.
+
+    Where the app publishes its state, the wait is for the app to have handled the touch: its
+    picture and its state change together, so every capture after that shows the effect, and two
+    that agree show it at rest. Elsewhere the wait is for a picture that differs from `before`.
+    The screen from before the effect is never returned, but for an app that publishes nothing and
+    shows nothing new within the deadline: that is what an action without effect looks like.
+
+    Args:
+        device: the phone.
+        action: what to do.
+        before: the screen that the action answers, uint8[H, W, 3].
+        package: of the app whose published state is read; None reads none.
+        settle_s: deadline of the whole; None takes the device's own.
+        mask_top: share of the height that is not compared: the status bar with its clock.
+
+    Raises:
+        DeviceTimeout: the app did not handle the touch in time, or the screen never stood still.
+        DeviceError: the phone failed.
+    """
+    watch = _Watch(device, before, device.deadlines.settle_s if settle_s is None else settle_s)
+    watch.mask_top = mask_top
+    if isinstance(action, Wait):
+        perform(device, action)
+        state = None if package is None else _read(device.batch(_look(package))[0])
+        return watch.result(watch.until_still(watch.capture()), state)
+    state = _act(watch, action, package)
+    if state is None:
+        return watch.result(watch.until_changed_and_still(), None)
+    return watch.result(watch.until_still(watch.capture()), state)
+
+
+class _Watch:
+    """The captures of one settling and their deadline."""
+
+    def __init__(self, device: Device, before: Image, settle_s: float) -> None:
+        self.device = device
+        self.before = before
+        self.settle_s = settle_s
+        self.mask_top = 0.0
+        self.captures = 0
+        self._start = time.monotonic()
+        self._pause_s = _FIRST_PAUSE_S
+
+    def capture(self) -> Image:
+        """One more look."""
+        self.captures += 1
+        return self.device.screenshot()
+
+    def until_still(self, frame: Image) -> Image:
+        """The first capture that agrees with the one before it."""
+        while True:
+            following = self.capture()
+            if self._same(frame, following):
+                return following
+            self.pause(f"{self.device.serial}: the screen did not stand still")
+            frame = following
+
+    def until_changed_and_still(self) -> Image:
+        """As `until_still`, of a changed screen; the unchanged one if none comes in time."""
+        frame = self.capture()
+        while self._same(self.before, frame):
+            if self._past() >= self.settle_s:
+                return frame
+            self.pause("")
+            frame = self.capture()
+        return self.until_still(frame)
+
+    def pause(self, complaint: str) -> None:
+        """A short pause before looking again, a little longer each time.
+
+        Raises:
+            DeviceTimeout: the deadline has passed and there is a complaint.
+        """
+        if complaint and self._past() >= self.settle_s:
+            raise DeviceTimeout(f"{complaint} within {self.settle_s:g} s")
+        time.sleep(self._pause_s)
+        self._pause_s = min(self._pause_s * 1.5, _LONGEST_PAUSE_S)
+
+    def result(self, frame: Image, state: State | None) -> Settled:
+        """What came of it."""
+        return Settled(
+            frame=frame,
+            changed=not self._same(self.before, frame),
+            state=state,
+            seconds=self._past(),
+            captures=self.captures,
+        )
+
+    def _past(self) -> float:
+        return time.monotonic() - self._start
+
+    def _same(self, one: Image, other: Image) -> bool:
+        if one.shape != other.shape:
+            return False
+        top = round(one.shape[0] * self.mask_top)
+        return bool(cv2.norm(one[top:], other[top:], cv2.NORM_INF) <= _TOLERANCE)
+
+
+def _act(watch: _Watch, action: Tap | Swipe | Key, package: str | None) -> State | None:
+    """Perform the action and wait until the app has handled it.
+
+    Returns:
+        The app's state after that; None if it publishes none.
+    """
+    device = watch.device
+    if package is None:
+        perform(device, action)
+        return None
+    command, look = input_command(action, device.size()), _look(package)
+    first, done, last = device.batch(look, command, look)
+    if done.code:
+        raise DeviceError(f"{device.serial}: {' '.join(command)} failed: {done.output.strip()}")
+    old, new = _read(first), _read(last)
+    while old is not None and new is not None and new["touches"] <= old["touches"]:
+        watch.pause(f"{device.serial}: {package} did not handle {' '.join(command)}")
+        new = _read(device.batch(look)[0])
+    return None if old is None else new
+
+
+def _look(package: str) -> tuple[str, ...]:
+    return ("cat", state_path(package))
+
+
+def _read(result: Result) -> State | None:
+    """A published state; None where there is none or it does not count touches."""
+    try:
+        state = json.loads(result.output) if not result.code else None
+    except ValueError:  # caught in the middle of a write
+        return None
+    return state if isinstance(state, dict) and "touches" in state else None
