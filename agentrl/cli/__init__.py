@@ -1,0 +1,69 @@
+"""The command line: one file per command. Heavy imports happen inside the commands."""
+
+import importlib
+import sys
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from agentrl import __version__
+from agentrl.cli import doctor, evaluate, logs, replay, train
+from agentrl.errors import AgentRLError, ConfigError
+from agentrl.links import check_links
+
+app = typer.Typer(
+    help="Train vision-language agents that act on screens.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command("train")(train.train)
+app.command("eval")(evaluate.evaluate)
+app.command("replay")(replay.replay)
+app.command("doctor")(doctor.doctor)
+for _name in ("phone", "devices"):
+    if find_spec(f"agentrl.cli.{_name}") is not None:
+        app.add_typer(importlib.import_module(f"agentrl.cli.{_name}").app, name=_name)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"agentrl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+) -> None:
+    logs.set_up(verbose)
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command.
+
+    Returns:
+        The exit code: 2 for a user's mistake, 130 when interrupted, 1 for any other failure.
+    """
+    try:
+        check_links()
+        app(arguments, prog_name="agentrl")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    except AgentRLError as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        return 2 if isinstance(error, ConfigError) else 1
+    return 0

@@ -1,5 +1,6 @@
 """An episode as plain JSON values, and back."""
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -19,6 +20,8 @@ def plain(value: Any) -> Any:
         return value if math.isfinite(value) else str(value)
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {"type": type(value).__name__.lower(), **plain(dataclasses.asdict(value))}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes | bytearray):

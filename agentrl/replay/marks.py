@@ -1,0 +1,57 @@
+"""Where on the screen an action touched."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from agentrl.types import Turn
+
+_NUMBER = r"\s*(\d{0,3}\.?\d{1,12})\s*"
+_TAP = re.compile(rf"\btap\({_NUMBER},{_NUMBER}\)")
+_SWIPE = re.compile(rf"\bswipe\({_NUMBER},{_NUMBER},{_NUMBER},{_NUMBER}\)")
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Mark:
+    """A tap, or a swipe where it ends elsewhere than it began; all in [0, 1] of the screen."""
+
+    x: float
+    y: float
+    to_x: float
+    to_y: float
+
+    @property
+    def moves(self) -> bool:
+        """True for a swipe."""
+        return (self.x, self.y) != (self.to_x, self.to_y)
+
+
+def mark_of(turn: Turn) -> Mark | None:
+    """Where a turn's action touched; None where it did not, or where nobody can tell.
+
+    An action is understood as a recorded `[x, y]` or `[x1, y1, x2, y2]`, as a mapping with these
+    keys, or as `tap(x, y)` or `swipe(x1, y1, x2, y2)` in the action or in the reply.
+    """
+    if turn.parse_error is not None:
+        return None
+    numbers = _numbers_of(turn.action)
+    if not numbers and not isinstance(turn.action, list | Mapping):
+        numbers = _numbers_in(turn.action if isinstance(turn.action, str) else turn.reply)
+    if len(numbers) == 2:
+        numbers = (*numbers, *numbers)
+    if len(numbers) != 4 or not all(0 <= n <= 1 for n in numbers):
+        return None
+    return Mark(x=numbers[0], y=numbers[1], to_x=numbers[2], to_y=numbers[3])
+
+
+def _numbers_of(action: object) -> Sequence[float]:
+    if isinstance(action, Mapping):
+        action = [action[k] for k in ("x", "y", "x1", "y1", "x2", "y2") if k in action]
+    if isinstance(action, list | tuple) and all(isinstance(n, int | float) for n in action):
+        return [float(n) for n in action]
+    return ()
+
+
+def _numbers_in(text: str) -> Sequence[float]:
+    found = _SWIPE.findall(text) or _TAP.findall(text)
+    return [float(n) for n in found[-1]] if found else ()
