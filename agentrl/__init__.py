@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "train": "agentrl.training.loop",
-    "evaluate": "agentrl.training.evaluation",
-    "make": "agentrl.env",
-    "make_translator": "agentrl.env",
-    "register": "agentrl.env",
-    "load_config": "agentrl.config",
+    "train": "agentrl.training.loop:train",
+    "evaluate": "agentrl.training.evaluation:evaluate",
+    "make": "agentrl.env:make",
+    "make_translator": "agentrl.env:make_translator",
+    "register": "agentrl.env:register",
+    "load_config": "agentrl.config:load",
 }
 
 __all__ = ["__version__", "evaluate", "load_config", "make", "make_translator", "register", "train"]
 
 if TYPE_CHECKING:
-    from agentrl.config import load_config
+    from agentrl.config import load as load_config
     from agentrl.env import make, make_translator, register
     from agentrl.training.evaluation import evaluate
     from agentrl.training.loop import train
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'agentrl' has no attribute {name!r}")
-    return getattr(import_module(_PUBLIC[name]), name)
+    module, _, attribute = _PUBLIC[name].partition(":")
+    return getattr(import_module(module), attribute)
 
 
 def __dir__() -> list[str]:

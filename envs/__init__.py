@@ -7,7 +7,7 @@ refuse_bare_name(__name__)
 
 register(
     "NumberGame-v0",
-    "agentrl.envs.android.env:NumberGameEnv",
+    "agentrl.envs.android.env:NumberGame",
     translator="agentrl.envs.android.translator:NumberGameTranslator",
     players={
         "expert": "agentrl.envs.android.players:Expert",

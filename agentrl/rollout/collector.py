@@ -73,7 +73,7 @@ class Collector:
             ran out.
 
         Raises:
-            WorldError: not one episode could be played.
+            WorldError: not one episode could be played, or no phone is left.
         """
         waiting = deque(enumerate(tickets))
         results: dict[int, ScoredEpisode] = {}
@@ -92,9 +92,12 @@ class Collector:
                 else:
                     results[place] = scored
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(self._concurrency, len(tickets))):
-                group.create_task(worker())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self._concurrency, len(tickets))):
+                    group.create_task(worker())
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
         episodes = [results[place] for place in range(len(tickets))]
         if all(e.episode.outcome.void for e in episodes):
             causes = _causes(episodes)

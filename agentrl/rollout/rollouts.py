@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from agentrl.rollout.collector import Collector, Progress
 from agentrl.rollout.episode import Limits, play
 from agentrl.rollout.scoring import Scorer
 from agentrl.rollout.ticket import Ticket
+from agentrl.rollout.world import World
 from agentrl.rollout.worlds import Worlds, open_worlds
 from agentrl.types import Episode, ScoredEpisode
 
@@ -64,9 +65,8 @@ class Rollouts:
         else:
             self._recorder = None
         keep = self._recorder.frame if self._recorder and self._frames == "device" else None
-        self._worlds: Worlds = await self._exit.enter_async_context(
-            open_worlds(self._config, keep, self._share)
-        )
+        self.worlds: Worlds = open_worlds(self._config, keep, self._share)
+        self._exit.callback(self.worlds.close)
         self._encoder = open_encoder(self._config.model, self._folder)
 
     @property
@@ -109,7 +109,7 @@ class Rollouts:
         collector = Collector(
             play=play_ticket,
             score=self._scorer.score,
-            concurrency=self._worlds.count,
+            concurrency=self.worlds.count,
             max_refills=self._config.rollout.max_refills,
             done=self._record,
             progress=self.progress,
@@ -119,8 +119,9 @@ class Rollouts:
     async def _play(self, ticket: Ticket, policy: Policy) -> Episode:
         rollout = self._config.rollout
         keep = self._recorder.frame if self._recorder and self._frames == "model" else None
-        async with self._worlds.lease() as world:
-            episode = await play(
+
+        def act(world: World) -> Awaitable[Episode]:
+            return play(
                 ticket=ticket,
                 env_id=self._config.env.id,
                 world=world,
@@ -129,9 +130,8 @@ class Rollouts:
                 limits=Limits(max_turns=self._config.env.max_turns, deadline_s=rollout.deadline_s),
                 keep_model_frame=keep,
             )
-            if episode.outcome.void:
-                self._worlds.discard(world)
-            return episode
+
+        return await self.worlds.visit(act)
 
     def _record(self, ticket: Ticket, scored: ScoredEpisode) -> None:
         if self._recorder is not None:

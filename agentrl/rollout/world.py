@@ -51,16 +51,22 @@ class World:
 
     Args:
         config: which environment.
-        device: the serial of the phone it plays on; None for an environment without one.
         keep_frame: stores a full frame and returns its id; None keeps none.
+        device: the serial of the phone it plays on; None for an environment without one.
+        lease: what the environment is given as its `device`.
     """
 
     def __init__(
-        self, config: EnvConfig, device: str | None, keep_frame: Callable[[Image], str] | None
+        self,
+        config: EnvConfig,
+        keep_frame: Callable[[Image], str] | None,
+        device: str | None = None,
+        lease: str | None = None,
     ) -> None:
         self.translator = env.make_translator(config.id, config.translator)
         self.instructions = render_instructions(config.prompt, self.translator.instructions())
         self.device = device
+        self._place = {} if lease is None else {"device": lease}
         self._config = config
         self._keep_frame = keep_frame
         self._env: Any = None
@@ -91,8 +97,7 @@ class World:
     def _reset(self, seed: int) -> Sight:
         with boundary(EnvError, f"{self._config.id}.reset(seed={seed})"):
             if self._env is None:
-                place = {} if self.device is None else {"device": self.device}
-                self._env = env.make(self._config.id, **self._config.kwargs, **place)
+                self._env = env.make(self._config.id, **self._config.kwargs, **self._place)
             observation, info = self._env.reset(seed=seed)
             return self._sight(observation, info)
 

@@ -17,7 +17,7 @@ async def play_countdown(max_turns=20, deadline_s=30.0, player=None, **kwargs):
         kwargs=kwargs,
         translator={"names": ["down", "up"]},
     )
-    world = World(config, None, None)
+    world = World(config, None)
     try:
         return await play(
             ticket=TICKET,

@@ -1,0 +1,154 @@
+"""Where episodes are played: on phones from a pool, or in environments of this process."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from agentrl import devices, env
+from agentrl.config import Config, EnvConfig
+from agentrl.errors import DeviceError
+from agentrl.rollout.world import World
+from agentrl.types import Episode, Image, Outcome
+
+KeepFrame = Callable[[Image], str] | None
+Act = Callable[[World], Awaitable[Episode]]
+
+
+class Worlds(Protocol):
+    """Some places that episodes can be played in at the same time."""
+
+    count: int
+
+    async def visit(self, act: Act) -> Episode:
+        """Play one episode in a world that nobody else uses meanwhile.
+
+        Raises:
+            NoDevice: no phone is left to play on.
+        """
+
+    def close(self) -> None:
+        """End everything that was started."""
+
+
+class PhoneWorlds:
+    """One world per lease of a phone.
+
+    Args:
+        config: the environment.
+        pool: of phones; is closed with this.
+        keep_frame: see World.
+        lease_s: how long an episode waits for a phone.
+        count: episodes at the same time, at most.
+    """
+
+    def __init__(
+        self,
+        config: EnvConfig,
+        pool: devices.DevicePool,
+        keep_frame: KeepFrame,
+        lease_s: float,
+        count: int,
+    ) -> None:
+        self.pool = pool
+        self.count = min(count, len(pool))
+        self._config = config
+        self._keep_frame = keep_frame
+        self._lease_s = lease_s
+
+    async def visit(self, act: Act) -> Episode:
+        """See Worlds.visit; an episode that the phone spoiled counts against the phone."""
+        episode: Episode | None = None
+        try:
+            async with self.pool.lease(self._lease_s) as lease:
+                world = World(self._config, self._keep_frame, lease.serial, lease.token)
+                try:
+                    episode = await act(world)
+                finally:
+                    world.close()
+                if episode.outcome is Outcome.DEVICE_ERROR:
+                    raise DeviceError(episode.error)
+        except DeviceError:
+            if episode is None:
+                raise
+        return episode
+
+    def close(self) -> None:
+        """End the phones that were started."""
+        self.pool.close()
+
+
+class RoomWorlds:
+    """Environments without a phone, each kept for many episodes.
+
+    Args:
+        config: the environment.
+        keep_frame: see World.
+        count: episodes at the same time, at most.
+    """
+
+    def __init__(self, config: EnvConfig, keep_frame: KeepFrame, count: int) -> None:
+        self.count = count
+        self._config = config
+        self._keep_frame = keep_frame
+        self._free: list[World] = []
+        self._seats = asyncio.Semaphore(count)
+
+    async def visit(self, act: Act) -> Episode:
+        """See Worlds.visit; a world that failed is given up."""
+        async with self._seats:
+            world = self._free.pop() if self._free else World(self._config, self._keep_frame)
+            try:
+                episode = await act(world)
+            except BaseException:
+                world.close()
+                raise
+            if episode.outcome.void:
+                world.close()
+            else:
+                self._free.append(world)
+            return episode
+
+    def close(self) -> None:
+        """Close all environments."""
+        while self._free:
+            self._free.pop().close()
+
+
+def open_worlds(config: Config, keep_frame: KeepFrame, share: tuple[int, int]) -> Worlds:
+    """The places that the configuration names.
+
+    Args:
+        config: the whole job.
+        keep_frame: see World.
+        share: (k, n): this process plays the k-th of n parts.
+
+    Raises:
+        ConfigError: a phone cannot be reached.
+    """
+    k, n = share
+    count = max(1, config.rollout.concurrency // n)
+    game = env.game(config.env.id)
+    if game.app is None:
+        return RoomWorlds(config.env, keep_frame, count)
+    settings = config.devices
+    pool = devices.open_source(
+        _part(settings.source, k, n),
+        deadlines=devices.Deadlines(**asdict(settings.deadlines)),
+        apps=[game.app],
+        size=(settings.size[0], settings.size[1]),
+        effect_delay_ms=(settings.effect_delay_ms[0], settings.effect_delay_ms[1]),
+        seed=config.seed,
+    )
+    return PhoneWorlds(config.env, pool, keep_frame, config.rollout.deadline_s, count)
+
+
+def _part(source: Any, k: int, n: int) -> Any:
+    """The phones of one of several processes."""
+    if n == 1:
+        return source
+    if isinstance(source, str):
+        _, _, count = source.partition(":")
+        return f"virtual:{max(1, int(count or 1) // n)}"
+    return list(source)[k::n]
+
