@@ -16,6 +16,7 @@ from agentrl import config as configuration
 from agentrl.config import Config, WarmStartConfig
 from agentrl.errors import WorldError
 from agentrl.policies.chat import ChatEncoder
+from agentrl.policies.opening import open_encoder
 from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.launch import RolloutHandle
 from agentrl.rollout.rollouts import load_player
@@ -83,7 +84,7 @@ class Lessons:
         sample, info = self._samples[place], self._infos[place]
         if info is None:
             return sample
-        reply = self._encoder.encode_reply(self._player.reply(info, self._rng))
+        reply = self._encoder.reply_ids(self._player.reply(info, self._rng))
         prompt = sample.token_ids[: sample.loss_mask.index(True)]
         return Sample(
             token_ids=(*prompt, *reply),
@@ -126,7 +127,7 @@ async def clone(
     warm = config.warm_start
     assert warm is not None
     player = load_player(config.env, warm.player)
-    encoder = ChatEncoder(folder, config.model)
+    encoder = open_encoder(config.model, folder)
     lessons = Lessons(episodes, warm, player, encoder, config.seed)
     learner.begin_cloning(warm)
     for step in range(1, warm.steps + 1):

@@ -30,7 +30,9 @@ class NumberGame(gymnasium.Env[Image, _Action]):
     the screen, so that the player presses the button itself; with `mode="select"` the card, 0 to
     2, and the button is pressed for the player. Reward: +1 for a right pick, -1 for a wrong one;
     a player who leaves the game loses every pick that is left. `info` is the truth that the game
-    publishes, read from the phone, with `state_key` naming seed, round and phase.
+    publishes, read from the phone, with `state_key` naming seed, round and phase, `changed`
+    telling whether the last tap did anything, and `metrics`: the share of right picks among all
+    rounds, played or not, and the score.
 
     Args:
         device: a phone as `agentrl.devices.open_device` takes it: a serial, a lease, or `virtual`
@@ -69,6 +71,7 @@ class NumberGame(gymnasium.Env[Image, _Action]):
         self.action_space = _action_space(mode)
         self._screen: Image = np.zeros((height, width, 3), np.uint8)
         self._truth: Mapping[str, Any] = {}
+        self._changed = True
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -81,6 +84,7 @@ class NumberGame(gymnasium.Env[Image, _Action]):
         self._device.launch(PACKAGE, ACTIVITY, told)
         shown = act_and_settle(self._device, Wait(0.0), before=self._screen, package=PACKAGE)
         self._keep(shown.frame, shown.state)
+        self._changed = True
         return shown.frame, self._info()
 
     def step(self, action: _Action) -> tuple[Image, float, bool, bool, _Info]:
@@ -117,6 +121,7 @@ class NumberGame(gymnasium.Env[Image, _Action]):
 
     def _tap(self, x: float, y: float) -> None:
         settled = act_and_settle(self._device, Tap(x, y), before=self._screen, package=PACKAGE)
+        self._changed = settled.changed
         self._keep(settled.frame, settled.state)
 
     def _keep(self, screen: Image, truth: Mapping[str, Any] | None) -> None:
@@ -130,7 +135,12 @@ class NumberGame(gymnasium.Env[Image, _Action]):
 
     def _info(self) -> _Info:
         truth = self._truth
-        return {**truth, "state_key": f"{truth['seed']}/{truth['round']}/{truth['phase']}"}
+        return {
+            **truth,
+            "state_key": f"{truth['seed']}/{truth['round']}/{truth['phase']}",
+            "changed": self._changed,
+            "metrics": {"accuracy": truth["right"] / self.rounds, "score": truth["score"]},
+        }
 
 
 def _action_space(mode: str) -> "spaces.Space[Any]":
