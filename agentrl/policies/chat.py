@@ -79,7 +79,11 @@ class ChatEncoder:
             ValueError: `<image>` does not stand once for each picture.
         """
         ids, images = self._message(message.role, message.text, message.images)
-        return (*ids, self.start_id, *self.text_ids("assistant\n")), images
+        return (*ids, *self.opening()), images
+
+    def opening(self) -> tuple[int, ...]:
+        """The shortest prompt: the words that open a reply to nothing."""
+        return (self.start_id, *self.text_ids("assistant\n"))
 
     def closing(self, reply_ids: Sequence[int]) -> tuple[int, ...]:
         """What follows a reply before the next message."""

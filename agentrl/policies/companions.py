@@ -1,9 +1,10 @@
-"""Let torchvision and torchaudio stand beside a CPU build of torch.
+"""Let torch's companion packages stand beside a CPU build of torch.
 
 Their wheels on PyPI are built for CUDA. Beside a CPU torch the import of torchvision fails with
 `operator torchvision::nms does not exist` (https://github.com/pytorch/vision/issues/9077), though
-what the image processors need works once that operator and `qnms` are declared. The import of
-torchaudio fails too; transformers does without it where it is not installed.
+what the image processors need works once that operator and `qnms` are declared. The imports of
+torchaudio and torchcodec fail too; transformers and vLLM do without them where they are not
+installed.
 """
 
 import importlib.util
@@ -13,6 +14,7 @@ from pathlib import Path
 import torch
 
 _SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+_OPTIONAL = {"torchaudio": "lib/_torchaudio*.so", "torchcodec": "libtorchcodec_image*.so"}
 _declared: list[torch.library.Library] = []
 
 
@@ -21,15 +23,22 @@ def mend() -> None:
 
     Does nothing where the libraries load, and nothing the second time.
     """
-    if "torchaudio" not in sys.modules and _is_broken("torchaudio", "lib/_torchaudio*.so"):
-        sys.modules["torchaudio"] = None  # type: ignore[assignment]  # "not installed"
+    for package, pattern in _OPTIONAL.items():
+        if package not in sys.modules and _is_broken(package, pattern):
+            sys.modules[package] = None  # type: ignore[assignment]  # "not installed"
     if _declared or hasattr(torch.ops.torchvision, "nms"):
         return
-    if _is_broken("torchvision", "_C*.so"):
+    # The look for torchvision may itself have come by here (vllm_processes/sitecustomize.py).
+    if _is_broken("torchvision", "_C*.so") and not _declared:
         library = torch.library.Library("torchvision", "DEF")
         for name in ("nms", "qnms"):
             library.define(name + _SCHEMA)
         _declared.append(library)
+
+
+def left_out() -> list[str]:
+    """The packages that `mend` has hidden in this process."""
+    return [package for package in _OPTIONAL if sys.modules.get(package, mend) is None]
 
 
 def _is_broken(package: str, pattern: str) -> bool:

@@ -1,0 +1,249 @@
+"""vLLM as an engine, on CPUs and GPUs.
+
+The engine lives in processes of its own, which die with this one.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agentrl.errors import ConfigError, EngineError, boundary
+from agentrl.policies import companions
+from agentrl.policies.chat import ChatEncoder
+from agentrl.policies.engine import Sampling
+from agentrl.types import Prompt, Reply
+
+log = logging.getLogger(__name__)
+
+_PROCESSES = Path(__file__).resolve().parent / "vllm_processes"
+_MISSING = (
+    "rollout.engine=vllm: vLLM is not installed ({error}). Install agentrl[gpu], or agentrl[cpu] on "
+    "a machine without GPU; rollout.engine=hf works without it."
+)
+
+
+class VLLMEngine:
+    """Answers with vLLM's AsyncLLM.
+
+    Args:
+        path: the model's folder.
+        dtype: `float32` or `bfloat16`.
+        max_context: tokens of prompt and reply.
+        max_num_seqs: prompts answered at once.
+        deadline_s: for one answer, and for new weights.
+        start_deadline_s: for the engine to come up.
+        engine_kwargs: further arguments of vLLM's `AsyncEngineArgs`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        dtype: str = "float32",
+        max_context: int = 4096,
+        max_num_seqs: int = 256,
+        deadline_s: float = 600.0,
+        start_deadline_s: float = 600.0,
+        engine_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._path = path
+        self._deadline_s, self._start_deadline_s = deadline_s, start_deadline_s
+        self._arguments: dict[str, Any] = {
+            "model": str(path),
+            "dtype": dtype,
+            "max_model_len": max_context,
+            "max_num_seqs": max_num_seqs,
+            "enable_prefix_caching": True,
+            "logprobs_mode": "processed_logprobs",
+            "worker_extension_cls": "agentrl.policies.vllm_worker.WeightLoader",
+            "disable_log_stats": True,
+            "generation_config": "vllm",
+        } | dict(engine_kwargs or {})
+        self._engine: Any = None
+        self._version = 0
+        self._ids = itertools.count()
+        self._in_flight = 0
+        self._idle = asyncio.Event()
+        self._open = asyncio.Event()
+
+    async def start(self) -> None:
+        """Bring the engine up and answer a first prompt.
+
+        Raises:
+            ConfigError: vLLM is not installed, or does not take its arguments.
+            EngineError: it did not come up.
+        """
+        self._encoder = ChatEncoder(self._path)
+        companions.mend()
+        # In this very thread: Linux counts a thread that ends as the death of the parent.
+        with _environment(self._start_deadline_s):
+            engine_class, arguments = self._configure()
+            with boundary(EngineError, f"vLLM did not start with {self._path}"):
+                self._engine = engine_class.from_engine_args(arguments)
+        self._open.set()
+        self._idle.set()
+        warm_up = Prompt(token_ids=self._encoder.opening())
+        await self.generate(warm_up, Sampling(max_new_tokens=2))
+
+    def _configure(self) -> tuple[Any, Any]:
+        try:
+            from vllm import AsyncEngineArgs
+            from vllm.v1.engine.async_llm import AsyncLLM
+        except ImportError as error:
+            raise ConfigError(_MISSING.format(error=error)) from error
+        defaults: dict[str, Any] = {}
+        if self._encoder.kit.image_token_id is not None:
+            # Pictures come at the size that they were counted with.
+            defaults["mm_processor_kwargs"] = {"do_resize": False}
+            defaults["limit_mm_per_prompt"] = {"video": 0}
+        if not torch.cuda.is_available():
+            defaults |= {"enforce_eager": True, "skip_mm_profiling": True}
+        try:
+            return AsyncLLM, AsyncEngineArgs(**(defaults | self._arguments))
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"rollout.engine_kwargs: vLLM does not take them: {error}") from error
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
+        """Sample one reply.
+
+        Raises:
+            EngineError: the engine failed, was silent, or saw other tokens than the prompt's.
+        """
+        what = f"vLLM: a prompt of {len(prompt.token_ids)} tokens"
+        with boundary(EngineError, what):
+            async with asyncio.timeout(self._deadline_s), self._answering():
+                version = self._version
+                output = await self._run(prompt, sampling)
+        if tuple(output.prompt_token_ids) != prompt.token_ids:
+            raise EngineError(
+                f"vLLM saw other tokens ({len(output.prompt_token_ids)}) than the prompt's "
+                f"({len(prompt.token_ids)}): its image processor disagrees with the kit"
+            )
+        drawn = output.outputs[0]
+        logprobs = tuple(
+            float(position[token].logprob)
+            for position, token in zip(drawn.logprobs, drawn.token_ids, strict=True)
+        )
+        return Reply(token_ids=tuple(drawn.token_ids), logprobs=logprobs, version=version)
+
+    async def _run(self, prompt: Prompt, sampling: Sampling) -> Any:
+        request = self._request(prompt)
+        parameters = self._parameters(sampling)
+        output = None
+        async for output in self._engine.generate(request, parameters, f"{next(self._ids)}"):
+            pass
+        if output is None or not output.finished:
+            raise EngineError("vLLM gave no answer")
+        return output
+
+    def _request(self, prompt: Prompt) -> dict[str, Any]:
+        collapsed = self._encoder.kit.collapse(prompt.token_ids, prompt.images)
+        request: dict[str, Any] = {"prompt_token_ids": collapsed}
+        if prompt.images:
+            request["multi_modal_data"] = {"image": list(prompt.images)}
+        return request
+
+    def _parameters(self, sampling: Sampling) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        return SamplingParams(
+            temperature=sampling.temperature,
+            max_tokens=sampling.max_new_tokens,
+            seed=sampling.seed % 2**63,
+            logprobs=0,
+            logit_bias=dict.fromkeys(self._encoder.kit.banned_token_ids, -torch.inf),
+            stop_token_ids=list(self._encoder.eos_token_ids),
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+
+    @contextlib.asynccontextmanager
+    async def _answering(self) -> AsyncIterator[None]:
+        """Count a request as in flight; waits while weights are loaded."""
+        if self._engine is None:
+            raise EngineError("the vLLM engine is not started, or closed")
+        await self._open.wait()
+        self._in_flight += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
+            if self._in_flight == 0:
+                self._idle.set()
+
+    def enter(self) -> None:
+        """Nothing: vLLM takes prompts as they come."""
+
+    def leave(self) -> None:
+        """Nothing."""
+
+    async def load_weights(self, path: Path, version: int) -> None:
+        """Take the weights of a safetensors file between two answers, and forget all caches.
+
+        Raises:
+            EngineError: the engine refused them, or did not come to rest in time.
+        """
+        self._open.clear()
+        try:
+            with boundary(EngineError, f"vLLM: weights of {path}"):
+                async with asyncio.timeout(self._deadline_s):
+                    await self._idle.wait()
+                    await self._engine.collective_rpc("load_safetensors", args=(str(path),))
+                    await self._forget()
+        finally:
+            self._open.set()
+        self._version = version
+
+    async def _forget(self) -> None:
+        """Drop everything computed with the old weights."""
+        if not await self._engine.reset_prefix_cache():
+            raise EngineError("vLLM kept its prefix cache")
+        await self._engine.reset_mm_cache()
+        # Without this one, the next request with a known picture kills the engine.
+        await self._engine.reset_encoder_cache()
+
+    async def close(self) -> None:
+        """End the engine's processes."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.shutdown()
+
+
+@contextlib.contextmanager
+def _environment(start_deadline_s: float) -> Iterator[None]:
+    """What vLLM and its processes read from the environment, where the user has not set it."""
+    folders = [str(_PROCESSES), *filter(None, [os.environ.get("PYTHONPATH")])]
+    always = {
+        "AGENTRL_VLLM_PROCESS": "1",
+        "AGENTRL_WITHOUT": ",".join(companions.left_out()),
+        "PYTHONPATH": os.pathsep.join(folders),
+    }
+    settings = {
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_ENGINE_READY_TIMEOUT_S": str(int(start_deadline_s)),
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+    }
+    if not torch.cuda.is_available():
+        settings |= {"VLLM_CPU_KVCACHE_SPACE": "1"}
+    added = {n: value for n, value in settings.items() if n not in os.environ} | always
+    before = {name: os.environ.get(name) for name in added}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
