@@ -81,6 +81,15 @@ def build(folder: Path, seed: int, **sizes: Any) -> Path:
     return folder
 
 
+def check(sizes: dict[str, Any]) -> None:
+    """See whether a model of these sizes can be built.
+
+    Raises:
+        ConfigError: a size that does not exist or does not fit the others.
+    """
+    _sizes(sizes)
+
+
 def _sizes(sizes: dict[str, Any]) -> Sizes:
     known = [field.name for field in dataclasses.fields(Sizes)]
     for name in sizes:

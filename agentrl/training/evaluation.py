@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -146,15 +147,14 @@ def _open_target(
 async def _evaluate(
     config: Config, folder: Path | None, episodes: int, player: str | None, greedy: bool
 ) -> dict[str, Any]:
-    folder = folder or resolve_model(config.model, config.seed)
-    rollouts = await open_rollouts(config, folder, None)
-    try:
-        evaluation = await play_held_out(
-            rollouts, config, episodes, player=player, greedy=greedy
-        )
-    finally:
-        await rollouts.close()
-    return evaluation.summary()
+    with TemporaryDirectory(prefix="agentrl-") as scratch:
+        folder = folder or resolve_model(config.model, config.seed, Path(scratch) / "model")
+        rollouts = await open_rollouts(config, folder, None)
+        try:
+            found = await play_held_out(rollouts, config, episodes, player=player, greedy=greedy)
+        finally:
+            await rollouts.close()
+    return found.summary()
 
 
 def as_record(name: str, step: int, evaluation: Evaluation) -> dict[str, Any]:

@@ -83,14 +83,15 @@ async def _open_job(config: Config, folder: RunFolder) -> AsyncIterator["Job"]:
     started = time.perf_counter()
     try:
         reporter.stage("start")
-        if not folder.start.is_dir():
-            resolve_model(config.model, config.seed, folder.start)
-        rollouts = await open_rollouts(config, folder.start, folder.path)
+        start = folder.start
+        if not start.is_dir():
+            start = resolve_model(config.model, config.seed, folder.start)
+        rollouts = await open_rollouts(config, start, folder.path)
         try:
-            learner = open_learner(config, folder.start)
+            learner = open_learner(config, start)
             recorder = Recorder(folder.path, frames="none", writer="trainer")
             try:
-                job = Job(config, folder, state, rollouts, learner, reporter, recorder)
+                job = Job(config, folder, start, state, rollouts, learner, reporter, recorder)
                 job.restore()
                 job.spend("start", time.perf_counter() - started)
                 yield job
@@ -109,6 +110,7 @@ class Job:
     Args:
         config: the whole tree.
         folder: where everything is kept.
+        start: the model's folder as the run began.
         state: how far the run is; kept after every stage.
         rollouts: plays episodes.
         learner: holds the weights.
@@ -120,6 +122,7 @@ class Job:
         self,
         config: Config,
         folder: RunFolder,
+        start: Path,
         state: State,
         rollouts: RolloutHandle,
         learner: LearnerHandle,
@@ -129,6 +132,7 @@ class Job:
         self.config = config
         self.state = state
         self._folder = folder
+        self._start = start
         self._rollouts = rollouts
         self._learner = learner
         self._reporter = reporter
@@ -176,7 +180,7 @@ class Job:
                 episodes = await warm_start.demonstrations(self.config, self._rollouts)
         with self._stage("warm start"):
             await warm_start.clone(
-                self.config, episodes, self._learner, self._folder.start, self._reporter.cloning
+                self.config, episodes, self._learner, self._start, self._reporter.cloning
             )
         if cached is not None:
             warm_start.keep(cached, self._learner)
