@@ -1,0 +1,48 @@
+# make setup: everything for two commands more. make check, make test: what CI runs.
+# make train: the main job.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PINS := -r requirements/cpu.txt -r requirements/dev.txt -c requirements/constraints.txt
+TORCH := torch==2.13.0+cpu
+TORCH_INDEX := https://download.pytorch.org/whl/cpu
+CONFIG ?= configs/number_game.yaml
+PYTEST_ARGS ?=
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# A new stamp, and so a new installation, whenever what is to be installed changes.
+STAMP := $(VENV)/.installed-$(shell cat pyproject.toml requirements/*.txt | cksum | cut -d' ' -f1)
+
+.PHONY: setup check test train clean
+setup: $(STAMP)
+
+$(STAMP):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "agentrl needs Python 3.11 or newer; say make setup PYTHON=python3.x" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing torch (CPU build)"
+	@$(PIP) install -c requirements/constraints.txt '$(TORCH)' 2>$(VENV)/torch.log || \
+		$(PIP) install '$(TORCH)' --index-url $(TORCH_INDEX) || \
+		{ cat $(VENV)/torch.log >&2; exit 1; }
+	@echo "installing the CPU stack and the tools; this takes some minutes"
+	@$(PIP) install $(PINS)
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@$(BIN)/agentrl --version
+	@rm -f $(VENV)/.installed-*
+	@touch $@
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+test: setup
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+train: setup
+	$(BIN)/agentrl train $(CONFIG)
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,100 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from agentrl import replay
+from agentrl.errors import ConfigError
+from agentrl.replay.html import export_html
+from agentrl.replay.marks import mark_of
+from agentrl.replay.record import Recorder
+from agentrl.types import ScoredEpisode, Turn
+from tests.replay.episodes import episode, screen, turn
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\u202egnp.exe\" ' {{ 7*7 }} </pre>"
+
+
+def exported(folder: Path, *turns: Turn, **changes: object) -> str:
+    scored = ScoredEpisode(
+        episode=episode("e", turns=turns, **changes),
+        components={"outcome": (1.0,) * len(turns)},
+        rewards=(1.0,) * len(turns),
+    )
+    with Recorder(folder) as recorder:
+        recorder.episode(scored, split="train", step=1)
+        recorder.credit(scored, [-0.25] * len(turns))
+    export_html(replay.open(folder), "e", folder / "out" / "e.html")
+    return (folder / "out" / "e.html").read_text()
+
+
+def test_a_page_shows_screens_marks_replies_and_numbers(tmp_path: Path) -> None:
+    with Recorder(tmp_path) as recorder:
+        frame = recorder.frame(screen(1, 720, 1280))
+    page = exported(tmp_path, turn(frames=(frame,), reply="I see <three> cards"), error=None)
+    assert page.count("data:image/webp;base64,") == 1
+    assert 'cx="25.0%" cy="50.0%"' in page
+    assert "I see &lt;three&gt; cards" in page
+    assert "+1<" in page
+    assert "-0.25<" in page
+
+
+def test_a_page_asks_for_nothing_and_runs_nothing(tmp_path: Path) -> None:
+    page = exported(tmp_path, turn())
+    assert "default-src 'none'" in page.replace("&#39;", "'")
+    assert not re.search(r"<script|https?://|@import|url\(| style=", page)
+
+
+def test_hostile_text_stays_text(tmp_path: Path) -> None:
+    hostile = turn(
+        reply=HOSTILE, parse_error=HOSTILE, state_key=HOSTILE, info={HOSTILE: HOSTILE},
+        action=HOSTILE, timings={HOSTILE: 1.0}, frames=("../../etc/passwd", HOSTILE),
+    )  # fmt: skip
+    page = exported(tmp_path, hostile, error=HOSTILE, device=HOSTILE, env_id=HOSTILE, group=HOSTILE)
+    assert "<script" not in page
+    assert "<img src=x" not in page
+    assert "\u202e" not in page.split("<body>")[0]
+    assert page.count("this frame is not recorded") == 2
+    assert "49" not in re.findall(r"gnp\.exe.{0,40}", page)[0]
+
+
+def test_a_very_long_reply_is_cut_and_says_so(tmp_path: Path) -> None:
+    page = exported(tmp_path, turn(reply="x" * 100_000))
+    assert "80000 characters more" in page
+    assert len(page) < 60_000
+
+
+def test_a_damaged_frame_leaves_a_notice(tmp_path: Path) -> None:
+    with Recorder(tmp_path) as recorder:
+        frame = recorder.frame(screen(1))
+    (tmp_path / "frames" / frame[:2] / f"{frame}.png").write_bytes(b"\x89PNG broken")
+    assert "this frame is not recorded" in exported(tmp_path, turn(frames=(frame,)))
+
+
+def test_an_episode_that_is_not_there_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "episodes").mkdir()
+    with pytest.raises(ConfigError, match="no episode 'x'"):
+        export_html(replay.open(tmp_path), "x", tmp_path / "x.html")
+
+
+@pytest.mark.parametrize(
+    ("action", "reply", "expected"),
+    [
+        ([0.2, 0.7], "", (0.2, 0.7, 0.2, 0.7)),
+        ([0.1, 0.2, 0.3, 0.4], "", (0.1, 0.2, 0.3, 0.4)),
+        ({"type": "tap", "x": 0.5, "y": 0.25}, "", (0.5, 0.25, 0.5, 0.25)),
+        ({"type": "key", "name": "BACK"}, "tap(0.1, 0.1)", None),
+        ("swipe(0.5, 0.8, 0.5, 0.2)", "", (0.5, 0.8, 0.5, 0.2)),
+        (None, "so <action>tap(0.21, 0.70)</action>", (0.21, 0.70, 0.21, 0.70)),
+        (2, "<action>select(2)</action>", None),
+        ([5.0, 7.0], "", None),
+    ],
+)
+def test_where_an_action_touched(
+    action: object, reply: str, expected: tuple[float, ...] | None
+) -> None:
+    mark = mark_of(turn(action=action, reply=reply))
+    assert (mark and (mark.x, mark.y, mark.to_x, mark.to_y)) == expected
+
+
+def test_an_unreadable_reply_touched_nothing() -> None:
+    assert mark_of(turn(parse_error="two actions")) is None

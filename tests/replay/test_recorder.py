@@ -1,0 +1,220 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrl import replay
+from agentrl.errors import ConfigError
+from agentrl.replay.encoding import from_json, plain, to_json
+from agentrl.replay.frames import FrameStore, frame_id
+from agentrl.replay.layout import episode_file, frame_file, is_name
+from agentrl.replay.record import Recorder
+from agentrl.types import Outcome
+from tests.replay.episodes import episode, scored, screen, turn
+
+
+def test_an_episode_reads_back_as_it_was_written(tmp_path: Path) -> None:
+    written = scored("train-00001-g000-m00", turns=3)
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(written, split="train", step=1)
+        recorder.credit(written, [0.5, -0.5, 0.0])
+    found = replay.open(tmp_path).episode("train-00001-g000-m00")
+    assert found.episode == written.episode
+    assert found.summary.total == written.total
+    assert found.summary.rewards == written.rewards
+    assert found.summary.components == written.components
+    assert found.summary.advantages == (0.5, -0.5, 0.0)
+    assert (found.summary.split, found.summary.step) == ("train", 1)
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_an_episode_is_recorded_whatever_its_outcome(tmp_path: Path, outcome: Outcome) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(scored("e", outcome=outcome, turns=0), split="eval", step=0)
+    (summary,) = replay.open(tmp_path).episodes()
+    assert summary.outcome is outcome
+    assert summary.turns == 0
+
+
+def test_a_frame_comes_back_pixel_by_pixel_and_is_stored_once(tmp_path: Path) -> None:
+    image = screen(1)
+    with Recorder(tmp_path) as recorder:
+        name = recorder.frame(image)
+        assert recorder.frame(image.copy()) == name
+        image[:] = 0  # The recorder keeps what was handed over.
+        recorder.flush()
+        assert recorder.stats.stored == 1
+        assert recorder.stats.seen == 2
+    read = replay.open(tmp_path).frame(name)
+    assert read is not None
+    assert np.array_equal(read, screen(1))
+    assert len(list((tmp_path / "frames").rglob("*.png"))) == 1
+
+
+def test_frames_of_another_shape_are_other_frames() -> None:
+    flat = np.zeros((4, 9, 3), np.uint8)
+    assert frame_id(flat) != frame_id(flat.reshape(9, 4, 3))
+    assert frame_id(flat) == frame_id(np.zeros((9, 4, 3), np.uint8).transpose(1, 0, 2))
+
+
+@pytest.mark.parametrize(
+    "image", [np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3)), np.zeros((0, 4, 3), np.uint8)]
+)
+def test_what_is_no_picture_is_refused(tmp_path: Path, image: np.ndarray) -> None:
+    with Recorder(tmp_path) as recorder, pytest.raises(ValueError, match="uint8"):
+        recorder.frame(image)
+
+
+def test_without_frames_nothing_is_stored(tmp_path: Path) -> None:
+    with Recorder(tmp_path, frames="none") as recorder:
+        assert recorder.frame(screen(1)) == ""
+    assert not (tmp_path / "frames").exists()
+
+
+def test_a_full_queue_waits_and_says_how_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+    monkeypatch.setattr(FrameStore, "_write", lambda *_: gate.wait(10))
+    store = FrameStore(tmp_path, waiting=1)
+    opener = threading.Timer(0.05, gate.set)
+    opener.start()
+    for number in range(4):
+        store.add(screen(number))
+    store.close()
+    opener.join()
+    assert store.stats.waited_s > 0
+
+
+def test_a_disk_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(FrameStore, "_write", fail)
+    recorder = Recorder(tmp_path)
+    recorder.frame(screen(1))
+    with pytest.raises(OSError, match="no space left"):
+        recorder.close()
+
+
+def test_half_a_line_is_ignored_and_does_not_spoil_the_next(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        with Recorder(tmp_path) as recorder:
+            recorder.episode(scored(name), split="train", step=1)
+        index = tmp_path / "episodes" / "index-main.jsonl"
+        with index.open("a") as file:
+            file.write('{"id": "torn", "outc')
+    assert [s.id for s in replay.open(tmp_path).episodes()] == ["a", "b"]
+
+
+def test_several_writers_share_a_run(tmp_path: Path) -> None:
+    with Recorder(tmp_path, writer="rollout0") as a, Recorder(tmp_path, writer="rollout1") as b:
+        first, second = scored("a"), scored("b")
+        a.episode(first, split="train", step=1)
+        b.episode(second, split="train", step=1)
+        with Recorder(tmp_path, frames="none", writer="trainer") as trainer:
+            trainer.credit(first, [1.0])
+    by_id = {s.id: s for s in replay.open(tmp_path).episodes()}
+    assert by_id["a"].advantages == (1.0,)
+    assert by_id["b"].advantages is None
+
+
+def test_an_episode_played_again_after_a_resume_counts_once(tmp_path: Path) -> None:
+    for total in (1, 2):
+        with Recorder(tmp_path) as recorder:
+            recorder.episode(scored("a", turns=total), split="train", step=1)
+    (summary,) = replay.open(tmp_path).episodes()
+    assert summary.turns == 2
+    assert len(summary.rewards) == 2
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+from agentrl.replay.record import Recorder
+from tests.replay.episodes import scored, screen
+with Recorder(Path(sys.argv[1])) as recorder:
+    for number in range(10_000):
+        recorder.frame(screen(number))
+        recorder.episode(scored(f"e{number}"), split="train", step=number)
+        print(number, flush=True)
+"""
+
+
+def test_kill_9_loses_no_finished_episode(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    writer = subprocess.Popen(
+        [sys.executable, "-c", _WRITER, str(tmp_path)],
+        stdout=subprocess.PIPE, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, text=True,
+    )  # fmt: skip
+    assert writer.stdout is not None
+    last = -1
+    for line in writer.stdout:
+        last = int(line)
+        if last >= 20:
+            break
+    writer.send_signal(signal.SIGKILL)
+    last = max([last, *map(int, writer.stdout.read().split("\n")[:-1])])
+    writer.stdout.close()
+    writer.wait(10)
+    run = replay.open(tmp_path)
+    found = {s.id for s in run.episodes()}
+    assert {f"e{number}" for number in range(last + 1)} <= found
+    assert run.episode(f"e{last}").episode.turns
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "a..b", "x" * 200, "a\n", "a\0"])
+def test_ids_cannot_leave_the_run(tmp_path: Path, name: str) -> None:
+    assert not is_name(name)
+    with pytest.raises(ValueError, match="cannot be the id"):
+        episode_file(tmp_path, name)
+    with pytest.raises(ValueError, match="cannot be the id"):
+        frame_file(tmp_path, name)
+    (tmp_path / "episodes").mkdir()
+    run = replay.open(tmp_path)
+    assert run.frame(name) is None
+    with pytest.raises(ConfigError, match="no episode"):
+        run.episode(name)
+
+
+def test_missing_things_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such run"):
+        replay.open(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="no recorded episodes"):
+        replay.open(tmp_path)
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(scored("a"), split="train", step=1)
+    episode_file(tmp_path, "a").write_bytes(b"broken")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        replay.open(tmp_path).episode("a")
+
+
+def test_a_newer_format_is_refused_with_advice(tmp_path: Path) -> None:
+    (tmp_path / "episodes").mkdir()
+    (tmp_path / "episodes" / "index-main.jsonl").write_text(json.dumps({"format": 99}) + "\n")
+    with pytest.raises(ConfigError, match="upgrade"):
+        replay.open(tmp_path).episodes()
+
+
+@given(st.lists(st.tuples(st.lists(st.integers(0, 3)), st.lists(st.integers(0, 3)))))
+def test_token_ids_survive_whatever_the_history_layout(
+    pairs: list[tuple[list[int], list[int]]],
+) -> None:
+    turns = tuple(turn(prompt_ids=tuple(p), reply_ids=tuple(r)) for p, r in pairs)
+    written = episode("a", turns=turns)
+    assert from_json(json.loads(json.dumps(to_json(written)))) == written
+
+
+def test_foreign_values_become_plain_json() -> None:
+    value = {"a": np.float32(0.5), 2: np.arange(2), "n": float("nan"), "o": Outcome.TIMEOUT}
+    expected = {"a": 0.5, "2": [0, 1], "n": "nan", "o": "timeout"}
+    assert plain(value) == expected
+    assert plain(b"\x00") == "b'\\x00'"
