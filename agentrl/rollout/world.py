@@ -97,7 +97,13 @@ class World:
     def _reset(self, seed: int) -> Sight:
         with boundary(EnvError, f"{self._config.id}.reset(seed={seed})"):
             if self._env is None:
-                self._env = env.make(self._config.id, **self._config.kwargs, **self._place)
+                # Made anew for every lease: Gymnasium's own checks would cost more than a turn.
+                self._env = env.make(
+                    self._config.id,
+                    **self._config.kwargs,
+                    **self._place,
+                    disable_env_checker=True,
+                )
             observation, info = self._env.reset(seed=seed)
             return self._sight(observation, info)
 

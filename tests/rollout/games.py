@@ -13,7 +13,7 @@ class Countdown(gymnasium.Env):
     """Five steps; `fault` says what goes wrong at the third, for seeds divisible by `every`."""
 
     action_space = gymnasium.spaces.Discrete(2)
-    observation_space = gymnasium.spaces.Text(64)
+    observation_space = gymnasium.spaces.Text(64, charset="0123456789 left")
 
     def __init__(self, fault=None, every=1, length=5):
         self.fault, self.every, self.length = fault, every, length
