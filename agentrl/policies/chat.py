@@ -50,7 +50,9 @@ class ChatEncoder:
     def _marker(self, path: Path, name: str) -> int:
         id = self._tokenizer.token_to_id(name)
         if id is None:
-            raise ConfigError(f"model.path={path}: its tokenizer has no {name}; agentrl needs ChatML")
+            raise ConfigError(
+                f"model.path={path}: its tokenizer has no {name}; agentrl needs ChatML"
+            )
         return int(id)
 
     def text_ids(self, text: str) -> tuple[int, ...]:
@@ -99,7 +101,9 @@ class ChatEncoder:
     ) -> tuple[tuple[int, ...], tuple[Image, ...]]:
         first, *pieces = f"{role}\n{text}".split(IMAGE)
         if len(pieces) != len(images):
-            raise ValueError(f"a message with {len(pieces)} times {IMAGE} has {len(images)} pictures")
+            raise ValueError(
+                f"a message with {len(pieces)} times {IMAGE} has {len(images)} pictures"
+            )
         scaled = tuple(self.kit.scale(i, self._image_size, self._max_pixels) for i in images)
         ids = [self.start_id, *self.text_ids(first)]
         for image, piece in zip(scaled, pieces, strict=True):

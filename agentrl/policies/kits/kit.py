@@ -27,9 +27,7 @@ class Kit(Protocol):
     def image_markup(self, image: Image) -> tuple[int, ...]:
         """The tokens that stand for one scaled picture, with those around it."""
 
-    def scale(
-        self, image: Image, image_size: tuple[int, int] | None, max_pixels: int
-    ) -> Image:
+    def scale(self, image: Image, image_size: tuple[int, int] | None, max_pixels: int) -> Image:
         """A picture as the model sees it.
 
         Args:
