@@ -1,0 +1,56 @@
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from agentrl.devices import Device, open_device
+from agentrl.devices.adb import AdbServer, find_adb
+from agentrl.errors import DeviceError
+
+PROBE = "agentrl.phone.apps:ProbeApp"
+
+
+@pytest.fixture(scope="session")
+def adb_server() -> Iterator[AdbServer]:
+    """A real adb server of our own, on a free port, that every program started here uses."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    old = os.environ.get("ANDROID_ADB_SERVER_PORT")
+    os.environ["ANDROID_ADB_SERVER_PORT"] = str(port)
+    process = subprocess.Popen(
+        [find_adb(), "-P", str(port), "nodaemon", "server"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "ADB_LOCAL_TRANSPORT_MAX_PORT": "5553"},
+    )
+    server = AdbServer(port=port)
+    end = time.monotonic() + 20
+    while True:
+        try:
+            server.devices(1)
+            break
+        except DeviceError:
+            assert process.poll() is None, "the adb server does not start"
+            assert time.monotonic() < end, "the adb server does not answer"
+            time.sleep(0.02)
+    yield server
+    process.terminate()
+    process.wait(10)
+    if old is None:
+        del os.environ["ANDROID_ADB_SERVER_PORT"]
+    else:
+        os.environ["ANDROID_ADB_SERVER_PORT"] = old
+
+
+@pytest.fixture
+def virtual_phone(adb_server: AdbServer) -> Iterator[Device]:
+    """A phone of its own for one test, with the probe in front; effects come at once."""
+    device = open_device("virtual", apps=[PROBE], effect_delay_ms=(0, 0))
+    device.launch("org.agentrl.probe", ".Main", {})
+    yield device
+    device.close()

@@ -1,0 +1,165 @@
+import asyncio
+import contextlib
+
+import pytest
+
+from agentrl.devices import Deadlines, DevicePool, open_device, open_source
+from agentrl.devices.adb import AdbServer
+from agentrl.errors import DeviceError, DeviceOffline, NoDevice
+
+
+class StillDevice:
+    """A phone that does nothing, for the pool's own rules."""
+
+    def __init__(self, serial: str) -> None:
+        self.serial = serial
+        self.deadlines = Deadlines()
+        self.taps = 0
+        self.closed = False
+
+    def tap(self, x: float, y: float) -> None:
+        self.taps += 1
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def pool_of(count: int, **options: int) -> DevicePool:
+    return DevicePool([StillDevice(f"phone-{n}") for n in range(count)], **options)
+
+
+async def test_a_phone_is_lent_to_one_at_a_time_and_the_next_gets_it() -> None:
+    pool = pool_of(2)
+    lent: set[str] = set()
+
+    async def borrow() -> None:
+        async with pool.lease(5) as phone:
+            assert phone.serial not in lent
+            lent.add(phone.serial)
+            await asyncio.sleep(0)
+            lent.discard(phone.serial)
+
+    await asyncio.gather(*(borrow() for _ in range(50)))
+    assert sum(row.leases for row in pool.stats()) == 50
+    assert min(row.leases for row in pool.stats()) > 10
+
+
+async def test_no_free_phone_is_an_error_that_tells_the_numbers() -> None:
+    pool = pool_of(1)
+    async with pool.lease(1):
+        with pytest.raises(NoDevice, match="of 1, 1 are leased and 0 in quarantine"):
+            async with pool.lease(0.01):
+                pass
+    async with pool.lease(1):
+        pass
+
+
+async def test_a_late_command_of_the_old_holder_is_refused() -> None:
+    pool = pool_of(1)
+    async with pool.lease(1) as old:
+        old.tap(0.5, 0.5)
+    async with pool.lease(1) as new:
+        with pytest.raises(DeviceError, match="has ended"):
+            old.tap(0.5, 0.5)
+        new.tap(0.5, 0.5)
+        assert new.token != old.token
+        assert open_device(new.token) is new
+    with pytest.raises(DeviceError, match="not known in this process"):
+        open_device(new.token)
+
+
+async def test_a_phone_that_fails_repeatedly_is_put_aside() -> None:
+    pool = pool_of(2, quarantine_after=2)
+
+    async def fail(serial: str) -> None:
+        async with pool.lease(1) as phone:
+            if phone.serial == serial:
+                raise DeviceOffline("gone")
+
+    for _ in range(4):
+        with contextlib.suppress(DeviceOffline):
+            await fail("phone-0")
+    rows = {row.serial: row for row in pool.stats()}
+    assert rows["phone-0"].quarantined
+    assert rows["phone-0"].failures == 2
+    assert not rows["phone-1"].quarantined
+    async with pool.lease(1) as phone:
+        assert phone.serial == "phone-1"
+
+
+async def test_a_good_lease_forgives_an_old_failure_and_other_errors_do_not_count() -> None:
+    pool = pool_of(1, quarantine_after=2)
+    for error in (DeviceOffline, None, DeviceOffline, ValueError, None):
+        try:
+            async with pool.lease(1):
+                if error is not None:
+                    raise error
+        except (DeviceOffline, ValueError):
+            pass
+    assert not pool.stats()[0].quarantined
+
+
+async def test_those_who_wait_learn_that_the_last_phone_has_failed() -> None:
+    pool = pool_of(1, quarantine_after=1)
+
+    async def wait() -> None:
+        async with pool.lease(30):
+            pass
+
+    with contextlib.suppress(DeviceOffline):
+        async with pool.lease(1):
+            waiting = asyncio.create_task(wait())
+            await asyncio.sleep(0)
+            raise DeviceOffline("gone")
+    with pytest.raises(NoDevice, match="all phones failed repeatedly"):
+        await waiting
+    with pytest.raises(NoDevice):
+        async with pool.lease(1):
+            pass
+
+
+async def test_a_cancelled_episode_gives_its_phone_back() -> None:
+    pool = pool_of(1)
+    started = asyncio.Event()
+
+    async def play() -> None:
+        async with pool.lease(1):
+            started.set()
+            await asyncio.sleep(60)
+
+    async def wait() -> None:
+        async with pool.lease(60):
+            pass
+
+    playing = asyncio.create_task(play())
+    await started.wait()
+    waiting = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    playing.cancel()
+    waiting.cancel()
+    await asyncio.gather(playing, waiting, return_exceptions=True)
+    async with pool.lease(5):
+        pass
+
+
+async def test_the_time_of_a_phone_is_accounted_for() -> None:
+    pool = pool_of(2)
+    async with pool.lease(1):
+        await asyncio.sleep(0.02)
+        shares = sorted(row.leased_share for row in pool.stats())
+    assert shares[0] == 0
+    assert 0 < shares[1] <= 1
+
+
+@pytest.mark.adb
+async def test_virtual_phones_and_their_serials_are_the_same_code(adb_server: AdbServer) -> None:
+    with open_source("virtual:2", effect_delay_ms=(0, 0)) as pool:
+        assert len(pool) == 2
+        with open_source(pool.serials) as second:
+            async with second.lease(5) as phone:
+                assert phone.screenshot().shape == (1280, 720, 3)
+        assert set(pool.serials) <= set(adb_server.devices())
+        async with pool.lease(5) as phone:
+            phone.screenshot()
+        assert max(row.busy_share for row in pool.stats()) > 0
+    assert not set(pool.serials) & set(adb_server.devices())

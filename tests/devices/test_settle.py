@@ -1,0 +1,96 @@
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from agentrl.devices import Device, Key, Swipe, Tap, Wait, act_and_settle, open_device
+from agentrl.devices.adb import AdbServer
+from agentrl.errors import DeviceTimeout
+
+pytestmark = pytest.mark.adb
+PROBE = "agentrl.phone.apps:ProbeApp"
+PACKAGE = "org.agentrl.probe"
+TOP, NOWHERE, STATUS_BAR = Tap(0.5, 0.25), Tap(0.5, 0.52), Tap(0.5, 0.01)
+
+
+@pytest.fixture(scope="module")
+def slow_phone(adb_server: AdbServer) -> Iterator[Device]:
+    """A phone whose effects come as late as on a real one."""
+    device = open_device("virtual", apps=[PROBE])
+    yield device
+    device.close()
+
+
+@pytest.fixture
+def phone(slow_phone: Device) -> Device:
+    slow_phone.launch(PACKAGE, ".Main", {})
+    return slow_phone
+
+
+@pytest.mark.parametrize("package", [PACKAGE, None])
+def test_the_screen_from_before_the_effect_is_never_returned(
+    phone: Device, package: str | None
+) -> None:
+    before = phone.screenshot()
+    for touches in range(1, 7):
+        settled = act_and_settle(phone, TOP, before=before, package=package)
+        assert settled.changed
+        assert settled.seconds >= 0.05
+        assert phone.app_state(PACKAGE)["halves"] == [touches % 4, 1]
+        assert np.array_equal(settled.frame, phone.screenshot())
+        before = settled.frame
+
+
+@pytest.mark.parametrize("action", [NOWHERE, STATUS_BAR, Key("MENU")])
+def test_an_action_without_effect_is_known_as_such_without_waiting_for_the_deadline(
+    phone: Device, action: Tap | Key
+) -> None:
+    before, touches = phone.screenshot(), phone.app_state(PACKAGE)["touches"]
+    settled = act_and_settle(phone, action, before=before, package=PACKAGE, settle_s=30)
+    assert not settled.changed
+    assert settled.state is not None
+    assert settled.state["touches"] == touches + 1
+    assert settled.seconds < 10
+
+
+def test_the_clock_alone_is_no_change(phone: Device) -> None:
+    first = before = phone.screenshot()
+    for _ in range(13):
+        settled = act_and_settle(phone, NOWHERE, before=before, package=PACKAGE)
+        assert not settled.changed
+        before = settled.frame
+    assert not np.array_equal(first, before), "the clock must have moved"
+
+
+def test_without_a_published_state_no_effect_is_known_at_the_deadline(phone: Device) -> None:
+    before = phone.screenshot()
+    settled = act_and_settle(phone, NOWHERE, before=before, settle_s=0.6)
+    assert not settled.changed
+    assert settled.seconds >= 0.6
+
+
+def test_swipes_keys_and_waits_settle_too(phone: Device) -> None:
+    before = phone.screenshot()
+    settled = act_and_settle(phone, Swipe(0.5, 0.8, 0.5, 0.2), before=before, package=PACKAGE)
+    assert settled.changed
+    settled = act_and_settle(phone, Wait(0.01), before=settled.frame, package=PACKAGE)
+    assert not settled.changed
+    settled = act_and_settle(phone, Key("BACK"), before=settled.frame, package=PACKAGE)
+    assert settled.changed
+    assert phone.focus() != PACKAGE
+
+
+def test_an_app_that_never_handles_the_touch_is_a_timeout(phone: Device) -> None:
+    phone.key("HOME")
+    before = phone.screenshot()
+    while phone.focus() == PACKAGE:
+        before = phone.screenshot()
+    with pytest.raises(DeviceTimeout, match="did not handle input tap"):
+        act_and_settle(phone, TOP, before=before, package=PACKAGE, settle_s=0.3)
+
+
+def test_with_effects_at_once_two_captures_are_enough(virtual_phone: Device) -> None:
+    before = virtual_phone.screenshot()
+    settled = act_and_settle(virtual_phone, TOP, before=before, package=PACKAGE)
+    assert settled.changed
+    assert settled.captures == 2

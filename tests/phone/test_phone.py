@@ -1,0 +1,127 @@
+import asyncio
+import json
+
+import numpy as np
+import pytest
+
+from agentrl.phone.app import state_path
+from agentrl.phone.apps import ProbeApp
+from agentrl.phone.phone import Phone
+
+PACKAGE = ProbeApp.package
+TOP, BOTTOM = (30, 20), (30, 110)
+
+
+def make(number: int = 0, delay: tuple[float, float] = (0, 0)) -> Phone:
+    return Phone([ProbeApp()], size=(72, 128), effect_delay_ms=delay, seed=7, number=number)
+
+
+def state(phone: Phone) -> dict[str, object]:
+    return json.loads(phone.files.read(state_path(PACKAGE)))
+
+
+def play(phone: Phone) -> list[bytes]:
+    frames = [bytes(phone.shown.frame.raw)]
+    phone.launch(PACKAGE, {"seed": "3"})
+    for px, py in (TOP, BOTTOM, TOP) * 20:
+        phone.touch(px, py)
+        frames.append(bytes(phone.shown.frame.raw))
+    return frames
+
+
+def test_the_same_seed_and_touches_give_the_same_frames_on_every_phone() -> None:
+    assert play(make(number=0)) == play(make(number=5))
+
+
+def test_a_second_launch_gives_the_frames_of_the_first() -> None:
+    phone = make()
+    first, second = play(phone), play(phone)
+    assert first[1:] == second[1:]
+
+
+def test_the_clock_stands_in_the_frame_and_moves_with_touches() -> None:
+    frames = play(make())
+    bar = [frame[16 : 16 + 72 * 4 * 5] for frame in frames]
+    assert len(set(bar)) > 2
+
+
+def test_every_touch_is_counted_and_only_some_have_an_effect() -> None:
+    phone = make()
+    phone.launch(PACKAGE, {})
+    phone.touch(30, 66)
+    phone.touch(30, 1)
+    assert state(phone)["touches"] == 2
+    assert state(phone)["halves"] == [0, 1]
+    phone.touch(*TOP)
+    assert state(phone)["touches"] == 3
+    assert state(phone)["halves"] == [1, 1]
+
+
+def test_back_and_home_leave_the_app_and_stop_removes_its_state() -> None:
+    phone = make()
+    for code in ("KEYCODE_BACK", "KEYCODE_HOME"):
+        phone.launch(PACKAGE, {})
+        phone.key(code)
+        assert phone.shown.front is None
+    phone.stop(PACKAGE)
+    assert phone.files.find(state_path(PACKAGE)) is None
+
+
+def test_a_touch_on_a_tile_of_the_home_screen_starts_the_app() -> None:
+    phone = make()
+    phone.touch(9, 12)
+    assert phone.shown.front == PACKAGE
+
+
+def test_an_app_that_raises_leaves_the_screen_and_the_phone_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    phone = make()
+    phone.launch(PACKAGE, {})
+    monkeypatch.setattr(phone.apps[PACKAGE].app, "touch", lambda x, y: 1 / 0)
+    phone.touch(*TOP)
+    assert phone.shown.front is None
+    assert any("FATAL" in line for line in phone.log_lines)
+    phone.launch(PACKAGE, {})
+    assert phone.shown.front == PACKAGE
+
+
+async def test_picture_and_state_change_together_and_only_after_the_delay() -> None:
+    phone = make(delay=(60, 80))
+    phone.launch(PACKAGE, {})
+    await phone.wait_until_shown()
+    loop = asyncio.get_running_loop()
+    before, start = phone.shown, loop.time()
+    phone.touch(*TOP)
+    seen = []
+    while phone.shown is before:
+        seen.append((bytes(before.frame.raw), state(phone)["touches"]))
+        assert loop.time() - start < 2
+        await asyncio.sleep(0.002)
+    assert loop.time() - start >= 0.055
+    assert {touches for _, touches in seen} == {0}
+    assert len({frame for frame, _ in seen}) == 1
+    assert state(phone)["touches"] == 1
+    assert bytes(phone.shown.frame.raw) != seen[0][0]
+
+
+async def test_quick_touches_show_their_effects_in_order() -> None:
+    phone = make(delay=(0, 40))
+    phone.launch(PACKAGE, {})
+    for _ in range(6):
+        phone.touch(*TOP)
+    seen = []
+    while not seen or seen[-1] != 6:
+        await asyncio.sleep(0.001)
+        if phone.shown.front is not None:
+            seen.append(json.loads(phone.shown.states[PACKAGE])["touches"])
+    assert seen == sorted(seen)
+
+
+def test_a_frame_is_the_picture_in_both_forms() -> None:
+    import cv2
+
+    phone = make()
+    raw = np.frombuffer(phone.shown.frame.raw, np.uint8, offset=16).reshape(128, 72, 4)
+    png = cv2.imdecode(np.frombuffer(phone.shown.frame.png, np.uint8), cv2.IMREAD_COLOR_RGB)
+    assert np.array_equal(raw[..., :3], png)
