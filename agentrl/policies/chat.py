@@ -4,6 +4,7 @@ The format is ChatML, as Qwen's templates write it. Markers are put in as ids an
 is encoded as plain text, so that no words of a game or a model can pass for a marker.
 """
 
+import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,7 +43,7 @@ class ChatEncoder:
         self.eos_token_ids = _eos_token_ids(path, self.end_id)
         added = self._tokenizer.get_added_tokens_decoder()
         names = [token.content for token in added.values() if token.special]
-        names += [self._tokenizer.id_to_token(id) for id in self.kit.banned_token_ids]
+        names += [str(self._tokenizer.id_to_token(id)) for id in self.kit.banned_token_ids]
         self._markers = re.compile("|".join(re.escape(n) for n in sorted(set(names))))
         self._newline = self.text_ids("\n")
         self._default_system = _QWEN_SYSTEM if _QWEN_SYSTEM in _template(path) else ""
@@ -58,7 +59,7 @@ class ChatEncoder:
     def text_ids(self, text: str) -> tuple[int, ...]:
         """The ids of plain text; what looks like a marker stays text."""
         cuts = [0, *(match.start() + 1 for match in self._markers.finditer(text)), len(text)]
-        pieces = [text[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+        pieces = [text[a:b] for a, b in itertools.pairwise(cuts)]
         encode = self._tokenizer.encode
         return tuple(id for piece in pieces for id in encode(piece, add_special_tokens=False).ids)
 

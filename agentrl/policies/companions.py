@@ -30,9 +30,9 @@ def mend() -> None:
         return
     # The look for torchvision may itself have come by here (vllm_processes/sitecustomize.py).
     if _is_broken("torchvision", "_C*.so") and not _declared:
-        library = torch.library.Library("torchvision", "DEF")
+        library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
         for name in ("nms", "qnms"):
-            library.define(name + _SCHEMA)
+            library.define(name + _SCHEMA)  # type: ignore[no-untyped-call]
         _declared.append(library)
 
 
@@ -48,7 +48,7 @@ def _is_broken(package: str, pattern: str) -> bool:
         return False
     try:
         for library in Path(spec.origin).parent.glob(pattern):
-            torch.ops.load_library(str(library))
+            torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
     except (ImportError, OSError):
         return True
     return False

@@ -84,11 +84,12 @@ class HFEngine:
         """
         if self._model is None:
             raise EngineError("the hf engine is not started, or closed")
-        waiting = (prompt, sampling, asyncio.get_running_loop().create_future())
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        waiting = (prompt, sampling, future)
         self._waiting.append(waiting)
         self._fire_if_complete()
         try:
-            return await waiting[2]
+            return await future
         finally:
             if waiting in self._waiting:
                 self._waiting.remove(waiting)

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from agentrl.policies.chat import ChatEncoder, Conversation
@@ -23,8 +24,7 @@ class ModelPolicy:
         engine: started.
         encoder: of the engine's model.
         window: how many screens a prompt shows; None shows all.
-        temperature: 0 takes the most probable tokens.
-        max_new_tokens: of one reply.
+        sampling: of every reply; its seed is replaced by one for each turn.
         max_context: tokens of a prompt and its reply, at most.
     """
 
@@ -34,13 +34,12 @@ class ModelPolicy:
         encoder: ChatEncoder,
         *,
         window: int | None = None,
-        temperature: float = 1.0,
-        max_new_tokens: int = 64,
+        sampling: Sampling | None = None,
         max_context: int = 4096,
     ) -> None:
         self.engine, self.encoder = engine, encoder
-        self.window, self.temperature = window, temperature
-        self.max_new_tokens, self.max_context = max_new_tokens, max_context
+        self.window, self.max_context = window, max_context
+        self.sampling = sampling or Sampling()
 
     def sit(self, instructions: str, seed: int) -> "ModelSeat":
         """Take a seat; `seed` names the draws of this episode."""
@@ -72,13 +71,9 @@ class ModelSeat:
         """
         policy = self._policy
         prompt = self._conversation.observe(message)
-        if len(prompt.token_ids) + policy.max_new_tokens > policy.max_context:
+        if len(prompt.token_ids) + policy.sampling.max_new_tokens > policy.max_context:
             return None
-        sampling = Sampling(
-            temperature=policy.temperature,
-            max_new_tokens=policy.max_new_tokens,
-            seed=draw_seed(self._seed, self._turn),
-        )
+        sampling = replace(policy.sampling, seed=draw_seed(self._seed, self._turn))
         reply = await policy.engine.generate(prompt, sampling)
         self._conversation.answer(reply.token_ids)
         self._turn += 1

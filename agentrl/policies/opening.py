@@ -1,22 +1,41 @@
 """From a configuration to a model's folder, its encoder and its engine."""
 
-import hashlib
-import json
+import os
 from pathlib import Path
 
 from agentrl.config import ModelConfig, RolloutConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.engine import Engine
+from agentrl.policies.kits import kit_for
 
 
-def resolve_model(model: ModelConfig, seed: int, cache: Path) -> Path:
+def check_model(model: ModelConfig) -> None:
+    """See whether a model can be there, without fetching or building it.
+
+    Raises:
+        ConfigError: no such folder, one that holds no model, or sizes of a tiny one that do not
+            fit each other.
+    """
+    if model.path == "tiny":
+        from agentrl.policies import tiny
+
+        return tiny.check(model.tiny)
+    folder = Path(model.path).expanduser()
+    if folder.is_dir():
+        kit_for(folder)
+    elif not _looks_like_hub_id(model.path):
+        raise ConfigError(f"model.path={model.path}: no such folder")
+    return None
+
+
+def resolve_model(model: ModelConfig, seed: int, tiny_folder: Path) -> Path:
     """The folder of the model that a configuration names.
 
     Args:
         model: `tiny` is built from the seed; a Hugging Face id is fetched.
         seed: of the tiny model's weights.
-        cache: where a tiny model is kept.
+        tiny_folder: where a tiny model is built, whole or not at all, unless one stands there.
 
     Returns:
         A folder with config.json and weights.
@@ -24,16 +43,11 @@ def resolve_model(model: ModelConfig, seed: int, cache: Path) -> Path:
     Raises:
         ConfigError: there is no such model, or it cannot be fetched.
     """
+    check_model(model)
     if model.path == "tiny":
-        return _tiny(model, seed, cache)
+        return _tiny(model, seed, tiny_folder)
     folder = Path(model.path).expanduser()
-    if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise ConfigError(f"model.path={model.path}: this folder holds no config.json")
-        return folder
-    if not _looks_like_hub_id(model.path):
-        raise ConfigError(f"model.path={model.path}: no such folder")
-    return _fetch(model.path)
+    return folder if folder.is_dir() else _fetch(model.path)
 
 
 def _looks_like_hub_id(path: str) -> bool:
@@ -42,12 +56,13 @@ def _looks_like_hub_id(path: str) -> bool:
     return bool(slash) and plain and owner not in (".", "..", "~")
 
 
-def _tiny(model: ModelConfig, seed: int, cache: Path) -> Path:
+def _tiny(model: ModelConfig, seed: int, folder: Path) -> Path:
     from agentrl.policies import tiny
 
-    named = json.dumps([seed, dict(model.tiny)], sort_keys=True)
-    folder = cache / f"tiny-{hashlib.blake2b(named.encode(), digest_size=6).hexdigest()}"
-    return tiny.build(folder, seed, **model.tiny)
+    if not folder.is_dir():
+        partial = folder.with_name(f"{folder.name}.{os.getpid()}")
+        tiny.build(partial, seed, **model.tiny).rename(folder)
+    return folder
 
 
 def _fetch(id: str) -> Path:

@@ -50,7 +50,8 @@ class ScriptedSeat:
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer:
         """The player's reply to the state in `info`, of version 0 and probability 1."""
         text = self._player.reply(info, self._rng)
-        prompt, ids = Prompt(token_ids=(), images=message.images), ()
+        prompt = Prompt(token_ids=(), images=message.images)
+        ids: tuple[int, ...] = ()
         if self._conversation is not None and self._encoder is not None:
             prompt = self._conversation.observe(message)
             ids = self._encoder.reply_ids(text)

@@ -10,7 +10,7 @@ import torch
 
 from agentrl.errors import ConfigError
 from agentrl.plugins import did_you_mean
-from agentrl.policies import tiny_vocabulary, companions
+from agentrl.policies import companions, tiny_vocabulary
 
 if TYPE_CHECKING:
     from transformers import Qwen2_5_VLConfig

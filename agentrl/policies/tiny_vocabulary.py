@@ -18,11 +18,15 @@ SPECIALS = (
 )
 _GRAMMAR = ("<think>", "</think>", "<action>tap(", "<action>select(", ", ", ")</action>")
 _ROLES = ("system", "user", "assistant")
-_WORDS = """
-green yellow red blue black white pick next show lamp card cards left middle right up down largest
-smallest number numbers score round game button press tap touch select screen look think turn
-remember wait start stop yes no win lose open close box wall goal player push move row column
-""".split()
+# fmt: off
+_WORDS = (
+    "green", "yellow", "red", "blue", "black", "white", "pick", "next", "show", "lamp", "card",
+    "cards", "left", "middle", "right", "up", "down", "largest", "smallest", "number",
+    "numbers", "score", "round", "game", "button", "press", "tap", "touch", "select", "screen",
+    "look", "think", "turn", "remember", "wait", "start", "stop", "yes", "no", "win", "lose",
+    "open", "close", "box", "wall", "goal", "player", "push", "move", "row", "column",
+)
+# fmt: on
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -85,7 +89,7 @@ def save(folder: Path, max_length: int) -> None:
         "trim_offsets": False,
         "use_regex": False,
     }
-    tokenizer = {
+    tokenizer: dict[str, object] = {
         "version": "1.0",
         "truncation": None,
         "padding": None,

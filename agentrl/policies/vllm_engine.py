@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 
 _PROCESSES = Path(__file__).resolve().parent / "vllm_processes"
 _MISSING = (
-    "rollout.engine=vllm: vLLM is not installed ({error}). Install agentrl[gpu], or agentrl[cpu] on "
-    "a machine without GPU; rollout.engine=hf works without it."
+    "rollout.engine=vllm: vLLM is not installed ({error}). Install agentrl[gpu], or agentrl[cpu] "
+    "on a machine without GPU; rollout.engine=hf works without it."
 )
 
 
@@ -136,10 +136,9 @@ class VLLMEngine:
     async def _run(self, prompt: Prompt, sampling: Sampling) -> Any:
         request = self._request(prompt)
         parameters = self._parameters(sampling)
-        output = None
-        async for output in self._engine.generate(request, parameters, f"{next(self._ids)}"):
-            pass
-        if output is None or not output.finished:
+        answers = self._engine.generate(request, parameters, f"{next(self._ids)}")
+        output = [answer async for answer in answers][-1]
+        if not output.finished:
             raise EngineError("vLLM gave no answer")
         return output
 

@@ -30,7 +30,7 @@ class _MendTorchvision:
     @classmethod
     def find_spec(cls, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if name == "torchvision":
-            sys.meta_path.remove(cls)  # type: ignore[arg-type]
+            sys.meta_path.remove(cls)
             sys.path.append(str(_PACKAGE_ROOT))
             from agentrl.policies import companions
 

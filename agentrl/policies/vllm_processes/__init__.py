@@ -1,0 +1,1 @@
+"""A folder for the PYTHONPATH of the processes that vLLM starts; see sitecustomize.py."""
