@@ -91,8 +91,7 @@ class HFEngine:
         try:
             return await future
         finally:
-            if waiting in self._waiting:
-                self._waiting.remove(waiting)
+            self._waiting = [other for other in self._waiting if other is not waiting]
 
     def enter(self) -> None:
         """One more episode is being played: batches wait for its prompt."""

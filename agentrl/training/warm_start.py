@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import logging
+import math
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -27,7 +28,8 @@ from agentrl.types import Episode, Sample
 
 log = logging.getLogger(__name__)
 
-Report = Callable[[int, dict[str, float]], None]
+Report = Callable[[int, dict[str, float], int], None]
+"""Takes a step, its numbers, and how many steps there are."""
 
 
 def cache_folder(config: Config) -> Path | None:
@@ -95,6 +97,15 @@ class Lessons:
         )
 
 
+def learning_rate(config: WarmStartConfig, step: int) -> float:
+    """Of one step (from 1): a linear rise, then half a cosine down to the final share."""
+    if step <= config.lr_warmup_steps:
+        return config.lr * step / config.lr_warmup_steps
+    past = (step - config.lr_warmup_steps) / max(1, config.steps - config.lr_warmup_steps)
+    share = 0.5 * (1 + math.cos(math.pi * past))
+    return config.lr * (config.lr_final_ratio + (1 - config.lr_final_ratio) * share)
+
+
 async def demonstrations(config: Config, rollouts: RolloutHandle) -> list[Episode]:
     """Let the scripted player play its games.
 
@@ -131,8 +142,9 @@ async def clone(
     lessons = Lessons(episodes, warm, player, encoder, config.seed)
     learner.begin_cloning(warm)
     for step in range(1, warm.steps + 1):
-        metrics = await asyncio.to_thread(learner.clone, lessons.draw(warm.batch))
-        report(step, metrics)
+        lr = learning_rate(warm, step)
+        metrics = await asyncio.to_thread(learner.clone, lessons.draw(warm.batch), lr)
+        report(step, metrics, warm.steps)
     learner.end_cloning()
 
 
