@@ -3,6 +3,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -54,3 +55,11 @@ def virtual_phone(adb_server: AdbServer) -> Iterator[Device]:
     device.launch("org.agentrl.probe", ".Main", {})
     yield device
     device.close()
+
+
+@pytest.fixture(scope="session")
+def tiny_vlm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny Qwen2.5-VL, built from seed 0; not to be written to."""
+    from agentrl.policies import tiny
+
+    return tiny.build(tmp_path_factory.mktemp("models") / "tiny", 0)
