@@ -1,0 +1,177 @@
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from agentrl import __version__, cli
+from agentrl.errors import ConfigError, DeviceError
+from agentrl.replay.record import Recorder
+from agentrl.types import Outcome
+from tests.replay.episodes import scored
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A training loop that only remembers what it was asked."""
+    module = ModuleType("agentrl.training.loop")
+    module.calls = []  # type: ignore[attr-defined]
+
+    def train(config: Any, **keywords: Any) -> Path:
+        module.calls.append((config, keywords))
+        if "seed=13" in keywords["overrides"]:
+            raise DeviceError("emulator-5554 is offline")
+        if "seed=14" in keywords["overrides"]:
+            raise KeyboardInterrupt
+        return Path("runs/x")
+
+    module.train = train  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "agentrl.training.loop", module)
+    return module
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(scored("good", turns=3), split="train", step=1)
+        void = scored("void", turns=0, outcome=Outcome.DEVICE_ERROR, error="[bold]gone")
+        recorder.episode(void, split="train", step=2)
+    return tmp_path
+
+
+def test_help_and_version_load_nothing_heavy(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--help"]) == 0
+    assert "doctor" in capsys.readouterr().out
+    assert cli.run(["--version"]) == 0
+    assert __version__ in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["tran"], ["train"], ["replay", "x", "--lst"]])
+def test_a_mistyped_command_is_a_users_mistake(arguments: list[str]) -> None:
+    assert cli.run(arguments) == 2
+
+
+def test_train_passes_its_overrides_on(loop: Any) -> None:
+    assert cli.run(["train", "c.yaml", "train.steps=3", "seed=2"]) == 0
+    ((config, keywords),) = loop.calls
+    assert config == "c.yaml"
+    assert keywords == {"overrides": ["train.steps=3", "seed=2"], "resume": None}
+
+
+def test_errors_become_one_line_and_an_exit_code(
+    loop: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["train", "c.yaml", "steps"]) == 2
+    assert capsys.readouterr().err.startswith("ConfigError: 'steps'")
+    assert cli.run(["train", "c.yaml", "seed=13"]) == 1
+    assert capsys.readouterr().err == "DeviceError: emulator-5554 is offline\n"
+    assert cli.run(["train", "c.yaml", "seed=14"]) == 130
+
+
+def test_resume_takes_a_folder_or_the_newest_run(loop: Any, tmp_path: Path) -> None:
+    config = tmp_path / "job.yaml"
+    config.write_text(f"run: {{dir: {tmp_path / 'runs'}}}\n")
+    old, new = (tmp_path / "runs" / f"job-{number}" for number in (1, 2))
+    for folder in (old, new):
+        folder.mkdir(parents=True)
+        (folder / "config.yaml").write_text("seed: 1\n")
+    for arguments in (
+        ["--resume", str(old)], [str(old), "--resume"], [str(config), "--resume", str(old)],
+    ):  # fmt: skip
+        assert cli.run(["train", *arguments]) == 0
+        assert loop.calls[-1][1]["resume"] == old
+    assert cli.run(["train", str(config), "--resume"]) == 0
+    assert loop.calls[-1][1]["resume"] == new
+    assert cli.run(["train", str(config), "--resume", "run.name=other"]) == 2
+
+
+def test_dry_run_prints_what_resolves(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = ModuleType("agentrl.training.plan")
+    plan.resolve = lambda config: {"config": {"seed": config.seed}}  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "agentrl.training.plan", plan)
+    (tmp_path / "job.yaml").write_text("seed: 5\n")
+    assert cli.run(["train", str(tmp_path / "job.yaml"), "seed=6", "--dry-run"]) == 0
+    assert "seed: 6" in capsys.readouterr().out
+    assert cli.run(["train", str(tmp_path / "job.yaml"), "sede=6", "--dry-run"]) == 2
+    assert "Did you mean" in capsys.readouterr().err
+
+
+def test_eval_asks_and_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluation = ModuleType("agentrl.training.evaluation")
+    asked: dict[str, Any] = {}
+
+    def evaluate(target: str, **keywords: Any) -> dict[str, float]:
+        asked.update(keywords, target=target)
+        return {"accuracy": 0.5, "episodes": 7}
+
+    evaluation.evaluate = evaluate  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "agentrl.training.evaluation", evaluation)
+    arguments = ["eval", "number_game", "--policy", "random", "--episodes", "7", "seed=1"]
+    assert cli.run([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"accuracy": 0.5, "episodes": 7}
+    assert asked == {
+        "target": "number_game", "episodes": 7, "policy": "random", "greedy": False,
+        "overrides": ["seed=1"],
+    }  # fmt: skip
+    assert cli.run(arguments) == 0
+    assert "0.5" in capsys.readouterr().out
+
+
+def test_replay_lists_and_filters(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["replay", str(run_folder), "--list"]) == 0
+    output = capsys.readouterr().out
+    assert "[bold]gone" in output
+    assert "2 of 2 episodes" in output
+    assert cli.run(["replay", str(run_folder), "--list", "--outcome", "terminated"]) == 0
+    output = capsys.readouterr().out
+    assert "void" not in output
+    assert "1 of 1 episodes" in output
+
+
+def test_replay_exports_a_page(run_folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "game.html"
+    assert cli.run(["replay", str(run_folder), "--export", str(page), "--episode", "good"]) == 0
+    assert "<h1><bdi>good</bdi></h1>" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [], ["--export", "x.html"], ["--export", "x.mp4", "--episode", "good"],
+        ["--export", "x.html", "--episode", "../good"],
+    ],
+)  # fmt: skip
+def test_replay_says_what_it_needs(
+    run_folder: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["replay", str(run_folder), *arguments]) == 2
+    assert capsys.readouterr().err.startswith("ConfigError: ")
+
+
+def test_doctor_names_everything_and_how_to_mend_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli.doctor, "_version", lambda package: None)
+    monkeypatch.setattr(cli.doctor, "_answers", lambda port: False)
+    assert cli.run(["doctor"]) == 1
+    output = capsys.readouterr().out
+    for word in ("Python", "links", "torch", "vLLM", "ray", "adb", "GPU", "cores", "disk"):
+        assert word in output
+    assert "agentrl[wandb]" in output
+
+
+def test_broken_links_end_every_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> None:
+        raise ConfigError("links are text files")
+
+    monkeypatch.setattr(cli, "check_links", broken)
+    assert cli.run(["doctor"]) == 2
+    assert capsys.readouterr().err == "ConfigError: links are text files\n"

@@ -1,0 +1,40 @@
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from agentrl.devices.adb import AdbServer, find_adb
+
+pytestmark = pytest.mark.adb
+UP = [sys.executable, "-c", "from agentrl.cli.phone import app; app()", "up"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_phone_up_tells_how_to_reach_them_and_stops_cleanly(
+    adb_server: AdbServer, number: signal.Signals
+) -> None:
+    process = subprocess.Popen(
+        [*UP, "-n", "2", "--app", "agentrl.phone.apps:ProbeApp", "--size", "360x640"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None
+    serials = [process.stdout.readline().strip() for _ in range(2)]
+    assert f"-s {serials[0]} shell" in process.stdout.readline()
+    assert {adb_server.devices()[serial] for serial in serials} == {"device"}
+    size = subprocess.run(
+        [find_adb(), "-s", serials[1], "shell", "wm", "size"],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=20,
+        check=True,
+    )
+    assert size.stdout == b"Physical size: 360x640\n"
+    process.send_signal(number)
+    told = process.communicate(timeout=20)[0]
+    assert told.endswith("The phones are gone.\n")
+    assert process.returncode == 0
+    assert not set(serials) & set(adb_server.devices())
