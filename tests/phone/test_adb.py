@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.errors import ConfigError
-from agentrl.phone import Phones, spawn
+from agentrl.phone import Phones, packets, spawn
 
 pytestmark = pytest.mark.adb
 PROBE = "agentrl.phone.apps:ProbeApp"
@@ -168,6 +169,19 @@ def test_phones_end_with_their_parent_after_kill_9() -> None:
     while _runs(pid):
         assert time.monotonic() < end, "the phones outlive their parent"
         time.sleep(0.01)
+
+
+def test_phones_outlive_the_thread_that_started_them() -> None:
+    started: list[Phones] = []
+    thread = threading.Thread(target=lambda: started.append(spawn(1)))
+    thread.start()
+    thread.join()
+    with started[0] as phones:
+        with socket.create_connection(("127.0.0.1", phones.ports[0]), 5) as server:
+            server.sendall(packets.encode(packets.Packet(command=packets.CNXN, arg0=1, arg1=4096)))
+            assert server.recv(4) == b"CNXN"
+        assert phones.alive
+    assert not phones.alive
 
 
 def _runs(pid: int) -> bool:
