@@ -1,0 +1,131 @@
+"""Checkpoints of a run: whole or not at all, the last few and the best.
+
+::
+
+    RUN/checkpoints/
+        step-00010/learner.pt     weights, optimizers, counters, random state
+        step-00010/trainer.json   what the loop keeps
+        best                      the name of the best one
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from agentrl.errors import ConfigError
+from agentrl.training.weights import replace_folder
+
+_BEST = "best"
+_LEARNER = "learner.pt"
+_TRAINER = "trainer.json"
+
+
+class Restorable(Protocol):
+    """Something whose whole state goes to a file and comes back."""
+
+    def save_state(self, path: Path) -> None:
+        """Write the state."""
+
+    def restore(self, path: Path) -> None:
+        """Go on exactly where the state was written."""
+
+
+def save(
+    run: Path,
+    step: int,
+    learner: Restorable,
+    trainer: Mapping[str, Any],
+    *,
+    keep: int,
+    best: bool = False,
+) -> Path:
+    """Write a checkpoint and remove those that are no longer kept.
+
+    A process that dies on the way leaves all earlier checkpoints as they were.
+
+    Args:
+        run: the run's folder.
+        step: training steps that are done.
+        learner: writes its own state.
+        trainer: the loop's state, plain JSON values.
+        keep: how many of the last ones stay; the best one stays beside them.
+        best: True if no earlier one is better.
+
+    Returns:
+        The checkpoint's folder.
+    """
+    parent = run / "checkpoints"
+    folder = parent / f"step-{step:05d}"
+    partial = parent / f".{folder.name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    learner.save_state(partial / _LEARNER)
+    (partial / _TRAINER).write_text(json.dumps(dict(trainer), indent=1))
+    replace_folder(partial, folder)
+    if best:
+        _mark_best(parent, folder.name)
+    _prune(parent, keep)
+    return folder
+
+
+def _mark_best(parent: Path, name: str) -> None:
+    partial = parent / f".{_BEST}.partial"
+    partial.write_text(name)
+    os.replace(partial, parent / _BEST)
+
+
+def _prune(parent: Path, keep: int) -> None:
+    kept = _complete(parent)[-keep:]
+    chosen = best(parent.parent)
+    for folder in _complete(parent):
+        if folder not in kept and folder != chosen:
+            shutil.rmtree(folder)
+    # What a killed process left half-written.
+    for leftover in (*parent.glob(".step-*.partial"), *parent.glob(".step-*.old")):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _complete(parent: Path) -> list[Path]:
+    """The checkpoints from the earliest to the latest step; half-written ones have other names."""
+    found = [p for p in parent.glob("step-*") if (p / _TRAINER).is_file()]
+    return sorted(found, key=lambda folder: int(folder.name.removeprefix("step-")))
+
+
+def latest(run: Path) -> Path | None:
+    """The checkpoint of the latest step of a run; None if it has none."""
+    found = _complete(run / "checkpoints")
+    return found[-1] if found else None
+
+
+def best(run: Path) -> Path | None:
+    """The best checkpoint of a run; None if none was marked."""
+    marker = run / "checkpoints" / _BEST
+    if not marker.is_file():
+        return None
+    folder = marker.parent / marker.read_text().strip()
+    return folder if (folder / _TRAINER).is_file() else None
+
+
+def load(folder: Path, learner: Restorable) -> dict[str, Any]:
+    """Bring a learner back to a checkpoint.
+
+    Args:
+        folder: as `save`, `latest` or `best` returned it.
+        learner: of the same configuration.
+
+    Returns:
+        The loop's state, as it was given to `save`.
+
+    Raises:
+        ConfigError: it is no checkpoint, is broken, or belongs to another model or job.
+    """
+    try:
+        trainer = json.loads((folder / _TRAINER).read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{folder}: is no checkpoint that can be read: {error}") from error
+    assert isinstance(trainer, dict)
+    learner.restore(folder / _LEARNER)
+    return trainer

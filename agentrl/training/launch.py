@@ -1,0 +1,221 @@
+"""The learner in this process, or its ranks lifted into Ray actors: the same calls."""
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from agentrl import config as configuration
+from agentrl.config import Config, WarmStartConfig
+from agentrl.errors import AgentRLError, ConfigError
+from agentrl.rollout import cluster
+from agentrl.training.faults import LearnerError
+from agentrl.training.learner import Learner
+from agentrl.types import Sample
+
+_log = logging.getLogger(__name__)
+
+DEADLINE_S = 1800.0
+"""For any call to the ranks; a rank that died is noticed at once."""
+
+
+class LearnerHandle(Protocol):
+    """What the training loop sees of the learner, wherever it runs; every call blocks."""
+
+    def update(self, samples: Sequence[Sample], step: int | None = None) -> dict[str, float]:
+        """See Learner.update."""
+
+    def begin_cloning(self, config: WarmStartConfig) -> None:
+        """See Learner.begin_cloning."""
+
+    def clone(self, samples: Sequence[Sample], lr: float | None = None) -> dict[str, float]:
+        """See Learner.clone."""
+
+    def end_cloning(self) -> None:
+        """See Learner.end_cloning."""
+
+    def save_weights(self, path: Path) -> None:
+        """See Learner.save_weights."""
+
+    def load_weights(self, path: Path) -> None:
+        """See Learner.load_weights."""
+
+    def export(self, folder: Path) -> None:
+        """See Learner.export."""
+
+    def save_state(self, path: Path) -> None:
+        """See Learner.save_state."""
+
+    def restore(self, path: Path) -> None:
+        """See Learner.restore."""
+
+    def close(self) -> None:
+        """End everything that was started; may be called twice."""
+
+
+class LearnerGroup:
+    """Ranks in Ray actors, which all do the same call at the same time.
+
+    Args:
+        actors: rank 0 first.
+    """
+
+    def __init__(self, actors: Sequence[Any]) -> None:
+        self._actors = list(actors)
+
+    def start(self, tree: dict[str, Any], folder: Path) -> None:
+        """Let the ranks meet and load the model.
+
+        Raises:
+            ConfigError: the model cannot be loaded.
+            LearnerError: a rank did not come up.
+        """
+        rendezvous = self._wait([self._actors[0].address.remote()])[0]
+        count = len(self._actors)
+        self._wait(
+            [
+                actor.start.remote(tree, folder, rank, count, rendezvous)
+                for rank, actor in enumerate(self._actors)
+            ]
+        )
+
+    def update(self, samples: Sequence[Sample], step: int | None = None) -> dict[str, float]:
+        """See Learner.update."""
+        return self._call("update", samples, step)  # type: ignore[no-any-return]
+
+    def begin_cloning(self, config: WarmStartConfig) -> None:
+        """See Learner.begin_cloning."""
+        self._call("begin_cloning", config)
+
+    def clone(self, samples: Sequence[Sample], lr: float | None = None) -> dict[str, float]:
+        """See Learner.clone."""
+        return self._call("clone", samples, lr)  # type: ignore[no-any-return]
+
+    def end_cloning(self) -> None:
+        """See Learner.end_cloning."""
+        self._call("end_cloning")
+
+    def save_weights(self, path: Path) -> None:
+        """See Learner.save_weights."""
+        self._call("save_weights", path.absolute())
+
+    def load_weights(self, path: Path) -> None:
+        """See Learner.load_weights."""
+        self._call("load_weights", path.absolute())
+
+    def export(self, folder: Path) -> None:
+        """See Learner.export."""
+        self._call("export", folder.absolute())
+
+    def save_state(self, path: Path) -> None:
+        """See Learner.save_state."""
+        self._call("save_state", path.absolute())
+
+    def restore(self, path: Path) -> None:
+        """See Learner.restore."""
+        self._call("restore", path.absolute())
+
+    def close(self) -> None:
+        """End the actors; may be called twice."""
+        import ray
+
+        for actor in self._actors:
+            ray.kill(actor)
+        self._actors.clear()
+
+    def _call(self, method: str, *args: Any) -> Any:
+        """The same call on every rank; rank 0's result."""
+        import ray
+
+        shared = [ray.put(arg) for arg in args]
+        return self._wait([actor.call.remote(method, *shared) for actor in self._actors])[0]
+
+    def _wait(self, references: list[Any]) -> list[Any]:
+        """All results, or the first failure at once: the other ranks may wait for it for ever."""
+        import ray
+
+        deadline = time.monotonic() + DEADLINE_S
+        pending = list(references)
+        while pending:
+            left = max(0.0, deadline - time.monotonic())
+            done, pending = ray.wait(pending, num_returns=1, timeout=left)
+            if not done:
+                raise LearnerError(f"the learner did not answer within {DEADLINE_S:g} s")
+            self._get(done[0], references.index(done[0]))
+        return [self._get(reference, rank) for rank, reference in enumerate(references)]
+
+    def _get(self, reference: Any, rank: int) -> Any:
+        import ray
+        import ray.exceptions
+
+        try:
+            return ray.get(reference)
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, AgentRLError):
+                raise error.cause from None
+            raise LearnerError(f"rank {rank} of the learner failed: {error}") from error
+        except ray.exceptions.RayActorError as error:
+            raise LearnerError(
+                f"rank {rank} of the learner died: {error}. Continue the run with --resume."
+            ) from error
+
+
+class LearnerActor:
+    """One rank in a process of its own."""
+
+    def address(self) -> str:
+        """A free port of this machine, where the ranks can meet."""
+        import ray.util
+
+        host = ray.util.get_node_ip_address()
+        with socket.socket() as probe:
+            probe.bind((host, 0))
+            return f"tcp://{host}:{probe.getsockname()[1]}"
+
+    def start(
+        self, tree: dict[str, Any], folder: Path, rank: int, world_size: int, rendezvous: str
+    ) -> None:
+        """Load the model; see Learner."""
+        # Ray gives an actor one thread; on the CPU the ranks share the machine.
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // world_size))
+        config = configuration.from_dict(tree)
+        self._learner = Learner(config, folder, rank, world_size, rendezvous)
+
+    def call(self, method: str, *args: Any) -> Any:
+        """Any method of the learner."""
+        return getattr(self._learner, method)(*args)
+
+
+def open_learner(config: Config, folder: Path) -> LearnerHandle:
+    """Start the learner, as `rollout.launcher` says.
+
+    Args:
+        config: the whole job's.
+        folder: the model to start from, in the Hugging Face format.
+
+    Raises:
+        ConfigError: the model cannot be loaded, Ray is not installed, or several ranks are asked
+            for without it.
+        LearnerError: a rank did not come up.
+    """
+    ranks = config.train.ranks
+    if config.rollout.launcher == "local":
+        if ranks > 1:
+            raise ConfigError(f"train.ranks={ranks}: more than one needs rollout.launcher=ray")
+        return Learner(config, folder)
+    ray = cluster.join_cluster()
+    remote = ray.remote(LearnerActor).options(
+        num_cpus=0, num_gpus=cluster.gpus_per_actor(config.rollout.actors, ranks)
+    )
+    group = LearnerGroup([remote.remote() for _ in range(ranks)])
+    try:
+        group.start(configuration.to_dict(config), folder.absolute())
+    except BaseException:
+        group.close()
+        raise
+    return group

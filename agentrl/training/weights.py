@@ -1,0 +1,150 @@
+"""Weights as files: atomic, complete, and in shared memory for the engines."""
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from torch import Tensor
+
+from agentrl.errors import ConfigError
+
+_PREFIX = "agentrl-weights-"
+_WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
+
+
+class SavesWeights(Protocol):
+    """Something that can write its weights to a file."""
+
+    def save_weights(self, path: Path) -> None:
+        """Write a safetensors file, atomically."""
+
+
+def publish(learner: SavesWeights, version: int) -> Path:
+    """Write the weights where engines on this machine can map them, and remove older versions.
+
+    Args:
+        learner: whose weights.
+        version: their number; names the file.
+
+    Returns:
+        A safetensors file in shared memory, or in the temporary folder where there is none. It
+        lives until the next version or the end of this process.
+    """
+    folder = _shared_folder(os.getpid())
+    path = folder / f"version-{version:06d}.safetensors"
+    learner.save_weights(path)
+    for other in folder.glob("version-*.safetensors"):
+        if other != path:
+            other.unlink()
+    return path
+
+
+@cache
+def _shared_folder(pid: int) -> Path:
+    """The folder of this process; a forked child gets another one."""
+    memory = Path("/dev/shm")
+    root = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+    _sweep(root)
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{pid}-", dir=root))
+    atexit.register(_remove, folder, pid)
+    return folder
+
+
+def _remove(folder: Path, pid: int) -> None:
+    if os.getpid() == pid:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(root: Path) -> None:
+    """Remove what killed processes left behind: their exit handlers never ran."""
+    for folder in root.glob(f"{_PREFIX}*-*"):
+        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        if pid.isdigit() and not _alive(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a safetensors file; it appears under its name only when it is complete."""
+    from safetensors.torch import save_file
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    save_file(contiguous, partial, metadata={"format": "pt"})
+    os.replace(partial, path)
+
+
+def read(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, or of all in a folder.
+
+    Raises:
+        ConfigError: there is none, or it is broken.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+    try:
+        tensors = {n: tensor for file in files for n, tensor in load_file(file).items()}
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{path}: cannot be read as weights: {error}") from error
+    if not tensors:
+        raise ConfigError(f"{path}: holds no safetensors file")
+    return tensors
+
+
+def export(source: Path, folder: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write an ordinary Hugging Face folder; it appears only when it is complete.
+
+    Args:
+        source: the folder whose configuration, tokenizer and processor files are copied.
+        folder: where; replaced if it exists.
+        tensors: the full weights by name.
+    """
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for file in source.iterdir():
+        if file.is_file() and not file.name.endswith(_WEIGHT_SUFFIXES):
+            shutil.copyfile(file, partial / file.name)
+    write(partial / "model.safetensors", tensors)
+    replace_folder(partial, folder)
+
+
+def replace_folder(partial: Path, folder: Path) -> None:
+    """Give a complete folder its name, in place of an older one; all of it reaches the disk."""
+    for path in (*partial.rglob("*"), partial):
+        sync(path)
+    if folder.exists():
+        old = folder.with_name(f".{folder.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        folder.rename(old)
+        partial.rename(folder)
+        shutil.rmtree(old)
+    else:
+        partial.rename(folder)
+    sync(folder.parent)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file or folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
