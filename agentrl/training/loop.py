@@ -235,7 +235,7 @@ class Job:
         for group in groups:
             advantages = self._advantages(group, self.config.algorithm)
             for scored, credits in zip(group, advantages, strict=True):
-                self._recorder.advantages(scored.episode.id, credits, step=self.state.step + 1)
+                self._recorder.credit(scored, credits, step=self.state.step + 1)
                 if not scored.episode.outcome.void:
                     samples += to_samples(scored.episode, credits)
         return samples
