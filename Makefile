@@ -10,6 +10,7 @@ TORCH_INDEX := https://download.pytorch.org/whl/cpu
 CONFIG ?= configs/number_game.yaml
 PYTEST_ARGS ?=
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+LOG := $(VENV)/setup.log
 # A new stamp, and so a new installation, whenever what is to be installed changes.
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml requirements/*.txt | cksum | cut -d' ' -f1)
 
@@ -21,12 +22,13 @@ $(STAMP):
 		{ echo "agentrl needs Python 3.11 or newer; say make setup PYTHON=python3.x" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing torch (CPU build)"
-	@$(PIP) install -c requirements/constraints.txt '$(TORCH)' 2>$(VENV)/torch.log || \
-		$(PIP) install '$(TORCH)' --index-url $(TORCH_INDEX) || \
-		{ cat $(VENV)/torch.log >&2; exit 1; }
+	@$(PIP) install -c requirements/constraints.txt '$(TORCH)' >$(LOG) 2>&1 || \
+		$(PIP) install '$(TORCH)' --index-url $(TORCH_INDEX) >>$(LOG) 2>&1 || \
+		{ cat $(LOG) >&2; exit 1; }
 	@echo "installing the CPU stack and the tools; this takes some minutes"
-	@$(PIP) install $(PINS)
-	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@$(PIP) install $(PINS) >$(LOG) 2>&1 || { cat $(LOG) >&2; exit 1; }
+	@$(PIP) install --no-deps --no-build-isolation --editable . >$(LOG) 2>&1 || \
+		{ cat $(LOG) >&2; exit 1; }
 	@$(BIN)/agentrl --version
 	@rm -f $(VENV)/.installed-*
 	@touch $@
