@@ -1,0 +1,19 @@
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+
+from agentrl.policies import companions
+from agentrl.policies.chat import ChatEncoder
+
+companions.mend()
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer(tiny_vlm: Path) -> Tokenizer:
+    return Tokenizer.from_file(str(tiny_vlm / "tokenizer.json"))
+
+
+@pytest.fixture(scope="session")
+def encoder(tiny_vlm: Path) -> ChatEncoder:
+    return ChatEncoder(tiny_vlm)

@@ -1,0 +1,87 @@
+import hashlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from agentrl.config import ModelConfig
+from agentrl.errors import ConfigError
+from agentrl.policies import companions, tiny, tiny_vocabulary
+from agentrl.policies.opening import check_model, resolve_model
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.iterdir()}
+
+
+def test_the_same_seed_writes_the_same_bytes_and_another_does_not(
+    tiny_vlm: Path, tmp_path: Path
+) -> None:
+    again = digests(tiny.build(tmp_path / "again", 0))
+    other = digests(tiny.build(tmp_path / "other", 1))
+    assert again == digests(tiny_vlm)
+    assert {name for name in again if again[name] != other[name]} == {"model.safetensors"}
+
+
+def test_transformers_loads_model_tokenizer_and_processor(tiny_vlm: Path) -> None:
+    companions.mend()
+    from transformers import AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
+
+    model = AutoModelForImageTextToText.from_pretrained(tiny_vlm)
+    assert 1_500_000 < sum(p.numel() for p in model.parameters()) < 2_500_000
+    assert not model.config.tie_word_embeddings
+    assert model.generation_config.eos_token_id[0] == AutoTokenizer.from_pretrained(
+        tiny_vlm
+    ).convert_tokens_to_ids("<|im_end|>")
+    processor = AutoProcessor.from_pretrained(tiny_vlm)
+    assert type(processor).__name__ == "Qwen2_5_VLProcessor"
+
+
+@given(st.text())
+def test_any_text_round_trips(tiny_tokenizer: Tokenizer, text: str) -> None:
+    ids = tiny_tokenizer.encode(text).ids
+    assert tiny_tokenizer.decode(ids, skip_special_tokens=False) == text
+
+
+def test_an_answer_is_a_few_tokens(tiny_tokenizer: Tokenizer) -> None:
+    answer = "<think>green 3 7 5 pick 7</think><action>tap(0.21, 0.70)</action>"
+    assert len(tiny_tokenizer.encode(answer).ids) == 13
+    for piece in tiny_vocabulary.pieces():
+        assert len(tiny_tokenizer.encode(piece).ids) == 1
+
+
+def test_sizes_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'layers'"):
+        tiny.build(tmp_path / "a", 0, layer=2)
+    with pytest.raises(ConfigError, match="multiple of 2\\*heads"):
+        check_model(ModelConfig(path="tiny", tiny={"hidden": 100, "heads": 3}))
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
+    missing = str(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match=f"model.path={missing}: no such folder"):
+        resolve_model(ModelConfig(path=missing), 0, tmp_path / "tiny")
+    with pytest.raises(ConfigError, match=r"it has no config\.json"):
+        resolve_model(ModelConfig(path=str(tmp_path)), 0, tmp_path / "tiny")
+
+
+def test_a_tiny_model_is_built_once_where_it_is_wanted(tmp_path: Path) -> None:
+    folder = resolve_model(ModelConfig(path="tiny"), 3, tmp_path / "tiny")
+    assert (folder, sorted(p.name for p in tmp_path.iterdir())) == (tmp_path / "tiny", ["tiny"])
+    assert resolve_model(ModelConfig(path="tiny"), 3, folder) == folder
+
+
+def test_a_hub_model_that_cannot_be_fetched_is_an_error_of_the_configuration(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import huggingface_hub
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    def refuse(*_: object, **__: object) -> str:
+        raise LocalEntryNotFoundError("no network")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    with pytest.raises(ConfigError, match="does not give it: no network"):
+        resolve_model(ModelConfig(path="somebody/model"), 0, tmp_path / "tiny")
