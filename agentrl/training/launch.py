@@ -168,6 +168,10 @@ class LearnerGroup:
 class LearnerActor:
     """One rank in a process of its own."""
 
+    def pid(self) -> int:
+        """This process."""
+        return os.getpid()
+
     def address(self) -> str:
         """A free port of this machine, where the ranks can meet."""
         import ray.util

@@ -1,0 +1,63 @@
+import pytest
+
+from agentrl.errors import ConfigError
+from agentrl.training import checkpoints
+
+
+class Notebook:
+    """A learner whose whole state is one number."""
+
+    def __init__(self, number=0, dies=False):
+        self.number, self.dies = number, dies
+
+    def save_state(self, path):
+        path.write_text(str(self.number))
+        if self.dies:
+            raise KeyboardInterrupt
+
+    def restore(self, path):
+        self.number = int(path.read_text())
+
+
+def names(run):
+    return sorted(p.name for p in (run / "checkpoints").iterdir())
+
+
+def test_the_last_ones_and_the_best_one_are_kept(tmp_path):
+    for step in range(1, 6):
+        checkpoints.save(tmp_path, step, Notebook(step), {"step": step}, keep=2, best=step == 2)
+    assert names(tmp_path) == ["best", "step-00002", "step-00004", "step-00005"]
+    assert checkpoints.latest(tmp_path).name == "step-00005"
+    assert checkpoints.best(tmp_path).name == "step-00002"
+
+
+def test_a_checkpoint_brings_back_learner_and_loop(tmp_path):
+    folder = checkpoints.save(tmp_path, 7, Notebook(3), {"step": 7, "best": None}, keep=1)
+    learner = Notebook()
+    assert checkpoints.load(folder, learner) == {"step": 7, "best": None}
+    assert learner.number == 3
+
+
+def test_a_save_that_dies_loses_no_earlier_checkpoint(tmp_path):
+    whole = checkpoints.save(tmp_path, 1, Notebook(1), {"step": 1}, keep=1)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.save(tmp_path, 2, Notebook(2, dies=True), {"step": 2}, keep=1)
+    assert checkpoints.latest(tmp_path) == whole
+    checkpoints.save(tmp_path, 3, Notebook(3), {"step": 3}, keep=1)
+    assert names(tmp_path) == ["step-00003"]
+
+
+def test_a_run_without_checkpoints_has_no_latest(tmp_path):
+    assert checkpoints.latest(tmp_path) is None
+    assert checkpoints.best(tmp_path) is None
+    with pytest.raises(ConfigError, match="no checkpoint"):
+        checkpoints.load(tmp_path, Notebook())
+
+
+def test_saving_a_step_again_replaces_it(tmp_path):
+    for number in (1, 2):
+        folder = checkpoints.save(tmp_path, 4, Notebook(number), {}, keep=2)
+    learner = Notebook()
+    checkpoints.load(folder, learner)
+    assert learner.number == 2
+    assert names(tmp_path) == ["step-00004"]

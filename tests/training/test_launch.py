@@ -1,0 +1,80 @@
+import os
+import signal
+
+import pytest
+import ray
+import torch
+from safetensors.torch import load_file
+
+from agentrl.config import Config
+from agentrl.errors import ConfigError
+from agentrl.rollout import cluster
+from agentrl.training.faults import LearnerError
+from agentrl.training.launch import open_learner
+from agentrl.training.learner import Learner
+from tests.training.samples import sample
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tiny_vlm):
+    config = settings()
+    config.rollout.launcher = "ray"
+    config.train.ranks = 2
+    group = open_learner(config, tiny_vlm)
+    yield group
+    group.close()
+    cluster.leave_cluster()
+
+
+def settings():
+    config = Config()
+    config.optim.lr = 1e-3
+    config.algorithm.epochs = config.algorithm.minibatches = 2
+    config.train.micro_batch_tokens = 110
+    return config
+
+
+def lessons(kit):
+    # texts of different lengths and numbers of pictures: the ranks' shares are uneven
+    return [sample(kit, k, reply=3 + k, pictures=k % 3) for k in range(7)]
+
+
+def test_two_ranks_equal_one(two_ranks, tiny_vlm, kit, tmp_path):
+    items = lessons(kit)
+    alone = Learner(settings(), tiny_vlm)
+    try:
+        for _ in range(3):
+            expected, found = alone.update(items), two_ranks.update(items)
+            del expected["seconds"], found["seconds"]
+            assert found == pytest.approx(expected, rel=1e-4, abs=1e-6)
+        two_ranks.save_weights(tmp_path / "two.safetensors")
+        weights, own = load_file(tmp_path / "two.safetensors"), alone.weights()
+        for name, tensor in own.items():
+            torch.testing.assert_close(weights[name], tensor, rtol=1e-3, atol=1e-4)
+        # what two ranks saved, one rank continues
+        two_ranks.save_state(tmp_path / "two.pt")
+        alone.restore(tmp_path / "two.pt")
+        expected, found = alone.update(items), two_ranks.update(items)
+        assert found["loss"] == pytest.approx(expected["loss"], rel=1e-4)
+        assert found["version"] == expected["version"] == 4
+    finally:
+        alone.close()
+
+
+def test_a_mistake_inside_a_rank_arrives_as_it_was_made(two_ranks, tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        two_ranks.restore(tmp_path / "nothing.pt")
+
+
+def test_a_dead_rank_is_noticed_at_once(two_ranks, kit):
+    os.kill(ray.get(two_ranks._actors[1].pid.remote()), signal.SIGKILL)
+    with pytest.raises(LearnerError, match="died"):
+        two_ranks.update(lessons(kit))
+
+
+def test_several_ranks_need_ray(tiny_vlm):
+    config = settings()
+    config.rollout.launcher = "local"
+    config.train.ranks = 2
+    with pytest.raises(ConfigError, match=r"train\.ranks=2"):
+        open_learner(config, tiny_vlm)

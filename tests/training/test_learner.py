@@ -1,0 +1,307 @@
+import dataclasses
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+
+from agentrl.config import WarmStartConfig
+from agentrl.errors import ConfigError
+from agentrl.policies.kits import load_model
+from agentrl.training.batching import to_batch
+from agentrl.training.faults import LearnerError
+from agentrl.training.learner import MAX_SKIPS
+from agentrl.training.weights import publish
+from tests.training.samples import sample
+
+
+def changed(item, **fields):
+    return dataclasses.replace(item, **fields)
+
+
+def on_policy(learner, items, temperature=1.0):
+    """The samples as if the learner itself had drawn them."""
+    result = []
+    for item in items:
+        batch = to_batch([item], learner._kit)
+        with torch.no_grad():
+            found = learner._model.scorer(batch, temperature).logprobs
+        logprobs = torch.zeros(len(item.token_ids))
+        logprobs[torch.tensor(item.loss_mask)] = found
+        result.append(changed(item, logprobs=tuple(logprobs.tolist())))
+    return result
+
+
+def same(left, right):
+    return all(torch.equal(left[name], right[name]) for name in left)
+
+
+def test_log_probabilities_are_those_of_the_plain_model(make_learner, config, tiny_vlm, kit):
+    item = sample(kit, 0)
+    batch = to_batch([item], kit)
+    model = load_model(tiny_vlm)
+    with torch.no_grad():
+        logits = model(
+            input_ids=batch.token_ids, attention_mask=batch.attention_mask, **batch.pixels
+        ).logits[0, :-1]
+    logits = logits / 0.7
+    logits[:, list(kit.banned_token_ids)] = -math.inf
+    table = F.log_softmax(logits, -1)[batch.loss_mask[0, 1:]]
+    targets = batch.token_ids[0, 1:][batch.loss_mask[0, 1:]]
+    scores = make_learner(config)._model.scorer(batch, 0.7)
+    torch.testing.assert_close(
+        scores.logprobs.detach(), table.gather(-1, targets[:, None])[:, 0], rtol=1e-4, atol=1e-5
+    )
+    entropy = torch.distributions.Categorical(probs=table.exp()).entropy()
+    torch.testing.assert_close(scores.entropy, entropy, rtol=1e-4, atol=1e-4)
+
+
+def test_chunked_log_probabilities_are_the_same_with_the_same_gradient(
+    make_learner, config, kit, monkeypatch
+):
+    scorer = make_learner(config)._model.scorer
+    batch = to_batch([sample(kit, 0), sample(kit, 1)], kit)
+
+    def run():
+        scores = scorer(batch, 1.0)
+        scores.logprobs.sum().backward()
+        gradient = [p.grad.full_tensor() for p in scorer.parameters()]
+        scorer.zero_grad()
+        return scores.logprobs.detach(), gradient
+
+    plain = run()
+    monkeypatch.setattr("agentrl.training.scorer._CHUNK", 5 * len(scorer.banned))
+    torch.testing.assert_close(run(), plain)
+
+
+def test_an_update_makes_rewarded_tokens_more_probable(make_learner, config, kit):
+    learner = make_learner(config)
+    good, bad = on_policy(learner, [sample(kit, 0, advantage=1.0), sample(kit, 1, advantage=-1.0)])
+    before = [sum(s.logprobs) for s in (good, bad)]
+    for _ in range(3):
+        metrics = learner.update([good, bad])
+    after = [sum(s.logprobs) for s in on_policy(learner, [good, bad])]
+    assert after[0] > before[0]
+    assert after[1] < before[1]
+    assert metrics["version"] == 3
+    assert metrics["tokens"] == 12
+
+
+def test_a_learner_that_equals_the_engine_reports_no_mismatch(make_learner, config, kit):
+    config.rollout.temperature = 0.8
+    learner = make_learner(config)
+    items = on_policy(learner, [sample(kit, k) for k in range(4)], 0.8)
+    metrics = learner.update(items)
+    assert metrics["mismatch_max"] < 1e-4
+    assert abs(metrics["mismatch_k1"]) < 1e-5
+    assert metrics["clip_share"] == 0
+    # with ratios of 1 the loss is minus the mean advantage of the tokens
+    mean = sum(sum(s.advantages) for s in items) / metrics["tokens"]
+    assert metrics["loss"] == pytest.approx(-mean, abs=1e-5)
+
+
+def test_a_shifted_engine_is_reported_as_mismatch(make_learner, config, kit):
+    learner = make_learner(config)
+    [item] = on_policy(learner, [sample(kit, 0)])
+    off = changed(
+        item, logprobs=tuple(p - 0.1 if m else 0.0 for p, m in zip(item.logprobs, item.loss_mask))
+    )
+    metrics = learner.update([off])
+    assert metrics["mismatch_k1"] == pytest.approx(-0.1, abs=1e-4)
+    assert metrics["mismatch_k3"] == pytest.approx(math.exp(0.1) - 1.1, abs=1e-4)
+    assert metrics["mismatch_max"] == pytest.approx(0.1, abs=1e-4)
+
+
+@pytest.mark.parametrize("aggregate", ["token_mean", "sequence_mean"])
+def test_splitting_into_micro_batches_changes_neither_loss_nor_gradient(
+    make_learner, config, kit, aggregate
+):
+    config.algorithm.aggregate = aggregate
+    items = [sample(kit, k, reply=3 + k, pictures=k % 3) for k in range(5)]
+    results = []
+    for budget in (1, 90, 100_000):
+        config.train.micro_batch_tokens = budget
+        metrics = make_learner(config).update(items)
+        results.append([metrics[k] for k in ("loss", "grad_norm", "entropy", "approx_kl")])
+    assert results[0] == pytest.approx(results[2], rel=1e-4)
+    assert results[1] == pytest.approx(results[2], rel=1e-4)
+
+
+def test_tokens_outside_the_mask_receive_no_gradient_whatever_they_hold(make_learner, config, kit):
+    item = sample(kit, 0)
+    noisy = changed(
+        item,
+        logprobs=tuple(p if m else 7.0 for p, m in zip(item.logprobs, item.loss_mask)),
+        advantages=tuple(a if m else 1e6 for a, m in zip(item.advantages, item.loss_mask)),
+    )
+    first, second = make_learner(config), make_learner(config)
+    first.update([item])
+    second.update([noisy])
+    assert same(first.weights(), second.weights())
+
+
+def test_samples_without_advantage_cost_nothing_and_change_nothing(make_learner, config, kit):
+    items = [sample(kit, 0, advantage=1.0), sample(kit, 1, advantage=0.0)]
+    learner = make_learner(config)
+    metrics = learner.update(items)
+    assert metrics["tokens"] == 12
+    assert metrics["tokens_computed"] == 6
+    idle = make_learner(config)
+    before = idle.weights()
+    metrics = idle.update(items[1:])
+    assert metrics["optimizer_steps"] == 0
+    assert same(idle.weights(), before)
+    assert idle.update([])["optimizer_steps"] == 0
+
+
+def test_epochs_and_minibatches_are_optimizer_steps(make_learner, config, kit):
+    config.algorithm.epochs, config.algorithm.minibatches = 2, 3
+    items = [sample(kit, k) for k in range(7)]
+    first, second = make_learner(config), make_learner(config)
+    metrics = first.update(items, step=5)
+    assert metrics["optimizer_steps"] == 6
+    assert metrics["tokens_computed"] == metrics["tokens"]
+    second.update(items, step=5)
+    assert same(first.weights(), second.weights())
+
+
+def test_the_reference_holds_the_policy_back(make_learner, config, kit):
+    config.algorithm.kl_coefficient = 10.0
+    config.algorithm.epochs = 3
+    learner = make_learner(config)
+    items = on_policy(learner, [sample(kit, k) for k in range(2)])
+    metrics = learner.update(items)
+    assert metrics["kl"] > 0
+    restored = make_learner(config)
+    restored.load_state(learner.state())
+    assert restored.update(items)["kl"] == learner.update(items)["kl"] > 0
+
+
+def test_a_step_that_is_not_finite_is_skipped_and_five_in_a_row_end_the_run(
+    make_learner, config, kit, caplog
+):
+    learner = make_learner(config)
+    broken = sample(kit, 0, advantage=math.inf)
+    before = learner.weights()
+    for _ in range(MAX_SKIPS - 1):
+        assert learner.update([broken])["skipped"] == 1
+    assert same(learner.weights(), before)
+    with pytest.raises(LearnerError, match="5 optimizer steps in a row"):
+        learner.update([broken])
+    learner = make_learner(config)
+    assert learner.update([sample(kit, 0)])["skipped"] == 0
+
+
+def test_cloning_learns_the_answers(make_learner, config, kit):
+    learner = make_learner(config)
+    items = [sample(kit, k, reply=3) for k in range(4)]
+    learner.begin_cloning(WarmStartConfig(lr=1e-2, steps=60, lr_warmup_steps=5))
+    first = learner.clone(items)
+    assert first["lr"] == pytest.approx(1e-2 / 5)
+    for _ in range(60):
+        last = learner.clone(items)
+    assert last["accuracy"] == 1.0
+    assert last["loss"] < 0.1 < first["loss"]
+    assert last["tokens"] == 12
+    assert learner.clone(items, 0.5)["lr"] == 0.5
+    learner.end_cloning()
+
+
+def test_going_on_from_a_state_is_bit_equal_to_never_stopping(make_learner, config, kit, tmp_path):
+    config.algorithm.epochs, config.algorithm.minibatches = 2, 2
+    config.optim.lr_warmup_steps = 5
+    items = [sample(kit, k) for k in range(6)]
+    learner = make_learner(config)
+    for _ in range(2):
+        learner.update(items)
+    learner.save_state(tmp_path / "state.pt")
+    resumed = make_learner(config)
+    resumed.restore(tmp_path / "state.pt")
+    for _ in range(2):
+        expected, found = learner.update(items), resumed.update(items)
+        del expected["seconds"], found["seconds"]
+        assert expected == found
+    assert same(learner.weights(), resumed.weights())
+
+
+def test_cloning_goes_on_from_a_state_as_well(make_learner, config, kit):
+    items = [sample(kit, k) for k in range(3)]
+    learner, resumed = make_learner(config), make_learner(config)
+    learner.begin_cloning(WarmStartConfig())
+    learner.clone(items)
+    with pytest.raises(ConfigError, match="begin cloning first"):
+        resumed.load_state(learner.state())
+    resumed.begin_cloning(WarmStartConfig())
+    resumed.load_state(learner.state())
+    assert learner.clone(items)["loss"] == resumed.clone(items)["loss"]
+    assert same(learner.weights(), resumed.weights())
+
+
+def test_another_jobs_state_and_a_broken_one_are_refused(make_learner, config, tiny_vlm, tmp_path):
+    learner = make_learner(config)
+    state = learner.state()
+    state["job"] = {**state["job"], "model.path": "elsewhere"}
+    with pytest.raises(ConfigError, match=r"its model\.path is 'elsewhere'"):
+        learner.load_state(state)
+    state = learner.state()
+    state["model"] = {name: tensor[:1] for name, tensor in state["model"].items()}
+    with pytest.raises(ConfigError, match="belong to another model"):
+        learner.load_state(state)
+    (tmp_path / "half.pt").write_bytes(b"PK\x03\x04half")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        learner.restore(tmp_path / "half.pt")
+
+
+def test_the_exported_folder_is_an_ordinary_model(make_learner, config, kit, tmp_path, tiny_vlm):
+    learner = make_learner(config)
+    learner.update([sample(kit, 0)])
+    for _ in range(2):
+        learner.export(tmp_path / "out")
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {p.name for p in tiny_vlm.iterdir()}
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    own = learner.weights()
+    assert same(own, load_model(tmp_path / "out").state_dict())
+    fresh = make_learner(config)
+    fresh.load_weights(tmp_path / "out" / "model.safetensors")
+    assert same(own, fresh.weights())
+    with pytest.raises(ConfigError, match="cannot be read as weights"):
+        fresh.load_weights(tmp_path / "nothing.safetensors")
+
+
+def test_published_weights_replace_older_ones(make_learner, config):
+    learner = make_learner(config)
+    first = publish(learner, 1)
+    second = publish(learner, 2)
+    assert not first.exists()
+    assert same(learner.weights(), load_file(second))
+
+
+def test_a_frozen_vision_tower_stays_as_it_was(make_learner, config, kit):
+    config.model.freeze_vision = True
+    learner = make_learner(config)
+    before = learner.weights()
+    learner.update([sample(kit, k) for k in range(2)])
+    after = learner.weights()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved
+    assert not any("visual" in name for name in moved)
+
+
+def test_gradient_checkpointing_changes_no_gradient(make_learner, config, kit):
+    items = [sample(kit, k) for k in range(2)]
+    plain = make_learner(config).update(items)
+    config.train.gradient_checkpointing = True
+    saved = make_learner(config).update(items)
+    assert saved["grad_norm"] == pytest.approx(plain["grad_norm"], rel=1e-4)
+
+
+def test_bfloat16_computes_in_half_the_bits_over_full_masters(make_learner, config, kit):
+    items = [sample(kit, k) for k in range(2)]
+    plain = make_learner(config).update(items)
+    config.model.dtype = "bfloat16"
+    learner = make_learner(config)
+    half = learner.update(items)
+    assert half["grad_norm"] == pytest.approx(plain["grad_norm"], rel=0.1)
+    assert {t.dtype for t in learner.weights().values()} == {torch.bfloat16}
+    assert {t.dtype for t in learner.state()["model"].values()} == {torch.float32}
