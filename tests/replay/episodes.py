@@ -19,9 +19,8 @@ def turn(
     return Turn(
         prompt_ids=prompt_ids,
         reply_ids=reply_ids,
-        reply_logprobs=(-0.1,) * len(reply_ids),
-        reply_versions=(7,) * len(reply_ids),
         **{
+            "reply_logprobs": (-0.1,) * len(reply_ids), "reply_versions": (7,) * len(reply_ids),
             "reply": "<action>tap(0.25, 0.50)</action>", "images": (), "frames": (),
             "action": [0.25, 0.5], "parse_error": None, "env_reward": 1.0, "state_key": "s",
             "info": {"round": 1}, "timings": {"generate": 0.01},

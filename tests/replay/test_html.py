@@ -1,4 +1,7 @@
+import base64
+import hashlib
 import re
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -42,6 +45,13 @@ def test_a_page_asks_for_nothing_and_runs_nothing(tmp_path: Path) -> None:
     page = exported(tmp_path, turn())
     assert "default-src 'none'" in page.replace("&#39;", "'")
     assert not re.search(r"<script|https?://|@import|url\(| style=", page)
+
+
+def test_the_only_style_is_the_one_that_the_policy_admits(tmp_path: Path) -> None:
+    page = unescape(exported(tmp_path, turn()))
+    (style,) = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in page
 
 
 def test_hostile_text_stays_text(tmp_path: Path) -> None:
