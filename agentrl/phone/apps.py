@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import cv2
 import numpy as np
 
 from agentrl.types import Image
@@ -62,9 +63,10 @@ class ProbeApp:
 
     def render(self, width: int, height: int) -> Image:
         """The two halves."""
-        picture = np.zeros((height, width, 3), np.uint8)
-        picture[: height // 2] = _COLOURS[self._halves[0]]
-        picture[height // 2 :] = _COLOURS[self._halves[1]]
+        picture = np.empty((height, width, 3), np.uint8)
+        top, bottom = (_COLOURS[half] for half in self._halves)
+        cv2.rectangle(picture, (0, 0), (width, height // 2 - 1), top, cv2.FILLED)
+        cv2.rectangle(picture, (0, height // 2), (width, height), bottom, cv2.FILLED)
         return picture
 
     def state(self) -> Mapping[str, Any]:
