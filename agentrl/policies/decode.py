@@ -48,6 +48,8 @@ def answer(
     ids, mask = _padded([prompt.token_ids for prompt in prompts], device)
     images = [image for prompt in prompts for image in prompt.images]
     inputs: dict[str, Any] = dict(kit.forward_inputs(ids, mask, images))
+    if not images:
+        inputs["position_ids"] = (mask.long().cumsum(-1) - 1).clamp(min=0)
     inputs = {name: value.to(device) for name, value in inputs.items()}
     out = model(**inputs, use_cache=True, logits_to_keep=1)
     position = _next_position(model, mask, bool(images))

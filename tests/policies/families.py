@@ -1,0 +1,106 @@
+"""Tiny models of the other families, with random weights and the tiny model's tokenizer."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agentrl.policies import tiny_vocabulary
+
+FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "text")
+
+
+def build(family: str, tiny_vlm: Path, folder: Path) -> Path:
+    """A folder with a model of the family."""
+    if family == "qwen2_5_vl":
+        return tiny_vlm
+    folder.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(tiny_vlm / name, folder / name)
+    shutil.copy(tiny_vlm / "generation_config.json", folder / "generation_config.json")
+    torch.manual_seed(0)
+    model = {"qwen2_vl": _qwen2, "qwen3_vl": _qwen3, "text": _text}[family]()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(5)  # so that it is sure of something
+    model.save_pretrained(folder)
+    processor = json.loads((tiny_vlm / "preprocessor_config.json").read_text())
+    if family == "qwen3_vl":
+        processor |= {"patch_size": 16, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    if family != "text":
+        kind = {"qwen2_vl": "Qwen2VLProcessor", "qwen3_vl": "Qwen3VLProcessor"}[family]
+        processor["processor_class"] = kind
+        (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    return folder
+
+
+def _common() -> dict[str, Any]:
+    ids = tiny_vocabulary.ids()
+    return {
+        "vocab_size": len(ids),
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 4096,
+        "bos_token_id": ids["<|endoftext|>"],
+        "eos_token_id": ids["<|im_end|>"],
+        "pad_token_id": ids["<|endoftext|>"],
+    }
+
+
+def _placeholders() -> dict[str, int]:
+    ids = tiny_vocabulary.ids()
+    return {
+        "image_token_id": ids["<|image_pad|>"],
+        "video_token_id": ids["<|video_pad|>"],
+        "vision_start_token_id": ids["<|vision_start|>"],
+        "vision_end_token_id": ids["<|vision_end|>"],
+    }
+
+
+def _qwen2() -> Any:
+    from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
+
+    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]}
+    vision = {"depth": 2, "embed_dim": 64, "num_heads": 4, "hidden_size": 64, "mlp_ratio": 2}
+    config = Qwen2VLConfig(
+        text_config={**_common(), "rope_parameters": rope}, vision_config=vision, **_placeholders()
+    )
+    return Qwen2VLForConditionalGeneration._from_config(config, dtype=torch.float32)
+
+
+def _qwen3() -> Any:
+    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+
+    rope = {
+        "rope_type": "default",
+        "rope_theta": 1e4,
+        "mrope_section": [4, 2, 2],
+        "mrope_interleaved": True,
+    }
+    vision = {
+        "depth": 2,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_heads": 4,
+        "out_hidden_size": 64,
+        "num_position_embeddings": 64,
+        "deepstack_visual_indexes": [0],
+    }
+    config = Qwen3VLConfig(
+        text_config={**_common(), "head_dim": 16, "rope_parameters": rope},
+        vision_config=vision,
+        **_placeholders(),
+    )
+    return Qwen3VLForConditionalGeneration._from_config(config, dtype=torch.float32)
+
+
+def _text() -> Any:
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    return Qwen2ForCausalLM._from_config(Qwen2Config(**_common()), dtype=torch.float32)

@@ -1,0 +1,165 @@
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import torch
+from safetensors.torch import load_file, save_file
+
+from agentrl.errors import ConfigError, EngineError
+from agentrl.policies import tiny
+from agentrl.policies.chat import ChatEncoder, Conversation
+from agentrl.policies.engine import Sampling
+from agentrl.policies.hf_engine import HFEngine
+from agentrl.types import Prompt, Reply
+from tests.policies.pictures import screen
+
+
+@pytest_asyncio.fixture
+async def engine(tiny_vlm: Path) -> AsyncIterator[HFEngine]:
+    engine = HFEngine(tiny_vlm, device="cpu", max_batch=4, deadline_s=60)
+    await engine.start()
+    yield engine
+    await engine.close()
+
+
+def prompts(encoder: ChatEncoder, count: int) -> list[Prompt]:
+    return [
+        Conversation(encoder, "x" * (seed % 3)).observe(screen(seed, "<image>" + "a" * seed))
+        for seed in range(count)
+    ]
+
+
+async def play_one_turn_each(
+    engine: HFEngine, asked: Sequence[Prompt], order: Sequence[int]
+) -> dict[int, Reply]:
+    """Every episode enters; their prompts then come in some order, with pauses between."""
+    replies: dict[int, Reply] = {}
+
+    async def one(seed: int) -> None:
+        sampling = Sampling(seed=seed, max_new_tokens=6)
+        replies[seed] = await engine.generate(asked[seed], sampling)
+
+    for _ in order:
+        engine.enter()
+    async with asyncio.TaskGroup() as group:
+        for seed in order:
+            group.create_task(one(seed))
+            for _ in range(seed % 3):
+                await asyncio.sleep(0)
+    for _ in order:
+        engine.leave()
+    return replies
+
+
+async def test_replies_do_not_depend_on_the_order_of_arrival(
+    engine: HFEngine, encoder: ChatEncoder
+) -> None:
+    asked = prompts(encoder, 7)
+    first = await play_one_turn_each(engine, asked, range(7))
+    second = await play_one_turn_each(engine, asked, [5, 2, 6, 0, 3, 1, 4])
+    assert first == second
+    assert len({reply.token_ids for reply in first.values()}) == 7
+
+
+async def test_a_batch_waits_for_every_episode_that_is_played(
+    engine: HFEngine, encoder: ChatEncoder
+) -> None:
+    asked = prompts(encoder, 2)
+    engine.enter()
+    engine.enter()
+    waiting = asyncio.create_task(engine.generate(asked[0], Sampling(max_new_tokens=2)))
+    done, _ = await asyncio.wait([waiting], timeout=0.2)
+    assert not done
+    engine.leave()
+    assert len((await waiting).token_ids) == 2
+    engine.leave()
+
+
+async def test_an_abandoned_prompt_is_not_waited_for(
+    engine: HFEngine, encoder: ChatEncoder
+) -> None:
+    asked = prompts(encoder, 2)
+    engine.enter()
+    engine.enter()
+    abandoned = asyncio.create_task(engine.generate(asked[0], Sampling(max_new_tokens=2)))
+    await asyncio.sleep(0)
+    abandoned.cancel()
+    await asyncio.wait([abandoned])
+    engine.leave()
+    reply = await engine.generate(asked[1], Sampling(max_new_tokens=2))
+    assert len(reply.token_ids) == 2
+    engine.leave()
+
+
+async def test_images_tokens_are_never_sampled_however_hot(
+    engine: HFEngine, encoder: ChatEncoder
+) -> None:
+    asked = prompts(encoder, 1)[0]
+    replies = await asyncio.gather(
+        *(
+            engine.generate(asked, Sampling(temperature=50.0, max_new_tokens=60, seed=seed))
+            for seed in range(24)
+        )
+    )
+    tokens = [token for reply in replies for token in reply.token_ids]
+    assert len(set(tokens)) > 300
+    assert not set(tokens) & set(encoder.kit.banned_token_ids)
+    for reply in replies:
+        assert not set(reply.token_ids[:-1]) & set(encoder.eos_token_ids)
+
+
+async def test_draws_follow_the_distribution(engine: HFEngine, encoder: ChatEncoder) -> None:
+    asked = prompts(encoder, 1)[0]
+    greedy = await engine.generate(asked, Sampling(temperature=0, max_new_tokens=1))
+    replies = await asyncio.gather(
+        *(engine.generate(asked, Sampling(max_new_tokens=1, seed=seed)) for seed in range(400))
+    )
+    share = sum(reply.token_ids == greedy.token_ids for reply in replies) / len(replies)
+    chance = torch.tensor(greedy.logprobs[0]).exp().item()
+    assert abs(share - chance) < 4 * (chance * (1 - chance) / len(replies)) ** 0.5 + 1 / len(
+        replies
+    )
+
+
+async def test_new_weights_answer_as_an_engine_that_began_with_them(
+    engine: HFEngine, encoder: ChatEncoder, tmp_path: Path
+) -> None:
+    asked = prompts(encoder, 1)[0]
+    before = await engine.generate(asked, Sampling(max_new_tokens=5))
+    other = tiny.build(tmp_path / "other", 1)
+    await engine.load_weights(other / "model.safetensors", 3)
+    after = await engine.generate(asked, Sampling(max_new_tokens=5))
+    fresh = HFEngine(other, device="cpu")
+    await fresh.start()
+    expected = await fresh.generate(asked, Sampling(max_new_tokens=5))
+    await fresh.close()
+    assert (before.version, after.version) == (0, 3)
+    assert after.token_ids == expected.token_ids != before.token_ids
+    assert after.logprobs == expected.logprobs
+
+
+async def test_weights_of_another_model_are_refused(engine: HFEngine, tiny_vlm: Path) -> None:
+    path = tiny_vlm.parent / "partial.safetensors"
+    weights = load_file(tiny_vlm / "model.safetensors")
+    save_file({"lm_head.weight": weights["lm_head.weight"]}, path)
+    with pytest.raises(EngineError, match="weights of"):
+        await engine.load_weights(path, 1)
+
+
+async def test_a_closed_engine_says_so(engine: HFEngine, encoder: ChatEncoder) -> None:
+    engine.enter()
+    engine.enter()
+    waiting = asyncio.create_task(engine.generate(prompts(encoder, 1)[0], Sampling()))
+    await asyncio.sleep(0)
+    await engine.close()
+    with pytest.raises(EngineError, match="closed"):
+        await waiting
+    with pytest.raises(EngineError, match="closed"):
+        await engine.generate(prompts(encoder, 1)[0], Sampling())
+
+
+async def test_a_folder_without_a_model_is_an_error_of_the_configuration(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no config\.json"):
+        await HFEngine(tmp_path).start()

@@ -1,0 +1,147 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrl.errors import ConfigError
+from agentrl.policies import decode
+from agentrl.policies.chat import ChatEncoder, Conversation
+from agentrl.policies.engine import Sampling
+from agentrl.policies.kits import kit_for, load_model
+from agentrl.policies.kits.scale import target_size
+from agentrl.types import Message, Prompt
+from tests.policies import families
+from tests.policies.pictures import picture, screen
+
+SIZES = [(4, 5), (2, 2), (2, 2), (7, 3)]
+"""Width and height of test pictures, in tokens."""
+
+
+@pytest.fixture(scope="module", params=families.FAMILIES)
+def model_folder(
+    request: pytest.FixtureRequest, tiny_vlm: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    return families.build(request.param, tiny_vlm, tmp_path_factory.mktemp("family") / "model")
+
+
+def prompts(folder: Path) -> list[Prompt]:
+    """Conversations of different lengths, with none to three pictures of different sizes."""
+    encoder = ChatEncoder(folder)
+    shown = encoder.kit.image_token_id is not None
+    found = [Conversation(encoder, "").observe(Message(role="user", text="hello"))]
+    talk = Conversation(encoder, "play")
+    for turn, (width, height) in enumerate(SIZES[:3]):
+        message = screen(turn, width=28 * width, height=28 * height)
+        found.append(talk.observe(message if shown else Message(role="user", text="next")))
+        talk.answer((5, 6, 7, 258))
+    return found
+
+
+def test_pixels_equal_the_models_own_image_processor(model_folder: Path) -> None:
+    from transformers import AutoImageProcessor
+
+    kit = kit_for(model_folder)
+    if kit.image_token_id is None:
+        pytest.skip("reads text alone")
+    side = 32 if "qwen3" in (model_folder / "config.json").read_text() else 28
+    images = [picture(i, w * side, h * side) for i, (w, h) in enumerate(SIZES)]
+    own = AutoImageProcessor.from_pretrained(model_folder)(images, return_tensors="pt")
+    ours = kit.pixels(images)
+    assert sorted(own) == sorted(ours)
+    assert torch.equal(own["image_grid_thw"], ours["image_grid_thw"])
+    torch.testing.assert_close(ours["pixel_values"], own["pixel_values"], atol=1e-6, rtol=0)
+
+
+def test_a_batch_answers_as_each_prompt_alone_and_as_generate_does(model_folder: Path) -> None:
+    model, encoder = load_model(model_folder).eval(), ChatEncoder(model_folder)
+    asked, kit = prompts(model_folder), encoder.kit
+    greedy = [Sampling(temperature=0, max_new_tokens=8)] * len(asked)
+    together = decode.answer(model, kit, asked, greedy, encoder.eos_token_ids)
+    for prompt, drawn in zip(asked, together, strict=True):
+        ids = torch.tensor([prompt.token_ids])
+        inputs = kit.forward_inputs(ids, torch.ones_like(ids, dtype=torch.bool), prompt.images)
+        told = model.generate(  # type: ignore[operator]
+            **inputs,
+            max_new_tokens=8,
+            do_sample=False,
+            suppress_tokens=list(kit.banned_token_ids) or None,
+            eos_token_id=list(encoder.eos_token_ids),
+        )
+        assert told[0, ids.shape[1] :].tolist() == drawn.token_ids
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_logprobs_are_those_of_one_forward_pass(model_folder: Path, shown: bool) -> None:
+    model, encoder = load_model(model_folder).eval(), ChatEncoder(model_folder)
+    words = [Conversation(encoder, "").observe(Message(role="user", text="a" * n)) for n in (1, 9)]
+    asked = prompts(model_folder) if shown else words
+    how = [Sampling(temperature=0.7, max_new_tokens=6, seed=seed) for seed in range(len(asked))]
+    drawn = decode.answer(model, encoder.kit, asked, how, encoder.eos_token_ids)
+    for prompt, reply in zip(asked, drawn, strict=True):
+        expected = forward_logprobs(model, encoder, prompt, reply.token_ids, 0.7)
+        np.testing.assert_allclose(reply.logprobs, expected, atol=1e-3)
+
+
+def forward_logprobs(
+    model: torch.nn.Module,
+    encoder: ChatEncoder,
+    prompt: Prompt,
+    reply: list[int] | tuple[int, ...],
+    temperature: float = 1.0,
+) -> list[float]:
+    """As the learner computes them: banned tokens masked, in one pass over prompt and reply."""
+    ids = torch.tensor([[*prompt.token_ids, *reply]])
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    with torch.inference_mode():
+        logits = model(**encoder.kit.forward_inputs(ids, mask, prompt.images)).logits[0].float()
+    logits = logits.clone()
+    logits[:, list(encoder.kit.banned_token_ids)] = -torch.inf
+    table = torch.log_softmax(logits / temperature, dim=-1)
+    start = len(prompt.token_ids)
+    return [float(table[start + i - 1, token]) for i, token in enumerate(reply)]
+
+
+@given(st.lists(st.sampled_from(SIZES), max_size=4), st.lists(st.integers(0, 255), max_size=5))
+def test_collapse_and_expand_undo_each_other(
+    encoder: ChatEncoder, sizes: list[tuple[int, int]], text: list[int]
+) -> None:
+    kit = encoder.kit
+    images = [np.zeros((28 * h, 28 * w, 3), np.uint8) for w, h in sizes]
+    ids = [*text]
+    for image in images:
+        ids += [*kit.image_markup(image), *text]
+    collapsed = kit.collapse(ids, images)
+    assert collapsed.count(kit.image_token_id or 0) == len(images)
+    assert kit.expand(collapsed, images) == ids
+
+
+def test_a_picture_that_does_not_match_its_tokens_is_noticed(encoder: ChatEncoder) -> None:
+    ids = encoder.kit.image_markup(picture(0))
+    with pytest.raises(ValueError, match="runs of"):
+        encoder.kit.collapse(ids, [picture(0, 84, 168)])
+    with pytest.raises(ValueError, match="runs of"):
+        encoder.kit.collapse(ids, [])
+    with pytest.raises(ValueError, match="multiple of 28"):
+        encoder.kit.pixels([picture(0, 80, 140)])
+
+
+@given(st.integers(1, 4000), st.integers(1, 4000), st.integers(28 * 28, 10**6))
+def test_scaled_pictures_fit(width: int, height: int, max_pixels: int) -> None:
+    w, h = target_size((width, height), None, max_pixels, 28)
+    assert (w % 28, h % 28) == (0, 0)
+    assert w >= 28 <= h
+    assert w * h <= max_pixels
+
+
+def test_every_placeholder_is_banned(tiny_vlm: Path) -> None:
+    assert kit_for(tiny_vlm).banned_token_ids == (259, 260, 261, 262, 263)
+
+
+def test_a_family_without_a_kit_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llava", "vision_config": {}}))
+    with pytest.raises(ConfigError, match="no kit for vision models of type 'llava'"):
+        kit_for(tmp_path)
