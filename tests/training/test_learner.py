@@ -105,7 +105,10 @@ def test_a_shifted_engine_is_reported_as_mismatch(make_learner, config, kit):
     learner = make_learner(config)
     [item] = on_policy(learner, [sample(kit, 0)])
     off = changed(
-        item, logprobs=tuple(p - 0.1 if m else 0.0 for p, m in zip(item.logprobs, item.loss_mask))
+        item,
+        logprobs=tuple(
+            p - 0.1 if m else 0.0 for p, m in zip(item.logprobs, item.loss_mask, strict=True)
+        ),
     )
     metrics = learner.update([off])
     assert metrics["mismatch_k1"] == pytest.approx(-0.1, abs=1e-4)
@@ -132,8 +135,10 @@ def test_tokens_outside_the_mask_receive_no_gradient_whatever_they_hold(make_lea
     item = sample(kit, 0)
     noisy = changed(
         item,
-        logprobs=tuple(p if m else 7.0 for p, m in zip(item.logprobs, item.loss_mask)),
-        advantages=tuple(a if m else 1e6 for a, m in zip(item.advantages, item.loss_mask)),
+        logprobs=tuple(p if m else 7.0 for p, m in zip(item.logprobs, item.loss_mask, strict=True)),
+        advantages=tuple(
+            a if m else 1e6 for a, m in zip(item.advantages, item.loss_mask, strict=True)
+        ),
     )
     first, second = make_learner(config), make_learner(config)
     first.update([item])
