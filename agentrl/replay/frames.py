@@ -8,20 +8,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import cv2
 import numpy as np
 import xxhash
 
+from agentrl.replay import png
 from agentrl.replay.layout import frame_file
 from agentrl.types import Image
 
 log = logging.getLogger(__name__)
 
-# 6 ms and 55 kB for a 720x1280 screen of an app; other filters and strategies took 6 to 17 ms,
-# lossless WebP 30 ms.
-_PNG = (
-    cv2.IMWRITE_PNG_COMPRESSION, 1, cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_NONE,
-)  # fmt: skip
 _REMEMBERED = 100_000
 
 
@@ -113,11 +108,10 @@ class FrameStore:
         path = frame_file(self._run, name)
         if path.exists():
             return
-        done, encoded = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), _PNG)
-        assert done, f"cv2 cannot encode uint8{list(image.shape)}"
+        encoded = png.encode(image)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(f".{os.getpid()}.part")
-        partial.write_bytes(encoded.data)
+        partial.write_bytes(encoded)
         partial.replace(path)
         self.stats.stored += 1
         self.stats.bytes += len(encoded)

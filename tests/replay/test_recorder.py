@@ -4,8 +4,10 @@ import signal
 import subprocess
 import sys
 import threading
+import zlib
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from agentrl import replay
 from agentrl.errors import ConfigError
+from agentrl.replay import png
 from agentrl.replay.encoding import from_json, plain, to_json
 from agentrl.replay.frames import FrameStore, frame_id
 from agentrl.replay.layout import episode_file, frame_file, is_name
@@ -57,6 +60,18 @@ def test_a_frame_comes_back_pixel_by_pixel_and_is_stored_once(tmp_path: Path) ->
     assert read is not None
     assert np.array_equal(read, screen(1))
     assert len(list((tmp_path / "frames").rglob("*.png"))) == 1
+
+
+@pytest.mark.parametrize("deflate", ["isal", "zlib"])
+@pytest.mark.parametrize("shape", [(1, 1, 3), (3, 5, 3), (64, 36, 3)])
+def test_any_picture_survives_as_a_png(
+    deflate: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if deflate == "zlib":
+        monkeypatch.setattr(png, "_compress", zlib.compress)
+    image = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    content = np.frombuffer(png.encode(image), np.uint8)
+    assert np.array_equal(cv2.imdecode(content, cv2.IMREAD_COLOR_RGB), image)
 
 
 def test_frames_of_another_shape_are_other_frames() -> None:
