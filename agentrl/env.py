@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import gymnasium
@@ -102,7 +103,7 @@ def game(id: str) -> Game:
     return _GAMES[name]
 
 
-def make_translator(id: str, kwargs: Mapping[str, Any]) -> Translator:
+def make_translator(id: str, kwargs: Mapping[str, Any] = MappingProxyType({})) -> Translator:
     """The translator of an environment.
 
     Raises:

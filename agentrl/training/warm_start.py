@@ -15,7 +15,7 @@ import numpy as np
 from agentrl import __version__, env
 from agentrl import config as configuration
 from agentrl.config import Config, WarmStartConfig
-from agentrl.errors import WorldError
+from agentrl.errors import ConfigError, WorldError
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.opening import open_encoder
 from agentrl.rollout.collector import tickets_of_step
@@ -137,6 +137,7 @@ async def clone(
     """
     warm = config.warm_start
     assert warm is not None
+    _check_length(episodes, config)
     player = load_player(config.env, warm.player)
     encoder = open_encoder(config.model, folder)
     lessons = Lessons(episodes, warm, player, encoder, config.seed)
@@ -146,6 +147,20 @@ async def clone(
         metrics = await asyncio.to_thread(learner.clone, lessons.draw(warm.batch), lr)
         report(step, metrics, warm.steps)
     learner.end_cloning()
+
+
+def _check_length(episodes: Sequence[Episode], config: Config) -> None:
+    """A model that copies longer replies than it may write would never finish one.
+
+    Raises:
+        ConfigError: the player's replies are too long.
+    """
+    longest = max(len(turn.reply_ids) for episode in episodes for turn in episode.turns)
+    if longest > config.rollout.max_new_tokens:
+        raise ConfigError(
+            f"rollout.max_new_tokens={config.rollout.max_new_tokens}: the player's replies have up "
+            f"to {longest} tokens; allow the model as many"
+        )
 
 
 def keep(folder: Path, learner: LearnerHandle) -> None:

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from agentrl.devices import Device, Tap, Wait, act_and_settle, open_device
 from agentrl.envs.android import layout
-from agentrl.envs.android.app import ACTIVITY, PACKAGE
+from agentrl.envs.android.app import ACTIVITY, PACKAGE, NumberGameApp
 from agentrl.envs.android.rules import CARDS, STAKE, Phase
 from agentrl.envs.android.translator import MODES
 from agentrl.errors import ConfigError, EnvError
 from agentrl.types import Image
 
+_APP = f"{NumberGameApp.__module__}:{NumberGameApp.__name__}"
 _PRIVATE = ("touches", "launches")
 """What the phone publishes beside the game: it tells how the phone was used before."""
 
@@ -65,7 +66,7 @@ class NumberGame(gymnasium.Env[Image, _Action]):
         self.rounds = rounds
         self.memory = memory
         self.render_mode = render_mode
-        self._device: Device = open_device(device)
+        self._device: Device = open_device(device, apps=[_APP])
         width, height = self._device.size()
         self.observation_space = spaces.Box(0, 255, (height, width, 3), np.uint8)
         self.action_space = _action_space(mode)
