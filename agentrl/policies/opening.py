@@ -122,6 +122,8 @@ def _hf(rollout: RolloutConfig, model: ModelConfig, folder: Path) -> Engine:
 def _vllm(rollout: RolloutConfig, model: ModelConfig, folder: Path) -> Engine:
     from agentrl.policies.vllm_engine import VLLMEngine
 
+    if rollout.temperature > 2:
+        raise ConfigError(f"rollout.temperature={rollout.temperature}: vLLM takes 2 at most")
     return VLLMEngine(
         folder,
         dtype=model.dtype,

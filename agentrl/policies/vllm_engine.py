@@ -215,7 +215,7 @@ class VLLMEngine:
         """End the engine's processes."""
         engine, self._engine = self._engine, None
         if engine is not None:
-            engine.shutdown()
+            engine.shutdown(timeout=1)
 
 
 @contextlib.contextmanager

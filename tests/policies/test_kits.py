@@ -16,6 +16,7 @@ from agentrl.policies.kits.scale import target_size
 from agentrl.types import Message, Prompt
 from tests.policies import families
 from tests.policies.pictures import picture, screen
+from tests.policies.scoring import forward_logprobs
 
 SIZES = [(4, 5), (2, 2), (2, 2), (7, 3)]
 """Width and height of test pictures, in tokens."""
@@ -84,25 +85,6 @@ def test_logprobs_are_those_of_one_forward_pass(model_folder: Path, shown: bool)
     for prompt, reply in zip(asked, drawn, strict=True):
         expected = forward_logprobs(model, encoder, prompt, reply.token_ids, 0.7)
         np.testing.assert_allclose(reply.logprobs, expected, atol=1e-3)
-
-
-def forward_logprobs(
-    model: torch.nn.Module,
-    encoder: ChatEncoder,
-    prompt: Prompt,
-    reply: list[int] | tuple[int, ...],
-    temperature: float = 1.0,
-) -> list[float]:
-    """As the learner computes them: banned tokens masked, in one pass over prompt and reply."""
-    ids = torch.tensor([[*prompt.token_ids, *reply]])
-    mask = torch.ones_like(ids, dtype=torch.bool)
-    with torch.inference_mode():
-        logits = model(**encoder.kit.forward_inputs(ids, mask, prompt.images)).logits[0].float()
-    logits = logits.clone()
-    logits[:, list(encoder.kit.banned_token_ids)] = -torch.inf
-    table = torch.log_softmax(logits / temperature, dim=-1)
-    start = len(prompt.token_ids)
-    return [float(table[start + i - 1, token]) for i, token in enumerate(reply)]
 
 
 @given(st.lists(st.sampled_from(SIZES), max_size=4), st.lists(st.integers(0, 255), max_size=5))

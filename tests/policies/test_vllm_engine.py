@@ -1,0 +1,169 @@
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from agentrl.errors import ConfigError, EngineError
+from agentrl.policies import tiny
+from agentrl.policies.chat import ChatEncoder, Conversation
+from agentrl.policies.engine import Sampling
+from agentrl.policies.kits import load_model
+from agentrl.policies.vllm_engine import VLLMEngine
+from agentrl.types import Message, Prompt, Reply
+from tests.policies.pictures import picture, screen
+from tests.policies.scoring import forward_logprobs
+
+pytestmark = [pytest.mark.filterwarnings("default")]
+in_the_engines_loop = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(tiny_vlm: Path) -> AsyncIterator[VLLMEngine]:
+    pytest.importorskip("vllm")
+    engine = VLLMEngine(tiny_vlm, max_context=1024, max_num_seqs=64, deadline_s=120)
+    await engine.start()
+    yield engine
+    await engine.close()
+
+
+async def ask(engine: VLLMEngine, asked: list[Prompt], **how: float) -> list[Reply]:
+    samplings = [Sampling(seed=seed, **{"max_new_tokens": 8, **how}) for seed in range(len(asked))]  # type: ignore[arg-type]
+    pairs = zip(asked, samplings, strict=True)
+    return list(await asyncio.gather(*(engine.generate(p, s) for p, s in pairs)))
+
+
+def prompts(encoder: ChatEncoder) -> list[Prompt]:
+    """Nothing shown; one picture; two of different sizes; a conversation with the same picture."""
+    two = (picture(1), picture(2, 112, 196))
+    asked = [
+        Conversation(encoder, "play").observe(Message(role="user", text="hello")),
+        Conversation(encoder, "").observe(screen(1)),
+        Conversation(encoder, "").observe(Message(role="user", text="<image>a<image>", images=two)),
+    ]
+    talk = Conversation(encoder, "play")
+    for seed in (1, 3, 1):
+        asked.append(talk.observe(screen(seed)))
+        talk.answer((40, 41, 258))
+    return asked
+
+
+def check_against_transformers(folder: Path, asked: list[Prompt], replies: list[Reply]) -> None:
+    model, encoder = load_model(folder).eval(), ChatEncoder(folder)
+    for prompt, reply in zip(asked, replies, strict=True):
+        expected = forward_logprobs(model, encoder, prompt, reply.token_ids)
+        np.testing.assert_allclose(reply.logprobs, expected, atol=1e-3)
+
+
+@pytest.mark.vllm
+@in_the_engines_loop
+async def test_logprobs_equal_those_of_transformers(
+    engine: VLLMEngine, encoder: ChatEncoder, tiny_vlm: Path
+) -> None:
+    asked = prompts(encoder)
+    check_against_transformers(tiny_vlm, asked, await ask(engine, asked))
+    check_against_transformers(tiny_vlm, asked, await ask(engine, asked))  # from its caches
+
+
+@pytest.mark.vllm
+@in_the_engines_loop
+async def test_new_weights_are_those_that_answer_also_about_known_pictures(
+    engine: VLLMEngine, encoder: ChatEncoder, tiny_vlm: Path, tmp_path: Path
+) -> None:
+    asked = prompts(encoder)
+    old = await ask(engine, asked, temperature=0)
+    other = tiny.build(tmp_path / "other", 1)
+    for version, folder in ((7, other), (8, tiny_vlm)):
+        await engine.load_weights(folder / "model.safetensors", version)
+        replies = await ask(engine, asked, temperature=0)
+        check_against_transformers(folder, asked, replies)
+        assert {reply.version for reply in replies} == {version}
+    assert [reply.token_ids for reply in replies] == [reply.token_ids for reply in old]
+
+
+@pytest.mark.vllm
+@in_the_engines_loop
+async def test_weights_wait_for_the_answers_under_way(
+    engine: VLLMEngine, encoder: ChatEncoder, tiny_vlm: Path
+) -> None:
+    asked = prompts(encoder)
+    under_way = asyncio.create_task(ask(engine, asked, max_new_tokens=32))
+    await asyncio.sleep(0.05)
+    await engine.load_weights(tiny_vlm / "model.safetensors", 9)
+    after = await ask(engine, asked)
+    assert all(reply.version < 9 for reply in await under_way)
+    assert all(reply.version == 9 for reply in after)
+
+
+@pytest.mark.vllm
+@in_the_engines_loop
+async def test_image_tokens_are_never_sampled_however_hot(
+    engine: VLLMEngine, encoder: ChatEncoder
+) -> None:
+    replies = await ask(engine, prompts(encoder)[1:2] * 24, temperature=2.0, max_new_tokens=60)
+    tokens = [token for reply in replies for token in reply.token_ids]
+    assert len(set(tokens)) > 300
+    assert not set(tokens) & set(encoder.kit.banned_token_ids)
+    assert all(np.isfinite(reply.logprobs).all() for reply in replies)
+
+
+@pytest.mark.vllm
+@in_the_engines_loop
+async def test_the_reply_ends_with_its_end_token(engine: VLLMEngine, encoder: ChatEncoder) -> None:
+    replies = await ask(engine, prompts(encoder)[1:2] * 40, temperature=2.0, max_new_tokens=200)
+    ended = [reply for reply in replies if len(reply.token_ids) < 200]
+    assert ended
+    for reply in replies:
+        assert not set(reply.token_ids[:-1]) & set(encoder.eos_token_ids)
+    assert all(reply.token_ids[-1] in encoder.eos_token_ids for reply in ended)
+
+
+@pytest.mark.vllm
+@in_the_engines_loop
+async def test_other_tokens_than_the_prompts_are_an_error(
+    engine: VLLMEngine, encoder: ChatEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = prompts(encoder)[1]
+    request = engine._request(asked)
+    request["prompt_token_ids"] = [*request["prompt_token_ids"], 10]
+    monkeypatch.setattr(engine, "_request", lambda prompt: request)
+    with pytest.raises(EngineError, match="saw other tokens"):
+        await engine.generate(asked, Sampling(max_new_tokens=2))
+
+
+@pytest.mark.vllm
+@in_the_engines_loop
+async def test_silence_ends_at_the_deadline(
+    engine: VLLMEngine, encoder: ChatEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_deadline_s", 0.001)
+    with pytest.raises(EngineError, match="TimeoutError"):
+        await engine.generate(prompts(encoder)[1], Sampling(max_new_tokens=500))
+
+
+@pytest.mark.vllm
+@in_the_engines_loop
+async def test_weights_of_no_model_are_refused(engine: VLLMEngine, tmp_path: Path) -> None:
+    (tmp_path / "broken.safetensors").write_bytes(b"nothing")
+    with pytest.raises(EngineError, match=r"broken\.safetensors"):
+        await engine.load_weights(tmp_path / "broken.safetensors", 1)
+
+
+@pytest.mark.vllm
+async def test_arguments_that_vllm_does_not_take_are_named(tiny_vlm: Path) -> None:
+    pytest.importorskip("vllm")
+    with pytest.raises(ConfigError, match="no_such_argument"):
+        await VLLMEngine(tiny_vlm, engine_kwargs={"no_such_argument": 1}).start()
+
+
+async def test_without_vllm_the_error_says_how_to_get_it(
+    tiny_vlm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "vllm"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(ConfigError, match=r"agentrl\[cpu\].*rollout\.engine=hf works"):
+        await VLLMEngine(tiny_vlm).start()
