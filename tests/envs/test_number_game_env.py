@@ -1,0 +1,103 @@
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from agentrl.envs.android import layout
+from agentrl.envs.android.env import NumberGame
+from agentrl.envs.android.players import Expert
+from agentrl.envs.android.translator import NumberGameTranslator
+from agentrl.errors import ConfigError
+
+
+@pytest.fixture(scope="module")
+def env() -> Iterator[NumberGame]:
+    env = NumberGame(rounds=2, render_mode="rgb_array")
+    yield env
+    env.close()
+
+
+def tap(box: layout.Box) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.array(layout.tap_at(box), dtype=np.float32)
+
+
+def test_the_environment_keeps_gymnasiums_contract(env: NumberGame) -> None:
+    check_env(env, skip_render_check=True)
+    env.reset(seed=1)
+    assert np.array_equal(env.render(), env.reset(seed=1)[0])
+
+
+def test_the_expert_wins_all_its_picks_and_a_pick_pays_at_once(env: NumberGame) -> None:
+    rng, translator, player = np.random.default_rng(0), NumberGameTranslator(), Expert()
+    _, info = env.reset(seed=5)
+    rewards, keys, terminated = [], [info["state_key"]], False
+    while not terminated:
+        action = translator.to_action(player.reply(info, rng))
+        _, reward, terminated, truncated, info = env.step(action)
+        assert not truncated
+        rewards.append(reward)
+        keys.append(info["state_key"])
+    assert rewards == [1, 0, 1]
+    assert keys == ["5/1/pick", "5/1/reveal", "5/2/pick", "5/2/final"]
+    assert (info["score"], info["right"], info["done"]) == (120, 2, True)
+
+
+def test_a_wrong_pick_costs_and_a_miss_changes_nothing(env: NumberGame) -> None:
+    before, info = env.reset(seed=5)
+    after, reward, *_ = env.step(np.array([0.5, 0.5], dtype=np.float32))
+    assert reward == 0
+    top = round(before.shape[0] * layout.STATUS_BAR)
+    assert np.array_equal(before[top:], after[top:])
+    wrong = (info["answer"] + 1) % 3
+    screen, reward, *_ = env.step(tap(layout.CARDS[wrong]))
+    assert reward == -1
+    assert not np.array_equal(after, screen), "the screen from before the effect is never returned"
+
+
+def test_the_same_seed_gives_the_same_screens(env: NumberGame) -> None:
+    def play() -> list[Any]:
+        screens = [env.reset(seed=9)[0]]
+        screens += [env.step(tap(box))[0] for box in (layout.CARDS[1], layout.BUTTON)]
+        return screens
+
+    for one, other in zip(play(), play(), strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_what_is_no_action_is_refused(env: NumberGame) -> None:
+    env.reset(seed=1)
+    with pytest.raises(ValueError, match="no action"):
+        env.step(np.array([1.5, 0.5], dtype=np.float32))
+
+
+def test_in_the_mode_select_the_button_is_pressed_for_the_player() -> None:
+    env = NumberGame(rounds=2, memory=True, mode="select")
+    try:
+        _, info = env.reset(seed=3)
+        phases, terminated = [info["phase"]], False
+        while not terminated:
+            _, _, terminated, _, info = env.step(info["answer"])
+            phases.append(info["phase"])
+        assert phases == ["lamp", "pick", "lamp", "pick", "final"]
+        assert info["right"] == 2
+    finally:
+        env.close()
+
+
+def test_gymnasium_makes_it_by_name_and_a_random_agent_plays_it() -> None:
+    env = gymnasium.make("agentrl.envs:NumberGame-v0", rounds=1)
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    for _ in range(5):
+        if env.step(env.action_space.sample())[2]:
+            env.reset()
+    env.close()
+
+
+@pytest.mark.parametrize("wrong", [{"mode": "swipe"}, {"rounds": 0}])
+def test_a_mistake_is_told_before_a_phone_is_opened(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        NumberGame(device="no such phone", **wrong)
