@@ -1,7 +1,8 @@
 """Scripted players of the number game: they know the truth and answer as a model would.
 
-Their thought reads the screen first (lamp, then digits from the left to the right, then the
-digit chosen): a small model that copies it learns to look before it answers.
+Their thought reads the screen before it decides: the numbers from left to right, the places of the
+cards from the smallest number to the largest, the lamp, the place chosen. Each word follows from
+few others, so that a small model learns to think it, and the choice itself hangs on the lamp alone.
 """
 
 from collections.abc import Mapping
@@ -11,6 +12,8 @@ import numpy as np
 
 from agentrl.envs.android import layout
 from agentrl.envs.android.rules import CARDS, Phase
+
+PLACES = ("left", "middle", "right")
 
 
 class Expert:
@@ -31,8 +34,9 @@ class Expert:
             return f"<think>next</think>{self._press()}"
         card = self.choose(info, rng)
         numbers = info["numbers"]
-        seen = " ".join(str(number) for number in numbers)
-        return f"<think>{info['lamp']} {seen} pick {numbers[card]}</think>{self._pick(card)}"
+        rising = sorted(range(CARDS), key=lambda place: numbers[place])
+        words = [*map(str, numbers), *(PLACES[place] for place in rising), info["lamp"]]
+        return f"<think>{' '.join(words)} {PLACES[card]}</think>{self._pick(card)}"
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> int:
         """The index of the card to pick."""

@@ -1,5 +1,3 @@
-import re
-
 import numpy as np
 import pytest
 
@@ -38,17 +36,17 @@ def test_the_random_player_picks_a_third_right() -> None:
     assert 0.27 < np.mean(right) / 10 < 0.4
 
 
-def test_a_thought_reads_the_lamp_and_the_numbers_and_names_the_choice() -> None:
-    app = NumberGameApp()
-    app.launch({"seed": "3"})
-    state = app.state()
+def test_a_thought_reads_the_numbers_orders_the_places_and_ends_with_the_choice() -> None:
+    state = {"phase": "pick", "lamp": "red", "numbers": [7, 3, 5], "answer": 1}
     reply = Expert().reply(state, np.random.default_rng(0))
-    thought = re.findall(r"[a-z]+|\d(?!\.)", reply.split("</think>")[0].removeprefix("<think>"))
-    assert thought[0] == state["lamp"]
-    assert [int(word) for word in re.findall(r"\b\d\b", reply.split("</think>")[0])] == [
-        *state["numbers"],
-        state["numbers"][state["answer"]],
-    ]
+    thought = "<think>7 3 5 middle right left red middle</think>"
+    assert reply == thought + "<action>tap(0.50, 0.70)</action>"
+
+
+def test_in_the_memory_game_the_lamp_is_noted_before_the_cards_are_turned() -> None:
+    state = {"phase": "lamp", "lamp": "red", "numbers": [7, 3, 5], "answer": 1}
+    reply = Expert().reply(state, np.random.default_rng(0))
+    assert reply == "<think>red</think><action>tap(0.50, 0.90)</action>"
 
 
 def test_in_the_mode_select_a_card_is_named() -> None:
