@@ -1,0 +1,1 @@
+"""Learning from scored episodes: algorithms, batches, the sharded learner and the loop."""
