@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from agentrl.types import Batch, Episode, Sample, Turn
+from agentrl.types import Batch, Episode, Image, Sample, Turn
 
 if TYPE_CHECKING:
     from agentrl.policies.kits import Kit
@@ -110,14 +110,18 @@ def to_batch(samples: Sequence[Sample], kit: "Kit", device: torch.device | str =
         device: where the tensors go.
 
     Returns:
-        Tensors of shape [B, L], and the pictures in the order of their tokens.
+        Tensors of shape [B, L], and the pictures in the order of their tokens. Pictures that
+        siblings share are there once; `pixels["image_index"]`, int64[pictures of all rows], then
+        says which one each row's is.
     """
     width = max(len(sample.token_ids) for sample in samples)
     token_ids = _padded((s.token_ids for s in samples), width, torch.int64)
     lengths = torch.tensor([len(s.token_ids) for s in samples])
     attention_mask = torch.arange(width)[None, :] < lengths[:, None]
-    images = [image for sample in samples for image in sample.images]
+    images, index = _distinct([image for sample in samples for image in sample.images])
     inputs = kit.forward_inputs(token_ids, attention_mask, images)
+    if len(images) < len(index):
+        inputs["image_index"] = torch.tensor(index)
     pixels = {n: t for n, t in inputs.items() if n not in ("input_ids", "attention_mask")}
     return Batch(
         token_ids=token_ids.to(device),
@@ -127,6 +131,14 @@ def to_batch(samples: Sequence[Sample], kit: "Kit", device: torch.device | str =
         advantages=_padded((s.advantages for s in samples), width, torch.float32).to(device),
         pixels={name: tensor.to(device) for name, tensor in pixels.items()},
     )
+
+
+def _distinct(images: Sequence[Image]) -> tuple[list[Image], list[int]]:
+    """Pictures without repetitions, and for each given one its place among them."""
+    places: dict[tuple[tuple[int, ...], bytes], int] = {}
+    index = [places.setdefault((image.shape, image.tobytes()), len(places)) for image in images]
+    first = dict(zip(reversed(index), reversed(images), strict=True))
+    return [first[place] for place in range(len(places))], index
 
 
 def _padded(rows: Iterable[Sequence[float]], width: int, dtype: torch.dtype) -> Tensor:

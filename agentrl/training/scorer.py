@@ -3,7 +3,7 @@
 Shapes: B samples; L padded tokens; N sampled tokens of the batch; V vocabulary.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MethodType
 from typing import Any, NamedTuple
 
@@ -61,7 +61,7 @@ class Scorer(nn.Module):
             input_ids=batch.token_ids,
             attention_mask=batch.attention_mask,
             use_cache=False,
-            **batch.pixels,
+            **self._see(batch.pixels),
         )[0]
         sampled = batch.loss_mask[:, 1:]
         rows = hidden[:, :-1][sampled]
@@ -77,6 +77,22 @@ class Scorer(nn.Module):
             for part in zip(torch.split(rows, size), torch.split(targets, size), strict=True)
         ]
         return Scores(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+    def _see(self, pixels: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Arguments of the forward pass; a picture that several rows show is looked at once."""
+        if "image_index" not in pixels:
+            return dict(pixels)
+        rest = dict(pixels)
+        index, grid = rest.pop("image_index"), rest.pop("image_grid_thw")
+        seen = self.policy.model.get_image_features(
+            rest.pop("pixel_values"), grid, return_dict=True
+        )
+        order = index.tolist()
+        seen.pooler_output = tuple(seen.pooler_output[i] for i in order)
+        # Qwen3-VL adds features of earlier layers of the tower.
+        if layers := getattr(seen, "deepstack_features", None):
+            seen.deepstack_features = [tuple(layer[i] for i in order) for layer in layers]
+        return rest | {"image_grid_thw": grid[index], "mm_encoder_outputs": {"image": seen}}
 
     def _untouched_vision(self) -> Tensor:
         """Zero; gives the vision tower a gradient, as ranks that saw pictures wait for its sum."""

@@ -131,6 +131,24 @@ def test_splitting_into_micro_batches_changes_neither_loss_nor_gradient(
     assert results[1] == pytest.approx(results[2], rel=1e-4)
 
 
+def test_a_picture_that_siblings_share_is_looked_at_once_with_the_same_gradient(
+    make_learner, config, kit
+):
+    # the same screens, answered differently
+    items = [
+        changed(item, token_ids=(*item.token_ids[:-1], 40 + k))
+        for k, item in enumerate([sample(kit, 0, pictures=2), sample(kit, 1)] * 2)
+    ]
+    batch = to_batch(items, kit)
+    assert batch.pixels["image_index"].tolist() == [0, 1, 2, 0, 1, 2]
+    assert len(batch.pixels["image_grid_thw"]) == 3
+    together = make_learner(config).update(items)
+    config.train.micro_batch_tokens = 1
+    apart = make_learner(config).update(items)
+    for name in ("loss", "grad_norm", "entropy"):
+        assert together[name] == pytest.approx(apart[name], rel=1e-4)
+
+
 def test_tokens_outside_the_mask_receive_no_gradient_whatever_they_hold(make_learner, config, kit):
     item = sample(kit, 0)
     noisy = changed(
