@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 from typing import Any
 
 from agentrl.errors import ConfigError
@@ -36,10 +37,9 @@ def join_cluster() -> Any:
 
 
 def leave_cluster() -> None:
-    """Disconnect, and end the cluster if this process started it."""
-    import ray
-
-    if ray.is_initialized():
+    """Disconnect, and end the cluster if `join_cluster` started it; else nothing."""
+    ray = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized():
         ray.shutdown()
 
 

@@ -110,9 +110,7 @@ class Collector:
         except RewardError as error:
             log.warning("%s is void: %s", episode.id, error)
             void = replace(episode, outcome=Outcome.ENV_ERROR, error=f"RewardError: {error}")
-            return ScoredEpisode(
-                episode=void, components={}, rewards=(0.0,) * len(episode.turns)
-            )
+            return ScoredEpisode(episode=void, components={}, rewards=(0.0,) * len(episode.turns))
 
     def _count(self, scored: ScoredEpisode) -> None:
         self._progress.episodes += 1

@@ -105,12 +105,8 @@ class RayRollouts:
 
     async def look(self) -> Progress:
         """How far the running collection is."""
-        seen = [
-            await self._call(actor.look.remote(), START_DEADLINE_S) for actor in self._actors
-        ]
-        return Progress(
-            **{f.name: sum(getattr(p, f.name) for p in seen) for f in fields(Progress)}
-        )
+        seen = [await self._call(actor.look.remote(), START_DEADLINE_S) for actor in self._actors]
+        return Progress(**{f.name: sum(getattr(p, f.name) for p in seen) for f in fields(Progress)})
 
     async def _call(self, reference: Any, deadline_s: float) -> Any:
         import ray.exceptions

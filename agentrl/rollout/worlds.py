@@ -151,4 +151,3 @@ def _part(source: Any, k: int, n: int) -> Any:
         _, _, count = source.partition(":")
         return f"virtual:{max(1, int(count or 1) // n)}"
     return list(source)[k::n]
-

@@ -14,6 +14,7 @@ from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.policies.opening import resolve_model
+from agentrl.rollout import cluster
 from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.launch import RolloutHandle, open_rollouts
 from agentrl.training import plan, seeds
@@ -154,6 +155,7 @@ async def _evaluate(
             found = await play_held_out(rollouts, config, episodes, player=player, greedy=greedy)
         finally:
             await rollouts.close()
+            cluster.leave_cluster()
     return found.summary()
 
 

@@ -1,0 +1,5 @@
+"""`python -m agentrl`."""
+
+from agentrl.cli import main
+
+main()

@@ -1,0 +1,282 @@
+"""The stages of a run: who plays, who learns, what is kept."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from agentrl.config import Config, WarmStartConfig
+from agentrl.replay.record import Recorder
+from agentrl.rollout.collector import tickets_of_step
+from agentrl.rollout.launch import RolloutHandle
+from agentrl.training import checkpoints, credit, seeds, warm_start, weights
+from agentrl.training.algorithms import algorithm
+from agentrl.training.batching import to_samples
+from agentrl.training.evaluation import Evaluation, as_record, means, play_held_out
+from agentrl.training.launch import LearnerHandle
+from agentrl.training.report.reporter import Reporter
+from agentrl.training.run import RunFolder, State
+from agentrl.types import Sample, ScoredEpisode
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 0.5
+
+
+class Job:
+    """The stages of a run over its open parts.
+
+    Args:
+        config: the whole tree.
+        folder: where everything is kept.
+        start: the model's folder as the run began.
+        state: how far the run is; kept after every stage.
+        rollouts: plays episodes.
+        learner: holds the weights.
+        reporter: tells the user.
+        recorder: appends scores and advantages to the recorded episodes.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        start: Path,
+        state: State,
+        rollouts: RolloutHandle,
+        learner: LearnerHandle,
+        reporter: Reporter,
+        recorder: Recorder,
+    ) -> None:
+        self.config = config
+        self.state = state
+        self._folder = folder
+        self._start = start
+        self._rollouts = rollouts
+        self._learner = learner
+        self._reporter = reporter
+        self._recorder = recorder
+        self._advantages = algorithm(config.algorithm.name).advantages
+
+    def restore(self) -> None:
+        """Go back to the last checkpoint, if there is one."""
+        latest = checkpoints.latest(self._folder.path)
+        if latest is None:
+            self.state.step, self.state.warm = 0, False
+            self.state.results.pop("before", None)
+            return
+        kept = checkpoints.load(latest, self._learner)
+        self.state.step, self.state.best, self.state.warm = kept["step"], kept["best"], True
+        self._reporter.rewind(self.state.step)
+
+    # --- stages ---------------------------------------------------------------------------
+
+    async def play_baselines(self) -> None:
+        """Scripted players on the held-out seeds, to stand beside the model."""
+        for player in self.config.eval.baselines:
+            if player not in self.state.results:
+                with self._stage(f"baseline {player}"):
+                    found = await self._evaluate(player, player=player)
+                self._keep_result(player, found.summary())
+
+    async def warm_up(self) -> None:
+        """Clone a scripted player, or take the clone from the cache."""
+        if not self.state.warm:
+            if self.config.warm_start is not None:
+                await self._clone(self.config.warm_start)
+            self.state.warm = True
+            self._checkpoint(best=False)
+        await self._publish()
+
+    async def _clone(self, config: WarmStartConfig) -> None:
+        cached = warm_start.cache_folder(self.config)
+        if cached is not None and cached.is_dir():
+            log.info("warm start taken from %s", cached)
+            self._learner.load_weights(cached / "model.safetensors")
+            return
+        with self._stage("demonstrations"):
+            async with self._watched(config.episodes, "demonstrations"):
+                episodes = await warm_start.demonstrations(self.config, self._rollouts)
+        with self._stage("warm start"):
+            await warm_start.clone(
+                self.config, episodes, self._learner, self._start, self._reporter.cloning
+            )
+        if cached is not None:
+            warm_start.keep(cached, self._learner)
+
+    async def evaluate_both(self, when: str) -> None:
+        """Sampled as in rollouts, and greedy."""
+        if when in self.state.results:
+            return
+        found = {}
+        for name, greedy in (("sampled", False), ("greedy", True)):
+            with self._stage(f"evaluation {when}, {name}"):
+                evaluation = await self._evaluate(f"{when} {name}", greedy=greedy)
+                found[name] = evaluation.summary()
+        self._keep_result(when, found)
+
+    async def step(self, step: int) -> None:
+        """Play, score, compare siblings, update, publish; then evaluate and save when due."""
+        with self._stage("reinforcement"):
+            started = time.perf_counter()
+            groups = await self._collect(step)
+            samples = self._credit(groups)
+            collected = time.perf_counter()
+            learned = await asyncio.to_thread(self._learner.update, samples, step)
+            updated = time.perf_counter()
+            self.state.step = step
+            await self._publish()
+            self._log(step, groups, learned, (started, collected, updated, time.perf_counter()))
+        best = await self._evaluate_when_due()
+        if best or step % self.config.checkpoint.every == 0 or step == self.config.train.steps:
+            self._checkpoint(best)
+
+    def finish(self) -> None:
+        """Export the model and write the summary."""
+        self._learner.export(self._folder.model)
+        seconds = {stage: round(spent, 1) for stage, spent in self.state.seconds.items()}
+        results = self.state.results | {"steps": self.state.step, "seconds": seconds}
+        self._folder.write_summary(results)
+        self._folder.save_state(self.state)
+        self._reporter.finish(results)
+
+    # --- parts of a step ------------------------------------------------------------------
+
+    async def _collect(self, step: int) -> list[list[ScoredEpisode]]:
+        size = self.config.rollout.group_size
+        tickets = tickets_of_step("train", step, seeds.training(self.config, step), size)
+        async with self._watched(len(tickets), f"step {step}"):
+            episodes = await self._rollouts.collect(tickets)
+        return [episodes[first : first + size] for first in range(0, len(episodes), size)]
+
+    def _credit(self, groups: Sequence[Sequence[ScoredEpisode]]) -> list[Sample]:
+        samples: list[Sample] = []
+        for group in groups:
+            advantages = self._advantages(group, self.config.algorithm)
+            for scored, credits in zip(group, advantages, strict=True):
+                self._recorder.credit(scored, credits, step=self.state.step + 1)
+                if not scored.episode.outcome.void:
+                    samples += to_samples(scored.episode, credits)
+        return samples
+
+    async def _publish(self) -> None:
+        path = weights.publish(self._learner, self.state.step)
+        await self._rollouts.load_weights(path, self.state.step)
+
+    async def _evaluate_when_due(self) -> bool:
+        """True if this is the best evaluation so far."""
+        every, step = self.config.eval.every, self.state.step
+        if not every or step % every or step == self.config.train.steps:
+            return False
+        with self._stage("evaluation during"):
+            found = await self._evaluate(
+                f"step {step}", episodes=self.config.eval.episodes_during, step=step
+            )
+        self._reporter.evaluation(step, found.metrics)
+        reward = found.metrics["reward"]
+        if self.state.best is not None and reward <= self.state.best:
+            return False
+        self.state.best = reward
+        return True
+
+    async def _evaluate(
+        self,
+        name: str,
+        *,
+        episodes: int | None = None,
+        step: int | None = None,
+        player: str | None = None,
+        greedy: bool = False,
+    ) -> Evaluation:
+        count = episodes or self.config.eval.episodes
+        async with self._watched(count, name):
+            found = await play_held_out(
+                self._rollouts,
+                self.config,
+                count,
+                name=name,
+                step=self.state.step if step is None else step,
+                player=player,
+                greedy=greedy,
+            )
+        self._folder.add_evaluation(as_record(name, self.state.step, found))
+        return found
+
+    # --- bookkeeping ----------------------------------------------------------------------
+
+    def _log(
+        self,
+        step: int,
+        groups: Sequence[Sequence[ScoredEpisode]],
+        learned: dict[str, float],
+        times: tuple[float, float, float, float],
+    ) -> None:
+        episodes = [e for group in groups for e in group]
+        turns = sum(len(e.episode.turns) for e in episodes)
+        tokens = sum(len(t.reply_ids) for e in episodes for t in e.episode.turns)
+        started, collected, updated, ended = times
+        self._reporter.log(
+            step,
+            {
+                **{f"train/{k}": v for k, v in means(episodes).items()},
+                **{f"learner/{k}": v for k, v in learned.items()},
+                "rollout/void": sum(e.episode.outcome.void for e in episodes),
+                "rollout/company": sum(map(credit.company, groups)) / len(groups),
+                "rollout/turns_per_s": turns / (collected - started),
+                "rollout/tokens_per_s": tokens / (collected - started),
+                "rollout/episodes_per_s": len(episodes) / (collected - started),
+                "seconds/rollout": collected - started,
+                "seconds/update": updated - collected,
+                "seconds/publish": ended - updated,
+            },
+        )
+
+    def _checkpoint(self, best: bool) -> None:
+        self._folder.save_state(self.state)
+        checkpoints.save(
+            self._folder.path,
+            self.state.step,
+            self._learner,
+            asdict(self.state),
+            keep=self.config.checkpoint.keep,
+            best=best,
+        )
+
+    def _keep_result(self, name: str, result: dict[str, Any]) -> None:
+        self.state.results[name] = result
+        self._reporter.result(name, result)
+        self._folder.save_state(self.state)
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        """Tell the user which stage runs and count its seconds."""
+        self._reporter.stage(name)
+        started = time.perf_counter()
+        yield
+        self.spend(name, time.perf_counter() - started)
+
+    def spend(self, stage: str, seconds: float) -> None:
+        """Count the seconds of a stage."""
+        stage = stage.split(",")[0]
+        self.state.seconds[stage] = self.state.seconds.get(stage, 0.0) + seconds
+
+    @asynccontextmanager
+    async def _watched(self, total: int, note: str) -> AsyncIterator[None]:
+        """Show how far a collection is while it runs."""
+        watcher = asyncio.create_task(self._watch(total, note))
+        try:
+            yield
+        finally:
+            watcher.cancel()
+            with suppress(asyncio.CancelledError):
+                await watcher
+
+    async def _watch(self, total: int, note: str) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            seen = await self._rollouts.look()
+            self._reporter.progress(min(seen.episodes, total), total, f"{note}: {seen.turns} turns")

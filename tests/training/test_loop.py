@@ -1,0 +1,130 @@
+"""Whole runs of the main loop, small but real."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agentrl import replay
+from agentrl.training import checkpoints
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
+SMALL = [
+    "warm_start.steps=100",
+    "train.steps=4",
+    "rollout.groups=4",
+    "rollout.group_size=4",
+    "eval.episodes=8",
+    "checkpoint.every=1",
+    "logging=[file]",
+]
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "agentrl", "train", *map(str, arguments)]
+
+
+def run_to_the_end(*arguments: object) -> None:
+    done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=170)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def steps_of(run: Path) -> list[dict[str, float]]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["stage"] == "reinforcement"]
+
+
+def wait_for_step(run: Path, step: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 150
+    while time.monotonic() < deadline:
+        assert process.poll() is None, "the run ended before it could be killed"
+        latest = checkpoints.latest(run)
+        if latest is not None and latest.name >= f"step-{step:05d}":
+            return
+        time.sleep(0.05)
+    pytest.fail(f"no checkpoint of step {step} in time")
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory):
+    """A run that nobody interrupts, and the settings to repeat it."""
+    folder = tmp_path_factory.mktemp("runs")
+    settings = [*SMALL, f"run.dir={folder}", f"warm_start.cache={folder / 'cache'}"]
+    run_to_the_end(EXAMPLE, *settings, "run.name=whole")
+    return folder / "whole", settings
+
+
+def test_run_leaves_everything_a_user_needs(whole_run):
+    run, _ = whole_run
+    summary = json.loads((run / "summary.json").read_text())
+    assert {"guesser", "before", "after", "seconds", "steps"} <= summary.keys()
+    assert summary["after"]["greedy"]["episodes"] == 8
+    assert (run / "model" / "model.safetensors").is_file()
+    assert len(steps_of(run)) == 4
+    episodes = replay.open(run).episodes()
+    assert sum(e.split == "train" for e in episodes) == 4 * 16
+    trained = [e for e in episodes if e.split == "train"]
+    assert all(e.advantages is not None for e in trained)
+
+
+def test_killed_run_resumes_bit_for_bit(whole_run):
+    whole, settings = whole_run
+    run = whole.with_name("killed")
+    process = subprocess.Popen(
+        command(EXAMPLE, *settings, "run.name=killed"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for_step(run, 2, process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = len(replay.open(run).episodes())
+    run_to_the_end("--resume", run)
+
+    assert len(replay.open(run).episodes()) >= before
+    for one, other in zip(steps_of(whole), steps_of(run), strict=True):
+        for key in ("step", "train/reward", "learner/loss", "learner/grad_norm"):
+            assert one[key] == other[key], key
+    weights = [(folder / "model" / "model.safetensors").read_bytes() for folder in (whole, run)]
+    assert weights[0] == weights[1]
+
+
+def test_finished_run_resumes_to_nothing_new(whole_run):
+    run, _ = whole_run
+    weights = (run / "model" / "model.safetensors").read_bytes()
+    run_to_the_end("--resume", run)
+    assert (run / "model" / "model.safetensors").read_bytes() == weights
+    assert len(steps_of(run)) == 4
+
+
+def test_name_of_an_existing_run_is_refused(whole_run):
+    _, settings = whole_run
+    done = subprocess.run(
+        command(EXAMPLE, *settings, "run.name=whole"), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert "--resume" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_interrupted_run_says_how_to_go_on(whole_run):
+    whole, settings = whole_run
+    run = whole.with_name("interrupted")
+    process = subprocess.Popen(
+        command(EXAMPLE, *settings, "run.name=interrupted"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    wait_for_step(run, 1, process)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "--resume" in output
+    assert "Traceback" not in output
