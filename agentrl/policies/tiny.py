@@ -99,10 +99,12 @@ def _sizes(sizes: dict[str, Any]) -> Sizes:
                 f"Known: {', '.join(known)}"
             )
     chosen = Sizes(**sizes)
-    if chosen.hidden % (2 * chosen.heads) or chosen.vision_hidden % (4 * chosen.vision_heads):
+    # vLLM's attention on the CPU takes heads of 32, 64, ... values alone.
+    if chosen.hidden % (32 * chosen.heads) or chosen.vision_hidden % (4 * chosen.vision_heads):
         raise ConfigError(
-            f"model.tiny: hidden={chosen.hidden} must be a multiple of 2*heads={2 * chosen.heads}"
-            f", vision_hidden={chosen.vision_hidden} of 4*vision_heads={4 * chosen.vision_heads}"
+            f"model.tiny: hidden={chosen.hidden} must be a multiple of 32*heads="
+            f"{32 * chosen.heads}, vision_hidden={chosen.vision_hidden} of 4*vision_heads="
+            f"{4 * chosen.vision_heads}"
         )
     if chosen.heads % chosen.kv_heads:
         raise ConfigError(
