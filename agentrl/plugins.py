@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from agentrl.errors import ConfigError
+from agentrl.links import check_links
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -67,6 +68,8 @@ def import_module(where: str) -> ModuleType:
     except ConfigError:
         raise
     except ModuleNotFoundError as error:
+        if where.startswith("agentrl."):
+            check_links()
         raise ConfigError(f"{where}: cannot be imported: {error}") from error
     except Exception as error:
         raise ConfigError(

@@ -28,6 +28,8 @@ class DeviceStats:
     quarantined: bool
     leased_share: float
     """Share of the time that it was lent, in [0, 1]."""
+    busy_s: float
+    """Seconds that calls took."""
     busy_share: float
     """Share of the time that it was carrying out calls, in [0, 1]."""
 
@@ -130,6 +132,7 @@ class DevicePool:
                     failures=shelf.failures,
                     quarantined=shelf.quarantined,
                     leased_share=min(leased_s / past, 1.0),
+                    busy_s=busy_s,
                     busy_share=min(busy_s / past, 1.0),
                 )
             )

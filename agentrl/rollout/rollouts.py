@@ -46,7 +46,7 @@ class Rollouts:
         self._share = share
         self._scorer = Scorer(config.rewards)
         self._exit = AsyncExitStack()
-        self._engine: Engine | None = None
+        self.engine: Engine | None = None
         self._engine_lock = asyncio.Lock()
         self._weights: tuple[Path, int] | None = None
         self.progress = Progress()
@@ -80,8 +80,8 @@ class Rollouts:
             EngineError: the engine refused them.
         """
         self._weights = (path, version)
-        if self._engine is not None:
-            await self._engine.load_weights(path, version)
+        if self.engine is not None:
+            await self.engine.load_weights(path, version)
 
     async def collect(
         self, tickets: Sequence[Ticket], player: str | None = None, greedy: bool = False
@@ -158,14 +158,14 @@ class Rollouts:
 
     async def _started_engine(self) -> Engine:
         async with self._engine_lock:
-            if self._engine is None:
+            if self.engine is None:
                 engine = open_engine(self._config.rollout, self._config.model, self._folder)
                 self._exit.push_async_callback(engine.close)
                 await engine.start()
-                self._engine = engine
+                self.engine = engine
                 if self._weights is not None:
                     await engine.load_weights(*self._weights)
-        return self._engine
+        return self.engine
 
     async def close(self) -> None:
         """End the engine and the phones; may be called twice."""
