@@ -41,7 +41,7 @@ def _common() -> dict[str, Any]:
     ids = tiny_vocabulary.ids()
     return {
         "vocab_size": len(ids),
-        "hidden_size": 64,
+        "hidden_size": 128,
         "intermediate_size": 128,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
@@ -66,8 +66,8 @@ def _placeholders() -> dict[str, int]:
 def _qwen2() -> Any:
     from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
 
-    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]}
-    vision = {"depth": 2, "embed_dim": 64, "num_heads": 4, "hidden_size": 64, "mlp_ratio": 2}
+    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 6, 6]}
+    vision = {"depth": 2, "embed_dim": 64, "num_heads": 4, "hidden_size": 128, "mlp_ratio": 2}
     config = Qwen2VLConfig(
         text_config={**_common(), "rope_parameters": rope}, vision_config=vision, **_placeholders()
     )
@@ -80,7 +80,7 @@ def _qwen3() -> Any:
     rope = {
         "rope_type": "default",
         "rope_theta": 1e4,
-        "mrope_section": [4, 2, 2],
+        "mrope_section": [6, 5, 5],
         "mrope_interleaved": True,
     }
     vision = {
@@ -88,12 +88,12 @@ def _qwen3() -> Any:
         "hidden_size": 64,
         "intermediate_size": 128,
         "num_heads": 4,
-        "out_hidden_size": 64,
+        "out_hidden_size": 128,
         "num_position_embeddings": 64,
         "deepstack_visual_indexes": [0],
     }
     config = Qwen3VLConfig(
-        text_config={**_common(), "head_dim": 16, "rope_parameters": rope},
+        text_config={**_common(), "head_dim": 32, "rope_parameters": rope},
         vision_config=vision,
         **_placeholders(),
     )

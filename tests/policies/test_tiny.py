@@ -55,7 +55,7 @@ def test_an_answer_is_a_few_tokens(tiny_tokenizer: Tokenizer) -> None:
 def test_sizes_are_checked(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean 'layers'"):
         tiny.build(tmp_path / "a", 0, layer=2)
-    with pytest.raises(ConfigError, match="multiple of 2\\*heads"):
+    with pytest.raises(ConfigError, match="multiple of 32\\*heads"):
         check_model(ModelConfig(path="tiny", tiny={"hidden": 100, "heads": 3}))
 
 

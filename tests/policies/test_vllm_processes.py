@@ -6,9 +6,18 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from agentrl.policies import vllm_processes
 
 FOLDER = Path(vllm_processes.__file__).parent
+FORKING = """
+import os, time
+if (child := os.fork()) == 0:
+    time.sleep(600)
+print(child, flush=True)
+input()
+"""
 PARENT = """
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", "print('up', flush=True); input()"],
@@ -29,9 +38,10 @@ def is_running(pid: int) -> bool:
     return False
 
 
-def test_children_die_with_a_parent_that_is_killed() -> None:
+@pytest.mark.parametrize("program", [PARENT, FORKING])
+def test_children_die_with_a_parent_that_is_killed(program: str) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", PARENT],
+        [sys.executable, "-c", program],
         env=environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

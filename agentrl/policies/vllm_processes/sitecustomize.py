@@ -49,6 +49,7 @@ def _run_shadowed() -> None:
 
 if os.environ.get("AGENTRL_VLLM_PROCESS"):
     _die_with_parent()
+    os.register_at_fork(after_in_child=_die_with_parent)  # a fork forgets the wish
     for _name in filter(None, os.environ.get("AGENTRL_WITHOUT", "").split(",")):
         sys.modules[_name] = None  # type: ignore[assignment]  # "not installed"
     sys.meta_path.insert(0, _MendTorchvision)
