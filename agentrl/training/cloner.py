@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 
-from agentrl.config import WarmStartConfig
 from agentrl.policies.kits import Kit
 from agentrl.training.model import TrainedModel
-from agentrl.training.optimizer import Optimizer, cosine
+from agentrl.training.optimizer import Optimizer
 from agentrl.training.parallel import Seat
 from agentrl.training.shares import share, weigh
 from agentrl.training.tally import Tally
@@ -20,9 +19,8 @@ class Cloner:
     """A warm start under way, with an optimizer of its own.
 
     Args:
-        config: its settings.
         model: is changed in place.
-        optimizer: of these settings.
+        optimizer: its own.
         kit: the model family's.
         seat: this rank.
         max_tokens: padded tokens of one pass, at most.
@@ -30,25 +28,21 @@ class Cloner:
 
     def __init__(
         self,
-        config: WarmStartConfig,
         model: TrainedModel,
         optimizer: Optimizer,
         kit: Kit,
         seat: Seat,
         max_tokens: int,
     ) -> None:
-        self._config = config
         self._model = model
         self._optimizer = optimizer
         self._kit = kit
         self._seat = seat
         self._max_tokens = max_tokens
-        self._steps = 0
 
-    def step(self, samples: Sequence[Sample], lr: float | None) -> dict[str, float]:
+    def step(self, samples: Sequence[Sample], lr: float) -> dict[str, float]:
         """See Learner.clone."""
         started = time.perf_counter()
-        lr = self._scheduled() if lr is None else lr
         tally = Tally(self._seat)
         total = torch.zeros((), device=self._seat.device)
         for part in share(weigh(samples, "token_mean"), self._max_tokens, self._kit, self._seat):
@@ -58,23 +52,15 @@ class Cloner:
             total += loss.detach()
             tally.add({"accuracy": hits, "entropy": entropy}, part.real)
         tally.add_step(lr, *self._optimizer.step(lr, total))
-        self._steps += 1
         metrics = tally.means()
         metrics["tokens"] = metrics.pop("count")
         metrics["seconds"] = time.perf_counter() - started
         return metrics
 
-    def _scheduled(self) -> float:
-        config = self._config
-        return cosine(
-            config.lr, self._steps, config.steps, config.lr_warmup_steps, config.lr_final_ratio
-        )
-
     def state(self) -> dict[str, Any]:
         """For exact continuation; a collective call."""
-        return {"optimizer": self._optimizer.state(), "steps": self._steps}
+        return {"optimizer": self._optimizer.state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken."""
         self._optimizer.load_state(state["optimizer"])
-        self._steps = state["steps"]

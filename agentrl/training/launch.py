@@ -33,7 +33,7 @@ class LearnerHandle(Protocol):
     def begin_cloning(self, config: WarmStartConfig) -> None:
         """See Learner.begin_cloning."""
 
-    def clone(self, samples: Sequence[Sample], lr: float | None = None) -> dict[str, float]:
+    def clone(self, samples: Sequence[Sample], lr: float) -> dict[str, float]:
         """See Learner.clone."""
 
     def end_cloning(self) -> None:
@@ -92,7 +92,7 @@ class LearnerGroup:
         """See Learner.begin_cloning."""
         self._call("begin_cloning", config)
 
-    def clone(self, samples: Sequence[Sample], lr: float | None = None) -> dict[str, float]:
+    def clone(self, samples: Sequence[Sample], lr: float) -> dict[str, float]:
         """See Learner.clone."""
         return self._call("clone", samples, lr)  # type: ignore[no-any-return]
 

@@ -157,7 +157,6 @@ class Learner:
     def begin_cloning(self, config: WarmStartConfig) -> None:
         """Start supervised steps, with an optimizer of their own."""
         self._cloner = Cloner(
-            config,
             self._model,
             self._make_optimizer(config),
             self._kit,
@@ -169,12 +168,12 @@ class Learner:
         """Forget the supervised optimizer."""
         self._cloner = None
 
-    def clone(self, samples: Sequence[Sample], lr: float | None = None) -> dict[str, float]:
+    def clone(self, samples: Sequence[Sample], lr: float) -> dict[str, float]:
         """One supervised step on the tokens of the loss mask, at temperature 1.
 
         Args:
             samples: the same on every rank.
-            lr: learning rate of this step; None takes the cosine schedule of the warm start.
+            lr: learning rate of this step.
 
         Returns:
             loss (mean negative log-likelihood per token), accuracy (share of tokens that are the

@@ -110,19 +110,3 @@ class Optimizer:
 def warmed_up(lr: float, step: int, warmup_steps: int) -> float:
     """The learning rate of step `step` (from 0), rising linearly over the first ones."""
     return lr * min(1.0, (step + 1) / warmup_steps) if warmup_steps > 0 else lr
-
-
-def cosine(lr: float, step: int, steps: int, warmup_steps: int, final_ratio: float) -> float:
-    """The learning rate of step `step` of `steps`: a linear rise, then half a cosine.
-
-    Args:
-        lr: at its height.
-        step: from 0.
-        steps: in all.
-        warmup_steps: of the rise.
-        final_ratio: the share of `lr` that the cosine ends at.
-    """
-    if step < warmup_steps:
-        return warmed_up(lr, step, warmup_steps)
-    progress = min(1.0, (step - warmup_steps) / max(1, steps - warmup_steps))
-    return lr * (final_ratio + (1 - final_ratio) * (1 + math.cos(math.pi * progress)) / 2)

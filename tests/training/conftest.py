@@ -11,7 +11,7 @@ from agentrl.training.learner import Learner
 
 @pytest.fixture(scope="session")
 def tiny_vlm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    sizes = {"hidden": 32, "layers": 2, "heads": 2, "kv_heads": 1, "intermediate": 64}
+    sizes = {"hidden": 32, "layers": 2, "heads": 1, "kv_heads": 1, "intermediate": 64}
     vision = {"vision_hidden": 32, "vision_depth": 1, "vision_heads": 2, "vision_intermediate": 64}
     return tiny.build(tmp_path_factory.mktemp("model") / "tiny", 0, **sizes, **vision)
 

@@ -14,6 +14,8 @@ from agentrl.training.launch import open_learner
 from agentrl.training.learner import Learner
 from tests.training.samples import sample
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def two_ranks(tiny_vlm):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from agentrl.training.optimizer import Optimizer, cosine, warmed_up
+from agentrl.training.optimizer import Optimizer, warmed_up
 from agentrl.training.parallel import Seat
 
 
@@ -44,5 +44,3 @@ def test_a_gradient_that_is_not_finite_moves_nothing():
 def test_learning_rates_of_worked_examples():
     assert [warmed_up(1.0, s, 4) for s in (0, 1, 3, 9)] == [0.25, 0.5, 1.0, 1.0]
     assert warmed_up(1.0, 0, 0) == 1.0
-    found = [cosine(2.0, s, 12, 2, 0.1) for s in (0, 2, 7, 12, 50)]
-    assert found == pytest.approx([1.0, 2.0, 1.1, 0.2, 0.2])
