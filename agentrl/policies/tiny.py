@@ -15,8 +15,6 @@ from agentrl.policies import companions, tiny_vocabulary
 if TYPE_CHECKING:
     from transformers import Qwen2_5_VLConfig
 
-_MEAN = (0.48145466, 0.4578275, 0.40821073)
-_STD = (0.26862954, 0.26130258, 0.27577711)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -32,11 +30,16 @@ class Sizes:
     vision_depth: int = 3
     vision_heads: int = 4
     vision_intermediate: int = 256
-    patch: int = 14
+    patch: int = 28
     """Pixels of a patch's side."""
-    merge: int = 2
+    merge: int = 1
     """Patches of a token's side."""
-    rope_theta: float = 10_000.0
+    rope_theta: float = 4.0
+    """M-RoPE gives the width the lowest frequencies: with the usual 10,000, a model of this size
+    cannot tell the columns of a small picture apart."""
+    image_mean: float = 0.93
+    """Of the pixels, in [0, 1]: the background of a light screen, so that ink stands out."""
+    image_std: float = 0.27
     max_position: int = 8192
     embedding_std: float = 1.0
     """Of the token embeddings' initial values."""
@@ -187,8 +190,8 @@ def _save_processor(folder: Path, sizes: Sizes) -> None:
         "patch_size": sizes.patch,
         "merge_size": sizes.merge,
         "temporal_patch_size": 2,
-        "image_mean": _MEAN,
-        "image_std": _STD,
+        "image_mean": [sizes.image_mean] * 3,
+        "image_std": [sizes.image_std] * 3,
         "size": {"shortest_edge": token, "longest_edge": 1024 * token},
     }
     video = {**picture, "video_processor_type": "Qwen2VLVideoProcessor"}

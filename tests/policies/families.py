@@ -28,6 +28,7 @@ def build(family: str, tiny_vlm: Path, folder: Path) -> Path:
                 parameter.mul_(5)  # so that it is sure of something
     model.save_pretrained(folder)
     processor = json.loads((tiny_vlm / "preprocessor_config.json").read_text())
+    processor |= {"patch_size": 14, "merge_size": 2}
     if family == "qwen3_vl":
         processor |= {"patch_size": 16, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
     if family != "text":
