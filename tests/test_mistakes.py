@@ -1,0 +1,94 @@
+"""A user's mistakes end at once: one clear message, exit code 2, no traceback, no run folder."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentrl.cli import run
+
+CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.yaml"))
+GAME = "configs/number_game.yaml"
+
+
+@pytest.mark.parametrize("config", [*CONFIGS, *EXAMPLES], ids=lambda path: path.stem)
+def test_every_configuration_resolves(config, capsys):
+    assert run(["train", str(config), "--dry-run"]) == 0
+    assert "Everything resolves" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("train.stpes=3", ["train.stpes", "Did you mean: 'steps'"]),
+        ("train.steps=many", ["train.steps", "'many'"]),
+        ("train.ranks=0", ["train.ranks=0", "above 0"]),
+        ("rollout.engine=vlm", ["rollout.engine", "'vllm', 'hf'"]),
+        ("rollout.temperature=0", ["rollout.temperature", "above 0"]),
+        ("env.id=NumberGane-v0", ["NumberGane-v0", "did you mean 'NumberGame-v0'"]),
+        ("env.id=nowhere:Game-v0", ["nowhere", "cannot be imported"]),
+        ("env.history=window:0", ["env.history", "window:k"]),
+        ("env.prompt=missing.jinja", ["missing.jinja", "no such template"]),
+        ("env.translator={mood: good}", ["env.translator", "mood"]),
+        ("rewards=[{function: 'agentrl.rewards.number_game:outcom'}]", ["did you mean 'outcome'"]),
+        ("rewards=[{function: 'nothing.py:reward'}]", ["nothing.py", "no such file"]),
+        ("algorithm.name=gropo", ["gropo", "did you mean 'grpo'"]),
+        ("model.path=/no/such/folder", ["/no/such/folder", "no such folder"]),
+        ("model.tiny={hiden: 64}", ["hiden", "did you mean 'hidden'"]),
+        ("warm_start.player=expret", ["expret", "did you mean 'expert'"]),
+        ("logging=[consol]", ["consol", "did you mean 'console'"]),
+        ("devices.source=virtual:none", ["devices.source", "virtual:N"]),
+        ("eval.seeds=99999999999", ["eval.seeds"]),
+        ("no_equals_sign", ["key=value"]),
+    ],
+)
+def test_mistake_is_told_in_one_message(override, words, tmp_path, capsys):
+    assert run(["train", GAME, override, f"run.dir={tmp_path / 'runs'}"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("ConfigError: ")
+    assert all(word in said for word in words), said
+    assert "Traceback" not in said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_unreachable_serial_is_told(adb_server, tmp_path, capsys):
+    source = "devices.source=['127.0.0.1:1']"
+    assert run(["train", GAME, source, f"run.dir={tmp_path / 'runs'}"]) == 2
+    said = capsys.readouterr().err
+    assert "127.0.0.1:1" in said
+    assert "Ready: none" in said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_missing_configuration_is_answered_with_a_suggestion(capsys):
+    assert run(["train", "number_gane"]) == 2
+    assert "did you mean 'number_game'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["train: [", "- a list", "train: {steps: {a: 1}}"])
+def test_file_that_is_no_configuration_is_told(text, tmp_path, capsys):
+    file = tmp_path / "job.yaml"
+    file.write_text(text)
+    assert run(["train", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert str(file) in said
+    assert len(said.splitlines()) <= 2
+
+
+def test_whole_program_shows_no_traceback():
+    done = subprocess.run(
+        [sys.executable, "-m", "agentrl", "train", GAME, "train.stpes=3"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("module", ["torch", "ray", "transformers", "vllm"])
+def test_importing_agentrl_loads_nothing_heavy(module):
+    code = f"import agentrl, sys; agentrl.make; sys.exit({module!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
