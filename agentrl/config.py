@@ -131,7 +131,7 @@ class WarmStartConfig:
     """Games that the player plays; their seeds are used for nothing else."""
     steps: int = 1200
     batch: int = 32
-    """Turns per step."""
+    """Turns per step; whole conversations count all of theirs."""
     lr: float = 1e-3
     weight_decay: float = 0.0
     lr_warmup_steps: int = 50

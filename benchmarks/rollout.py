@@ -1,4 +1,4 @@
-"""Rollouts against the bare engine on the same prompts: python benchmarks/rollout.py
+"""Rollouts against the bare engine on the same prompts (python benchmarks/rollout.py).
 
 Plays number games on virtual phones, then sends the very same prompts to the same engine, as many
 at once, with no game around them. Both in one process and one run; compare ratios, not times.
@@ -26,6 +26,7 @@ from agentrl.types import Prompt, ScoredEpisode, Turn
 
 
 async def main() -> None:
+    """Play, send the same prompts again, print the table."""
     options = _options()
     config = configuration.load(
         "number_game",

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from transformers import Qwen2_5_VLConfig
 
 
-
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Sizes:
     """What of the tiny model can be chosen (`model.tiny` in a configuration)."""

@@ -100,8 +100,8 @@ class Rollouts:
             WorldError: not one could be played.
             ConfigError: no such player; the engine cannot start.
         """
-        policy = await self._policy(player, greedy)
         self.progress = Progress()
+        policy = await self._policy(player, greedy)
 
         async def play_ticket(ticket: Ticket) -> Episode:
             return await self._play(ticket, policy)

@@ -74,11 +74,14 @@ class Lessons:
                 self._samples.append(sample)
                 self._infos.append(info if alone and config.relabel else None)
                 weights.append(config.weights.get(str(info.get("phase")), 1.0))
+        num_turns = sum(len(episode.turns) for episode in episodes)
+        self._turns_per_sample = num_turns / len(self._samples)
         total = sum(weights)
         self._odds = [w / total for w in weights]
 
-    def draw(self, count: int) -> list[Sample]:
-        """The samples of one step."""
+    def draw(self, turns: int) -> list[Sample]:
+        """The samples of one step, which hold about as many turns."""
+        count = max(1, round(turns / self._turns_per_sample))
         places = self._rng.choice(len(self._samples), size=count, p=self._odds)
         return [self._sample(int(place)) for place in places]
 

@@ -1,0 +1,34 @@
+"""Every example runs as a user would run it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run(folder, *command):
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=170,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_one_game_is_played_on_a_virtual_phone(adb_server, tmp_path):
+    said = run(tmp_path, EXAMPLES / "play_one_game.py")
+    assert "10 right, 0 wrong" in said
+
+
+def test_reward_rises_on_an_environment_of_ones_own(tmp_path):
+    run(tmp_path, EXAMPLES / "own_environment.py")
+    (folder,) = (tmp_path / "runs").iterdir()
+    summary = json.loads((folder / "summary.json").read_text())
+    before, after = (summary[when]["sampled"]["right"] for when in ("before", "after"))
+    assert before < 0.65  # the teacher guesses
+    assert after > before + 0.25
