@@ -18,6 +18,8 @@ def join_cluster() -> Any:
     """
     # Ray's own report to its makers is not ours to send.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray makes its workers yield to everything else, also to the phones they wait for.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     try:
         import ray
     except ImportError:
