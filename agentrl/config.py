@@ -134,6 +134,7 @@ class WarmStartConfig:
     """Turns per step; whole conversations count all of theirs."""
     lr: float = 1e-3
     weight_decay: float = 0.0
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.95])
     lr_warmup_steps: int = 50
     lr_final_ratio: float = 0.1
     """The cosine schedule ends at this share of `lr`."""
@@ -164,8 +165,8 @@ class AlgorithmConfig:
     """Of the k3 divergence from the model at the start of reinforcement; 0 keeps no reference."""
     epochs: int = 1
     """Passes over the samples of a step."""
-    minibatches: int = 1
-    """Optimizer steps per pass."""
+    minibatch: int | None = None
+    """Samples with an advantage per optimizer step; None takes one step per pass."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -177,6 +178,9 @@ class OptimConfig:
     betas: list[float] = field(default_factory=lambda: [0.9, 0.99])
     grad_clip: float = 1.0
     lr_warmup_steps: int = 0
+    """Optimizer steps of a linear rise at the beginning."""
+    lr_final_ratio: float = 1.0
+    """The rate falls linearly, with the training steps, to this share at the last one."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -348,7 +352,6 @@ def _positive(config: Config) -> list[tuple[str, float]]:
         ("train.ranks", train.ranks),
         ("train.micro_batch_tokens", train.micro_batch_tokens),
         ("algorithm.epochs", config.algorithm.epochs),
-        ("algorithm.minibatches", config.algorithm.minibatches),
         ("optim.lr", config.optim.lr),
         ("eval.episodes", evaluation.episodes),
         ("checkpoint.keep", config.checkpoint.keep),
@@ -364,6 +367,8 @@ def validate(config: Config) -> None:
     for key, value in _positive(config):
         if not value > 0:
             raise ConfigError(f"{key}={value}: must be above 0")
+    if config.algorithm.minibatch is not None and config.algorithm.minibatch < 1:
+        raise ConfigError(f"algorithm.minibatch={config.algorithm.minibatch}: must be above 0")
     if config.rollout.temperature <= 0:
         raise ConfigError(
             f"rollout.temperature={config.rollout.temperature}: must be above 0; "

@@ -24,7 +24,7 @@ class Sizes:
     layers: int = 4
     heads: int = 4
     kv_heads: int = 2
-    intermediate: int = 512
+    intermediate: int = 256
     vision_hidden: int = 128
     vision_depth: int = 3
     vision_heads: int = 4

@@ -2,6 +2,7 @@
 
 import logging
 import pickle
+import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -70,13 +71,13 @@ class Learner:
         return Optimizer(
             dict(self._model.scorer.named_parameters()),
             self._seat,
-            betas=self._config.optim.betas,
+            betas=config.betas,
             weight_decay=config.weight_decay,
             grad_clip=config.grad_clip,
         )
 
     def update(self, samples: Sequence[Sample], step: int | None = None) -> dict[str, float]:
-        """Learn from one step's samples: `algorithm.epochs` passes of `minibatches` steps each.
+        """Learn from one step's samples: `algorithm.epochs` passes of one or more steps.
 
         Samples without any advantage count in the loss, but are not computed, unless a KL term
         needs them: the gradient is the same.
@@ -103,9 +104,10 @@ class Learner:
         tally = Tally(self._seat)
         name = self.version if step is None else step
         shuffle = torch.Generator().manual_seed(self._config.seed * 1_000_003 + name)
+        num_steps = self._steps_per_pass(samples)
         for _ in range(settings.epochs if samples else 0):
             order = torch.randperm(len(samples), generator=shuffle)
-            for part in order.tensor_split(min(settings.minibatches, len(samples))):
+            for part in order.tensor_split(num_steps):
                 self._policy_step([samples[i] for i in part.tolist()], tally)
         self.version += 1
         metrics = tally.means()
@@ -114,6 +116,12 @@ class Learner:
         metrics["version"] = float(self.version)
         metrics["seconds"] = time.perf_counter() - started
         return metrics
+
+    def _steps_per_pass(self, samples: Sequence[Sample]) -> int:
+        """As few as keep `algorithm.minibatch`: where few samples teach, few steps are taken."""
+        size = self._config.algorithm.minibatch
+        teaching = sum(batching.teaches(sample) for sample in samples)
+        return 1 if size is None else max(1, math.ceil(teaching / size))
 
     def _policy_step(self, samples: Sequence[Sample], tally: Tally) -> None:
         weighed = weigh(samples, self._config.algorithm.aggregate)
@@ -129,7 +137,9 @@ class Learner:
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         optim = self._config.optim
-        lr = warmed_up(optim.lr, self._optimizer_steps, optim.lr_warmup_steps)
+        past = self.version / max(1, self._config.train.steps - 1)
+        lr = optim.lr * (1 - (1 - optim.lr_final_ratio) * min(1.0, past))
+        lr = warmed_up(lr, self._optimizer_steps, optim.lr_warmup_steps)
         self._watch(tally.add_step(lr, *self._optimizer.step(lr, total)))
         self._optimizer_steps += 1
 

@@ -31,7 +31,7 @@ def two_ranks(tiny_vlm):
 def settings():
     config = Config()
     config.optim.lr = 1e-3
-    config.algorithm.epochs = config.algorithm.minibatches = 2
+    config.algorithm.epochs, config.algorithm.minibatch = 2, 3
     config.train.micro_batch_tokens = 110
     return config
 

@@ -179,7 +179,7 @@ def test_samples_without_advantage_cost_nothing_and_change_nothing(make_learner,
 
 
 def test_epochs_and_minibatches_are_optimizer_steps(make_learner, config, kit):
-    config.algorithm.epochs, config.algorithm.minibatches = 2, 3
+    config.algorithm.epochs, config.algorithm.minibatch = 2, 3
     items = [sample(kit, k) for k in range(7)]
     first, second = make_learner(config), make_learner(config)
     metrics = first.update(items, step=5)
@@ -231,7 +231,7 @@ def test_cloning_learns_the_answers(make_learner, config, kit):
 
 
 def test_going_on_from_a_state_is_bit_equal_to_never_stopping(make_learner, config, kit, tmp_path):
-    config.algorithm.epochs, config.algorithm.minibatches = 2, 2
+    config.algorithm.epochs, config.algorithm.minibatch = 2, 3
     config.optim.lr_warmup_steps = 5
     items = [sample(kit, k) for k in range(6)]
     learner = make_learner(config)
