@@ -1,6 +1,8 @@
 """The picture of the number game: a pure function of its state."""
 
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +25,15 @@ _LIT = {"green": (22, 190, 76), "yellow": (250, 196, 20), "red": (232, 48, 44)}
 _MEANING = {"green": "largest", "yellow": "middle", "red": "smallest"}
 
 
+_Piece = tuple[Callable[..., None], tuple[Any, ...]]
+"""How a part of the picture is drawn, and all that it shows: the key of what is kept."""
+
+
 def render(game: NumberGame, width: int, height: int) -> Image:
     """Draw the app's area.
+
+    What a part shows seldom changes from one screen to the next, and few things can be shown at
+    all: each part is drawn once, and a picture is put together from them.
 
     Args:
         game: what to draw.
@@ -34,14 +43,45 @@ def render(game: NumberGame, width: int, height: int) -> Image:
     Returns:
         uint8[height, width, 3]; the caller owns it.
     """
+    if width > height:  # lying on its side, the parts overlap
+        return draw(game, width, height)
     picture = _backdrop(width, height).copy()
-    _board(picture, game)
-    _lamps(picture, game)
-    _words(picture, game)
-    for card, box in enumerate(layout.CARDS):
-        _card(picture, game, card, box)
-    _button(picture, game)
+    for piece in _pieces(game):
+        top, left, pixels = _drawn(piece, width, height)
+        picture[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
     return picture
+
+
+def draw(game: NumberGame, width: int, height: int) -> Image:
+    """The same picture as `render`'s, stroke by stroke: ten times as slow."""
+    picture = _backdrop(width, height).copy()
+    for stroke, shown in _pieces(game):
+        stroke(picture, *shown)
+    return picture
+
+
+def _pieces(game: NumberGame) -> Iterator[_Piece]:
+    """The parts of the picture; on an upright screen they do not overlap."""
+    yield from _board(game)
+    yield from _lamps(game)
+    yield from _words(game)
+    for card in range(len(layout.CARDS)):
+        yield _card(game, card)
+    yield _button(game)
+
+
+@lru_cache(maxsize=512)
+def _drawn(piece: _Piece, width: int, height: int) -> tuple[int, int, Image]:
+    """One part on the backdrop: its top, its left, and what it changes there."""
+    stroke, shown = piece
+    picture = _backdrop(width, height).copy()
+    stroke(picture, *shown)
+    changed = (picture != _backdrop(width, height)).any(axis=2)
+    rows, columns = np.flatnonzero(changed.any(axis=1)), np.flatnonzero(changed.any(axis=0))
+    if not rows.size:
+        return 0, 0, picture[:0, :0].copy()
+    area = picture[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].copy()
+    return int(rows[0]), int(columns[0]), area
 
 
 @lru_cache(maxsize=8)
@@ -60,29 +100,31 @@ def _backdrop(width: int, height: int) -> Image:
     return picture
 
 
-def _board(picture: Image, game: NumberGame) -> None:
-    board = layout.BOARD
+def _board(game: NumberGame) -> Iterator[_Piece]:
     change = f"{game.change:+d}" if game.change else "-"
     values = (str(game.score), f"{game.index + 1}/{len(game.rounds)}", change)
     inks = (_INK, _INK, {0: _QUIET, STAKE: _RIGHT}.get(game.change, _WRONG))
     for column, value, ink in zip(_thirds(), values, inks, strict=True):
-        paint.text(picture, value, column, _down(board, 0.52), 0.085, ink)
+        yield paint.text, (value, column, _down(layout.BOARD, 0.52), 0.085, ink)
 
 
-def _lamps(picture: Image, game: NumberGame) -> None:
+def _lamps(game: NumberGame) -> Iterator[_Piece]:
     dark = game.memory and game.phase is not Phase.LAMP
     for lamp, box in zip(LAMPS, layout.LAMPS, strict=True):
         lit = lamp == game.round.lamp and not dark
-        bulb = Box(box.left, box.top, box.right, _down(box, 0.84))
-        paint.disc(picture, bulb, _EDGE, 0.118)
-        paint.disc(picture, bulb, _LIT[lamp] if lit else _UNLIT, 0.11)
+        yield _draw_lamp, (box, _LIT[lamp] if lit else _UNLIT)
 
 
-def _words(picture: Image, game: NumberGame) -> None:
-    words = layout.WORDS
+def _draw_lamp(picture: Image, box: Box, colour: paint.Colour) -> None:
+    bulb = Box(box.left, box.top, box.right, _down(box, 0.84))
+    paint.disc(picture, bulb, _EDGE, 0.118)
+    paint.disc(picture, bulb, colour, 0.11)
+
+
+def _words(game: NumberGame) -> Iterator[_Piece]:
     instruction, feedback, ink = _sentences(game)
-    paint.text(picture, instruction, 0.5, _down(words, 0.3), 0.048, _INK)
-    paint.text(picture, feedback, 0.5, _down(words, 0.68), 0.048, ink)
+    yield paint.text, (instruction, 0.5, _down(layout.WORDS, 0.3), 0.048, _INK)
+    yield paint.text, (feedback, 0.5, _down(layout.WORDS, 0.68), 0.048, ink)
 
 
 def _sentences(game: NumberGame) -> tuple[str, str, paint.Colour]:
@@ -102,11 +144,10 @@ def _sentences(game: NumberGame) -> tuple[str, str, paint.Colour]:
     return instruction, f"Wrong. It was {answer}.", _WRONG
 
 
-def _card(picture: Image, game: NumberGame, card: int, box: Box) -> None:
+def _card(game: NumberGame, card: int) -> _Piece:
+    box = layout.CARDS[card]
     if game.phase is Phase.LAMP:
-        _panel(picture, box, _BACK)
-        paint.text(picture, "?", *box.centre, 0.16, _PAGE)
-        return
+        return _draw_card, (box, _BACK, "?", 0.16, _PAGE)
     face, ink = _PANEL, _INK
     if game.picked is not None:
         if card == game.round.answer:
@@ -115,17 +156,32 @@ def _card(picture: Image, game: NumberGame, card: int, box: Box) -> None:
             face, ink = _WRONG, _PANEL
         else:
             face, ink = _PAGE, _QUIET
+    return _draw_card, (box, face, str(game.round.numbers[card]), 0.27, ink, 0.005)
+
+
+def _draw_card(
+    picture: Image,
+    box: Box,
+    face: paint.Colour,
+    sign: str,
+    size: float,
+    ink: paint.Colour,
+    bold: float = 0.0,
+) -> None:
     _panel(picture, box, face)
-    paint.text(picture, str(game.round.numbers[card]), *box.centre, 0.27, ink, bold=0.005)
+    paint.text(picture, sign, *box.centre, size, ink, bold)
 
 
-def _button(picture: Image, game: NumberGame) -> None:
-    label, face = {
+def _button(game: NumberGame) -> _Piece:
+    return _draw_button, {
         Phase.LAMP: ("Turn the cards", _BLUE),
         Phase.PICK: ("Next round", _UNLIT),
         Phase.REVEAL: ("Next round", _BLUE),
         Phase.FINAL: ("Play again", _RIGHT),
     }[game.phase]
+
+
+def _draw_button(picture: Image, label: str, face: paint.Colour) -> None:
     paint.rounded(picture, layout.BUTTON, face, 0.03)
     paint.text(picture, label, *layout.BUTTON.centre, 0.062, _PANEL)
 

@@ -4,8 +4,9 @@ import time
 import numpy as np
 import pytest
 
-from agentrl.envs.android import layout
+from agentrl.envs.android import drawing, layout
 from agentrl.envs.android.app import NumberGameApp
+from agentrl.envs.android.rules import NumberGame, Phase
 
 
 @pytest.fixture
@@ -56,6 +57,29 @@ def test_the_picture_has_the_size_asked_for_and_repeats(
     assert picture.shape == (size[1], size[0], 3)
     assert picture.dtype == np.uint8
     assert np.array_equal(picture, app.render(*size))
+
+
+@pytest.mark.parametrize("size", [(720, 1231), (90, 154), (333, 777), (400, 230)])
+@pytest.mark.parametrize("memory", [False, True])
+def test_what_is_put_together_from_kept_parts_is_what_is_drawn_stroke_by_stroke(
+    size: tuple[int, int], memory: bool
+) -> None:
+    rng = np.random.default_rng(size[0])
+    for seed in range(2):
+        game = NumberGame(seed, rounds=11, memory=memory)
+        while True:
+            assert np.array_equal(drawing.render(game, *size), drawing.draw(game, *size))
+            if game.phase is Phase.FINAL:
+                break
+            if not game.pick(int(rng.integers(3))):
+                game.advance()
+
+
+def test_a_picture_belongs_to_its_caller(app: NumberGameApp) -> None:
+    first = app.render(180, 308)
+    kept = first.copy()
+    first[:] = 0
+    assert np.array_equal(app.render(180, 308), kept)
 
 
 def test_each_lamp_and_each_card_lies_in_a_cell_of_its_own() -> None:
