@@ -244,7 +244,7 @@ class Phone:
             if area is None:
                 names = [name.rpartition(".")[2] for name in self.apps]
                 area = screen.home(width, self.app_height, names)
-            self._drawn = Frame(screen.compose(area, width, height, time))
+            self._drawn = screen.compose(area, width, height, time)
             self._frame_key = key
         return self._drawn
 

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 
 import cv2
 import numpy as np
@@ -25,19 +26,22 @@ def bar_height(height: int) -> int:
 class Frame:
     """One picture of the whole screen, as a capture serves it."""
 
-    def __init__(self, picture: Image) -> None:
+    def __init__(self, bar: Image, area: Image) -> None:
         """Keep the bytes that captures send.
 
         Args:
-            picture: uint8[H, W, 3], RGB.
+            bar: the status bar, uint8[h, W, 3], RGB.
+            area: of the app below it, uint8[H - h, W, 3], RGB.
         """
-        height, width = picture.shape[:2]
-        raw = bytearray(_HEADER.size + width * height * 4)
-        _HEADER.pack_into(raw, 0, width, height, RGBA_8888, 0)
-        self._rgba = np.frombuffer(raw, np.uint8, offset=_HEADER.size).reshape(height, width, 4)
-        cv2.cvtColor(picture, cv2.COLOR_RGB2RGBA, dst=self._rgba)
+        split, width = bar.shape[:2]
+        height = split + len(area)
+        raw = np.empty(_HEADER.size + width * height * 4, np.uint8)
+        _HEADER.pack_into(raw.data, 0, width, height, RGBA_8888, 0)
+        self._rgba = raw[_HEADER.size :].reshape(height, width, 4)
+        cv2.cvtColor(bar, cv2.COLOR_RGB2RGBA, dst=self._rgba[:split])
+        cv2.cvtColor(area, cv2.COLOR_RGB2RGBA, dst=self._rgba[split:])
         self._png: bytes | None = None
-        self.raw = memoryview(raw).toreadonly()
+        self.raw = raw.data.toreadonly()
         """What `screencap` writes: width, height, format, colour space as u32, then RGBA."""
 
     @property
@@ -51,7 +55,7 @@ class Frame:
         return self._png
 
 
-def compose(area: Image, width: int, height: int, clock: str) -> Image:
+def compose(area: Image, width: int, height: int, clock: str) -> Frame:
     """The whole screen: the status bar above the area of the app.
 
     Args:
@@ -68,13 +72,18 @@ def compose(area: Image, width: int, height: int, clock: str) -> Image:
         raise ValueError(
             f"render gave {area.dtype}{list(area.shape)}, not uint8[{height - bar}, {width}, 3]"
         )
-    picture = np.empty((height, width, 3), np.uint8)
-    picture[:bar] = _BAR
-    picture[bar:] = area
+    return Frame(_status_bar(width, bar, clock), area)
+
+
+@lru_cache(maxsize=256)
+def _status_bar(width: int, bar: int, clock: str) -> Image:
+    """Clock and battery, uint8[bar, width, 3]."""
+    picture = np.full((bar, width, 3), _BAR, np.uint8)
     scale, baseline = bar / 48, round(bar * 0.7)
     cv2.putText(picture, clock, (bar // 2, baseline), _FONT, scale, _WHITE, 1, cv2.LINE_AA)
     right = width - bar
     cv2.rectangle(picture, (right, bar // 4), (right + bar // 2, 3 * bar // 4), _WHITE, 1)
+    picture.flags.writeable = False
     return picture
 
 
