@@ -18,13 +18,13 @@ from agentrl.devices.adb import AdbServer
 from agentrl.devices.capture import FrameReader
 from agentrl.devices.link import Deadline, Link, is_timeout, told
 from agentrl.devices.protocol import Deadlines, Result
+from agentrl.devices.window import WINDOW, package_in
 from agentrl.errors import CaptureError, DeviceError, DeviceOffline, DeviceTimeout
 from agentrl.phone.app import state_path
 from agentrl.types import Image
 
 _V2 = struct.Struct("<BI")
 _STDOUT, _STDERR, _EXIT = 1, 2, 3
-_FOCUS = re.compile(r"mCurrentFocus=Window\{\S+ (?:u\d+ )?([^\s/}]+)")
 _SIZE = re.compile(r"(Physical|Override) size: (\d+)x(\d+)")
 _POLL_S = 0.02
 
@@ -111,10 +111,10 @@ class AdbutilsDevice:
         deadline = Deadline(self.deadlines.launch_s)
         told_extras = [word for key, value in extras.items() for word in ("--es", key, value)]
         start = ("am", "start", "-S", "-W", "-n", f"{package}/{activity}", *told_extras)
-        started, window = self._batch((start, _WINDOW), self.deadlines.launch_s)
+        started, window = self._batch((start, WINDOW), self.deadlines.launch_s)
         if started.code or "Error" in started.output:
             raise DeviceError(f"{self.serial}: {package} does not start: {started.output.strip()}")
-        front = _package_in(window.output)
+        front = package_in(window.output)
         while front != package:
             try:
                 time.sleep(min(_POLL_S, deadline.left_s()))
@@ -131,7 +131,7 @@ class AdbutilsDevice:
 
     def focus(self) -> str | None:
         """The package in front, or None if the phone names none."""
-        return _package_in(self.shell(*_WINDOW))
+        return package_in(self.shell(*WINDOW))
 
     def app_state(self, package: str) -> Mapping[str, Any]:
         """The state that the app of that package publishes."""
@@ -233,12 +233,3 @@ class AdbutilsDevice:
     def _pixels(self, x: float, y: float) -> tuple[str, str]:
         width, height = self.size()
         return pixel(x, width), pixel(y, height)
-
-
-_WINDOW = ("dumpsys", "window", "windows")
-
-
-def _package_in(window: str) -> str | None:
-    """The package in front, out of `dumpsys window windows`."""
-    found = _FOCUS.search(window)
-    return None if found is None else found[1]

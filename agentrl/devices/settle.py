@@ -8,8 +8,9 @@ from typing import Any
 
 import cv2
 
-from agentrl.devices.actions import Action, Key, Swipe, Tap, Wait, input_command, perform
+from agentrl.devices.actions import Action, Wait, input_command, perform
 from agentrl.devices.protocol import Device, Result
+from agentrl.devices.window import WINDOW, package_in
 from agentrl.errors import DeviceError, DeviceTimeout
 from agentrl.phone.app import state_path
 from agentrl.types import Image
@@ -20,6 +21,8 @@ _FIRST_PAUSE_S = 0.002
 _LONGEST_PAUSE_S = 0.012
 _TOLERANCE = 8
 """Largest difference of a channel that is still the same picture."""
+_BAND = 128
+"""Rows that are compared at once: what follows the first difference is not looked at."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -32,6 +35,8 @@ class Settled:
     """Whether it differs from the screen before, the status bar apart."""
     state: State | None
     """What the app published after the action; None where it publishes nothing."""
+    front: str | None
+    """The package in front after the action; None where no package was asked about."""
     seconds: float
     """From the action to the last capture."""
     captures: int
@@ -68,14 +73,11 @@ def act_and_settle(
     """
     watch = _Watch(device, before, device.deadlines.settle_s if settle_s is None else settle_s)
     watch.mask_top = mask_top
-    if isinstance(action, Wait):
-        perform(device, action)
-        state = None if package is None else _read(device.batch(_look(package))[0])
-        return watch.result(watch.until_still(watch.capture()), state)
-    state = _act(watch, action, package)
-    if state is None:
-        return watch.result(watch.until_changed_and_still(), None)
-    return watch.result(watch.until_still(watch.capture()), state)
+    state, front = _act(watch, action, package)
+    if state is not None or isinstance(action, Wait):
+        return watch.result(watch.until_still(watch.capture()), state, front)
+    frame = watch.until_changed_and_still()
+    return watch.result(frame, None, device.focus() if package is not None else None)
 
 
 class _Watch:
@@ -125,12 +127,13 @@ class _Watch:
         time.sleep(self._pause_s)
         self._pause_s = min(self._pause_s * 1.5, _LONGEST_PAUSE_S)
 
-    def result(self, frame: Image, state: State | None) -> Settled:
+    def result(self, frame: Image, state: State | None, front: str | None) -> Settled:
         """What came of it."""
         return Settled(
             frame=frame,
             changed=not self._same(self.before, frame),
             state=state,
+            front=front,
             seconds=self._past(),
             captures=self.captures,
         )
@@ -141,29 +144,45 @@ class _Watch:
     def _same(self, one: Image, other: Image) -> bool:
         if one.shape != other.shape:
             return False
-        top = round(one.shape[0] * self.mask_top)
-        return bool(cv2.norm(one[top:], other[top:], cv2.NORM_INF) <= _TOLERANCE)
+        bands = range(round(one.shape[0] * self.mask_top), one.shape[0], _BAND)
+        rows = (slice(top, top + _BAND) for top in bands)
+        return all(cv2.norm(one[r], other[r], cv2.NORM_INF) <= _TOLERANCE for r in rows)
 
 
-def _act(watch: _Watch, action: Tap | Swipe | Key, package: str | None) -> State | None:
+def _act(watch: _Watch, action: Action, package: str | None) -> tuple[State | None, str | None]:
     """Perform the action and wait until the app has handled it.
 
     Returns:
-        The app's state after that; None if it publishes none.
+        The app's state after that, None if it publishes none, and what is in front then.
     """
     device = watch.device
-    if package is None:
+    if package is None or isinstance(action, Wait):
         perform(device, action)
-        return None
+        return (None, None) if package is None else _state_and_front(device, package)
     command, look = input_command(action, device.size()), _look(package)
-    first, done, last = device.batch(look, command, look)
+    first, done, last, window = device.batch(look, command, look, WINDOW)
     if done.code:
         raise DeviceError(f"{device.serial}: {' '.join(command)} failed: {done.output.strip()}")
     old, new = _read(first), _read(last)
-    while old is not None and new is not None and new["touches"] <= old["touches"]:
+    if old is None or new is None:
+        return None, None
+    if new["touches"] > old["touches"]:
+        return new, _front(device, window)
+    while new is not None and new["touches"] <= old["touches"]:
         watch.pause(f"{device.serial}: {package} did not handle {' '.join(command)}")
         new = _read(device.batch(look)[0])
-    return None if old is None else new
+    return new, device.focus()
+
+
+def _state_and_front(device: Device, package: str) -> tuple[State | None, str | None]:
+    look, window = device.batch(_look(package), WINDOW)
+    return _read(look), _front(device, window)
+
+
+def _front(device: Device, window: Result) -> str | None:
+    if window.code:
+        raise DeviceError(f"{device.serial}: {' '.join(WINDOW)} failed: {window.output.strip()}")
+    return package_in(window.output)
 
 
 def _look(package: str) -> tuple[str, ...]:

@@ -73,6 +73,7 @@ class NumberGame(gymnasium.Env[Image, _Action]):
         self._screen: Image = np.zeros((height, width, 3), np.uint8)
         self._truth: Mapping[str, Any] = {}
         self._changed = True
+        self._front: str | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -100,7 +101,7 @@ class NumberGame(gymnasium.Env[Image, _Action]):
         else:
             x, y = (float(share) for share in np.asarray(action))
             self._tap(x, y)
-        if self._device.focus() != PACKAGE:
+        if self._front != PACKAGE:
             return self._screen, float(-left), True, False, {**self._info(), "left": True}
         reward = (self._truth["score"] - score) / STAKE
         return self._screen, float(reward), bool(self._truth["done"]), False, self._info()
@@ -122,7 +123,7 @@ class NumberGame(gymnasium.Env[Image, _Action]):
 
     def _tap(self, x: float, y: float) -> None:
         settled = act_and_settle(self._device, Tap(x, y), before=self._screen, package=PACKAGE)
-        self._changed = settled.changed
+        self._changed, self._front = settled.changed, settled.front
         self._keep(settled.frame, settled.state)
 
     def _keep(self, screen: Image, truth: Mapping[str, Any] | None) -> None:

@@ -3,13 +3,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from agentrl.devices import Device, Key, Swipe, Tap, Wait, act_and_settle, open_device
+from agentrl.devices import Device, Key, Swipe, Tap, Wait, act_and_settle, open_device, settle
 from agentrl.devices.adb import AdbServer
 from agentrl.errors import DeviceTimeout
 
 pytestmark = pytest.mark.adb
 PROBE = "agentrl.phone.apps:ProbeApp"
 PACKAGE = "org.agentrl.probe"
+LAUNCHER = "org.agentrl.launcher"
 TOP, NOWHERE, STATUS_BAR = Tap(0.5, 0.25), Tap(0.5, 0.52), Tap(0.5, 0.01)
 
 
@@ -77,7 +78,36 @@ def test_swipes_keys_and_waits_settle_too(phone: Device) -> None:
     assert not settled.changed
     settled = act_and_settle(phone, Key("BACK"), before=settled.frame, package=PACKAGE)
     assert settled.changed
-    assert phone.focus() != PACKAGE
+    assert phone.focus() == settled.front != PACKAGE
+
+
+@pytest.mark.parametrize("package", [PACKAGE, None])
+def test_what_is_in_front_after_the_effect_is_told_where_a_package_was_asked_about(
+    phone: Device, package: str | None
+) -> None:
+    before = phone.screenshot()
+    for action, front in ((TOP, PACKAGE), (Wait(0.0), PACKAGE), (Key("HOME"), LAUNCHER)):
+        settled = act_and_settle(phone, action, before=before, package=package)
+        assert settled.front == (None if package is None else front)
+        before = settled.frame
+
+
+def test_one_band_of_the_screen_that_differs_is_a_change() -> None:
+    before = np.zeros((1280, 720, 3), np.uint8)
+    watch = settle._Watch(None, before, 1.0)  # type: ignore[arg-type]
+    watch.mask_top = 1 / 26
+    for row, same in (
+        (0, True),
+        (48, True),
+        (49, False),
+        (177, False),
+        (700, False),
+        (1279, False),
+    ):
+        after = before.copy()
+        after[row, 719] = 9
+        assert watch._same(before, after) == same, row
+    assert watch._same(before, before + 8)
 
 
 def test_an_app_that_never_handles_the_touch_is_a_timeout(phone: Device) -> None:
