@@ -1,8 +1,8 @@
 """One rank of the learner: policy-gradient updates, supervised steps, and its exact state."""
 
 import logging
-import pickle
 import math
+import pickle
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
