@@ -76,10 +76,11 @@ def _drawn(piece: _Piece, width: int, height: int) -> tuple[int, int, Image]:
     stroke, shown = piece
     picture = _backdrop(width, height).copy()
     stroke(picture, *shown)
-    changed = (picture != _backdrop(width, height)).any(axis=2)
-    rows, columns = np.flatnonzero(changed.any(axis=1)), np.flatnonzero(changed.any(axis=0))
+    changed = picture != _backdrop(width, height)
+    rows = np.flatnonzero(changed.reshape(height, -1).any(axis=1))
     if not rows.size:
         return 0, 0, picture[:0, :0].copy()
+    columns = np.flatnonzero(changed[rows[0] : rows[-1] + 1].any(axis=0).any(axis=1))
     area = picture[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].copy()
     return int(rows[0]), int(columns[0]), area
 
