@@ -48,10 +48,14 @@ class Stream:
         return data
 
     def write(self, data: Buffer) -> None:
-        """Send bytes, without a copy; they must not change any more."""
+        """Send bytes, without a copy; they must not change any more.
+
+        What is written at one go travels in one packet: each costs a wait for its answer.
+        """
         if not self.closed and len(data):
+            if not self._out:
+                self._connection.soon(self._pump)
             self._out.append(data)
-            self._pump()
 
     def finish(self) -> None:
         """Close the stream when all that was written has been taken."""
@@ -154,6 +158,10 @@ class Connection:
         self._out.extend(payload)
         if idle:
             self._flush()
+
+    def soon(self, act: Callable[[], None]) -> None:
+        """Do something when what runs now has come to its end or waits."""
+        self._loop.call_soon(act)
 
     def close_stream(self, stream: Stream) -> None:
         """Tell the client that a stream has ended."""
