@@ -26,6 +26,7 @@ from agentrl.types import Image
 _V2 = struct.Struct("<BI")
 _STDOUT, _STDERR, _EXIT = 1, 2, 3
 _SIZE = re.compile(r"(Physical|Override) size: (\d+)x(\d+)")
+_CODE = re.compile(r"(\d+)\r?\n")
 _POLL_S = 0.02
 
 
@@ -168,13 +169,13 @@ class AdbutilsDevice:
         mark = f"=={secrets.token_hex(8)}=="
         script = "; ".join(f"{shlex.join(c)} 2>&1; echo {mark}$?" for c in commands)
         output = self._run(script, deadline_s).output if commands else ""
-        found = re.findall(rf"(.*?){mark}(\d+)\r?\n", output, re.DOTALL)
-        if len(found) != len(commands):
+        results = _results(output, mark)
+        if len(results) != len(commands):
             raise DeviceError(
-                f"{self.serial}: the shell ended after {len(found)} of {len(commands)} commands: "
+                f"{self.serial}: the shell ended after {len(results)} of {len(commands)} commands: "
                 f"{output[-200:]!r}"
             )
-        return [Result(output=text, code=int(code)) for text, code in found]
+        return results
 
     def _run(self, script: str, deadline_s: float) -> Result:
         """Run a script that is quoted already; the errors it wrote follow its output."""
@@ -182,9 +183,7 @@ class AdbutilsDevice:
             raise DeviceError(f"{self.serial}: a NUL cannot be sent to a shell")
         out, err = bytearray(), bytearray()
         with self._opened(f"shell,v2,raw:{script}", deadline_s) as link:
-            while header := link.read(_V2.size):
-                id, length = _V2.unpack(header)
-                data = link.read_exact(length)
+            for id, data in _packets(link):
                 if id == _EXIT:
                     text = (out + err).decode("utf-8", "replace")
                     return Result(output=text, code=data[0])
@@ -233,3 +232,30 @@ class AdbutilsDevice:
     def _pixels(self, x: float, y: float) -> tuple[str, str]:
         width, height = self.size()
         return pixel(x, width), pixel(y, height)
+
+
+def _results(output: str, mark: str) -> list[Result]:
+    """The output of every command that ended, each followed by the mark and its exit code."""
+    text, *rest = output.split(mark)
+    results = []
+    for piece in rest:
+        code = _CODE.match(piece)
+        if code is None:
+            break
+        results.append(Result(output=text, code=int(code[1])))
+        text = piece[code.end() :]
+    return results
+
+
+def _packets(link: Link) -> Iterator[tuple[int, bytes]]:
+    """What shell v2 sends, by id; read as it comes, because a read costs more than a copy."""
+    buffer = bytearray()
+    while chunk := link.receive():
+        buffer += chunk
+        while len(buffer) >= _V2.size:
+            id, length = _V2.unpack_from(buffer)
+            end = _V2.size + length
+            if len(buffer) < end:
+                break
+            yield id, bytes(buffer[_V2.size : end])
+            del buffer[:end]

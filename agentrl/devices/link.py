@@ -71,15 +71,10 @@ class Link(AdbConnection):  # type: ignore[misc]
             filled += count
         return filled
 
-    def read_until_end(self) -> bytes:
-        """Everything until the other side closes."""
-        chunks: list[bytes] = []
-        while True:
-            self.conn.settimeout(self._deadline.left_s())
-            chunk = self.conn.recv(1 << 16)
-            if not chunk:
-                return b"".join(chunks)
-            chunks.append(chunk)
+    def receive(self) -> bytes:
+        """What comes next, however much; empty where the other side has closed."""
+        self.conn.settimeout(self._deadline.left_s())
+        return bytes(self.conn.recv(1 << 16))
 
     def close(self) -> None:
         """Close at once."""

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from agentrl.devices import Deadlines, Device, check_source, open_device, open_source
+from agentrl.devices import Deadlines, Device, Result, check_source, open_device, open_source
 from agentrl.devices.adb import AdbServer, check_address, find_adb
-from agentrl.devices.adbutils_driver import AdbutilsDevice
+from agentrl.devices.adbutils_driver import AdbutilsDevice, _packets, _results
 from agentrl.devices.link import Deadline
 from agentrl.errors import CaptureError, ConfigError, DeviceError, DeviceOffline, DeviceTimeout
 from agentrl.phone import spawn
@@ -231,3 +231,29 @@ def test_a_server_is_started_where_none_runs() -> None:
 def test_a_configured_program_must_exist() -> None:
     with pytest.raises(ConfigError, match="/no/adb is no program"):
         find_adb("/no/adb")
+
+
+class PiecewiseLink:
+    """Gives some bytes in pieces of one length, then its end."""
+
+    def __init__(self, data: bytes, length: int) -> None:
+        self._pieces = [data[i : i + length] for i in range(0, len(data), length)]
+
+    def receive(self) -> bytes:
+        return self._pieces.pop(0) if self._pieces else b""
+
+
+@pytest.mark.parametrize("length", [1, 3, 5, 6, 64])
+def test_what_a_shell_sends_is_the_same_in_whatever_pieces_it_comes(length: int) -> None:
+    sent = b"\1\2\0\0\0ab" + b"\2\0\0\0\0" + b"\3\1\0\0\0\7"
+    whole = [(1, b"ab"), (2, b""), (3, b"\7")]
+    assert list(_packets(PiecewiseLink(sent, length))) == whole  # type: ignore[arg-type]
+    assert list(_packets(PiecewiseLink(sent[:-1], length))) == whole[:2]  # type: ignore[arg-type]
+
+
+def test_only_commands_whose_exit_code_came_have_a_result() -> None:
+    first, second = Result(output="a\n", code=0), Result(output="", code=127)
+    assert _results("a\n=m=0\n=m=127\r\n", "=m=") == [first, second]
+    assert _results("a\n=m=0\n=m=12", "=m=") == [first]
+    assert _results("a\n=m=0\nb", "=m=") == [first]
+    assert _results("", "=m=") == []
