@@ -112,7 +112,8 @@ class RayRollouts:
         import ray.exceptions
 
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(reference.future()), deadline_s)
+            async with asyncio.timeout(deadline_s):
+                return await asyncio.wrap_future(reference.future())
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
         except ray.exceptions.RayActorError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.config import Config, WarmStartConfig
+from agentrl.errors import WorldError
 from agentrl.replay.record import Recorder
 from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.launch import RolloutHandle
@@ -267,16 +268,21 @@ class Job:
     @asynccontextmanager
     async def _watched(self, total: int, note: str) -> AsyncIterator[None]:
         """Show how far a collection is while it runs."""
-        watcher = asyncio.create_task(self._watch(total, note))
+        over = asyncio.Event()
+        watcher = asyncio.create_task(self._watch(over, total, note))
         try:
             yield
         finally:
-            watcher.cancel()
-            with suppress(asyncio.CancelledError):
-                await watcher
+            # Not cancelled: Python 3.11 may lose a cancellation that meets a finished wait.
+            over.set()
+            await watcher
 
-    async def _watch(self, total: int, note: str) -> None:
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            seen = await self._rollouts.look()
-            self._reporter.progress(min(seen.episodes, total), total, f"{note}: {seen.turns} turns")
+    async def _watch(self, over: asyncio.Event, total: int, note: str) -> None:
+        while not over.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await over.wait()
+            with suppress(WorldError):  # whoever collects is told as well
+                seen = await self._rollouts.look()
+                done = min(seen.episodes, total)
+                self._reporter.progress(done, total, f"{note}: {seen.turns} turns")
