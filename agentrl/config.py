@@ -72,6 +72,7 @@ class DeadlinesConfig:
     command_s: float = 5.0
     frame_s: float = 5.0
     settle_s: float = 3.0
+    launch_s: float = 15.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -116,6 +117,8 @@ class RolloutConfig:
     """Tokens of prompt and reply; an episode that would grow beyond is truncated."""
     deadline_s: float = 600.0
     """For one episode, from reset to its last turn."""
+    reward_deadline_s: float = 60.0
+    """For the reward functions of one episode."""
     max_refills: int = 8
     """Void episodes that are played again, per step."""
     engine_kwargs: dict[str, Any] = field(default_factory=dict)
@@ -268,6 +271,20 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     return config
 
 
+def resolve(source: Config | str | Path, overrides: Sequence[str] = ()) -> Config:
+    """A configuration as it is, or loaded by its file or packaged name.
+
+    Raises:
+        ConfigError: as `load`; or overrides of a configuration that is loaded already.
+    """
+    if not isinstance(source, Config):
+        return load(source, overrides)
+    if overrides:
+        raise ConfigError("overrides are for files; set the fields of a Config instead")
+    _settle(source)
+    return source
+
+
 def _merge(path: Path, overrides: Sequence[str]) -> Config:
     try:
         tree = OmegaConf.load(path)
@@ -354,7 +371,40 @@ def _positive(config: Config) -> list[tuple[str, float]]:
         ("algorithm.epochs", config.algorithm.epochs),
         ("optim.lr", config.optim.lr),
         ("eval.episodes", evaluation.episodes),
+        ("eval.episodes_during", evaluation.episodes_during),
+        ("checkpoint.every", config.checkpoint.every),
         ("checkpoint.keep", config.checkpoint.keep),
+        ("rollout.max_context", rollout.max_context),
+        ("rollout.reward_deadline_s", rollout.reward_deadline_s),
+        *((f"devices.deadlines.{k}", v) for k, v in _plain(config.devices.deadlines)),
+        *((f"warm_start.{k}", v) for k, v in _plain(config.warm_start, "episodes steps batch lr")),
+    ]
+
+
+def _plain(settings: Any, names: str = "") -> list[tuple[str, float]]:
+    """Name and value of some numbers; none of settings that are not there."""
+    if settings is None:
+        return []
+    chosen = names.split() or [field.name for field in dataclasses.fields(settings)]
+    return [(name, getattr(settings, name)) for name in chosen]
+
+
+def _not_negative(config: Config) -> list[tuple[str, float]]:
+    return [
+        ("rollout.max_refills", config.rollout.max_refills),
+        ("train.steps", config.train.steps),
+        ("eval.every", config.eval.every),
+        ("algorithm.kl_coefficient", config.algorithm.kl_coefficient),
+    ]
+
+
+def _pairs(config: Config) -> list[tuple[str, list[Any] | None, str]]:
+    warm = config.warm_start
+    return [
+        ("model.image_size", config.model.image_size, "[width, height] in pixels"),
+        ("devices.size", config.devices.size, "[width, height] in pixels"),
+        ("optim.betas", config.optim.betas, "two decays"),
+        ("warm_start.betas", warm.betas if warm else None, "two decays"),
     ]
 
 
@@ -374,9 +424,12 @@ def validate(config: Config) -> None:
             f"rollout.temperature={config.rollout.temperature}: must be above 0; "
             "greedy answers teach nothing (evaluation plays greedily by itself)"
         )
-    size = config.model.image_size
-    if size is not None and (len(size) != 2 or min(size) < 1):
-        raise ConfigError(f"model.image_size={size}: must be [width, height] in pixels")
+    for key, value in _not_negative(config):
+        if value < 0:
+            raise ConfigError(f"{key}={value}: must not be below 0")
+    for key, pair, meaning in _pairs(config):
+        if pair is not None and (len(pair) != 2 or min(pair) <= 0):
+            raise ConfigError(f"{key}={pair}: must be {meaning}, both above 0")
     delay = config.devices.effect_delay_ms
     if len(delay) != 2 or not 0 <= delay[0] <= delay[1]:
         raise ConfigError(f"devices.effect_delay_ms={delay}: must be [least, most], both >= 0")

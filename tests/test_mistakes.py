@@ -42,6 +42,12 @@ def test_every_configuration_resolves(config, capsys):
         ("devices.source=virtual:none", ["devices.source", "virtual:N"]),
         ("eval.seeds=99999999999", ["eval.seeds"]),
         ("no_equals_sign", ["key=value"]),
+        ("checkpoint.every=0", ["checkpoint.every=0", "above 0"]),
+        ("optim.betas=[0.9]", ["optim.betas", "two decays"]),
+        ("devices.size=[720]", ["devices.size", "[width, height]"]),
+        ("warm_start.episodes=0", ["warm_start.episodes=0"]),
+        ("devices.deadlines.frame_s=-1", ["devices.deadlines.frame_s=-1"]),
+        ("eval.every=-1", ["eval.every=-1"]),
     ],
 )
 def test_mistake_is_told_in_one_message(override, words, tmp_path, capsys):

@@ -45,7 +45,9 @@ class DiscreteTranslator:
 
     def to_message(self, observation: Observation) -> Message:
         """The pictures, then the text."""
-        text = "<image>" * len(observation.images) + observation.text
+        # Words of the environment that look like a picture's place are none.
+        words = observation.text.replace("<image>", "<image >")
+        text = "<image>" * len(observation.images) + words
         return Message(role="user", text=text, images=observation.images)
 
     def to_action(self, reply: str) -> int:

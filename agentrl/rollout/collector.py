@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from agentrl.errors import RewardError, WorldError
 from agentrl.rollout.ticket import Split, Ticket
+from agentrl.rollout.worker import Worker
 from agentrl.types import Episode, Outcome, ScoredEpisode
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class Collector:
         max_refills: void episodes played again, per call.
         done: told of each episode as it ends, void ones too.
         progress: counts what has been played, while it is played.
+        score_s: deadline of one episode's scoring.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Collector:
         max_refills: int,
         done: Callable[[Ticket, ScoredEpisode], None],
         progress: Progress,
+        score_s: float = 60.0,
     ) -> None:
         self._play = play
         self._score = score
@@ -64,6 +67,7 @@ class Collector:
         self._max_refills = max_refills
         self._done = done
         self._progress = progress
+        self._score_s = score_s
 
     async def collect(self, tickets: Sequence[Ticket]) -> list[ScoredEpisode]:
         """Play all tickets; void episodes are refilled while the bound allows.
@@ -83,7 +87,7 @@ class Collector:
             nonlocal refills
             while waiting:
                 place, ticket = waiting.popleft()
-                scored = self._scored(await self._play(ticket))
+                scored = await self._scored(await self._play(ticket))
                 self._count(scored)
                 self._done(ticket, scored)
                 if scored.episode.outcome.void and refills > 0:
@@ -104,19 +108,30 @@ class Collector:
             raise WorldError(f"none of {len(episodes)} episodes could be played: {causes}")
         return episodes
 
-    def _scored(self, episode: Episode) -> ScoredEpisode:
+    async def _scored(self, episode: Episode) -> ScoredEpisode:
+        # A thread for each episode: one that hangs is left behind, and delays no other.
+        worker = Worker("scoring")
         try:
-            return self._score(episode)
+            async with asyncio.timeout(self._score_s):
+                return await worker.call(self._score, episode)
         except RewardError as error:
-            log.warning("%s is void: %s", episode.id, error)
-            void = replace(episode, outcome=Outcome.ENV_ERROR, error=f"RewardError: {error}")
-            return ScoredEpisode(episode=void, components={}, rewards=(0.0,) * len(episode.turns))
+            return _without_reward(episode, error)
+        except TimeoutError:
+            return _without_reward(episode, RewardError(f"none within {self._score_s:g} s"))
+        finally:
+            worker.close()
 
     def _count(self, scored: ScoredEpisode) -> None:
         self._progress.episodes += 1
         self._progress.turns += len(scored.episode.turns)
         self._progress.tokens += sum(len(t.reply_ids) for t in scored.episode.turns)
         self._progress.void += scored.episode.outcome.void
+
+
+def _without_reward(episode: Episode, error: RewardError) -> ScoredEpisode:
+    log.warning("%s is void: %s", episode.id, error)
+    void = replace(episode, outcome=Outcome.ENV_ERROR, error=f"RewardError: {error}")
+    return ScoredEpisode(episode=void, components={}, rewards=(0.0,) * len(episode.turns))
 
 
 def _causes(episodes: Sequence[ScoredEpisode]) -> str:

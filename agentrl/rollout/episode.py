@@ -7,13 +7,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentrl.errors import ActionError, DeviceError, WorldError
+from agentrl.errors import (
+    ActionError,
+    ConfigError,
+    DeviceError,
+    EnvError,
+    WorldError,
+    boundary,
+)
 from agentrl.policies.policy import Answer, Policy, Seat
 from agentrl.rollout.ticket import Ticket
 from agentrl.rollout.world import Sight, World
 from agentrl.types import Episode, Image, Outcome, Turn
 
 log = logging.getLogger(__name__)
+
+_NO_ROOM = (
+    "rollout.max_context cannot hold the first prompt and rollout.max_new_tokens of reply: "
+    "raise it, shorten the instructions, or lower model.max_pixels"
+)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -100,13 +112,15 @@ async def _turns(
     diary.last_frames = sight.frames
     while len(diary.turns) < limits.max_turns:
         started = time.perf_counter()
-        answer = await seat.answer(world.translator.to_message(sight.observation), sight.info)
+        answer = await _ask(world, seat, sight)
         if answer is None:
+            if not diary.turns:
+                raise ConfigError(_NO_ROOM)
             return Outcome.TRUNCATED
         generated = time.perf_counter()
         if keep_model_frame:
-            new = answer.prompt.images[-len(sight.observation.images) :]
-            sight = _with_frames(sight, tuple(map(keep_model_frame, new)))
+            new = answer.prompt.images[len(answer.prompt.images) - len(sight.observation.images) :]
+            sight = _still(sight, tuple(map(keep_model_frame, new)))
         action, unreadable, after = await _act(world, answer, sight)
         timings = {"generate": generated - started, "act": time.perf_counter() - generated}
         diary.turns.append(_turn(answer, action, unreadable, sight, after, timings))
@@ -119,7 +133,13 @@ async def _turns(
     return Outcome.TRUNCATED
 
 
-def _with_frames(sight: Sight, frames: tuple[str, ...]) -> Sight:
+async def _ask(world: World, seat: Seat, sight: Sight) -> Answer | None:
+    with boundary(EnvError, "the translator's message, or the player's answer to it"):
+        return await seat.answer(world.translator.to_message(sight.observation), sight.info)
+
+
+def _still(sight: Sight, frames: tuple[str, ...]) -> Sight:
+    """The same sight, at which nothing has happened: no reward, no end."""
     return Sight(observation=sight.observation, info=sight.info, frames=frames)
 
 
@@ -127,11 +147,12 @@ async def _act(world: World, answer: Answer, sight: Sight) -> tuple[Any, str | N
     """The action, why the reply was none, and what is seen after it."""
     unreadable = None
     try:
-        action = world.translator.to_action(answer.text)
+        with boundary(EnvError, f"the translator's reading of {answer.text[:80]!r}"):
+            action = world.translator.to_action(answer.text)
     except ActionError as error:
         action, unreadable = world.translator.no_action(), str(error)
     if action is None:
-        return None, unreadable, _with_frames(sight, sight.frames)
+        return None, unreadable, _still(sight, sight.frames)
     return action, unreadable, await world.step(action)
 
 

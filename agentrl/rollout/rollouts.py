@@ -113,6 +113,7 @@ class Rollouts:
             max_refills=self._config.rollout.max_refills,
             done=self._record,
             progress=self.progress,
+            score_s=self._config.rollout.reward_deadline_s,
         )
         return await collector.collect(tickets)
 

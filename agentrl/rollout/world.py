@@ -4,12 +4,10 @@ Environments block, so each world has a thread of its own; every call has the de
 episode around it. A world whose call did not come back in time is given up, thread and all.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +15,10 @@ from agentrl import env
 from agentrl.config import EnvConfig
 from agentrl.data.templates import render_instructions
 from agentrl.errors import EnvError, boundary
+from agentrl.rollout.worker import Worker
 from agentrl.types import Image, Observation
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -70,7 +68,7 @@ class World:
         self._config = config
         self._keep_frame = keep_frame
         self._env: Any = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"world-{device or 'env'}")
+        self._worker = Worker(f"world-{device or 'env'}")
 
     async def reset(self, seed: int) -> Sight:
         """Begin an episode.
@@ -79,7 +77,7 @@ class World:
             DeviceError: the phone failed.
             EnvError: the environment raised.
         """
-        return await self._call(self._reset, seed)
+        return await self._worker.call(self._reset, seed)
 
     async def step(self, action: Any) -> Sight:
         """Act.
@@ -88,11 +86,7 @@ class World:
             DeviceError: the phone failed.
             EnvError: the environment raised.
         """
-        return await self._call(self._step, action)
-
-    async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, function, *arguments)
+        return await self._worker.call(self._step, action)
 
     def _reset(self, seed: int) -> Sight:
         with boundary(EnvError, f"{self._config.id}.reset(seed={seed})"):
@@ -133,11 +127,11 @@ class World:
 
     def close(self) -> None:
         """Close the environment as soon as its thread is free; does not wait for it."""
-        if self._env is not None:
-            self._thread.submit(self._close_env)
-        self._thread.shutdown(wait=False)
+        self._worker.close(self._close_env)
 
     def _close_env(self) -> None:
+        if self._env is None:
+            return
         try:
             self._env.close()
         except Exception as error:  # the world is gone either way

@@ -1,13 +1,13 @@
 """Where episodes are played: on phones from a pool, or in environments of this process."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
 from agentrl import devices, env
 from agentrl.config import Config, EnvConfig
-from agentrl.errors import DeviceError
+from agentrl.errors import ConfigError, DeviceError
 from agentrl.rollout.world import World
 from agentrl.types import Episode, Image, Outcome
 
@@ -144,10 +144,20 @@ def open_worlds(config: Config, keep_frame: KeepFrame, share: tuple[int, int]) -
 
 
 def _part(source: Any, k: int, n: int) -> Any:
-    """The phones of one of several processes."""
+    """The phones of one of several processes.
+
+    Raises:
+        ConfigError: there are fewer phones than processes.
+    """
     if n == 1:
         return source
-    if isinstance(source, str):
-        _, _, count = source.partition(":")
-        return f"virtual:{max(1, int(count or 1) // n)}"
-    return list(source)[k::n]
+    kind, _, count = source.partition(":") if isinstance(source, str) else ("", "", "")
+    phones = range(int(count or 1)) if kind == "virtual" else _listed(source)
+    if len(phones) < n:
+        raise ConfigError(f"rollout.actors={n}: devices.source={source} has fewer phones")
+    mine = phones[k::n]
+    return f"virtual:{len(mine)}" if kind == "virtual" else list(mine)
+
+
+def _listed(source: Any) -> Sequence[str]:
+    return [source] if isinstance(source, str) else list(source)

@@ -133,7 +133,7 @@ def _open_target(
 ) -> tuple[Config, Path | None]:
     """The configuration, and the run's final model if the target is a run."""
     if isinstance(target, Config):
-        return target, None
+        return configuration.resolve(target, overrides), None
     run = Path(target)
     if not run.is_dir():
         return configuration.load(target, overrides), None

@@ -72,6 +72,8 @@ class Job:
             return
         kept = checkpoints.load(latest, self._learner)
         self.state.step, self.state.best, self.state.warm = kept["step"], kept["best"], True
+        if self.state.step < self.config.train.steps:
+            self.state.results.pop("after", None)
         self._reporter.rewind(self.state.step)
 
     # --- stages ---------------------------------------------------------------------------
@@ -193,7 +195,7 @@ class Job:
         player: str | None = None,
         greedy: bool = False,
     ) -> Evaluation:
-        count = episodes or self.config.eval.episodes
+        count = self.config.eval.episodes if episodes is None else episodes
         async with self._watched(count, name):
             found = await play_held_out(
                 self._rollouts,

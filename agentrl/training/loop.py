@@ -47,15 +47,16 @@ def train(
         folder = RunFolder.existing(Path(resume))
         settings = configuration.load(folder.path / "config.yaml", overrides)
         plan.check(settings)
+        folder.save_config(settings)
     else:
-        settings = config if isinstance(config, Config) else configuration.load(config, overrides)
+        settings = configuration.resolve(config, overrides)
         plan.check(settings)
         name = "run" if isinstance(config, Config) else Path(config).stem
         folder = RunFolder.create(settings, name)
     try:
         asyncio.run(_train(settings, folder))
     except BaseException:
-        log.warning("nothing is lost; go on with: agentrl train --resume %s", folder.path)
+        log.warning("what was played is kept; go on with: agentrl train --resume %s", folder.path)
         raise
     return folder.path
 

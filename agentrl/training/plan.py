@@ -36,6 +36,7 @@ def check(config: Config, player: str | None = None) -> None:
     Raises:
         ConfigError: the first thing that is not there, and what to do.
     """
+    configuration.validate(config)
     game = env.game(config.env.id)
     translator = env.make_translator(config.env.id, config.env.translator)
     render_instructions(config.env.prompt, translator.instructions())

@@ -65,8 +65,9 @@ class RunFolder:
             ) from None
         except OSError as error:
             raise ConfigError(f"run.dir={config.run.dir}: cannot be written: {error}") from error
-        write_atomically(path / "config.yaml", configuration.to_yaml(config))
-        return cls(path)
+        folder = cls(path)
+        folder.save_config(config)
+        return folder
 
     @classmethod
     def existing(cls, path: Path) -> "RunFolder":
@@ -88,6 +89,10 @@ class RunFolder:
     def model(self) -> Path:
         """The final model, an ordinary Hugging Face folder."""
         return self.path / "model"
+
+    def save_config(self, config: Config) -> None:
+        """Keep the whole tree, as it is used from now on."""
+        write_atomically(self.path / "config.yaml", configuration.to_yaml(config))
 
     def save_state(self, state: State) -> None:
         """Keep the state, atomically."""

@@ -15,8 +15,8 @@ class Countdown(gymnasium.Env):
     action_space = gymnasium.spaces.Discrete(2)
     observation_space = gymnasium.spaces.Text(64, charset="0123456789 left")
 
-    def __init__(self, fault=None, every=1, length=5):
-        self.fault, self.every, self.length = fault, every, length
+    def __init__(self, fault=None, every=1, length=5, said=""):
+        self.fault, self.every, self.length, self.said = fault, every, length, said
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -33,7 +33,7 @@ class Countdown(gymnasium.Env):
 
     def _look(self):
         info = {"left": np.int64(self.left), "state_key": f"{self.seed_given}/{self.left}"}
-        return f"{self.left} left", info
+        return f"{self.left} left{self.said}", info
 
     def _fail(self):
         if self.fault == "raise":

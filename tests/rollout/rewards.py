@@ -1,5 +1,7 @@
 """Reward functions for tests."""
 
+import time
+
 
 def given(episode):
     return episode.reset_info.get("value", 1.0)
@@ -11,6 +13,10 @@ def per_turn(episode, scale=1.0):
 
 def raises(episode):
     raise RuntimeError("bad day")
+
+
+def hangs(episode):
+    time.sleep(2.0)  # longer than the deadline of the test that asks for it
 
 
 NUMBER = 3

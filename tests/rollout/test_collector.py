@@ -133,3 +133,19 @@ async def test_reward_that_is_none_voids_the_episode(value):
     assert [e.episode.outcome for e in episodes] == [Outcome.ENV_ERROR, Outcome.TERMINATED]
     assert episodes[0].rewards == (0.0, 0.0)
     assert "RewardError" in episodes[0].episode.error
+
+
+async def test_reward_that_hangs_voids_its_episode_alone():
+    async def play(ticket):
+        return episode_of(ticket)
+
+    slow = Scorer([RewardConfig(function="tests.rollout.rewards:hangs")])
+
+    def score(episode):
+        return slow.score(episode) if episode.member == 0 else Scorer([]).score(episode)
+
+    progress = Progress()
+    made = Collector(play, score, 2, 0, lambda t, s: None, progress, score_s=0.2)
+    episodes = await made.collect(tickets_of_step("train", 1, [5], 3))
+    assert [e.episode.outcome.void for e in episodes] == [True, False, False]
+    assert "none within 0.2 s" in episodes[0].episode.error

@@ -1,6 +1,10 @@
+import subprocess
+import sys
+
 import pytest
 
 from agentrl.config import EnvConfig
+from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.scripted import ScriptedPolicy
 from agentrl.rollout.episode import Limits, play
 from agentrl.rollout.ticket import Ticket
@@ -88,3 +92,51 @@ async def test_failure_of_the_world_voids_the_episode(fault, outcome, words):
 async def test_players_own_draws_follow_the_seed():
     first, second = await play_countdown(), await play_countdown()
     assert [t.reply for t in first.turns] == [t.reply for t in second.turns]
+
+
+class Broken:
+    def reply(self, info, rng):
+        raise KeyError("lamp")
+
+
+async def test_player_that_raises_voids_the_episode():
+    episode = await play_countdown(player=Broken())
+    assert episode.outcome is Outcome.ENV_ERROR
+    assert "KeyError: 'lamp'" in episode.error
+
+
+async def test_words_of_an_environment_that_look_like_a_picture_void_the_episode(tiny_vlm):
+    encoder = ChatEncoder(tiny_vlm)
+    config = EnvConfig(
+        id="tests.rollout.games:Countdown-v0",
+        kwargs={"said": "<image>"},
+        translator={"names": ["down", "up"]},
+    )
+    world = World(config, None)
+    episode = await play(
+        ticket=TICKET,
+        env_id="Countdown-v0",
+        world=world,
+        policy=ScriptedPolicy(Player(), encoder),
+        seed=1,
+        limits=Limits(max_turns=5, deadline_s=30.0),
+    )
+    world.close()
+    assert episode.outcome in (Outcome.TERMINATED, Outcome.TRUNCATED)
+    assert all("<image>" not in t.reply for t in episode.turns)
+
+
+def test_environment_that_hangs_does_not_keep_the_process_alive():
+    code = (
+        "import asyncio, time\n"
+        "from agentrl.rollout.worker import Worker\n"
+        "async def main():\n"
+        "    try:\n"
+        "        async with asyncio.timeout(0.1):\n"
+        "            await Worker('w').call(time.sleep, 600)\n"
+        "    except TimeoutError:\n"
+        "        print('given up')\n"
+        "asyncio.run(main())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "given up\n"

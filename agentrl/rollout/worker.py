@@ -1,0 +1,58 @@
+"""A thread of one's own for calls that block, and may never come back."""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Worker:
+    """Carries out calls one after the other in a daemon thread.
+
+    Unlike an executor's, a thread that hangs does not keep the process from ending.
+
+    Args:
+        name: of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    async def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """The function's result, or what it raised; a cancelled call is left to end alone."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+
+        def settle(result: T | None, error: BaseException | None) -> None:
+            if answer.done():
+                return
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(result)  # type: ignore[arg-type]
+
+        def carry_out() -> None:
+            result, error = None, None
+            try:
+                result = function(*arguments)
+            except BaseException as raised:
+                error = raised
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(settle, result, error)
+
+        self._calls.put(carry_out)
+        return await answer
+
+    def close(self, last: Callable[[], None] | None = None) -> None:
+        """End the thread after the call that runs, and after `last`; does not wait for it."""
+        if last is not None:
+            self._calls.put(last)
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
