@@ -14,6 +14,8 @@ _LONG_HEADER = 16
 """Android 9 and later add the colour space."""
 _RGBA_8888, _RGBX_8888 = 1, 2
 _LARGEST_SIDE = 16_384
+_COARSE = 61
+"""Every so many rows and columns are looked at first."""
 
 
 class FrameReader:
@@ -31,7 +33,7 @@ class FrameReader:
             serial: for messages.
 
         Raises:
-            CaptureError: what came is no complete frame.
+            CaptureError: what came is no complete frame, or one without a single lit pixel.
         """
         got = link.read_into(memoryview(self._buffer)[:_SHORT_HEADER])
         if got < _SHORT_HEADER:
@@ -54,4 +56,12 @@ class FrameReader:
             )
         start = _SHORT_HEADER + got - pixels
         rgba = np.frombuffer(view, np.uint8, pixels, start).reshape(height, width, 4)
-        return cv2.cvtColor(rgba, cv2.COLOR_RGBA2RGB).astype(np.uint8, copy=False)
+        rgb = cv2.cvtColor(rgba, cv2.COLOR_RGBA2RGB).astype(np.uint8, copy=False)
+        # A few pixels first: all of them are only looked at where those are black.
+        if not (rgb[::_COARSE, ::_COARSE].any() or rgb.any()):
+            raise CaptureError(
+                f"{serial}: the frame of {width}x{height} is black all over: the phone is asleep, "
+                "locked, or shows a window that forbids captures. Wake and unlock it, switch the "
+                f"lock screen off (adb -s {serial} shell svc power stayon true), and try again."
+            )
+        return rgb

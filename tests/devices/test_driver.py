@@ -2,9 +2,11 @@ import contextlib
 import os
 import signal
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from agentrl.devices import Deadlines, Device, Result, check_source, open_device, open_source
 from agentrl.devices.adb import AdbServer, check_address, find_adb
 from agentrl.devices.adbutils_driver import AdbutilsDevice, _packets, _results
+from agentrl.devices.capture import FrameReader
 from agentrl.devices.link import Deadline
 from agentrl.errors import CaptureError, ConfigError, DeviceError, DeviceOffline, DeviceTimeout
 from agentrl.phone import spawn
@@ -96,6 +99,7 @@ def test_an_app_that_refuses_its_extras_says_so(virtual_phone: Device) -> None:
         ("truncated", r"the frame of 720x1280 ended after \d+ of 3686400 bytes"),
         ("header", "no frame, it starts with"),
         ("empty", "no frame, it starts with b'Capturing fa'"),
+        ("black", "black all over: the phone is asleep, locked"),
     ],
 )
 def test_a_failed_capture_is_an_error_and_never_a_picture(
@@ -106,6 +110,28 @@ def test_a_failed_capture_is_an_error_and_never_a_picture(
         virtual_phone.screenshot()
     virtual_phone.shell("setprop", "debug.agentrl.capture", "")
     assert virtual_phone.screenshot().shape == (1280, 720, 3)
+
+
+class FrameLink:
+    """Gives one frame, as `screencap` writes it."""
+
+    def __init__(self, rgba: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
+        height, width = rgba.shape[:2]
+        self._left = struct.pack("<4I", width, height, 1, 0) + rgba.tobytes()
+
+    def read_into(self, view: memoryview) -> int:
+        piece, self._left = self._left[: len(view)], self._left[len(view) :]
+        view[: len(piece)] = piece
+        return len(piece)
+
+
+def test_one_lit_pixel_is_a_picture_and_opaque_black_is_none() -> None:
+    frame = np.zeros((320, 240, 4), np.uint8)
+    frame[..., 3] = 255
+    with pytest.raises(CaptureError, match="P: the frame of 240x320 is black all over"):
+        FrameReader().read(FrameLink(frame), "P")  # type: ignore[arg-type]
+    frame[17, 5, 2] = 1
+    assert FrameReader().read(FrameLink(frame), "P").sum() == 1  # type: ignore[arg-type]
 
 
 def test_a_hung_command_ends_at_its_deadline(adb_server: AdbServer) -> None:

@@ -60,6 +60,8 @@ def screencap(call: Call) -> int:
     fault = call.phone.properties.get("debug.agentrl.capture", "")
     if fault == "truncated":
         picture = picture[: len(picture) // 2]
+    elif fault == "black":
+        picture = bytes(picture[:16]) + bytes(len(picture) - 16)
     elif fault == "header":
         picture = b"\xff" * 16
     elif fault == "empty":
