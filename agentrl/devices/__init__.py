@@ -16,7 +16,7 @@ from agentrl.devices.actions import (
 from agentrl.devices.opening import check_source, open_device, open_source
 from agentrl.devices.pool import DevicePool
 from agentrl.devices.protocol import Deadlines, Device, Result
-from agentrl.devices.settle import Settled, act_and_settle
+from agentrl.devices.settle import Settled, act_and_settle, read_state
 
 __all__ = [
     "Action",
@@ -36,4 +36,5 @@ __all__ = [
     "open_source",
     "parse_action",
     "perform",
+    "read_state",
 ]

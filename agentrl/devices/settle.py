@@ -56,6 +56,9 @@ def act_and_settle(
     Where the app publishes its state, the wait is for the app to have handled the touch: its
     picture and its state change together, so every capture after that shows the effect, and two
     that agree show it at rest. Elsewhere the wait is for a picture that differs from `before`.
+    An action that leaves the app, such as a tap on the navigation bar, is handled by nobody who
+    publishes it: as soon as something else is in front, `front` says so, beside the app's last
+    state and the screen as it rests, or as it is at the deadline where it never does.
     The screen from before the effect is never returned, but for an app that publishes nothing and
     shows nothing new within the deadline: that is what an action without effect looks like.
 
@@ -68,16 +71,39 @@ def act_and_settle(
         mask_top: share of the height that is not compared: the status bar with its clock.
 
     Raises:
-        DeviceTimeout: the app did not handle the touch in time, or the screen never stood still.
+        DeviceTimeout: the app is in front but did not handle the touch in time, or its screen
+            never stood still.
         DeviceError: the phone failed.
     """
     watch = _Watch(device, before, device.deadlines.settle_s if settle_s is None else settle_s)
     watch.mask_top = mask_top
-    state, front = _act(watch, action, package)
-    if state is not None or isinstance(action, Wait):
-        return watch.result(watch.until_still(watch.capture()), state, front)
+    done = _act(watch, action, package)
+    if done.left:
+        return watch.result(watch.until_changed_and_still(or_last=True), done.state, done.front)
+    if done.state is not None or isinstance(action, Wait):
+        return watch.result(watch.until_still(watch.capture()), done.state, done.front)
     frame = watch.until_changed_and_still()
     return watch.result(frame, None, device.focus() if package is not None else None)
+
+
+def read_state(device: Device, package: str) -> State | None:
+    """What an app publishes now; None where it publishes nothing that counts touches.
+
+    Raises:
+        DeviceError: the phone failed.
+    """
+    return _read(device.batch(_look(package))[0])
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class _Done:
+    """What is known of an action before the screen has been looked at."""
+
+    state: State | None = None
+    """What the app published last; None if it publishes none."""
+    front: str | None = None
+    left: bool = False
+    """Whether something else came to the front before the app handled the action."""
 
 
 class _Watch:
@@ -97,16 +123,16 @@ class _Watch:
         self.captures += 1
         return self.device.screenshot()
 
-    def until_still(self, frame: Image) -> Image:
-        """The first capture that agrees with the one before it."""
+    def until_still(self, frame: Image, *, or_last: bool = False) -> Image:
+        """The first capture that agrees with the one before it; or the last one in time."""
         while True:
             following = self.capture()
-            if self._same(frame, following):
+            if self._same(frame, following) or (or_last and self._past() >= self.settle_s):
                 return following
             self.pause(f"{self.device.serial}: the screen did not stand still")
             frame = following
 
-    def until_changed_and_still(self) -> Image:
+    def until_changed_and_still(self, *, or_last: bool = False) -> Image:
         """As `until_still`, of a changed screen; the unchanged one if none comes in time."""
         frame = self.capture()
         while self._same(self.before, frame):
@@ -114,7 +140,7 @@ class _Watch:
                 return frame
             self.pause("")
             frame = self.capture()
-        return self.until_still(frame)
+        return self.until_still(frame, or_last=or_last)
 
     def pause(self, complaint: str) -> None:
         """A short pause before looking again, a little longer each time.
@@ -149,34 +175,33 @@ class _Watch:
         return all(cv2.norm(one[r], other[r], cv2.NORM_INF) <= _TOLERANCE for r in rows)
 
 
-def _act(watch: _Watch, action: Action, package: str | None) -> tuple[State | None, str | None]:
-    """Perform the action and wait until the app has handled it.
-
-    Returns:
-        The app's state after that, None if it publishes none, and what is in front then.
-    """
+def _act(watch: _Watch, action: Action, package: str | None) -> _Done:
+    """Perform the action and wait until the app has handled it, or something else is in front."""
     device = watch.device
     if package is None or isinstance(action, Wait):
         perform(device, action)
-        return (None, None) if package is None else _state_and_front(device, package)
+        return _Done() if package is None else _state_and_front(device, package)
     command, look = input_command(action, device.size()), _look(package)
     first, done, last, window = device.batch(look, command, look, WINDOW)
     if done.code:
         raise DeviceError(f"{device.serial}: {' '.join(command)} failed: {done.output.strip()}")
     old, new = _read(first), _read(last)
-    if old is None or new is None:
-        return None, None
-    if new["touches"] > old["touches"]:
-        return new, _front(device, window)
+    if old is None:
+        return _Done()
     while new is not None and new["touches"] <= old["touches"]:
+        front = _front(device, window)
+        if front not in (None, package):
+            # Once more: it may have handled the action after it was looked at.
+            return _Done(state=read_state(device, package) or new, front=front, left=True)
         watch.pause(f"{device.serial}: {package} did not handle {' '.join(command)}")
-        new = _read(device.batch(look)[0])
-    return new, device.focus()
+        last, window = device.batch(look, WINDOW)
+        new = _read(last)
+    return _Done() if new is None else _Done(state=new, front=_front(device, window))
 
 
-def _state_and_front(device: Device, package: str) -> tuple[State | None, str | None]:
+def _state_and_front(device: Device, package: str) -> _Done:
     look, window = device.batch(_look(package), WINDOW)
-    return _read(look), _front(device, window)
+    return _Done(state=_read(look), front=_front(device, window))
 
 
 def _front(device: Device, window: Result) -> str | None:

@@ -4,7 +4,11 @@ import re
 
 WINDOW = ("dumpsys", "window", "windows")
 """The command whose output `package_in` reads."""
-_FOCUS = re.compile(r"mCurrentFocus=Window\{\S+ (?:u\d+ )?([^\s/}]+)")
+_FOCUS = re.compile(
+    r"mCurrentFocus=Window\{\S+ (?!(?:u\d+ )?Application (?:Error|Not Responding):)"
+    r"(?:u\d+ )?([^\s/}]+)"
+)
+"""The dialog about a crashed or hung app is no package: nobody went there."""
 
 
 def package_in(window: str) -> str | None:

@@ -1,11 +1,24 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import cast
 
 import numpy as np
 import pytest
 
-from agentrl.devices import Device, Key, Swipe, Tap, Wait, act_and_settle, open_device, settle
+from agentrl.devices import (
+    Deadlines,
+    Device,
+    Key,
+    Result,
+    Swipe,
+    Tap,
+    Wait,
+    act_and_settle,
+    open_device,
+    settle,
+)
 from agentrl.devices.adb import AdbServer
 from agentrl.errors import DeviceTimeout
+from agentrl.types import Image
 
 pytestmark = pytest.mark.adb
 PROBE = "agentrl.phone.apps:ProbeApp"
@@ -110,13 +123,76 @@ def test_one_band_of_the_screen_that_differs_is_a_change() -> None:
     assert watch._same(before, before + 8)
 
 
-def test_an_app_that_never_handles_the_touch_is_a_timeout(phone: Device) -> None:
-    phone.key("HOME")
+@pytest.fixture
+def fault(phone: Device) -> Iterator[Callable[..., None]]:
+    """Sets one of the phone's faults, until the end of the test."""
+
+    def set_fault(**faults: str) -> None:
+        for name, value in faults.items():
+            phone.shell("setprop", f"debug.agentrl.{name}", value)
+
+    yield set_fault
+    set_fault(**dict.fromkeys(("input", "focus"), ""))
+
+
+@pytest.mark.parametrize("focus", ["", "null", f"Application Not Responding: {PACKAGE}"])
+def test_an_app_in_front_that_never_handles_the_touch_is_a_timeout(
+    phone: Device, fault: Callable[..., None], focus: str
+) -> None:
+    fault(input="lost", focus=focus)
     before = phone.screenshot()
-    while phone.focus() == PACKAGE:
-        before = phone.screenshot()
     with pytest.raises(DeviceTimeout, match="did not handle input tap"):
         act_and_settle(phone, TOP, before=before, package=PACKAGE, settle_s=0.3)
+
+
+@pytest.mark.parametrize("window", ["NotificationShade", "com.android.settings/.Main"])
+def test_a_touch_that_the_system_took_tells_what_is_in_front(
+    phone: Device, fault: Callable[..., None], window: str
+) -> None:
+    fault(input=window)
+    before, state = phone.screenshot(), phone.app_state(PACKAGE)
+    settled = act_and_settle(phone, TOP, before=before, package=PACKAGE, settle_s=0.5)
+    assert settled.front == window.partition("/")[0]
+    assert settled.state == state
+
+
+def test_a_touch_beside_the_app_tells_what_is_in_front(phone: Device) -> None:
+    before, state = phone.screenshot(), phone.app_state(PACKAGE)
+    act_and_settle(phone, Key("HOME"), before=before, package=PACKAGE)
+    before = phone.screenshot()
+    settled = act_and_settle(phone, NOWHERE, before=before, package=PACKAGE, settle_s=0.5)
+    assert settled.front == LAUNCHER
+    assert not settled.changed
+    assert settled.state is not None
+    assert settled.state["touches"] == state["touches"] + 1, "of the key alone"
+
+
+class FlickeringDevice:
+    """Something else is in front, and its screen never stands still."""
+
+    serial = "flickering"
+    deadlines = Deadlines(settle_s=0.1)
+    looks = 0
+
+    def size(self) -> tuple[int, int]:
+        return 64, 64
+
+    def batch(self, *commands: Sequence[str]) -> list[Result]:
+        window = "mCurrentFocus=Window{a u0 com.android.systemui}"
+        outputs = {"cat": '{"touches": 3}', "dumpsys": window}
+        return [Result(output=outputs.get(command[0], ""), code=0) for command in commands]
+
+    def screenshot(self) -> Image:
+        self.looks += 1
+        return np.full((64, 64, 3), self.looks * 16 % 256, np.uint8)
+
+
+def test_a_screen_that_never_rests_is_no_way_to_void_a_game_that_was_left() -> None:
+    before = np.zeros((64, 64, 3), np.uint8)
+    device = cast(Device, FlickeringDevice())
+    settled = act_and_settle(device, TOP, before=before, package=PACKAGE)
+    assert (settled.front, settled.state) == ("com.android.systemui", {"touches": 3})
+    assert settled.changed
 
 
 def test_with_effects_at_once_two_captures_are_enough(virtual_phone: Device) -> None:

@@ -107,7 +107,8 @@ def dumpsys(call: Call) -> int:
     name = (call.arguments or [""])[0]
     component = _front(call.phone)
     width, height = call.phone.size
-    shown = f"Window{{a1b2c3 u0 {component}}}"
+    focus = call.phone.properties.get("debug.agentrl.focus", "")
+    shown = "null" if focus == "null" else f"Window{{a1b2c3 u0 {focus or component}}}"
     record = f"ActivityRecord{{d4e5f6 u0 {component} t1}}"
     if name == "window":
         call.say(f"  mCurrentFocus={shown}\n  mFocusedApp={record}")

@@ -21,6 +21,12 @@ def input_(call: Call) -> int:
         del arguments[0]
     verb, *values = arguments or [""]
     phone = call.phone
+    fault = phone.properties.get("debug.agentrl.input", "")
+    if fault == "lost":
+        return 0
+    if fault:  # it went to a window of the system, which has the focus from now on
+        phone.properties["debug.agentrl.focus"] = fault
+        return 0
     try:
         if verb == "tap":
             x, y = map(float, values)
