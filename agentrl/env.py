@@ -49,6 +49,8 @@ class Game:
     """What agentrl knows of an environment beside its Gymnasium spec."""
 
     id: str
+    entry_point: str
+    """`module:Class` of the environment."""
     translator: str
     """`module:name` of the translator's class; takes `translator` keyword arguments."""
     players: Mapping[str, str] = field(default_factory=dict)
@@ -83,7 +85,13 @@ def register(
     known = gymnasium.registry.get(id)
     if known is None or known.entry_point != entry_point:  # a script may be imported once more
         gymnasium.register(id=id, entry_point=entry_point, **spec)
-    _GAMES[id] = Game(id=id, translator=translator, players=dict(players or {}), app=app)
+    _GAMES[id] = Game(
+        id=id,
+        entry_point=entry_point,
+        translator=translator,
+        players=dict(players or {}),
+        app=app,
+    )
 
 
 def game(id: str) -> Game:

@@ -42,8 +42,10 @@ def _import_file(path: Path) -> ModuleType:
         return importlib.import_module(dotted)
     name = path.stem
     loaded = sys.modules.get(name)
-    if loaded is not None and getattr(loaded, "__file__", None) == str(path):
-        return loaded
+    if loaded is not None:
+        if getattr(loaded, "__file__", None) == str(path):
+            return loaded
+        raise ConfigError(f"{path}: another module is called {name!r}; give the file another name")
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(name, path)
@@ -51,7 +53,11 @@ def _import_file(path: Path) -> ModuleType:
         raise ConfigError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]  # not to be found again half made
+        raise
     return module
 
 

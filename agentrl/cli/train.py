@@ -42,8 +42,17 @@ def train(
         return
     from agentrl.training.loop import train as train_job
 
+    _print_budget(str(run / "config.yaml") if run else config, settings)
     folder = train_job(config, overrides=settings, resume=run)
     typer.echo(f"run: {folder}")
+
+
+def _print_budget(config: str, overrides: list[str]) -> None:
+    from agentrl import config as configuration
+    from agentrl.training.plan import budget
+
+    for stage, amount in budget(configuration.load(config, overrides)).items():
+        typer.echo(f"{stage:18} {amount}")
 
 
 def _print_plan(config: str, overrides: list[str]) -> None:

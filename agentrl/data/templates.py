@@ -1,5 +1,6 @@
 """Prompt templates: Jinja2 files that a user can edit."""
 
+import sys
 from pathlib import Path
 
 from jinja2 import StrictUndefined, TemplateError
@@ -11,14 +12,15 @@ _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
 
 
 def find_template(path: str) -> Path:
-    """A template by path, or by name beside the packaged configurations.
+    """A template by path, or looked for as modules are: beside the configuration that names it.
 
     Raises:
         ConfigError: there is none.
     """
-    for candidate in (Path(path).expanduser(), _PACKAGED / path, _PACKAGED.parent / path):
-        if candidate.is_file():
-            return candidate
+    folders = (Path(), *map(Path, sys.path), _PACKAGED, _PACKAGED.parent)
+    for folder in folders:
+        if (folder / Path(path).expanduser()).is_file():
+            return folder / Path(path).expanduser()
     raise ConfigError(f"env.prompt={path}: no such template file")
 
 

@@ -98,7 +98,7 @@ class Job:
     async def _clone(self, config: WarmStartConfig) -> None:
         cached = warm_start.cache_folder(self.config)
         if cached is not None and cached.is_dir():
-            log.info("warm start taken from %s", cached)
+            log.warning("warm start: taken from %s (warm_start.cache=null makes it anew)", cached)
             self._learner.load_weights(cached / "model.safetensors")
             return
         with self._stage("demonstrations"):

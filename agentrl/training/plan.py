@@ -73,7 +73,6 @@ def resolve(config: Config) -> dict[str, Any]:
     """
     check(config)
     game = env.game(config.env.id)
-    rollout = config.rollout
     return {
         "config": configuration.to_dict(config),
         "resolved": {
@@ -82,7 +81,30 @@ def resolve(config: Config) -> dict[str, Any]:
             "players": sorted(game.players),
             "model": str(Path(config.model.path)),
             "rewards": [r.function for r in config.rewards] or ["the environment's own"],
-            "episodes per step": rollout.groups * rollout.group_size,
-            "episodes in training": rollout.groups * rollout.group_size * config.train.steps,
         },
+        "budget": budget(config),
     }
+
+
+def budget(config: Config) -> dict[str, str]:
+    """How much of what each stage does, at most; `summary.json` says what it took."""
+    rollout, evaluation, warm = config.rollout, config.eval, config.warm_start
+    during = (config.train.steps - 1) // evaluation.every if evaluation.every else 0
+    both = 2 * evaluation.episodes
+    stages = {
+        "baselines": _games(config, evaluation.episodes * len(evaluation.baselines)),
+        "demonstrations": _games(config, warm.episodes if warm else 0),
+        "warm start": f"{warm.steps} steps of {warm.batch} turns" if warm else "none",
+        "evaluation before": _games(config, both),
+        "reinforcement": f"{config.train.steps} steps, together "
+        + _games(config, config.train.steps * rollout.groups * rollout.group_size),
+        "evaluation during": _games(config, during * evaluation.episodes_during),
+        "evaluation after": _games(config, both),
+    }
+    return {stage: amount for stage, amount in stages.items() if amount != "none"}
+
+
+def _games(config: Config, episodes: int) -> str:
+    if not episodes:
+        return "none"
+    return f"{episodes:,} episodes of at most {config.env.max_turns} turns"

@@ -2,14 +2,17 @@
 
 import json
 import os
+import shutil
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from agentrl import config as configuration
 from agentrl.config import Config
+from agentrl.data.templates import find_template
 from agentrl.errors import ConfigError
+from agentrl.training.report.loggers import read_metrics
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,7 +69,7 @@ class RunFolder:
         except OSError as error:
             raise ConfigError(f"run.dir={config.run.dir}: cannot be written: {error}") from error
         folder = cls(path)
-        folder.save_config(config)
+        folder.save_config(folder.with_own_prompt(config))
         return folder
 
     @classmethod
@@ -90,6 +93,18 @@ class RunFolder:
         """The final model, an ordinary Hugging Face folder."""
         return self.path / "model"
 
+    def with_own_prompt(self, config: Config) -> Config:
+        """The same configuration with a copy of its prompt template, which then stays as it is."""
+        if config.env.prompt is None:
+            return config
+        shutil.copy(find_template(config.env.prompt), self.path / "prompt.jinja")
+        here = str(self.path.absolute())
+        return replace(
+            config,
+            env=replace(config.env, prompt="prompt.jinja"),
+            run=replace(config.run, search_path=[here, *config.run.search_path]),
+        )
+
     def save_config(self, config: Config) -> None:
         """Keep the whole tree, as it is used from now on."""
         write_atomically(self.path / "config.yaml", configuration.to_yaml(config))
@@ -104,9 +119,22 @@ class RunFolder:
         return State(**json.loads(file.read_text())) if file.is_file() else State()
 
     def add_evaluation(self, record: dict[str, Any]) -> None:
-        """Append one evaluation with all its seeds."""
-        with (self.path / "evaluations.jsonl").open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        """Keep one evaluation with all its seeds, in place of one of the same name and step."""
+        key = record["name"], record["step"]
+        kept = [entry for entry in self._evaluations() if (entry["name"], entry["step"]) != key]
+        self._write_evaluations([*kept, record])
+
+    def rewind(self, step: int) -> None:
+        """Drop the evaluations of later steps: a run that goes on after this one repeats them."""
+        self._write_evaluations([entry for entry in self._evaluations() if entry["step"] <= step])
+
+    def _evaluations(self) -> list[dict[str, Any]]:
+        path = self.path / "evaluations.jsonl"
+        return read_metrics(path) if path.is_file() else []
+
+    def _write_evaluations(self, records: list[dict[str, Any]]) -> None:
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        write_atomically(self.path / "evaluations.jsonl", lines)
 
     def write_summary(self, results: dict[str, Any]) -> None:
         """Write `summary.json`."""

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from agentrl import __version__, env
+from agentrl import __version__, env, plugins
 from agentrl import config as configuration
 from agentrl.config import Config, WarmStartConfig
+from agentrl.data.templates import render_instructions
 from agentrl.errors import ConfigError, WorldError
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.opening import open_encoder
@@ -39,9 +40,31 @@ def cache_folder(config: Config) -> Path | None:
         return None
     tree = configuration.to_dict(config)
     parts = {key: tree[key] for key in ("seed", "model", "env", "warm_start")}
-    parts |= {"version": __version__, "delay": config.devices.effect_delay_ms}
+    parts |= {
+        "version": __version__,
+        "devices": [*config.devices.effect_delay_ms, *config.devices.size],
+    }
+    parts |= {"code": _code(config, warm), "instructions": _instructions(config)}
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
     return Path(warm.cache).expanduser() / "warm" / digest[:16]
+
+
+def _code(config: Config, warm: WarmStartConfig) -> str:
+    """A digest of the modules that play: of every file beside those that the game names."""
+    game = env.game(config.env.id)
+    named = [game.entry_point, game.translator, game.players.get(warm.player), game.app]
+    modules = {reference.rpartition(":")[0] for reference in named if reference}
+    files = {plugins.import_module(module).__file__ for module in modules}
+    folders = {Path(file).parent for file in files if file}
+    digest = hashlib.sha256()
+    for file in sorted(f for folder in folders for f in folder.glob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _instructions(config: Config) -> str:
+    translator = env.make_translator(config.env.id, config.env.translator)
+    return render_instructions(config.env.prompt, translator.instructions())
 
 
 class Lessons:

@@ -54,20 +54,20 @@ def test_a_mistyped_command_is_a_users_mistake(arguments: list[str]) -> None:
 
 
 def test_train_passes_its_overrides_on(loop: Any) -> None:
-    assert cli.run(["train", "c.yaml", "train.steps=3", "seed=2"]) == 0
+    assert cli.run(["train", "number_game", "train.steps=3", "seed=2"]) == 0
     ((config, keywords),) = loop.calls
-    assert config == "c.yaml"
+    assert config == "number_game"
     assert keywords == {"overrides": ["train.steps=3", "seed=2"], "resume": None}
 
 
 def test_errors_become_one_line_and_an_exit_code(
     loop: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.run(["train", "c.yaml", "steps"]) == 2
+    assert cli.run(["train", "number_game", "steps"]) == 2
     assert capsys.readouterr().err.startswith("ConfigError: 'steps'")
-    assert cli.run(["train", "c.yaml", "seed=13"]) == 1
+    assert cli.run(["train", "number_game", "seed=13"]) == 1
     assert capsys.readouterr().err == "DeviceError: emulator-5554 is offline\n"
-    assert cli.run(["train", "c.yaml", "seed=14"]) == 130
+    assert cli.run(["train", "number_game", "seed=14"]) == 130
 
 
 def test_resume_takes_a_folder_or_the_newest_run(loop: Any, tmp_path: Path) -> None:

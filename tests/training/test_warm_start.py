@@ -1,0 +1,55 @@
+import pytest
+
+from agentrl import config as configuration
+from agentrl.config import WarmStartConfig
+from agentrl.training import warm_start
+from agentrl.training.run import RunFolder
+
+
+def settings(*overrides):
+    return configuration.load("number_game", overrides)
+
+
+def test_learning_rate_rises_then_falls_to_its_final_share():
+    config = WarmStartConfig(steps=100, lr=1.0, lr_warmup_steps=10, lr_final_ratio=0.1)
+    rates = [warm_start.learning_rate(config, step) for step in range(1, 101)]
+    assert rates[0] == pytest.approx(0.1)
+    assert max(rates) == rates[9] == pytest.approx(1.0)
+    assert rates[-1] == pytest.approx(0.1)
+    assert rates[9:] == sorted(rates[9:], reverse=True)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "seed=1",
+        "env.kwargs={rounds: 5}",
+        "env.translator={instruct: true}",
+        "warm_start.steps=3",
+        "warm_start.player=expert",
+        "model.tiny={layers: 2}",
+        "devices.size=[540, 960]",
+    ],
+)
+def test_another_job_takes_another_clone(override):
+    assert warm_start.cache_folder(settings()) != warm_start.cache_folder(settings(override))
+
+
+def test_what_does_not_touch_the_clone_takes_the_same():
+    same = settings("optim.lr=1", "train.steps=3", "rollout.engine=hf")
+    assert warm_start.cache_folder(settings()) == warm_start.cache_folder(same)
+
+
+def test_without_a_cache_there_is_no_folder():
+    assert warm_start.cache_folder(settings("warm_start.cache=null")) is None
+    assert warm_start.cache_folder(settings("warm_start=null")) is None
+
+
+def test_run_keeps_the_prompt_it_began_with(tmp_path):
+    template = tmp_path / "mine.jinja"
+    template.write_text("Play well. {{ instructions }}")
+    config = settings(f"env.prompt={template}", f"run.dir={tmp_path}", "run.name=x")
+    run = RunFolder.create(config, "x")
+    template.write_text("Play badly.")
+    again = configuration.load(run.path / "config.yaml")
+    assert warm_start._instructions(again) == "Play well."
