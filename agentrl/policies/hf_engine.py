@@ -7,13 +7,13 @@ their seeds.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from agentrl.errors import EngineError, boundary
 from agentrl.policies.chat import ChatEncoder
@@ -106,18 +106,30 @@ class HFEngine:
     async def load_weights(self, path: Path, version: int) -> None:
         """Take the weights of a safetensors file, in place.
 
+        Args:
+            path: every parameter of the model once; names tied to others may be missing.
+            version: what replies say from now on.
+
         Raises:
-            EngineError: they are not this model's.
+            EngineError: they are not this model's; it keeps those it has.
         """
         with boundary(EngineError, f"hf engine: weights of {path}"):
-            await self._in_thread(lambda: self._copy_weights(path))
-        self._version = version
+            await self._in_thread(lambda: self._copy_weights(path, version))
 
-    def _copy_weights(self, path: Path) -> None:
+    def _copy_weights(self, path: Path, version: int) -> None:
         from safetensors.torch import load_file
 
         assert self._model is not None
-        self._model.load_state_dict(load_file(path), strict=True)
+        weights = load_file(path)
+        misfits = _misfits(self._model, weights)
+        if misfits:
+            raise EngineError(
+                f"hf engine: weights of {path} are another model's, in {len(misfits)} tensors: "
+                f"{', '.join(misfits[:3])}"
+            )
+        self._model.load_state_dict(weights, strict=False)
+        # Here and not in load_weights: the next batch may begin before that goes on.
+        self._version = version
 
     async def close(self) -> None:
         """Fail what waits and free the model."""
@@ -177,3 +189,18 @@ class HFEngine:
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _misfits(model: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
+    """What tells these weights from the model's own; empty if they fit."""
+    own = model.state_dict()
+    # Learners publish each parameter once: a tied output head comes with the embedding.
+    needed = {name for name, _ in model.named_parameters()}
+    missing = [f"{name} is missing" for name in sorted(needed - weights.keys())]
+    unknown = [f"{name} is unknown" for name in sorted(weights.keys() - own.keys())]
+    misshapen = [
+        f"{name} is {list(tensor.shape)} instead of {list(own[name].shape)}"
+        for name, tensor in weights.items()
+        if name in own and tensor.shape != own[name].shape
+    ]
+    return missing + unknown + misshapen

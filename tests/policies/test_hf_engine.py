@@ -1,4 +1,6 @@
 import asyncio
+import json
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -146,6 +148,50 @@ async def test_weights_of_another_model_are_refused(engine: HFEngine, tiny_vlm: 
     save_file({"lm_head.weight": weights["lm_head.weight"]}, path)
     with pytest.raises(EngineError, match="weights of"):
         await engine.load_weights(path, 1)
+
+
+async def test_refused_weights_leave_the_old_ones_as_they_were(
+    engine: HFEngine, encoder: ChatEncoder, tiny_vlm: Path, tmp_path: Path
+) -> None:
+    asked = prompts(encoder, 1)[0]
+    before = await engine.generate(asked, Sampling(max_new_tokens=3))
+    weights = {n: t * 2 for n, t in load_file(tiny_vlm / "model.safetensors").items()}
+    for name in ("lm_head.weight", "elsewhere"):
+        path = tmp_path / f"{name}.safetensors"
+        save_file(weights | {name: torch.zeros(2, 2)}, path)
+        with pytest.raises(EngineError, match="another model's"):
+            await engine.load_weights(path, 1)
+    assert await engine.generate(asked, Sampling(max_new_tokens=3)) == before
+
+
+async def test_tied_weights_are_published_once_under_one_name(
+    encoder: ChatEncoder, tiny_vlm: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(tiny_vlm, tmp_path / "tied")
+    config = json.loads((folder / "config.json").read_text())
+    config["tie_word_embeddings"] = config["text_config"]["tie_word_embeddings"] = True
+    (folder / "config.json").write_text(json.dumps(config))
+    weights = load_file(folder / "model.safetensors")
+    del weights["lm_head.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    engine = HFEngine(folder, device="cpu")
+    await engine.start()
+    assert engine._model is not None
+    published = {n: p.clone() for n, p in engine._model.named_parameters()}
+    assert "lm_head.weight" not in published
+    embedding = next(name for name in published if "embed_tokens" in name)
+    published[embedding] *= -1
+    save_file(published, tmp_path / "new.safetensors")
+    await engine.load_weights(tmp_path / "new.safetensors", 2)
+    head = engine._model.get_parameter("lm_head.weight")
+    assert torch.equal(head, published[embedding])
+    reply = await engine.generate(prompts(encoder, 1)[0], Sampling(max_new_tokens=1))
+    assert reply.version == 2
+    del published[embedding]
+    save_file(published, tmp_path / "partial.safetensors")
+    with pytest.raises(EngineError, match=r"embed_tokens\S* is missing"):
+        await engine.load_weights(tmp_path / "partial.safetensors", 3)
+    await engine.close()
 
 
 async def test_a_closed_engine_says_so(engine: HFEngine, encoder: ChatEncoder) -> None:
