@@ -1,6 +1,7 @@
 """The Ray cluster that the actors of a run live in."""
 
 import logging
+import math
 import os
 import sys
 from typing import Any
@@ -8,6 +9,9 @@ from typing import Any
 from agentrl.errors import ConfigError
 
 log = logging.getLogger(__name__)
+
+_joined_here = False
+"""Whether Ray's session is ours to end; a user may have called `ray.init` before."""
 
 
 def join_cluster() -> Any:
@@ -27,6 +31,7 @@ def join_cluster() -> Any:
             "rollout.launcher=ray: Ray is not installed. Install it with pip install "
             "'agentrl[ray]', or set rollout.launcher=local."
         ) from None
+    global _joined_here
     if not ray.is_initialized():
         ray.init(
             address=os.environ.get("RAY_ADDRESS"),
@@ -35,26 +40,31 @@ def join_cluster() -> Any:
             logging_level=logging.ERROR,
             configure_logging=False,
         )
+        _joined_here = True
     return ray
 
 
 def leave_cluster() -> None:
-    """Disconnect, and end the cluster if `join_cluster` started it; else nothing."""
+    """Undo `join_cluster`; a session that was there before it stays."""
+    global _joined_here
     ray = sys.modules.get("ray")
-    if ray is not None and ray.is_initialized():
+    if _joined_here and ray is not None and ray.is_initialized():
         ray.shutdown()
+    _joined_here = False
 
 
 def gpus_per_actor(rollout_actors: int, learner_ranks: int) -> float:
     """The share of a GPU that each actor asks Ray for.
 
-    One GPU each where there are enough; otherwise engines and learners share what is there,
-    and take turns; 0 on a cluster without GPUs.
+    One GPU each where there are enough; otherwise as few as can be share one, and take turns;
+    0 on a cluster without GPUs.
     """
     import ray
 
     total = float(ray.cluster_resources().get("GPU", 0))
     wanted = rollout_actors + learner_ranks
-    if total >= wanted:
-        return 1.0
-    return total / wanted
+    if not total:
+        return 0.0
+    # A share is taken from one GPU, never from two: 3 actors on 2 GPUs need halves, not thirds.
+    # Rounded down as Ray counts in ten-thousandths: six times 0.1667 would be too much.
+    return math.floor(10_000 / math.ceil(wanted / total)) / 10_000

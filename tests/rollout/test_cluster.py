@@ -1,0 +1,57 @@
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentrl.rollout import cluster
+
+
+class FakeRay(SimpleNamespace):
+    """As much of Ray as the cluster knows."""
+
+    def __init__(self, gpus: float = 0, running: bool = False) -> None:
+        super().__init__(gpus=gpus, running=running)
+
+    def is_initialized(self) -> bool:
+        return self.running
+
+    def init(self, **_: Any) -> None:
+        self.running = True
+
+    def shutdown(self) -> None:
+        self.running = False
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 2.0} | ({"GPU": self.gpus} if self.gpus else {})
+
+
+@pytest.mark.parametrize(
+    ("gpus", "actors", "ranks", "share"),
+    [(0, 1, 1, 0.0), (4, 2, 2, 1.0), (1, 1, 1, 0.5), (2, 2, 1, 0.5), (1, 5, 1, 0.1666)],
+)
+def test_every_actor_finds_its_share_on_one_gpu(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, actors: int, ranks: int, share: float
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", FakeRay(gpus))
+    found = cluster.gpus_per_actor(actors, ranks)
+    assert found == share
+    if gpus:
+        assert gpus * int(1 / found) >= actors + ranks
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_session_is_ended_by_whoever_began_it(
+    monkeypatch: pytest.MonkeyPatch, running: bool
+) -> None:
+    ray = FakeRay(running=running)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(cluster, "_joined_here", False)
+    cluster.join_cluster()
+    cluster.join_cluster()  # Rollouts and learner both do.
+    assert ray.running
+    cluster.leave_cluster()
+    assert ray.running is running
+    ray.running = True  # What the user starts later is the user's.
+    cluster.leave_cluster()
+    assert ray.running
