@@ -12,7 +12,7 @@ from agentrl.errors import ConfigError
 from agentrl.training.report import Reporter
 from agentrl.training.report.curve import draw_curve, read_curves
 from agentrl.training.report.display import Display
-from agentrl.training.report.loggers import LOGGERS, check_loggers
+from agentrl.training.report.loggers import LOGGERS, check_loggers, open_loggers
 from agentrl.training.report.words import flat, headline, span
 
 
@@ -75,9 +75,19 @@ def test_a_logger_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.M
         check_loggers(["console", "wandb"])
 
 
+def test_a_logger_with_a_question_mark_may_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agentrl.training.report.loggers.find_spec", lambda name: None)
+    (only,) = open_loggers(tmp_path, ["file", "file?", "wandb?"], 1)
+    only.close()
+    with pytest.raises(ConfigError, match="did you mean 'wandb'"):
+        check_loggers(["wand?"])
+
+
 def test_tensorboard_events_are_written(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    run_a_job(tmp_path, ["tensorboard"])
+    run_a_job(tmp_path, ["tensorboard?"])
     (events,) = (tmp_path / "tensorboard").iterdir()
     content = events.read_bytes()
     assert b"reinforcement/train/accuracy" in content
@@ -155,6 +165,25 @@ def test_the_curve_shows_training_evaluations_and_players(tmp_path: Path) -> Non
     assert curves["expert"] == {0: 1.0}
     assert list(curves["train"]) == [1, 2, 3]
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_curve_has_room_for_any_number_of_players(tmp_path: Path) -> None:
+    with Reporter(tmp_path, ["file"], 1) as reporter:
+        for player in ("blind", "random", "mediocre", "careful", "expert"):
+            reporter.result(player, {"accuracy": 0.5})
+    assert (tmp_path / "curve.png").is_file()
+
+
+def test_a_curve_that_fails_does_not_hide_the_runs_own_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: Path) -> None:
+        raise IndexError("no such line style")
+
+    monkeypatch.setattr("agentrl.training.report.reporter.draw_curve", fail)
+    with pytest.raises(KeyError, match="the run"), Reporter(tmp_path, ["file"], 1):
+        raise KeyError("the run")
+    assert "no such line style" in caplog.text
 
 
 def test_without_numbers_there_is_no_curve(tmp_path: Path) -> None:

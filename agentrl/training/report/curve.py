@@ -71,9 +71,8 @@ def _draw_panel(axes: Any, name: str, curves: Mapping[str, Points]) -> None:
     for number, (label, points) in enumerate(curves.items()):
         steps = sorted(points)
         if label not in _MODEL:  # A scripted player: it learns nothing.
-            axes.axhline(
-                points[steps[-1]], label=label, color="#94a3b8", linestyle=_DASHES[number % 4]
-            )
+            dashes = _DASHES[number % len(_DASHES)]
+            axes.axhline(points[steps[-1]], label=label, color="#94a3b8", linestyle=dashes)
             continue
         few = len(steps) <= 15
         axes.plot(

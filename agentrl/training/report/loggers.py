@@ -157,30 +157,35 @@ _LIBRARIES = {"tensorboard": "tensorboard", "wandb": "wandb"}
 
 
 def check_loggers(names: Sequence[str]) -> None:
-    """Check that all of these exist and are installed.
+    """Check that all of these exist and are installed; `NAME?` need only exist.
 
     Raises:
         ConfigError: the first that does not, and what to do.
     """
-    for name in names:
+    for given in names:
+        name = given.removesuffix("?")
         if name not in LOGGERS:
             raise ConfigError(
                 f"logging: no logger {name!r}{plugins.did_you_mean(name, LOGGERS)}. "
                 f"Known: {', '.join(LOGGERS)}."
             )
-        library = _LIBRARIES.get(name)
-        if library is not None and find_spec(library) is None:
+        if name == given and not _is_installed(name):
             raise ConfigError(
-                f"logging: {library} is not installed. Install it with "
-                f"pip install 'agentrl[{library}]', or take {name!r} out of logging."
+                f"logging: {_LIBRARIES[name]} is not installed. Install it with pip install "
+                f"'agentrl[{_LIBRARIES[name]}]', or write '{name}?' to do without where it is not."
             )
 
 
+def _is_installed(name: str) -> bool:
+    return name not in _LIBRARIES or find_spec(_LIBRARIES[name]) is not None
+
+
 def open_loggers(run: Path, names: Sequence[str], total_steps: int) -> list[Logger]:
-    """Open the loggers of these names, each once.
+    """Open the loggers of these names, each once; `NAME?` only where it is installed.
 
     Raises:
         ConfigError: one does not exist or is not installed.
     """
     check_loggers(names)
-    return [LOGGERS[name](run, total_steps) for name in dict.fromkeys(names)]
+    chosen = dict.fromkeys(name.removesuffix("?") for name in names)
+    return [LOGGERS[name](run, total_steps) for name in chosen if _is_installed(name)]

@@ -1,5 +1,6 @@
 """One place to report to; it passes everything on to the loggers that the job names."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -9,6 +10,8 @@ from agentrl.training.report.curve import draw_curve
 from agentrl.training.report.display import TRAINING
 from agentrl.training.report.loggers import EVALUATION, open_loggers
 from agentrl.training.report.words import flat
+
+log = logging.getLogger(__name__)
 
 
 class Reporter:
@@ -88,7 +91,10 @@ class Reporter:
         self._closed = True
         for logger in self._loggers:
             logger.close()
-        draw_curve(self._run)
+        try:
+            draw_curve(self._run)
+        except Exception:  # A picture must not hide how the run itself ended.
+            log.exception("no learning curve: drawing it failed")
 
     def _log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
         numbers = {key: float(value) for key, value in metrics.items()}
