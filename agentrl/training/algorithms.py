@@ -16,6 +16,9 @@ from agentrl.plugins import did_you_mean
 from agentrl.training import credit
 from agentrl.types import ScoredEpisode
 
+MAX_K3 = 10.0
+"""The k3 estimate is clamped to this: beyond it one token would outweigh a whole batch."""
+
 MAX_LOG_RATIO = 20.0
 """Log-ratios are clamped to this, either way: exp(20) is still finite in float32."""
 
@@ -61,10 +64,11 @@ def ppo_clip(
 def kl_k3(logprobs: Tensor, reference: Tensor) -> Tensor:
     """[N] the k3 estimate of KL(policy | reference): exp(-d) + d - 1, d = logp - logp_ref.
 
-    Never negative, and 0 where both agree (http://joschu.net/blog/kl-approx.html).
+    Never negative, 0 where both agree (http://joschu.net/blog/kl-approx.html), and at most
+    `MAX_K3`, where it has no gradient.
     """
     difference = log_ratio(logprobs, reference)
-    return (-difference).exp() + difference - 1
+    return ((-difference).exp() + difference - 1).clamp(max=MAX_K3)
 
 
 def sample_weights(num_tokens: Sequence[int], aggregate: str) -> list[float]:
@@ -117,19 +121,3 @@ def algorithm(name: str) -> Algorithm:
             f"Known: {', '.join(sorted(ALGORITHMS))}"
         )
     return ALGORITHMS[name]
-
-
-def advantages(group: Sequence[ScoredEpisode], config: AlgorithmConfig) -> list[list[float]]:
-    """The advantage of every turn of one group's episodes, under the configured algorithm.
-
-    Args:
-        group: G siblings: episodes of one environment, of the same seed.
-        config: names the algorithm and what is compared.
-
-    Returns:
-        [G][T]; 0 for every turn of a void episode.
-
-    Raises:
-        ConfigError: an unknown algorithm, or states to compare that the environment does not name.
-    """
-    return algorithm(config.name).advantages(group, config)
