@@ -5,11 +5,10 @@
     RUN/checkpoints/
         step-00010/learner.pt     weights, optimizers, counters, random state
         step-00010/trainer.json   what the loop keeps
-        best                      the name of the best one
+        step-00010/best           there if none before was better: the latest of these is the best
 """
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,17 +63,12 @@ def save(
     partial.mkdir(parents=True)
     learner.save_state(partial / _LEARNER)
     (partial / _TRAINER).write_text(json.dumps(dict(trainer), indent=1))
-    replace_folder(partial, folder)
     if best:
-        _mark_best(parent, folder.name)
+        # Inside, and before the folder gets its name: whatever kills us, both are there or none.
+        (partial / _BEST).touch()
+    replace_folder(partial, folder)
     _prune(parent, keep)
     return folder
-
-
-def _mark_best(parent: Path, name: str) -> None:
-    partial = parent / f".{_BEST}.partial"
-    partial.write_text(name)
-    os.replace(partial, parent / _BEST)
 
 
 def _prune(parent: Path, keep: int) -> None:
@@ -102,11 +96,8 @@ def latest(run: Path) -> Path | None:
 
 def best(run: Path) -> Path | None:
     """The best checkpoint of a run; None if none was marked."""
-    marker = run / "checkpoints" / _BEST
-    if not marker.is_file():
-        return None
-    folder = marker.parent / marker.read_text().strip()
-    return folder if (folder / _TRAINER).is_file() else None
+    found = [folder for folder in _complete(run / "checkpoints") if (folder / _BEST).is_file()]
+    return found[-1] if found else None
 
 
 def load(folder: Path, learner: Restorable) -> dict[str, Any]:

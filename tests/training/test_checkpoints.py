@@ -26,9 +26,23 @@ def names(run):
 def test_the_last_ones_and_the_best_one_are_kept(tmp_path):
     for step in range(1, 6):
         checkpoints.save(tmp_path, step, Notebook(step), {"step": step}, keep=2, best=step == 2)
-    assert names(tmp_path) == ["best", "step-00002", "step-00004", "step-00005"]
+    assert names(tmp_path) == ["step-00002", "step-00004", "step-00005"]
     assert checkpoints.latest(tmp_path).name == "step-00005"
     assert checkpoints.best(tmp_path).name == "step-00002"
+
+
+def test_a_checkpoint_is_the_best_from_the_moment_it_is_there(tmp_path, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    checkpoints.save(tmp_path, 1, Notebook(1), {"step": 1}, keep=1, best=True)
+    monkeypatch.setattr(checkpoints, "_prune", killed)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.save(tmp_path, 2, Notebook(2), {"step": 2}, keep=1, best=True)
+    monkeypatch.undo()
+    checkpoints.save(tmp_path, 3, Notebook(3), {"step": 3}, keep=1)
+    assert checkpoints.best(tmp_path).name == "step-00002"
+    assert names(tmp_path) == ["step-00002", "step-00003"]
 
 
 def test_a_checkpoint_brings_back_learner_and_loop(tmp_path):
