@@ -52,13 +52,13 @@ class FrameStore:
         waiting: pictures that may wait for the disk; further callers wait as well.
     """
 
-    def __init__(self, run: Path, waiting: int = 32) -> None:
+    def __init__(self, run: Path, waiting: int = 64) -> None:
         self.stats = FrameStats()
         self._run = run
         self._known: set[str] = set()
         self._lock = threading.Lock()
         self._queue: queue.Queue[tuple[str, Image] | None] = queue.Queue(waiting)
-        self._failure: OSError | None = None
+        self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._write_all, name="frames", daemon=True)
         self._thread.start()
 
@@ -72,8 +72,8 @@ class FrameStore:
             OSError: an earlier picture could not be written.
         """
         name = frame_id(image)
-        if self._failure is not None:
-            raise self._failure
+        self._raise_failure()
+        assert self._thread.is_alive(), "this store is closed"
         with self._lock:
             self.stats.seen += 1
             if name in self._known:
@@ -98,9 +98,9 @@ class FrameStore:
             try:
                 if self._failure is None:
                     self._write(*entry)
-            except OSError as error:
+            except BaseException as error:  # Whatever it is, callers must not wait for ever.
                 self._failure = error
-                log.error("a frame could not be written, recording stops: %s", error)
+                log.error("a frame could not be written, recording stops: %r", error)
             finally:
                 self._queue.task_done()
 
@@ -123,8 +123,7 @@ class FrameStore:
             OSError: something could not be written.
         """
         self._queue.join()
-        if self._failure is not None:
-            raise self._failure
+        self._raise_failure()
 
     def close(self) -> None:
         """Write what is left and end the thread; may be called twice.
@@ -141,5 +140,10 @@ class FrameStore:
                 "run.frames=model or none records less",
                 self.stats.waited_s, self.stats.stored, self.stats.bytes / 1e6,
             )  # fmt: skip
-        if self._failure is not None:
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if isinstance(self._failure, OSError):
             raise self._failure
+        if self._failure is not None:
+            raise OSError(f"a frame could not be written: {self._failure!r}") from self._failure

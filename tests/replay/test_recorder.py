@@ -109,6 +109,23 @@ def test_a_full_queue_waits_and_says_how_long(
     assert store.stats.waited_s > 0
 
 
+def test_a_writer_that_breaks_is_an_error_and_never_a_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError("no room to encode")
+
+    monkeypatch.setattr(FrameStore, "_write", fail)
+    store = FrameStore(tmp_path, waiting=1)
+    store.add(screen(1))
+    with pytest.raises(OSError, match="no room to encode"):
+        store.flush()
+    with pytest.raises(OSError, match="no room to encode"):
+        store.add(screen(2))
+    with pytest.raises(OSError, match="no room to encode"):
+        store.close()
+
+
 def test_a_disk_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError("no space left on device")
