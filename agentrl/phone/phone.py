@@ -220,9 +220,16 @@ class Phone:
     def _show(self, shown: Shown) -> None:
         for package in self.shown.states.keys() - shown.states.keys():
             self.files.remove(state_path(package))
+        self.shown = shown
+        late_s = float(self.properties.get("debug.agentrl.publish_late_s") or 0)
+        if late_s:
+            asyncio.get_running_loop().call_later(late_s, self._publish, shown)
+        else:
+            self._publish(shown)
+
+    def _publish(self, shown: Shown) -> None:
         for package, state in shown.states.items():
             self.files.write(state_path(package), state)
-        self.shown = shown
 
     def _now(self) -> Shown:
         """The phone as it is, drawn where something has changed."""

@@ -1,6 +1,7 @@
 """The number game as a Gymnasium environment over a phone."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -8,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from agentrl.devices import Device, Tap, Wait, act_and_settle, open_device
+from agentrl.devices import Device, Settled, Tap, Wait, act_and_settle, open_device, read_state
 from agentrl.envs.android import layout
 from agentrl.envs.android.app import ACTIVITY, PACKAGE, NumberGameApp
 from agentrl.envs.android.rules import CARDS, STAKE, Phase
@@ -19,6 +20,8 @@ from agentrl.types import Image
 _APP = f"{NumberGameApp.__module__}:{NumberGameApp.__name__}"
 _PRIVATE = ("touches", "launches")
 """What the phone publishes beside the game: it tells how the phone was used before."""
+
+_LOOK_AGAIN_S = 0.05
 
 _Action = NDArray[np.float32] | int
 _Info = dict[str, Any]
@@ -46,6 +49,9 @@ class NumberGame(gymnasium.Env[Image, _Action]):
     Raises:
         ConfigError: a mode or a number of rounds that does not exist.
         DeviceError: the phone cannot be reached.
+
+    `reset` raises EnvError where the game's state is not that of this launch in time, and `step`
+    where nothing is in front: only another package in front is the player's own leaving.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012 - Gymnasium's own
@@ -83,10 +89,9 @@ class NumberGame(gymnasium.Env[Image, _Action]):
         drawn = int(self.np_random.integers(2**31)) if seed is None else seed
         extras = {"seed": drawn, "rounds": self.rounds, "memory": str(self.memory).lower()}
         told = {name: str(value) for name, value in extras.items()}
-        self._device.launch(PACKAGE, ACTIVITY, told)
-        shown = act_and_settle(self._device, Wait(0.0), before=self._screen, package=PACKAGE)
+        shown = self._launch(told, drawn)
         self._keep(shown.frame, shown.state)
-        self._changed = True
+        self._changed, self._front = True, shown.front
         return shown.frame, self._info()
 
     def step(self, action: _Action) -> tuple[Image, float, bool, bool, _Info]:
@@ -114,17 +119,60 @@ class NumberGame(gymnasium.Env[Image, _Action]):
         """Give the phone back."""
         self._device.close()
 
+    def _launch(self, extras: Mapping[str, str], seed: int) -> Settled:
+        """Start the game; the first screen whose state is of this launch and not of an old one."""
+        old = read_state(self._device, PACKAGE)
+        self._device.launch(PACKAGE, ACTIVITY, extras)
+
+        def is_new(shown: Settled) -> bool:
+            state = shown.state
+            if state is None or state["seed"] != seed:
+                return False
+            return old is None or state["launches"] != old["launches"]
+
+        return self._look_until(
+            is_new,
+            self._look(),
+            self._device.deadlines.launch_s,
+            f"{PACKAGE} was launched with the seed {seed} and publishes no state of that game; "
+            "can it write its file?",
+        )
+
     def _select(self, card: int) -> None:
         """Pick a card, then press the button up to the next screen that asks for a card."""
         if self._truth["phase"] != Phase.LAMP:
             self._tap(*layout.tap_at(layout.CARDS[card]))
-        if self._truth["phase"] in (Phase.LAMP, Phase.REVEAL):
+        if self._front == PACKAGE and self._truth["phase"] in (Phase.LAMP, Phase.REVEAL):
             self._tap(*layout.tap_at(layout.BUTTON))
 
     def _tap(self, x: float, y: float) -> None:
-        settled = act_and_settle(self._device, Tap(x, y), before=self._screen, package=PACKAGE)
+        settled = self._look_until(
+            # Between two windows none has the focus, which is not the player's doing.
+            lambda settled: settled.front is not None,
+            act_and_settle(self._device, Tap(x, y), before=self._screen, package=PACKAGE),
+            self._device.deadlines.settle_s,
+            "nothing is in front after a tap; is the phone locked, or a dialog open?",
+        )
         self._changed, self._front = settled.changed, settled.front
         self._keep(settled.frame, settled.state)
+
+    def _look(self, after_s: float = 0.0) -> Settled:
+        return act_and_settle(self._device, Wait(after_s), before=self._screen, package=PACKAGE)
+
+    def _look_until(
+        self, enough: Callable[[Settled], bool], shown: Settled, deadline_s: float, complaint: str
+    ) -> Settled:
+        """Look again and again until what is shown is enough.
+
+        Raises:
+            EnvError: it was not in time.
+        """
+        end = time.monotonic() + deadline_s
+        while not enough(shown):
+            if time.monotonic() >= end:
+                raise EnvError(f"{self._device.serial}: {complaint} ({deadline_s:g} s)")
+            shown = self._look(_LOOK_AGAIN_S)
+        return shown
 
     def _keep(self, screen: Image, truth: Mapping[str, Any] | None) -> None:
         if truth is None:

@@ -1,4 +1,6 @@
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -10,7 +12,7 @@ from agentrl.envs.android import layout
 from agentrl.envs.android.env import NumberGame
 from agentrl.envs.android.players import Expert
 from agentrl.envs.android.translator import NumberGameTranslator
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, EnvError
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +73,68 @@ def test_what_is_no_action_is_refused(env: NumberGame) -> None:
     env.reset(seed=1)
     with pytest.raises(ValueError, match="no action"):
         env.step(np.array([1.5, 0.5], dtype=np.float32))
+
+
+@pytest.fixture
+def fault(env: NumberGame) -> Iterator[Callable[..., None]]:
+    """Sets some of the phone's faults, until the end of the test."""
+
+    def set_fault(**faults: str) -> None:
+        for name, value in faults.items():
+            env._device.shell("setprop", f"debug.agentrl.{name}", value)
+
+    deadlines = env._device.deadlines
+    yield set_fault
+    env._device.deadlines = deadlines
+    set_fault(input="", focus="", publish_late_s="")
+
+
+def test_a_tap_that_leaves_the_game_loses_every_pick_that_is_left(
+    env: NumberGame, fault: Callable[..., None]
+) -> None:
+    env.reset(seed=5)
+    env._device.deadlines = replace(env._device.deadlines, settle_s=0.5)
+    fault(input="NotificationShade")
+    _, reward, terminated, _, info = env.step(tap(layout.CARDS[0]))
+    assert (reward, terminated, info["left"]) == (-2, True, True)
+
+
+def test_the_moment_between_two_windows_is_no_leaving(
+    env: NumberGame, fault: Callable[..., None]
+) -> None:
+    _, info = env.reset(seed=5)
+    fault(focus="null")
+    shell = env._device.shell
+    back = threading.Timer(0.6, shell, ("setprop", "debug.agentrl.focus", ""))
+    back.start()
+    _, reward, terminated, _, info = env.step(tap(layout.CARDS[info["answer"]]))
+    back.join()
+    assert (reward, terminated, info["right"]) == (1, False, 1)
+
+
+def test_nothing_in_front_is_void_and_never_the_lowest_reward(
+    env: NumberGame, fault: Callable[..., None]
+) -> None:
+    env.reset(seed=5)
+    env._device.deadlines = replace(env._device.deadlines, settle_s=1.0)
+    fault(focus="null")
+    with pytest.raises(EnvError, match="nothing is in front"):
+        env.step(tap(layout.CARDS[0]))
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+def test_the_state_of_an_old_game_is_not_taken_for_the_new_one(
+    env: NumberGame, fault: Callable[..., None], seed: int
+) -> None:
+    env.reset(seed=5)
+    env.step(tap(layout.CARDS[0]))
+    fault(publish_late_s="0.5")
+    _, info = env.reset(seed=seed)
+    assert (info["seed"], info["round"], info["right"] + info["wrong"]) == (seed, 1, 0)
+    env._device.deadlines = replace(env._device.deadlines, launch_s=1.5)
+    fault(publish_late_s="inf")
+    with pytest.raises(EnvError, match=f"launched with the seed {seed} and publishes no state"):
+        env.reset(seed=seed)
 
 
 def test_in_the_mode_select_the_button_is_pressed_for_the_player() -> None:
