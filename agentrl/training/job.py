@@ -67,6 +67,7 @@ class Job:
         """Go back to the last checkpoint, if there is one."""
         latest = checkpoints.latest(self._folder.path)
         if latest is None:
+            self._rewind(0)
             self.state.step, self.state.warm = 0, False
             self.state.results.pop("before", None)
             return
@@ -74,7 +75,12 @@ class Job:
         self.state.step, self.state.best, self.state.warm = kept["step"], kept["best"], True
         if self.state.step < self.config.train.steps:
             self.state.results.pop("after", None)
-        self._reporter.rewind(self.state.step)
+        self._rewind(self.state.step)
+
+    def _rewind(self, step: int) -> None:
+        """Forget what was reported of steps that are played again."""
+        self._reporter.rewind(step)
+        self._folder.rewind(step)
 
     # --- stages ---------------------------------------------------------------------------
 
