@@ -1,5 +1,6 @@
 """The live display of a job on a terminal, and plain lines everywhere else."""
 
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,10 +14,18 @@ from rich.text import Text
 
 from agentrl.training.report.words import flat, headline, span
 
+_LOG_WIDTH = 120
+
 TRAINING = "reinforcement"
 """The stage whose steps are counted; all others only know how far they are themselves."""
 
 _PLAIN_EVERY_S = 15.0
+
+
+def _console() -> Console:
+    """The terminal; a log file is wide enough for the table of results."""
+    found = Console()
+    return found if found.is_terminal or "COLUMNS" in os.environ else Console(width=_LOG_WIDTH)
 
 
 class Display:
@@ -29,7 +38,7 @@ class Display:
     """
 
     def __init__(self, run: Path, total_steps: int, console: Console | None = None) -> None:
-        self._console = console or Console()
+        self._console = console or _console()
         self._run = run
         self._total_steps = total_steps
         self._started = self._stage_started = time.monotonic()
