@@ -10,7 +10,8 @@
         │   ├── DeviceOffline     it is not there (any more)
         │   ├── DeviceTimeout     it did not answer within the deadline
         │   ├── CaptureError      it gave no usable picture
-        │   └── NoDevice          the pool has no phone to lease
+        │   └── NoDevice          the pool has no phone to lease just now
+        │       └── PoolEmpty         nor ever will: all its phones failed repeatedly
         ├── EnvError          an environment that raised or broke its contract
         ├── EngineError       an engine that failed or fell silent
         └── RewardError       a reward function that raised or returned nonsense
@@ -53,7 +54,11 @@ class CaptureError(DeviceError):
 
 
 class NoDevice(DeviceError):
-    """No phone could be leased."""
+    """No phone could be leased in time; a later lease may find one."""
+
+
+class PoolEmpty(NoDevice):
+    """Every phone of the pool is in quarantine: no later lease will find one."""
 
 
 class EnvError(WorldError):

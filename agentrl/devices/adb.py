@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
@@ -21,6 +22,8 @@ from agentrl.errors import ConfigError, DeviceError, DeviceOffline
 
 log = logging.getLogger(__name__)
 
+_starting = threading.Lock()
+"""Many phones miss the server at the same moment, and one of them starts it."""
 _LAST_EMULATOR_PORT = "5553"
 """Keeps a server that we start from taking whatever listens on 5555 for an emulator."""
 
@@ -98,12 +101,10 @@ class AdbServer:
         Raises:
             DeviceError: it does not start.
         """
-        try:
-            self.ask("host:version", Deadline(deadline_s))
-        except DeviceError as error:
-            if not isinstance(error.__cause__, ConnectionRefusedError):
-                raise
-            self._start(deadline_s)
+        if not self._runs(deadline_s):
+            with _starting:
+                if not self._runs(deadline_s):
+                    self._start(deadline_s)
 
     def devices(self, deadline_s: float = 5.0) -> dict[str, str]:
         """State of every phone that the server knows, by serial: `device` is ready."""
@@ -168,6 +169,15 @@ class AdbServer:
                 link.check_okay()
         except (OSError, AdbError) as error:
             raise told(error, what, deadline.seconds) from error
+
+    def _runs(self, deadline_s: float) -> bool:
+        try:
+            self.ask("host:version", Deadline(deadline_s))
+        except DeviceError as error:
+            if not isinstance(error.__cause__, ConnectionRefusedError):
+                raise
+            return False
+        return True
 
     def _start(self, deadline_s: float) -> None:
         program = find_adb(self.adb)

@@ -60,8 +60,7 @@ class AdbutilsDevice:
         self._frames = FrameReader()
         self._lock = threading.Lock()
         self._size: tuple[int, int] | None = None
-        server.ensure(self.deadlines.connect_s)
-        server.connect(serial, self.deadlines.connect_s)
+        self.reconnect()
 
     def size(self) -> tuple[int, int]:
         """Width and height of the screen in pixels."""
@@ -158,6 +157,11 @@ class AdbutilsDevice:
     def batch(self, *commands: Sequence[str]) -> list[Result]:
         """Run several commands one after the other in one round trip."""
         return self._batch(commands, self.deadlines.command_s)
+
+    def reconnect(self) -> None:
+        """Connect the phone, starting the adb server if none runs."""
+        self._server.ensure(self.deadlines.connect_s)
+        self._server.connect(self.serial, self.deadlines.connect_s)
 
     def close(self) -> None:
         """Every call has its own connection: only what came with the phone is ended."""

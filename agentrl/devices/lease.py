@@ -33,10 +33,24 @@ class LeasedDevice:
         self.token = token
         self.busy_s = 0.0
         """Seconds that calls took so far."""
+        self.doubtful = False
+        """Whether the phone may be the reason that this lease came to nothing; see `doubt`."""
         self._device = device
         self._ended = False
         self._lock = threading.Lock()
         _leases[token] = self
+
+    @property
+    def calling(self) -> bool:
+        """Whether a call is being carried out."""
+        return self._lock.locked()
+
+    def doubt(self) -> None:
+        """Say that the episode was given up for the time it took.
+
+        It does not count against the phone, but does not make up for an earlier failure either.
+        """
+        self.doubtful = True
 
     def end(self) -> None:
         """Refuse every call from now on; waits for one that is running."""
@@ -101,6 +115,10 @@ class LeasedDevice:
     def batch(self, *commands: Sequence[str]) -> list[Result]:
         """See `Device.batch`."""
         return self._call(lambda: self._device.batch(*commands))
+
+    def reconnect(self) -> None:
+        """See `Device.reconnect`."""
+        self._call(self._device.reconnect)
 
     def close(self) -> None:
         """The pool closes the phone, not its borrower."""

@@ -3,18 +3,21 @@
 import asyncio
 import itertools
 import logging
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from agentrl.devices.lease import LeasedDevice
 from agentrl.devices.protocol import Device
-from agentrl.errors import DeviceError, NoDevice
+from agentrl.errors import ConfigError, DeviceError, NoDevice, PoolEmpty
 
 log = logging.getLogger(__name__)
 
 _numbers = itertools.count(1)
+_RECONNECT_PAUSE_S = 0.25
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -45,6 +48,7 @@ class _Shelf:
     failures: int = 0
     failures_in_a_row: int = 0
     quarantined: bool = False
+    mending: bool = False
     leased_s: float = 0.0
     busy_s: float = 0.0
 
@@ -52,8 +56,8 @@ class _Shelf:
 class DevicePool:
     """Lends phones to the episodes of one event loop.
 
-    A phone whose leases end in a DeviceError several times in a row is put into quarantine and
-    not lent again.
+    A phone whose lease ended in a DeviceError is connected anew before it is lent again. One
+    whose leases do so several times in a row is put into quarantine and not lent again.
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class DevicePool:
         self._waiting: list[asyncio.Future[_Shelf]] = []
         self._tasks: set[asyncio.Future[None]] = set()
         self._on_close = on_close
+        self._closing = threading.Event()
         self._opened_s = time.monotonic()
 
     def __len__(self) -> int:
@@ -90,30 +95,33 @@ class DevicePool:
     async def lease(self, deadline_s: float) -> AsyncIterator[LeasedDevice]:
         """Borrow a phone for the length of a `with`; longest idle first.
 
-        A DeviceError that leaves the `with` counts against the phone.
+        A DeviceError that leaves the `with` counts against the phone. A lease that ends well
+        makes up for earlier ones, unless it was doubted (`LeasedDevice.doubt`) or a call to the
+        phone was still running at its end.
 
         Args:
             deadline_s: how long to wait for a free one.
 
         Raises:
-            NoDevice: none became free, or all are in quarantine.
+            NoDevice: none became free in time; a later lease may find one.
+            PoolEmpty: all are in quarantine.
         """
         shelf = await self._take(deadline_s)
         shelf.lease = LeasedDevice(shelf.device, f"{shelf.device.serial}#{next(_numbers)}")
         shelf.leased_at_s = time.monotonic()
         shelf.leases += 1
+        failed = False
         try:
             yield shelf.lease
-            shelf.failures_in_a_row = 0
+            if not (shelf.lease.doubtful or shelf.lease.calling):
+                shelf.failures_in_a_row = 0
         except DeviceError as error:
+            failed = True
             self._count_failure(shelf, error)
             raise
         finally:
             # A task of its own: a cancelled episode must not lose its phone.
-            giving_back = asyncio.ensure_future(self._give_back(shelf))
-            self._tasks.add(giving_back)
-            giving_back.add_done_callback(self._tasks.discard)
-            await asyncio.shield(giving_back)
+            await asyncio.shield(self._task(self._give_back(shelf, failed)))
 
     def stats(self) -> list[DeviceStats]:
         """One row per phone."""
@@ -140,6 +148,7 @@ class DevicePool:
 
     def close(self) -> None:
         """End all leases and close the phones; virtual ones that were started for it end."""
+        self._closing.set()
         for shelf in self._shelves:
             if shelf.lease is not None:
                 shelf.lease.end()
@@ -155,7 +164,7 @@ class DevicePool:
 
     async def _take(self, deadline_s: float) -> _Shelf:
         if all(shelf.quarantined for shelf in self._shelves):
-            raise NoDevice(self._nobody("all phones failed repeatedly"))
+            raise PoolEmpty(self._nobody("all phones failed repeatedly"))
         if self._free:
             return self._free.pop(0)
         place: asyncio.Future[_Shelf] = asyncio.get_running_loop().create_future()
@@ -181,7 +190,13 @@ class DevicePool:
                 return
         self._free.append(shelf)
 
-    async def _give_back(self, shelf: _Shelf) -> None:
+    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _give_back(self, shelf: _Shelf, failed: bool) -> None:
         lease, shelf.lease = shelf.lease, None
         assert lease is not None
         shelf.leased_s += time.monotonic() - shelf.leased_at_s
@@ -190,8 +205,32 @@ class DevicePool:
         shelf.busy_s += lease.busy_s
         if shelf.quarantined:
             self._tell_if_nobody_is_left()
+        elif failed:
+            self._task(self._mend(shelf))  # who failed need not wait for it
         else:
             self._offer(shelf)
+
+    async def _mend(self, shelf: _Shelf) -> None:
+        """Offer a phone that failed when it is connected again, or was not in time."""
+        shelf.mending = True
+        try:
+            await asyncio.to_thread(self._reconnect, shelf.device)
+        finally:
+            shelf.mending = False
+            self._offer(shelf)
+
+    def _reconnect(self, device: Device) -> None:
+        """Try until it is connected or its deadline has passed; the next lease finds out."""
+        end = time.monotonic() + device.deadlines.connect_s
+        while not self._closing.is_set():
+            try:
+                device.reconnect()
+                return
+            except (DeviceError, ConfigError) as error:
+                if time.monotonic() >= end:
+                    log.warning("%s is not connected again: %s", device.serial, error)
+                    return
+            self._closing.wait(_RECONNECT_PAUSE_S)
 
     def _count_failure(self, shelf: _Shelf, error: DeviceError) -> None:
         shelf.failures += 1
@@ -205,12 +244,14 @@ class DevicePool:
         if all(shelf.quarantined for shelf in self._shelves):
             for place in self._waiting:
                 if not place.done():
-                    place.set_exception(NoDevice(self._nobody("all phones failed repeatedly")))
+                    place.set_exception(PoolEmpty(self._nobody("all phones failed repeatedly")))
 
     def _nobody(self, why: str) -> str:
         leased = sum(shelf.lease is not None for shelf in self._shelves)
+        mending = sum(shelf.mending for shelf in self._shelves)
         aside = sum(shelf.quarantined for shelf in self._shelves)
         return (
-            f"no phone to lease: {why}; of {len(self)}, {leased} are leased and {aside} in "
-            "quarantine. Add phones (devices.source) or lower rollout.concurrency."
+            f"no phone to lease: {why}; of {len(self)}, {leased} are leased, {mending} being "
+            f"reconnected and {aside} in quarantine. Add phones (devices.source) or lower "
+            "rollout.concurrency."
         )

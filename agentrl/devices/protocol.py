@@ -84,5 +84,14 @@ class Device(Protocol):
             One result per command; an exit code other than 0 is no error here.
         """
 
+    def reconnect(self) -> None:
+        """Make the phone ready again where its connection, or the adb server, was lost.
+
+        Does nothing to a phone that is ready, and never ends the adb server.
+
+        Raises:
+            ConfigError: its address is no longer a private one.
+        """
+
     def close(self) -> None:
         """Give the connections back; the phone itself stays as it is."""

@@ -1,11 +1,16 @@
 import asyncio
 import contextlib
+import socket
+import time
 
 import pytest
 
 from agentrl.devices import Deadlines, DevicePool, open_device, open_source
 from agentrl.devices.adb import AdbServer
-from agentrl.errors import DeviceError, DeviceOffline, NoDevice
+from agentrl.devices.adbutils_driver import AdbutilsDevice
+from agentrl.devices.link import Deadline
+from agentrl.errors import DeviceError, DeviceOffline, NoDevice, PoolEmpty
+from agentrl.phone import spawn
 
 
 class StillDevice:
@@ -16,9 +21,21 @@ class StillDevice:
         self.deadlines = Deadlines()
         self.taps = 0
         self.closed = False
+        self.reconnections = 0
+        self.unreachable = 0
+        """How many reconnections fail."""
 
     def tap(self, x: float, y: float) -> None:
         self.taps += 1
+
+    def shell(self, *arguments: str) -> str:
+        time.sleep(float(arguments[1]))
+        return ""
+
+    def reconnect(self) -> None:
+        self.reconnections += 1
+        if self.reconnections <= self.unreachable:
+            raise DeviceOffline("not yet")
 
     def close(self) -> None:
         self.closed = True
@@ -47,9 +64,10 @@ async def test_a_phone_is_lent_to_one_at_a_time_and_the_next_gets_it() -> None:
 async def test_no_free_phone_is_an_error_that_tells_the_numbers() -> None:
     pool = pool_of(1)
     async with pool.lease(1):
-        with pytest.raises(NoDevice, match="of 1, 1 are leased and 0 in quarantine"):
+        with pytest.raises(NoDevice, match="of 1, 1 are leased, 0 being reconnected") as none:
             async with pool.lease(0.01):
                 pass
+        assert not isinstance(none.value, PoolEmpty), "a later lease finds one"
     async with pool.lease(1):
         pass
 
@@ -99,6 +117,87 @@ async def test_a_good_lease_forgives_an_old_failure_and_other_errors_do_not_coun
     assert not pool.stats()[0].quarantined
 
 
+async def fail(pool: DevicePool) -> None:
+    with contextlib.suppress(DeviceOffline):
+        async with pool.lease(5):
+            raise DeviceOffline("gone")
+
+
+async def test_a_lease_that_ran_out_of_time_forgives_nothing_and_counts_for_nothing() -> None:
+    pool = pool_of(1, quarantine_after=2)
+    await fail(pool)
+    async with pool.lease(5) as phone:
+        phone.doubt()
+    async with pool.lease(5) as phone:  # given up in the middle of a call
+        hung = asyncio.create_task(asyncio.to_thread(phone.shell, "sleep", "0.3"))
+        while not phone.calling:
+            await asyncio.sleep(0.005)
+    await hung
+    assert not pool.stats()[0].quarantined
+    await fail(pool)
+    assert pool.stats()[0].quarantined
+
+
+async def test_a_phone_that_failed_is_connected_again_before_it_is_lent() -> None:
+    device = StillDevice("phone")
+    device.unreachable = 2
+    pool = DevicePool([device])
+    await fail(pool)
+    with pytest.raises(NoDevice, match="1 being reconnected"):
+        async with pool.lease(0.01):
+            pass
+    async with pool.lease(5):
+        assert device.reconnections == 3
+    async with pool.lease(5):
+        assert device.reconnections == 3, "a good lease needs none"
+
+
+async def test_a_phone_that_stays_away_is_lent_after_the_deadline_and_found_out() -> None:
+    device = StillDevice("phone")
+    device.unreachable = 10**6
+    device.deadlines = Deadlines(connect_s=0.05)
+    pool = DevicePool([device], quarantine_after=2)
+    await fail(pool)
+    await fail(pool)
+    assert pool.stats()[0].quarantined
+
+
+def kill(server: AdbServer) -> None:
+    """End an adb server of the test's own and wait until it is gone."""
+    deadline = Deadline(10)
+    with contextlib.suppress(DeviceError):
+        server.ask("host:kill", deadline)
+    running = True
+    while running:
+        with contextlib.suppress(DeviceError):  # it may be asked in the moment that it ends
+            running = server._runs(deadline.left_s())
+
+
+@pytest.mark.adb
+async def test_an_adb_server_that_another_tool_ended_costs_one_episode() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = AdbServer(port=port)
+    with spawn(2, effect_delay_ms=(0, 0)) as phones:
+        try:
+            devices = [AdbutilsDevice(server, serial) for serial in phones.serials]
+            with DevicePool(devices, quarantine_after=2) as pool:
+
+                async def play() -> None:
+                    async with pool.lease(30) as phone:
+                        await asyncio.to_thread(phone.shell, "true")
+
+                await asyncio.gather(play(), play())
+                await asyncio.to_thread(kill, server)
+                ended = await asyncio.gather(play(), play(), return_exceptions=True)
+                assert [isinstance(e, DeviceError) for e in ended] == [True, True]
+                await asyncio.gather(play(), play())
+                assert [row.failures for row in pool.stats()] == [1, 1]
+        finally:  # it is this test's own, on a port of its own
+            kill(server)
+
+
 async def test_those_who_wait_learn_that_the_last_phone_has_failed() -> None:
     pool = pool_of(1, quarantine_after=1)
 
@@ -111,9 +210,9 @@ async def test_those_who_wait_learn_that_the_last_phone_has_failed() -> None:
             waiting = asyncio.create_task(wait())
             await asyncio.sleep(0)
             raise DeviceOffline("gone")
-    with pytest.raises(NoDevice, match="all phones failed repeatedly"):
+    with pytest.raises(PoolEmpty, match="all phones failed repeatedly"):
         await waiting
-    with pytest.raises(NoDevice):
+    with pytest.raises(PoolEmpty):
         async with pool.lease(1):
             pass
 
