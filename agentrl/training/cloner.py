@@ -50,7 +50,7 @@ class Cloner:
             loss = part.loss(-logprobs)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
-            tally.add({"accuracy": hits, "entropy": entropy}, part.real)
+            tally.add({"token_accuracy": hits, "entropy": entropy}, part.real)
         tally.add_step(lr, *self._optimizer.step(lr, total))
         metrics = tally.means()
         metrics["tokens"] = metrics.pop("count")
