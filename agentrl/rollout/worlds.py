@@ -1,15 +1,18 @@
 """Where episodes are played: on phones from a pool, or in environments of this process."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
 from agentrl import devices, env
 from agentrl.config import Config, EnvConfig
-from agentrl.errors import ConfigError, DeviceError
+from agentrl.errors import ConfigError, DeviceError, NoDevice, PoolEmpty
 from agentrl.rollout.world import World
 from agentrl.types import Episode, Image, Outcome
+
+log = logging.getLogger(__name__)
 
 KeepFrame = Callable[[Image], str] | None
 Act = Callable[[World], Awaitable[Episode]]
@@ -24,7 +27,7 @@ class Worlds(Protocol):
         """Play one episode in a world that nobody else uses meanwhile.
 
         Raises:
-            NoDevice: no phone is left to play on.
+            PoolEmpty: no phone is left to play on.
         """
 
     def close(self) -> None:
@@ -58,6 +61,15 @@ class PhoneWorlds:
 
     async def visit(self, act: Act) -> Episode:
         """See Worlds.visit; an episode that the phone spoiled counts against the phone."""
+        while True:
+            try:
+                return await self._visit(act)
+            except PoolEmpty:
+                raise
+            except NoDevice as busy:  # some may come back
+                log.warning("%s", busy)
+
+    async def _visit(self, act: Act) -> Episode:
         episode: Episode | None = None
         try:
             async with self.pool.lease(self._lease_s) as lease:
@@ -66,6 +78,8 @@ class PhoneWorlds:
                     episode = await act(world)
                 finally:
                     world.close()
+                if episode.outcome is Outcome.TIMEOUT:
+                    lease.doubt()
                 if episode.outcome is Outcome.DEVICE_ERROR:
                     raise DeviceError(episode.error)
         except DeviceError:

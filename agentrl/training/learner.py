@@ -186,8 +186,8 @@ class Learner:
             lr: learning rate of this step.
 
         Returns:
-            loss (mean negative log-likelihood per token), accuracy (share of tokens that are the
-            model's first choice), entropy, grad_norm, lr, tokens, skipped, seconds.
+            loss (mean negative log-likelihood per token), token_accuracy (share of tokens that are
+            the model's first choice), entropy, grad_norm, lr, tokens, skipped, seconds.
 
         Raises:
             LearnerError: as `update`.

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 HEADLINE = (
-    "reward", "success", "accuracy", "score", "token_accuracy", "loss", "unreadable", "void", "mismatch", "entropy",
+    "reward", "success", "accuracy", "score", "token_accuracy", "loss", "unreadable", "void",
+    "mismatch", "entropy",
     "turns_per_s", "tokens_per_s", "episodes_per_s",
 )  # fmt: skip
 """Shown where they are given, in this order; everything else is in the files."""
