@@ -67,7 +67,8 @@ class Job:
         """Go back to the last checkpoint, if there is one."""
         latest = checkpoints.latest(self._folder.path)
         if latest is None:
-            self._rewind(0)
+            if self._folder.has_begun:
+                self._rewind(0)
             self.state.step, self.state.warm = 0, False
             self.state.results.pop("before", None)
             return

@@ -109,6 +109,11 @@ class RunFolder:
         """Keep the whole tree, as it is used from now on."""
         write_atomically(self.path / "config.yaml", configuration.to_yaml(config))
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether an earlier process has finished a stage of this run."""
+        return (self.path / "state.json").is_file()
+
     def save_state(self, state: State) -> None:
         """Keep the state, atomically."""
         write_atomically(self.path / "state.json", json.dumps(asdict(state), indent=1))
