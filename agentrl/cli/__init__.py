@@ -1,14 +1,12 @@
 """The command line: one file per command. Heavy imports happen inside the commands."""
 
-import importlib
 import sys
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
 from agentrl import __version__
-from agentrl.cli import doctor, evaluate, logs, replay, train
+from agentrl.cli import doctor, evaluate, logs, phone, replay, train
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.links import check_links
 
@@ -23,9 +21,7 @@ app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("replay")(replay.replay)
 app.command("doctor")(doctor.doctor)
-for _name in ("phone", "devices"):
-    if find_spec(f"agentrl.cli.{_name}") is not None:
-        app.add_typer(importlib.import_module(f"agentrl.cli.{_name}").app, name=_name)
+app.add_typer(phone.app, name="phone")
 
 
 def _print_version(wanted: bool) -> None:

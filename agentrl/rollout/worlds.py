@@ -27,7 +27,7 @@ class Worlds(Protocol):
         """Play one episode in a world that nobody else uses meanwhile.
 
         Raises:
-            PoolEmpty: no phone is left to play on.
+            NoDevice: no phone is left to play on, or none became free again and again.
         """
 
     def close(self) -> None:
@@ -61,13 +61,15 @@ class PhoneWorlds:
 
     async def visit(self, act: Act) -> Episode:
         """See Worlds.visit; an episode that the phone spoiled counts against the phone."""
-        while True:
+        for _ in range(len(self.pool)):
             try:
                 return await self._visit(act)
             except PoolEmpty:
                 raise
-            except NoDevice as busy:  # some may come back
-                log.warning("%s", busy)
+            except NoDevice as error:  # the others may be quick, and this phone may come back
+                log.warning("%s", error)
+                busy = error
+        raise busy
 
     async def _visit(self, act: Act) -> Episode:
         episode: Episode | None = None
