@@ -18,6 +18,13 @@ if (child := os.fork()) == 0:
 print(child, flush=True)
 input()
 """
+KILLED_AS_IT_FORKS = """
+import os, time
+if (child := os.fork()) == 0:
+    time.sleep(600)
+os.write(1, b"%d\\n" % child)
+os.kill(os.getpid(), 9)
+"""
 PARENT = """
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", "print('up', flush=True); input()"],
@@ -38,7 +45,7 @@ def is_running(pid: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize("program", [PARENT, FORKING])
+@pytest.mark.parametrize("program", [PARENT, FORKING, KILLED_AS_IT_FORKS])
 def test_children_die_with_a_parent_that_is_killed(program: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", program],
@@ -48,7 +55,8 @@ def test_children_die_with_a_parent_that_is_killed(program: str) -> None:
     ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
-        assert is_running(child)
+        if program != KILLED_AS_IT_FORKS:
+            assert is_running(child)
         parent.send_signal(signal.SIGKILL)
         parent.wait(10)
     end = time.monotonic() + 10

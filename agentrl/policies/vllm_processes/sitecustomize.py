@@ -24,6 +24,22 @@ def _die_with_parent() -> None:
         prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
+def _die_with_parent_in_forks() -> None:
+    """A fork forgets the wish; its parent may even be gone before it has wished again."""
+    forking = 0
+
+    def before() -> None:
+        nonlocal forking
+        forking = os.getpid()
+
+    def in_child() -> None:
+        _die_with_parent()
+        if os.getppid() != forking:
+            os._exit(1)
+
+    os.register_at_fork(before=before, after_in_child=in_child)
+
+
 class _MendTorchvision:
     """Declares torchvision's operators just before its first import, where that is needed."""
 
@@ -49,7 +65,7 @@ def _run_shadowed() -> None:
 
 if os.environ.get("AGENTRL_VLLM_PROCESS"):
     _die_with_parent()
-    os.register_at_fork(after_in_child=_die_with_parent)  # a fork forgets the wish
+    _die_with_parent_in_forks()
     for _name in filter(None, os.environ.get("AGENTRL_WITHOUT", "").split(",")):
         sys.modules[_name] = None  # type: ignore[assignment]  # "not installed"
     sys.meta_path.insert(0, _MendTorchvision)
