@@ -24,6 +24,9 @@ from agentrl.types import Prompt, Reply
 log = logging.getLogger(__name__)
 
 _PROCESSES = Path(__file__).resolve().parent / "vllm_processes"
+_ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+"""On CPUs, vLLM puts scheduler and model in two processes, and each spins while it waits for the
+other: on two cores that is half the time. By its name it takes "uni" for "mp", by its path not."""
 _MISSING = (
     "rollout.engine=vllm: vLLM is not installed ({error}). Install agentrl[gpu], or agentrl[cpu] "
     "on a machine without GPU; rollout.engine=hf works without it."
@@ -106,6 +109,8 @@ class VLLMEngine:
             defaults["limit_mm_per_prompt"] = {"video": 0}
         if not torch.cuda.is_available():
             defaults |= {"enforce_eager": True, "skip_mm_profiling": True}
+            if self._arguments.get("tensor_parallel_size", 1) == 1:
+                defaults["distributed_executor_backend"] = _ONE_PROCESS
         try:
             return AsyncLLM, AsyncEngineArgs(**(defaults | self._arguments))
         except (TypeError, ValueError) as error:
