@@ -26,9 +26,14 @@ def test_the_expert_wins_every_round(memory: bool) -> None:
     assert [play(Expert(), seed, memory) for seed in range(5)] == [10] * 5
 
 
-def test_the_mediocre_player_is_right_as_often_as_its_skill() -> None:
-    right = [play(Mediocre(skill=0.55), seed) for seed in range(100)]
-    assert 0.5 < np.mean(right) / 10 < 0.6
+def test_the_mediocre_player_prefers_the_largest_number() -> None:
+    player, rng = Mediocre(skill=0.3), np.random.default_rng(0)
+    red = {"numbers": [7, 3, 5], "lamp": "red", "answer": 1}
+    chosen = [player.choose(red, rng) for _ in range(1000)]
+    assert set(chosen) == {0, 1}
+    assert 0.25 < np.mean(np.equal(chosen, 1)) < 0.35
+    right = [play(player, seed) for seed in range(100)]
+    assert 0.48 < np.mean(right) / 10 < 0.59  # 0.3 + 0.7 / 3
 
 
 def test_the_random_player_picks_a_third_right() -> None:
