@@ -22,17 +22,28 @@ def evaluate(
     greedy: Annotated[
         bool, typer.Option("--greedy", help="Take the most probable token each time.")
     ] = False,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(help="Of a run: `best`, `last` or a step; else its final model."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Play games on seeds that were never trained on."""
     from agentrl.training.evaluation import evaluate as play
 
     result = play(
-        target, episodes=episodes, policy=policy, greedy=greedy, overrides=overrides or ()
+        target,
+        episodes=episodes,
+        policy=policy,
+        greedy=greedy,
+        checkpoint=checkpoint,
+        overrides=overrides or (),
     )
     if as_json:
         typer.echo(json.dumps(result))
         return
+    folder = result.pop("run")
     table = Table(*result, title=f"{target}: {policy}{', greedy' if greedy else ''}")
     table.add_row(*(f"{value:g}" for value in result.values()))
     Console().print(table)
+    typer.echo(f"recorded: {folder}  (agentrl replay {folder} --list)")

@@ -1,7 +1,6 @@
 """Store pictures by the hash of their pixels, in the background."""
 
 import logging
-import os
 import queue
 import threading
 import time
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
+from agentrl.files import replacing
 from agentrl.replay import png
 from agentrl.replay.layout import frame_file
 from agentrl.types import Image
@@ -110,9 +110,8 @@ class FrameStore:
             return
         encoded = png.encode(image)
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}.part")
-        partial.write_bytes(encoded)
-        partial.replace(path)
+        with replacing(path) as partial:
+            partial.write_bytes(encoded)
         self.stats.stored += 1
         self.stats.bytes += len(encoded)
 

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -13,6 +12,7 @@ import cv2
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from agentrl.errors import ConfigError
+from agentrl.files import replacing
 from agentrl.replay.marks import mark_of
 from agentrl.replay.read import RecordedEpisode, Run
 
@@ -34,11 +34,10 @@ def export_html(run: Run, episode_id: str, path: Path) -> None:
         ConfigError: there is no such episode, or the file cannot be written.
     """
     page = render_html(run, run.episode(episode_id))
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(page, encoding="utf-8")
-        partial.replace(path)
+        with replacing(path) as partial:
+            partial.write_text(page, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error}") from error
 

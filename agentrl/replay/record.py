@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from agentrl.files import replacing
 from agentrl.replay.encoding import to_json
 from agentrl.replay.frames import FrameStats, FrameStore
 from agentrl.replay.layout import FORMAT, episode_file, episodes_folder, is_name
@@ -88,7 +89,8 @@ class Recorder:
         episode = scored.episode
         path = episode_file(self._run, episode.id)
         tree = to_json(episode) | {"split": split, "step": step, "time": time.time()}
-        _write_atomically(path, json.dumps(tree, ensure_ascii=False).encode())
+        with replacing(path) as partial, gzip.open(partial, "wb", compresslevel=1) as file:
+            file.write(json.dumps(tree, ensure_ascii=False).encode())
         score = {
             "id": episode.id,
             "total": scored.total,
@@ -165,10 +167,3 @@ _SUMMARY = (
     "id", "split", "step", "time", "env_id", "group", "member", "seed", "outcome", "error",
     "device",
 )  # fmt: skip
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with gzip.open(partial, "wb", compresslevel=1) as file:
-        file.write(content)
-    partial.replace(path)

@@ -24,6 +24,9 @@ def join_cluster() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray makes its workers yield to everything else, also to the phones they wait for.
     os.environ.setdefault("RAY_worker_niceness", "0")
+    if "RAY_ADDRESS" not in os.environ and "ray" not in sys.modules:
+        # What Ray chooses by itself for a cluster that it starts; chosen by name, it is silent.
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     try:
         import ray
     except ImportError:

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from agentrl.errors import RewardError, WorldError
 from agentrl.rollout.ticket import Split, Ticket
@@ -24,7 +24,16 @@ class Progress:
     episodes: int = 0
     turns: int = 0
     tokens: int = 0
-    void: int = 0
+    void: Counter[str] = field(default_factory=Counter)
+    """Void episodes by cause, those that were played again as well."""
+
+    def __add__(self, other: "Progress") -> "Progress":
+        return Progress(
+            episodes=self.episodes + other.episodes,
+            turns=self.turns + other.turns,
+            tokens=self.tokens + other.tokens,
+            void=self.void + other.void,
+        )
 
 
 def tickets_of_step(
@@ -125,13 +134,21 @@ class Collector:
         self._progress.episodes += 1
         self._progress.turns += len(scored.episode.turns)
         self._progress.tokens += sum(len(t.reply_ids) for t in scored.episode.turns)
-        self._progress.void += scored.episode.outcome.void
+        if scored.episode.outcome.void:
+            self._progress.void[_cause(scored.episode)] += 1
 
 
 def _without_reward(episode: Episode, error: RewardError) -> ScoredEpisode:
     log.warning("%s is void: %s", episode.id, error)
     void = replace(episode, outcome=Outcome.ENV_ERROR, error=f"RewardError: {error}")
     return ScoredEpisode(episode=void, components={}, rewards=(0.0,) * len(episode.turns))
+
+
+def _cause(episode: Episode) -> str:
+    """The type of the error that ended it; `timeout` for its own deadline."""
+    if episode.outcome is Outcome.TIMEOUT or not episode.error:
+        return episode.outcome.value
+    return episode.error.partition(":")[0]
 
 
 def _causes(episodes: Sequence[ScoredEpisode]) -> str:

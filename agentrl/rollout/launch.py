@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -106,7 +105,7 @@ class RayRollouts:
     async def look(self) -> Progress:
         """How far the running collection is."""
         seen = [await self._call(actor.look.remote(), START_DEADLINE_S) for actor in self._actors]
-        return Progress(**{f.name: sum(getattr(p, f.name) for p in seen) for f in fields(Progress)})
+        return sum(seen, start=Progress())
 
     async def _call(self, reference: Any, deadline_s: float) -> Any:
         import ray.exceptions

@@ -14,8 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
+from torch import Tensor
+
 from agentrl.errors import ConfigError
-from agentrl.training.weights import replace_folder
+from agentrl.training import weights
 
 _BEST = "best"
 _LEARNER = "learner.pt"
@@ -66,7 +69,7 @@ def save(
     if best:
         # Inside, and before the folder gets its name: whatever kills us, both are there or none.
         (partial / _BEST).touch()
-    replace_folder(partial, folder)
+    weights.replace_folder(partial, folder)
     _prune(parent, keep)
     return folder
 
@@ -85,7 +88,12 @@ def _prune(parent: Path, keep: int) -> None:
 def _complete(parent: Path) -> list[Path]:
     """The checkpoints from the earliest to the latest step; half-written ones have other names."""
     found = [p for p in parent.glob("step-*") if (p / _TRAINER).is_file()]
-    return sorted(found, key=lambda folder: int(folder.name.removeprefix("step-")))
+    return sorted(found, key=step_of)
+
+
+def step_of(folder: Path) -> int:
+    """The training step of a checkpoint's folder."""
+    return int(folder.name.removeprefix("step-"))
 
 
 def latest(run: Path) -> Path | None:
@@ -98,6 +106,24 @@ def best(run: Path) -> Path | None:
     """The best checkpoint of a run; None if none was marked."""
     found = [folder for folder in _complete(run / "checkpoints") if (folder / _BEST).is_file()]
     return found[-1] if found else None
+
+
+def named(run: Path, name: str) -> Path:
+    """A run's checkpoint.
+
+    Args:
+        run: the run's folder.
+        name: `best`, `last` or the number of a step.
+
+    Raises:
+        ConfigError: the run keeps no such checkpoint.
+    """
+    kept = {str(step_of(folder)): folder for folder in _complete(run / "checkpoints")}
+    found = {"best": best(run), "last": latest(run)} | kept
+    if (folder := found.get(name)) is None:
+        steps = ", ".join(kept) or "none"
+        raise ConfigError(f"{run}: no checkpoint {name!r}. Its checkpoints are of steps: {steps}")
+    return folder
 
 
 def load(folder: Path, learner: Restorable) -> dict[str, Any]:
@@ -120,3 +146,19 @@ def load(folder: Path, learner: Restorable) -> dict[str, Any]:
     assert isinstance(trainer, dict)
     learner.restore(folder / _LEARNER)
     return trainer
+
+
+def export(checkpoint: Path, source: Path, folder: Path, dtype: str) -> None:
+    """Make an ordinary Hugging Face folder of a checkpoint.
+
+    Args:
+        checkpoint: as `named` returned it.
+        source: the model's folder as the run began: configuration, tokenizer and processor.
+        folder: where.
+        dtype: `float32` or `bfloat16`, of the written weights.
+
+    Raises:
+        ConfigError: the checkpoint is broken.
+    """
+    masters: dict[str, Tensor] = weights.read_state(checkpoint / _LEARNER)["model"]
+    weights.export(source, folder, {n: t.to(getattr(torch, dtype)) for n, t in masters.items()})

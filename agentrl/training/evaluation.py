@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,7 +17,8 @@ from agentrl.policies.opening import resolve_model
 from agentrl.rollout import cluster
 from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.launch import RolloutHandle, open_rollouts
-from agentrl.training import plan, seeds
+from agentrl.training import checkpoints, plan, seeds
+from agentrl.training.run import RunFolder
 from agentrl.types import ScoredEpisode
 
 
@@ -101,37 +102,52 @@ def evaluate(
     episodes: int | None = None,
     policy: str = "model",
     greedy: bool = False,
+    checkpoint: str | None = None,
     overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Evaluate a run's final model, or a configuration's start model or scripted player.
+    """Evaluate a run's model, or a configuration's start model or scripted player.
 
     Args:
         target: a run folder, a configuration's file or name, or a configuration.
         episodes: games, each on a held-out seed; None takes `eval.episodes`.
         policy: `model`, or the name of a scripted player such as `random` or `expert`.
         greedy: the model takes its most probable token each time.
+        checkpoint: of the run: `best`, `last` or a step; None takes its final model.
         overrides: `key=value` settings.
 
     Returns:
-        The environment's own metrics, `reward`, `episodes`, `void` and `seconds`.
+        The environment's own metrics, `reward`, `episodes`, `void` and `seconds`; and `run`, the
+        folder where the games are recorded, which `agentrl replay` reads.
 
     Raises:
         ConfigError: something named does not exist.
         WorldError: not one game could be played.
     """
-    config, folder = _open_target(target, overrides)
-    player = None if policy == "model" else policy
-    plan.check(config, player)
+    config, run = _open_target(target, overrides)
     count = config.eval.episodes if episodes is None else episodes
     if count < 1:
         raise ConfigError(f"episodes={count}: must be at least 1")
-    return asyncio.run(_evaluate(config, folder, count, player, greedy))
+    config = replace(
+        config, eval=replace(config.eval, episodes=count), run=replace(config.run, name=None)
+    )
+    player = None if policy == "model" else policy
+    plan.check(config, player)
+    kept = _checkpoint(run, checkpoint)
+    if run is not None and player is None and kept is None and not (run / "model").is_dir():
+        raise ConfigError(
+            f"{run} has no final model yet: continue it with --resume, or name a checkpoint"
+        )
+    name = "run" if isinstance(target, Config) else Path(target).stem
+    folder = RunFolder.create(config, f"eval-{name}")
+    found = asyncio.run(_evaluate(config, folder.path, run, kept, player, greedy))
+    folder.write_summary({"target": str(target), "policy": policy, "greedy": greedy, **found})
+    return {**found, "run": str(folder.path)}
 
 
 def _open_target(
     target: Config | str | Path, overrides: Sequence[str]
 ) -> tuple[Config, Path | None]:
-    """The configuration, and the run's final model if the target is a run."""
+    """The configuration, and the run's folder if the target is one."""
     if isinstance(target, Config):
         return configuration.resolve(target, overrides), None
     run = Path(target)
@@ -139,24 +155,48 @@ def _open_target(
         return configuration.load(target, overrides), None
     if not (run / "config.yaml").is_file():
         raise ConfigError(f"{run}: no run (it has no config.yaml)")
-    model = run / "model"
-    if not model.is_dir():
-        raise ConfigError(f"{run} has no final model yet; continue it with --resume")
-    return configuration.load(run / "config.yaml", overrides), model
+    return configuration.load(run / "config.yaml", overrides), run
+
+
+def _checkpoint(run: Path | None, name: str | None) -> Path | None:
+    if name is None:
+        return None
+    if run is None:
+        raise ConfigError(f"checkpoint={name}: only a run's folder has checkpoints")
+    return checkpoints.named(run, name)
 
 
 async def _evaluate(
-    config: Config, folder: Path | None, episodes: int, player: str | None, greedy: bool
+    config: Config,
+    folder: Path,
+    run: Path | None,
+    kept: Path | None,
+    player: str | None,
+    greedy: bool,
 ) -> dict[str, Any]:
     with TemporaryDirectory(prefix="agentrl-") as scratch:
-        folder = folder or resolve_model(config.model, config.seed, Path(scratch) / "model")
-        rollouts = await open_rollouts(config, folder, None)
+        rollouts = await open_rollouts(config, _model(config, Path(scratch), run, kept), folder)
         try:
-            found = await play_held_out(rollouts, config, episodes, player=player, greedy=greedy)
+            found = await play_held_out(
+                rollouts, config, config.eval.episodes, player=player, greedy=greedy
+            )
         finally:
             await rollouts.close()
             cluster.leave_cluster()
     return found.summary()
+
+
+def _model(config: Config, scratch: Path, run: Path | None, kept: Path | None) -> Path:
+    """The folder of what is evaluated; what has to be made goes into the scratch folder."""
+    if kept is None and run is not None and (run / "model").is_dir():
+        return run / "model"
+    start = run / "start" if run is not None else scratch / "start"
+    if not start.is_dir():
+        start = resolve_model(config.model, config.seed, scratch / "start")
+    if kept is None:
+        return start
+    checkpoints.export(kept, start, scratch / "model", config.model.dtype)
+    return scratch / "model"
 
 
 def as_record(name: str, step: int, evaluation: Evaluation) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict
@@ -62,6 +63,8 @@ class Job:
         self._reporter = reporter
         self._recorder = recorder
         self._advantages = algorithm(config.algorithm.name).advantages
+        self._void: Counter[str] = Counter()
+        """Void episodes of the last step, by cause."""
 
     def restore(self) -> None:
         """Go back to the last checkpoint, if there is one."""
@@ -161,6 +164,7 @@ class Job:
         tickets = tickets_of_step("train", step, seeds.training(self.config, step), size)
         async with self._watched(len(tickets), f"step {step}"):
             episodes = await self._rollouts.collect(tickets)
+        self._void = (await self._rollouts.look()).void
         return [episodes[first : first + size] for first in range(0, len(episodes), size)]
 
     def _credit(self, groups: Sequence[Sequence[ScoredEpisode]]) -> list[Sample]:
@@ -234,7 +238,9 @@ class Job:
             {
                 **{f"train/{k}": v for k, v in means(episodes).items()},
                 **{f"learner/{k}": v for k, v in learned.items()},
-                "rollout/void": sum(e.episode.outcome.void for e in episodes),
+                "rollout/void": self._void.total(),
+                **{f"rollout/void/{cause}": count for cause, count in self._void.items()},
+                "rollout/missing": sum(e.episode.outcome.void for e in episodes),
                 "rollout/company": sum(map(credit.company, groups)) / len(groups),
                 "rollout/turns_per_s": turns / (collected - started),
                 "rollout/tokens_per_s": tokens / (collected - started),

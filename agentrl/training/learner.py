@@ -2,7 +2,6 @@
 
 import logging
 import math
-import pickle
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from agentrl.training.optimizer import Optimizer, warmed_up
 from agentrl.training.parallel import join
 from agentrl.training.shares import share, weigh
 from agentrl.training.tally import Tally
+from agentrl.training.weights import read_state
 from agentrl.types import Batch, Sample
 
 _log = logging.getLogger(__name__)
@@ -245,13 +245,7 @@ class Learner:
         Raises:
             ConfigError: the file is broken, or belongs to another model or job.
         """
-        try:
-            state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-            raise ConfigError(
-                f"{path}: cannot be read: {error}. Remove this checkpoint to use an earlier one."
-            ) from error
-        self.load_state(state)
+        self.load_state(read_state(path))
 
     def state(self) -> dict[str, Any]:
         """All that the next steps depend on, in full tensors on the CPU; a collective call."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from agentrl import config as configuration
 from agentrl.config import Config
+from agentrl.files import working_in
 from agentrl.policies.opening import resolve_model
 from agentrl.replay.record import Recorder
 from agentrl.rollout import cluster
@@ -40,25 +41,29 @@ def train(
         The run's folder.
 
     Raises:
-        ConfigError: something that the configuration names does not exist.
+        ConfigError: something that the configuration names does not exist; another process
+            works on the run.
         WorldError: the phones, the environment or an engine failed beyond the bounds.
     """
     if resume is not None:
         folder = RunFolder.existing(Path(resume))
         settings = configuration.load(folder.path / "config.yaml", overrides)
         plan.check(settings)
-        folder.save_config(settings)
     else:
         settings = configuration.resolve(config, overrides)
         plan.check(settings)
         name = "run" if isinstance(config, Config) else Path(config).stem
         folder = RunFolder.create(settings, name)
-    try:
-        asyncio.run(_train(settings, folder))
-    except BaseException:
-        log.warning("what was played is kept; go on with: agentrl train --resume %s", folder.path)
-        raise
-    return folder.path
+    run = folder.path
+    with working_in(run):
+        if resume is not None:
+            folder.save_config(settings)
+        try:
+            asyncio.run(_train(settings, folder))
+        except BaseException:
+            log.warning("what was played is kept; go on with: agentrl train --resume %s", run)
+            raise
+    return run
 
 
 async def _train(config: Config, folder: RunFolder) -> None:

@@ -1,7 +1,7 @@
 """A run's folder: what is in it, and how its state survives any end."""
 
+import itertools
 import json
-import os
 import shutil
 import time
 from dataclasses import asdict, dataclass, field, replace
@@ -12,6 +12,7 @@ from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.data.templates import find_template
 from agentrl.errors import ConfigError
+from agentrl.files import write_durably
 from agentrl.training.report.loggers import read_metrics
 
 
@@ -31,14 +32,11 @@ class State:
     """The best evaluation during training."""
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with partial.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+def _fresh_name(parent: str, name: str) -> str:
+    """The name with the time; numbered where that is taken."""
+    stem = f"{name}-{time.strftime('%m%d-%H%M%S')}"
+    names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
+    return next(free for free in names if not (Path(parent) / free).exists())
 
 
 class RunFolder:
@@ -59,7 +57,7 @@ class RunFolder:
         Raises:
             ConfigError: it exists already, or cannot be made.
         """
-        path = Path(config.run.dir) / (config.run.name or f"{name}-{time.strftime('%m%d-%H%M%S')}")
+        path = Path(config.run.dir) / (config.run.name or _fresh_name(config.run.dir, name))
         try:
             path.mkdir(parents=True)
         except FileExistsError:
@@ -107,7 +105,7 @@ class RunFolder:
 
     def save_config(self, config: Config) -> None:
         """Keep the whole tree, as it is used from now on."""
-        write_atomically(self.path / "config.yaml", configuration.to_yaml(config))
+        write_durably(self.path / "config.yaml", configuration.to_yaml(config))
 
     @property
     def has_begun(self) -> bool:
@@ -116,7 +114,7 @@ class RunFolder:
 
     def save_state(self, state: State) -> None:
         """Keep the state, atomically."""
-        write_atomically(self.path / "state.json", json.dumps(asdict(state), indent=1))
+        write_durably(self.path / "state.json", json.dumps(asdict(state), indent=1))
 
     def load_state(self) -> State:
         """The state as it was last kept; a fresh one if the run died before."""
@@ -139,8 +137,8 @@ class RunFolder:
 
     def _write_evaluations(self, records: list[dict[str, Any]]) -> None:
         lines = "".join(json.dumps(record) + "\n" for record in records)
-        write_atomically(self.path / "evaluations.jsonl", lines)
+        write_durably(self.path / "evaluations.jsonl", lines)
 
     def write_summary(self, results: dict[str, Any]) -> None:
         """Write `summary.json`."""
-        write_atomically(self.path / "summary.json", json.dumps(results, indent=2) + "\n")
+        write_durably(self.path / "summary.json", json.dumps(results, indent=2) + "\n")

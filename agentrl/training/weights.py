@@ -2,16 +2,19 @@
 
 import atexit
 import os
+import pickle
 import shutil
 import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from agentrl.errors import ConfigError
+from agentrl.files import replacing
 
 _PREFIX = "agentrl-weights-"
 _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
@@ -83,10 +86,9 @@ def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
     from safetensors.torch import save_file
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    save_file(contiguous, partial, metadata={"format": "pt"})
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        save_file(contiguous, partial, metadata={"format": "pt"})
 
 
 def read(path: Path) -> dict[str, Tensor]:
@@ -106,6 +108,22 @@ def read(path: Path) -> dict[str, Tensor]:
     if not tensors:
         raise ConfigError(f"{path}: holds no safetensors file")
     return tensors
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """What `Learner.save_state` wrote.
+
+    Raises:
+        ConfigError: the file is broken.
+    """
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise ConfigError(
+            f"{path}: cannot be read: {error}. Remove this checkpoint to use an earlier one."
+        ) from error
+    assert isinstance(state, dict)
+    return state
 
 
 def export(source: Path, folder: Path, tensors: Mapping[str, Tensor]) -> None:

@@ -12,6 +12,8 @@ from agentrl.replay.record import Recorder
 from agentrl.types import Outcome
 from tests.replay.episodes import scored
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
+
 
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -100,27 +102,18 @@ def test_dry_run_prints_what_resolves(
     assert "Did you mean" in capsys.readouterr().err
 
 
-def test_eval_asks_and_prints(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    evaluation = ModuleType("agentrl.training.evaluation")
-    asked: dict[str, Any] = {}
-
-    def evaluate(target: str, **keywords: Any) -> dict[str, float]:
-        asked.update(keywords, target=target)
-        return {"accuracy": 0.5, "episodes": 7}
-
-    evaluation.evaluate = evaluate  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "agentrl.training.evaluation", evaluation)
-    arguments = ["eval", "number_game", "--policy", "random", "--episodes", "7", "seed=1"]
+def test_eval_plays_prints_and_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["eval", str(EXAMPLE), "--policy", "guesser", "--episodes", "7"]
+    arguments.append(f"run.dir={tmp_path}")
     assert cli.run([*arguments, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"accuracy": 0.5, "episodes": 7}
-    assert asked == {
-        "target": "number_game", "episodes": 7, "policy": "random", "greedy": False,
-        "overrides": ["seed=1"],
-    }  # fmt: skip
+    found = json.loads(capsys.readouterr().out)
+    assert found["episodes"] == 7
+    assert 1 <= found["turns"] <= 4
+    assert cli.run(["replay", found["run"], "--list"]) == 0
+    assert "7 of 7 episodes" in capsys.readouterr().out
     assert cli.run(arguments) == 0
-    assert "0.5" in capsys.readouterr().out
+    assert "recorded:" in capsys.readouterr().out
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_replay_lists_and_filters(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,7 @@ def episode_of(ticket, outcome=Outcome.TERMINATED, turns=1):
         turns=(turn(),) * turns,
         final_frames=(),
         outcome=outcome,
-        error=None if outcome is Outcome.TERMINATED else "broken",
+        error=None if outcome is Outcome.TERMINATED else "DeviceOffline: broken",
         device=None,
     )
 
@@ -94,7 +94,7 @@ async def test_void_episode_is_recorded_and_played_again():
     assert not any(e.episode.outcome.void for e in episodes)
     assert episodes[1].episode.id.endswith("m01-r1")
     assert len(seen) == len(set(seen)) == 4
-    assert progress.void == 1
+    assert progress.void == {"DeviceOffline": 1}
 
 
 async def test_refills_are_bounded():
@@ -112,7 +112,9 @@ async def test_step_without_one_valid_episode_is_an_error_that_names_the_cause()
         return episode_of(ticket, Outcome.DEVICE_ERROR)
 
     made, _ = collector(play, max_refills=0)
-    with pytest.raises(WorldError, match="none of 3 episodes could be played: 3 x broken"):
+    with pytest.raises(
+        WorldError, match="none of 3 episodes could be played: 3 x DeviceOffline: broken"
+    ):
         await made.collect(tickets_of_step("train", 1, [5], 3))
 
 

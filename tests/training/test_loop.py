@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from agentrl import replay
+from agentrl.errors import ConfigError
+from agentrl.files import working_in
 from agentrl.training import checkpoints
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
@@ -100,6 +102,37 @@ def test_finished_run_resumes_to_nothing_new(whole_run):
     run_to_the_end("--resume", run)
     assert (run / "model" / "model.safetensors").read_bytes() == weights
     assert len(steps_of(run)) == 4
+
+
+def test_checkpoint_plays_as_it_did_in_the_run(whole_run):
+    run, _ = whole_run
+    there = json.loads((run / "summary.json").read_text())["after"]["greedy"]
+    done = subprocess.run(
+        [sys.executable, "-m", "agentrl", "eval", run, "--checkpoint=last", "--greedy", "--json"],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    here = json.loads(done.stdout)
+    assert len(replay.open(here["run"]).episodes()) == here["episodes"] == 8
+    assert {key: here[key] for key in ("reward", "turns")} == {
+        key: there[key] for key in ("reward", "turns")
+    }
+
+
+def test_checkpoint_that_is_not_kept_is_named(whole_run):
+    run, _ = whole_run
+    with pytest.raises(ConfigError, match=r"no checkpoint '99'.*of steps: 3, 4"):
+        checkpoints.named(run, "99")
+    assert checkpoints.named(run, "last").name == "step-00004"
+
+
+def test_run_that_another_process_works_on_is_left_alone(whole_run):
+    run, _ = whole_run
+    with working_in(run):
+        done = subprocess.run(command("--resume", run), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "another process" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_name_of_an_existing_run_is_refused(whole_run):

@@ -1,19 +1,24 @@
 """The main job in short, with every real part: phones, adb, vLLM, Ray, FSDP."""
 
+import itertools
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from agentrl import config as configuration
 from agentrl import replay
 from agentrl.policies.kits import kit_for
 from agentrl.training import checkpoints, seeds
 from agentrl.training.batching import to_samples
+from agentrl.training.learner import Learner
 from agentrl.types import Outcome
 
 pytestmark = [pytest.mark.vllm, pytest.mark.adb]
@@ -60,6 +65,7 @@ def killed_and_resumed(adb_server, tmp_path_factory):
     settings = [*SMALL, f"run.dir={folder}", "run.name=phones", "warm_start.cache=null"]
     run = folder / "phones"
     _kill_after_the_first_step(command("number_game", *settings), run, folder / "said")
+    shutil.copytree(run / "checkpoints" / "step-00001", folder / "when-killed")
     done = subprocess.run(command("--resume", run), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     return run
@@ -78,6 +84,61 @@ def test_killed_run_goes_on_with_the_seeds_that_come_next(killed_and_resumed):
             e.seed for e in replay.open(run).episodes() if (e.split, e.step) == ("train", step)
         }
         assert played == set(seeds.training(config, step))
+
+
+@pytest.mark.timeout(600)
+def test_killed_run_goes_on_with_its_weights_and_optimizer(killed_and_resumed):
+    """The step after the kill, learned again here from what was recorded, ends where it did."""
+    run = killed_and_resumed
+    config = configuration.load(run / "config.yaml")
+    learner = Learner(config, run / "start")
+    checkpoints.load(run.parent / "when-killed", learner)
+    learner.update(_samples_of_step(run, config, 2), 2)
+    again, then = learner.state(), _learner_state(run / "checkpoints" / "step-00002")
+    learner.close()
+    assert again.keys() == then.keys()
+    for (name, one), (other_name, other) in zip(_tensors(again), _tensors(then), strict=True):
+        assert name == other_name
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6, msg=name)
+    killed = _learner_state(run.parent / "when-killed")
+    assert not all(map(torch.equal, killed["model"].values(), then["model"].values()))
+
+
+def _learner_state(folder):
+    return torch.load(folder / "learner.pt", weights_only=True)
+
+
+def _tensors(state, name=""):
+    if isinstance(state, torch.Tensor):
+        yield name, state
+    elif isinstance(state, dict):
+        for key in sorted(state, key=str):
+            yield from _tensors(state[key], f"{name}/{key}")
+    elif isinstance(state, list | tuple):
+        for place, value in enumerate(state):
+            yield from _tensors(value, f"{name}/{place}")
+
+
+def _samples_of_step(run, config, step):
+    """What the trainer made of a step's episodes; pictures from the recorded frames."""
+    recorded, kit = replay.open(run), kit_for(run / "start")
+    summaries = [
+        e for e in recorded.episodes()
+        if (e.split, e.step) == ("train", step) and e.advantages is not None
+    ]  # fmt: skip
+
+    def seen(frame):
+        return kit.scale(frame, tuple(config.model.image_size), config.model.max_pixels)
+
+    samples = []
+    for summary in sorted(summaries, key=lambda e: e.id):
+        episode = recorded.episode(summary.id).episode
+        turns = tuple(
+            replace(turn, images=tuple(seen(recorded.frame(frame)) for frame in turn.frames))
+            for turn in episode.turns
+        )
+        samples += to_samples(replace(episode, turns=turns), summary.advantages)
+    return samples
 
 
 def test_every_played_episode_is_recorded_with_its_frames(killed_and_resumed):
@@ -117,3 +178,43 @@ def test_engine_and_learner_agree_on_what_was_sampled(killed_and_resumed):
     seen = [s["learner/mismatch_max"] for s in steps if s.get("learner/mismatch_max") is not None]
     assert seen
     assert max(seen) < 1e-3
+
+
+@pytest.fixture(scope="module")
+def remembered(adb_server, tmp_path_factory):
+    """A step of the game that needs the whole conversation."""
+    folder = tmp_path_factory.mktemp("runs")
+    settings = [*SMALL, "train.steps=1", "env.max_turns=4", "warm_start.steps=60"]
+    settings += [f"run.dir={folder}", "run.name=memory", "warm_start.cache=null"]
+    done = subprocess.run(
+        command("number_game_memory", *settings), capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder / "memory"
+
+
+@pytest.mark.timeout(600)
+def test_whole_conversation_is_trained_as_the_engine_saw_it(remembered):
+    recorded = replay.open(remembered)
+    kit = kit_for(remembered / "start")
+    episodes = [e for e in recorded.episodes() if e.split == "train" and not e.outcome.void]
+    assert episodes
+    for summary in episodes:
+        turns = recorded.episode(summary.id).episode.turns
+        assert len(turns) > 1
+        for before, turn in itertools.pairwise(turns):
+            told = before.prompt_ids + before.reply_ids
+            assert turn.prompt_ids[: len(told)] == told
+        (sample,) = to_samples(recorded.episode(summary.id).episode, summary.advantages)
+        assert sample.token_ids == turns[-1].prompt_ids + turns[-1].reply_ids
+        trained = [t for t, m in zip(sample.token_ids, sample.loss_mask, strict=True) if m]
+        assert tuple(trained) == tuple(token for turn in turns for token in turn.reply_ids)
+        pads = sum(token == kit.image_token_id for token in sample.token_ids)
+        assert pads == len(turns) * 15  # one screen of 3 x 5 patches to a turn
+
+
+def test_engine_and_learner_agree_over_a_whole_conversation(remembered):
+    lines = [json.loads(line) for line in (remembered / "metrics.jsonl").read_text().splitlines()]
+    (step,) = [line for line in lines if line["stage"] == "reinforcement"]
+    assert step["learner/tokens"] > 0
+    assert step["learner/mismatch_max"] < 1e-3

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from agentrl.files import replacing
 from agentrl.training.report.loggers import METRICS_FILE, read_metrics
 
 log = logging.getLogger(__name__)
@@ -61,9 +62,8 @@ def draw_curve(run: Path) -> Path | None:
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         _draw_panel(axes, panel, curves[panel])
     figure.suptitle(run.name)
-    partial = run / f"{CURVE_FILE}.part"
-    figure.savefig(partial, format="png")
-    partial.replace(run / CURVE_FILE)
+    with replacing(run / CURVE_FILE) as partial:
+        figure.savefig(partial, format="png")
     return run / CURVE_FILE
 
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TextIO
 
 from agentrl import plugins
 from agentrl.errors import ConfigError
+from agentrl.files import write_durably
 from agentrl.training.report.display import TRAINING, Display
 
 METRICS_FILE = "metrics.jsonl"
@@ -67,9 +68,7 @@ class FileLogger(_Quiet):
     def rewind(self, step: int) -> None:
         """Drop what a resumed job does again, and half a line that a killed one left."""
         kept = [entry for entry in read_metrics(self._path) if _is_before(entry, step)]
-        partial = self._path.with_suffix(".part")
-        partial.write_text("".join(json.dumps(entry) + "\n" for entry in kept), encoding="utf-8")
-        partial.replace(self._path)
+        write_durably(self._path, "".join(json.dumps(entry) + "\n" for entry in kept))
         self._file.close()
         self._file = self._path.open("a", encoding="utf-8")
 

@@ -1,0 +1,52 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentrl.errors import ConfigError
+from agentrl.files import replacing, working_in, write_durably
+
+HOLDER = """
+import sys
+from pathlib import Path
+from agentrl.files import working_in
+with working_in(Path(sys.argv[1])):
+    print("in", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_file_is_replaced_when_the_block_ends(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.json"
+    write_durably(path, "1")
+    with replacing(path) as partial:
+        partial.write_text("2")
+        assert path.read_text() == "1"
+    assert path.read_text() == "2"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.json"
+    write_durably(path, "1")
+    with pytest.raises(UnicodeEncodeError), replacing(path) as partial:
+        partial.write_text("half \ud800")
+    assert path.read_text() == "1"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_is_worked_in_by_one_process_until_it_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"in\n"
+        with pytest.raises(ConfigError, match="another process"), working_in(tmp_path):
+            pass
+        holder.kill()
+        holder.wait(10)
+    with working_in(tmp_path):
+        pass
