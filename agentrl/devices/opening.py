@@ -46,10 +46,17 @@ def open_device(
         if leased is None:
             raise DeviceError(_NO_TOKEN.format(spec))
         return leased
-    server = AdbServer.from_environment()
+    server, deadlines = AdbServer.from_environment(), deadlines or Deadlines()
     if _num_virtual(spec) is None:
         return AdbutilsDevice(server, spec, deadlines)
-    phones = spawn(1, apps, size=size, effect_delay_ms=effect_delay_ms, seed=seed)
+    phones = spawn(
+        1,
+        apps,
+        size=size,
+        effect_delay_ms=effect_delay_ms,
+        seed=seed,
+        deadline_s=deadlines.start_s,
+    )
     try:
         return AdbutilsDevice(server, phones.serials[0], deadlines, _ending(phones, server))
     except BaseException:
@@ -83,11 +90,18 @@ def open_source(
         ConfigError: no source, or one of its phones cannot be reached.
     """
     serials, num_virtual = _parse(source)
-    server = AdbServer.from_environment()
+    server, deadlines = AdbServer.from_environment(), deadlines or Deadlines()
     if num_virtual is None:
         devices = _connect(server, serials, deadlines)
         return DevicePool(devices, quarantine_after=quarantine_after)
-    phones = spawn(num_virtual, apps, size=size, effect_delay_ms=effect_delay_ms, seed=seed)
+    phones = spawn(
+        num_virtual,
+        apps,
+        size=size,
+        effect_delay_ms=effect_delay_ms,
+        seed=seed,
+        deadline_s=deadlines.start_s,
+    )
     ending = _ending(phones, server)
     try:
         devices = _connect(server, phones.serials, deadlines)

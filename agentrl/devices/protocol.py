@@ -16,6 +16,8 @@ class Deadlines:
     frame_s: float = 5.0
     settle_s: float = 3.0
     launch_s: float = 15.0
+    start_s: float = 30.0
+    """For all virtual phones to come up."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

@@ -129,5 +129,6 @@ def _vllm(rollout: RolloutConfig, model: ModelConfig, folder: Path) -> Engine:
         dtype=model.dtype,
         max_context=rollout.max_context,
         deadline_s=rollout.deadline_s,
+        start_deadline_s=rollout.start_deadline_s,
         engine_kwargs=rollout.engine_kwargs,
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agentrl import config as configuration
-from agentrl.config import Config
+from agentrl.config import Config, RolloutConfig
 from agentrl.errors import WorldError
 from agentrl.rollout import cluster
 from agentrl.rollout.collector import Progress
@@ -16,8 +16,6 @@ from agentrl.rollout.ticket import Ticket
 from agentrl.types import ScoredEpisode
 
 log = logging.getLogger(__name__)
-
-START_DEADLINE_S = 300.0
 
 
 class RolloutHandle(Protocol):
@@ -55,14 +53,15 @@ class LocalRollouts:
 class RayRollouts:
     """Rollouts in Ray actors; groups are dealt to them in turn."""
 
-    def __init__(self, actors: Sequence[Any], deadline_s: float) -> None:
+    def __init__(self, actors: Sequence[Any], settings: RolloutConfig) -> None:
         self._actors = actors
-        self._deadline_s = deadline_s
+        self._episode_s = settings.deadline_s
+        self._start_s = settings.start_deadline_s
 
     async def start(self) -> None:
         """See Rollouts.start."""
         await asyncio.gather(
-            *(self._call(actor.start.remote(), START_DEADLINE_S) for actor in self._actors)
+            *(self._call(actor.start.remote(), self._start_s) for actor in self._actors)
         )
 
     async def collect(
@@ -91,20 +90,20 @@ class RayRollouts:
 
     def _collect_deadline(self, share: Sequence[Ticket]) -> float:
         """Every episode has its own deadline; this one only catches a dead or hung actor."""
-        return START_DEADLINE_S + self._deadline_s * (1 + len(share))
+        return self._start_s + self._episode_s * (1 + len(share))
 
     async def load_weights(self, path: Path, version: int) -> None:
         """See Rollouts.load_weights."""
         await asyncio.gather(
             *(
-                self._call(actor.load_weights.remote(path, version), START_DEADLINE_S)
+                self._call(actor.load_weights.remote(path, version), self._start_s)
                 for actor in self._actors
             )
         )
 
     async def look(self) -> Progress:
         """How far the running collection is."""
-        seen = [await self._call(actor.look.remote(), START_DEADLINE_S) for actor in self._actors]
+        seen = [await self._call(actor.look.remote(), self._start_s) for actor in self._actors]
         return sum(seen, start=Progress())
 
     async def _call(self, reference: Any, deadline_s: float) -> Any:
@@ -195,7 +194,7 @@ async def _open_ray(config: Config, folder: Path, run: Path | None) -> RolloutHa
     tree, here = configuration.to_dict(config), run and run.absolute()
     handle = RayRollouts(
         [remote.remote(tree, folder.absolute(), here, (k, count)) for k in range(count)],
-        config.rollout.deadline_s,
+        config.rollout,
     )
     try:
         await handle.start()

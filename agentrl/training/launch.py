@@ -20,9 +20,6 @@ from agentrl.types import Sample
 
 _log = logging.getLogger(__name__)
 
-DEADLINE_S = 1800.0
-"""For any call to the ranks; a rank that died is noticed at once."""
-
 
 class LearnerHandle(Protocol):
     """What the training loop sees of the learner, wherever it runs; every call blocks."""
@@ -63,10 +60,12 @@ class LearnerGroup:
 
     Args:
         actors: rank 0 first.
+        deadline_s: for any call to the ranks; a rank that died is noticed at once.
     """
 
-    def __init__(self, actors: Sequence[Any]) -> None:
+    def __init__(self, actors: Sequence[Any], deadline_s: float) -> None:
         self._actors = list(actors)
+        self._deadline_s = deadline_s
 
     def start(self, tree: dict[str, Any], folder: Path) -> None:
         """Let the ranks meet and load the model.
@@ -139,13 +138,13 @@ class LearnerGroup:
         """All results, or the first failure at once: the other ranks may wait for it for ever."""
         import ray
 
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + self._deadline_s
         pending = list(references)
         while pending:
             left = max(0.0, deadline - time.monotonic())
             done, pending = ray.wait(pending, num_returns=1, timeout=left)
             if not done:
-                raise LearnerError(f"the learner did not answer within {DEADLINE_S:g} s")
+                raise LearnerError(f"the learner did not answer within {self._deadline_s:g} s")
             self._get(done[0], references.index(done[0]))
         return [self._get(reference, rank) for rank, reference in enumerate(references)]
 
@@ -216,7 +215,7 @@ def open_learner(config: Config, folder: Path) -> LearnerHandle:
     remote = ray.remote(LearnerActor).options(
         num_cpus=0, num_gpus=cluster.gpus_per_actor(config.rollout.actors, ranks)
     )
-    group = LearnerGroup([remote.remote() for _ in range(ranks)])
+    group = LearnerGroup([remote.remote() for _ in range(ranks)], config.train.deadline_s)
     try:
         group.start(configuration.to_dict(config), folder.absolute())
     except BaseException:

@@ -52,8 +52,8 @@ class Expert:
 class Mediocre(Expert):
     """Reads well, but mostly takes the largest number, whatever the lamp says.
 
-    It picks right in `skill + (1 - skill) / 3` of all rounds. Its habit, not chance, is what a model
-    has to leave behind that copies it: the most frequent pick of two lamps out of three is wrong.
+    It picks right in `skill + (1 - skill) / 3` of all rounds. A model that copies it has a habit
+    to leave behind, not only chance: under two lamps out of three its most frequent pick is wrong.
 
     Args:
         skill: the chance that it follows the lamp, in [0, 1].

@@ -1,0 +1,45 @@
+"""One tree of settings for a whole job."""
+
+from agentrl.config.check import parse_history, validate
+from agentrl.config.load import find, from_dict, load, resolve, to_dict, to_yaml
+from agentrl.config.tree import (
+    AlgorithmConfig,
+    CheckpointConfig,
+    Config,
+    DeadlinesConfig,
+    DevicesConfig,
+    EnvConfig,
+    EvalConfig,
+    ModelConfig,
+    OptimConfig,
+    RewardConfig,
+    RolloutConfig,
+    RunConfig,
+    TrainConfig,
+    WarmStartConfig,
+)
+
+__all__ = [
+    "AlgorithmConfig",
+    "CheckpointConfig",
+    "Config",
+    "DeadlinesConfig",
+    "DevicesConfig",
+    "EnvConfig",
+    "EvalConfig",
+    "ModelConfig",
+    "OptimConfig",
+    "RewardConfig",
+    "RolloutConfig",
+    "RunConfig",
+    "TrainConfig",
+    "WarmStartConfig",
+    "find",
+    "from_dict",
+    "load",
+    "parse_history",
+    "resolve",
+    "to_dict",
+    "to_yaml",
+    "validate",
+]

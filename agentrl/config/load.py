@@ -1,0 +1,123 @@
+"""Settings from YAML files and overrides, and back; the only place that knows OmegaConf."""
+
+import dataclasses
+import difflib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from agentrl.config.check import validate
+from agentrl.config.tree import Config
+from agentrl.errors import ConfigError
+
+_PACKAGED = Path(__file__).resolve().parent.parent / "configs"
+
+
+def find(name: str) -> Path:
+    """The file of a configuration, given as a path or as the name of a packaged one.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    path = Path(name).expanduser()
+    if path.is_file():
+        return path
+    packaged = _PACKAGED / f"{Path(name).stem}.yaml"
+    if path.suffix in ("", ".yaml") and len(path.parts) == 1 and packaged.is_file():
+        return packaged
+    known = sorted(p.stem for p in _PACKAGED.glob("*.yaml"))
+    close = difflib.get_close_matches(path.stem, known, n=1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    raise ConfigError(f"{name}: no such configuration{hint}. Packaged: {', '.join(known)}")
+
+
+def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """Read a YAML file or a packaged configuration and apply `key=value` overrides.
+
+    Raises:
+        ConfigError: an unknown key, a wrong type or value, or a file that is no YAML.
+    """
+    path = find(str(source))
+    config = _merge(path, overrides)
+    if not config.run.search_path and path.parent.resolve() != _PACKAGED.resolve():
+        config.run.search_path = [str(path.parent.absolute())]
+    _settle(config)
+    return config
+
+
+def resolve(source: Config | str | Path, overrides: Sequence[str] = ()) -> Config:
+    """A configuration as it is, or loaded by its file or packaged name.
+
+    Raises:
+        ConfigError: as `load`; or overrides of a configuration that is loaded already.
+    """
+    if not isinstance(source, Config):
+        return load(source, overrides)
+    if overrides:
+        raise ConfigError("overrides are for files; set the fields of a Config instead")
+    _settle(source)
+    return source
+
+
+def _merge(path: Path, overrides: Sequence[str]) -> Config:
+    try:
+        tree = OmegaConf.load(path)
+    except (OmegaConfBaseException, YAMLError, UnicodeDecodeError, OSError) as error:
+        raise ConfigError(f"{path}: cannot be read: {_first_line(error)}") from error
+    if not isinstance(tree, DictConfig):
+        raise ConfigError(f"{path}: must hold keys and values, not {type(tree).__name__}")
+    for override in overrides:
+        key, equals, _ = override.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"{override!r}: an override reads key=value, such as train.steps=5")
+    try:
+        merged = OmegaConf.merge(
+            OmegaConf.structured(Config), tree, OmegaConf.from_dotlist(list(overrides))
+        )
+        return cast(Config, OmegaConf.to_object(merged))
+    except (OmegaConfBaseException, YAMLError) as error:
+        raise ConfigError(f"{path}: {_first_line(error)}") from error
+
+
+def _settle(config: Config) -> None:
+    """Check the values, and let the modules that they name be found."""
+    if isinstance(config.devices.source, ListConfig | tuple):
+        config.devices.source = list(config.devices.source)
+    validate(config)
+    sys.path.extend(p for p in config.run.search_path if p not in sys.path)
+
+
+def to_yaml(config: Config) -> str:
+    """The whole tree as YAML."""
+    return OmegaConf.to_yaml(OmegaConf.structured(config))
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """The whole tree as plain values."""
+    return dataclasses.asdict(config)
+
+
+def from_dict(tree: dict[str, Any]) -> Config:
+    """The inverse of `to_dict`.
+
+    Raises:
+        ConfigError: as `load`.
+    """
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.create(tree))
+        config = cast(Config, OmegaConf.to_object(merged))
+    except OmegaConfBaseException as error:
+        raise ConfigError(_first_line(error)) from error
+    _settle(config)
+    return config
+
+
+def _first_line(error: Exception) -> str:
+    key = getattr(error, "full_key", None)
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return f"{key}: {text}" if key else text

@@ -1,0 +1,234 @@
+"""The settings of a whole job and their defaults."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(slots=True, kw_only=True)
+class RunConfig:
+    """Where a run lives."""
+
+    dir: str = "runs"
+    name: str | None = None
+    """Folder below `dir`; None takes the configuration's name and the time."""
+    frames: Literal["device", "model", "none"] = "device"
+    """Recorded pictures: at the device's own resolution, as the model saw them, or none."""
+    search_path: list[str] = field(default_factory=list)
+    """Folders where modules are looked for; empty takes the configuration's own folder."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ModelConfig:
+    """The policy's weights."""
+
+    path: str = "tiny"
+    """`tiny` (built from the seed), a local folder, or a Hugging Face id."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    attention: Literal["auto", "flash_attention_2", "sdpa", "eager"] = "auto"
+    """`auto` takes flash-attn where it is installed and a GPU is there, else SDPA."""
+    freeze_vision: bool = False
+    image_size: list[int] | None = None
+    """[width, height] that every picture is scaled to; None keeps the picture's own shape and
+    scales it below `max_pixels`."""
+    max_pixels: int = 602112
+    tiny: dict[str, Any] = field(default_factory=dict)
+    """Sizes of the tiny model, where they differ from its defaults."""
+
+
+@dataclass(slots=True, kw_only=True)
+class EnvConfig:
+    """What is played."""
+
+    id: str = "NumberGame-v0"
+    """`Name-v0`, `module:Name-v0` or `path/file.py:Name-v0`."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    translator: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the environment's translator."""
+    max_turns: int = 40
+    history: str = "concat"
+    """`concat` (the whole conversation) or `window:k` (the last k screens)."""
+    prompt: str | None = None
+    """A Jinja2 template file for the instructions; None takes the translator's own words."""
+
+
+@dataclass(slots=True, kw_only=True)
+class DeadlinesConfig:
+    """Seconds that a phone may take."""
+
+    connect_s: float = 10.0
+    command_s: float = 5.0
+    frame_s: float = 5.0
+    settle_s: float = 3.0
+    launch_s: float = 15.0
+    start_s: float = 30.0
+    """For all virtual phones to come up."""
+
+
+@dataclass(slots=True, kw_only=True)
+class DevicesConfig:
+    """The phones; not used by environments without one."""
+
+    source: Any = "virtual:8"
+    """`virtual:N`, or a list of serials."""
+    driver: Literal["adbutils"] = "adbutils"
+    size: list[int] = field(default_factory=lambda: [720, 1280])
+    """[width, height] of virtual phones."""
+    effect_delay_ms: list[int] = field(default_factory=lambda: [50, 300])
+    """How late virtual phones show the effect of a touch."""
+    deadlines: DeadlinesConfig = field(default_factory=DeadlinesConfig)
+
+
+@dataclass(slots=True, kw_only=True)
+class RewardConfig:
+    """One reward function and its weight."""
+
+    function: str = "???"
+    """`module:name` or `path/file.py:name`."""
+    weight: float = 1.0
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class RolloutConfig:
+    """How episodes are played."""
+
+    engine: Literal["vllm", "hf"] = "vllm"
+    launcher: Literal["ray", "local"] = "ray"
+    actors: int = 1
+    groups: int = 4
+    """Groups per training step; the members of a group share the seed."""
+    group_size: int = 8
+    concurrency: int = 32
+    """Episodes in flight, at most; a phone plays one of them."""
+    temperature: float = 1.0
+    max_new_tokens: int = 64
+    max_context: int = 4096
+    """Tokens of prompt and reply; an episode that would grow beyond is truncated."""
+    deadline_s: float = 600.0
+    """For one episode, from reset to its last turn."""
+    start_deadline_s: float = 600.0
+    """For phones and engine to come up."""
+    reward_deadline_s: float = 60.0
+    """For the reward functions of one episode."""
+    max_refills: int = 8
+    """Void episodes that are played again, per step."""
+    engine_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Passed on to the engine, such as vLLM's `gpu_memory_utilization`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class WarmStartConfig:
+    """Behaviour cloning on a scripted player, before reinforcement."""
+
+    player: str = "mediocre"
+    episodes: int = 300
+    """Games that the player plays; their seeds are used for nothing else."""
+    steps: int = 1200
+    batch: int = 32
+    """Turns per step; whole conversations count all of theirs."""
+    lr: float = 1e-3
+    weight_decay: float = 0.0
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.95])
+    lr_warmup_steps: int = 50
+    lr_final_ratio: float = 0.1
+    """The cosine schedule ends at this share of `lr`."""
+    grad_clip: float = 1.0
+    relabel: bool = True
+    """Ask the player anew at each visit of a screen, so that its mistakes are not memorised."""
+    weights: dict[str, float] = field(default_factory=dict)
+    """How often turns are visited by the `phase` in their info; 1 where none is given."""
+    cache: str | None = "~/.cache/agentrl"
+    """Keeps the cloned model; None trains it each time."""
+
+
+@dataclass(slots=True, kw_only=True)
+class AlgorithmConfig:
+    """What the policy learns from its episodes."""
+
+    name: str = "grpo"
+    compare: Literal["auto", "state", "episode"] = "auto"
+    """Siblings are compared at the same state by what came after it, or by whole episodes;
+    `auto` takes states where the environment names them."""
+    discount: float = 1.0
+    """Of later rewards, in turns, where states are compared; 0 counts the turn's own alone."""
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    clip_dual: float = 3.0
+    aggregate: Literal["token_mean", "sequence_mean"] = "token_mean"
+    kl_coefficient: float = 0.0
+    """Of the k3 divergence from the model at the start of reinforcement; 0 keeps no reference."""
+    epochs: int = 1
+    """Passes over the samples of a step."""
+    minibatch: int | None = None
+    """Samples with an advantage per optimizer step; None takes one step per pass."""
+
+
+@dataclass(slots=True, kw_only=True)
+class OptimConfig:
+    """AdamW."""
+
+    lr: float = 1e-6
+    weight_decay: float = 0.0
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.99])
+    grad_clip: float = 1.0
+    lr_warmup_steps: int = 0
+    """Optimizer steps of a linear rise at the beginning."""
+    lr_final_ratio: float = 1.0
+    """The rate falls linearly, with the training steps, to this share at the last one."""
+
+
+@dataclass(slots=True, kw_only=True)
+class TrainConfig:
+    """The learner."""
+
+    steps: int = 40
+    ranks: int = 1
+    micro_batch_tokens: int = 16384
+    """Padded tokens of one forward pass, at most."""
+    gradient_checkpointing: bool = False
+    deadline_s: float = 1800.0
+    """For one call to the learner, such as an update."""
+
+
+@dataclass(slots=True, kw_only=True)
+class EvalConfig:
+    """Games on seeds that are never trained on."""
+
+    every: int = 10
+    """Steps between evaluations during training; 0 for none."""
+    episodes: int = 100
+    """Before and after training, and each of sampled and greedy."""
+    episodes_during: int = 20
+    seeds: int = 1_000_000
+    """The first held-out seed."""
+    baselines: list[str] = field(default_factory=lambda: ["random", "expert"])
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckpointConfig:
+    """What is kept on disk."""
+
+    every: int = 10
+    keep: int = 2
+
+
+@dataclass(slots=True, kw_only=True)
+class Config:
+    """The whole tree."""
+
+    seed: int = 0
+    run: RunConfig = field(default_factory=RunConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    env: EnvConfig = field(default_factory=EnvConfig)
+    devices: DevicesConfig = field(default_factory=DevicesConfig)
+    rewards: list[RewardConfig] = field(default_factory=list)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    warm_start: WarmStartConfig | None = None
+    algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    logging: list[str] = field(default_factory=lambda: ["console", "file"])
+    """Where numbers go: console, file, tensorboard, wandb. A name must be installed; with a
+    question mark (`"tensorboard?"`, quoted) it is used only where it is."""
