@@ -88,20 +88,23 @@ def open_encoder(model: ModelConfig, folder: Path) -> ChatEncoder:
     return ChatEncoder(folder, model.image_size, model.max_pixels)
 
 
-def open_engine(rollout: RolloutConfig, model: ModelConfig, folder: Path) -> Engine:
+def open_engine(rollout: RolloutConfig, model: ModelConfig, folder: Path, seed: int = 0) -> Engine:
     """The engine that a configuration names, not started yet.
 
     Args:
         rollout: says which.
         model: its types.
         folder: as `resolve_model` returns it.
+        seed: of the engine's own draws, where those of single prompts are not seeded.
 
     Raises:
         ConfigError: the engine does not exist or does not take its arguments.
     """
     try:
         return (
-            _hf(rollout, model, folder) if rollout.engine == "hf" else _vllm(rollout, model, folder)
+            _hf(rollout, model, folder)
+            if rollout.engine == "hf"
+            else _vllm(rollout, model, folder, seed)
         )
     except TypeError as error:
         raise ConfigError(f"rollout.engine_kwargs: {rollout.engine}: {error}") from error
@@ -119,7 +122,7 @@ def _hf(rollout: RolloutConfig, model: ModelConfig, folder: Path) -> Engine:
     )
 
 
-def _vllm(rollout: RolloutConfig, model: ModelConfig, folder: Path) -> Engine:
+def _vllm(rollout: RolloutConfig, model: ModelConfig, folder: Path, seed: int) -> Engine:
     from agentrl.policies.vllm_engine import VLLMEngine
 
     if rollout.temperature > 2:
@@ -129,6 +132,7 @@ def _vllm(rollout: RolloutConfig, model: ModelConfig, folder: Path) -> Engine:
         dtype=model.dtype,
         max_context=rollout.max_context,
         deadline_s=rollout.deadline_s,
+        seed=seed,
         start_deadline_s=rollout.start_deadline_s,
         engine_kwargs=rollout.engine_kwargs,
     )

@@ -43,6 +43,7 @@ class VLLMEngine:
         max_num_seqs: prompts answered at once.
         deadline_s: for one answer, and for new weights.
         start_deadline_s: for the engine to come up.
+        seed: of the engine's own stream of draws, which CPUs use for all prompts.
         engine_kwargs: further arguments of vLLM's `AsyncEngineArgs`.
     """
 
@@ -55,6 +56,7 @@ class VLLMEngine:
         max_num_seqs: int = 256,
         deadline_s: float = 600.0,
         start_deadline_s: float = 600.0,
+        seed: int = 0,
         engine_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         self._path = path
@@ -69,6 +71,7 @@ class VLLMEngine:
             "worker_extension_cls": "agentrl.policies.vllm_worker.WeightLoader",
             "disable_log_stats": True,
             "generation_config": "vllm",
+            "seed": seed,
         } | dict(engine_kwargs or {})
         self._engine: Any = None
         self._version = 0
@@ -159,10 +162,12 @@ class VLLMEngine:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
+        # On CPUs vLLM 0.32 dies where a prompt with a seed is read in two parts ("CPU Generator
+        # does not use offset"): there all draws come from the engine's own stream.
         return SamplingParams(
             temperature=sampling.temperature,
             max_tokens=sampling.max_new_tokens,
-            seed=sampling.seed % 2**63,
+            seed=sampling.seed % 2**63 if torch.cuda.is_available() else None,
             logprobs=0,
             logit_bias=dict.fromkeys(self._encoder.kit.banned_token_ids, -torch.inf),
             stop_token_ids=list(self._encoder.eos_token_ids),

@@ -160,7 +160,12 @@ class Rollouts:
     async def _started_engine(self) -> Engine:
         async with self._engine_lock:
             if self.engine is None:
-                engine = open_engine(self._config.rollout, self._config.model, self._folder)
+                engine = open_engine(
+                    self._config.rollout,
+                    self._config.model,
+                    self._folder,
+                    seed=self._config.seed + 1000 * self._share[0],
+                )
                 self._exit.push_async_callback(engine.close)
                 await engine.start()
                 self.engine = engine
