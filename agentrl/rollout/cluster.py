@@ -4,6 +4,7 @@ import logging
 import math
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from agentrl.errors import ConfigError
@@ -54,6 +55,19 @@ def leave_cluster() -> None:
     if _joined_here and ray is not None and ray.is_initialized():
         ray.shutdown()
     _joined_here = False
+
+
+def keep_words(run: Path, name: str) -> None:
+    """Let what this process and its children say go to `RUN/logs/NAME.log`.
+
+    An actor's terminal is nobody's: without this, the reason why an engine died would be lost.
+    """
+    path = run / "logs" / f"{name}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    with path.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
 
 
 def gpus_per_actor(rollout_actors: int, learner_ranks: int) -> float:

@@ -141,6 +141,8 @@ class RolloutActor:
         run: Path | None,
         share: tuple[int, int],
     ) -> None:
+        if run is not None:
+            cluster.keep_words(run, f"rollout{share[0]}")
         self._rollouts = Rollouts(configuration.from_dict(tree), folder, run, share)
 
     async def start(self) -> None:

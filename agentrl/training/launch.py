@@ -67,7 +67,7 @@ class LearnerGroup:
         self._actors = list(actors)
         self._deadline_s = deadline_s
 
-    def start(self, tree: dict[str, Any], folder: Path) -> None:
+    def start(self, tree: dict[str, Any], folder: Path, run: Path | None = None) -> None:
         """Let the ranks meet and load the model.
 
         Raises:
@@ -78,7 +78,7 @@ class LearnerGroup:
         count = len(self._actors)
         self._wait(
             [
-                actor.start.remote(tree, folder, rank, count, rendezvous)
+                actor.start.remote(tree, folder, rank, count, rendezvous, run)
                 for rank, actor in enumerate(self._actors)
             ]
         )
@@ -181,9 +181,17 @@ class LearnerActor:
             return f"tcp://{host}:{probe.getsockname()[1]}"
 
     def start(
-        self, tree: dict[str, Any], folder: Path, rank: int, world_size: int, rendezvous: str
+        self,
+        tree: dict[str, Any],
+        folder: Path,
+        rank: int,
+        world_size: int,
+        rendezvous: str,
+        run: Path | None,
     ) -> None:
         """Load the model; see Learner."""
+        if run is not None:
+            cluster.keep_words(run, f"learner{rank}")
         # Ray gives an actor one thread; on the CPU the ranks share the machine.
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // world_size))
         config = configuration.from_dict(tree)
@@ -194,12 +202,13 @@ class LearnerActor:
         return getattr(self._learner, method)(*args)
 
 
-def open_learner(config: Config, folder: Path) -> LearnerHandle:
+def open_learner(config: Config, folder: Path, run: Path | None = None) -> LearnerHandle:
     """Start the learner, as `rollout.launcher` says.
 
     Args:
         config: the whole job's.
         folder: the model to start from, in the Hugging Face format.
+        run: the run's folder, where the ranks' own words are kept; None keeps none.
 
     Raises:
         ConfigError: the model cannot be loaded, Ray is not installed, or several ranks are asked
@@ -217,7 +226,7 @@ def open_learner(config: Config, folder: Path) -> LearnerHandle:
     )
     group = LearnerGroup([remote.remote() for _ in range(ranks)], config.train.deadline_s)
     try:
-        group.start(configuration.to_dict(config), folder.absolute())
+        group.start(configuration.to_dict(config), folder.absolute(), run and run.absolute())
     except BaseException:
         group.close()
         raise

@@ -61,7 +61,11 @@ def train(
         try:
             asyncio.run(_train(settings, folder))
         except BaseException:
-            log.warning("what was played is kept; go on with: agentrl train --resume %s", run)
+            log.warning(
+                "what was played is kept; go on with: agentrl train --resume %s%s",
+                run,
+                f" (engines and phones spoke in {run / 'logs'})" if (run / "logs").is_dir() else "",
+            )
             raise
     return run
 
@@ -90,7 +94,7 @@ async def _open_job(config: Config, folder: RunFolder) -> AsyncIterator[Job]:
             start = resolve_model(config.model, config.seed, folder.start)
         rollouts = await open_rollouts(config, start, folder.path)
         try:
-            learner = open_learner(config, start)
+            learner = open_learner(config, start, folder.path)
             recorder = Recorder(folder.path, frames="none", writer="trainer")
             try:
                 job = Job(config, folder, start, state, rollouts, learner, reporter, recorder)

@@ -91,15 +91,19 @@ class Display:
             self._say(f"{self._stage} {done:g}/{total:g} {note}{self._left_text()}")
 
     def finish(self, results: Mapping[str, Any]) -> None:
-        """Show a table of what everybody reached."""
+        """Show a table of what everybody reached, and where the time went."""
         rows = flat(results)
         columns = list(dict.fromkeys(key for row in rows.values() for key in row))
-        if not rows:
-            return
-        table = Table("", *columns, title=str(self._run), title_justify="left")
-        for name, row in rows.items():
-            table.add_row(name, *(f"{row[c]:g}" if c in row else "" for c in columns))
-        self._console.print(table)
+        if rows:
+            table = Table("", *columns, title=str(self._run), title_justify="left")
+            for name, row in rows.items():
+                table.add_row(name, *(f"{row[c]:g}" if c in row else "" for c in columns))
+            self._console.print(table)
+        spent = results.get("seconds", {})
+        for stage, seconds in spent.items():
+            self._console.print(Text(f"{stage:20} {span(seconds):>8}"))
+        if spent:
+            self._console.print(Text(f"{'together':20} {span(sum(spent.values())):>8}"))
 
     def close(self) -> None:
         """Leave the last picture on the screen."""
