@@ -1,7 +1,11 @@
+import time
+
 import pytest
 
-from agentrl.errors import ConfigError
-from agentrl.rollout.worlds import _part
+from agentrl import devices
+from agentrl.config import EnvConfig
+from agentrl.errors import ConfigError, NoDevice
+from agentrl.rollout.worlds import PhoneWorlds, _part
 
 
 @pytest.mark.parametrize(
@@ -23,3 +27,17 @@ def test_more_processes_than_phones_are_refused(source):
 
 def test_one_process_takes_the_source_as_it_is():
     assert _part("192.168.1.7:5555", 0, 1) == "192.168.1.7:5555"
+
+
+@pytest.mark.adb
+async def test_episode_waits_for_a_busy_phone_only_so_long(adb_server):
+    async def play(world):
+        raise AssertionError("there was no phone to play on")
+
+    with devices.open_source("virtual:2") as pool:
+        worlds = PhoneWorlds(EnvConfig(), pool, None, lease_s=0.3, count=2)
+        async with pool.lease(1), pool.lease(1):
+            started = time.monotonic()
+            with pytest.raises(NoDevice):
+                await worlds.visit(play)
+            assert 0.5 < time.monotonic() - started < 3
