@@ -92,7 +92,7 @@ class VLLMEngine:
         # In this very thread: Linux counts a thread that ends as the death of the parent.
         with _environment(self._start_deadline_s):
             engine_class, arguments = self._configure()
-            with boundary(EngineError, f"vLLM did not start with {self._path}"):
+            with boundary(EngineError, f"vLLM did not start with {self._path}{_hint()}"):
                 self._engine = engine_class.from_engine_args(arguments)
         self._open.set()
         self._idle.set()
@@ -226,6 +226,14 @@ class VLLMEngine:
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.shutdown(timeout=1)
+
+
+def _hint() -> str:
+    """The mistake that is made most in a script: vLLM's processes run its top level again."""
+    script = Path(getattr(sys.modules.get("__main__"), "__file__", None) or "")
+    if script.suffix != ".py" or script.name == "default_worker.py":  # of a Ray actor
+        return ""
+    return f" (does {script.name} call agentrl only below `if __name__ == '__main__':`?)"
 
 
 @contextlib.contextmanager
