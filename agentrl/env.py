@@ -111,6 +111,12 @@ def game(id: str) -> Game:
     return _GAMES[name]
 
 
+def apps() -> list[str]:
+    """The phone apps of all registered games, each `module:Class`."""
+    plugins.import_module("agentrl.envs")
+    return sorted({game.app for game in _GAMES.values() if game.app is not None})
+
+
 def make_translator(id: str, kwargs: Mapping[str, Any] = MappingProxyType({})) -> Translator:
     """The translator of an environment.
 

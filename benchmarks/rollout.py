@@ -9,6 +9,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -22,7 +23,21 @@ from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.rollouts import Rollouts
 from agentrl.training import seeds, warm_start
 from agentrl.training.learner import Learner
-from agentrl.types import Prompt, ScoredEpisode, Turn
+from agentrl.types import Prompt, Turn
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Pace:
+    """How long some turns took."""
+
+    seconds: float
+    turns: int
+    tokens: int
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Sampled tokens a second."""
+        return self.tokens / self.seconds
 
 
 async def main() -> None:
@@ -45,8 +60,9 @@ async def main() -> None:
         rollouts = Rollouts(config, folder, Path(scratch) if options.record else None)
         await rollouts.start()
         try:
-            await _teach(config, rollouts, folder, Path(scratch))
-            await _compare(config, rollouts, options.games)
+            weights = Path(scratch) / "cloned.safetensors"
+            await _teach(config, rollouts, folder, weights)
+            await _compare(config, rollouts, weights, options.games)
         finally:
             await rollouts.close()
 
@@ -62,83 +78,82 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-async def _teach(config: Config, rollouts: Rollouts, folder: Path, scratch: Path) -> None:
+async def _teach(config: Config, rollouts: Rollouts, folder: Path, weights: Path) -> None:
     """An untrained model taps nothing: let it copy the expert for a moment."""
     tickets = tickets_of_step("demo", 0, seeds.demonstration(config, 40), 1)
     demos = [scored.episode for scored in await rollouts.collect(tickets, "expert")]
     learner = Learner(config, folder)
     await warm_start.clone(config, demos, learner, folder, lambda *_: None)
-    learner.save_weights(scratch / "cloned.safetensors")
+    learner.save_weights(weights)
     learner.close()
-    await rollouts.load_weights(scratch / "cloned.safetensors", 1)
+    await rollouts.load_weights(weights, 1)
 
 
-async def _compare(config: Config, rollouts: Rollouts, games: int) -> None:
+async def _compare(config: Config, rollouts: Rollouts, weights: Path, games: int) -> None:
     first = tickets_of_step("eval", 0, seeds.evaluation(config, config.rollout.concurrency), 1)
     await rollouts.collect(first)  # the engine starts and warms up
     assert rollouts.engine is not None
+    await rollouts.engine.load_weights(weights, 2)  # which forgets all that it has seen
     tickets = tickets_of_step("train", 1, [10**6 + game for game in range(games)], 1)
-    busy = _busy_s(rollouts)
+    before = _busy_s(rollouts)
     started = time.perf_counter()
     episodes = await rollouts.collect(tickets)
-    ours_s = time.perf_counter() - started
-    busy_share = (_busy_s(rollouts) - busy) / ours_s / rollouts.worlds.count
+    seconds = time.perf_counter() - started
+    busy = [(now - then) / seconds for now, then in zip(_busy_s(rollouts), before, strict=True)]
     turns = [turn for scored in episodes for turn in scored.episode.turns]
-    bare_s = await _bare(rollouts.engine, turns, config)
-    _print(episodes, turns, ours_s, bare_s, busy_share)
+    ours = Pace(seconds=seconds, turns=len(turns), tokens=sum(len(t.reply_ids) for t in turns))
+    await rollouts.engine.load_weights(weights, 3)
+    bare = await _bare(rollouts.engine, turns, config)
+    _print(len(episodes), turns, ours, bare, busy)
 
 
-def _busy_s(rollouts: Rollouts) -> float:
-    """Seconds that all phones together have spent on calls."""
-    stats = rollouts.worlds.pool.stats()  # type: ignore[attr-defined]
-    return sum(row.busy_s for row in stats)
+def _busy_s(rollouts: Rollouts) -> list[float]:
+    """Seconds that each phone has spent on calls."""
+    return [row.busy_s for row in rollouts.worlds.pool.stats()]  # type: ignore[attr-defined]
 
 
-async def _bare(engine: Engine, turns: Sequence[Turn], config: Config) -> float:
-    """Seconds for the same prompts and as many tokens, as many at once."""
+async def _bare(engine: Engine, turns: Sequence[Turn], config: Config) -> Pace:
+    """The same prompts, as many at once, with no game around them."""
     seats = asyncio.Semaphore(config.rollout.concurrency)
 
-    async def answer(number: int, turn: Turn) -> None:
+    async def answer(number: int, turn: Turn) -> int:
         async with seats:
             engine.enter()
             try:
-                await engine.generate(
+                reply = await engine.generate(
                     Prompt(token_ids=turn.prompt_ids, images=turn.images),
                     Sampling(max_new_tokens=len(turn.reply_ids), seed=number),
                 )
             finally:
                 engine.leave()
+        return len(reply.token_ids)
 
     started = time.perf_counter()
-    await asyncio.gather(*(answer(number, turn) for number, turn in enumerate(turns)))
-    return time.perf_counter() - started
+    tokens = await asyncio.gather(*(answer(number, turn) for number, turn in enumerate(turns)))
+    return Pace(seconds=time.perf_counter() - started, turns=len(turns), tokens=sum(tokens))
 
 
 def _print(
-    episodes: Sequence[ScoredEpisode],
-    turns: Sequence[Turn],
-    ours_s: float,
-    bare_s: float,
-    busy_share: float,
+    games: int, turns: Sequence[Turn], ours: Pace, bare: Pace, busy: Sequence[float]
 ) -> None:
-    tokens = sum(len(turn.reply_ids) for turn in turns)
-    table = Table("", "games/s", "turns/s", "tokens/s", "of the bare engine")
-    for name, seconds in (("games on phones", ours_s), ("bare engine", bare_s)):
-        games = f"{len(episodes) / seconds:.2f}" if name != "bare engine" else ""
+    table = Table("", "games/s", "turns/s", "tokens/s", "of the bare engine's tokens/s")
+    for name, pace in (("games on phones", ours), ("bare engine", bare)):
         table.add_row(
             name,
-            games,
-            f"{len(turns) / seconds:.1f}",
-            f"{tokens / seconds:.0f}",
-            f"{bare_s / seconds:.2f}",
+            f"{games / pace.seconds:.2f}" if pace is ours else "",
+            f"{pace.turns / pace.seconds:.1f}",
+            f"{pace.tokens_per_s:.0f}",
+            f"{pace.tokens_per_s / bare.tokens_per_s:.2f}",
         )
     console = Console()
     console.print(table)
-    generate = sum(turn.timings["generate"] for turn in turns) / len(turns)
-    act = sum(turn.timings["act"] for turn in turns) / len(turns)
+    generate, act = (
+        sum(turn.timings[part] for turn in turns) / len(turns) for part in ("generate", "act")
+    )
     console.print(
         f"A turn waits {generate * 1e3:.0f} ms for its answer and {act * 1e3:.0f} ms for its "
-        f"effect; each phone is busy {busy_share:.0%} of the time."
+        f"effect. The {len(busy)} phones are busy {sum(busy) / len(busy):.0%} of the time: "
+        f"from {min(busy):.0%} to {max(busy):.0%}."
     )
 
 

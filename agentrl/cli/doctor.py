@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from agentrl.devices.adb import find_adb
 from agentrl.errors import ConfigError
 from agentrl.links import check_links
 
@@ -114,11 +115,10 @@ def _engine() -> Finding:
 
 
 def _adb() -> Iterator[Finding]:
-    program = shutil.which("adb")
-    spec = find_spec("adbutils")
-    if program is None and spec is not None and spec.origin is not None:
-        inside = Path(spec.origin).parent / "binaries" / "adb"
-        program = str(inside) if inside.is_file() else None
+    try:
+        program: str | None = find_adb()
+    except (ConfigError, ImportError):
+        program = None
     yield Finding(
         what="adb",
         state="ok" if program else "missing",

@@ -24,7 +24,8 @@ def _phone() -> None:
 def up(
     num_phones: Annotated[int, typer.Option("-n", "--num", help="How many.", min=1)] = 1,
     apps: Annotated[
-        list[str] | None, typer.Option("--app", help="module:Class to install; repeatable.")
+        list[str] | None,
+        typer.Option("--app", help="module:Class to install; repeatable. Else every game's."),
     ] = None,
     size: Annotated[str, typer.Option(help="WIDTHxHEIGHT of the screens, in pixels.")] = "720x1280",
     delay: Annotated[
@@ -33,6 +34,7 @@ def up(
     seed: Annotated[int, typer.Option(help="Of the clocks and delays.")] = 0,
 ) -> None:
     """Start virtual phones and keep them until Ctrl-C."""
+    from agentrl import env
     from agentrl.devices.adb import AdbServer, find_adb
     from agentrl.phone import spawn
 
@@ -43,7 +45,7 @@ def up(
     low, high = _two("--delay", delay, "-")
     server = AdbServer.from_environment()
     with spawn(
-        num_phones, apps or (), size=(width, height), effect_delay_ms=(low, high), seed=seed
+        num_phones, apps or env.apps(), size=(width, height), effect_delay_ms=(low, high), seed=seed
     ) as phones:
         try:
             server.ensure()

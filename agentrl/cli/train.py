@@ -18,7 +18,11 @@ def train(
         typer.Argument(help="Settings, such as train.steps=5.", metavar="KEY=VALUE"),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Resolve everything, print it, start nothing.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Resolve everything, print it, play nothing.",
+        ),
     ] = False,
     resume: Annotated[
         bool,
@@ -61,7 +65,7 @@ def _print_plan(config: str, overrides: list[str]) -> None:
 
     plan = resolve(configuration.load(config, overrides))
     typer.echo(yaml.safe_dump(plan, sort_keys=False, allow_unicode=True), nl=False)
-    typer.echo("# Everything resolves; nothing was started.")
+    typer.echo("# Everything resolves; nothing was played.")
 
 
 def _run_to_resume(target: str, overrides: list[str]) -> Path:

@@ -111,7 +111,7 @@ class RolloutConfig:
     reward_deadline_s: float = 60.0
     """For the reward functions of one episode."""
     max_refills: int = 8
-    """Void episodes that are played again, per step."""
+    """Void episodes that each actor plays again, per step or evaluation."""
     engine_kwargs: dict[str, Any] = field(default_factory=dict)
     """Passed on to the engine, such as vLLM's `gpu_memory_utilization`."""
 

@@ -1,1 +1,1 @@
-"""What prompts and tasks are made from."""
+"""What prompts are made from."""

@@ -38,10 +38,19 @@ class DiscreteTranslator:
         return f"{self._instructions} Answer with one of {choices}."
 
     def to_observation(self, observation: Any, info: Mapping[str, Any]) -> Observation:
-        """uint8[H, W, 3] is shown as a picture, everything else as text."""
-        if isinstance(observation, np.ndarray) and observation.ndim == 3:
-            return Observation(images=(observation.astype(np.uint8, copy=False),))
-        return Observation(text=str(observation))
+        """uint8[H, W, 3] is shown as a picture, what has no three dimensions as text.
+
+        Raises:
+            ConfigError: an array of three dimensions is no picture; guessing would show another.
+        """
+        if not isinstance(observation, np.ndarray) or observation.ndim != 3:
+            return Observation(text=str(observation))
+        if observation.dtype != np.uint8 or observation.shape[2] != 3:
+            raise ConfigError(
+                f"the environment shows {observation.dtype}{list(observation.shape)}; a picture is "
+                "uint8[H, W, 3]. Convert it in a wrapper or a translator of your own."
+            )
+        return Observation(images=(observation,))
 
     def to_message(self, observation: Observation) -> Message:
         """The pictures, then the text."""

@@ -67,7 +67,7 @@ def act_and_settle(
         action: what to do.
         before: the screen that the action answers, uint8[H, W, 3].
         package: of the app whose published state is read; None reads none.
-        settle_s: deadline of the whole; None takes the device's own.
+        settle_s: deadline of the whole, a wait's own seconds apart; None takes the device's own.
         mask_top: share of the height that is not compared: the status bar with its clock.
 
     Raises:
@@ -75,7 +75,9 @@ def act_and_settle(
             never stood still.
         DeviceError: the phone failed.
     """
-    watch = _Watch(device, before, device.deadlines.settle_s if settle_s is None else settle_s)
+    settle_s = device.deadlines.settle_s if settle_s is None else settle_s
+    waits_s = action.seconds if isinstance(action, Wait) else 0.0
+    watch = _Watch(device, before, waits_s + settle_s)
     watch.mask_top = mask_top
     done = _act(watch, action, package)
     if done.left:

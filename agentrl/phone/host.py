@@ -21,8 +21,6 @@ from agentrl.phone.app import App
 from agentrl.phone.phone import Phone
 from agentrl.phone.transport import Connection
 
-log = logging.getLogger(__name__)
-
 _LOOPBACK = "127.0.0.1"
 _EMULATOR_PORTS = range(5555, 5586)
 """An adb server takes whatever listens here for an emulator: the phone would be there twice."""

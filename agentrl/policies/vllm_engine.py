@@ -6,7 +6,6 @@ The engine lives in processes of its own, which die with this one.
 import asyncio
 import contextlib
 import itertools
-import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -20,8 +19,6 @@ from agentrl.policies import companions
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.engine import Sampling
 from agentrl.types import Prompt, Reply
-
-log = logging.getLogger(__name__)
 
 _PROCESSES = Path(__file__).resolve().parent / "vllm_processes"
 _ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"

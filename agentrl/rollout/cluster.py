@@ -9,8 +9,6 @@ from typing import Any
 
 from agentrl.errors import ConfigError
 
-log = logging.getLogger(__name__)
-
 _joined_here = False
 """Whether Ray's session is ours to end; a user may have called `ray.init` before."""
 
@@ -64,9 +62,11 @@ def keep_words(run: Path, name: str) -> None:
     """
     path = run / "logs" / f"{name}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
     sys.stderr.flush()
     with path.open("ab") as file:
-        os.dup2(file.fileno(), 2)
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
 
 

@@ -18,7 +18,7 @@ from agentrl.types import ScoredEpisode
 log = logging.getLogger(__name__)
 
 
-class RolloutHandle(Protocol):
+class AnyRollouts(Protocol):
     """What the training loop sees of rollouts, wherever they run."""
 
     async def collect(
@@ -57,6 +57,7 @@ class RayRollouts:
         self._actors = actors
         self._episode_s = settings.deadline_s
         self._start_s = settings.start_deadline_s
+        self._max_refills = settings.max_refills
 
     async def start(self) -> None:
         """See Rollouts.start."""
@@ -90,7 +91,7 @@ class RayRollouts:
 
     def _collect_deadline(self, share: Sequence[Ticket]) -> float:
         """Every episode has its own deadline; this one only catches a dead or hung actor."""
-        return self._start_s + self._episode_s * (1 + len(share))
+        return self._start_s + self._episode_s * (1 + len(share) + self._max_refills)
 
     async def load_weights(self, path: Path, version: int) -> None:
         """See Rollouts.load_weights."""
@@ -126,9 +127,10 @@ class RayRollouts:
         for actor in self._actors:
             try:
                 await self._call(actor.close.remote(), 30.0)
-            except WorldError as error:
+            except (WorldError, OSError) as error:
                 log.warning("closing a rollout actor: %s", error)
-            ray.kill(actor)
+            finally:
+                ray.kill(actor)
 
 
 class RolloutActor:
@@ -168,7 +170,7 @@ class RolloutActor:
         await self._rollouts.close()
 
 
-async def open_rollouts(config: Config, folder: Path, run: Path | None) -> RolloutHandle:
+async def open_rollouts(config: Config, folder: Path, run: Path | None) -> AnyRollouts:
     """Start what plays episodes, as `rollout.launcher` says.
 
     Raises:
@@ -185,7 +187,7 @@ async def open_rollouts(config: Config, folder: Path, run: Path | None) -> Rollo
     return await _open_ray(config, folder, run)
 
 
-async def _open_ray(config: Config, folder: Path, run: Path | None) -> RolloutHandle:
+async def _open_ray(config: Config, folder: Path, run: Path | None) -> AnyRollouts:
     ray = cluster.join_cluster()
     count = config.rollout.actors
     remote = ray.remote(RolloutActor).options(

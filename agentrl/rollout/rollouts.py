@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -23,8 +22,6 @@ from agentrl.rollout.ticket import Ticket
 from agentrl.rollout.world import World
 from agentrl.rollout.worlds import Worlds, open_worlds
 from agentrl.types import Episode, ScoredEpisode
-
-log = logging.getLogger(__name__)
 
 
 class Rollouts:

@@ -5,6 +5,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from agentrl import plugins
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError, boundary
@@ -30,7 +32,7 @@ class Scorer:
         for config in rewards:
             function = plugins.load(config.function)
             _check_callable(config, function)
-            name = config.function.rpartition(":")[2]
+            name = _own_name(config.function, [part[0] for part in self._parts])
             self._parts.append((name, function, config.weight, dict(config.kwargs)))
         if not self._parts:
             self._parts.append(("env_reward", env_reward, 1.0, {}))
@@ -54,6 +56,12 @@ class Scorer:
         return ScoredEpisode(episode=episode, components=components, rewards=tuple(totals))
 
 
+def _own_name(function: str, taken: Sequence[str]) -> str:
+    """The function's name; numbered where another component has it."""
+    stem = function.rpartition(":")[2]
+    return stem if stem not in taken else f"{stem}-{sum(n.startswith(stem) for n in taken) + 1}"
+
+
 def _check_callable(config: RewardConfig, function: Any) -> None:
     if not callable(function):
         raise ConfigError(f"rewards: {config.function} is no function")
@@ -66,7 +74,7 @@ def _check_callable(config: RewardConfig, function: Any) -> None:
 def _per_turn(name: str, value: Any, episode: Episode) -> tuple[float, ...]:
     """One number is credited to the last turn."""
     count = len(episode.turns)
-    if isinstance(value, int | float):
+    if np.ndim(value) == 0:
         values = (0.0,) * (count - 1) + (float(value),)
     else:
         values = tuple(float(v) for v in value)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Split = Literal["train", "eval", "demo"]
+_SPLITS: tuple[Split, ...] = ("train", "eval", "demo")
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
@@ -33,8 +34,9 @@ class Ticket:
         return f"{self.group_id}-m{self.member:02d}{retry}"
 
     def player_seed(self, run_seed: int) -> int:
-        """The seed of the player's own draws: another one for every ticket of a run."""
-        parts = (run_seed, self.step, self.group, self.member, self.attempt, len(self.split))
+        """The seed of the player's own draws; evaluations of one step have the same ones."""
+        split = _SPLITS.index(self.split)
+        parts = (run_seed, self.step, self.group, self.member, self.attempt, split)
         mixed = 0
         for part in parts:
             mixed = (mixed * 1_000_003 ^ (part + 1) * _GOLDEN) & (2**63 - 1)

@@ -5,7 +5,8 @@
     RUN/checkpoints/
         step-00010/learner.pt     weights, optimizers, counters, random state
         step-00010/trainer.json   what the loop keeps
-        step-00010/best           there if none before was better: the latest of these is the best
+        step-00010/best           there if no evaluation during training before was better: the
+                                  latest of these is the best
 """
 
 import json

@@ -9,7 +9,7 @@ import torch
 from agentrl.policies.kits import Kit
 from agentrl.training.model import TrainedModel
 from agentrl.training.optimizer import Optimizer
-from agentrl.training.parallel import Seat
+from agentrl.training.parallel import Rank
 from agentrl.training.shares import share, weigh
 from agentrl.training.tally import Tally
 from agentrl.types import Sample
@@ -22,7 +22,7 @@ class Cloner:
         model: is changed in place.
         optimizer: its own.
         kit: the model family's.
-        seat: this rank.
+        rank: this rank.
         max_tokens: padded tokens of one pass, at most.
     """
 
@@ -31,21 +31,21 @@ class Cloner:
         model: TrainedModel,
         optimizer: Optimizer,
         kit: Kit,
-        seat: Seat,
+        rank: Rank,
         max_tokens: int,
     ) -> None:
         self._model = model
         self._optimizer = optimizer
         self._kit = kit
-        self._seat = seat
+        self._rank = rank
         self._max_tokens = max_tokens
 
     def step(self, samples: Sequence[Sample], lr: float) -> dict[str, float]:
         """See Learner.clone."""
         started = time.perf_counter()
-        tally = Tally(self._seat)
-        total = torch.zeros((), device=self._seat.device)
-        for part in share(weigh(samples, "token_mean"), self._max_tokens, self._kit, self._seat):
+        tally = Tally(self._rank)
+        total = torch.zeros((), device=self._rank.device)
+        for part in share(weigh(samples, "token_mean"), self._max_tokens, self._kit, self._rank):
             logprobs, entropy, hits = self._model.scorer(part.batch, 1.0)
             loss = part.loss(-logprobs)
             loss.backward()  # type: ignore[no-untyped-call]

@@ -16,7 +16,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.opening import resolve_model
 from agentrl.rollout import cluster
 from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.launch import RolloutHandle, open_rollouts
+from agentrl.rollout.launch import AnyRollouts, open_rollouts
 from agentrl.training import checkpoints, plan, seeds
 from agentrl.training.run import RunFolder
 from agentrl.types import ScoredEpisode
@@ -59,7 +59,7 @@ def means(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
 
 
 async def play_held_out(
-    rollouts: RolloutHandle,
+    rollouts: AnyRollouts,
     config: Config,
     episodes: int,
     *,

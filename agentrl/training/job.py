@@ -14,12 +14,12 @@ from agentrl.config import Config, WarmStartConfig
 from agentrl.errors import WorldError
 from agentrl.replay.record import Recorder
 from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.launch import RolloutHandle
+from agentrl.rollout.launch import AnyRollouts
 from agentrl.training import checkpoints, credit, seeds, warm_start, weights
 from agentrl.training.algorithms import algorithm
 from agentrl.training.batching import to_samples
 from agentrl.training.evaluation import Evaluation, as_record, means, play_held_out
-from agentrl.training.launch import LearnerHandle
+from agentrl.training.launch import AnyLearner
 from agentrl.training.report.reporter import Reporter
 from agentrl.training.run import RunFolder, State
 from agentrl.types import Sample, ScoredEpisode
@@ -49,8 +49,8 @@ class Job:
         folder: RunFolder,
         start: Path,
         state: State,
-        rollouts: RolloutHandle,
-        learner: LearnerHandle,
+        rollouts: AnyRollouts,
+        learner: AnyLearner,
         reporter: Reporter,
         recorder: Recorder,
     ) -> None:
@@ -118,8 +118,9 @@ class Job:
             await warm_start.clone(
                 self.config, episodes, self._learner, self._start, self._reporter.cloning
             )
-        if cached is not None:
-            warm_start.keep(cached, self._learner)
+        if cached is not None and warm_start.keep(cached, self._learner):
+            # As every later run finds it, also where `model.dtype` has rounded it.
+            self._learner.load_weights(cached / "model.safetensors")
 
     async def evaluate_both(self, when: str) -> None:
         """Sampled as in rollouts, and greedy."""

@@ -1,6 +1,5 @@
 """The learner in this process, or its ranks lifted into Ray actors: the same calls."""
 
-import logging
 import os
 import socket
 import time
@@ -18,10 +17,8 @@ from agentrl.training.faults import LearnerError
 from agentrl.training.learner import Learner
 from agentrl.types import Sample
 
-_log = logging.getLogger(__name__)
 
-
-class LearnerHandle(Protocol):
+class AnyLearner(Protocol):
     """What the training loop sees of the learner, wherever it runs; every call blocks."""
 
     def update(self, samples: Sequence[Sample], step: int | None = None) -> dict[str, float]:
@@ -202,7 +199,7 @@ class LearnerActor:
         return getattr(self._learner, method)(*args)
 
 
-def open_learner(config: Config, folder: Path, run: Path | None = None) -> LearnerHandle:
+def open_learner(config: Config, folder: Path, run: Path | None = None) -> AnyLearner:
     """Start the learner, as `rollout.launcher` says.
 
     Args:

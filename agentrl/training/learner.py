@@ -57,8 +57,8 @@ class Learner:
         self._config = config
         self._folder = folder
         self._kit = kit_for(folder)
-        self._seat = join(rank, world_size, rendezvous)
-        self._model = TrainedModel(config, folder, self._kit, self._seat)
+        self._rank = join(rank, world_size, rendezvous, config.train.deadline_s)
+        self._model = TrainedModel(config, folder, self._kit, self._rank)
         self._optimizer = self._make_optimizer(config.optim)
         self._cloner: Cloner | None = None
         self._reference: TrainedModel | None = None
@@ -70,7 +70,7 @@ class Learner:
     def _make_optimizer(self, config: OptimConfig | WarmStartConfig) -> Optimizer:
         return Optimizer(
             dict(self._model.scorer.named_parameters()),
-            self._seat,
+            self._rank,
             betas=config.betas,
             weight_decay=config.weight_decay,
             grad_clip=config.grad_clip,
@@ -101,7 +101,7 @@ class Learner:
         settings = self._config.algorithm
         if settings.kl_coefficient > 0 and self._reference is None:
             self._reference = self._frozen(self._model.masters())
-        tally = Tally(self._seat)
+        tally = Tally(self._rank)
         name = self.version if step is None else step
         shuffle = torch.Generator().manual_seed(self._config.seed * 1_000_003 + name)
         num_steps = self._steps_per_pass(samples)
@@ -130,9 +130,9 @@ class Learner:
         if not weighed:
             return
         first = tally.steps == 0
-        total = torch.zeros((), device=self._seat.device)
+        total = torch.zeros((), device=self._rank.device)
         budget = self._config.train.micro_batch_tokens
-        for part in share(weighed, budget, self._kit, self._seat):
+        for part in share(weighed, budget, self._kit, self._rank):
             loss = part.loss(self._token_losses(part.batch, tally, part.real, first))
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
@@ -170,7 +170,7 @@ class Learner:
             self._model,
             self._make_optimizer(config),
             self._kit,
-            self._seat,
+            self._rank,
             self._config.train.micro_batch_tokens,
         )
 
@@ -209,7 +209,7 @@ class Learner:
             )
 
     def _frozen(self, full: Mapping[str, Tensor]) -> TrainedModel:
-        reference = TrainedModel(self._config, self._folder, self._kit, self._seat, frozen=True)
+        reference = TrainedModel(self._config, self._folder, self._kit, self._rank, frozen=True)
         reference.take(full)
         return reference
 
@@ -236,7 +236,7 @@ class Learner:
     def save_state(self, path: Path) -> None:
         """Write `state` to a file; a collective call."""
         state = self.state()
-        if self._seat.rank == 0:
+        if self._rank.number == 0:
             torch.save(state, path)
 
     def restore(self, path: Path) -> None:
@@ -297,4 +297,4 @@ class Learner:
 
     def close(self) -> None:
         """Leave the other ranks; may be called twice."""
-        self._seat.leave()
+        self._rank.leave()

@@ -11,8 +11,8 @@ from agentrl.errors import ConfigError
 from agentrl.plugins import did_you_mean
 from agentrl.policies.kits import Kit, load_model
 from agentrl.training import weights
-from agentrl.training.parallel import Seat, local, scatter, shard, whole
-from agentrl.training.scorer import Scorer
+from agentrl.training.parallel import Rank, local, scatter, shard, whole
+from agentrl.training.scorer import TokenScorer
 
 _PREFIX = "policy."
 
@@ -24,7 +24,7 @@ class TrainedModel:
         config: the whole job's.
         folder: the model to start from, in the Hugging Face format.
         kit: its family's.
-        seat: this rank.
+        rank: this rank.
         frozen: True for a reference that is never trained.
 
     Raises:
@@ -32,16 +32,16 @@ class TrainedModel:
     """
 
     def __init__(
-        self, config: Config, folder: Path, kit: Kit, seat: Seat, frozen: bool = False
+        self, config: Config, folder: Path, kit: Kit, rank: Rank, frozen: bool = False
     ) -> None:
         self._folder = folder
-        self._seat = seat
+        self._rank = rank
         self._dtype: torch.dtype = getattr(torch, config.model.dtype)
         # flash-attn is chosen by the type of the computation; the masters are float32.
         policy = load_model(folder, dtype=config.model.dtype, attention=config.model.attention).to(
-            seat.device, torch.float32
+            rank.device, torch.float32
         )
-        self.scorer = Scorer(policy, kit.banned_token_ids)
+        self.scorer = TokenScorer(policy, kit.banned_token_ids)
         self.scorer.requires_grad_(not frozen)
         checkpointing = config.train.gradient_checkpointing and not frozen
         self.scorer.train(checkpointing)
@@ -50,7 +50,7 @@ class TrainedModel:
         if config.model.freeze_vision:
             for parameter in self.scorer.vision():
                 parameter.requires_grad_(False)
-        shard(self.scorer, self.scorer.layers(), seat, self._dtype)
+        shard(self.scorer, self.scorer.layers(), rank, self._dtype)
 
     def masters(self) -> dict[str, Tensor]:
         """The full float32 weights by name, on the CPU; a collective call."""
@@ -74,7 +74,7 @@ class TrainedModel:
     def save(self, path: Path) -> None:
         """Write the weights as a safetensors file, atomically; a collective call."""
         full = self.weights()
-        if self._seat.rank == 0:
+        if self._rank.number == 0:
             weights.write(path, full)
 
     def load(self, path: Path) -> None:
@@ -88,7 +88,7 @@ class TrainedModel:
     def export(self, folder: Path) -> None:
         """Write an ordinary Hugging Face folder, atomically; a collective call."""
         full = self.weights()
-        if self._seat.rank == 0:
+        if self._rank.number == 0:
             weights.export(self._folder, folder, full)
 
     def _named(self) -> dict[str, torch.nn.Parameter]:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agentrl.training.parallel import Seat, local, scatter, whole
+from agentrl.training.parallel import Rank, local, scatter, whole
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -20,7 +20,7 @@ class Optimizer:
 
     Args:
         parameters: name and parameter, sharded or not; those without gradient are left out.
-        seat: this rank.
+        rank: this rank.
         betas: decay of the two moments.
         weight_decay: per step, times the learning rate.
         grad_clip: the global norm that gradients are scaled down to.
@@ -29,14 +29,14 @@ class Optimizer:
     def __init__(
         self,
         parameters: Mapping[str, nn.Parameter],
-        seat: Seat,
+        rank: Rank,
         *,
         betas: Sequence[float] = (0.9, 0.99),
         weight_decay: float = 0.0,
         grad_clip: float = 1.0,
     ) -> None:
         self._parameters = {n: p for n, p in parameters.items() if p.requires_grad}
-        self._seat = seat
+        self._rank = rank
         self._grad_clip = grad_clip
         # Views of the shards: a step changes the model itself.
         self._shards = {n: nn.Parameter(local(p).detach()) for n, p in self._parameters.items()}
@@ -63,7 +63,7 @@ class Optimizer:
         gradients = self._take_gradients()
         squares = [norm.square() for norm in torch._foreach_norm(gradients)] if gradients else []
         sums = torch.stack([sum(squares, torch.zeros_like(loss)), loss.detach()])
-        total, norm = self._seat.sum(sums)[1].item(), sums[0].sqrt().item()
+        total, norm = self._rank.sum(sums)[1].item(), sums[0].sqrt().item()
         if math.isfinite(total) and math.isfinite(norm):
             if norm > self._grad_clip:
                 torch._foreach_mul_(gradients, self._grad_clip / (norm + 1e-6))

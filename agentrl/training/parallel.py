@@ -20,15 +20,15 @@ _LAYERWISE = 100_000_000
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Seat:
+class Rank:
     """One rank's place among all."""
 
-    rank: int
+    number: int
     world_size: int
     device: torch.device
     mesh: DeviceMesh
     owner: bool
-    """True where this seat made the process group, and so has to end it."""
+    """True where it made the process group, and so has to end it."""
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over all ranks, in place."""
@@ -43,14 +43,14 @@ class Seat:
         return values
 
     def leave(self) -> None:
-        """End the process group, if it is this seat's; may be called twice."""
+        """End the process group, if it is its own; may be called twice."""
         if self.owner and dist.is_initialized():
             dist.destroy_process_group()
 
 
 def join(
     rank: int = 0, world_size: int = 1, rendezvous: str | None = None, deadline_s: float = 600.0
-) -> Seat:
+) -> Rank:
     """Meet the other ranks.
 
     Args:
@@ -73,8 +73,8 @@ def join(
             **where,
         )
     assert dist.get_world_size() == world_size, "another process group is open in this process"
-    return Seat(
-        rank=rank,
+    return Rank(
+        number=rank,
         world_size=world_size,
         device=device,
         mesh=init_device_mesh(device.type, (world_size,)),
@@ -90,13 +90,13 @@ def _local_gpu(rank: int) -> int:
     return rank % torch.cuda.device_count()
 
 
-def shard(root: nn.Module, layers: Iterator[nn.Module], seat: Seat, dtype: torch.dtype) -> None:
+def shard(root: nn.Module, layers: Iterator[nn.Module], rank: Rank, dtype: torch.dtype) -> None:
     """Spread a module's parameters over the ranks, in place.
 
     Args:
         root: called as a whole in every forward pass.
         layers: its repeated blocks, each gathered when it is used, if the model is large.
-        seat: this rank.
+        rank: this rank.
         dtype: of the computation; masters, gradients and their sums stay as the module's.
     """
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
@@ -106,13 +106,13 @@ def shard(root: nn.Module, layers: Iterator[nn.Module], seat: Seat, dtype: torch
     for module in modules:
         wrapped = fully_shard(
             module,
-            mesh=seat.mesh,
+            mesh=rank.mesh,
             mp_policy=policy if dtype != torch.float32 else MixedPrecisionPolicy(),
-            reshard_after_forward=seat.world_size > 1 and module is not root,
+            reshard_after_forward=rank.world_size > 1 and module is not root,
         )
         # Losses are weighted over the global batch already: gradients are summed, not averaged.
         wrapped.set_gradient_divide_factor(1.0)
-        if seat.device.type == "cpu":
+        if rank.device.type == "cpu":
             wrapped.set_force_sum_reduction_for_comms(True)
     # The first gather may move the shards to padded storage; after it they stay where they are.
     root.unshard()  # type: ignore[operator]

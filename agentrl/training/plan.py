@@ -1,5 +1,6 @@
 """Check a whole job before any work starts: every name resolves, everything needed is there."""
 
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,8 @@ def check(config: Config, player: str | None = None) -> None:
     check_seeds(config)
     _check_installed(config)
     if game.app is not None:
-        devices.check_source(config.devices.source)
+        deadlines = devices.Deadlines(**asdict(config.devices.deadlines))
+        devices.check_source(config.devices.source, deadlines)
 
 
 def _check_installed(config: Config) -> None:

@@ -96,12 +96,8 @@ class RunFolder:
         if config.env.prompt is None:
             return config
         shutil.copy(find_template(config.env.prompt), self.path / "prompt.jinja")
-        here = str(self.path.absolute())
-        return replace(
-            config,
-            env=replace(config.env, prompt="prompt.jinja"),
-            run=replace(config.run, search_path=[here, *config.run.search_path]),
-        )
+        own = str(self.path.absolute() / "prompt.jinja")
+        return replace(config, env=replace(config.env, prompt=own))
 
     def save_config(self, config: Config) -> None:
         """Keep the whole tree, as it is used from now on."""

@@ -29,7 +29,7 @@ class Scores(NamedTuple):
     """bool[N], True where the token is the most probable one."""
 
 
-class Scorer(nn.Module):
+class TokenScorer(nn.Module):
     """A policy as the learner needs it; the unit that is sharded.
 
     Args:

@@ -9,7 +9,7 @@ from torch import Tensor
 from agentrl.policies.kits import Kit
 from agentrl.training import batching
 from agentrl.training.algorithms import sample_weights
-from agentrl.training.parallel import Seat
+from agentrl.training.parallel import Rank
 from agentrl.types import Batch, Sample
 
 Weighed = tuple[Sample, float]
@@ -42,7 +42,7 @@ def weigh(samples: Sequence[Sample], aggregate: str) -> list[Weighed]:
     return [(sample, weight) for sample, weight in pairs if weight]
 
 
-def share(weighed: Sequence[Weighed], max_tokens: int, kit: Kit, seat: Seat) -> Iterator[Share]:
+def share(weighed: Sequence[Weighed], max_tokens: int, kit: Kit, rank: Rank) -> Iterator[Share]:
     """This rank's passes over samples that every rank is given.
 
     All ranks make the same number of passes, as they wait for each other in each; a rank with
@@ -52,14 +52,14 @@ def share(weighed: Sequence[Weighed], max_tokens: int, kit: Kit, seat: Seat) -> 
         weighed: the same on every rank.
         max_tokens: padded tokens of one pass, at most.
         kit: the model family's.
-        seat: this rank.
+        rank: this rank.
     """
     parts = batching.micro_batches([len(sample.token_ids) for sample, _ in weighed], max_tokens)
-    for start in range(0, len(parts), seat.world_size):
-        mine = start + seat.rank
+    for start in range(0, len(parts), rank.world_size):
+        mine = start + rank.number
         chosen = [weighed[i] for i in parts[min(mine, len(parts) - 1)]]
-        batch = batching.to_batch([sample for sample, _ in chosen], kit, seat.device)
-        weights = torch.tensor([weight for _, weight in chosen], device=seat.device)
+        batch = batching.to_batch([sample for sample, _ in chosen], kit, rank.device)
+        weights = torch.tensor([weight for _, weight in chosen], device=rank.device)
         yield Share(
             batch=batch,
             weights=weights.repeat_interleave(batch.loss_mask.sum(-1)),

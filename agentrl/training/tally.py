@@ -6,20 +6,20 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from agentrl.training.parallel import Seat
+from agentrl.training.parallel import Rank
 
 
 class Tally:
     """Sums over sampled tokens; every rank must add the same names in the same order.
 
     Args:
-        seat: this rank.
+        rank: this rank.
     """
 
-    def __init__(self, seat: Seat) -> None:
-        self._seat = seat
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
         self._sums: dict[str, Tensor] = {}
-        self._peak = torch.zeros((), device=seat.device)
+        self._peak = torch.zeros((), device=rank.device)
         self._losses: list[float] = []
         self._norms: list[float] = []
         self._rates: list[float] = []
@@ -72,7 +72,7 @@ class Tally:
         return True
 
     def _put(self, name: str, value: Tensor) -> None:
-        zero = torch.zeros((), dtype=torch.float64, device=self._seat.device)
+        zero = torch.zeros((), dtype=torch.float64, device=self._rank.device)
         self._sums[name] = self._sums.get(name, zero) + value.to(zero.device)
 
     def means(self) -> dict[str, float]:
@@ -85,7 +85,7 @@ class Tally:
             for name, value in sums.items()
         }
         if compared:
-            result["mismatch_max"] = self._seat.max(self._peak).item()
+            result["mismatch_max"] = self._rank.max(self._peak).item()
         for name, values in (
             ("loss", self._losses),
             ("grad_norm", self._norms),
@@ -101,5 +101,5 @@ class Tally:
     def _summed(self, names: list[str]) -> list[float]:
         if not names:
             return []
-        totals: list[float] = self._seat.sum(torch.stack([self._sums[n] for n in names])).tolist()
+        totals: list[float] = self._rank.sum(torch.stack([self._sums[n] for n in names])).tolist()
         return totals

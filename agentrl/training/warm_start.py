@@ -16,16 +16,19 @@ from agentrl import __version__, env, plugins
 from agentrl import config as configuration
 from agentrl.config import Config, WarmStartConfig
 from agentrl.data.templates import render_instructions
-from agentrl.errors import ConfigError, WorldError
+from agentrl.errors import AgentRLError, ConfigError
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.opening import open_encoder
 from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.launch import RolloutHandle
+from agentrl.rollout.launch import AnyRollouts
 from agentrl.rollout.rollouts import load_player
 from agentrl.training import seeds
 from agentrl.training.batching import to_samples
-from agentrl.training.launch import LearnerHandle
+from agentrl.training.launch import AnyLearner
 from agentrl.types import Episode, Sample
+
+_OURS = Path(__file__).resolve().parents[1]
+_LARGE = 10_000_000
 
 log = logging.getLogger(__name__)
 
@@ -50,15 +53,22 @@ def cache_folder(config: Config) -> Path | None:
 
 
 def _code(config: Config, warm: WarmStartConfig) -> str:
-    """A digest of the modules that play: of every file beside those that the game names."""
+    """A digest of what the clone is made with.
+
+    These are the files beside those that the game names, our own that build and teach the model,
+    and those of a model that is a folder.
+    """
     game = env.game(config.env.id)
     named = [game.entry_point, game.translator, game.players.get(warm.player), game.app]
     modules = {reference.rpartition(":")[0] for reference in named if reference}
     files = {plugins.import_module(module).__file__ for module in modules}
     folders = {Path(file).parent for file in files if file}
+    folders |= {_OURS / "policies", _OURS / "training", Path(config.model.path).expanduser()}
     digest = hashlib.sha256()
-    for file in sorted(f for folder in folders for f in folder.glob("*.py")):
-        digest.update(file.read_bytes())
+    for file in sorted(f for folder in folders for f in folder.glob("*") if f.is_file()):
+        # Weights are told apart by size and time: to read gigabytes for a name would be too much.
+        large = file.stat().st_size > _LARGE
+        digest.update(str(file.stat()[-4:]).encode() if large else file.read_bytes())
     return digest.hexdigest()
 
 
@@ -132,7 +142,7 @@ def learning_rate(config: WarmStartConfig, step: int) -> float:
     return config.lr * (config.lr_final_ratio + (1 - config.lr_final_ratio) * share)
 
 
-async def demonstrations(config: Config, rollouts: RolloutHandle) -> list[Episode]:
+async def demonstrations(config: Config, rollouts: AnyRollouts) -> list[Episode]:
     """Let the scripted player play its games.
 
     Raises:
@@ -148,7 +158,7 @@ async def demonstrations(config: Config, rollouts: RolloutHandle) -> list[Episod
 async def clone(
     config: Config,
     episodes: Sequence[Episode],
-    learner: LearnerHandle,
+    learner: AnyLearner,
     folder: Path,
     report: Report,
 ) -> None:
@@ -189,14 +199,20 @@ def _check_length(episodes: Sequence[Episode], config: Config) -> None:
         )
 
 
-def keep(folder: Path, learner: LearnerHandle) -> None:
-    """Put the cloned model into the cache, whole or not at all."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
+def keep(folder: Path, learner: AnyLearner) -> bool:
+    """Put the cloned model into the cache, whole or not at all; a run can do without.
+
+    Returns:
+        Whether it is there.
+    """
     partial = folder.with_name(f"{folder.name}.{os.getpid()}")
-    learner.export(partial)
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        learner.export(partial)
         partial.rename(folder)
-    except OSError as error:
+    except (OSError, AgentRLError) as error:
+        if not folder.is_dir():  # by another run, meanwhile
+            log.warning("the warm start is not cached in %s: %s", folder, error)
+    finally:
         shutil.rmtree(partial, ignore_errors=True)
-        if not folder.is_dir():
-            raise WorldError(f"the warm start cannot be cached in {folder}: {error}") from error
+    return folder.is_dir()

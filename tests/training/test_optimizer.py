@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from agentrl.training.optimizer import Optimizer, warmed_up
-from agentrl.training.parallel import Seat
+from agentrl.training.parallel import Rank
 
 
-class Alone(Seat):
+class Alone(Rank):
     def __init__(self):
         pass
 

@@ -1,7 +1,7 @@
 import torch
 
 from agentrl.policies import companions
-from agentrl.training.scorer import Scorer
+from agentrl.training.scorer import TokenScorer
 from agentrl.types import Batch
 
 IMAGE = 300
@@ -50,7 +50,7 @@ def tiny_qwen3():
 
 
 def test_a_shared_picture_of_a_tower_with_deep_features_gives_the_same_gradient():
-    scorer = Scorer(tiny_qwen3(), [IMAGE])
+    scorer = TokenScorer(tiny_qwen3(), [IMAGE])
     ids = torch.randint(0, 290, (2, 20))
     ids[:, 2:8] = IMAGE
     sampled = torch.zeros(2, 20, dtype=torch.bool)

@@ -50,13 +50,6 @@ class Kit(Protocol):
             ValueError: the image tokens are not those of the pictures.
         """
 
-    def expand(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
-        """The inverse of `collapse`.
-
-        Raises:
-            ValueError: there is not one image token for each picture.
-        """
-
     def pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
         """Keyword arguments of the model's forward that hold the pictures; {} for none."""
 

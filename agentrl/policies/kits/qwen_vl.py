@@ -93,16 +93,6 @@ class QwenVL:
             raise ValueError(f"image tokens in runs of {runs}, but the pictures have {expected}")
         return collapsed
 
-    def expand(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
-        """Each image token becomes as many as its picture has."""
-        if (count := list(token_ids).count(self.image_token_id)) != len(images):
-            raise ValueError(f"{count} image tokens for {len(images)} pictures")
-        sizes = iter([self.num_image_tokens(image) for image in images])
-        expanded: list[int] = []
-        for id in token_ids:
-            expanded += [id] * next(sizes) if id == self.image_token_id else [id]
-        return expanded
-
     def pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
         """pixel_values float32[patches, values of a patch], image_grid_thw int64[images, 3]."""
         if not images:

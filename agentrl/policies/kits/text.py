@@ -31,10 +31,6 @@ class TextOnly:
             raise ValueError("this model reads text alone, but was shown a picture")
         return list(token_ids)
 
-    def expand(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
-        """The ids as they are."""
-        return self.collapse(token_ids, images)
-
     def pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
         """Nothing."""
         self.collapse((), images)
