@@ -12,7 +12,7 @@ from agentrl.policies import decode
 from agentrl.policies.chat import ChatEncoder, Conversation
 from agentrl.policies.engine import Sampling
 from agentrl.policies.kits import kit_for, load_model
-from agentrl.policies.kits.scale import target_size
+from agentrl.policies.kits.scale import scale, target_size
 from agentrl.types import Message, Prompt
 from tests.policies import families
 from tests.policies.pictures import picture, screen
@@ -131,3 +131,21 @@ def test_a_family_without_a_kit_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llava", "vision_config": {}}))
     with pytest.raises(ConfigError, match="no kit for vision models of type 'llava'"):
         kit_for(tmp_path)
+
+
+@pytest.mark.parametrize("size", [(84, 140), (28, 28)])
+def test_a_scaled_picture_is_its_own(size: tuple[int, int]) -> None:
+    screen = picture(0)
+    scaled = scale(screen, size)
+    before = scaled.copy()
+    screen[:] = 0  # as environments do that reuse their buffer
+    np.testing.assert_array_equal(scaled, before)
+
+
+def test_a_picture_is_scaled_as_an_average() -> None:
+    screen = np.zeros((1280, 720, 3), np.uint8)
+    screen[:640] = 200
+    small = scale(screen, (84, 140))
+    assert small.shape == (140, 84, 3)
+    assert (small[:69] == 200).all()
+    assert (small[71:] == 0).all()

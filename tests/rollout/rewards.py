@@ -2,6 +2,8 @@
 
 import time
 
+import numpy as np
+
 
 def given(episode):
     return episode.reset_info.get("value", 1.0)
@@ -20,3 +22,7 @@ def hangs(episode):
 
 
 NUMBER = 3
+
+
+def numpy_number(episode):
+    return np.float32(2)

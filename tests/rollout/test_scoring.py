@@ -57,3 +57,16 @@ def test_reward_that_raises_is_a_typed_error():
 def test_reward_that_does_not_exist_is_refused_before_any_work(function, kwargs, words):
     with pytest.raises(ConfigError, match=words):
         Scorer([RewardConfig(function=function, kwargs=kwargs)])
+
+
+def test_two_components_of_one_name_are_both_kept():
+    parts = [
+        RewardConfig(function="tests.rollout.rewards:per_turn", kwargs={"scale": scale})
+        for scale in (1.0, 2.0)
+    ]
+    scored = Scorer(parts).score(episode_of(TICKET, turns=1))
+    assert scored.components == {"per_turn": (1.0,), "per_turn-2": (2.0,)}
+
+
+def test_number_of_numpy_is_a_number():
+    assert scorer("numpy_number").score(episode_of(TICKET, turns=2)).rewards == (0.0, 2.0)

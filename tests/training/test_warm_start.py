@@ -53,3 +53,12 @@ def test_run_keeps_the_prompt_it_began_with(tmp_path):
     template.write_text("Play badly.")
     again = configuration.load(run.path / "config.yaml")
     assert warm_start._instructions(again) == "Play well."
+    other = RunFolder.create(settings(f"env.prompt={template}", f"run.dir={tmp_path}"), "y")
+    assert warm_start._instructions(configuration.load(other.path / "config.yaml")) == "Play badly."
+    assert warm_start._instructions(again) == "Play well."
+
+
+def test_clone_that_cannot_be_cached_is_not_lost(tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    assert not warm_start.keep(tmp_path / "file" / "clone", None)
+    assert "not cached" in caplog.text
