@@ -13,7 +13,7 @@ from agentrl.training.report import Reporter
 from agentrl.training.report.curve import draw_curve, read_curves
 from agentrl.training.report.display import Display
 from agentrl.training.report.loggers import LOGGERS, check_loggers, open_loggers
-from agentrl.training.report.words import flat, headline, span
+from agentrl.training.report.words import HEADLINE, flat, headline, span
 
 
 def run_a_job(folder: Path, names: list[str]) -> None:
@@ -139,6 +139,42 @@ def test_on_a_terminal_the_display_is_live(tmp_path: Path) -> None:
     text = output.getvalue()
     for word in ("reinforcement", "2/4", "reward", "2.5", "step 3: 12 turns", "elapsed", "left"):
         assert word in text
+
+
+def panel(display: Display, width: int) -> list[str]:
+    output = io.StringIO()
+    Console(file=output, width=width).print(display)
+    return output.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [30, 80, 120])
+def test_the_panel_fits_and_every_heading_has_its_value(tmp_path: Path, width: int) -> None:
+    display = Display(tmp_path / ("run" * 60), 400, Console(file=io.StringIO()))
+    display.stage("reinforcement")
+    numbers = {name: 1234.5 + place for place, name in enumerate(HEADLINE)}
+    display.log("reinforcement", 200, numbers)
+    display.progress(1, 2, "step 201: 12 turns " * 20)
+    title, bar, names, values, note = panel(display, width)
+    assert max(map(len, (title, bar, names, values, note))) <= width
+    assert set(bar.strip()) <= set("━╸╺")
+    assert len(names.split()) == len(values.replace(" s", "s").split())
+    assert names.split()[0] == "step"
+    assert names.split()[-2:] == ["elapsed", "left"]
+    assert ("reward" in names) == (width >= 80)
+
+
+def test_the_panel_shows_the_numbers_of_the_present_stage_only(tmp_path: Path) -> None:
+    display = Display(tmp_path, 4, Console(file=io.StringIO()))
+    display.stage("baseline random")
+    display.log("evaluation", 0, {"random/reward": 11.0})
+    assert "11" in "".join(panel(display, 80))
+    display.stage("reinforcement")
+    assert "reward" not in "".join(panel(display, 80))
+    display.log("reinforcement", 1, {"train/reward": 22.0})
+    display.stage("reinforcement")
+    assert "22" in "".join(panel(display, 80))
+    display.stage("evaluation during")
+    assert "reward" not in "".join(panel(display, 80))
 
 
 def test_the_time_left_follows_the_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -20,6 +20,8 @@ TRAINING = "reinforcement"
 """The stage whose steps are counted; all others only know how far they are themselves."""
 
 _PLAIN_EVERY_S = 15.0
+_BAR_WIDTH = 60
+_GAP = 3
 
 
 def _console() -> Console:
@@ -47,12 +49,12 @@ class Display:
         self._steps_done = 0
         self._step = 0
         self._part: tuple[float, float, str] = (0, 0, "")
-        self._metrics: dict[str, float] = {}
+        self._metrics: Mapping[str, float] = {}
         self._spoke = self._started
         self._live: Live | None = None
         if self._console.is_terminal:
             self._live = Live(
-                console=self._console, refresh_per_second=4, get_renderable=self._render
+                console=self._console, refresh_per_second=4, get_renderable=lambda: self
             )
             self._live.start()
 
@@ -63,6 +65,7 @@ class Display:
             self._training_started = now
         if name != self._stage:
             self._stage, self._stage_started = name, now
+            self._metrics = {}
             if name != TRAINING or self._steps_done == 0:
                 self._say(name)
         self._part = (0, 0, "")
@@ -74,7 +77,7 @@ class Display:
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
         """Show the numbers of a step."""
-        self._metrics = self._metrics | dict(metrics)
+        self._metrics = metrics
         if stage == TRAINING:
             self._step = step
             self._steps_done += 1
@@ -145,17 +148,40 @@ class Display:
         left = self.seconds_left()
         return "" if left is None else f"  left {span(left)}"
 
-    def _render(self) -> Group:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The panel, no line of it wider than the console."""
+        width = options.max_width
+        title = Text.assemble((f" {self._stage or 'start'} ", "bold reverse"), f"  {self._run}")
+        note = Text(self._part[2], style="dim")
+        for line in (title, note):
+            line.truncate(width, overflow="ellipsis")
+        yield title
+        yield ProgressBar(total=1.0, completed=self._share(), width=min(_BAR_WIDTH, width))
+        yield Text()  # A bar does not end its own line.
+        yield self._facts(width)
+        yield note
+
+    def _facts(self, width: int) -> Table:
+        """Step and times, and as many of the stage's numbers between them as there is room for."""
         left = self.seconds_left()
-        cells = [
-            ("step", f"{self._step}/{self._total_steps}"),
-            *headline(self._metrics),
+        before = [("step", f"{self._step}/{self._total_steps}")]
+        after = [
             ("elapsed", span(time.monotonic() - self._started)),
             ("left", "?" if left is None else span(left)),
         ]
-        facts = Table.grid(padding=(0, 3))
-        facts.add_row(*(Text(name, style="dim") for name, _ in cells))
-        facts.add_row(*(Text(value, style="bold") for _, value in cells))
-        title = Text.assemble((f" {self._stage or 'start'} ", "bold reverse"), f"  {self._run}")
-        bar = ProgressBar(total=1.0, completed=self._share(), width=60)
-        return Group(title, bar, facts, Text(self._part[2], style="dim"))
+        room = width - sum(map(_cell_width, before + after))
+        numbers = []
+        for cell in headline(self._metrics):
+            room -= _cell_width(cell)
+            if room < 0:
+                break
+            numbers.append(cell)
+        cells = [*before, *numbers, *after]
+        facts = Table.grid(padding=(0, _GAP, 0, 0))
+        facts.add_row(*(Text(name, style="dim", no_wrap=True) for name, _ in cells))
+        facts.add_row(*(Text(value, style="bold", no_wrap=True) for _, value in cells))
+        return facts
+
+
+def _cell_width(cell: tuple[str, str]) -> int:
+    return max(map(len, cell)) + _GAP
