@@ -10,7 +10,7 @@ from rich.console import Console
 
 from agentrl.errors import ConfigError
 from agentrl.training.report import Reporter
-from agentrl.training.report.curve import draw_curve, read_curves
+from agentrl.training.report.curve import draw_curve, figure_of, read_curves
 from agentrl.training.report.display import Display
 from agentrl.training.report.loggers import LOGGERS, check_loggers, open_loggers
 from agentrl.training.report.words import HEADLINE, flat, headline, span
@@ -208,6 +208,19 @@ def test_the_curve_has_room_for_any_number_of_players(tmp_path: Path) -> None:
         for player in ("blind", "random", "mediocre", "careful", "expert"):
             reporter.result(player, {"accuracy": 0.5})
     assert (tmp_path / "curve.png").is_file()
+
+
+def test_the_curve_is_readable() -> None:
+    one = {"random": {0: 0.2}, "expert": {0: 1.0}, "train": {1: 0.3, 2: 0.9}}
+    figure = figure_of({"accuracy": one, "reward": one})
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    below = legend.get_window_extent()
+    for axes in figure.axes:
+        assert not below.overlaps(axes.get_window_extent())
+        assert all(tick == int(tick) for tick in axes.get_xticks())
+        assert len({line.get_color() for line in axes.lines}) == 3
+    assert [text.get_text() for text in legend.get_texts()] == ["random", "expert", "train"]
 
 
 def test_a_curve_that_fails_does_not_hide_the_runs_own_error(
