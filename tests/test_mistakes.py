@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from agentrl import config as configuration
 from agentrl.cli import run
+from agentrl.config import check
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.yaml"))
@@ -48,6 +50,24 @@ def test_every_configuration_resolves(config, capsys):
         ("warm_start.episodes=0", ["warm_start.episodes=0"]),
         ("devices.deadlines.frame_s=-1", ["devices.deadlines.frame_s=-1"]),
         ("eval.every=-1", ["eval.every=-1"]),
+        ("optim.lr=.nan", ["optim.lr=nan", "finite"]),
+        ("rollout.deadline_s=.inf", ["rollout.deadline_s=inf", "finite"]),
+        ("warm_start.weights.final=.inf", ["warm_start.weights.final=inf", "finite"]),
+        ("rewards=[{function: 'a:b', weight: .nan}]", ["rewards[0].weight=nan", "finite"]),
+        ("warm_start.weights.final=-1", ["warm_start.weights.final=-1.0", "below 0"]),
+        ("optim.betas=[0.9, 1.0]", ["optim.betas", "below 1"]),
+        ("algorithm.discount=1.5", ["algorithm.discount=1.5", "1 at most"]),
+        ("algorithm.clip_low=-0.2", ["algorithm.clip_low=-0.2", "below 0"]),
+        ("optim.grad_clip=0", ["optim.grad_clip=0", "above 0"]),
+        ("optim.lr_final_ratio=2", ["optim.lr_final_ratio=2", "1 at most"]),
+        ("model.max_pixels=0", ["model.max_pixels=0", "above 0"]),
+        ("model.image_size=[99999, 1]", ["model.image_size", "16384"]),
+        ("devices.size=[1, 1]", ["devices.size", "64 to 4096"]),
+        ("devices.source=5", ["devices.source=5", "virtual:N"]),
+        ("devices.source=[5554]", ["devices.source=[5554]", "serials"]),
+        ("rollout.groups=99999", ["rollout.groups", "100000 at most"]),
+        ("eval.episodes=1000000", ["eval.episodes=1000000", "100000 at most"]),
+        ("env.history=window:²", ["env.history", "window:k"]),
     ],
 )
 def test_mistake_is_told_in_one_message(override, words, tmp_path, capsys):
@@ -57,6 +77,12 @@ def test_mistake_is_told_in_one_message(override, words, tmp_path, capsys):
     assert all(word in said for word in words), said
     assert "Traceback" not in said
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_group_without_siblings_is_warned_of(caplog):
+    check._warn_once.cache_clear()
+    configuration.load(GAME, ["rollout.group_size=1"])
+    assert "rollout.group_size=1: grpo compares siblings" in caplog.text
 
 
 def test_unreachable_serial_is_told(adb_server, tmp_path, capsys):

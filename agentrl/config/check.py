@@ -1,10 +1,22 @@
 """What types alone do not say of a setting."""
 
 import dataclasses
+import functools
+import logging
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agentrl.config.tree import Config
 from agentrl.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+_MOST_AT_ONCE = 100_000
+"""Episodes of a step, in flight, or of an evaluation: beyond it is a slip of the keyboard."""
+_PICTURE_SIDE = (1, 16_384)
+_SCREEN_SIDE = (64, 4096)
 
 
 def parse_history(history: str) -> int | None:
@@ -15,9 +27,9 @@ def parse_history(history: str) -> int | None:
     """
     if history == "concat":
         return None
-    kind, _, count = history.replace(" ", ":", 1).partition(":")
-    if kind == "window" and count.strip().isdigit() and int(count) >= 1:
-        return int(count)
+    found = re.fullmatch(r"window[: ]([0-9]{1,6})", history.strip())
+    if found and int(found[1]) >= 1:
+        return int(found[1])
     raise ConfigError(f"env.history={history!r}: must be 'concat' or 'window:k' with k >= 1")
 
 
@@ -34,7 +46,9 @@ def _positive(config: Config) -> list[tuple[str, float]]:
         ("train.ranks", train.ranks),
         ("train.micro_batch_tokens", train.micro_batch_tokens),
         ("algorithm.epochs", config.algorithm.epochs),
+        ("model.max_pixels", config.model.max_pixels),
         ("optim.lr", config.optim.lr),
+        ("optim.grad_clip", config.optim.grad_clip),
         ("eval.episodes", evaluation.episodes),
         ("eval.episodes_during", evaluation.episodes_during),
         ("checkpoint.every", config.checkpoint.every),
@@ -44,8 +58,12 @@ def _positive(config: Config) -> list[tuple[str, float]]:
         ("rollout.start_deadline_s", rollout.start_deadline_s),
         ("train.deadline_s", train.deadline_s),
         *((f"devices.deadlines.{k}", v) for k, v in _plain(config.devices.deadlines)),
-        *((f"warm_start.{k}", v) for k, v in _plain(config.warm_start, "episodes steps batch lr")),
+        *_of_warm_start(config, "episodes steps batch lr grad_clip"),
     ]
+
+
+def _of_warm_start(config: Config, names: str) -> list[tuple[str, float]]:
+    return [(f"warm_start.{name}", value) for name, value in _plain(config.warm_start, names)]
 
 
 def _plain(settings: Any, names: str = "") -> list[tuple[str, float]]:
@@ -57,21 +75,34 @@ def _plain(settings: Any, names: str = "") -> list[tuple[str, float]]:
 
 
 def _not_negative(config: Config) -> list[tuple[str, float]]:
+    algorithm, optim, warm = config.algorithm, config.optim, config.warm_start
     return [
         ("rollout.max_refills", config.rollout.max_refills),
         ("train.steps", config.train.steps),
         ("eval.every", config.eval.every),
-        ("algorithm.kl_coefficient", config.algorithm.kl_coefficient),
+        ("algorithm.kl_coefficient", algorithm.kl_coefficient),
+        ("algorithm.clip_low", algorithm.clip_low),
+        ("algorithm.clip_high", algorithm.clip_high),
+        ("algorithm.clip_dual", algorithm.clip_dual),
+        ("algorithm.discount", algorithm.discount),
+        ("optim.weight_decay", optim.weight_decay),
+        ("optim.lr_warmup_steps", optim.lr_warmup_steps),
+        ("optim.lr_final_ratio", optim.lr_final_ratio),
+        *_of_warm_start(config, "weight_decay lr_warmup_steps lr_final_ratio"),
+        *((f"warm_start.weights.{k}", v) for k, v in (warm.weights if warm else {}).items()),
     ]
 
 
-def _pairs(config: Config) -> list[tuple[str, list[Any] | None, str]]:
-    warm = config.warm_start
+def _at_most(config: Config) -> list[tuple[str, float, float]]:
+    rollout = config.rollout
     return [
-        ("model.image_size", config.model.image_size, "[width, height] in pixels"),
-        ("devices.size", config.devices.size, "[width, height] in pixels"),
-        ("optim.betas", config.optim.betas, "two decays"),
-        ("warm_start.betas", warm.betas if warm else None, "two decays"),
+        ("algorithm.discount", config.algorithm.discount, 1),
+        ("optim.lr_final_ratio", config.optim.lr_final_ratio, 1),
+        *((key, value, 1) for key, value in _of_warm_start(config, "lr_final_ratio")),
+        ("rollout.concurrency", rollout.concurrency, _MOST_AT_ONCE),
+        ("rollout.groups * group_size", rollout.groups * rollout.group_size, _MOST_AT_ONCE),
+        ("eval.episodes", config.eval.episodes, _MOST_AT_ONCE),
+        ("eval.episodes_during", config.eval.episodes_during, _MOST_AT_ONCE),
     ]
 
 
@@ -81,6 +112,9 @@ def validate(config: Config) -> None:
     Raises:
         ConfigError: the first value that makes no sense.
     """
+    for key, value in _numbers(dataclasses.asdict(config)):
+        if not math.isfinite(value):
+            raise ConfigError(f"{key}={value}: must be a finite number")
     for key, value in _positive(config):
         if not value > 0:
             raise ConfigError(f"{key}={value}: must be above 0")
@@ -94,10 +128,63 @@ def validate(config: Config) -> None:
     for key, value in _not_negative(config):
         if value < 0:
             raise ConfigError(f"{key}={value}: must not be below 0")
-    for key, pair, meaning in _pairs(config):
-        if pair is not None and (len(pair) != 2 or min(pair) <= 0):
-            raise ConfigError(f"{key}={pair}: must be {meaning}, both above 0")
+    for key, value, most in _at_most(config):
+        if value > most:
+            raise ConfigError(f"{key}={value}: must be {most} at most")
+    _check_pairs(config)
+    _check_source(config.devices.source)
+    parse_history(config.env.history)
+    if config.algorithm.name == "grpo" and config.rollout.group_size == 1 and config.train.steps:
+        _warn_once(
+            "rollout.group_size=1: grpo compares siblings, so nothing can be learned; "
+            "2 is the least, 8 is usual"
+        )
+
+
+def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
+    """Every float below a value, by its dotted key."""
+    if isinstance(value, float):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _numbers(item, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        for number, item in enumerate(value):
+            yield from _numbers(item, f"{key}[{number}]")
+
+
+def _check_pairs(config: Config) -> None:
+    sizes = [
+        ("model.image_size", config.model.image_size, _PICTURE_SIDE),
+        ("devices.size", config.devices.size, _SCREEN_SIDE),
+    ]
+    for key, size, (least, most) in sizes:
+        if size is not None and (len(size) != 2 or not least <= min(size) <= max(size) <= most):
+            raise ConfigError(
+                f"{key}={size}: must be [width, height] in pixels, both {least} to {most}"
+            )
+    warm = config.warm_start
+    decays = [
+        ("optim.betas", config.optim.betas),
+        ("warm_start.betas", warm.betas if warm else None),
+    ]
+    for key, betas in decays:
+        if betas is not None and (len(betas) != 2 or not 0 <= min(betas) <= max(betas) < 1):
+            raise ConfigError(f"{key}={betas}: must be two decays, both at least 0 and below 1")
     delay = config.devices.effect_delay_ms
     if len(delay) != 2 or not 0 <= delay[0] <= delay[1]:
         raise ConfigError(f"devices.effect_delay_ms={delay}: must be [least, most], both >= 0")
-    parse_history(config.env.history)
+
+
+def _check_source(source: Any) -> None:
+    serials = [source] if isinstance(source, str) else source
+    if not isinstance(serials, Sequence) or not all(isinstance(s, str) for s in serials):
+        raise ConfigError(
+            f"devices.source={source!r}: must be virtual:N, a serial or a list of serials"
+        )
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    """A configuration is checked more than once on its way."""
+    log.warning(text)
