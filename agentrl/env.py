@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from agentrl import plugins
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, told
 from agentrl.types import Message, Observation
 
 
@@ -125,8 +125,12 @@ def make_translator(id: str, kwargs: Mapping[str, Any] = MappingProxyType({})) -
     """
     try:
         translator: Translator = plugins.load(game(id).translator)(**kwargs)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"env.translator: {id} does not take {dict(kwargs)}: {error}") from error
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"env.translator: {id} does not take {dict(kwargs)}: {told(error)}"
+        ) from error
     return translator
 
 

@@ -17,8 +17,11 @@
         └── RewardError       a reward function that raised or returned nonsense
 """
 
+import asyncio
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 class AgentRLError(Exception):
@@ -88,5 +91,22 @@ def boundary(error: type[WorldError], what: str) -> Iterator[None]:
         yield
     except AgentRLError:
         raise
-    except Exception as cause:
-        raise error(f"{what}: {type(cause).__name__}: {cause}") from cause
+    except (Exception, SystemExit, asyncio.CancelledError) as cause:
+        if isinstance(cause, asyncio.CancelledError) and _in_event_loop():
+            raise  # Elsewhere it cancels nothing: somebody's code has raised it.
+        raise error(f"{what}: {told(cause)}") from cause
+
+
+def told(cause: BaseException) -> str:
+    """Type, words and place of an error: `ValueError: too small (game.py:12)`."""
+    deepest = traceback.extract_tb(cause.__traceback__)[-1:]
+    place = "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in deepest)
+    return f"{type(cause).__name__}: {cause}{place}"
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

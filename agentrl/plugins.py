@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, told
 from agentrl.links import check_links
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -34,10 +34,12 @@ def _dotted_name(path: Path) -> str | None:
     return None
 
 
-def _import_file(path: Path) -> ModuleType:
-    path = path.resolve()
-    if not path.is_file():
-        raise ConfigError(f"{path}: no such file")
+def _import_file(where: str) -> ModuleType:
+    # As modules are: here, then beside the configuration, whose folder is on the path.
+    places = [Path(folder, where).resolve() for folder in ("", *sys.path)]
+    path = next((place for place in places if place.is_file()), None)
+    if path is None:
+        raise ConfigError(f"{where}: no such file, neither here nor beside the configuration")
     if dotted := _dotted_name(path):
         return importlib.import_module(dotted)
     name = path.stem
@@ -69,7 +71,7 @@ def import_module(where: str) -> ModuleType:
     """
     try:
         if where.endswith(".py"):
-            return _import_file(Path(where))
+            return _import_file(where)
         return importlib.import_module(where)
     except ConfigError:
         raise
@@ -77,10 +79,8 @@ def import_module(where: str) -> ModuleType:
         if where.startswith("agentrl."):
             check_links()
         raise ConfigError(f"{where}: cannot be imported: {error}") from error
-    except Exception as error:
-        raise ConfigError(
-            f"{where} fails when imported: {type(error).__name__}: {error}"
-        ) from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{where} fails when imported: {told(error)}") from error
 
 
 def load(reference: str) -> Any:

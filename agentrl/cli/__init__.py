@@ -9,6 +9,7 @@ from agentrl import __version__
 from agentrl.cli import doctor, evaluate, logs, phone, replay, train
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.links import check_links
+from agentrl.text import printable
 
 app = typer.Typer(
     help="Train vision-language agents that act on screens.",
@@ -58,8 +59,11 @@ def run(arguments: list[str]) -> int:
         check_links()
         app(arguments, prog_name="agentrl")
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
     except AgentRLError as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        sys.stderr.write(printable(f"{type(error).__name__}: {error}") + "\n")
         return 2 if isinstance(error, ConfigError) else 1
+    except OSError as error:  # such as a full disk
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        return 1
     return 0

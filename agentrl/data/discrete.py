@@ -1,16 +1,14 @@
 """The words of an environment with a few named actions: `<action>left</action>`."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from agentrl.data.tags import action_in
 from agentrl.errors import ActionError, ConfigError
 from agentrl.plugins import did_you_mean
 from agentrl.types import Message, Observation
-
-_TAG = re.compile(r"<action>(.*?)</action>", re.DOTALL)
 
 
 class DiscreteTranslator:
@@ -65,10 +63,7 @@ class DiscreteTranslator:
         Raises:
             ActionError: it names none, several, or one that does not exist.
         """
-        found = _TAG.findall(reply)
-        if len(found) != 1:
-            raise ActionError(f"{len(found)} <action>...</action> tags; exactly one must be there")
-        name = found[0].strip()
+        name = action_in(reply).strip()
         if name not in self._names:
             hint = did_you_mean(name, self._names)
             raise ActionError(f"no action {name[:40]!r}{hint}; there are {', '.join(self._names)}")

@@ -15,6 +15,7 @@ import re
 import time
 from dataclasses import dataclass
 
+from agentrl.data.tags import action_in
 from agentrl.devices.protocol import Device
 from agentrl.errors import ActionError
 from agentrl.plugins import did_you_mean
@@ -59,7 +60,6 @@ Action = Tap | Swipe | Key | Wait
 
 _SWIPE_MS = 300
 _KEY = re.compile(r"[A-Z0-9_]+", re.ASCII)
-_TAG = re.compile(r"<action>(.*?)</action>", re.DOTALL)
 _CALL = re.compile(r"\s*([A-Za-z_]+)\s*\((.*)\)\s*", re.DOTALL)
 _NUMBER = re.compile(r"\d{1,6}(\.\d{0,12})?|\.\d{1,12}", re.ASCII)
 _FORMS = {
@@ -77,15 +77,11 @@ def parse_action(reply: str) -> Action:
         ActionError: not exactly one `<action>` tag stands in it, or what is in the tag is no
             action, or a position is outside [0, 1].
     """
-    found = _TAG.findall(reply)
-    if len(found) != 1:
-        raise ActionError(
-            f"{len(found)} complete <action>...</action> tags in the reply; exactly one must be"
-        )
-    call = _CALL.fullmatch(found[0])
+    said = action_in(reply)
+    call = _CALL.fullmatch(said)
     if call is None:
         forms = ", ".join(_FORMS.values())
-        raise ActionError(f"{_short(found[0])} is no action; they read {forms}")
+        raise ActionError(f"{_short(said)} is no action; they read {forms}")
     name, arguments = call.groups()
     given = [argument.strip() for argument in arguments.split(",")]
     if name == "tap":

@@ -81,6 +81,7 @@ class DevicePool:
         self._tasks: set[asyncio.Future[None]] = set()
         self._on_close = on_close
         self._closing = threading.Event()
+        self._last_failure = ""
         self._opened_s = time.monotonic()
 
     def __len__(self) -> int:
@@ -235,6 +236,7 @@ class DevicePool:
     def _count_failure(self, shelf: _Shelf, error: DeviceError) -> None:
         shelf.failures += 1
         shelf.failures_in_a_row += 1
+        self._last_failure = f"{shelf.device.serial}: {error}"
         if shelf.failures_in_a_row >= self.quarantine_after:
             shelf.quarantined = True
             times, serial = shelf.failures_in_a_row, shelf.device.serial
@@ -250,8 +252,9 @@ class DevicePool:
         leased = sum(shelf.lease is not None for shelf in self._shelves)
         mending = sum(shelf.mending for shelf in self._shelves)
         aside = sum(shelf.quarantined for shelf in self._shelves)
+        last = f" The last failure: {self._last_failure}" if self._last_failure else ""
         return (
             f"no phone to lease: {why}; of {len(self)}, {leased} are leased, {mending} being "
             f"reconnected and {aside} in quarantine. Add phones (devices.source) or lower "
-            "rollout.concurrency."
+            f"rollout.concurrency.{last}"
         )

@@ -9,6 +9,7 @@ from agentrl.env import Player
 from agentrl.policies.chat import ChatEncoder, Conversation
 from agentrl.policies.policy import Answer
 from agentrl.types import Message, Prompt, Reply
+from agentrl.worker import Worker
 
 
 class ScriptedPolicy:
@@ -43,13 +44,14 @@ class ScriptedSeat:
     def __init__(self, policy: ScriptedPolicy, instructions: str, seed: int) -> None:
         self._player, self._encoder = policy.player, policy.encoder
         self._rng = np.random.default_rng(seed)
+        self._worker = Worker("player")  # a player may hang, and must not stop the others
         self._conversation = (
             Conversation(policy.encoder, instructions, policy.window) if policy.encoder else None
         )
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer:
         """The player's reply to the state in `info`, of version 0 and probability 1."""
-        text = self._player.reply(info, self._rng)
+        text = await self._worker.call(self._player.reply, info, self._rng)
         prompt = Prompt(token_ids=(), images=message.images)
         ids: tuple[int, ...] = ()
         if self._conversation is not None and self._encoder is not None:
@@ -60,4 +62,5 @@ class ScriptedSeat:
         return Answer(prompt=prompt, reply=reply, text=text)
 
     def leave(self) -> None:
-        """Nothing."""
+        """Let the player's thread end."""
+        self._worker.close()

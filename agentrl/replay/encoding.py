@@ -11,10 +11,14 @@ import numpy as np
 from agentrl.replay.layout import FORMAT
 from agentrl.types import Episode, Outcome, Turn
 
+_LARGEST_BITS = 4096
+
 
 def plain(value: Any) -> Any:
     """The nearest JSON value: arrays become lists, what has no JSON form becomes its text."""
     if isinstance(value, bool | int | str) or value is None:
+        if isinstance(value, int) and value.bit_length() > _LARGEST_BITS:
+            return hex(value)  # Python refuses to write more than 4300 digits.
         return value.value if isinstance(value, Enum) else value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)

@@ -1,5 +1,6 @@
 """Write every episode as it ends, whatever its outcome."""
 
+import errno
 import gzip
 import json
 import os
@@ -29,7 +30,10 @@ class _Lines:
             os.write(self._file, b"\n")  # A killed writer left half a line: readers skip it.
 
     def append(self, entry: dict[str, Any]) -> None:
-        os.write(self._file, json.dumps(entry, ensure_ascii=False).encode() + b"\n")
+        line = json.dumps(entry).encode() + b"\n"
+        if (written := os.write(self._file, line)) < len(line):
+            os.write(self._file, b"\n" * (written > 0))  # half a line: readers skip it
+            raise OSError(errno.ENOSPC, "the disk is full")
 
     def close(self) -> None:
         os.close(self._file)
@@ -90,7 +94,7 @@ class Recorder:
         path = episode_file(self._run, episode.id)
         tree = to_json(episode) | {"split": split, "step": step, "time": time.time()}
         with replacing(path) as partial, gzip.open(partial, "wb", compresslevel=1) as file:
-            file.write(json.dumps(tree, ensure_ascii=False).encode())
+            file.write(json.dumps(tree).encode())
         score = {
             "id": episode.id,
             "total": scored.total,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from agentrl.errors import RewardError, WorldError
 from agentrl.rollout.ticket import Split, Ticket
-from agentrl.rollout.worker import Worker
 from agentrl.types import Episode, Outcome, ScoredEpisode
+from agentrl.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Collector:
             ran out.
 
         Raises:
-            WorldError: not one episode could be played, or no phone is left.
+            WorldError: more than half of the episodes are void, or no phone is left.
         """
         waiting = deque(enumerate(tickets))
         results: dict[int, ScoredEpisode] = {}
@@ -112,9 +112,10 @@ class Collector:
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
         episodes = [results[place] for place in range(len(tickets))]
-        if all(e.episode.outcome.void for e in episodes):
-            causes = _causes(episodes)
-            raise WorldError(f"none of {len(episodes)} episodes could be played: {causes}")
+        void = [e for e in episodes if e.episode.outcome.void]
+        if 2 * len(void) > len(episodes):
+            # What is left would be those who survived: no fair sample of anything.
+            raise WorldError(f"{len(void)} of {len(episodes)} episodes are void: {_causes(void)}")
         return episodes
 
     async def _scored(self, episode: Episode) -> ScoredEpisode:

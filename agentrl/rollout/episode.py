@@ -134,8 +134,9 @@ async def _turns(
 
 
 async def _ask(world: World, seat: Seat, sight: Sight) -> Answer | None:
-    with boundary(EnvError, "the translator's message, or the player's answer to it"):
-        return await seat.answer(world.translator.to_message(sight.observation), sight.info)
+    message = await world.message(sight.observation)
+    with boundary(EnvError, "the player's answer"):
+        return await seat.answer(message, sight.info)
 
 
 def _still(sight: Sight, frames: tuple[str, ...]) -> Sight:
@@ -147,8 +148,7 @@ async def _act(world: World, answer: Answer, sight: Sight) -> tuple[Any, str | N
     """The action, why the reply was none, and what is seen after it."""
     unreadable = None
     try:
-        with boundary(EnvError, f"the translator's reading of {answer.text[:80]!r}"):
-            action = world.translator.to_action(answer.text)
+        action = await world.action(answer.text)
     except ActionError as error:
         action, unreadable = world.translator.no_action(), str(error)
     if action is None:

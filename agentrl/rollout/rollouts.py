@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agentrl import env, plugins
 from agentrl.config import Config, EnvConfig, parse_history
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, told
 from agentrl.policies.engine import Engine, Sampling
 from agentrl.policies.model_policy import ModelPolicy
 from agentrl.policies.opening import open_encoder, open_engine
@@ -188,6 +188,9 @@ def load_player(config: EnvConfig, name: str) -> env.Player:
             f"It has: {', '.join(sorted(players)) or 'none'}."
         )
     kind = plugins.load(players[name])
-    takes = inspect.signature(kind).parameters
-    player: env.Player = kind(**{k: v for k, v in config.translator.items() if k in takes})
+    try:
+        takes = inspect.signature(kind).parameters
+        player: env.Player = kind(**{k: v for k, v in config.translator.items() if k in takes})
+    except Exception as error:
+        raise ConfigError(f"the player {name!r} of {config.id} fails: {told(error)}") from error
     return player

@@ -53,6 +53,8 @@ class Scorer:
             with boundary(RewardError, f"reward {name} of episode {episode.id}"):
                 components[name] = _per_turn(name, function(episode, **kwargs), episode)
             totals = [t + weight * c for t, c in zip(totals, components[name], strict=True)]
+        if not all(math.isfinite(total) for total in totals):
+            raise RewardError(f"the rewards of episode {episode.id} add up to {totals}")
         return ScoredEpisode(episode=episode, components=components, rewards=tuple(totals))
 
 
@@ -67,7 +69,7 @@ def _check_callable(config: RewardConfig, function: Any) -> None:
         raise ConfigError(f"rewards: {config.function} is no function")
     try:
         inspect.signature(function).bind(None, **config.kwargs)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ConfigError(f"rewards: {config.function} does not take its kwargs: {error}") from None
 
 

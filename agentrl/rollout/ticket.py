@@ -1,5 +1,6 @@
 """What is to be played: one episode's place in a step."""
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,7 +26,8 @@ class Ticket:
     @property
     def group_id(self) -> str:
         """Names the group within the run."""
-        return f"{self.label or self.split}-{self.step:05d}-g{self.group:03d}"
+        label = re.sub(r"[^A-Za-z0-9-]", "-", self.label) or self.split
+        return f"{label}-{self.step:05d}-g{self.group:03d}"
 
     @property
     def id(self) -> str:

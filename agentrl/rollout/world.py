@@ -5,6 +5,7 @@ episode around it. A world whose call did not come back in time is given up, thr
 """
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +16,8 @@ from agentrl import env
 from agentrl.config import EnvConfig
 from agentrl.data.templates import render_instructions
 from agentrl.errors import EnvError, boundary
-from agentrl.rollout.worker import Worker
-from agentrl.types import Image, Observation
+from agentrl.types import Image, Message, Observation
+from agentrl.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,27 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     return value
+
+
+def _checked(info: Any) -> Mapping[str, Any]:
+    """What an environment tells, as plain values; what others read of it must be readable.
+
+    Raises:
+        TypeError, ValueError: it is no dictionary, its metrics are no numbers, or its `state_key`
+            is no text.
+    """
+    if not isinstance(info, Mapping):
+        raise TypeError(f"info is {type(info).__name__}, not a dictionary")
+    told: dict[str, Any] = plain(info)
+    if not isinstance(told.get("state_key"), str | None):
+        raise TypeError(f"info['state_key'] is {told['state_key']!r:.80}, neither text nor None")
+    metrics = told.get("metrics", {})
+    if not isinstance(metrics, Mapping):
+        raise TypeError(f"info['metrics'] is {metrics!r:.80}, not a dictionary of numbers")
+    for name, value in metrics.items():
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"info['metrics'][{name!r}] is {value!r:.80}, not a finite number")
+    return told
 
 
 class World:
@@ -118,12 +140,37 @@ class World:
         frames = tuple(map(self._keep_frame, seen.images)) if self._keep_frame else ()
         return Sight(
             observation=seen,
-            info=plain(info),
+            info=_checked(info),
             frames=frames,
             reward=reward,
             terminated=terminated,
             truncated=truncated,
         )
+
+    async def message(self, observation: Observation) -> Message:
+        """What the policy is told, in the translator's words.
+
+        Raises:
+            EnvError: the translator raised.
+        """
+        return await self._worker.call(self._message, observation)
+
+    async def action(self, reply: str) -> Any:
+        """What a reply means.
+
+        Raises:
+            ActionError: it is no action.
+            EnvError: the translator raised something else.
+        """
+        return await self._worker.call(self._action, reply)
+
+    def _message(self, observation: Observation) -> Message:
+        with boundary(EnvError, "the translator's message"):
+            return self.translator.to_message(observation)
+
+    def _action(self, reply: str) -> Any:
+        with boundary(EnvError, f"the translator's reading of {reply[:80]!r}"):
+            return self.translator.to_action(reply)
 
     def close(self) -> None:
         """Close the environment as soon as its thread is free; does not wait for it."""

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from agentrl import config as configuration
-from agentrl import devices, env
+from agentrl import devices, env, plugins
 from agentrl.config import Config
 from agentrl.data.templates import render_instructions
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, told
 from agentrl.policies.opening import check_model
 from agentrl.rollout.rollouts import load_player
 from agentrl.rollout.scoring import Scorer
@@ -39,8 +39,13 @@ def check(config: Config, player: str | None = None) -> None:
     """
     configuration.validate(config)
     game = env.game(config.env.id)
+    plugins.load(game.entry_point)
     translator = env.make_translator(config.env.id, config.env.translator)
-    render_instructions(config.env.prompt, translator.instructions())
+    try:
+        words = translator.instructions()
+    except Exception as error:
+        raise ConfigError(f"env.translator: its instructions fail: {told(error)}") from error
+    render_instructions(config.env.prompt, words)
     players = [p for p in (player, config.warm_start and config.warm_start.player) if p]
     for name in (*players, *config.eval.baselines):
         load_player(config.env, name)

@@ -16,7 +16,7 @@ from agentrl import __version__, env, plugins
 from agentrl import config as configuration
 from agentrl.config import Config, WarmStartConfig
 from agentrl.data.templates import render_instructions
-from agentrl.errors import AgentRLError, ConfigError
+from agentrl.errors import AgentRLError, ConfigError, EnvError, boundary
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.opening import open_encoder
 from agentrl.rollout.collector import tickets_of_step
@@ -26,6 +26,7 @@ from agentrl.training import seeds
 from agentrl.training.batching import to_samples
 from agentrl.training.launch import AnyLearner
 from agentrl.types import Episode, Sample
+from agentrl.worker import Worker
 
 _OURS = Path(__file__).resolve().parents[1]
 _LARGE = 10_000_000
@@ -122,7 +123,8 @@ class Lessons:
         sample, info = self._samples[place], self._infos[place]
         if info is None:
             return sample
-        reply = self._encoder.reply_ids(self._player.reply(info, self._rng))
+        with boundary(EnvError, "the player's answer"):
+            reply = self._encoder.reply_ids(self._player.reply(info, self._rng))
         prompt = sample.token_ids[: sample.loss_mask.index(True)]
         return Sample(
             token_ids=(*prompt, *reply),
@@ -178,10 +180,17 @@ async def clone(
     encoder = open_encoder(config.model, folder)
     lessons = Lessons(episodes, warm, player, encoder, config.seed)
     learner.begin_cloning(warm)
-    for step in range(1, warm.steps + 1):
-        lr = learning_rate(warm, step)
-        metrics = await asyncio.to_thread(learner.clone, lessons.draw(warm.batch), lr)
-        report(step, metrics, warm.steps)
+    teacher = Worker("teacher")  # the player answers anew, and may hang
+    try:
+        for step in range(1, warm.steps + 1):
+            async with asyncio.timeout(config.rollout.deadline_s):
+                samples = await teacher.call(lessons.draw, warm.batch)
+            metrics = await asyncio.to_thread(learner.clone, samples, learning_rate(warm, step))
+            report(step, metrics, warm.steps)
+    except TimeoutError:
+        raise EnvError(f"the player {warm.player!r} did not answer in time") from None
+    finally:
+        teacher.close()
     learner.end_cloning()
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -20,7 +21,7 @@ from agentrl.replay.encoding import from_json, plain, to_json
 from agentrl.replay.frames import FrameStore, frame_id
 from agentrl.replay.layout import episode_file, frame_file, is_name
 from agentrl.replay.record import Recorder
-from agentrl.types import Outcome
+from agentrl.types import Outcome, ScoredEpisode
 from tests.replay.episodes import episode, scored, screen, turn
 
 
@@ -250,3 +251,16 @@ def test_foreign_values_become_plain_json() -> None:
     expected = {"a": 0.5, "2": [0, 1], "n": "nan", "o": "timeout"}
     assert plain(value) == expected
     assert plain(b"\x00") == "b'\\x00'"
+
+
+def test_words_that_no_file_takes_are_recorded_nevertheless(tmp_path: Path) -> None:
+    info = {"half a character": "\ud800", "huge": 10**5000}
+    with Recorder(tmp_path) as recorder:
+        turns = (turn(info=info, reply="\ud800"),)
+        odd = replace(scored("odd").episode, turns=turns, error="\ud800")
+        recorder.episode(
+            ScoredEpisode(episode=odd, components={}, rewards=(0.0,)), split="train", step=1
+        )
+    told = replay.open(tmp_path).episode("odd").episode
+    assert told.turns[0].reply == "\ud800"
+    assert told.turns[0].info["huge"] == hex(10**5000)

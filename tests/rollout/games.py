@@ -1,5 +1,7 @@
 """A tiny environment whose failures can be chosen, and a player for it."""
 
+import asyncio
+import sys
 import time
 
 import gymnasium
@@ -7,6 +9,13 @@ import numpy as np
 
 import agentrl
 from agentrl.errors import DeviceOffline
+
+INFOS = {
+    "no info": None,
+    "metrics of words": {"metrics": {"a": "x"}},
+    "metrics that are none": {"metrics": None},
+    "listed key": {"state_key": [1, 2]},
+}
 
 
 class Countdown(gymnasium.Env):
@@ -32,12 +41,18 @@ class Countdown(gymnasium.Env):
         return observation, float(action), self.left == 0 and not truncated, truncated, info
 
     def _look(self):
+        if self.left == self.length - 3 and self.fault in INFOS:
+            return "", INFOS[self.fault]
         info = {"left": np.int64(self.left), "state_key": f"{self.seed_given}/{self.left}"}
         return f"{self.left} left{self.said}", info
 
     def _fail(self):
         if self.fault == "raise":
             raise RuntimeError("the environment broke")
+        if self.fault == "exit":
+            sys.exit(0)
+        if self.fault == "cancel":
+            raise asyncio.CancelledError
         if self.fault == "offline":
             raise DeviceOffline("phone-1 is offline")
         if self.fault == "hang":

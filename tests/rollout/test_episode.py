@@ -1,5 +1,7 @@
+import asyncio
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -76,7 +78,13 @@ async def test_environment_may_truncate():
 @pytest.mark.parametrize(
     ("fault", "outcome", "words"),
     [
-        ("raise", Outcome.ENV_ERROR, "RuntimeError: the environment broke"),
+        ("raise", Outcome.ENV_ERROR, "RuntimeError: the environment broke (games.py:"),
+        ("exit", Outcome.ENV_ERROR, "SystemExit: 0"),
+        ("cancel", Outcome.ENV_ERROR, "CancelledError"),
+        ("no info", Outcome.ENV_ERROR, "info is NoneType"),
+        ("metrics of words", Outcome.ENV_ERROR, "['metrics']['a'] is 'x'"),
+        ("metrics that are none", Outcome.ENV_ERROR, "info['metrics'] is None"),
+        ("listed key", Outcome.ENV_ERROR, "info['state_key'] is [1, 2]"),
         ("offline", Outcome.DEVICE_ERROR, "DeviceOffline: phone-1 is offline"),
         ("hang", Outcome.TIMEOUT, "no end within 0.5 s"),
     ],
@@ -92,6 +100,20 @@ async def test_failure_of_the_world_voids_the_episode(fault, outcome, words):
 async def test_players_own_draws_follow_the_seed():
     first, second = await play_countdown(), await play_countdown()
     assert [t.reply for t in first.turns] == [t.reply for t in second.turns]
+
+
+class Sleeper:
+    def reply(self, info, rng):
+        time.sleep(2.0)
+        return "too late"
+
+
+async def test_player_that_hangs_stops_nobody_else():
+    slow, quick = await asyncio.gather(
+        play_countdown(player=Sleeper(), deadline_s=0.5), play_countdown(deadline_s=1.5)
+    )
+    assert slow.outcome is Outcome.TIMEOUT
+    assert quick.outcome is Outcome.TERMINATED
 
 
 class Broken:
@@ -129,7 +151,7 @@ async def test_words_of_an_environment_that_look_like_a_picture_void_the_episode
 def test_environment_that_hangs_does_not_keep_the_process_alive():
     code = (
         "import asyncio, time\n"
-        "from agentrl.rollout.worker import Worker\n"
+        "from agentrl.worker import Worker\n"
         "async def main():\n"
         "    try:\n"
         "        async with asyncio.timeout(0.1):\n"
