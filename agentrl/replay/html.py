@@ -10,11 +10,13 @@ from typing import Any
 
 import cv2
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from agentrl.errors import ConfigError
 from agentrl.files import replacing
 from agentrl.replay.marks import mark_of
 from agentrl.replay.read import RecordedEpisode, Run
+from agentrl.text import printable
 
 _WIDEST = 480
 """Pixels; a screen is shown at about 280."""
@@ -46,7 +48,7 @@ def render_html(run: Run, recorded: RecordedEpisode) -> str:
     """The page as text. Everything that a model or a phone said is escaped."""
     environment = Environment(
         loader=PackageLoader("agentrl.replay"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
+        trim_blocks=True, lstrip_blocks=True, finalize=_visible,
     )  # fmt: skip
     style = environment.get_template("episode.css.jinja").render()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -64,6 +66,12 @@ def render_html(run: Run, recorded: RecordedEpisode) -> str:
         turns=[_turn(recorded, number, pictures) for number in range(len(episode.turns))],
         final=[pictures.uri(frame) for frame in episode.final_frames],
     )
+
+
+def _visible(value: Any) -> Any:
+    """Text as a file can hold and a page can show it; markup and numbers as they are."""
+    plain = isinstance(value, str) and not isinstance(value, Markup)
+    return printable(value) if plain else value
 
 
 def _turn(recorded: RecordedEpisode, number: int, pictures: "_Pictures") -> Mapping[str, Any]:

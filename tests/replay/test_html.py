@@ -67,6 +67,12 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     assert "49" not in re.findall(r"gnp\.exe.{0,40}", page)[0]
 
 
+def test_what_no_page_can_show_is_spelt_out(tmp_path: Path) -> None:
+    page = exported(tmp_path, turn(reply="half \ud800 \x1b[31m \x00"), error="\ud800")
+    assert "half \\ud800 \\x1b[31m \\x00" in page
+    page.encode()
+
+
 def test_a_very_long_reply_is_cut_and_says_so(tmp_path: Path) -> None:
     page = exported(tmp_path, turn(reply="x" * 100_000))
     assert "80000 characters more" in page
