@@ -46,7 +46,8 @@ def train(
         return
     from agentrl.training.loop import train as train_job
 
-    _print_budget(str(run / "config.yaml") if run else config, settings)
+    if run is None:
+        _print_budget(config, settings)
     folder = train_job(config, overrides=settings, resume=run)
     typer.echo(f"run: {folder}")
 

@@ -1,11 +1,15 @@
 """The whole job: warm start, evaluation, reinforcement, evaluation."""
 
 import asyncio
+import json
 import logging
+import signal
+import threading
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from types import FrameType
 
 from agentrl import config as configuration
 from agentrl.config import Config
@@ -14,7 +18,7 @@ from agentrl.policies.opening import resolve_model
 from agentrl.replay.record import Recorder
 from agentrl.rollout import cluster
 from agentrl.rollout.launch import open_rollouts
-from agentrl.training import plan
+from agentrl.training import checkpoints, plan
 from agentrl.training.job import Job
 from agentrl.training.launch import open_learner
 from agentrl.training.report.reporter import Reporter
@@ -48,7 +52,6 @@ def train(
     if resume is not None:
         folder = RunFolder.existing(Path(resume))
         settings = configuration.load(folder.path / "config.yaml", overrides)
-        plan.check(settings)
     else:
         settings = configuration.resolve(config, overrides)
         plan.check(settings)
@@ -57,12 +60,17 @@ def train(
     run = folder.path
     with working_in(run):
         if resume is not None:
+            if _is_finished(settings, folder):
+                log.warning("%s is already finished; raise train.steps to go on", run)
+                return run
+            plan.check(settings)
             folder.save_config(settings)
         try:
             asyncio.run(_train(settings, folder))
         except BaseException:
             log.warning(
-                "what was played is kept; go on with: agentrl train --resume %s%s",
+                "%s; go on with: agentrl train --resume %s%s",
+                _kept(run),
                 run,
                 f" (engines and phones spoke in {run / 'logs'})" if (run / "logs").is_dir() else "",
             )
@@ -70,7 +78,54 @@ def train(
     return run
 
 
+def _is_finished(config: Config, folder: RunFolder) -> bool:
+    """Whether a resumed run has nothing left to do."""
+    file = folder.path / "summary.json"
+    if not (file.is_file() and folder.model.is_dir()):
+        return False
+    summary = json.loads(file.read_text())
+    played = {*config.eval.baselines, "before", "after"} <= summary.keys()
+    return played and bool(summary.get("steps", 0) >= config.train.steps)
+
+
+def _kept(run: Path) -> str:
+    """What of a run that ended early is not done again."""
+    latest = checkpoints.latest(run)
+    if latest is None:
+        return "kept: no step yet"
+    step = checkpoints.step_of(latest)
+    return f"kept up to step {step}" if step else "kept: the warm start, no step yet"
+
+
 async def _train(config: Config, folder: RunFolder) -> None:
+    with _telling_interrupts():
+        await _all_stages(config, folder)
+
+
+@contextmanager
+def _telling_interrupts() -> Iterator[None]:
+    """Say at once that Ctrl-C was heard: games and updates under way take a while to end."""
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(usual):
+        yield
+        return
+    told = False
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        nonlocal told
+        if not told:
+            told = True
+            log.warning("interrupted: stopping, which may take a while")
+        usual(number, frame)
+
+    signal.signal(signal.SIGINT, hear)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+async def _all_stages(config: Config, folder: RunFolder) -> None:
     async with _open_job(config, folder) as job:
         await job.play_baselines()
         await job.warm_up()

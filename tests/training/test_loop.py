@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from agentrl import replay
+from agentrl.config import Config, EvalConfig, TrainConfig
 from agentrl.errors import ConfigError
 from agentrl.files import working_in
-from agentrl.training import checkpoints
+from agentrl.training import checkpoints, loop
+from agentrl.training.run import RunFolder
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
 SMALL = [
@@ -96,12 +98,28 @@ def test_killed_run_resumes_bit_for_bit(whole_run):
     assert weights[0] == weights[1]
 
 
-def test_finished_run_resumes_to_nothing_new(whole_run):
+def contents_of(run: Path) -> dict[Path, bytes]:
+    return {p: p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name != ".lock"}
+
+
+def test_finished_run_resumes_to_nothing_new(whole_run, caplog, monkeypatch):
     run, _ = whole_run
-    weights = (run / "model" / "model.safetensors").read_bytes()
-    run_to_the_end("--resume", run)
-    assert (run / "model" / "model.safetensors").read_bytes() == weights
-    assert len(steps_of(run)) == 4
+    before = contents_of(run)
+    monkeypatch.setattr(loop, "open_rollouts", None)
+    assert loop.train("", resume=run) == run
+    assert f"{run} is already finished" in caplog.text
+    assert contents_of(run) == before
+
+
+def test_finished_run_goes_on_when_more_is_asked_for(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.model.mkdir()
+    folder.write_summary({"random": {}, "before": {}, "after": {}, "steps": 4})
+    for steps, players, finished in (
+        (4, ["random"], True), (3, [], True), (5, [], False), (4, ["expert"], False),
+    ):  # fmt: skip
+        settings = Config(train=TrainConfig(steps=steps), eval=EvalConfig(baselines=players))
+        assert loop._is_finished(settings, folder) == finished
 
 
 def test_checkpoint_plays_as_it_did_in_the_run(whole_run):
@@ -159,5 +177,7 @@ def test_interrupted_run_says_how_to_go_on(whole_run):
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "--resume" in output
+    assert output.count("interrupted: stopping") == 1
+    kept = checkpoints.step_of(checkpoints.latest(run))
+    assert f"kept up to step {kept}; go on with: agentrl train --resume {run}" in output
     assert "Traceback" not in output
