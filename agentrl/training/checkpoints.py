@@ -123,6 +123,11 @@ def named(run: Path, name: str) -> Path:
     found = {"best": best(run), "last": latest(run)} | kept
     if (folder := found.get(name)) is None:
         steps = ", ".join(kept) or "none"
+        if name == "best" and kept:
+            raise ConfigError(
+                f"{run}: no checkpoint is the best, as no evaluation fell into training "
+                f"(eval.every). Name one of its steps: {steps}"
+            )
         raise ConfigError(f"{run}: no checkpoint {name!r}. Its checkpoints are of steps: {steps}")
     return folder
 

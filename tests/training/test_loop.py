@@ -144,6 +144,15 @@ def test_checkpoint_that_is_not_kept_is_named(whole_run):
     assert checkpoints.named(run, "last").name == "step-00004"
 
 
+def test_best_checkpoint_needs_an_evaluation_during_training(tmp_path):
+    for step in (3, 4):
+        folder = tmp_path / "checkpoints" / f"step-{step:05d}"
+        folder.mkdir(parents=True)
+        (folder / "trainer.json").touch()
+    with pytest.raises(ConfigError, match=r"\(eval\.every\).*steps: 3, 4"):
+        checkpoints.named(tmp_path, "best")
+
+
 def test_run_that_another_process_works_on_is_left_alone(whole_run):
     run, _ = whole_run
     with working_in(run):
