@@ -1,14 +1,18 @@
 """How well somebody plays, on seeds that nothing was ever trained on."""
 
 import asyncio
+import io
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
 from agentrl import config as configuration
 from agentrl.config import Config
@@ -18,8 +22,12 @@ from agentrl.rollout import cluster
 from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.launch import AnyRollouts, open_rollouts
 from agentrl.training import checkpoints, plan, seeds
+from agentrl.training.report.display import Display
+from agentrl.training.report.watching import watching
 from agentrl.training.run import RunFolder
 from agentrl.types import ScoredEpisode
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -107,6 +115,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Evaluate a run's model, or a configuration's start model or scripted player.
 
+    Progress goes to the standard error, if `logging` names the console.
+
     Args:
         target: a run folder, a configuration's file or name, or a configuration.
         episodes: games, each on a held-out seed; None takes `eval.episodes`.
@@ -138,10 +148,32 @@ def evaluate(
             f"{run} has no final model yet: continue it with --resume, or name a checkpoint"
         )
     name = "run" if isinstance(target, Config) else Path(target).stem
-    folder = RunFolder.create(config, f"eval-{name}")
+    if run is None and player is None:
+        log.warning(
+            "%s is no run: its start model (%s) plays, which no run has trained. "
+            "Name a run's folder to evaluate a trained one.",
+            name,
+            config.model.path,
+        )
+    folder = RunFolder.create(config, f"eval-{_who(run, kept, player)}-{name}")
     found = asyncio.run(_evaluate(config, folder.path, run, kept, player, greedy))
-    folder.write_summary({"target": str(target), "policy": policy, "greedy": greedy, **found})
+    asked = {
+        "target": str(target),
+        "policy": policy,
+        "checkpoint": checkpoints.step_of(kept) if kept is not None and player is None else None,
+        "greedy": greedy,
+    }
+    folder.write_summary({**asked, **found})
     return {**found, "run": str(folder.path)}
+
+
+def _who(run: Path | None, kept: Path | None, player: str | None) -> str:
+    """Who plays, for the folder's name."""
+    if player is not None:
+        return player
+    if kept is not None:
+        return f"step{checkpoints.step_of(kept)}"
+    return "start" if run is None else "model"
 
 
 def _open_target(
@@ -174,16 +206,30 @@ async def _evaluate(
     player: str | None,
     greedy: bool,
 ) -> dict[str, Any]:
-    with TemporaryDirectory(prefix="agentrl-") as scratch:
+    count = config.eval.episodes
+    with TemporaryDirectory(prefix="agentrl-") as scratch, _shown(config, folder) as display:
         rollouts = await open_rollouts(config, _model(config, Path(scratch), run, kept), folder)
         try:
-            found = await play_held_out(
-                rollouts, config, config.eval.episodes, player=player, greedy=greedy
-            )
+            display.stage("evaluation")
+            async with watching(rollouts, display.progress, count, _who(run, kept, player)):
+                found = await play_held_out(rollouts, config, count, player=player, greedy=greedy)
         finally:
             await rollouts.close()
             cluster.leave_cluster()
     return found.summary()
+
+
+@contextmanager
+def _shown(config: Config, folder: Path) -> Iterator[Display]:
+    """Tell how far it is on the standard error: the standard output is for the result."""
+    wanted = "console" in {name.removesuffix("?") for name in config.logging}
+    console = Console(stderr=True) if wanted else Console(file=io.StringIO())
+    display = Display(folder, 0, console)
+    display.stage("start")
+    try:
+        yield display
+    finally:
+        display.close()
 
 
 def _model(config: Config, scratch: Path, run: Path | None, kept: Path | None) -> Path:

@@ -111,7 +111,10 @@ def test_eval_plays_prints_and_records(tmp_path: Path, capsys: pytest.CaptureFix
     arguments = ["eval", str(EXAMPLE), "--policy", "guesser", "--episodes", "7"]
     arguments.append(f"run.dir={tmp_path}")
     assert cli.run([*arguments, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    output = capsys.readouterr()
+    found = json.loads(output.out)
+    assert "evaluation" in output.err
+    assert Path(found["run"]).name.startswith("eval-guesser-own_environment-")
     assert found["episodes"] == 7
     assert 1 <= found["turns"] <= 4
     assert cli.run(["replay", found["run"], "--list"]) == 0
@@ -119,6 +122,28 @@ def test_eval_plays_prints_and_records(tmp_path: Path, capsys: pytest.CaptureFix
     assert cli.run(arguments) == 0
     assert "recorded:" in capsys.readouterr().out
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_eval_without_the_console_says_nothing_on_the_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = [f"run.dir={tmp_path}", "logging=[file]", "--episodes=2", "--policy=guesser"]
+    assert cli.run(["eval", str(EXAMPLE), *settings, "--json"]) == 0
+    assert not capsys.readouterr().err
+
+
+def test_eval_of_a_configuration_says_that_its_model_is_untrained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def played(*_: Any) -> dict[str, Any]:
+        return {"reward": 0.5}
+
+    monkeypatch.setattr("agentrl.training.evaluation._evaluate", played)
+    assert cli.run(["eval", str(EXAMPLE), f"run.dir={tmp_path}"]) == 0
+    assert "which no run has trained" in caplog.text
+    caplog.clear()
+    assert cli.run(["eval", str(EXAMPLE), f"run.dir={tmp_path}", "--policy=guesser"]) == 0
+    assert not caplog.text
 
 
 def test_replay_lists_and_filters(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

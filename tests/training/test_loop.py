@@ -131,6 +131,8 @@ def test_checkpoint_plays_as_it_did_in_the_run(whole_run):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     here = json.loads(done.stdout)
+    assert Path(here["run"]).name.startswith("eval-step4-whole-")
+    assert json.loads((Path(here["run"]) / "summary.json").read_text())["checkpoint"] == 4
     assert len(replay.open(here["run"]).episodes()) == here["episodes"] == 8
     assert {key: here[key] for key in ("reward", "turns")} == {
         key: there[key] for key in ("reward", "turns")

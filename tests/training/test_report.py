@@ -177,6 +177,15 @@ def test_the_panel_shows_the_numbers_of_the_present_stage_only(tmp_path: Path) -
     assert "reward" not in "".join(panel(display, 80))
 
 
+def test_a_panel_of_what_does_not_train_counts_no_steps(tmp_path: Path) -> None:
+    display = Display(tmp_path, 0, Console(file=io.StringIO()))
+    display.stage("evaluation")
+    display.progress(3, 8, "expert: 12 turns")
+    text = "".join(panel(display, 80))
+    assert "step" not in text.replace(str(tmp_path), "")
+    assert "expert: 12 turns" in text
+
+
 def test_the_time_left_follows_the_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("agentrl.training.report.display.time.monotonic", lambda: now)

@@ -35,7 +35,7 @@ class Display:
 
     Args:
         run: the run's folder, for the title.
-        total_steps: training steps of the whole job.
+        total_steps: training steps of the whole job; 0 if it does not train.
         console: where to draw; the standard output if None.
     """
 
@@ -164,19 +164,19 @@ class Display:
     def _facts(self, width: int) -> Table:
         """Step and times, and as many of the stage's numbers between them as there is room for."""
         left = self.seconds_left()
-        before = [("step", f"{self._step}/{self._total_steps}")]
+        step = [("step", f"{self._step}/{self._total_steps}")] if self._total_steps else []
         after = [
             ("elapsed", span(time.monotonic() - self._started)),
             ("left", "?" if left is None else span(left)),
         ]
-        room = width - sum(map(_cell_width, before + after))
+        room = width - sum(map(_cell_width, step + after))
         numbers = []
         for cell in headline(self._metrics):
             room -= _cell_width(cell)
             if room < 0:
                 break
             numbers.append(cell)
-        cells = [*before, *numbers, *after]
+        cells = [*step, *numbers, *after]
         facts = Table.grid(padding=(0, _GAP, 0, 0))
         facts.add_row(*(Text(name, style="dim", no_wrap=True) for name, _ in cells))
         facts.add_row(*(Text(value, style="bold", no_wrap=True) for _, value in cells))
