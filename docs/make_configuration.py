@@ -1,0 +1,130 @@
+"""Write the tables of docs/configuration.md from agentrl/config/tree.py.
+
+Run: python docs/make_configuration.py
+"""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parent
+PAGE = DOCS / "configuration.md"
+TREE = DOCS.parent / "agentrl" / "config" / "tree.py"
+MARK = "<!-- Below this line: python docs/make_configuration.py -->\n"
+HEAD = "| setting | type | default | |\n|---|---|---|---|\n"
+
+Classes = dict[str, ast.ClassDef]
+
+
+def page() -> str:
+    """The whole page: its words as they are, and the tables anew."""
+    words, mark, _ = PAGE.read_text(encoding="utf-8").partition(MARK)
+    assert mark, f"{PAGE} has no line {MARK!r}"
+    return words + MARK + tables()
+
+
+def tables() -> str:
+    """One section per class of settings, in the order of the tree."""
+    module = ast.parse(TREE.read_text(encoding="utf-8"))
+    classes = {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
+    first = f"\n## Beside the sections\n\n{HEAD}{_rows(classes['Config'], '', classes)}"
+    return "".join([first, *_sections(classes["Config"], "", classes)])
+
+
+def _sections(config: ast.ClassDef, prefix: str, classes: Classes) -> list[str]:
+    parts = []
+    for field, _ in _fields(config):
+        inner = _section(field, classes)
+        if inner is None:
+            continue
+        name = prefix + _name(field)
+        rows = _rows(inner, "" if _is_list(field) else f"{name}.", classes)
+        about = ast.get_docstring(inner) or ""
+        parts.append(f"\n## {name}\n\n{about}{_absent(field)}\n\n{HEAD}{rows}")
+        parts += _sections(inner, f"{name}.", classes)
+    return parts
+
+
+def _absent(field: ast.AnnAssign) -> str:
+    """What is there where a configuration does not name the section."""
+    if _is_list(field):
+        return " A list of these; empty where none is given."
+    default = "" if field.value is None else _default(field.value)
+    return " `null` where it is not given." if default == "`null`" else ""
+
+
+def _is_list(field: ast.AnnAssign) -> bool:
+    return ast.unparse(field.annotation).startswith("list[")
+
+
+def _rows(config: ast.ClassDef, prefix: str, classes: Classes) -> str:
+    return "".join(
+        f"| `{prefix}{_name(field)}` | {_type(field.annotation)} "
+        f"| {_default(field.value)} | {' '.join(words.split())} |\n"
+        for field, words in _fields(config)
+        if _section(field, classes) is None
+    )
+
+
+def _fields(config: ast.ClassDef) -> list[tuple[ast.AnnAssign, str]]:
+    """The fields of a class, each with the docstring below it."""
+    following = [*config.body[1:], None]
+    return [
+        (field, _words(after))
+        for field, after in zip(config.body, following, strict=True)
+        if isinstance(field, ast.AnnAssign)
+    ]
+
+
+def _words(node: ast.stmt | None) -> str:
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return str(node.value.value)
+    return ""
+
+
+def _section(field: ast.AnnAssign, classes: Classes) -> ast.ClassDef | None:
+    """The class of settings that a field holds: one, a list of them, or perhaps none."""
+    names = [node.id for node in ast.walk(field.annotation) if isinstance(node, ast.Name)]
+    return next((classes[name] for name in names if name in classes), None)
+
+
+def _name(field: ast.AnnAssign) -> str:
+    assert isinstance(field.target, ast.Name)
+    return field.target.id
+
+
+def _type(node: ast.expr) -> str:
+    if isinstance(node, ast.BinOp):
+        return f"{_type(node.left)} or {_type(node.right)}"
+    if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Literal":
+        return ", ".join(f"`{choice}`" for choice in _listed(ast.literal_eval(node.slice)))
+    text = ast.unparse(node)
+    return "any" if text == "Any" else f"`{'null' if text == 'None' else text}`"
+
+
+def _listed(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _default(node: ast.expr | None) -> str:
+    """A default as YAML has it."""
+    assert node is not None, "every setting has a default"
+    if not isinstance(node, ast.Call):
+        value = ast.literal_eval(node)
+        return "must be given" if value == "???" else f"`{_yaml(value)}`"
+    factory = node.keywords[0].value
+    if isinstance(factory, ast.Lambda):
+        return f"`{_yaml(ast.literal_eval(factory.body))}`"
+    return {"list": "`[]`", "dict": "`{}`"}.get(ast.unparse(factory), "")
+
+
+def _yaml(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_yaml, value))}]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

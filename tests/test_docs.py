@@ -1,0 +1,99 @@
+"""The pages under docs/ say what the code does: their tables are its own, their examples run."""
+
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agentrl.config import from_dict, load
+
+DOCS = Path(__file__).parents[1] / "docs"
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_NAME = re.compile(r"(?:#|\{#) (\w+\.\w+)")
+
+
+def blocks(page, language):
+    """The fenced blocks of a page in one language, in their order."""
+    text = (DOCS / page).read_text()
+    return [code for kind, code in _FENCE.findall(text) if kind == language]
+
+
+def name_of(code):
+    """The file that a block is, said in its first line; None for a piece of a script."""
+    found = _NAME.match(code)
+    return found and found[1]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The files that extending.md shows, where a user would have them."""
+    for language in ("python", "yaml", "jinja"):
+        for code in blocks("extending.md", language):
+            if name := name_of(code):
+                (tmp_path / name).write_text(code)
+    return tmp_path
+
+
+def run(folder, *command):
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=170,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_settings_are_those_of_the_code():
+    spec = importlib.util.spec_from_file_location("make_config", DOCS / "make_configuration.py")
+    make = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make)
+    told = make.PAGE.read_text()
+    assert told == make.page(), "run: python docs/make_configuration.py"
+
+
+def test_overrides_are_taken_as_they_are_shown():
+    (shown,) = blocks("configuration.md", "")
+    for line in shown.splitlines():
+        program, command, config, *overrides = shlex.split(line)
+        assert (program, command) == ("agentrl", "train")
+        load(config, overrides)
+    merged = load("number_game", ["warm_start.weights={final: 1.0}"])
+    assert merged.warm_start.weights == {"reveal": 0.15, "final": 1.0}
+    assert load("number_game", ["warm_start=null"]).warm_start is None
+    assert load("number_game", ["devices.source=['0123456789']"]).devices.source == ["0123456789"]
+
+
+def test_pieces_of_yaml_are_settings():
+    pieces = [code for code in blocks("extending.md", "yaml") if not name_of(code)]
+    assert len(pieces) == 2
+    for code in pieces:
+        from_dict(yaml.safe_load(code))
+
+
+@pytest.mark.adb
+def test_examples_run_as_they_are_shown(folder, adb_server):
+    pieces = [code for code in blocks("extending.md", "python") if not name_of(code)]
+    assert len(pieces) == 3
+    (folder / "all_of_it.py").write_text("\n".join(pieces))
+    said = run(folder, "all_of_it.py")
+    assert "eval terminated 3.0 {'env_reward': (1.0, 1.0, 1.0), 'brevity': (0.0, 0.0, 0.0)}" in said
+
+
+def test_the_game_of_ones_own_resolves(folder):
+    said = run(folder, "-m", "agentrl", "train", "my_game.yaml", "--dry-run")
+    assert "LargerNumber-v0" in said
+
+
+@pytest.mark.parametrize("page", [*(p.name for p in DOCS.glob("*.md")), "../README.md"])
+def test_links_lead_somewhere(page):
+    file = DOCS / page
+    for target in re.findall(r"\]\(([^)#:]+)\)", file.read_text()):
+        assert (file.parent / target).exists(), target
