@@ -9,6 +9,7 @@ import pytest
 from agentrl import config as configuration
 from agentrl.cli import run
 from agentrl.config import check
+from agentrl.errors import ConfigError
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.yaml"))
@@ -67,6 +68,11 @@ def test_every_configuration_resolves(config, capsys):
         ("devices.source=[5554]", ["devices.source=[5554]", "serials"]),
         ("rollout.groups=99999", ["rollout.groups", "100000 at most"]),
         ("eval.episodes=1000000", ["eval.episodes=1000000", "100000 at most"]),
+        ("rewards.0.weight=2", ["rewards.0.weight=2", "Cannot merge"]),
+        ("warm_start.cache=~nosuchuser/x", ["warm_start.cache='~nosuchuser/x'", "as a path"]),
+        ("model.path=~nosuchuser/x", ["model.path='~nosuchuser/x'", "cannot be used as a path"]),
+        (f"env.prompt={'x' * 300}", ["env.prompt=", "too long"]),
+        ('env.prompt="a\\0b"', ["env.prompt=", "null byte"]),
         ("env.history=window:²", ["env.history", "window:k"]),
     ],
 )
@@ -97,6 +103,32 @@ def test_unreachable_serial_is_told(adb_server, tmp_path, capsys):
 def test_missing_configuration_is_answered_with_a_suggestion(capsys):
     assert run(["train", "number_gane"]) == 2
     assert "did you mean 'number_game'" in capsys.readouterr().err
+
+
+def test_folder_of_runs_that_can_be_no_path_is_told():
+    with pytest.raises(ConfigError, match=r"run\.dir='~nosuchuser/x': cannot be used"):
+        configuration.load(GAME, ["run.dir=~nosuchuser/x"])
+
+
+@pytest.mark.parametrize("name", ["~nosuchuser/job.yaml", "x" * 300, "a\0b", "\udcff"])
+def test_name_that_can_be_no_path_is_told(name, capsys):
+    assert run(["train", name]) == 2
+    assert capsys.readouterr().err.startswith("ConfigError: ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ 1 / 0 }}", "{% include 'other' %}", "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+        "{{ instructions.nothing }}", "{% if %}",
+    ],
+)  # fmt: skip
+def test_template_that_fails_is_told(text, tmp_path, capsys):
+    file = tmp_path / "prompt.jinja"
+    file.write_text(text)
+    assert run(["train", GAME, f"env.prompt={file}", f"run.dir={tmp_path / 'runs'}"]) == 2
+    assert capsys.readouterr().err.startswith(f"ConfigError: env.prompt={file}: cannot be")
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("text", ["train: [", "- a list", "train: {steps: {a: 1}}"])

@@ -18,13 +18,34 @@ from agentrl.errors import ConfigError
 _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
 
 
+def path_of(text: str, what: str) -> Path:
+    """A path as a user writes it, with `~` resolved; nothing need stand there.
+
+    Args:
+        text: the path.
+        what: the setting that it comes from.
+
+    Raises:
+        ConfigError: it cannot be a path: no such user, too long, characters of no file name, or
+            a folder on the way that is closed to us.
+    """
+    try:
+        path = Path(text).expanduser()
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigError(f"{what}={text!r}: cannot be used as a path: {error}") from error
+    return path
+
+
 def find(name: str) -> Path:
     """The file of a configuration, given as a path or as the name of a packaged one.
 
     Raises:
         ConfigError: there is none.
     """
-    path = Path(name).expanduser()
+    path = path_of(name, "configuration")
     if path.is_file():
         return path
     packaged = _PACKAGED / f"{Path(name).stem}.yaml"
@@ -67,7 +88,7 @@ def resolve(source: Config | str | Path, overrides: Sequence[str] = ()) -> Confi
 def _merge(path: Path, overrides: Sequence[str]) -> Config:
     try:
         tree = OmegaConf.load(path)
-    except (OmegaConfBaseException, YAMLError, UnicodeDecodeError, OSError) as error:
+    except (OmegaConfBaseException, YAMLError, ValueError, TypeError, OSError) as error:
         raise ConfigError(f"{path}: cannot be read: {_first_line(error)}") from error
     if not isinstance(tree, DictConfig):
         raise ConfigError(f"{path}: must hold keys and values, not {type(tree).__name__}")
@@ -80,8 +101,9 @@ def _merge(path: Path, overrides: Sequence[str]) -> Config:
             OmegaConf.structured(Config), tree, OmegaConf.from_dotlist(list(overrides))
         )
         return cast(Config, OmegaConf.to_object(merged))
-    except (OmegaConfBaseException, YAMLError) as error:
-        raise ConfigError(f"{path}: {_first_line(error)}") from error
+    except (OmegaConfBaseException, YAMLError, TypeError, ValueError, RecursionError) as error:
+        by = f" with {', '.join(overrides)}" if overrides else ""
+        raise ConfigError(f"{path}{by}: {_first_line(error)}") from error
 
 
 def _settle(config: Config) -> None:
@@ -89,6 +111,9 @@ def _settle(config: Config) -> None:
     if isinstance(config.devices.source, ListConfig | tuple):
         config.devices.source = list(config.devices.source)
     validate(config)
+    path_of(config.run.dir, "run.dir")
+    if config.warm_start is not None and config.warm_start.cache is not None:
+        path_of(config.warm_start.cache, "warm_start.cache")
     sys.path.extend(p for p in config.run.search_path if p not in sys.path)
 
 
@@ -111,7 +136,7 @@ def from_dict(tree: dict[str, Any]) -> Config:
     try:
         merged = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.create(tree))
         config = cast(Config, OmegaConf.to_object(merged))
-    except OmegaConfBaseException as error:
+    except (OmegaConfBaseException, TypeError, ValueError) as error:
         raise ConfigError(_first_line(error)) from error
     _settle(config)
     return config

@@ -3,9 +3,10 @@
 import sys
 from pathlib import Path
 
-from jinja2 import StrictUndefined, TemplateError
+from jinja2 import StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 
+from agentrl.config.load import path_of
 from agentrl.errors import ConfigError
 
 _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
@@ -17,10 +18,11 @@ def find_template(path: str) -> Path:
     Raises:
         ConfigError: there is none.
     """
+    template = path_of(path, "env.prompt")
     folders = (Path(), *map(Path, sys.path), _PACKAGED, _PACKAGED.parent)
     for folder in folders:
-        if (folder / Path(path).expanduser()).is_file():
-            return folder / Path(path).expanduser()
+        if (folder / template).is_file():
+            return folder / template
     raise ConfigError(f"env.prompt={path}: no such template file")
 
 
@@ -38,7 +40,11 @@ def render_instructions(path: str | None, instructions: str) -> str:
         return instructions
     file = find_template(path)
     try:
-        template = SandboxedEnvironment(undefined=StrictUndefined).from_string(file.read_text())
+        template = SandboxedEnvironment(undefined=StrictUndefined).from_string(
+            file.read_text("utf-8")
+        )
         return template.render(instructions=instructions).strip()
-    except (TemplateError, OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"env.prompt={path}: {error}") from error
+    except Exception as error:  # A template computes: it can fail in as many ways as a program.
+        raise ConfigError(
+            f"env.prompt={path}: cannot be rendered: {type(error).__name__}: {error}"
+        ) from error

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from agentrl.config import ModelConfig, RolloutConfig
+from agentrl.config.load import path_of
 from agentrl.errors import ConfigError
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.engine import Engine
@@ -21,7 +22,7 @@ def check_model(model: ModelConfig) -> None:
         from agentrl.policies import tiny
 
         return tiny.check(model.tiny)
-    folder = Path(model.path).expanduser()
+    folder = path_of(model.path, "model.path")
     if folder.is_dir():
         kit_for(folder)
     elif not _looks_like_hub_id(model.path):
@@ -46,7 +47,7 @@ def resolve_model(model: ModelConfig, seed: int, tiny_folder: Path) -> Path:
     check_model(model)
     if model.path == "tiny":
         return _tiny(model, seed, tiny_folder)
-    folder = Path(model.path).expanduser()
+    folder = path_of(model.path, "model.path")
     return folder if folder.is_dir() else _fetch(model.path)
 
 
