@@ -10,6 +10,7 @@
 """
 
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -87,8 +88,9 @@ def _prune(parent: Path, keep: int) -> None:
 
 
 def _complete(parent: Path) -> list[Path]:
-    """The checkpoints from the earliest to the latest step; half-written ones have other names."""
-    found = [p for p in parent.glob("step-*") if (p / _TRAINER).is_file()]
+    """From the earliest to the latest step; half-written ones and copies have other names."""
+    whole = (p for p in parent.glob("step-*") if re.fullmatch(r"step-[0-9]{1,12}", p.name))
+    found = [folder for folder in whole if (folder / _TRAINER).is_file()]
     return sorted(found, key=step_of)
 
 
@@ -149,7 +151,10 @@ def load(folder: Path, learner: Restorable) -> dict[str, Any]:
         trainer = json.loads((folder / _TRAINER).read_text())
     except (OSError, ValueError) as error:
         raise ConfigError(f"{folder}: is no checkpoint that can be read: {error}") from error
-    assert isinstance(trainer, dict)
+    if not isinstance(trainer, dict) or not isinstance(trainer.get("step"), int):
+        raise ConfigError(
+            f"{folder / _TRAINER}: says no step. Remove this checkpoint to use an earlier one."
+        )
     learner.restore(folder / _LEARNER)
     return trainer
 

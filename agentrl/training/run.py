@@ -4,9 +4,11 @@ import itertools
 import json
 import shutil
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from agentrl import config as configuration
 from agentrl.config import Config
@@ -28,6 +30,8 @@ class State:
     """What stands in `summary.json` so far."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall-clock time by stage."""
+    void: dict[str, int] = field(default_factory=dict)
+    """Void episodes of the whole run by cause."""
     best: float | None = None
     """The best evaluation during training."""
 
@@ -57,14 +61,15 @@ class RunFolder:
         Raises:
             ConfigError: it exists already, or cannot be made.
         """
-        path = Path(config.run.dir) / (config.run.name or _fresh_name(config.run.dir, name))
+        path = Path(config.run.dir)
         try:
+            path /= config.run.name or _fresh_name(config.run.dir, name)
             path.mkdir(parents=True)
         except FileExistsError:
             raise ConfigError(
                 f"{path} exists: continue it with --resume {path}, or choose another run.name"
             ) from None
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise ConfigError(f"run.dir={config.run.dir}: cannot be written: {error}") from error
         folder = cls(path)
         folder.save_config(folder.with_own_prompt(config))
@@ -75,10 +80,22 @@ class RunFolder:
         """The folder of an earlier run.
 
         Raises:
-            ConfigError: it is none.
+            ConfigError: it is none, or its configuration is not whole.
         """
-        if not (path / "config.yaml").is_file():
+        file = path / "config.yaml"
+        if not file.is_file():
             raise ConfigError(f"{path}: no run to resume (it has no config.yaml)")
+        try:
+            tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise ConfigError(f"{file}: cannot be read: {error}") from error
+        # A run keeps the whole tree: defaults in place of what is lost would be another job.
+        lost = [f.name for f in fields(Config) if not isinstance(tree, dict) or f.name not in tree]
+        if lost:
+            raise ConfigError(
+                f"{file}: is not whole, it has no {', '.join(lost)}. Bring back the file, or "
+                "train anew."
+            )
         return cls(path)
 
     @property
@@ -113,9 +130,25 @@ class RunFolder:
         write_durably(self.path / "state.json", json.dumps(asdict(state), indent=1))
 
     def load_state(self) -> State:
-        """The state as it was last kept; a fresh one if the run died before."""
+        """The state as it was last kept; a fresh one if the run died before.
+
+        Raises:
+            ConfigError: the file is broken, or of another version.
+        """
         file = self.path / "state.json"
-        return State(**json.loads(file.read_text())) if file.is_file() else State()
+        if not file.is_file():
+            return State()
+        try:
+            state = State(**json.loads(file.read_text()))
+            state.step, state.results, state.seconds = (
+                int(state.step), dict(state.results), dict(state.seconds),
+            )  # fmt: skip
+        except (OSError, TypeError, ValueError) as error:
+            raise ConfigError(
+                f"{file}: cannot be read as the state of a run: {error}. Bring back the file, or "
+                "train anew."
+            ) from error
+        return state
 
     def add_evaluation(self, record: dict[str, Any]) -> None:
         """Keep one evaluation with all its seeds, in place of one of the same name and step."""
@@ -129,7 +162,7 @@ class RunFolder:
 
     def _evaluations(self) -> list[dict[str, Any]]:
         path = self.path / "evaluations.jsonl"
-        return read_metrics(path) if path.is_file() else []
+        return read_metrics(path, label="name") if path.is_file() else []
 
     def _write_evaluations(self, records: list[dict[str, Any]]) -> None:
         lines = "".join(json.dumps(record) + "\n" for record in records)

@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 
 from agentrl.errors import ConfigError
@@ -70,8 +72,24 @@ def test_a_run_without_checkpoints_has_no_latest(tmp_path):
 
 def test_saving_a_step_again_replaces_it(tmp_path):
     for number in (1, 2):
-        folder = checkpoints.save(tmp_path, 4, Notebook(number), {}, keep=2)
+        folder = checkpoints.save(tmp_path, 4, Notebook(number), {"step": 4}, keep=2)
     learner = Notebook()
     checkpoints.load(folder, learner)
     assert learner.number == 2
     assert names(tmp_path) == ["step-00004"]
+
+
+def test_a_copy_of_a_checkpoint_is_none_and_is_left_alone(tmp_path):
+    folder = checkpoints.save(tmp_path, 1, Notebook(1), {"step": 1}, keep=1)
+    shutil.copytree(folder, folder.with_name("step-00001-backup"))
+    assert checkpoints.latest(tmp_path) == folder
+    checkpoints.save(tmp_path, 2, Notebook(2), {"step": 2}, keep=1)
+    assert names(tmp_path) == ["step-00001-backup", "step-00002"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"step": "two"}', '{"step": 2'])
+def test_a_checkpoint_that_says_no_step_is_refused(tmp_path, text):
+    folder = checkpoints.save(tmp_path, 2, Notebook(2), {"step": 2}, keep=1)
+    (folder / "trainer.json").write_text(text)
+    with pytest.raises(ConfigError, match="step-00002"):
+        checkpoints.load(folder, Notebook())

@@ -1,6 +1,10 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from agentrl.config import Config
+from agentrl.errors import ConfigError
 from agentrl.training.run import RunFolder
 
 
@@ -14,6 +18,7 @@ def test_a_resumed_run_leaves_every_evaluation_once(tmp_path: Path) -> None:
     for name, step in (("expert", 0), ("step 5", 5), ("step 10", 10)):
         folder.add_evaluation({"name": name, "step": step, "reward": 1.0})
     with (tmp_path / "evaluations.jsonl").open("a") as file:
+        file.write('{"name": "nobody"}\n{"step": 5}\n[5]\n"\\udcff"\n')
         file.write('{"name": "step 1')  # An older version was killed here.
     folder.rewind(5)
     assert evaluations(tmp_path) == [("expert", 0, 1.0), ("step 5", 5, 1.0)]
@@ -24,3 +29,31 @@ def test_a_resumed_run_leaves_every_evaluation_once(tmp_path: Path) -> None:
 def test_a_run_without_evaluations_can_be_rewound(tmp_path: Path) -> None:
     RunFolder(tmp_path).rewind(0)
     assert evaluations(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "text", ['{"step": 3', "[]", '{"stpe": 3}', '{"step": "three"}', '{"results": 5}', "\0"]
+)
+def test_a_state_that_is_broken_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "state.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"state\.json: cannot be read"):
+        RunFolder(tmp_path).load_state()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.8])
+def test_a_run_whose_configuration_was_cut_is_not_filled_with_defaults(
+    tmp_path: Path, share: float
+) -> None:
+    RunFolder(tmp_path).save_config(Config())
+    assert RunFolder.existing(tmp_path).path == tmp_path
+    file = tmp_path / "config.yaml"
+    file.write_text(file.read_text()[: int(share * file.stat().st_size)])
+    with pytest.raises(ConfigError, match=r"config\.yaml: (is not whole|cannot be read)"):
+        RunFolder.existing(tmp_path)
+
+
+def test_a_run_name_that_can_be_no_folder_is_told(tmp_path: Path) -> None:
+    config = Config()
+    config.run.dir, config.run.name = str(tmp_path), "a\0b"
+    with pytest.raises(ConfigError, match="cannot be written"):
+        RunFolder.create(config, "job")

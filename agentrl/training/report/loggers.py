@@ -126,15 +126,17 @@ class WandbLogger(_Quiet):
         self._run.finish()
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics file; half a line is skipped."""
+def read_metrics(path: Path, label: str = "stage") -> list[dict[str, Any]]:
+    """The lines of a metrics file; half a line, or one without a label and a step, is skipped."""
     entries = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            entries.append(json.loads(line))
-        except ValueError:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
             continue
-    return [entry for entry in entries if isinstance(entry, dict)]
+        if isinstance(entry, dict) and isinstance(entry.get(label), str):
+            entries.append(entry)
+    return [entry for entry in entries if isinstance(entry.get("step"), int)]
 
 
 def _is_before(entry: Mapping[str, Any], step: int) -> bool:
