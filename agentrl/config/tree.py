@@ -9,6 +9,7 @@ class RunConfig:
     """Where a run lives."""
 
     dir: str = "runs"
+    """The folder of all runs."""
     name: str | None = None
     """Folder below `dir`; None takes the configuration's name and the time."""
     frames: Literal["device", "model", "none"] = "device"
@@ -24,13 +25,16 @@ class ModelConfig:
     path: str = "tiny"
     """`tiny` (built from the seed), a local folder, or a Hugging Face id."""
     dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the computation; the learner keeps its weights in float32."""
     attention: Literal["auto", "flash_attention_2", "sdpa", "eager"] = "auto"
     """`auto` takes flash-attn where it is installed and a GPU is there, else SDPA."""
     freeze_vision: bool = False
+    """Train the language model alone."""
     image_size: list[int] | None = None
     """[width, height] that every picture is scaled to; None keeps the picture's own shape and
     scales it below `max_pixels`."""
     max_pixels: int = 602112
+    """Area of a picture, at most, where `image_size` is not given."""
     tiny: dict[str, Any] = field(default_factory=dict)
     """Sizes of the tiny model, where they differ from its defaults."""
 
@@ -42,9 +46,11 @@ class EnvConfig:
     id: str = "NumberGame-v0"
     """`Name-v0`, `module:Name-v0` or `path/file.py:Name-v0`."""
     kwargs: dict[str, Any] = field(default_factory=dict)
+    """For the environment's constructor."""
     translator: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the environment's translator."""
     max_turns: int = 40
+    """An episode that is not over by then is truncated."""
     history: str = "concat"
     """`concat` (the whole conversation) or `window:k` (the last k screens)."""
     prompt: str | None = None
@@ -56,10 +62,15 @@ class DeadlinesConfig:
     """Seconds that a phone may take."""
 
     connect_s: float = 10.0
+    """To connect, and to connect again after a failure."""
     command_s: float = 5.0
+    """For one command."""
     frame_s: float = 5.0
+    """For one picture."""
     settle_s: float = 3.0
+    """For the screen to come to rest after an action."""
     launch_s: float = 15.0
+    """For an app to be in front."""
     start_s: float = 30.0
     """For all virtual phones to come up."""
 
@@ -71,6 +82,7 @@ class DevicesConfig:
     source: Any = "virtual:8"
     """`virtual:N`, or a list of serials."""
     driver: Literal["adbutils"] = "adbutils"
+    """What speaks ADB."""
     size: list[int] = field(default_factory=lambda: [720, 1280])
     """[width, height] of virtual phones."""
     effect_delay_ms: list[int] = field(default_factory=lambda: [50, 300])
@@ -85,7 +97,9 @@ class RewardConfig:
     function: str = "???"
     """`module:name` or `path/file.py:name`."""
     weight: float = 1.0
+    """Its share in the sum."""
     kwargs: dict[str, Any] = field(default_factory=dict)
+    """For the function, beside the episode."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,15 +107,21 @@ class RolloutConfig:
     """How episodes are played."""
 
     engine: Literal["vllm", "hf"] = "vllm"
+    """What samples the replies; `hf` is slower and repeats bit for bit."""
     launcher: Literal["ray", "local"] = "ray"
+    """In actors of their own, or all in this process."""
     actors: int = 1
+    """Processes that play; each has an engine of its own."""
     groups: int = 4
     """Groups per training step; the members of a group share the seed."""
     group_size: int = 8
+    """Episodes that share a seed and are compared with each other."""
     concurrency: int = 32
     """Episodes in flight, at most; a phone plays one of them."""
     temperature: float = 1.0
+    """Of sampling."""
     max_new_tokens: int = 64
+    """Of one reply."""
     max_context: int = 4096
     """Tokens of prompt and reply; an episode that would grow beyond is truncated."""
     deadline_s: float = 600.0
@@ -121,18 +141,25 @@ class WarmStartConfig:
     """Behaviour cloning on a scripted player, before reinforcement."""
 
     player: str = "mediocre"
+    """A scripted player of the environment."""
     episodes: int = 300
     """Games that the player plays; their seeds are used for nothing else."""
     steps: int = 1200
+    """Optimizer steps."""
     batch: int = 32
     """Turns per step; whole conversations count all of theirs."""
     lr: float = 1e-3
+    """The highest learning rate."""
     weight_decay: float = 0.0
+    """AdamW's."""
     betas: list[float] = field(default_factory=lambda: [0.9, 0.95])
+    """AdamW's."""
     lr_warmup_steps: int = 50
+    """Steps of the linear rise at the beginning."""
     lr_final_ratio: float = 0.1
     """The cosine schedule ends at this share of `lr`."""
     grad_clip: float = 1.0
+    """The largest norm of a gradient."""
     relabel: bool = True
     """Ask the player anew at each visit of a screen, so that its mistakes are not memorised."""
     weights: dict[str, float] = field(default_factory=dict)
@@ -146,15 +173,20 @@ class AlgorithmConfig:
     """What the policy learns from its episodes."""
 
     name: str = "grpo"
+    """`grpo`; what else there is stands in agentrl/training/algorithms.py."""
     compare: Literal["auto", "state", "episode"] = "auto"
     """Siblings are compared at the same state by what came after it, or by whole episodes;
     `auto` takes states where the environment names them."""
     discount: float = 1.0
     """Of later rewards, in turns, where states are compared; 0 counts the turn's own alone."""
     clip_low: float = 0.2
+    """A probability may fall to `1 - clip_low` times what it was when sampled."""
     clip_high: float = 0.28
+    """And rise to `1 + clip_high` times."""
     clip_dual: float = 3.0
+    """Bounds the loss of tokens that became much likelier although they did harm."""
     aggregate: Literal["token_mean", "sequence_mean"] = "token_mean"
+    """Every token counts the same, or every sample does."""
     kl_coefficient: float = 0.0
     """Of the k3 divergence from the model at the start of reinforcement; 0 keeps no reference."""
     epochs: int = 1
@@ -168,9 +200,13 @@ class OptimConfig:
     """AdamW."""
 
     lr: float = 1e-6
+    """The highest learning rate."""
     weight_decay: float = 0.0
+    """AdamW's."""
     betas: list[float] = field(default_factory=lambda: [0.9, 0.99])
+    """AdamW's."""
     grad_clip: float = 1.0
+    """The largest norm of a gradient."""
     lr_warmup_steps: int = 0
     """Optimizer steps of a linear rise at the beginning."""
     lr_final_ratio: float = 1.0
@@ -182,10 +218,13 @@ class TrainConfig:
     """The learner."""
 
     steps: int = 40
+    """Each plays, learns and publishes once."""
     ranks: int = 1
+    """Processes that train together under FSDP2."""
     micro_batch_tokens: int = 16384
     """Padded tokens of one forward pass, at most."""
     gradient_checkpointing: bool = False
+    """Compute activations twice instead of keeping them."""
     deadline_s: float = 1800.0
     """For one call to the learner, such as an update."""
 
@@ -199,9 +238,11 @@ class EvalConfig:
     episodes: int = 100
     """Before and after training, and each of sampled and greedy."""
     episodes_during: int = 20
+    """For an evaluation during training."""
     seeds: int = 1_000_000
     """The first held-out seed."""
     baselines: list[str] = field(default_factory=lambda: ["random", "expert"])
+    """Scripted players that play the held-out seeds, to stand beside the model."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -209,7 +250,9 @@ class CheckpointConfig:
     """What is kept on disk."""
 
     every: int = 10
+    """Steps between checkpoints."""
     keep: int = 2
+    """How many of the latest stay, beside the best."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -217,6 +260,7 @@ class Config:
     """The whole tree."""
 
     seed: int = 0
+    """Of everything that is drawn."""
     run: RunConfig = field(default_factory=RunConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     env: EnvConfig = field(default_factory=EnvConfig)

@@ -15,7 +15,7 @@ import numpy as np
 from agentrl import env
 from agentrl.config import EnvConfig
 from agentrl.data.templates import render_instructions
-from agentrl.errors import EnvError, boundary
+from agentrl.errors import ActionError, EnvError, boundary, told
 from agentrl.types import Image, Message, Observation
 from agentrl.worker import Worker
 
@@ -125,7 +125,10 @@ class World:
 
     def _step(self, action: Any) -> Sight:
         with boundary(EnvError, f"{self._config.id}.step({action!r})"):
-            observation, reward, terminated, truncated, info = self._env.step(action)
+            try:
+                observation, reward, terminated, truncated, info = self._env.step(action)
+            except ActionError as error:  # the translator's to raise; the reply was readable
+                raise EnvError(f"{self._config.id}.step({action!r}): {told(error)}") from error
             return self._sight(observation, info, float(reward), bool(terminated), bool(truncated))
 
     def _sight(
