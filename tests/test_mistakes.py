@@ -10,6 +10,9 @@ from agentrl import config as configuration
 from agentrl.cli import run
 from agentrl.config import check
 from agentrl.errors import ConfigError
+from agentrl.replay.record import Recorder
+from agentrl.types import Outcome
+from tests.replay.episodes import scored
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.yaml"))
@@ -89,6 +92,29 @@ def test_a_group_without_siblings_is_warned_of(caplog):
     check._warn_once.cache_clear()
     configuration.load(GAME, ["rollout.group_size=1"])
     assert "rollout.group_size=1: grpo compares siblings" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--outcome", "viod"], "terminated"), (["--split", "test"], "train, eval, demo"),
+        (["--last", "-1"], "--last"),
+    ],
+)  # fmt: skip
+def test_choice_of_episodes_that_cannot_be_is_told(arguments, word, tmp_path, capsys):
+    (tmp_path / "episodes").mkdir()
+    assert run(["replay", str(tmp_path), "--list", *arguments]) == 2
+    assert word in capsys.readouterr().err
+
+
+def test_choice_of_episodes_that_finds_none_tells_which_there_are(tmp_path, capsys):
+    with Recorder(tmp_path) as recorder:
+        lost = scored("a", outcome=Outcome.TIMEOUT, turns=0)
+        recorder.episode(lost, split="train", step=1)
+    assert run(["replay", str(tmp_path), "--list", "--outcome", "void"]) == 0
+    assert "1 of 1 episodes" in capsys.readouterr().out
+    assert run(["replay", str(tmp_path), "--list", "--split", "eval"]) == 0
+    assert "Recorded are: 1 train timeout" in capsys.readouterr().out
 
 
 def test_unreachable_serial_is_told(adb_server, tmp_path, capsys):

@@ -1,6 +1,7 @@
 """`agentrl replay`."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from agentrl.replay import Summary
 
 
+_SPLITS = ("train", "eval", "demo")
+_VOID = "void"
+"""Stands for every outcome where the world failed."""
+
+
 def replay(
     run: Annotated[str, typer.Argument(help="A run's folder.")],
     list_: Annotated[bool, typer.Option("--list", help="List the episodes.")] = False,
@@ -23,17 +29,23 @@ def replay(
     ] = None,
     episode: Annotated[str | None, typer.Option(help="Which one, by its id.")] = None,
     split: Annotated[str | None, typer.Option(help="Only `train`, `eval` or `demo`.")] = None,
-    outcome: Annotated[str | None, typer.Option(help="Only with this outcome.")] = None,
+    outcome: Annotated[
+        str | None,
+        typer.Option(help="Only with this outcome; `void` for every failure."),
+    ] = None,
     step: Annotated[int | None, typer.Option(help="Only of this training step.")] = None,
     seed: Annotated[int | None, typer.Option(help="Only of this seed.")] = None,
-    last: Annotated[int, typer.Option(help="At most so many, the latest; 0 for all.")] = 50,
+    last: Annotated[int, typer.Option(help="At most so many, the latest; 0 for all.", min=0)] = 50,
 ) -> None:
     """See what was played.
 
     With --list, or --export FILE.html --episode ID.
     """
     from agentrl import replay as recorded
+    from agentrl.types import Outcome
 
+    _check_known("--split", split, _SPLITS)
+    _check_known("--outcome", outcome, [*(o.value for o in Outcome), _VOID])
     opened = recorded.open(run)
     if export is not None:
         if episode is None:
@@ -48,12 +60,27 @@ def replay(
     if not list_:
         raise ConfigError("say --list, or --export FILE.html --episode ID")
     wanted = {"split": split, "outcome": outcome, "step": step, "seed": seed, "id": episode}
-    found = [s for s in opened.episodes() if _matches(s, wanted)]
+    recordings = opened.episodes()
+    found = [s for s in recordings if _matches(s, wanted)]
     _print_table(found[-last:] if last else found, len(found))
+    if recordings and not found:
+        typer.echo(f"Recorded are: {_counts(recordings)}")
+
+
+def _check_known(option: str, value: str | None, known: Collection[str]) -> None:
+    if value is not None and value not in known:
+        raise ConfigError(f"{option} {value}: must be one of {', '.join(known)}")
 
 
 def _matches(summary: "Summary", wanted: Mapping[str, object]) -> bool:
+    if wanted["outcome"] == _VOID and summary.outcome.void:
+        wanted = {**wanted, "outcome": None}
     return all(getattr(summary, key) == value for key, value in wanted.items() if value is not None)
+
+
+def _counts(episodes: Sequence["Summary"]) -> str:
+    counts = Counter(f"{s.split} {s.outcome.value}" for s in episodes)
+    return ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
 
 
 def _print_table(episodes: Sequence["Summary"], total: int) -> None:

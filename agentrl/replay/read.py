@@ -3,6 +3,7 @@
 import gzip
 import json
 import logging
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import cv2
 import numpy as np
 
+from agentrl.config.load import path_of
 from agentrl.errors import ConfigError
 from agentrl.replay.encoding import from_json
 from agentrl.replay.layout import FORMAT, episode_file, episodes_folder, frame_file, is_name
@@ -71,7 +73,7 @@ class Run:
         """All episodes, in the order in which they ended.
 
         Raises:
-            ConfigError: they were recorded by a newer agentrl.
+            ConfigError: they were recorded by a newer agentrl, or cannot be read.
         """
         scores: dict[str, dict[str, Any]] = {}
         for entry in self._lines("scores-*.jsonl"):
@@ -80,21 +82,37 @@ class Run:
         found: dict[str, Summary] = {}
         for entry in self._lines("index-*.jsonl"):
             _check_format(self.path, entry)
-            try:
-                found[entry["id"]] = _summary(entry, scores.get(entry["id"], {}))
-            except (KeyError, TypeError, ValueError) as error:
-                log.warning("%s: an index line is no episode: %r", self.path, error)
+            score = scores.get(str(entry.get("id")), {})
+            # Without its score where that is broken: what was played is still there.
+            summary = self._summary(entry, score) or (self._summary(entry, {}) if score else None)
+            if summary is not None:
+                found[summary.id] = summary
         return sorted(found.values(), key=lambda s: (s.time, s.id))
 
+    def _summary(self, entry: Mapping[str, Any], score: Mapping[str, Any]) -> Summary | None:
+        try:
+            return _summary(entry, score)
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+            log.warning("%s: an index line or its score is none: %r", self.path, error)
+            return None
+
     def _lines(self, pattern: str) -> Iterator[dict[str, Any]]:
-        """The JSON objects of some files; half a line, as a killed writer leaves, is skipped."""
+        """The JSON objects of some files; half a line, as a killed writer leaves, is skipped.
+
+        Raises:
+            ConfigError: one of these files is none, or is closed to us.
+        """
         for path in sorted(episodes_folder(self.path).glob(pattern)):
-            for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+            try:
+                content = path.read_bytes()
+            except OSError as error:
+                raise ConfigError(f"{path}: cannot be read: {error}") from error
+            for number, line in enumerate(content.split(b"\n"), 1):
                 if not line:
                     continue
                 try:
                     entry = json.loads(line)
-                except ValueError:
+                except (ValueError, RecursionError):
                     log.debug("%s:%d is torn and skipped", path, number)
                     continue
                 if isinstance(entry, dict):
@@ -115,7 +133,10 @@ class Run:
         try:
             tree = json.loads(gzip.decompress(path.read_bytes()))
             return RecordedEpisode(summary=summary, episode=from_json(tree))
-        except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
+        except (
+            OSError, EOFError, zlib.error, AttributeError, LookupError, TypeError, ValueError,
+            RecursionError,
+        ) as error:  # fmt: skip
             raise ConfigError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
 
     def frame_bytes(self, frame_id: str) -> bytes | None:
@@ -140,7 +161,7 @@ def open(run: str | Path) -> Run:
     Raises:
         ConfigError: it does not exist, or no episode was ever recorded there.
     """
-    path = Path(run).expanduser()
+    path = path_of(str(run), "run")
     if not path.is_dir():
         raise ConfigError(f"{path}: no such run; it should be a folder such as runs/NAME")
     if not episodes_folder(path).is_dir():
@@ -169,14 +190,22 @@ def _summary(entry: Mapping[str, Any], score: Mapping[str, Any]) -> Summary:
         member=int(entry["member"]),
         seed=int(entry["seed"]),
         outcome=Outcome(entry["outcome"]),
-        error=entry["error"],
-        device=entry["device"],
+        error=_text(entry["error"]),
+        device=_text(entry["device"]),
         turns=int(entry["turns"]),
         tokens=int(entry["tokens"]),
         seconds=float(entry["seconds"]),
         env_reward=float(entry["env_reward"]),
         total=float(score.get("total", entry["total"])),
-        rewards=tuple(score.get("rewards", ())),
-        components={name: tuple(values) for name, values in components.items()},
-        advantages=None if advantages is None else tuple(advantages),
+        rewards=_floats(score.get("rewards", ())),
+        components={name: _floats(values) for name, values in components.items()},
+        advantages=None if advantages is None else _floats(advantages),
     )
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _floats(values: Any) -> tuple[float, ...]:
+    return tuple(map(float, values))

@@ -230,6 +230,34 @@ def test_missing_things_are_told_apart(tmp_path: Path) -> None:
         replay.open(tmp_path).episode("a")
 
 
+def test_a_broken_archive_is_told(tmp_path: Path) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(scored("a"), split="train", step=1)
+    file = episode_file(tmp_path, "a")
+    content = bytearray(file.read_bytes())
+    content[12:40] = b"\xff" * 28
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        replay.open(tmp_path).episode("a")
+
+
+@pytest.mark.parametrize("wrong", [{"rewards": 5}, {"components": [1]}, {"total": "much"}])
+def test_a_score_of_wrong_types_does_not_hide_the_episode(
+    tmp_path: Path, wrong: dict[str, object]
+) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(scored("a"), split="train", step=1)
+    with (tmp_path / "episodes" / "scores-main.jsonl").open("a") as file:
+        file.write(json.dumps({"id": "a", **wrong}) + "\n")
+    assert [s.id for s in replay.open(tmp_path).episodes()] == ["a"]
+
+
+def test_an_index_that_is_a_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "episodes" / "index-main.jsonl").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"index-main\.jsonl: cannot be read"):
+        replay.open(tmp_path).episodes()
+
+
 def test_a_newer_format_is_refused_with_advice(tmp_path: Path) -> None:
     (tmp_path / "episodes").mkdir()
     (tmp_path / "episodes" / "index-main.jsonl").write_text(json.dumps({"format": 99}) + "\n")
