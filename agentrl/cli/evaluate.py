@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 
 def evaluate(
@@ -43,7 +45,8 @@ def evaluate(
         typer.echo(json.dumps(result))
         return
     folder = result.pop("run")
-    table = Table(*result, title=f"{target}: {policy}{', greedy' if greedy else ''}")
+    title = Text(f"{target}: {policy}{', greedy' if greedy else ''}")
+    table = Table(*map(escape, result), title=title)
     table.add_row(*(f"{value:g}" for value in result.values()))
     Console().print(table)
     typer.echo(f"recorded: {folder}  (agentrl replay {folder} --list)")

@@ -5,13 +5,12 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from agentrl.config import Config, WarmStartConfig
-from agentrl.errors import WorldError
 from agentrl.replay.record import Recorder
 from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.launch import AnyRollouts
@@ -21,12 +20,11 @@ from agentrl.training.batching import to_samples
 from agentrl.training.evaluation import Evaluation, as_record, means, play_held_out
 from agentrl.training.launch import AnyLearner
 from agentrl.training.report.reporter import Reporter
+from agentrl.training.report.watching import watching
 from agentrl.training.run import RunFolder, State
 from agentrl.types import Sample, ScoredEpisode
 
 log = logging.getLogger(__name__)
-
-LOOK_EVERY_S = 0.5
 
 
 class Job:
@@ -157,6 +155,9 @@ class Job:
         self._folder.write_summary(results)
         self._folder.save_state(self.state)
         self._reporter.finish(results)
+        if self.state.void:
+            causes = ", ".join(f"{count} x {cause}" for cause, count in self.state.void.items())
+            log.warning("episodes that were void, and played again within bounds: %s", causes)
 
     # --- parts of a step ------------------------------------------------------------------
 
@@ -283,22 +284,8 @@ class Job:
 
     @asynccontextmanager
     async def _watched(self, total: int, note: str) -> AsyncIterator[None]:
-        """Show how far a collection is while it runs."""
-        over = asyncio.Event()
-        watcher = asyncio.create_task(self._watch(over, total, note))
-        try:
+        """Show how far a collection is while it runs, and count what was void in it."""
+        async with watching(self._rollouts, self._reporter.progress, total, note):
             yield
-        finally:
-            # Not cancelled: Python 3.11 may lose a cancellation that meets a finished wait.
-            over.set()
-            await watcher
-
-    async def _watch(self, over: asyncio.Event, total: int, note: str) -> None:
-        while not over.is_set():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY_S):
-                    await over.wait()
-            with suppress(WorldError):  # whoever collects is told as well
-                seen = await self._rollouts.look()
-                done = min(seen.episodes, total)
-                self._reporter.progress(done, total, f"{note}: {seen.turns} turns")
+        for cause, count in (await self._rollouts.look()).void.items():
+            self.state.void[cause] = self.state.void.get(cause, 0) + count

@@ -118,7 +118,7 @@ def test_without_a_terminal_the_display_writes_plain_lines(tmp_path: Path) -> No
     display.stage("reinforcement")
     display.log("reinforcement", 1, {"train/reward": 2.5, "rollout/episodes_per_s": 3.0})
     display.progress(1, 2, "not yet due")
-    display.finish({"before": {"greedy": {"accuracy": 0.5}}, "steps": 4})
+    display.finish({"before": {"greedy": {"accuracy": 0.5, "[/x]": 1.0}}, "steps": 4})
     display.close()
     text = output.getvalue()
     assert "reinforcement 1  reward 2.5  episodes/s 3  left" in text

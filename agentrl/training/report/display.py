@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
+from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -98,9 +99,10 @@ class Display:
         rows = flat(results)
         columns = list(dict.fromkeys(key for row in rows.values() for key in row))
         if rows:
-            table = Table("", *columns, title=str(self._run), title_justify="left")
+            # Names of metrics and players are an environment's words, no markup.
+            table = Table("", *map(escape, columns), title=Text(f"{self._run}"))
             for name, row in rows.items():
-                table.add_row(name, *(f"{row[c]:g}" if c in row else "" for c in columns))
+                table.add_row(escape(name), *(f"{row[c]:g}" if c in row else "" for c in columns))
             self._console.print(table)
         spent = results.get("seconds", {})
         for stage, seconds in spent.items():

@@ -5,7 +5,7 @@ from typing import Any
 
 HEADLINE = (
     "reward", "success", "accuracy", "score", "token_accuracy", "loss", "unreadable", "void",
-    "mismatch", "entropy",
+    "mismatch_max", "entropy",
     "turns_per_s", "tokens_per_s", "episodes_per_s",
 )  # fmt: skip
 """Shown where they are given, in this order; everything else is in the files."""
