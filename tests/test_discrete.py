@@ -1,3 +1,4 @@
+import gymnasium
 import numpy as np
 import pytest
 
@@ -19,3 +20,12 @@ def test_a_picture_is_shown_and_words_are_told() -> None:
 def test_an_array_that_is_no_picture_is_refused(array: np.ndarray) -> None:
     with pytest.raises(ConfigError, match="uint8"):
         TRANSLATOR.to_observation(array, {})
+
+
+@pytest.mark.parametrize(
+    "space", [gymnasium.spaces.Discrete(3), gymnasium.spaces.Box(0.0, 1.0, (2,))]
+)
+def test_actions_without_a_name_are_refused(space: gymnasium.Space) -> None:
+    TRANSLATOR.check(gymnasium.spaces.Discrete(2))
+    with pytest.raises(ConfigError, match="names="):
+        TRANSLATOR.check(space)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from agentrl.data.tags import action_in
@@ -34,6 +35,18 @@ class DiscreteTranslator:
             return ""
         choices = ", ".join(f"<action>{name}</action>" for name in self._names)
         return f"{self._instructions} Answer with one of {choices}."
+
+    def check(self, actions: gymnasium.Space[Any]) -> None:
+        """See whether every action has a name.
+
+        Raises:
+            ConfigError: there are more or fewer, or they cannot be named.
+        """
+        count = int(actions.n) if isinstance(actions, gymnasium.spaces.Discrete) else None
+        if count != len(self._names):
+            raise ConfigError(
+                f"env.translator.names={list(self._names)}: the environment's actions are {actions}"
+            )
 
     def to_observation(self, observation: Any, info: Mapping[str, Any]) -> Observation:
         """uint8[H, W, 3] is shown as a picture, what has no three dimensions as text.

@@ -14,6 +14,7 @@ import numpy as np
 
 from agentrl import env
 from agentrl.config import EnvConfig
+from agentrl.data.discrete import DiscreteTranslator
 from agentrl.data.templates import render_instructions
 from agentrl.errors import ActionError, EnvError, boundary, told
 from agentrl.types import Image, Message, Observation
@@ -120,6 +121,8 @@ class World:
                     **self._place,
                     disable_env_checker=True,
                 )
+                if isinstance(self.translator, DiscreteTranslator):
+                    self.translator.check(self._env.action_space)
             observation, info = self._env.reset(seed=seed)
             return self._sight(observation, info)
 
