@@ -10,6 +10,7 @@ from agentrl import config as configuration
 from agentrl.cli import run
 from agentrl.config import check
 from agentrl.errors import ConfigError
+from agentrl.policies import tiny
 from agentrl.replay.record import Recorder
 from agentrl.types import Outcome
 from tests.replay.episodes import scored
@@ -92,6 +93,16 @@ def test_a_group_without_siblings_is_warned_of(caplog):
     check._warn_once.cache_clear()
     configuration.load(GAME, ["rollout.group_size=1"])
     assert "rollout.group_size=1: grpo compares siblings" in caplog.text
+
+
+@pytest.mark.parametrize("length", [0, 100, -100])
+def test_model_whose_weights_were_cut_is_told(length, tmp_path, capsys):
+    file = tiny.build(tmp_path / "model", 0) / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:length])
+    job = ["train", GAME, f"model.path={file.parent}", f"run.dir={tmp_path / 'runs'}"]
+    assert run(job) == 2
+    assert capsys.readouterr().err.startswith(f"ConfigError: {file}: cannot be read as weights")
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,15 @@ from agentrl.errors import ConfigError
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.engine import Engine
 from agentrl.policies.kits import kit_for
+from agentrl.policies.kits.kit import check_weights
 
 
 def check_model(model: ModelConfig) -> None:
     """See whether a model can be there, without fetching or building it.
 
     Raises:
-        ConfigError: no such folder, one that holds no model, or sizes of a tiny one that do not
-            fit each other.
+        ConfigError: no such folder, one that holds no model or broken weights, or sizes of a
+            tiny one that do not fit each other.
     """
     if model.path == "tiny":
         from agentrl.policies import tiny
@@ -25,6 +26,7 @@ def check_model(model: ModelConfig) -> None:
     folder = path_of(model.path, "model.path")
     if folder.is_dir():
         kit_for(folder)
+        check_weights(folder)
     elif not _looks_like_hub_id(model.path):
         raise ConfigError(f"model.path={model.path}: no such folder")
     return None

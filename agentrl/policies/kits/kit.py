@@ -118,6 +118,7 @@ def load_model(
     Raises:
         ConfigError: it cannot be loaded.
     """
+    check_weights(path)
     companions.mend()
     import transformers
 
@@ -134,6 +135,24 @@ def load_model(
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         raise ConfigError(f"model.path={path}: cannot be loaded: {error}") from error
     return model.to(device)
+
+
+def check_weights(path: Path) -> None:
+    """See whether the safetensors files of a model's folder are whole, by their headers.
+
+    Raises:
+        ConfigError: the first that is not.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    for file in sorted(path.glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="pt"):
+                pass
+        except (OSError, SafetensorError) as error:
+            raise ConfigError(
+                f"{file}: cannot be read as weights: {error}. Fetch or export the model again."
+            ) from error
 
 
 def _attention(attention: str, dtype: str) -> str:
