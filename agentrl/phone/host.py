@@ -15,7 +15,7 @@ from typing import Any
 import cv2
 
 from agentrl import plugins
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, told
 from agentrl.phone import services
 from agentrl.phone.app import App
 from agentrl.phone.phone import Phone
@@ -59,28 +59,41 @@ class PhonesSpec:
     @staticmethod
     def from_json(line: str) -> "PhonesSpec":
         """What `to_json` wrote."""
-        told = json.loads(line)
-        told["apps"] = tuple(AppSpec(**app) for app in told["apps"])
+        tree = json.loads(line)
+        tree["apps"] = tuple(AppSpec(**app) for app in tree["apps"])
         for name in ("size", "effect_delay_ms", "path"):
-            told[name] = tuple(told[name])
-        return PhonesSpec(**told)
+            tree[name] = tuple(tree[name])
+        return PhonesSpec(**tree)
 
 
 def make_apps(specs: Sequence[AppSpec]) -> list[App]:
     """One instance of every app.
 
     Raises:
-        ConfigError: one does not exist, or does not take its arguments.
+        ConfigError: one does not exist, does not take its arguments, or is no app.
     """
-    apps: list[App] = []
-    for spec in specs:
-        try:
-            apps.append(plugins.load(spec.app)(**spec.kwargs))
-        except (TypeError, ValueError) as error:
-            raise ConfigError(
-                f"app {spec.app} does not take {dict(spec.kwargs)}: {error}"
-            ) from error
-    return apps
+    return [_make_app(spec) for spec in specs]
+
+
+def _make_app(spec: AppSpec) -> App:
+    try:
+        app: App = plugins.load(spec.app)(**spec.kwargs)
+    except ConfigError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"app {spec.app} does not take {dict(spec.kwargs)}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"app {spec.app} fails when made with {dict(spec.kwargs)}: {told(error)}"
+        ) from error
+    methods = (name for name in vars(App) if callable(vars(App)[name]) and name[0] != "_")
+    missing = [name for name in methods if not callable(getattr(app, name, None))]
+    missing += [n for n in ("package", "activity") if not isinstance(getattr(app, n, None), str)]
+    if missing:
+        raise ConfigError(
+            f"app {spec.app} is no app: it lacks {', '.join(missing)} (agentrl.phone.app.App)"
+        )
+    return app
 
 
 class PhoneServer:
@@ -139,10 +152,13 @@ def _listen(port: int) -> socket.socket:
         listener.close()
 
 
-async def serve(spec: PhonesSpec) -> None:
+async def serve(spec: PhonesSpec, teller: int) -> None:
     """Run phones until standard input ends, the parent dies, or a signal asks to stop.
 
-    The first line on standard output tells the ports, or why there are none.
+    Args:
+        spec: which phones.
+        teller: file descriptor; the one line that is written there tells the ports, or why there
+            are none.
     """
     stop = asyncio.Event()
     _die_with_parent(spec.parent, stop)
@@ -159,9 +175,9 @@ async def serve(spec: PhonesSpec) -> None:
             )
             servers.append(PhoneServer(phone))
     except ConfigError as error:
-        _tell({"error": str(error)})
+        _tell(teller, {"error": str(error)})
         return
-    _tell({"ports": [server.port for server in servers]})
+    _tell(teller, {"ports": [server.port for server in servers]})
     await stop.wait()
     for server in servers:
         server.close()
@@ -194,8 +210,8 @@ def _die_with_parent(parent: int | None, stop: asyncio.Event) -> None:
     check()
 
 
-def _tell(message: Mapping[str, Any]) -> None:
-    os.write(1, (json.dumps(message) + "\n").encode())
+def _tell(teller: int, message: Mapping[str, Any]) -> None:
+    os.write(teller, (json.dumps(message) + "\n").encode())
 
 
 def main() -> None:
@@ -204,4 +220,7 @@ def main() -> None:
     spec = PhonesSpec.from_json(sys.argv[1])
     sys.path += [entry for entry in spec.path if entry not in sys.path]
     cv2.setNumThreads(1)
-    asyncio.run(serve(spec))
+    # What an app prints goes to standard error: the parent reads one line, and then no more.
+    teller = os.dup(1)
+    os.dup2(2, 1)
+    asyncio.run(serve(spec, teller))

@@ -16,6 +16,9 @@ from agentrl.phone.host import AppSpec, PhonesSpec
 AppLike = str | tuple[str, Mapping[str, Any]] | AppSpec
 """`module:Class`, with keyword arguments of its constructor beside it or not."""
 
+_SIDES = (64, 4096)
+"""Of a screen, in pixels: below there is no room for a status bar, beyond no phone."""
+
 
 class Phones:
     """Virtual phones that run in their own process; ends them when closed.
@@ -78,10 +81,11 @@ def spawn(
         DeviceError: their process ended at once.
     """
     low, high = effect_delay_ms
-    if num_phones < 1 or min(size) < 64 or not 0 <= low <= high:
+    least, most = _SIDES
+    if num_phones < 1 or not least <= min(size) <= max(size) <= most or not 0 <= low <= high:
         raise ConfigError(
             f"no phones can be made with num_phones={num_phones} (at least 1), size={size} "
-            f"(at least 64x64), effect_delay_ms={effect_delay_ms} (0 <= low <= high)"
+            f"(both sides {least} to {most}), effect_delay_ms={effect_delay_ms} (0 <= low <= high)"
         )
     spec = PhonesSpec(
         num_phones=num_phones,

@@ -146,11 +146,31 @@ def test_garbage_on_the_port_does_not_harm_the_phone(phones: Phones) -> None:
         ("agentrl.phone.apps:ProbApp", "did you mean 'ProbeApp'"),
         ("no.such.module:App", "cannot be imported"),
         (("agentrl.phone.apps:ProbeApp", {"colour": 1}), "does not take {'colour': 1}"),
+        ("json:JSONDecoder", "json:JSONDecoder is no app: it lacks launch"),
+        ("os:getcwd", "is no app"),
+        ("os:sep", "not callable"),
+        ("sys:exit", "fails when made"),
     ],
 )
 def test_an_app_that_does_not_exist_is_named(app: object, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint.replace("{", r"\{")):
         spawn(1, [app])
+
+
+@pytest.mark.parametrize("size", [(0, 0), (63, 640), (360, 4097), (99999, 99999)])
+def test_a_screen_of_no_phone_is_refused_before_a_process_starts(
+    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("subprocess.Popen", None)
+    with pytest.raises(ConfigError, match="64 to 4096"):
+        spawn(1, [PROBE], size=size)
+
+
+def test_what_an_app_prints_does_not_mislead_the_parent(tmp_path: Path) -> None:
+    code = "print('hello')\nfrom agentrl.phone.apps import ProbeApp\n"
+    (tmp_path / "loud_app.py").write_text(code)
+    with spawn(1, [f"{tmp_path / 'loud_app.py'}:ProbeApp"]) as phones:
+        assert phones.alive
 
 
 def test_phones_end_with_their_parent_after_kill_9() -> None:
