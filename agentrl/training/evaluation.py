@@ -185,8 +185,7 @@ def _open_target(
     run = Path(target)
     if not run.is_dir():
         return configuration.load(target, overrides), None
-    if not (run / "config.yaml").is_file():
-        raise ConfigError(f"{run}: no run (it has no config.yaml)")
+    RunFolder.existing(run)
     return configuration.load(run / "config.yaml", overrides), run
 
 

@@ -74,7 +74,7 @@ class Job:
             self.state.results.pop("before", None)
             return
         kept = checkpoints.load(latest, self._learner)
-        self.state.step, self.state.best, self.state.warm = kept["step"], kept["best"], True
+        self.state.step, self.state.best, self.state.warm = kept["step"], kept.get("best"), True
         if self.state.step < self.config.train.steps:
             self.state.results.pop("after", None)
         self._rewind(self.state.step)

@@ -84,7 +84,7 @@ class RunFolder:
         """
         file = path / "config.yaml"
         if not file.is_file():
-            raise ConfigError(f"{path}: no run to resume (it has no config.yaml)")
+            raise ConfigError(f"{path}: is no run (it has no config.yaml)")
         try:
             tree = yaml.safe_load(file.read_text(encoding="utf-8"))
         except (OSError, ValueError, yaml.YAMLError) as error:
