@@ -1,6 +1,7 @@
 """What a game must be to appear on a phone: a pure, seeded state machine that draws itself."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from agentrl.types import Image
@@ -17,11 +18,36 @@ def state_path(package: str) -> str:
     return f"{STATE_FOLDER}/{package}.json"
 
 
+@dataclass(slots=True, kw_only=True, frozen=True)
+class View:
+    """One node of what an app tells of its screen; `uiautomator dump` writes it."""
+
+    bounds: tuple[float, float, float, float]
+    """Left, top, right and bottom, each in [0, 1] of the app's area."""
+    text: str = ""
+    description: str = ""
+    """What is read aloud for it."""
+    id: str = ""
+    """Such as `button`; the package goes before it."""
+    kind: str = "android.view.View"
+    """The class: `android.widget.Button`, `android.widget.TextView`."""
+    is_clickable: bool = False
+    is_enabled: bool = True
+    is_checked: bool | None = None
+    """None where there is nothing to check."""
+    children: Sequence["View"] = field(default=())
+
+
 class App(Protocol):
     """One app on a phone.
 
     The phone owns time: it calls `touch` and `key` when the finger comes down, and shows the
-    change after the delay of that phone. The same calls give the same pictures, always.
+    change after the delay of that phone. The same calls give the same pictures, always: a phone
+    is saved by the calls that were made, and restored by making them again.
+
+    Three more methods are there for those who have a use for them: `text(text: str) -> bool`
+    gets what is typed, `clear_text() -> bool` takes it away, and `views() -> Sequence[View]`
+    tells what is on the screen, for `uiautomator dump`.
     """
 
     package: str

@@ -61,6 +61,11 @@ class ProbeApp:
         self._text += text
         return True
 
+    def clear_text(self) -> bool:
+        """Forget what was typed."""
+        changed, self._text = bool(self._text), ""
+        return changed
+
     def render(self, width: int, height: int) -> Image:
         """The two halves."""
         picture = np.empty((height, width, 3), np.uint8)

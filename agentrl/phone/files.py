@@ -21,15 +21,36 @@ class Node:
         return self.content is None
 
 
+_SDCARD = "/sdcard"
+_SAME_AS_SDCARD = ("/storage/emulated/0", "/storage/self/primary", "/mnt/sdcard")
+_CPU_TIMES = "4000 100 3000 90000 200 0 50 0 0 0"
+_STATIC = {
+    "/proc/cpuinfo": "processor\t: 0\n\nprocessor\t: 1\n",
+    "/proc/meminfo": "MemTotal:        4000000 kB\nMemFree:         2000000 kB\n",
+    "/proc/stat": f"cpu  {_CPU_TIMES}\ncpu0 {_CPU_TIMES}\ncpu1 {_CPU_TIMES}\n",
+    "/proc/version": "Linux version 6.1.0-virtual\n",
+    "/sys/devices/system/cpu/cpu0/online": "1\n",
+    "/sys/devices/system/cpu/cpu1/online": "1\n",
+}
+"""What programs read of a kernel."""
+_CAPACITY = 512 << 20
+_MOST_NODES = 50_000
+
+
 def normal(path: str, folder: str = "/") -> str:
-    """An absolute path without `.`, `..` and double slashes."""
+    """An absolute path without `.`, `..` and double slashes, and with one name for each place."""
     parts: list[str] = []
     for part in (path if path.startswith("/") else f"{folder}/{path}").split("/"):
         if part == "..":
             del parts[-1:]
         elif part not in ("", "."):
             parts.append(part)
-    return "/" + "/".join(parts)
+    whole = "/" + "/".join(parts)
+    if whole.startswith(_SAME_AS_SDCARD):
+        for same in _SAME_AS_SDCARD:
+            if whole == same or whole.startswith(f"{same}/"):
+                return _SDCARD + whole[len(same) :]
+    return whole
 
 
 class Files:
@@ -40,9 +61,53 @@ class Files:
 
     def __init__(self) -> None:
         """The folders that every phone has."""
-        self._nodes = {"/": Node(content=None, mode=stat.S_IFDIR | 0o755)}
-        for path in ("/data/local/tmp", "/sdcard/Download", "/system/bin", "/storage/emulated/0"):
+        self._nodes: dict[str, Node] = {}
+        self._num_used = 0
+        self.clear()
+        self.capacity = _CAPACITY
+        """Bytes that all files may have together."""
+        for path in ("/data/local/tmp", "/sdcard/Download", "/sdcard/DCIM", "/system/bin"):
             self.make_folders(path)
+        for path, text in _STATIC.items():
+            self.make_folders(path.rpartition("/")[0])
+            self.write(path, text.encode())
+
+    def clear(self) -> None:
+        """Remove everything, the folders that every phone has among it."""
+        self._num_used -= sum(len(node.content or b"") for node in self._nodes.values())
+        self._nodes = {"/": Node(content=None, mode=stat.S_IFDIR | 0o755)}
+
+    @property
+    def num_free(self) -> int:
+        """Bytes for which there is room."""
+        return max(0, self.capacity - self._num_used)
+
+    @property
+    def is_scarce(self) -> bool:
+        """Whether somebody has taken room away."""
+        return self.capacity != _CAPACITY
+
+    def leave_free(self, num_bytes: int | None) -> None:
+        """Leave room for so many bytes more; None for as many as the phone came with."""
+        self.capacity = _CAPACITY if num_bytes is None else self._num_used + num_bytes
+
+    def reserve(self, num_bytes: int) -> None:
+        """Take room for something that is on its way to the phone.
+
+        Raises:
+            OSError: there is not enough.
+        """
+        if num_bytes > self.num_free:
+            raise OSError(28, "No space left on device")
+        self._num_used += num_bytes
+
+    def release(self, num_bytes: int) -> None:
+        """Give back what was reserved."""
+        self._num_used -= num_bytes
+
+    def all(self) -> list[tuple[str, Node]]:
+        """Every file and folder by its path, folders before what is in them."""
+        return sorted(self._nodes.items())
 
     def find(self, path: str) -> Node | None:
         """What stands at a path, or None."""
@@ -61,11 +126,17 @@ class Files:
         """Write a whole file; its folder must exist."""
         path = normal(path)
         parent = self.find(path.rpartition("/")[0] or "/")
-        if parent is None or not parent.is_folder:
+        if parent is None:
             raise FileNotFoundError(2, "No such file or directory", path)
+        if not parent.is_folder:
+            raise NotADirectoryError(20, "Not a directory", path)
         known = self._nodes.get(path)
         if known is not None and known.is_folder:
             raise IsADirectoryError(21, "Is a directory", path)
+        grows = len(content) - (len(known.content or b"") if known is not None else 0)
+        if (grows > self.num_free) or (known is None and len(self._nodes) >= _MOST_NODES):
+            raise OSError(28, "No space left on device", path)
+        self._num_used += grows
         permissions = stat.S_IFREG | stat.S_IMODE(mode)
         self._nodes[path] = Node(content=content, mode=permissions, mtime=mtime)
 
@@ -74,8 +145,13 @@ class Files:
         path = normal(path)
         if path in self._nodes:
             raise FileExistsError(17, "File exists", path)
-        if self.find(path.rpartition("/")[0] or "/") is None:
+        parent = self.find(path.rpartition("/")[0] or "/")
+        if parent is None:
             raise FileNotFoundError(2, "No such file or directory", path)
+        if not parent.is_folder:
+            raise NotADirectoryError(20, "Not a directory", path)
+        if len(self._nodes) >= _MOST_NODES:
+            raise OSError(28, "No space left on device", path)
         self._nodes[path] = Node(content=None, mode=stat.S_IFDIR | 0o771)
 
     def make_folders(self, path: str) -> None:
@@ -94,8 +170,10 @@ class Files:
             raise FileNotFoundError(2, "No such file or directory", path)
         if node.is_folder and not recursive:
             raise IsADirectoryError(21, "Is a directory", path)
+        if path == "/":
+            raise PermissionError(13, "Permission denied", path)
         for known in [p for p in self._nodes if p == path or p.startswith(f"{path}/")]:
-            del self._nodes[known]
+            self._num_used -= len(self._nodes.pop(known).content or b"")
 
     def names(self, path: str) -> list[str]:
         """Names in a folder, sorted."""

@@ -6,150 +6,21 @@ import json
 import logging
 import os
 import signal
-import socket
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 import cv2
 
-from agentrl import plugins
-from agentrl.errors import ConfigError, told
-from agentrl.phone import services
-from agentrl.phone.app import App
+from agentrl.errors import ConfigError
+from agentrl.phone import fault_plan
+from agentrl.phone.fault_plan import FaultPlan
+from agentrl.phone.fault_schedule import FaultSchedule
 from agentrl.phone.phone import Phone
-from agentrl.phone.transport import Connection
+from agentrl.phone.server import PhoneServer
+from agentrl.phone.spec import PhonesSpec, make_apps
 
-_LOOPBACK = "127.0.0.1"
-_EMULATOR_PORTS = range(5555, 5586)
-"""An adb server takes whatever listens here for an emulator: the phone would be there twice."""
 _PR_SET_PDEATHSIG = 1
-_REBOOT_S = 0.2
-
-
-@dataclass(slots=True, kw_only=True, frozen=True)
-class AppSpec:
-    """An app to install."""
-
-    app: str
-    """`module:Class`."""
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """For its constructor."""
-
-
-@dataclass(slots=True, kw_only=True, frozen=True)
-class PhonesSpec:
-    """The phones of one process; travels to it as JSON."""
-
-    num_phones: int
-    apps: tuple[AppSpec, ...] = ()
-    size: tuple[int, int] = (720, 1280)
-    effect_delay_ms: tuple[float, float] = (50, 300)
-    seed: int = 0
-    parent: int | None = None
-    """Process to die with; None to live on."""
-    path: tuple[str, ...] = ()
-    """Where the parent finds its modules."""
-
-    def to_json(self) -> str:
-        """As one line."""
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def from_json(line: str) -> "PhonesSpec":
-        """What `to_json` wrote."""
-        tree = json.loads(line)
-        tree["apps"] = tuple(AppSpec(**app) for app in tree["apps"])
-        for name in ("size", "effect_delay_ms", "path"):
-            tree[name] = tuple(tree[name])
-        return PhonesSpec(**tree)
-
-
-def make_apps(specs: Sequence[AppSpec]) -> list[App]:
-    """One instance of every app.
-
-    Raises:
-        ConfigError: one does not exist, does not take its arguments, or is no app.
-    """
-    return [_make_app(spec) for spec in specs]
-
-
-def _make_app(spec: AppSpec) -> App:
-    try:
-        app: App = plugins.load(spec.app)(**spec.kwargs)
-    except ConfigError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"app {spec.app} does not take {dict(spec.kwargs)}: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise ConfigError(
-            f"app {spec.app} fails when made with {dict(spec.kwargs)}: {told(error)}"
-        ) from error
-    methods = (name for name in vars(App) if callable(vars(App)[name]) and name[0] != "_")
-    missing = [name for name in methods if not callable(getattr(app, name, None))]
-    missing += [n for n in ("package", "activity") if not isinstance(getattr(app, n, None), str)]
-    if missing:
-        raise ConfigError(
-            f"app {spec.app} is no app: it lacks {', '.join(missing)} (agentrl.phone.app.App)"
-        )
-    return app
-
-
-class PhoneServer:
-    """One phone's listening socket and the connections to it."""
-
-    def __init__(self, phone: Phone) -> None:
-        """Listen on a free port of the loopback interface."""
-        self.phone = phone
-        self._connections: set[Connection] = set()
-        self._loop = asyncio.get_running_loop()
-        self._listener = _listen(0)
-        self.port: int = self._listener.getsockname()[1]
-        self._loop.add_reader(self._listener, self._accept)
-        phone.on_power = self._on_power
-
-    def close(self) -> None:
-        """Be unreachable: drop all connections and accept no more."""
-        if self._listener.fileno() >= 0:
-            self._loop.remove_reader(self._listener)
-            self._listener.close()
-        for connection in list(self._connections):
-            connection.close()
-
-    def _accept(self) -> None:
-        sock, _ = self._listener.accept()
-        banner = services.banner(self.phone)
-        connection = Connection(
-            sock,
-            banner,
-            lambda stream, name: services.open_service(self.phone, stream, name),
-            self._connections.discard,
-        )
-        self._connections.add(connection)
-
-    def _on_power(self, what: str) -> None:
-        """`offline` for good, or `reboot`: gone, and back on the same port a moment later."""
-        self.close()
-        if what == "reboot":
-            self._loop.call_later(_REBOOT_S, self._come_back)
-
-    def _come_back(self) -> None:
-        self._listener = _listen(self.port)
-        self._loop.add_reader(self._listener, self._accept)
-
-
-def _listen(port: int) -> socket.socket:
-    while True:
-        listener = socket.socket()
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
-        listener.bind((_LOOPBACK, port))
-        if listener.getsockname()[1] not in _EMULATOR_PORTS:
-            listener.listen()
-            listener.setblocking(False)
-            return listener
-        listener.close()
 
 
 async def serve(spec: PhonesSpec, teller: int) -> None:
@@ -162,18 +33,11 @@ async def serve(spec: PhonesSpec, teller: int) -> None:
     """
     stop = asyncio.Event()
     _die_with_parent(spec.parent, stop)
-    servers = []
+    servers: list[PhoneServer] = []
     try:
+        plan = fault_plan.read(spec.faults)
         for number in range(spec.num_phones):
-            phone = Phone(
-                make_apps(spec.apps),
-                size=spec.size,
-                effect_delay_ms=spec.effect_delay_ms,
-                seed=spec.seed,
-                number=number,
-                serialno=f"VIRTUAL{spec.seed:04d}{number:03d}P{os.getpid()}",
-            )
-            servers.append(PhoneServer(phone))
+            servers.append(_start(spec, plan, number))
     except ConfigError as error:
         _tell(teller, {"error": str(error)})
         return
@@ -181,6 +45,25 @@ async def serve(spec: PhonesSpec, teller: int) -> None:
     await stop.wait()
     for server in servers:
         server.close()
+
+
+def _start(spec: PhonesSpec, plan: FaultPlan, number: int) -> PhoneServer:
+    """One phone that listens, with what it suffers from.
+
+    Raises:
+        ConfigError: one of its apps cannot be made.
+    """
+    phone = Phone(
+        make_apps(spec.apps),
+        size=spec.size,
+        effect_delay_ms=spec.effect_delay_ms,
+        seed=spec.seed,
+        number=number,
+        serialno=f"VIRTUAL{spec.seed:04d}{number:03d}P{os.getpid()}",
+    )
+    server = PhoneServer(phone, auth=spec.auth, keys=spec.keys)
+    server.on_restart = FaultSchedule(phone, plan, number).set_lasting
+    return server
 
 
 def _die_with_parent(parent: int | None, stop: asyncio.Event) -> None:

@@ -1,16 +1,19 @@
-r"""The grammar of the phone's shell: words with quotes, pipes, lists and redirections.
+r"""Words and operators of the phone's shell.
 
 ::
 
-    script   = pipeline { (";" | "&&" | "||" | "&" | newline) pipeline }
-    pipeline = command { "|" command }
-    command  = { word | redirection }
-    word     = { literal | '...' | "..." | \x | $NAME | ${NAME} | $? | $(...) | `...` }
+    word = { literal | '...' | "..." | $'...' | \x | $NAME | ${NAME} | $? | $(...) | `...` }
+
+Every character is looked at once, however deep scripts are nested in words.
 """
 
 import re
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from agentrl.phone.grammar import Script
 
 Kind = Literal["text", "name", "script"]
 
@@ -27,85 +30,63 @@ class Part:
     """`text` stands for itself, `name` for a variable's value, `script` for its output."""
     text: str
     quoted: bool
-    """A quoted piece is never split at spaces."""
+    """A quoted piece is never split at spaces, nor is it a pattern."""
+    script: "Script" = ()
 
 
 Word = tuple[Part, ...]
 
+DEEPEST = 40
+"""Scripts in scripts, at most."""
 
-@dataclass(slots=True, kw_only=True, frozen=True)
-class Redirect:
-    """`fd operator target`, such as `2>/dev/null`."""
-
-    fd: int
-    operator: str
-    target: Word
-
-
-@dataclass(slots=True, kw_only=True)
-class Command:
-    """A simple command as written."""
-
-    words: list[Word] = field(default_factory=list)
-    redirects: list[Redirect] = field(default_factory=list)
-
-
-@dataclass(slots=True, kw_only=True)
-class Pipeline:
-    """Commands joined by `|`, and what joins it to the pipeline before: `;`, `&&` or `||`."""
-
-    joint: str
-    commands: list[Command]
+_OPERATOR = re.compile(
+    r"\d?>>|\d?>\||\d?>&(?:\d|-)|&>|\d?<&\d|\d?<<|\d?<>|\d?>|\d?<|&&|\|\||[;|&\n()]"
+)
+_NAME = re.compile(r"\$(\?|\$|#|[A-Za-z_][A-Za-z0-9_]*|\{(?:[A-Za-z_][A-Za-z0-9_]*|\?|#)\})")
+_PLAIN = re.compile(r"[^ \t\n'\"\\$`;&|<>()]+")
+_PLAIN_IN_QUOTES = re.compile(r"[^\"$`\\]+")
+_PLAIN_IN_BACKTICKS = re.compile(r"[^`\\]+")
+_ANSI_C = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|([0-7]{1,3})|(.))", re.DOTALL)
+_ESCAPES = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "a": "\a",
+    "b": "\b",
+    "e": "\x1b",
+    "f": "\f",
+    "v": "\v",
+}
 
 
-_OPERATOR = re.compile(r"\d?>>|\d?>&\d|\d?>|\d?<|&&|\|\||[;|&\n]")
-_NAME = re.compile(r"\$(\?|[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\}|\{\?\})")
-_PLAIN = re.compile(r"[^ \t\n'\"\\$`;&|<>]+")
-
-
-def parse(script: str) -> list[Pipeline]:
-    """Read a script.
-
-    Raises:
-        ShellSyntaxError: a quote is not closed, or an operator has nothing to join.
-    """
-    pipelines: list[Pipeline] = []
-    joint, open_pipe, command = ";", False, Command()
-    reader = _Reader(script)
-    while (token := reader.token()) is not None:
-        if not isinstance(token, str):
-            command.words.append(token)
-        elif token.lstrip("0123456789")[:1] in ("<", ">"):
-            command.redirects.append(reader.redirect(token))
-        else:
-            empty = not (command.words or command.redirects)
-            if empty and token == "\n":
-                continue
-            if empty:
-                raise ShellSyntaxError(f"syntax error: unexpected '{token}'")
-            _append(pipelines, joint, open_pipe, command)
-            open_pipe, command = token == "|", Command()
-            joint = token if token in ("&&", "||") else ";"
-    if command.words or command.redirects:
-        _append(pipelines, joint, open_pipe, command)
-    elif open_pipe or joint != ";":
-        raise ShellSyntaxError("syntax error: unexpected end of file")
-    return pipelines
-
-
-def _append(pipelines: list[Pipeline], joint: str, open_pipe: bool, command: Command) -> None:
-    if open_pipe:
-        pipelines[-1].commands.append(command)
-    else:
-        pipelines.append(Pipeline(joint=joint, commands=[command]))
-
-
-class _Reader:
+class Reader:
     """Cuts a script into words and operators."""
 
-    def __init__(self, script: str) -> None:
+    def __init__(self, script: str, nested: Callable[["Reader"], "Script"], depth: int = 0) -> None:
+        """Start at the beginning.
+
+        Args:
+            script: to read.
+            nested: reads the script of a `$(`, up to and with its `)`.
+            depth: of the script in others.
+
+        Raises:
+            ShellSyntaxError: it is nested too deeply.
+        """
+        self.depth = depth
         self._script = script
+        self._nested = nested
         self._at = 0
+        self.check_depth()
+
+    def check_depth(self) -> None:
+        """Refuse to go deeper than any script that is meant.
+
+        Raises:
+            ShellSyntaxError: it is nested too deeply.
+        """
+        if self.depth > DEEPEST:
+            raise ShellSyntaxError("syntax error: nested too deeply")
 
     def token(self) -> Word | str | None:
         """The next operator or word; None at the end."""
@@ -116,19 +97,6 @@ class _Reader:
             self._at = operator.end()
             return operator.group()
         return self._word()
-
-    def redirect(self, operator: str) -> Redirect:
-        """The rest of a redirection whose operator was read."""
-        digits = operator[:1] if operator[0].isdigit() else ""
-        operator = operator[len(digits) :]
-        fd = int(digits) if digits else 0 if operator == "<" else 1
-        if operator.startswith(">&"):
-            target: Word = (Part(kind="text", text=operator[2:], quoted=True),)
-            return Redirect(fd=fd, operator=">&", target=target)
-        word = self.token()
-        if word is None or isinstance(word, str):
-            raise ShellSyntaxError(f"syntax error: unexpected '{word or 'newline'}'")
-        return Redirect(fd=fd, operator=operator, target=word)
 
     def _skip_blanks(self) -> None:
         script = self._script
@@ -148,7 +116,7 @@ class _Reader:
         script = self._script
         while self._at < len(script):
             here = script[self._at]
-            if here in " \t\n;&|<>":
+            if here in " \t\n;&|<>()":
                 break
             if here == "'":
                 parts.append(self._single_quoted())
@@ -159,11 +127,14 @@ class _Reader:
             elif here == "\\":
                 parts.append(self._escaped())
             else:
-                plain = _PLAIN.match(script, self._at)
-                assert plain is not None, script
-                self._at = plain.end()
-                parts.append(Part(kind="text", text=plain.group(), quoted=False))
+                parts.append(self._plain(_PLAIN, quoted=False))
         return tuple(parts)
+
+    def _plain(self, pattern: re.Pattern[str], *, quoted: bool) -> Part:
+        found = pattern.match(self._script, self._at)
+        assert found is not None, self._script[self._at :]
+        self._at = found.end()
+        return Part(kind="text", text=found.group(), quoted=quoted)
 
     def _single_quoted(self) -> Part:
         end = self._script.find("'", self._at + 1)
@@ -189,11 +160,13 @@ class _Reader:
                 return parts
             if here in "$`":
                 parts.append(self._expansion(quoted=True))
-            elif here == "\\" and script[self._at + 1 : self._at + 2] in ("$", "`", '"', "\\"):
+            elif here != "\\":
+                parts.append(self._plain(_PLAIN_IN_QUOTES, quoted=True))
+            elif script[self._at + 1 : self._at + 2] in ("$", "`", '"', "\\", "\n"):
                 parts.append(self._escaped())
             else:
                 self._at += 1
-                parts.append(Part(kind="text", text=here, quoted=True))
+                parts.append(Part(kind="text", text="\\", quoted=True))
         raise ShellSyntaxError("no closing quote")
 
     def _expansion(self, *, quoted: bool) -> Part:
@@ -203,32 +176,60 @@ class _Reader:
             self._at = name.end()
             return Part(kind="name", text=name.group(1).strip("{}"), quoted=quoted)
         if script[self._at] == "`":
-            end = script.find("`", self._at + 1)
-            start, after = self._at + 1, end + 1
-        elif script.startswith("$(", self._at):
-            start, end = self._at + 2, self._closing(self._at + 2)
-            after = end + 1
-        else:
-            self._at += 1
-            return Part(kind="text", text="$", quoted=quoted)
-        if end < 0:
-            raise ShellSyntaxError("no closing quote")
-        self._at = after
-        return Part(kind="script", text=script[start:end], quoted=quoted)
+            return self._backticks(quoted=quoted)
+        if script.startswith("$((", self._at):
+            raise ShellSyntaxError("syntax error: arithmetic is not known to this shell")
+        if script.startswith("$(", self._at):
+            self._at += 2
+            self.depth += 1
+            self.check_depth()
+            inner = self._nested(self)
+            self.depth -= 1
+            return Part(kind="script", text="", quoted=quoted, script=inner)
+        if script.startswith("${", self._at):
+            end = script.find("}", self._at, self._at + 200)
+            raise ShellSyntaxError(f"{script[self._at : end + 1]}: bad substitution")
+        if script.startswith("$'", self._at) and not quoted:
+            return self._ansi_quoted()
+        self._at += 1
+        return Part(kind="text", text="$", quoted=quoted)
 
-    def _closing(self, start: int) -> int:
-        """Where the `)` of a `$(` stands; -1 if nowhere. Quotes in it are skipped as a whole."""
-        depth, at, script = 1, start, self._script
-        while at < len(script):
-            if script[at] == "\\":
-                at += 1
-            elif script[at] in "'\"":
-                at = script.find(script[at], at + 1)
-                if at < 0:
-                    return -1
-            elif script[at] in "()":
-                depth += 1 if script[at] == "(" else -1
-                if not depth:
-                    return at
-            at += 1
-        return -1
+    def _backticks(self, *, quoted: bool) -> Part:
+        """A script between backticks; a backslash in it saves `, $ and itself."""
+        script, inner = self._script, []
+        self._at += 1
+        while self._at < len(script) and script[self._at] != "`":
+            if script[self._at] == "\\":
+                saved = script[self._at + 1 : self._at + 2]
+                inner.append(saved if saved in ("`", "$", "\\") else "\\" + saved)
+                self._at += 2
+            else:
+                inner.append(self._plain(_PLAIN_IN_BACKTICKS, quoted=True).text)
+        if self._at >= len(script):
+            raise ShellSyntaxError("no closing quote")
+        self._at += 1
+        # Nothing follows the inner script, so that it is read to its end.
+        nested = self._nested(Reader("".join(inner) + ")", self._nested, self.depth + 1))
+        return Part(kind="script", text="", quoted=quoted, script=nested)
+
+    def _ansi_quoted(self) -> Part:
+        start = at = self._at + 2
+        while at < len(self._script) and self._script[at] != "'":
+            at += 2 if self._script[at] == "\\" else 1
+        if at >= len(self._script):
+            raise ShellSyntaxError("no closing quote")
+        self._at = at + 1
+        text = _ANSI_C.sub(_meaning, self._script[start:at])
+        return Part(kind="text", text=text, quoted=True)
+
+
+def _meaning(escape: re.Match[str]) -> str:
+    """What a backslash sequence in `$'...'` stands for."""
+    hexadecimal, unicode, octal, letter = escape.groups()
+    if unicode:
+        character = chr(int(unicode, 16))
+        return "\ufffd" if "\ud800" <= character <= "\udfff" else character
+    if hexadecimal or octal:
+        byte = int(hexadecimal, 16) if hexadecimal else int(octal, 8) & 0xFF
+        return bytes([byte]).decode("utf-8", "surrogateescape")
+    return _ESCAPES.get(letter, letter)

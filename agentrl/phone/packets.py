@@ -15,6 +15,9 @@ OKAY = 0x59414B4F
 CLSE = 0x45534C43
 WRTE = 0x45545257
 
+AUTH_TOKEN, AUTH_SIGNATURE, AUTH_PUBLIC_KEY = 1, 2, 3
+"""The kinds of AUTH, its first argument."""
+
 VERSION = 0x01000001
 """From this version on, checksums are zero and never looked at."""
 MAX_PAYLOAD = 0x100000

@@ -1,57 +1,27 @@
-"""A virtual phone: its apps, what is in front, and what its screen shows when."""
+"""A virtual phone: what it is made of, and what happens to it."""
 
 import asyncio
-import hashlib
-import json
-import logging
 import random
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
-from agentrl.phone import screen
-from agentrl.phone.app import STATE_FOLDER, App, state_path
+from agentrl.phone import settings, snapshot, trouble
+from agentrl.phone.apk import Manifest
+from agentrl.phone.app import App
+from agentrl.phone.dialogs import Dialog, Kind, Outcome
+from agentrl.phone.display import Display, Shown
+from agentrl.phone.faults import Faults
 from agentrl.phone.files import Files
-from agentrl.phone.screen import Frame
-from agentrl.types import Image
+from agentrl.phone.geometry import Geometry
+from agentrl.phone.hands import Hands
+from agentrl.phone.log import Seen
+from agentrl.phone.network import Network
+from agentrl.phone.power import Battery, Power
+from agentrl.phone.settings import Settings
+from agentrl.phone.system_apps import LAUNCHER
+from agentrl.phone.tasks import Tasks
 
-log = logging.getLogger(__name__)
-
-LAUNCHER = "org.agentrl.launcher"
-LAUNCHER_ACTIVITY = ".Home"
-_SECONDS_PER_TOUCH = 5
-
-
-@dataclass(slots=True, kw_only=True)
-class Installed:
-    """An app on the phone and what it has been through."""
-
-    app: App
-    touches: int = 0
-    """Touches and keys handled while the app was in front, with or without effect."""
-    launches: int = 0
-    clock_s: int = 0
-    """The time that the status bar shows: seeded by the launch, moved by touches alone."""
-    area: Image | None = None
-    """The picture of the app's state; None when the state has changed since it was drawn."""
-    drawings: int = 0
-    """How often it was drawn: tells one picture from the next."""
-
-    def published(self) -> bytes:
-        """The state as a shell reads it."""
-        state = {"touches": self.touches, "launches": self.launches, **self.app.state()}
-        return json.dumps(state, ensure_ascii=False).encode()
-
-
-@dataclass(slots=True, kw_only=True, frozen=True)
-class Shown:
-    """Everything that becomes visible together."""
-
-    front: str | None
-    """Package in front; None for the home screen."""
-    frame: Frame
-    states: Mapping[str, bytes] = field(default_factory=dict)
-    """Published state of every app that runs."""
+_ROTATION_SETTINGS = ("accelerometer_rotation", "user_rotation")
 
 
 class Phone:
@@ -75,202 +45,145 @@ class Phone:
             effect_delay_ms: how much later than the touch its effect appears, at least and at
                 most; (0, 0) shows it before the command ends.
             seed: of its clock; the same seed and the same touches give the same frames.
-            number: of this phone among others of that seed; they differ in their delays only.
+            number: of this phone among others of that seed; they differ in their delays and
+                faults only.
             serialno: as `getprop ro.serialno` tells.
         """
-        self.size = size
-        self.effect_delay_ms = effect_delay_ms
         self.seed = seed
         self.serialno = serialno or f"VIRTUAL{seed:04d}{number:03d}"
         self.files = Files()
-        self.files.make_folders(STATE_FOLDER)
-        self.apps = {app.package: Installed(app=app) for app in apps}
-        self.settings: dict[tuple[str, str], str] = {}
-        self.properties = self._properties()
-        self.log_lines: deque[str] = deque(maxlen=1000)
-        self.seen_commands: deque[tuple[str, ...]] = deque(maxlen=1000)
-        """The last commands that its shell ran, as they came: newest last."""
-        self.on_power: Callable[[str], None] = lambda what: None
-        """Called with `offline` or `reboot`; the host acts on the connections."""
-        self._front: str | None = None
-        self._running: set[str] = set()
-        self._random = random.Random(f"{seed}/{number}")
-        self._home_clock_s = self._clock_seed("home", {})
-        self._pending: deque[Shown] = deque()
-        self._last_due_s = 0.0
-        self._frame_key: tuple[object, ...] = ()
-        self.shown = self._now()
+        self.tasks = Tasks(apps, seed)
+        self.log = self.tasks.log
+        self.settings = Settings()
+        self.properties = settings.properties(self.serialno)
+        self.power = Power()
+        self.battery = Battery()
+        self.geometry = Geometry(size, self.settings)
+        self.network = Network()
+        self.hands = Hands(self)
+        self.dialog: Dialog | None = None
+        self.seen_commands = Seen()
+        self.snapshots: dict[str, dict[str, Any]] = {}
+        """Those that are kept on the phone, by their names."""
+        self.on_power: Callable[[str, float], None] = lambda what, seconds: None
+        """Called with `offline` or `reboot` and how long; the host acts on the connections."""
+        self.staged: Manifest | None = None
+        """Of an APK whose installation is under way."""
+        self._jobs: set[asyncio.Task[None]] = set()
+        self.faults = Faults(random.Random(f"faults/{seed}/{number}"), self._on_fault)
+        self.display = Display(self, effect_delay_ms, random.Random(f"{seed}/{number}"))
+        self.tasks.on_fresh, self.tasks.on_change = self._on_fresh, self._on_change
+        self.stale: Shown | None = None
+        """What captures still see, if they have gone stale."""
 
     @property
-    def app_height(self) -> int:
-        """Height of the area below the status bar, in pixels."""
-        return self.size[1] - screen.bar_height(self.size[1])
+    def shown(self) -> Shown:
+        """What is visible now."""
+        return self.display.shown
 
-    def launch(self, package: str, extras: Mapping[str, str]) -> None:
-        """Start an app afresh.
+    @property
+    def captured(self) -> Shown:
+        """What a capture sees: what is visible, or was when captures went stale."""
+        return self.shown if self.stale is None else self.stale
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether what is in front can be neither seen nor touched."""
+        return self.power.locked or not self.power.awake
+
+    @property
+    def focus(self) -> str | None:
+        """Title of the window that gets the touches; None for none."""
+        if self.power.locked:
+            return "NotificationShade"
+        if not self.power.awake:
+            return None
+        return self.tasks.component if self.dialog is None else self.dialog.title
+
+    def in_background(self, job: Coroutine[None, None, None]) -> None:
+        """Have the phone do something by the side."""
+        task = asyncio.get_running_loop().create_task(job)
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+
+    def put_setting(self, namespace: str, key: str, value: str) -> None:
+        """Change a setting, and what depends on it.
 
         Raises:
-            KeyError: it is not installed.
-            ValueError: an extra that it does not take.
+            ValueError: it cannot be kept.
         """
-        installed = self.apps[package]
-        installed.app.launch(extras)
-        installed.launches += 1
-        installed.area = None
-        installed.clock_s = self._clock_seed(package, extras)
-        self._running.add(package)
-        self._front = package
-        self.note("ActivityTaskManager", f"START u0 {package}/{installed.app.activity}")
-        self._show_later()
+        self.settings.put(namespace, key, value)
+        if key in _ROTATION_SETTINGS:
+            self.display.at_once()
 
-    def stop(self, package: str) -> None:
-        """Stop an app; its published state goes with it."""
-        self._running.discard(package)
-        if self._front == package:
-            self._front = None
-        self._show_later()
+    def wake(self) -> None:
+        """Switch the screen on."""
+        self.power.wake()
+        self.display.at_once()
 
-    def touch(self, px: float, py: float) -> None:
-        """A tap at a pixel of the screen."""
-        x, y = self._in_area(px, py)
-        if y < 0:
-            self._consume(lambda app: False)
-        elif self._front is None:
-            tile = screen.tile_at(x, y, len(self.apps))
-            if tile is not None:
-                self.launch(list(self.apps)[tile], {})
-        else:
-            self._consume(lambda app: app.touch(x, y))
+    def sleep(self) -> None:
+        """Switch the screen off."""
+        self.power.sleep()
+        self.display.at_once()
 
-    def swipe(self, start: tuple[float, float], end: tuple[float, float], ms: int) -> None:
-        """A swipe between two pixels of the screen."""
-        (x1, y1), (x2, y2) = self._in_area(*start), self._in_area(*end)
-        if min(y1, y2) < 0:
-            self._consume(lambda app: False)
-        else:
-            self._consume(lambda app: app.swipe(x1, y1, x2, y2, ms))
+    def unlock(self) -> None:
+        """Put the lock screen away."""
+        self.power.unlock()
+        self.display.at_once()
 
-    def key(self, code: str) -> None:
-        """A key such as `KEYCODE_BACK`; what the app does not use, the phone does."""
-        used = False
+    def show_dialog(self, kind: Kind) -> None:
+        """A dialog about what is in front."""
+        self.dialog = Dialog(kind=kind, package=self.tasks.front or LAUNCHER)
+        self.log.add("ActivityManager", self.dialog.text, "E")
+        if kind == "crash":
+            self.tasks.crash(self.dialog.package)
+        self.display.at_once()
 
-        def press(app: App) -> bool:
-            nonlocal used
-            used = code != "KEYCODE_HOME" and app.key(code)
-            return used
+    def end_dialog(self, outcome: Outcome = "keep") -> None:
+        """The dialog goes away, because a button of it was pressed or by itself."""
+        dialog, self.dialog = self.dialog, None
+        self.faults.forget("dialog")
+        if dialog is not None and outcome == "close":
+            self.tasks.stop(dialog.package)
+        self.display.at_once()
 
-        leaves = code in ("KEYCODE_HOME", "KEYCODE_BACK")
-        self._consume(press, then=lambda: self._leave() if leaves and not used else None)
+    def restart(self) -> None:
+        """Everything that does not survive a restart is gone."""
+        for key in [key for key in self.properties if key.startswith("debug.")]:
+            del self.properties[key]
+        self.dialog = None
+        self.power.awake, self.power.locked = True, False
+        self.battery.reset()
+        self.faults.clear()
+        self.tasks.end_all()
+        for job in self._jobs:
+            job.cancel()
+        self.log.add("boot", "the phone has started")
+        self.display.at_once()
 
-    def text(self, text: str) -> None:
-        """Typed text, for an app with a `text` method."""
-        self._consume(lambda app: bool(getattr(app, "text", lambda _: False)(text)))
+    def snapshot(self) -> dict[str, Any]:
+        """The whole state, as JSON can hold it."""
+        return snapshot.take(self)
 
-    async def wait_until_shown(self) -> None:
-        """Wait until every change so far is visible."""
-        loop = asyncio.get_running_loop()
-        while self._pending:
-            await asyncio.sleep(max(0.0, self._last_due_s - loop.time()))
+    def restore(self, told: object) -> None:
+        """Be in the state of a snapshot, of this phone or of another with the same apps.
 
-    def note(self, tag: str, text: str) -> None:
-        """Write a line to the log that `logcat` shows."""
-        self.log_lines.append(f"I/{tag}( 1000): {text}")
+        Raises:
+            ValueError: it is none; nothing has changed then.
+        """
+        snapshot.restore(self, told)
 
-    def _leave(self) -> None:
-        self._front = None
+    def _on_fresh(self, package: str) -> None:
+        """A process has ended or begun: the dialogs about the one before it are over."""
+        dialog = self.dialog
+        if dialog is not None and dialog.kind != "call" and dialog.package == package:
+            self.dialog = None
+            self.faults.forget("dialog")
 
-    def _in_area(self, px: float, py: float) -> tuple[float, float]:
-        """A pixel in [0, 1] of the app's area; y is negative in the status bar."""
-        width, height = self.size
-        x = (min(max(px, 0), width - 1) + 0.5) / width
-        y = (min(py, height - 1) - (height - self.app_height) + 0.5) / self.app_height
-        return x, y
+    def _on_change(self) -> None:
+        if self.faults.get("front").partition("/")[0] != self.tasks.front:
+            self.faults.forget("front")  # somebody has left it
+        self.display.later()
 
-    def _consume(self, act: Callable[[App], bool], then: Callable[[], None] = lambda: None) -> None:
-        """Let the app in front have a touch or key, and show what came of it."""
-        if self._front is None:
-            return
-        installed = self.apps[self._front]
-        installed.touches += 1
-        installed.clock_s += _SECONDS_PER_TOUCH
-        try:
-            if act(installed.app):
-                installed.area = None
-        except Exception:
-            # As on a phone: an app that raises is gone from the screen, the phone goes on.
-            log.exception("%s crashed", self._front)
-            self.note("AndroidRuntime", f"FATAL EXCEPTION: {self._front}")
-            self._running.discard(self._front)
-            self._front = None
-        then()
-        self._show_later()
-
-    def _show_later(self) -> None:
-        """Show the phone as it is now, when the delay of this effect has passed."""
-        shown = self._now()
-        delay_s = self._random.uniform(*self.effect_delay_ms) / 1000
-        if not delay_s and not self._pending:
-            self._show(shown)
-            return
-        loop = asyncio.get_running_loop()
-        self._last_due_s = max(self._last_due_s, loop.time() + delay_s)
-        self._pending.append(shown)
-        loop.call_at(self._last_due_s, lambda: self._show(self._pending.popleft()))
-
-    def _show(self, shown: Shown) -> None:
-        for package in self.shown.states.keys() - shown.states.keys():
-            self.files.remove(state_path(package))
-        self.shown = shown
-        late_s = float(self.properties.get("debug.agentrl.publish_late_s") or 0)
-        if late_s:
-            asyncio.get_running_loop().call_later(late_s, self._publish, shown)
-        else:
-            self._publish(shown)
-
-    def _publish(self, shown: Shown) -> None:
-        for package, state in shown.states.items():
-            self.files.write(state_path(package), state)
-
-    def _now(self) -> Shown:
-        """The phone as it is, drawn where something has changed."""
-        states = {name: self.apps[name].published() for name in sorted(self._running)}
-        return Shown(front=self._front, frame=self._draw(), states=states)
-
-    def _draw(self) -> Frame:
-        width, height = self.size
-        clock, drawings, area = self._home_clock_s, 0, None
-        if self._front is not None:
-            installed = self.apps[self._front]
-            if installed.area is None:
-                installed.area = installed.app.render(width, self.app_height)
-                installed.drawings += 1
-            clock, drawings, area = installed.clock_s, installed.drawings, installed.area
-        time = f"{clock // 3600 % 24:02d}:{clock // 60 % 60:02d}"
-        key = (self._front, time, drawings)
-        if key != self._frame_key:
-            if area is None:
-                names = [name.rpartition(".")[2] for name in self.apps]
-                area = screen.home(width, self.app_height, names)
-            self._drawn = screen.compose(area, width, height, time)
-            self._frame_key = key
-        return self._drawn
-
-    def _clock_seed(self, what: str, extras: Mapping[str, str]) -> int:
-        """A time of day in seconds, the same for the same launch on every phone of this seed."""
-        told = json.dumps([self.seed, what, sorted(extras.items())])
-        return int.from_bytes(hashlib.sha256(told.encode()).digest()[:4], "big") % 86_400
-
-    def _properties(self) -> dict[str, str]:
-        return {
-            "ro.product.model": "Virtual Phone",
-            "ro.product.name": "virtual",
-            "ro.product.device": "virtual",
-            "ro.product.brand": "agentrl",
-            "ro.product.manufacturer": "agentrl",
-            "ro.product.cpu.abi": "x86_64",
-            "ro.build.version.release": "14",
-            "ro.build.version.sdk": "34",
-            "ro.serialno": self.serialno,
-            "ro.boot.serialno": self.serialno,
-            "sys.boot_completed": "1",
-        }
+    def _on_fault(self, name: str, old: str, value: str) -> None:
+        trouble.strike(self, name, old, value)

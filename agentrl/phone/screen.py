@@ -1,20 +1,21 @@
-"""Pictures of a virtual phone: the status bar, the home screen and the frame a capture serves."""
+"""The whole screen of a virtual phone, as a capture serves it: the status bar above the apps."""
 
 import struct
-from collections.abc import Sequence
 from functools import lru_cache
 
 import cv2
 import numpy as np
 
+from agentrl.phone.drawing import blank
 from agentrl.types import Image
 
 RGBA_8888 = 1
+SRGB = 1
 _HEADER = struct.Struct("<4I")
+HEADER_BYTES = _HEADER.size
 _BAR = (24, 26, 32)
-_HOME = (38, 50, 72)
-_TILE = (66, 133, 244)
 _WHITE = (255, 255, 255)
+_BLACK = (0, 0, 0)
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 
 
@@ -36,7 +37,10 @@ class Frame:
         split, width = bar.shape[:2]
         height = split + len(area)
         raw = np.empty(_HEADER.size + width * height * 4, np.uint8)
-        _HEADER.pack_into(raw.data, 0, width, height, RGBA_8888, 0)
+        _HEADER.pack_into(raw.data, 0, width, height, RGBA_8888, SRGB)
+        self.size = (width, height)
+        self.split = split
+        """Height of the status bar, in pixels."""
         self._rgba = raw[_HEADER.size :].reshape(height, width, 4)
         cv2.cvtColor(bar, cv2.COLOR_RGB2RGBA, dst=self._rgba[:split])
         cv2.cvtColor(area, cv2.COLOR_RGB2RGBA, dst=self._rgba[split:])
@@ -53,6 +57,29 @@ class Frame:
             assert done
             self._png = data.tobytes()
         return self._png
+
+    @property
+    def pixels(self) -> memoryview:
+        """The RGBA pixels alone, row after row."""
+        return self.raw[_HEADER.size :]
+
+    @property
+    def rgba(self) -> Image:
+        """The picture, uint8[H, W, 4]; not to be written to."""
+        return self._rgba
+
+
+def black(width: int, height: int) -> Frame:
+    """What a capture of a phone asleep gives."""
+    bar = bar_height(height)
+    return Frame(blank(width, bar, _BLACK), blank(width, height - bar, _BLACK))
+
+
+def secure(frame: Frame) -> Frame:
+    """The same screen with an app that forbids captures: only the status bar is to be seen."""
+    bar = np.ascontiguousarray(frame.rgba[: frame.split, :, :3])
+    height, width = frame.rgba.shape[:2]
+    return Frame(bar, blank(width, height - frame.split, _BLACK))
 
 
 def compose(area: Image, width: int, height: int, clock: str) -> Frame:
@@ -78,35 +105,10 @@ def compose(area: Image, width: int, height: int, clock: str) -> Frame:
 @lru_cache(maxsize=256)
 def _status_bar(width: int, bar: int, clock: str) -> Image:
     """Clock and battery, uint8[bar, width, 3]."""
-    picture = np.full((bar, width, 3), _BAR, np.uint8)
+    picture = blank(width, bar, _BAR)
     scale, baseline = bar / 48, round(bar * 0.7)
     cv2.putText(picture, clock, (bar // 2, baseline), _FONT, scale, _WHITE, 1, cv2.LINE_AA)
     right = width - bar
     cv2.rectangle(picture, (right, bar // 4), (right + bar // 2, 3 * bar // 4), _WHITE, 1)
     picture.flags.writeable = False
-    return picture
-
-
-def tile_at(x: float, y: float, count: int) -> int | None:
-    """Which of `count` tiles of the home screen stands at (x, y) in [0, 1], or None."""
-    column, row = int(x * 4), int(y * 6)
-    index = row * 4 + column
-    inside = 0.15 < x * 4 - column < 0.85 and 0.1 < y * 6 - row < 0.9
-    return index if inside and index < count else None
-
-
-def home(width: int, height: int, names: Sequence[str]) -> Image:
-    """The home screen's area: one tile per app.
-
-    Returns:
-        uint8[height, width, 3].
-    """
-    picture = np.full((height, width, 3), _HOME, np.uint8)
-    for index, name in enumerate(names):
-        row, column = divmod(index, 4)
-        left, top = round((column + 0.15) * width / 4), round((row + 0.1) * height / 6)
-        right, bottom = round((column + 0.85) * width / 4), round((row + 0.7) * height / 6)
-        cv2.rectangle(picture, (left, top), (right, bottom), _TILE, cv2.FILLED)
-        low = (left, round((row + 0.87) * height / 6))
-        cv2.putText(picture, name[:12], low, _FONT, width / 1800, _WHITE, 1, cv2.LINE_AA)
     return picture

@@ -1,19 +1,28 @@
-"""What a client can open on a phone: shells, exec and file transfer."""
+"""What a client can open on a phone: one function a service, in a table."""
 
+import asyncio
 import struct
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 
-from agentrl.phone import sync
-from agentrl.phone.commands import COMMANDS
+from agentrl.phone import capture, reverse, shells, sync
 from agentrl.phone.phone import Phone
-from agentrl.phone.shell import Shell
-from agentrl.phone.transport import Stream
+from agentrl.phone.pipe import splice
+from agentrl.phone.stream import Stream
+from agentrl.phone.trouble import QUICK_REBOOT_S
 
-FEATURES = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir"
-"""`abb` and `abb_exec` stay out: with them, install speaks another protocol."""
+Job = Coroutine[None, None, None]
+Service = Callable[[Phone, Stream, Sequence[str], str], Job | None]
+"""Takes the options after the service's name and what follows the colon; None refuses."""
 
-_V2 = struct.Struct("<BI")
-_STDIN, _STDOUT, _STDERR, _EXIT, _CLOSE_STDIN = range(5)
+FEATURES = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir,sendrecv_v2"
+"""`abb` and `abb_exec` stay out: with them, install speaks another protocol. So does
+`delayed_ack`, with which a client would not wait until a packet is taken."""
+
+_BANNER_PROPERTIES = ("ro.product.name", "ro.product.model", "ro.product.device")
+_OUR_HANDS = ("setprop debug.agentrl.", "cmd agentrl ")
+"""What sets or mends a fault, or takes a snapshot, is no part of the phone: it never suffers."""
+_FRAMEBUFFER = struct.Struct("<14I")
+_ANDROID_14 = 2
 
 
 def banner(phone: Phone) -> str:
@@ -22,96 +31,149 @@ def banner(phone: Phone) -> str:
     return f"device::{''.join(named)}features={FEATURES}"
 
 
-_BANNER_PROPERTIES = ("ro.product.name", "ro.product.model", "ro.product.device")
-
-
-def open_service(phone: Phone, stream: Stream, name: str) -> Coroutine[None, None, None] | None:
+def open_service(phone: Phone, stream: Stream, name: str) -> Job | None:
     """The coroutine that serves `name`, or None if there is no such service."""
     kind, _, rest = name.partition(":")
     service, *options = kind.split(",")
-    if service == "shell":
-        run = _shell_v2 if "v2" in options else _shell_v1
-        return run(phone, stream, rest)
-    if service == "exec":
-        return _shell_v1(phone, stream, rest)
-    if service == "sync":
-        return sync.serve(phone.files, stream)
-    if service == "reboot":
-        return _reboot(phone)
-    return None
+    serve = SERVICES.get(service)
+    if serve is None:
+        return None
+    suffers = phone.faults.slow_services and service in _SUFFERING
+    if suffers and not rest.startswith(_OUR_HANDS):
+        return _suffering(phone, stream, serve, options, rest)
+    return serve(phone, stream, options, rest)
 
 
-async def _reboot(phone: Phone) -> None:
-    phone.on_power("reboot")
+async def _suffering(
+    phone: Phone, stream: Stream, serve: Service, options: Sequence[str], rest: str
+) -> None:
+    """A service with what goes wrong before it answers."""
+    faults = phone.faults
+    if faults.happens("drop"):
+        stream.connection.close()
+        return
+    if faults.happens("hang"):
+        await asyncio.get_running_loop().create_future()
+    await asyncio.sleep(faults.number("latency_ms") / 1000)
+    job = serve(phone, stream, options, rest)
+    if job is not None:
+        await job
 
 
-async def _shell_v1(phone: Phone, stream: Stream, script: str) -> None:
-    """Everything that is written goes to the client, nothing tells the exit code."""
-    shell = Shell(
-        phone=phone, commands=COMMANDS, out=stream.write, err=stream.write, read=stream.read
-    )
-    if script:
-        await shell.run(script)
-    else:
-        await _converse(shell)
+def _shell(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+    serve = shells.serve_v2 if "v2" in options else shells.serve_v1
+    return serve(phone, stream, rest)
 
 
-async def _shell_v2(phone: Phone, stream: Stream, script: str) -> None:
-    """Output, errors and the exit code travel as packets: u8 id, u32 length, bytes."""
-
-    def packet(id: int, data: bytes | memoryview) -> None:
-        stream.write(_V2.pack(id, len(data)))
-        stream.write(data)
-
-    shell = Shell(
-        phone=phone,
-        commands=COMMANDS,
-        out=lambda data: packet(_STDOUT, data),
-        err=lambda data: packet(_STDERR, data),
-        read=_StandardInput(stream).read,
-    )
-    if script:
-        await shell.run(script)
-    else:
-        await _converse(shell)
-    packet(_EXIT, bytes([shell.code & 0xFF]))
+def _exec(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+    return shells.serve_v1(phone, stream, rest)
 
 
-class _StandardInput:
-    """Standard input out of the packets of shell v2."""
-
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-        self._buffer = bytearray()
-        self._ended = False
-
-    async def read(self) -> bytes:
-        while not self._ended:
-            if len(self._buffer) >= _V2.size:
-                id, length = _V2.unpack_from(self._buffer)
-                end = _V2.size + length
-                if len(self._buffer) >= end:
-                    data = bytes(self._buffer[_V2.size : end])
-                    del self._buffer[:end]
-                    self._ended = id == _CLOSE_STDIN
-                    if id == _STDIN and data:
-                        return data
-                    continue
-            chunk = await self._stream.read()
-            self._ended = not chunk
-            self._buffer += chunk
-        return b""
+def _sync(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+    return sync.serve(phone.files, stream)
 
 
-async def _converse(shell: Shell) -> None:
-    """A shell without a script: one line after the other, as they are typed."""
-    prompt = b"virtual:/ $ "
-    pending = b""
-    shell.out(prompt)
-    while chunk := await shell.read():
-        *lines, pending = (pending + chunk.replace(b"\r", b"\n")).split(b"\n")
-        for line in lines:
-            if line.strip() == b"exit":
-                return
-            await shell.run(line.decode("utf-8", "surrogateescape"))
-            shell.out(prompt)
+def _reverse(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+    return reverse.serve(phone.network, stream, rest)
+
+
+def _framebuffer(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+    async def serve() -> None:
+        frame = phone.captured.frame
+        width, height = frame.size
+        colours = (0, 8, 16, 8, 8, 8, 24, 8)  # offset and length of red, blue, green, alpha
+        size = len(frame.pixels)
+        head = (_ANDROID_14, 32, capture.SRGB, size, width, height, *colours)
+        picture = capture.pixels(phone)
+        if picture is not None:
+            stream.write(_FRAMEBUFFER.pack(*head))
+            stream.write(picture)
+
+    return serve()
+
+
+def _socket(kind: str) -> Service:
+    """A connection from the computer to something that listens on the phone."""
+
+    def service(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job | None:
+        other = phone.network.connect(f"{kind}:{rest.partition(':')[0]}")
+        if other is None:
+            return None
+        stream.ends_with_client = False
+        return splice(stream, other)
+
+    return service
+
+
+def _says(text: str, then: Callable[[Phone, str], None] = lambda phone, rest: None) -> Service:
+    """A service that says one sentence, in which {} is what follows the colon."""
+
+    def service(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+        async def serve() -> None:
+            stream.write(text.format(rest).encode("utf-8", "surrogateescape"))
+            then(phone, rest)
+
+        return serve()
+
+    return service
+
+
+def _reboot(phone: Phone, rest: str) -> None:
+    phone.on_power("reboot", QUICK_REBOOT_S)
+
+
+def _to_tcp(phone: Phone, rest: str) -> None:
+    # It listens on TCP all the time; the number is what a real one would listen on.
+    phone.properties["service.adb.tcp.port"] = rest if rest.isdecimal() else "0"
+
+
+def _jdwp(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+    async def serve() -> None:
+        told = "".join(f"{phone.tasks.pid(p)}\n" for p in sorted(phone.tasks.running))
+        stream.write(told.encode())
+
+    return serve()
+
+
+def _track_jdwp(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+    async def serve() -> None:
+        told, shown = "none yet", phone.shown
+        while True:
+            now = "".join(f"{phone.tasks.pid(p)}\n" for p in sorted(phone.tasks.running))
+            if now != told:
+                stream.write(f"{len(now):04x}{now}".encode())
+                told = now
+            await phone.display.change(shown)
+            shown = phone.shown
+
+    return serve()
+
+
+def _log(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+    return shells.serve_v1(phone, stream, f"logcat -b {rest}" if rest.isalpha() else "logcat")
+
+
+SERVICES: dict[str, Service] = {
+    "shell": _shell,
+    "exec": _exec,
+    "sync": _sync,
+    "framebuffer": _framebuffer,
+    "reverse": _reverse,
+    "tcp": _socket("tcp"),
+    "localabstract": _socket("localabstract"),
+    "localreserved": _socket("localreserved"),
+    "localfilesystem": _socket("localfilesystem"),
+    "local": _socket("localfilesystem"),
+    "jdwp": _jdwp,
+    "track-jdwp": _track_jdwp,
+    "log": _log,
+    "reboot": _says("", _reboot),
+    "root": _says("adbd cannot run as root in production builds\n"),
+    "unroot": _says("adbd not running as root\n"),
+    "remount": _says("remount failed: not running as root\n"),
+    "disable-verity": _says("verity cannot be disabled/enabled - USER build\n"),
+    "enable-verity": _says("verity cannot be disabled/enabled - USER build\n"),
+    "tcpip": _says("restarting in TCP mode port: {}\n", _to_tcp),
+    "usb": _says("restarting in USB mode\n"),
+}
+_SUFFERING = frozenset(("shell", "exec", "sync", "framebuffer"))

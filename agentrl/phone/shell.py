@@ -1,61 +1,34 @@
 """The phone's shell: runs scripts with the commands of a table."""
 
-import inspect
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from agentrl.phone.lexer import Command, Part, Pipeline, ShellSyntaxError, Word, parse
+from agentrl.phone.call import Call, Run, all_of
+from agentrl.phone.expansion import expand
+from agentrl.phone.grammar import Command, Pipeline, Script, parse
+from agentrl.phone.lexer import DEEPEST, Part, ShellSyntaxError, Word
+from agentrl.phone.pipe import Pipe
+from agentrl.phone.redirects import IO, Redirects
 
 if TYPE_CHECKING:
     from agentrl.phone.phone import Phone
 
-Write = Callable[[bytes | memoryview], None]
-Read = Callable[[], Awaitable[bytes]]
-"""Gives what comes next on standard input, empty at its end."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Call:
-    """One call of a command: what it is given and where its output goes."""
-
-    phone: "Phone"
-    name: str
-    arguments: list[str]
-    out: Write
-    err: Write
-    read: Read
-    environment: dict[str, str]
-
-    def say(self, text: str) -> int:
-        """Write a line and succeed."""
-        self.out(f"{text}\n".encode("utf-8", "surrogateescape"))
-        return 0
-
-    def fail(self, text: str, code: int = 1) -> int:
-        """Complain and fail."""
-        self.err(f"{text}\n".encode("utf-8", "surrogateescape"))
-        return code
-
-    async def read_all(self) -> bytes:
-        """Standard input until its end."""
-        chunks = []
-        while chunk := await self.read():
-            chunks.append(chunk)
-        return b"".join(chunks)
-
-
-Run = Callable[[Call], "int | Awaitable[int]"]
-"""A command: gives its exit code."""
-
-
-async def no_input() -> bytes:
-    """Standard input of a command that has none."""
-    return b""
-
-
-def _discard(data: bytes | memoryview) -> None:
-    """`/dev/null`."""
+_PATH = "/product/bin:/system/bin:/system/xbin:/vendor/bin"
+_ENVIRONMENT = {
+    "ANDROID_DATA": "/data",
+    "EXTERNAL_STORAGE": "/sdcard",
+    "HOME": "/",
+    "IFS": " \t\n",
+    "PATH": _PATH,
+    "PWD": "/",
+    "SHELL": "/system/bin/sh",
+    "USER": "shell",
+}
+_BROKEN_PIPE = 141
+_COMMANDS_AT_ONE_GO = 32
+"""Then other phones have their turn."""
 
 
 class Exit(Exception):
@@ -69,69 +42,62 @@ class Exit(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Shell:
-    """One shell; `$?` and exported names live as long as it does."""
+    """One shell; `$?` and its variables live as long as it does."""
 
     phone: "Phone"
     commands: Mapping[str, Run]
-    out: Write
-    err: Write
-    read: Read = no_input
-    environment: dict[str, str] = field(default_factory=dict)
+    io: IO
+    environment: dict[str, str] = field(default_factory=_ENVIRONMENT.copy)
     code: int = 0
+    depth: int = 0
+    """Shells that wait for this one."""
 
     async def run(self, script: str) -> int:
         """Run a script; its exit code."""
         try:
+            if self.depth > DEEPEST:
+                raise ShellSyntaxError("nested too deeply")
             pipelines = parse(script)
         except ShellSyntaxError as error:
-            self.err(f"sh: {error}\n".encode("utf-8", "surrogateescape"))
+            self.io.err(f"sh: {error}\n".encode("utf-8", "surrogateescape"))
             self.code = 1
             return 1
+        return await self.run_parsed(pipelines)
+
+    async def run_parsed(self, script: Script) -> int:
+        """Run a script that was read before; its exit code."""
         try:
-            for pipeline in pipelines:
-                if pipeline.joint == ";" or (pipeline.joint == "&&") == (self.code == 0):
-                    self.code = await self._run_pipeline(pipeline)
+            await self._run_list(script)
         except Exit as end:
             self.code = end.code
         return self.code
 
-    async def _run_pipeline(self, pipeline: Pipeline) -> int:
-        read = self.read
-        *inner, last = pipeline.commands
-        for command in inner:
-            output: list[bytes | memoryview] = []
-            await self._run_command(command, read, output.append)
-            read = _from_chunks([b"".join(output)])
-        return await self._run_command(last, read, self.out)
-
-    async def _run_command(self, command: Command, read: Read, out: Write) -> int:
-        written = list(command.words)
-        while written and _is_assignment(written[0]):
-            name, _, value = " ".join(await self._expand(written.pop(0))).partition("=")
-            self.environment[name] = value
-        words = [text for word in written for text in await self._expand(word)]
-        files: list[tuple[str, list[bytes | memoryview]]] = []
+    async def _run_list(self, script: Script) -> int:
+        """As `run_parsed`, but `exit` ends what is around it, too."""
+        background: list[asyncio.Task[int]] = []
         try:
-            read, out, err = await self._redirect(command, read, out, files)
-        except OSError as error:
-            self.err(f"sh: can't open {error.filename}: {error.strerror}\n".encode())
-            return 1
-        if not words:
-            code = 0
-        else:
-            call = Call(
-                phone=self.phone,
-                name=words[0].rpartition("/")[2],
-                arguments=words[1:],
-                out=out,
-                err=err,
-                read=read,
-                environment=self.environment,
-            )
-            code = await self.execute(call, words[0])
-        for path, chunks in files:
-            self.phone.files.write(path, b"".join(chunks))
-        return code
+            for number, pipeline in enumerate(script, 1):
+                if pipeline.joint != ";" and (pipeline.joint == "&&") != (self.code == 0):
+                    continue
+                if pipeline.background:
+                    inner = self.inner(self.io).run_parsed([replace(pipeline, background=False)])
+                    background.append(asyncio.create_task(inner))
+                    self.code = 0
+                else:
+                    self.code = await self._run_pipeline(pipeline)
+                if number % _COMMANDS_AT_ONE_GO == 0:
+                    await asyncio.sleep(0)
+            # As adbd does: the connection stays while something can still write to it.
+            await asyncio.gather(*background)
+        finally:
+            for task in background:
+                task.cancel()
+        return self.code
+
+    def inner(self, io: IO) -> "Shell":
+        """A shell for a part of the script: it cannot change the variables of this one."""
+        environment = dict(self.environment)
+        return replace(self, io=io, environment=environment, depth=self.depth + 1)
 
     async def execute(self, call: Call, spelled: str) -> int:
         """Run one command by its name."""
@@ -141,79 +107,108 @@ class Shell:
         run = self.commands.get(call.name)
         if run is None:
             return call.fail(f"sh: {spelled}: inaccessible or not found", 127)
-        self.phone.seen_commands.append((call.name, *call.arguments))
-        result = run(call)
-        return await result if inspect.isawaitable(result) else result
+        self.phone.seen_commands.add((call.name, *call.arguments))
+        try:
+            result = run(call)
+            return result if isinstance(result, int) else await result
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            where = "" if error.filename is None else f"{error.filename}: "
+            return call.fail(f"{call.name}: {where}{error.strerror}")
 
-    async def _redirect(
-        self,
-        command: Command,
-        read: Read,
-        out: Write,
-        files: list[tuple[str, list[bytes | memoryview]]],
-    ) -> tuple[Read, Write, Write]:
-        writes = {1: out, 2: self.err}
-        for redirect in command.redirects:
-            target = " ".join(await self._expand(redirect.target))
-            if redirect.operator == ">&":
-                writes[redirect.fd] = writes.get(int(target), _discard)
-            elif redirect.operator == "<":
-                content = b"" if target == "/dev/null" else self.phone.files.read(target)
-                read = _from_chunks([content])
-            elif target == "/dev/null":
-                writes[redirect.fd] = _discard
-            else:
-                old = self.phone.files.find(target) if redirect.operator == ">>" else None
-                content = (old.content or b"") if old is not None else b""
-                self.phone.files.write(target, content)
-                chunks: list[bytes | memoryview] = [content]
-                files.append((target, chunks))
-                writes[redirect.fd] = chunks.append
-        return read, writes[1], writes[2]
+    async def _run_pipeline(self, pipeline: Pipeline) -> int:
+        if len(pipeline.commands) == 1:
+            code = await self._run_command(pipeline.commands[0], self.io)
+        else:
+            code = await self._run_together(pipeline.commands)
+        return int(not code) if pipeline.negated else code
 
-    async def _expand(self, word: Word) -> list[str]:
-        """The words that a word becomes: variables and scripts replaced, split at spaces."""
-        words: list[str] = []
-        text: str | None = None
-        for part in word:
-            value = await self._value(part)
-            if part.quoted or part.kind == "text":
-                text = (text or "") + value
-                continue
-            pieces = value.split()
-            if not pieces:
-                continue
-            if value[0].isspace() and text is not None:
-                words.append(text)
-                text = None
-            words += [(text or "") + pieces[0], *pieces[1:]]
-            text = None if value[-1].isspace() else words.pop()
-        return words if text is None else [*words, text]
+    async def _run_together(self, commands: list[Command]) -> int:
+        """Run commands at the same time, each reading what the one before it writes."""
+        pipes = [Pipe() for _ in commands[1:]]
+        ends = zip(commands, [None, *pipes], [*pipes, None], strict=True)
+        tasks = [asyncio.create_task(self._stage(*one)) for one in ends]
+        try:
+            return (await asyncio.gather(*tasks))[-1]
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _stage(self, command: Command, source: Pipe | None, sink: Pipe | None) -> int:
+        """One command of several; nobody before it needs to write once it has ended."""
+        io = self.io if source is None else replace(self.io, read=source.read)
+        if sink is not None:
+            io = replace(io, out=sink.write, drained=sink.drained)
+        try:
+            return await self.inner(io)._run_command(command, io)
+        except Exit as end:
+            return end.code
+        except BrokenPipeError:
+            return _BROKEN_PIPE
+        finally:
+            if sink is not None:
+                sink.finish()
+            if source is not None:
+                source.leave()
+
+    async def _run_command(self, command: Command, io: IO) -> int:
+        written = list(command.words)
+        while written and _is_assignment(written[0]):
+            fields = await expand(written.pop(0), self._value)
+            name, _, value = " ".join(one.text for one in fields).partition("=")
+            self.environment[name] = value
+        words = [text for word in written for text in await self._fields(word)]
+        if not command.redirects:
+            return await self._run_words(command, words, io)
+        redirects = Redirects(self.phone.files, self.environment["PWD"])
+        try:
+            for redirect in command.redirects:
+                target = " ".join(await self._fields(redirect.target))
+                io = redirects.apply(redirect, target, io)
+            code = await self._run_words(command, words, io)
+            redirects.write()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self.io.err(f"sh: {error.filename}: {error.strerror}\n".encode())
+            return 1
+        return code
+
+    async def _run_words(self, command: Command, words: list[str], io: IO) -> int:
+        if command.group is not None and command.is_subshell:
+            return await self.inner(io).run_parsed(command.group)
+        if command.group is not None:
+            return await replace(self, io=io)._run_list(command.group)
+        if not words:
+            return 0
+        name = words[0].rpartition("/")[2]
+        call = Call(shell=self, name=name, arguments=words[1:], io=io)
+        return await self.execute(call, words[0])
+
+    async def _fields(self, word: Word) -> list[str]:
+        """The words that a word becomes."""
+        if len(word) == 1 and word[0].kind == "text" and word[0].quoted:
+            return [word[0].text]
+        fields = await expand(word, self._value)
+        files, folder = self.phone.files, self.environment["PWD"]
+        return [path for one in fields for path in one.paths(files, folder)]
 
     async def _value(self, part: Part) -> str:
-        if part.kind == "text":
-            return part.text
         if part.kind == "name":
-            return str(self.code) if part.text == "?" else self.environment.get(part.text, "")
-        output: list[bytes | memoryview] = []
-        inner = Shell(
-            phone=self.phone,
-            commands=self.commands,
-            out=output.append,
-            err=self.err,
-            environment=dict(self.environment),
-        )
-        await inner.run(part.text)
-        return b"".join(output).decode("utf-8", "surrogateescape").rstrip("\n")
+            special = {"?": str(self.code), "$": "2000", "#": "0"}
+            return special.get(part.text) or self.environment.get(part.text, "")
+        pipe = Pipe()
+        io = replace(self.io, out=pipe.write, drained=pipe.drained)
+        output = asyncio.create_task(all_of(pipe.read))
+        try:
+            self.code = await self.inner(io).run_parsed(part.script)
+            pipe.finish()
+            return (await output).decode("utf-8", "surrogateescape").rstrip("\n")
+        finally:
+            output.cancel()
 
 
 def _is_assignment(word: Word) -> bool:
     name, equals, _ = word[0].text.partition("=")
     return word[0].kind == "text" and not word[0].quoted and bool(equals) and name.isidentifier()
-
-
-def _from_chunks(chunks: list[bytes]) -> Read:
-    async def read() -> bytes:
-        return chunks.pop(0) if chunks else b""
-
-    return read

@@ -7,14 +7,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from agentrl.errors import ConfigError, DeviceError, DeviceTimeout
-from agentrl.phone.host import AppSpec, PhonesSpec
+from agentrl.phone import fault_plan
+from agentrl.phone.fault_plan import FaultPlan
+from agentrl.phone.spec import AppSpec, PhonesSpec
 
 AppLike = str | tuple[str, Mapping[str, Any]] | AppSpec
 """`module:Class`, with keyword arguments of its constructor beside it or not."""
+FaultsLike = FaultPlan | Mapping[str, Any] | str | Path
+"""A plan of faults, what stands in its file, or the file."""
 
 _SIDES = (64, 4096)
 """Of a screen, in pixels: below there is no room for a status bar, beyond no phone."""
@@ -63,6 +68,9 @@ def spawn(
     size: tuple[int, int] = (720, 1280),
     effect_delay_ms: tuple[float, float] = (50, 300),
     seed: int = 0,
+    faults: FaultsLike | None = None,
+    auth: bool = False,
+    keys: Sequence[str] | None = None,
     deadline_s: float = 30.0,
 ) -> Phones:
     """Start phones and wait until each of them listens.
@@ -73,10 +81,15 @@ def spawn(
         size: of the screens: width and height in pixels.
         effect_delay_ms: how late the effect of a touch appears, at least and at most.
         seed: of the clocks and delays.
+        faults: what goes wrong with them, and when (`agentrl.phone.fault_plan`).
+        auth: whether they ask computers for a key before they let them in.
+        keys: public keys that they know then; None lets in whoever asks, as an owner does who
+            presses Allow; with a list, nobody else is let in.
         deadline_s: for all of them to be ready.
 
     Raises:
-        ConfigError: an app that does not exist, or a value that makes no phone.
+        ConfigError: an app that does not exist, a plan that is none, or a value that makes no
+            phone.
         DeviceTimeout: they were not ready in time.
         DeviceError: their process ended at once.
     """
@@ -93,6 +106,9 @@ def spawn(
         size=size,
         effect_delay_ms=effect_delay_ms,
         seed=seed,
+        faults=_plan(faults).to_dict(),
+        auth=auth,
+        keys=None if keys is None else tuple(keys),
         parent=os.getpid(),
         path=tuple(entry or os.getcwd() for entry in sys.path),
     )
@@ -111,6 +127,12 @@ def spawn(
         _end(process)
         raise
     return Phones(process, told["ports"])
+
+
+def _plan(faults: FaultsLike | None) -> FaultPlan:
+    if isinstance(faults, FaultPlan):
+        return faults
+    return fault_plan.load(faults) if isinstance(faults, str | Path) else fault_plan.read(faults)
 
 
 def _app_spec(app: AppLike) -> AppSpec:

@@ -7,101 +7,26 @@ not take at once, which is most of a frame.
 import asyncio
 import logging
 import socket
-from collections import deque
 from collections.abc import Callable, Coroutine
 
 from agentrl.phone import packets
-from agentrl.phone.packets import CLSE, CNXN, OKAY, OPEN, WRTE, Packet, ProtocolError
+from agentrl.phone.auth import Doorman
+from agentrl.phone.outbox import Outbox
+from agentrl.phone.packets import AUTH, CLSE, CNXN, OKAY, OPEN, WRTE, Packet, ProtocolError
+from agentrl.phone.stream import Buffer, Stream
 
 log = logging.getLogger(__name__)
 
-Buffer = bytes | memoryview
-Open = Callable[["Stream", str], Coroutine[None, None, None] | None]
+Open = Callable[[Stream, str], Coroutine[None, None, None] | None]
 """Gives the coroutine that serves a stream, or None for a service that does not exist."""
 
-
-class Stream:
-    """One service in use: what the client writes comes out of `read`, `write` goes to it."""
-
-    def __init__(self, connection: "Connection", local: int, remote: int) -> None:
-        """Made by its connection, with the ids of both ends."""
-        self.local = local
-        self.remote = remote
-        self.closed = False
-        self.task: asyncio.Task[None] | None = None
-        self._connection = connection
-        self._out: deque[Buffer] = deque()
-        self._waiting_for_ack = False
-        self._finishing = False
-        self._in: asyncio.Queue[bytes | None] = asyncio.Queue()
-
-    async def read(self) -> bytes:
-        """What came next; empty when the client has closed the stream.
-
-        A packet is acknowledged when it is read: a client cannot flood the phone.
-        """
-        data = None if self.closed and self._in.empty() else await self._in.get()
-        if data is None:
-            return b""
-        if not self.closed:
-            self._connection.send(OKAY, self.local, self.remote)
-        return data
-
-    def write(self, data: Buffer) -> None:
-        """Send bytes, without a copy; they must not change any more.
-
-        What is written at one go travels in one packet: each costs a wait for its answer.
-        """
-        if not self.closed and len(data):
-            if not self._out:
-                self._connection.soon(self._pump)
-            self._out.append(data)
-
-    def finish(self) -> None:
-        """Close the stream when all that was written has been taken."""
-        self._finishing = True
-        self._pump()
-
-    def on_data(self, data: bytes) -> None:
-        """The client wrote."""
-        self._in.put_nowait(data)
-
-    def on_ack(self) -> None:
-        """The client took the last packet."""
-        self._waiting_for_ack = False
-        self._pump()
-
-    def on_close(self) -> None:
-        """The client is gone."""
-        self.closed = True
-        self._out.clear()
-        self._in.put_nowait(None)
-        if self.task is not None and not self._finishing:
-            self.task.cancel()
-
-    def _pump(self) -> None:
-        if self._waiting_for_ack or self.closed:
-            return
-        if self._out:
-            self._waiting_for_ack = True
-            self._connection.send(WRTE, self.local, self.remote, *self._next_payload())
-        elif self._finishing:
-            self.closed = True
-            self._connection.close_stream(self)
-
-    def _next_payload(self) -> list[Buffer]:
-        """As many of the waiting bytes as fit one packet."""
-        room = self._connection.max_payload
-        parts: list[Buffer] = []
-        while self._out and room:
-            part = self._out.popleft()
-            if len(part) > room:
-                view = memoryview(part)
-                self._out.appendleft(view[room:])
-                part = view[:room]
-            parts.append(part)
-            room -= len(part)
-        return parts
+_HANDSHAKE_S = 10.0
+_MOST_STREAMS = 1024
+_MOST_HELD = 128 << 20
+"""Bytes that wait on one connection, in both directions: eight phones of the largest frames."""
+_MANY_UNSENT = 512
+"""Beyond so many pieces that the client does not take, nothing of it is read any more."""
+_LEAST_PAYLOAD = 4096
 
 
 class Connection:
@@ -113,6 +38,7 @@ class Connection:
         banner: str,
         open_service: Open,
         on_lost: Callable[["Connection"], None],
+        doorman: Doorman | None = None,
     ) -> None:
         """Take over a connected socket and serve it until it closes.
 
@@ -121,28 +47,43 @@ class Connection:
             banner: who the phone says it is, `device::...`.
             open_service: answers what a client opens.
             on_lost: called once, when the connection is over.
+            doorman: asks the client for a key; None lets everybody in.
         """
         self.max_payload = packets.MAX_PAYLOAD
+        self.held = 0
+        """Bytes that wait to be sent or to be read."""
+        self.is_online = False
+        """Whether the client has said who it is, and is allowed in."""
         self._sock = sock
         self._banner = banner
         self._open_service = open_service
         self._on_lost = on_lost
+        self._doorman = doorman
         self._loop = asyncio.get_running_loop()
         self._parser = packets.Parser()
         self._streams: dict[int, Stream] = {}
         self._next_id = 1
-        self._out: deque[Buffer] = deque()
+        self._out = Outbox(sock, self._on_sent, self._read_on, self.close)
         self._inbox = memoryview(bytearray(1 << 16))
+        self._is_reading = True
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._loop.add_reader(sock, self._on_readable)
+        self._patience = self._loop.call_later(_HANDSHAKE_S, self.close)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more waits than any client that means well lets wait."""
+        return self.held > _MOST_HELD
 
     def close(self) -> None:
         """Drop the connection and everything open on it."""
         if self._sock.fileno() < 0:
             return
+        self._patience.cancel()
         self._loop.remove_reader(self._sock)
-        self._loop.remove_writer(self._sock)
+        self._out.close()
         self._sock.close()
         for stream in list(self._streams.values()):
             stream.on_close()
@@ -153,40 +94,43 @@ class Connection:
         """Send one packet whose payload may stand in several pieces."""
         if self._sock.fileno() < 0:
             return
-        idle = not self._out
-        self._out.append(packets.header(command, arg0, arg1, sum(map(len, payload))))
-        self._out.extend(payload)
-        if idle:
-            self._flush()
+        length = sum(map(len, payload))
+        self.held += packets.HEADER.size + length
+        self._out.put(packets.header(command, arg0, arg1, length), *payload)
+        if len(self._out) > _MANY_UNSENT and self._is_reading:
+            self._loop.remove_reader(self._sock)
+            self._is_reading = False
 
     def soon(self, act: Callable[[], None]) -> None:
         """Do something when what runs now has come to its end or waits."""
         self._loop.call_soon(act)
+
+    def open(self, service: str) -> Stream:
+        """Open a service of the client's, such as a port that was reversed."""
+        stream = self._new_stream(0)
+        stream.ends_with_client = False
+        self.send(OPEN, stream.local, 0, service.encode("utf-8", "surrogateescape") + b"\0")
+        return stream
 
     def close_stream(self, stream: Stream) -> None:
         """Tell the client that a stream has ended."""
         if self._streams.pop(stream.local, None) is not None:
             self.send(CLSE, stream.local, stream.remote)
 
-    def _flush(self) -> None:
-        try:
-            while self._out:
-                self._drop_sent(self._sock.sendmsg(list(self._out)[:16]))
-        except BlockingIOError:
-            self._loop.add_writer(self._sock, self._flush)
-            return
-        except OSError:
-            self.close()
-            return
-        self._loop.remove_writer(self._sock)
+    def _new_stream(self, remote: int) -> Stream:
+        stream = Stream(self, self._next_id, remote)
+        self._next_id = self._next_id % 0xFFFFFFFF + 1
+        self._streams[stream.local] = stream
+        return stream
 
-    def _drop_sent(self, sent: int) -> None:
-        while sent:
-            first = self._out.popleft()
-            if len(first) > sent:
-                self._out.appendleft(memoryview(first)[sent:])
-                return
-            sent -= len(first)
+    def _on_sent(self, num_bytes: int) -> None:
+        self.held -= num_bytes
+
+    def _read_on(self) -> None:
+        """The client has taken all; if it was not listened to for that long, it is again."""
+        if not self._is_reading:
+            self._loop.add_reader(self._sock, self._on_readable)
+            self._is_reading = True
 
     def _on_readable(self) -> None:
         try:
@@ -200,31 +144,55 @@ class Connection:
             return
         try:
             for packet in self._parser.feed(self._inbox[:count]):
-                self._on_packet(packet)
+                if self._sock.fileno() >= 0:
+                    self._on_packet(packet)
         except ProtocolError as error:
             log.warning("connection dropped: %s", error)
             self.close()
 
     def _on_packet(self, packet: Packet) -> None:
-        if packet.command == CNXN:
-            self.max_payload = max(1, min(packets.MAX_PAYLOAD, packet.arg1))
-            self.send(CNXN, packets.VERSION, packets.MAX_PAYLOAD, self._banner.encode())
-        elif packet.command == OPEN:
-            self._on_open(packet)
-        elif packet.command in (OKAY, WRTE, CLSE):
+        if self.is_online and packet.command in (OKAY, WRTE, CLSE):
             self._on_stream_packet(packet)
+        elif self.is_online and packet.command == OPEN:
+            self._on_open(packet)
+        elif packet.command == CNXN:
+            self._on_connect(packet)
+        elif packet.command == AUTH and self._doorman is not None and not self.is_online:
+            self._answer_door(self._doorman.reply(packet.arg0, packet.payload))
+
+    def _on_connect(self, packet: Packet) -> None:
+        """The client says who it is; it may do so again, and starts anew."""
+        for stream in list(self._streams.values()):
+            stream.on_close()
+        self._streams.clear()
+        self.is_online = False
+        self.max_payload = max(_LEAST_PAYLOAD, min(packets.MAX_PAYLOAD, packet.arg1))
+        self._patience.cancel()
+        self._answer_door(None if self._doorman is None else self._doorman.challenge())
+
+    def _answer_door(self, challenge: bytes | None) -> None:
+        """Let the client in, or challenge it (once more); empty says nothing and lets it wait."""
+        if challenge is None:
+            self.is_online = True
+            self.send(CNXN, packets.VERSION, packets.MAX_PAYLOAD, self._banner.encode())
+        elif challenge:
+            self.send(AUTH, packets.AUTH_TOKEN, 0, challenge)
 
     def _on_open(self, packet: Packet) -> None:
-        stream = Stream(self, self._next_id, packet.arg0)
+        if not packet.arg0 or len(self._streams) >= _MOST_STREAMS:
+            self.send(CLSE, 0, packet.arg0)
+            return
+        stream = self._new_stream(packet.arg0)
         service = packet.payload.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
         job = self._open_service(stream, service)
         if job is None:
+            del self._streams[stream.local]
             self.send(CLSE, 0, packet.arg0)
             return
-        self._next_id += 1
-        self._streams[stream.local] = stream
         self.send(OKAY, stream.local, stream.remote)
         stream.task = self._loop.create_task(self._serve(stream, service, job))
+        # One that is cancelled before it has begun would never end its job.
+        stream.task.add_done_callback(lambda _: job.close())
 
     async def _serve(self, stream: Stream, service: str, job: Coroutine[None, None, None]) -> None:
         try:
@@ -237,11 +205,11 @@ class Connection:
 
     def _on_stream_packet(self, packet: Packet) -> None:
         stream = self._streams.get(packet.arg1)
-        if stream is None:
+        if stream is None or stream.remote not in (packet.arg0, 0):
             if packet.command == WRTE:
                 self.send(CLSE, 0, packet.arg0)
         elif packet.command == OKAY:
-            stream.on_ack()
+            stream.on_ack(packet.arg0)
         elif packet.command == WRTE:
             stream.on_data(packet.payload)
         else:

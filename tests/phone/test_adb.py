@@ -1,5 +1,6 @@
 """The real adb program and server against virtual phones."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from agentrl.devices.adb import AdbServer, find_adb
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, DeviceError
 from agentrl.phone import Phones, packets, spawn
 
 pytestmark = pytest.mark.adb
@@ -34,7 +35,11 @@ def phones(adb_server: AdbServer) -> Iterator[Phones]:
 
 
 def adb(phones: Phones, *arguments: str, input: bytes | None = None) -> bytes:
-    command = [find_adb(), "-s", phones.serials[0], *arguments]
+    return adb_on(phones.serials[0], *arguments, input=input)
+
+
+def adb_on(serial: str, *arguments: str, input: bytes | None = None) -> bytes:
+    command = [find_adb(), "-s", serial, *arguments]
     return subprocess.run(
         command, capture_output=True, check=True, timeout=20, input=input or b""
     ).stdout
@@ -118,6 +123,69 @@ def test_commands_answer_as_a_phone_does(phones: Phones, command: str, answer: s
 def test_logcat_as_the_program_asks_for_it(phones: Phones) -> None:
     adb(phones, "shell", "am start -n org.agentrl.probe/.Main")
     assert b"START u0 org.agentrl.probe" in adb(phones, "logcat", "-d")
+
+
+def test_a_group_starts_from_one_state_on_many_phones(phones: Phones) -> None:
+    first, second = phones.serials
+    script = f"am start -n org.agentrl.probe/.Main --es level 3; input tap 99 99; cat {STATE}"
+    state = adb_on(first, "shell", script).splitlines()[-1]
+    saved = adb_on(first, "shell", "cmd agentrl dump")
+    assert adb_on(second, "shell", "cmd agentrl load", input=saved) == b""
+    assert adb_on(second, "shell", f"cat {STATE}") == state
+    frame = adb_on(second, "exec-out", "screencap")
+    assert frame == adb_on(first, "exec-out", "screencap")
+    adb_on(second, "shell", "input tap 99 99")
+    assert adb_on(second, "exec-out", "screencap") != frame
+
+
+def test_faults_come_by_the_plan_and_over_adb(adb_server: AdbServer) -> None:
+    plan = {
+        "all": {"always": {"input": "lost"}},
+        "phones": {1: {"schedule": [{"fault": "capture", "value": "header"}]}},
+    }
+    with spawn(2, [PROBE], effect_delay_ms=(0, 0), faults=plan) as running:
+        for serial in running.serials:
+            adb_server.connect(serial)
+        first, second = running.serials
+        assert adb_on(first, "exec-out", "screencap")[:4] != b"\xff" * 4
+        end = time.monotonic() + 20
+        while adb_on(second, "exec-out", "screencap") != b"\xff" * 16:
+            assert time.monotonic() < end
+        told = "getprop debug.agentrl.fault.input; setprop debug.agentrl.fault.drop 1"
+        assert adb_on(first, "shell", told) == b"lost\n"
+        dropped = subprocess.run(
+            [find_adb(), "-s", first, "shell", "echo here"],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=20,
+            check=False,
+        )
+        assert dropped.stdout == b""
+        for serial in running.serials:
+            adb_server.disconnect(serial)
+
+
+def test_a_phone_that_asks_for_a_key_lets_in_whom_its_owner_allows(adb_server: AdbServer) -> None:
+    with spawn(1, auth=True) as running:
+        (serial,) = running.serials
+        with contextlib.suppress(DeviceError):  # the owner may not have pressed Allow yet
+            adb_server.connect(serial)
+        end = time.monotonic() + 20
+        while adb_server.devices()[serial] != "device":
+            assert time.monotonic() < end
+        adb_server.disconnect(serial)
+        adb_server.connect(serial)  # the key is known now
+        assert adb_on(serial, "shell", "wc -l < /data/misc/adb/adb_keys") == b"1\n"
+        adb_server.disconnect(serial)
+
+
+def test_a_phone_whose_owner_is_away_stays_unauthorized(adb_server: AdbServer) -> None:
+    with spawn(1, auth=True, keys=[]) as running:
+        (serial,) = running.serials
+        with pytest.raises(DeviceError):
+            adb_server.connect(serial, 3)
+        assert adb_server.devices()[serial] == "unauthorized"
+        adb_server.disconnect(serial)
 
 
 def test_phones_listen_on_loopback_only(phones: Phones) -> None:

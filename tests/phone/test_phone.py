@@ -22,9 +22,9 @@ def state(phone: Phone) -> dict[str, object]:
 
 def play(phone: Phone) -> list[bytes]:
     frames = [bytes(phone.shown.frame.raw)]
-    phone.launch(PACKAGE, {"seed": "3"})
+    phone.tasks.launch(PACKAGE, {"seed": "3"})
     for px, py in (TOP, BOTTOM, TOP) * 20:
-        phone.touch(px, py)
+        phone.hands.touch(px, py)
         frames.append(bytes(phone.shown.frame.raw))
     return frames
 
@@ -47,12 +47,12 @@ def test_the_clock_stands_in_the_frame_and_moves_with_touches() -> None:
 
 def test_every_touch_is_counted_and_only_some_have_an_effect() -> None:
     phone = make()
-    phone.launch(PACKAGE, {})
-    phone.touch(30, 66)
-    phone.touch(30, 1)
+    phone.tasks.launch(PACKAGE, {})
+    phone.hands.touch(30, 66)
+    phone.hands.touch(30, 1)
     assert state(phone)["touches"] == 2
     assert state(phone)["halves"] == [0, 1]
-    phone.touch(*TOP)
+    phone.hands.touch(*TOP)
     assert state(phone)["touches"] == 3
     assert state(phone)["halves"] == [1, 1]
 
@@ -60,16 +60,16 @@ def test_every_touch_is_counted_and_only_some_have_an_effect() -> None:
 def test_back_and_home_leave_the_app_and_stop_removes_its_state() -> None:
     phone = make()
     for code in ("KEYCODE_BACK", "KEYCODE_HOME"):
-        phone.launch(PACKAGE, {})
-        phone.key(code)
+        phone.tasks.launch(PACKAGE, {})
+        phone.hands.key(code)
         assert phone.shown.front is None
-    phone.stop(PACKAGE)
+    phone.tasks.stop(PACKAGE)
     assert phone.files.find(state_path(PACKAGE)) is None
 
 
 def test_a_touch_on_a_tile_of_the_home_screen_starts_the_app() -> None:
     phone = make()
-    phone.touch(9, 12)
+    phone.hands.touch(9, 12)
     assert phone.shown.front == PACKAGE
 
 
@@ -77,22 +77,22 @@ def test_an_app_that_raises_leaves_the_screen_and_the_phone_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     phone = make()
-    phone.launch(PACKAGE, {})
-    monkeypatch.setattr(phone.apps[PACKAGE].app, "touch", lambda x, y: 1 / 0)
-    phone.touch(*TOP)
+    phone.tasks.launch(PACKAGE, {})
+    monkeypatch.setattr(phone.tasks.apps[PACKAGE].app, "touch", lambda x, y: 1 / 0)
+    phone.hands.touch(*TOP)
     assert phone.shown.front is None
-    assert any("FATAL" in line for line in phone.log_lines)
-    phone.launch(PACKAGE, {})
+    assert any("FATAL" in line.text for line in phone.log.entries)
+    phone.tasks.launch(PACKAGE, {})
     assert phone.shown.front == PACKAGE
 
 
 async def test_picture_and_state_change_together_and_only_after_the_delay() -> None:
     phone = make(delay=(60, 80))
-    phone.launch(PACKAGE, {})
-    await phone.wait_until_shown()
+    phone.tasks.launch(PACKAGE, {})
+    await phone.display.at_rest()
     loop = asyncio.get_running_loop()
     before, start = phone.shown, loop.time()
-    phone.touch(*TOP)
+    phone.hands.touch(*TOP)
     seen = []
     while phone.shown is before:
         seen.append((bytes(before.frame.raw), state(phone)["touches"]))
@@ -107,9 +107,9 @@ async def test_picture_and_state_change_together_and_only_after_the_delay() -> N
 
 async def test_quick_touches_show_their_effects_in_order() -> None:
     phone = make(delay=(0, 40))
-    phone.launch(PACKAGE, {})
+    phone.tasks.launch(PACKAGE, {})
     for _ in range(6):
-        phone.touch(*TOP)
+        phone.hands.touch(*TOP)
     seen = []
     while not seen or seen[-1] != 6:
         await asyncio.sleep(0.001)

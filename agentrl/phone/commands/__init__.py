@@ -4,7 +4,45 @@ A new command is a function with `@command("name")` in one of these files, or in
 is imported here.
 """
 
-from agentrl.phone.commands import apps, files, input, system, text
+from agentrl.phone.commands import (
+    agentrl,
+    am,
+    conditions,
+    content,
+    disk,
+    dumpsys,
+    files,
+    grep,
+    input,
+    logcat,
+    net,
+    pm,
+    record,
+    screen,
+    system,
+    text,
+    words,
+)
 from agentrl.phone.commands.table import COMMANDS, command
 
-__all__ = ["COMMANDS", "apps", "command", "files", "input", "system", "text"]
+__all__ = [
+    "COMMANDS",
+    "agentrl",
+    "am",
+    "command",
+    "conditions",
+    "content",
+    "disk",
+    "dumpsys",
+    "files",
+    "grep",
+    "input",
+    "logcat",
+    "net",
+    "pm",
+    "record",
+    "screen",
+    "system",
+    "text",
+    "words",
+]

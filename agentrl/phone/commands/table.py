@@ -1,16 +1,20 @@
 """The table of commands."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
-from agentrl.phone.shell import Run
+from agentrl.phone.call import Run
 
 COMMANDS: dict[str, Run] = {}
 
 
-def command(*names: str) -> Callable[[Run], Run]:
+_Command = TypeVar("_Command", bound=Run)
+
+
+def command(*names: str) -> Callable[[_Command], _Command]:
     """Put a function into the table under one or several names."""
 
-    def register(run: Run) -> Run:
+    def register(run: _Command) -> _Command:
         for name in names:
             assert name not in COMMANDS, name
             COMMANDS[name] = run

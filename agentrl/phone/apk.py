@@ -1,0 +1,130 @@
+"""What an APK says of itself: package, version and first activity, out of its manifest.
+
+The manifest of a real APK is binary XML:
+https://android.googlesource.com/platform/frameworks/base/+/HEAD/libs/androidfw/include/androidfw/ResourceTypes.h
+One that somebody has zipped by hand may be plain XML.
+"""
+
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+_MANIFEST = "AndroidManifest.xml"
+_LARGEST_MANIFEST = 1 << 20
+_ANDROID = "{http://schemas.android.com/apk/res/android}"
+_XML, _STRING_POOL, _START_ELEMENT = 0x0003, 0x0001, 0x0102
+_UTF8 = 1 << 8
+_CHUNK = struct.Struct("<HHI")
+_NO_STRING = 0xFFFFFFFF
+_TYPE_STRING = 0x03
+_MOST_STRINGS = 100_000
+
+Element = tuple[str, dict[str, str]]
+"""Name and attributes."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Manifest:
+    """What a phone needs to know of an app."""
+
+    package: str
+    version_name: str
+    version_code: int
+    activity: str
+
+
+def read_manifest(apk: bytes) -> Manifest:
+    """Read the manifest out of an APK.
+
+    Raises:
+        ValueError: it is no APK; the message is what `pm install` says.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(apk)) as archive, archive.open(_MANIFEST) as file:
+            manifest = file.read(_LARGEST_MANIFEST)
+    except KeyError as error:
+        raise ValueError("INSTALL_PARSE_FAILED_BAD_MANIFEST: there is none") from error
+    except (zipfile.BadZipFile, OSError, zlib.error, RuntimeError, NotImplementedError) as error:
+        raise ValueError(f"INSTALL_PARSE_FAILED_NOT_APK: {error}") from error
+    try:
+        is_binary = manifest[:2] == _XML.to_bytes(2, "little")
+        elements = list(_binary(manifest) if is_binary else _plain(manifest))
+    except (struct.error, IndexError, UnicodeDecodeError, ElementTree.ParseError) as error:
+        raise ValueError(f"INSTALL_PARSE_FAILED_UNEXPECTED_EXCEPTION: {error}") from error
+    return _manifest(elements)
+
+
+def _manifest(elements: list[Element]) -> Manifest:
+    attributes = next((a for name, a in elements if name == "manifest"), {})
+    package = attributes.get("package", "")
+    if not all(part.isidentifier() for part in package.split(".")) or "." not in package:
+        raise ValueError(f"INSTALL_PARSE_FAILED_BAD_PACKAGE_NAME: {package[:100]!r}")
+    activities = (a.get("name", "") for name, a in elements if name == "activity")
+    code = attributes.get("versionCode", "")
+    return Manifest(
+        package=package[:200],
+        version_name=attributes.get("versionName", "1.0")[:100],
+        version_code=int(code[:9]) if code.isascii() and code.isdecimal() else 1,
+        activity=next(activities, "") or ".Main",
+    )
+
+
+def _plain(xml: bytes) -> Iterator[Element]:
+    for element in ElementTree.fromstring(xml).iter():
+        named = {key.removeprefix(_ANDROID): value for key, value in element.attrib.items()}
+        yield element.tag, named
+
+
+def _binary(xml: bytes) -> Iterator[Element]:
+    """The elements of binary XML, one chunk after the other."""
+    at, strings = _CHUNK.unpack_from(xml)[1], [""]
+    while at + _CHUNK.size <= len(xml):
+        kind, head, size = _CHUNK.unpack_from(xml, at)
+        if size < _CHUNK.size:
+            raise IndexError(f"a chunk of {size} bytes")
+        if kind == _STRING_POOL:
+            strings = _strings(xml[at : at + size])
+        elif kind == _START_ELEMENT:
+            yield _element(xml[at + head : at + size], strings)
+        at += size
+
+
+def _element(body: bytes, strings: list[str]) -> Element:
+    _, name, start, size, count = struct.unpack_from("<IIHHH", body)
+    attributes = {}
+    for number in range(count):
+        _, key, raw, _, _, kind, value = struct.unpack_from("<IIIHBBI", body, start + number * size)
+        if raw != _NO_STRING:
+            attributes[strings[key]] = strings[raw]
+        else:
+            attributes[strings[key]] = strings[value] if kind == _TYPE_STRING else str(value)
+    return strings[name], attributes
+
+
+def _strings(chunk: bytes) -> list[str]:
+    _, head, _, count, _, flags, start, _ = struct.unpack_from("<HHIIIIII", chunk)
+    if count > _MOST_STRINGS:
+        raise IndexError(f"{count} strings")
+    offsets = struct.unpack_from(f"<{count}I", chunk, head)
+    return [_string(chunk, start + offset, bool(flags & _UTF8)) for offset in offsets]
+
+
+def _string(chunk: bytes, at: int, is_utf8: bool) -> str:
+    if not is_utf8:
+        (length,) = struct.unpack_from("<H", chunk, at)
+        at += 2
+        if length & 0x8000:  # too long for 15 bits: the other 16 follow
+            length = (length & 0x7FFF) << 16 | struct.unpack_from("<H", chunk, at)[0]
+            at += 2
+        return chunk[at : at + 2 * length].decode("utf-16-le")
+    at += 2 if chunk[at] & 0x80 else 1  # the length in characters, of no use here
+    length = chunk[at]
+    at += 1
+    if length & 0x80:
+        length = (length & 0x7F) << 8 | chunk[at]
+        at += 1
+    return chunk[at : at + length].decode("utf-8")

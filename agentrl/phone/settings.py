@@ -1,0 +1,100 @@
+"""What a phone remembers as text: properties and settings."""
+
+ADB_KEYBOARD = "com.android.adbkeyboard/.AdbIME"
+LATIN_KEYBOARD = "com.android.inputmethod.latin/.LatinIME"
+
+_MOST_SETTINGS = 2000
+_LONGEST = 20_000
+
+
+def properties(serialno: str) -> dict[str, str]:
+    """The properties that every virtual phone has.
+
+    Args:
+        serialno: of this one.
+    """
+    return {
+        "ro.product.model": "Virtual Phone",
+        "ro.product.name": "virtual",
+        "ro.product.device": "virtual",
+        "ro.product.brand": "agentrl",
+        "ro.product.manufacturer": "agentrl",
+        "ro.product.cpu.abi": "x86_64",
+        "ro.product.cpu.abilist": "x86_64,arm64-v8a",
+        "ro.product.locale": "en-US",
+        "ro.build.version.release": "14",
+        "ro.build.version.sdk": "34",
+        "ro.build.type": "user",
+        "ro.build.characteristics": "default",
+        "ro.build.fingerprint": "agentrl/virtual/virtual:14/1:user/release-keys",
+        "ro.debuggable": "0",
+        "ro.secure": "1",
+        "ro.serialno": serialno,
+        "ro.boot.serialno": serialno,
+        "ro.sf.lcd_density": "320",
+        "persist.sys.timezone": "GMT",
+        "persist.sys.locale": "en-US",
+        "sys.boot_completed": "1",
+        "dev.bootcomplete": "1",
+        "init.svc.bootanim": "stopped",
+        "service.adb.root": "0",
+    }
+
+
+class Settings:
+    """Texts by namespace and key, as `settings` shows them."""
+
+    def __init__(self) -> None:
+        """What a new phone has."""
+        self._stored = {
+            ("global", "adb_enabled"): "1",
+            ("global", "airplane_mode_on"): "0",
+            ("global", "animator_duration_scale"): "1.0",
+            ("global", "device_name"): "Virtual Phone",
+            ("global", "mobile_data"): "1",
+            ("global", "stay_on_while_plugged_in"): "0",
+            ("global", "transition_animation_scale"): "1.0",
+            ("global", "wifi_on"): "1",
+            ("global", "window_animation_scale"): "1.0",
+            ("secure", "default_input_method"): LATIN_KEYBOARD,
+            ("secure", "enabled_input_methods"): LATIN_KEYBOARD,
+            ("secure", "location_mode"): "0",
+            ("system", "accelerometer_rotation"): "1",
+            ("system", "screen_brightness"): "128",
+            ("system", "screen_brightness_mode"): "0",
+            ("system", "screen_off_timeout"): "2147483647",
+            ("system", "show_touches"): "0",
+            ("system", "user_rotation"): "0",
+        }
+
+    def get(self, namespace: str, key: str) -> str | None:
+        """One setting; None if it was never put."""
+        return self._stored.get((namespace, key))
+
+    def put(self, namespace: str, key: str, value: str) -> None:
+        """Remember one.
+
+        Raises:
+            ValueError: it is too long, or there are too many.
+        """
+        if len(key) + len(value) > _LONGEST:
+            raise ValueError("the value is too long")
+        if len(self._stored) >= _MOST_SETTINGS and (namespace, key) not in self._stored:
+            raise ValueError("there are too many settings")
+        self._stored[namespace, key] = value
+
+    def delete(self, namespace: str, key: str) -> bool:
+        """Forget one; whether there was one."""
+        return self._stored.pop((namespace, key), None) is not None
+
+    def of(self, namespace: str) -> list[tuple[str, str]]:
+        """Keys and values of a namespace, sorted."""
+        return sorted((key, value) for (n, key), value in self._stored.items() if n == namespace)
+
+    def as_rows(self) -> list[list[str]]:
+        """Everything, as plain values."""
+        return [[namespace, key, value] for (namespace, key), value in self._stored.items()]
+
+    def set_rows(self, rows: list[list[str]]) -> None:
+        """Become what `as_rows` gave."""
+        self._stored = {(namespace, key): value for namespace, key, value in rows}

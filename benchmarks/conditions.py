@@ -1,0 +1,42 @@
+"""Under which conditions a benchmark ran: every one prints them above its tables."""
+
+import os
+import platform
+import shlex
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+
+def conditions(*packages: str) -> str:
+    """The command, the machine, how busy it was, and the versions, one line each.
+
+    Args:
+        packages: those whose versions matter.
+    """
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / (1 << 30)
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    versions = [f"Python {platform.python_version()}", *map(_version, packages)]
+    return "\n".join(
+        [
+            f"command:  {shlex.join(['python', *sys.argv])}",
+            f"machine:  {_cpu()}, {len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB",
+            f"load:     {load} (1, 5 and 15 minutes before)",
+            f"versions: {', '.join(versions)}",
+        ]
+    )
+
+
+def _cpu() -> str:
+    """The processor's own name, where Linux tells it."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _version(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"no {package}"

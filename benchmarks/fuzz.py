@@ -1,0 +1,296 @@
+"""A million packets of a client that means no good, for the parser and for a phone that is alive.
+
+    python benchmarks/fuzz.py
+
+Packets are random, valid, or valid and then damaged; they open services that exist and some that
+do not, answer streams that are open and some that are not, and arrive cut anywhere. Printed are
+packets per second, what the phone refused and why, and its memory before and after. It fails if
+anything else than a refusal comes of it, or if memory grows.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import random
+import re
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from agentrl.phone import packets, services
+from agentrl.phone.apps import ProbeApp
+from agentrl.phone.packets import AUTH, CLSE, CNXN, OKAY, OPEN, WRTE, Packet, Parser, ProtocolError
+from agentrl.phone.phone import Phone
+from agentrl.phone.transport import Connection
+
+_KINDS = (AUTH, CLSE, CNXN, OKAY, OPEN, WRTE)
+_SERVICES = (
+    "shell:true", "shell:cat", "shell,v2,raw:cat", "shell:", "shell:yes", "shell:logcat",
+    "shell:echo 'open", "shell:$(((((", "shell,v2:input tap 30 30", "shell:input text x",
+    "exec:screencap", "exec:screencap -p", "framebuffer:", "sync:", "sync:", "sync:",
+    "reverse:forward:tcp:0;tcp:9", "reverse:list-forward", "reverse:killforward-all", "reverse:",
+    "tcp:40000", "tcp:40001", "tcp:x", "localabstract:nobody", "jdwp", "track-jdwp", "root:",
+    "shell:cmd agentrl load", "shell:pm install -S 99999", "shell:nc -l -p 7000", "tcp:7000",
+    "shell:sleep 0.001; exit 3", "shell:dumpsys | grep -E '(a*)*b'", "host:version", "", "\xff:",
+)  # fmt: skip
+_SYNC = (b"STAT", b"LST2", b"LIST", b"RECV", b"SEND", b"SND2", b"DATA", b"DONE", b"QUIT")
+_BATCH = 200
+_MOST_IDS = 100
+_LARGEST_GROWTH_MB = 64.0
+
+
+@dataclass
+class Ledger:
+    """What came of it."""
+
+    packets: int = 0
+    connections: int = 0
+    seconds: float = 0.0
+    refused: Counter[str] = field(default_factory=Counter)
+    bugs: Counter[str] = field(default_factory=Counter)
+    memory_mb: list[float] = field(default_factory=list)
+
+
+class Client:
+    """Makes up packets, the same for the same seed."""
+
+    def __init__(self, seed: int) -> None:
+        """Nothing has been sent yet."""
+        self._random = random.Random(seed)
+
+    def packets(self, count: int) -> Iterator[bytes]:
+        """So many packets, as bytes."""
+        for _ in range(count):
+            yield self._packet()
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        """The same bytes, cut anywhere."""
+        at = 0
+        while at < len(data):
+            step = self._random.choice((1, 7, 24, 300, 70_000))
+            yield data[at : at + step]
+            at += step
+
+    def _packet(self) -> bytes:
+        source = self._random
+        kind = source.choices(("open", "data", "okay", "close", "any"), (20, 35, 30, 10, 5))[0]
+        local, remote = source.randint(1, _MOST_IDS), source.randint(1, _MOST_IDS)
+        if kind == "open":
+            service = source.choice(_SERVICES).encode("latin-1") + b"\0"
+            packet = Packet(command=OPEN, arg0=local, arg1=0, payload=service)
+        elif kind == "data":
+            packet = Packet(command=WRTE, arg0=local, arg1=remote, payload=self._data())
+        elif kind == "any":
+            command = source.choice(_KINDS)
+            numbers = source.getrandbits(32), source.getrandbits(32)
+            packet = Packet(command=command, arg0=numbers[0], arg1=numbers[1], payload=b"x" * 9)
+        else:
+            packet = Packet(command=OKAY if kind == "okay" else CLSE, arg0=local, arg1=remote)
+        return self._damaged(packets.encode(packet))
+
+    def _data(self) -> bytes:
+        source = self._random
+        if source.random() < 0.5:
+            length = source.choice((0, 3, 10, 2000, 2**32 - 1))
+            return source.choice(_SYNC) + length.to_bytes(4, "little") + source.randbytes(10)
+        return source.randbytes(source.choice((0, 1, 5, 30, 300)))
+
+    def _damaged(self, data: bytes) -> bytes:
+        """Most are whole: a phone drops the connection at the first that is not."""
+        source = self._random
+        if source.random() > 0.002:
+            return data
+        how = source.randrange(4)
+        if how == 0:
+            return source.randbytes(source.randint(1, 60))
+        if how == 1:
+            return data[: source.randrange(len(data))]
+        at = source.randrange(len(data))
+        changed = bytearray(data)
+        changed[at] ^= 1 << source.randrange(8)
+        if how == 2:
+            changed[12:16] = source.getrandbits(32).to_bytes(4, "little")
+        return bytes(changed)
+
+
+def memory_mb() -> float:
+    """What this process holds, after everything that is not needed has gone."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def reason(error: Exception) -> str:
+    """What went wrong, without its numbers."""
+    return re.sub(r"0x[0-9a-f]+|\d+", "N", f"{type(error).__name__}: {error}")
+
+
+def fuzz_parser(count: int, seed: int, end_s: float) -> Ledger:
+    """The parser alone."""
+    ledger, client, parser = Ledger(), Client(seed), Parser()
+    start_s = time.monotonic()
+    while ledger.packets < count and time.monotonic() < end_s:
+        data = b"".join(client.packets(min(_BATCH, count - ledger.packets)))
+        for piece in client.pieces(data):
+            try:
+                for _ in parser.feed(piece):
+                    pass
+            except ProtocolError as error:
+                ledger.refused[reason(error)] += 1
+                parser = Parser()
+            except Exception as error:
+                ledger.bugs[reason(error)] += 1
+                parser = Parser()
+        ledger.packets += min(_BATCH, count - ledger.packets)
+        _note_memory(ledger, count)
+    ledger.seconds = time.monotonic() - start_s
+    return ledger
+
+
+class Bugs(logging.Handler):
+    """Counts what is logged: refusals, and errors of the phone's own."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Count into a ledger."""
+        super().__init__()
+        self._ledger = ledger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take note of a record."""
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            told = reason(error) if isinstance(error, Exception) else repr(error)
+            self._ledger.bugs[told] += 1
+        else:
+            self._ledger.refused[re.sub(r"0x[0-9a-f]+|\d+", "N", record.getMessage())] += 1
+
+
+async def fuzz_phone(count: int, seed: int, end_s: float) -> Ledger:
+    """A phone that is alive, through one connection after the other."""
+    ledger, client = Ledger(), Client(seed)
+    logging.getLogger("agentrl.phone").addHandler(Bugs(ledger))
+    logging.getLogger("agentrl.phone").propagate = False
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, told: ledger.bugs.update([str(told.get("exception"))]))
+    phone = Phone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0))
+    phone.tasks.launch(ProbeApp.package, {})
+    start_s = time.monotonic()
+    while ledger.packets < count and time.monotonic() < end_s:
+        await _one_connection(phone, client, ledger, count, end_s)
+        ledger.connections += 1
+    ledger.seconds = time.monotonic() - start_s
+    return ledger
+
+
+async def _one_connection(
+    phone: Phone, client: Client, ledger: Ledger, count: int, end_s: float
+) -> None:
+    """Talk until the phone hangs up."""
+    ours, theirs = _pair()
+    theirs_closed = asyncio.Event()
+
+    def on_lost(connection: Connection) -> None:
+        phone.network.close_all(connection)
+        theirs_closed.set()
+
+    connection = Connection(
+        theirs,
+        services.banner(phone),
+        lambda stream, name: services.open_service(phone, stream, name),
+        on_lost,
+    )
+    loop = asyncio.get_running_loop()
+    reading = loop.create_task(_read(ours))
+    greeting = Packet(command=CNXN, arg0=packets.VERSION, arg1=1 << 20, payload=b"host::")
+    data = packets.encode(greeting)
+    try:
+        while ledger.packets < count and not theirs_closed.is_set() and time.monotonic() < end_s:
+            num_packets = min(_BATCH, count - ledger.packets)
+            data += b"".join(client.packets(num_packets))
+            with contextlib.suppress(OSError, TimeoutError):
+                await asyncio.wait_for(loop.sock_sendall(ours, data), 10)
+            ledger.packets += num_packets
+            data = b""
+            _note_memory(ledger, count)
+            await asyncio.sleep(0)
+    finally:
+        reading.cancel()
+        connection.close()
+        ours.close()
+        await asyncio.sleep(0)
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    """Both ends of a connection over TCP."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
+    ours.setblocking(False)
+    return ours, theirs
+
+
+async def _read(sock: socket.socket) -> None:
+    """Take what the phone says, and look at none of it."""
+    loop, buffer = asyncio.get_running_loop(), bytearray(1 << 20)
+    with contextlib.suppress(OSError):
+        while await loop.sock_recv_into(sock, buffer):
+            pass
+
+
+def _note_memory(ledger: Ledger, count: int) -> None:
+    """Ten times in all; the first time everything has been used at least once."""
+    if ledger.packets * 10 // count > len(ledger.memory_mb):
+        ledger.memory_mb.append(memory_mb())
+
+
+def table(ledgers: dict[str, Ledger]) -> Table:
+    """What is printed."""
+    rows = Table("what", *ledgers, title="Packets that mean no good")
+    rows.add_row("packets", *(f"{one.packets:,}" for one in ledgers.values()))
+    rows.add_row("packets/s", *(f"{one.packets / one.seconds:,.0f}" for one in ledgers.values()))
+    rows.add_row("connections", *(f"{one.connections:,}" for one in ledgers.values()))
+    memory = [" ".join(f"{mb:.0f}" for mb in one.memory_mb) for one in ledgers.values()]
+    rows.add_row("memory at every tenth, MB", *memory)
+    rows.add_row("growth, MB", *(f"{growth_mb(one):.1f}" for one in ledgers.values()))
+    for kind in sorted({kind for one in ledgers.values() for kind in one.refused}):
+        rows.add_row(kind, *(f"{one.refused[kind]:,}" for one in ledgers.values()))
+    for bug in sorted({bug for one in ledgers.values() for bug in one.bugs}):
+        rows.add_row(f"BUG {bug}", *(f"{one.bugs[bug]:,}" for one in ledgers.values()))
+    return rows
+
+
+def growth_mb(ledger: Ledger) -> float:
+    """From the first tenth, when everything is loaded, to the end."""
+    return ledger.memory_mb[-1] - ledger.memory_mb[0] if ledger.memory_mb else 0.0
+
+
+def main() -> None:
+    """Fuzz and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--packets", type=int, default=1_000_000, help="for each of both")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=900.0, help="at most, for each of both")
+    options = parser.parse_args()
+    count, seed = options.packets, options.seed
+    ledgers = {
+        "parser": fuzz_parser(count, seed, time.monotonic() + options.seconds),
+        "phone": asyncio.run(fuzz_phone(count, seed, time.monotonic() + options.seconds)),
+    }
+    Console(width=110).print(table(ledgers))
+    for name, ledger in ledgers.items():
+        if ledger.bugs or ledger.packets < count or growth_mb(ledger) > _LARGEST_GROWTH_MB:
+            sys.exit(f"{name}: it failed, was too slow, or its memory grew")
+
+
+if __name__ == "__main__":
+    main()
