@@ -1,0 +1,243 @@
+"""A phone that plays our apps with nothing installed: its browser shows them, we run them."""
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentrl.devices import Action, Device, Look, Result, perform
+from agentrl.devices.commands import key_code
+from agentrl.errors import DeviceError, DeviceTimeout
+from agentrl.page.browser import Browser, Region
+from agentrl.page.host import PagedApp
+from agentrl.page.seat import Sight
+from agentrl.page.server import PageServer
+from agentrl.page.tunnel import Tunnel
+from agentrl.phone.app import App
+from agentrl.types import Image
+
+_PAUSE_S = 0.02
+_COMPOSED_S = 0.3
+"""How long a frame that the page has painted may take to the screen, and to a capture of it."""
+_LEAVING = ("KEYCODE_BACK", "KEYCODE_HOME")
+
+
+class PagedDevice:
+    """A phone around another device; implements `agentrl.devices.protocol.Device`.
+
+    Looking and touching is the phone's own: captures show what its screen shows, and taps go
+    through its input. The apps run here, and what they publish is read here.
+    """
+
+    def __init__(
+        self, device: Device, tunnel: Tunnel, server: PageServer, apps: Sequence[App]
+    ) -> None:
+        """A phone whose browser has not been opened.
+
+        Args:
+            device: the phone itself; closed with this one.
+            tunnel: from the phone to this machine.
+            server: of the pages, running; many phones share it.
+            apps: to be played on it, instances for this phone alone.
+        """
+        self.serial = device.serial
+        self.deadlines = device.deadlines
+        self._device = device
+        self._tunnel = tunnel
+        self._server = server
+        self._browser = Browser(device, tunnel, server)
+        self._hosts = {app.package: PagedApp(app) for app in apps}
+        for host in self._hosts.values():
+            server.add(host)
+
+    def size(self) -> tuple[int, int]:
+        """Width and height of the screen in pixels."""
+        return self._device.size()
+
+    def screenshot(self) -> Image:
+        """What the screen shows now, and not less than what the page has painted.
+
+        From the page to the screen a frame takes a moment: a capture that does not show it yet is
+        taken again, for as long as that may last. Something may have come over the page.
+        """
+        end = time.monotonic() + _COMPOSED_S
+        host = self._browser.host
+        while True:
+            status = None if host is None else host.status()
+            capture = self._device.screenshot()
+            if status is None or status.sight is not Sight.VISIBLE or time.monotonic() >= end:
+                return capture
+            if self._browser.shows(capture, status):
+                return capture
+
+    def tap(self, x: float, y: float) -> None:
+        """Tap at (x, y), in [0, 1] of the screen; one beside the page counts, without effect."""
+        missed = self._beside(x, y)
+        self._device.tap(x, y)
+        if missed is not None:
+            missed.miss()
+
+    def swipe(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = 0.3) -> None:
+        """Swipe from (x1, y1) to (x2, y2), in [0, 1] of the screen; beside the page as `tap`."""
+        missed = self._beside(x1, y1)
+        self._device.swipe(x1, y1, x2, y2, duration_s)
+        if missed is not None:
+            missed.miss()
+
+    def long_press(self, x: float, y: float, duration_s: float = 1.0) -> None:
+        """Hold a finger at (x, y), in [0, 1] of the screen: for the app, a swipe on the spot."""
+        self.swipe(x, y, x, y, duration_s)
+
+    def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = 1.0) -> None:
+        """Move a finger slowly: on a page there is nothing that the phone itself would pick up."""
+        self.swipe(x1, y1, x2, y2, duration_s)
+
+    def key(self, name: str) -> None:
+        """Press a key; the app in front has it first, and BACK or HOME that it lets pass leave it.
+
+        The browser has a use of its own for BACK, which is no app's.
+        """
+        code, host = key_code(name), self._in_front()
+        if host is None:
+            self._device.key(name)
+        elif not host.key(code) and code in _LEAVING:
+            self._device.key("HOME")
+
+    def text(self, text: str) -> None:
+        """Type text, into the app where one is in front."""
+        host = self._in_front()
+        if host is None:
+            self._device.text(text)
+        else:
+            host.text(text)
+
+    def launch(self, package: str, activity: str, extras: Mapping[str, str]) -> None:
+        """Start an app afresh and wait until the screen shows it; opens the browser if need be."""
+        host = self._hosts.get(package)
+        if host is None or activity != host.activity:
+            known = ", ".join(f"{h.package}/{h.activity}" for h in self._hosts.values()) or "none"
+            raise DeviceError(f"{self.serial}: {package}/{activity} is none of its apps: {known}")
+        end = time.monotonic() + self.deadlines.launch_s
+        try:
+            host.launch(extras)
+        except ValueError as error:
+            raise DeviceError(f"{self.serial}: {package} refuses its extras: {error}") from error
+        if self._in_front() is not host:
+            self._browser.open(host, end)
+        self._wait_until_seen(host, end)
+
+    def stop(self, package: str) -> None:
+        """Stop an app; its page stays open, and black."""
+        if package in self._hosts:
+            self._hosts[package].stop()
+        else:
+            self._device.stop(package)
+
+    def focus(self) -> str | None:
+        """The package in front; None also where the browser is, and its page cannot be reached."""
+        return self._browser.front()
+
+    def app_state(self, package: str) -> Mapping[str, Any]:
+        """The state that the app of that package publishes."""
+        if package not in self._hosts:
+            return self._device.app_state(package)
+        state = self._hosts[package].state()
+        if state is None:
+            raise DeviceError(f"{self.serial}: {package} publishes no state")
+        return state
+
+    def look(self, package: str) -> Look:
+        """What that app publishes, and what is in front."""
+        host = self._hosts.get(package)
+        return Look(state=None if host is None else host.state(), front=self.focus())
+
+    def act(self, action: Action, package: str) -> tuple[Look, Look]:
+        """Perform an action; a look before it, and one right after."""
+        before = self.look(package)
+        perform(self, action)
+        return before, self.look(package)
+
+    def app_area(self) -> Region:
+        """Where the app that was launched last lies on the screen.
+
+        Raises:
+            DeviceError: none was launched, or its page is not where it was.
+        """
+        region = self._browser.app_region()
+        if region is None and self._browser.host is not None:
+            self.screenshot()  # which finds a page that has moved
+            region = self._browser.app_region()
+        if region is None:
+            raise DeviceError(f"{self.serial}: no page is seen on its screen; launch the app")
+        return region
+
+    def shell(self, *arguments: str) -> str:
+        """Run one command on the phone."""
+        return self._device.shell(*arguments)
+
+    def batch(self, *commands: Sequence[str]) -> list[Result]:
+        """Run several commands on the phone."""
+        return self._device.batch(*commands)
+
+    def reverse(self, remote: str, local: str) -> None:
+        """Another tunnel from the phone to this machine."""
+        self._tunnel.reverse(remote, local)
+
+    def reverse_remove(self, remote: str) -> None:
+        """End one."""
+        self._tunnel.reverse_remove(remote)
+
+    def serialno(self) -> str:
+        """Who the phone says it is."""
+        return self._device.serialno()
+
+    def reboot(self) -> None:
+        """Have the phone start again; `reconnect` and `launch` when it is back."""
+        self._device.reboot()
+
+    def reconnect(self) -> None:
+        """Make the phone ready again, and the tunnel, which does not outlive its connection."""
+        self._device.reconnect()
+        if self._browser.host is not None:
+            self._browser.dig()
+
+    def close(self) -> None:
+        """End the pages and close the phone."""
+        for host in self._hosts.values():
+            self._server.remove(host)
+        with contextlib.suppress(DeviceError):  # a phone that is gone has no tunnel either
+            self._browser.close()
+        self._device.close()
+
+    def _in_front(self) -> PagedApp | None:
+        """The app whose page is in front."""
+        host = self._browser.host
+        return host if host is not None and self.focus() == host.package else None
+
+    def _beside(self, x: float, y: float) -> PagedApp | None:
+        """The app in front, where a position on the screen is not on its page."""
+        page = self._browser.page_region()
+        return None if page is None or page.holds(x, y) else self._in_front()
+
+    def _wait_until_seen(self, host: PagedApp, end: float) -> None:
+        """Wait until the app is in front, and on the screen as its page has painted it.
+
+        Raises:
+            DeviceTimeout: something else is there.
+        """
+        while True:
+            status = host.wait(
+                lambda status: status.settled and status.running,
+                end - time.monotonic(),
+                f"{self.serial}: its page did not paint it",
+            )
+            front = self.focus()
+            if front == host.package and self._browser.shows(self._device.screenshot(), status):
+                return
+            if time.monotonic() >= end:
+                raise DeviceTimeout(
+                    f"{self.serial}: {host.package} was started, {front} is in front and the "
+                    f"screen does not show it after {self.deadlines.launch_s:g} s; is something "
+                    "over its page?"
+                )
+            time.sleep(_PAUSE_S)

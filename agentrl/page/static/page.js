@@ -1,0 +1,210 @@
+// Shows the frames that are drawn on the other side and sends gestures back. It knows no game.
+"use strict";
+
+const LOST_AFTER_MS = 6500; // three missed beats
+const NOTICE_AFTER_MS = 500; // a connection that flickers is not worth a word
+const LONGEST_PAUSE_MS = 2000;
+const SMALLEST_SIDE = 64;
+const REPLACED = 4001;
+
+const canvas = document.querySelector("canvas");
+const notice = document.querySelector("#notice");
+const paper = canvas.getContext("2d", { alpha: false });
+const page = Array.from(crypto.getRandomValues(new Uint8Array(16)),
+  (byte) => byte.toString(16).padStart(2, "0")).join("");
+
+let socket = null; // null while there is none
+let welcomed = false;
+let heard = 0; // when the other side was heard last
+let pause = 100;
+let over = false;
+let size = null; // in the screen's own pixels: {width, height}
+let shown = null; // the frame on the page: {number, left, top, width, height, calibrating}
+let finger = null; // a gesture that has begun
+let count = 0;
+const waiting = []; // gestures that the other side has not confirmed, oldest first
+
+function connect() {
+  if (over || socket) return;
+  const mine = new WebSocket(`ws://${location.host}${location.pathname}/socket`);
+  mine.binaryType = "arraybuffer";
+  socket = mine;
+  heard = performance.now();
+  mine.onopen = () => {
+    mine.opened = true;
+    mine.send(JSON.stringify({ type: "hello", page, ...size, visible: !document.hidden }));
+  };
+  mine.onmessage = (event) => {
+    if (mine !== socket) return;
+    heard = performance.now();
+    if (typeof event.data === "string") listen(JSON.parse(event.data));
+    else draw(event.data, mine).catch(() => lose(mine));
+  };
+  mine.onclose = (event) => {
+    if (event.code === REPLACED) end("This game is open on another page.");
+    else lose(mine);
+  };
+}
+
+function lose(mine) {
+  if (mine !== socket) return;
+  socket = null;
+  welcomed = false;
+  mine.close();
+  setTimeout(() => { if (!welcomed && !over) announce("Connecting …"); }, NOTICE_AFTER_MS);
+  setTimeout(connect, pause * (1 + Math.random() / 2));
+  pause = Math.min(pause * 2, LONGEST_PAUSE_MS);
+  if (!mine.opened) askWhetherOver();
+}
+
+async function askWhetherOver() {
+  try {
+    const answer = await fetch(location.pathname, { cache: "no-store" });
+    if (answer.status === 404) end("This game has ended.");
+  } catch { /* nobody there: the next try will tell */ }
+}
+
+function end(words) {
+  over = true;
+  socket = null;
+  welcomed = false;
+  announce(words);
+}
+
+function announce(words) {
+  notice.textContent = words;
+  notice.hidden = false;
+}
+
+function say(message) {
+  if (welcomed) socket.send(JSON.stringify(message));
+}
+
+function listen(message) {
+  if (message.type === "welcome") {
+    welcomed = true;
+    pause = 100;
+    if (message.replaced) console.info("this page has taken the place of another");
+    confirm(message.handled);
+    tellSize();
+    tellVisible();
+    waiting.forEach(say);
+  } else if (message.type === "handled") {
+    confirm(message.number);
+  }
+}
+
+function confirm(number) {
+  while (waiting.length && waiting[0].number <= number) waiting.shift();
+}
+
+async function draw(data, mine) {
+  const header = new DataView(data);
+  const [number, left, top, width, height, flags] =
+    [0, 4, 8, 12, 16, 20].map((at) => header.getUint32(at));
+  const png = new Blob([new Uint8Array(data, 24)], { type: "image/png" });
+  const picture = await createImageBitmap(png, { colorSpaceConversion: "none" });
+  requestAnimationFrame(() => {
+    if (mine !== socket) return;
+    if (canvas.width !== picture.width) canvas.width = picture.width;
+    if (canvas.height !== picture.height) canvas.height = picture.height;
+    paper.drawImage(picture, 0, 0);
+    picture.close();
+    shown = { number, left, top, width, height, calibrating: flags & 1 };
+    notice.hidden = true;
+    // The next frame begins when this one has been handed to the screen.
+    requestAnimationFrame(() => { if (mine === socket) say({ type: "painted", frame: number }); });
+  });
+}
+
+function place(event) {
+  const box = canvas.getBoundingClientRect();
+  const x = (event.clientX - box.left) / box.width * canvas.width;
+  const y = (event.clientY - box.top) / box.height * canvas.height;
+  return [(x - shown.left) / shown.width, (y - shown.top) / shown.height];
+}
+
+function press(event) {
+  if (!event.isPrimary || event.button !== 0 || !shown || !notice.hidden) return;
+  if (finger) finish(event, true); // the end of the one before never came
+  const [x1, y1] = place(event);
+  finger = {
+    x1, y1, frame: shown.number, calibrating: shown.calibrating, since: event.timeStamp,
+    at: [event.clientX, event.clientY], moved: 0, pointer: event.pointerId,
+  };
+  canvas.setPointerCapture(event.pointerId);
+}
+
+function move(event) {
+  if (!finger || event.pointerId !== finger.pointer) return;
+  const [x, y] = finger.at;
+  finger.moved = Math.max(finger.moved, Math.hypot(event.clientX - x, event.clientY - y));
+}
+
+function lift(event, cancelled) {
+  move(event);
+  if (finger && event.pointerId === finger.pointer) finish(event, cancelled);
+}
+
+async function finish(event, cancelled) {
+  const { x1, y1, frame, moved, since, calibrating } = finger;
+  const [x2, y2] = cancelled ? [x1, y1] : place(event);
+  finger = null;
+  if (calibrating) await fillScreen();
+  count += 1;
+  const ms = Math.round(event.timeStamp - since);
+  const gesture = { type: "gesture", number: count, frame, x1, y1, x2, y2, ms, moved, cancelled };
+  waiting.push(gesture);
+  say(gesture);
+}
+
+// Only a touch may ask for it, and no touch of the game should: the page moves on the screen.
+async function fillScreen() {
+  const asked = [document.documentElement.requestFullscreen?.({ navigationUI: "hide" }),
+    navigator.wakeLock?.request("screen")];
+  const refused = Promise.allSettled(asked); // then it stays as it is
+  await Promise.race([refused, new Promise((done) => setTimeout(done, LONGEST_PAUSE_MS))]);
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+}
+
+function tellSize() {
+  say({ type: "size", ...size });
+}
+
+function tellVisible() {
+  say({ type: "visible", visible: !document.hidden });
+}
+
+function measure(entries) {
+  const { contentRect, devicePixelContentBoxSize } = entries[0];
+  const [box] = devicePixelContentBoxSize ?? [];
+  const width = inPixels(contentRect.width, box?.inlineSize);
+  const height = inPixels(contentRect.height, box?.blockSize);
+  if (Math.min(width, height) < SMALLEST_SIDE) return;
+  size = { width, height };
+  tellSize();
+  connect();
+}
+
+// The browser's own count is exact where the ratio is a fraction; an emulated screen has none.
+function inPixels(length, counted) {
+  const computed = length * devicePixelRatio;
+  return Math.abs(computed - counted) <= 1 ? counted : Math.round(computed);
+}
+
+canvas.addEventListener("pointerdown", press);
+canvas.addEventListener("pointermove", move);
+canvas.addEventListener("pointerup", (event) => lift(event, false));
+canvas.addEventListener("pointercancel", (event) => lift(event, true));
+for (const name of ["contextmenu", "selectstart", "dragstart", "touchmove", "wheel", "gesturestart"])
+  document.addEventListener(name, (event) => event.preventDefault(), { passive: false });
+document.addEventListener("visibilitychange", () => {
+  tellVisible();
+  if (!document.hidden && !socket && size) connect();
+});
+addEventListener("pagehide", () => say({ type: "visible", visible: false }));
+addEventListener("pageshow", tellVisible);
+new ResizeObserver(measure).observe(canvas, { box: "device-pixel-content-box" });
+setInterval(() => {
+  if (socket && performance.now() - heard > LOST_AFTER_MS) lose(socket);
+}, 1000);
