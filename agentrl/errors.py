@@ -10,6 +10,7 @@
         │   ├── DeviceOffline     it is not there (any more)
         │   ├── DeviceTimeout     it did not answer within the deadline
         │   ├── CaptureError      it gave no usable picture
+        │   ├── AppLeft           something else came in front of the app, and not by the agent
         │   └── NoDevice          the pool has no phone to lease just now
         │       └── PoolEmpty         nor ever will: all its phones failed repeatedly
         ├── EnvError          an environment that raised or broke its contract
@@ -54,6 +55,13 @@ class DeviceTimeout(DeviceError):
 
 class CaptureError(DeviceError):
     """A phone gave no usable picture."""
+
+
+class AppLeft(DeviceError):
+    """Something came in front of the app, not by the agent's doing, and would not go away.
+
+    The message begins with what it was, as `call: ...`: void episodes are counted by that.
+    """
 
 
 class NoDevice(DeviceError):

@@ -3,6 +3,7 @@
 import re
 import signal
 import threading
+from pathlib import Path
 from shutil import which
 from typing import Annotated
 
@@ -32,6 +33,12 @@ def up(
         str, typer.Option(help="LOW-HIGH: how late the effect of a touch appears, in ms.")
     ] = "50-300",
     seed: Annotated[int, typer.Option(help="Of the clocks and delays.")] = 0,
+    faults: Annotated[
+        Path | None, typer.Option(help="YAML of what goes wrong with them, and when.")
+    ] = None,
+    auth: Annotated[
+        bool, typer.Option("--auth", help="Ask computers for a key, as real phones do.")
+    ] = False,
 ) -> None:
     """Start virtual phones and keep them until Ctrl-C."""
     from agentrl import env
@@ -45,7 +52,13 @@ def up(
     low, high = _two("--delay", delay, "-")
     server = AdbServer.from_environment()
     with spawn(
-        num_phones, apps or env.apps(), size=(width, height), effect_delay_ms=(low, high), seed=seed
+        num_phones,
+        apps or env.apps(),
+        size=(width, height),
+        effect_delay_ms=(low, high),
+        seed=seed,
+        faults=faults,
+        auth=auth,
     ) as phones:
         try:
             server.ensure()

@@ -1,21 +1,26 @@
 """A phone as the framework sees it: drivers, a pool, and waiting for the screen.
 
-What environments use: `open_device`, `Device`, the actions and `act_and_settle`.
+What environments use: `open_device`, `Device`, the actions, a `Grammar`, `act_and_settle`, and a
+`Guard` around it.
 """
 
 from agentrl.devices.actions import (
     Action,
+    Done,
+    Drag,
     Key,
+    LongPress,
     Swipe,
     Tap,
+    Type,
     Wait,
-    format_action,
-    parse_action,
     perform,
 )
+from agentrl.devices.grammar import Grammar, format_action, parse_action
+from agentrl.devices.guard import Guard, Guarded, Left
 from agentrl.devices.opening import check_source, open_device, open_source
 from agentrl.devices.pool import DevicePool
-from agentrl.devices.protocol import Deadlines, Device, Result
+from agentrl.devices.protocol import Deadlines, Device, Look, Result, State
 from agentrl.devices.settle import Settled, act_and_settle, read_state
 
 __all__ = [
@@ -23,11 +28,21 @@ __all__ = [
     "Deadlines",
     "Device",
     "DevicePool",
+    "Done",
+    "Drag",
+    "Grammar",
+    "Guard",
+    "Guarded",
     "Key",
+    "Left",
+    "LongPress",
+    "Look",
     "Result",
     "Settled",
+    "State",
     "Swipe",
     "Tap",
+    "Type",
     "Wait",
     "act_and_settle",
     "check_source",

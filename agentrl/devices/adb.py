@@ -4,20 +4,19 @@ The server belongs to everybody on the machine: it is never killed, and one phon
 touching the others.
 """
 
-import ipaddress
 import logging
 import os
-import socket
 import subprocess
 import tempfile
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
 
-from adbutils.errors import AdbError
-
-from agentrl.devices.link import Deadline, Link, told
+from agentrl.devices.address import check_address, is_network_serial
+from agentrl.devices.drivers import link_of
+from agentrl.devices.link import Deadline, Link, Refused, told
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline
 
 log = logging.getLogger(__name__)
@@ -48,31 +47,6 @@ def find_adb(configured: str | None = None) -> str:
     return str(bundled)
 
 
-def is_network_serial(serial: str) -> bool:
-    """Whether a serial is `host:port`, which the server has to be told to connect to."""
-    host, _, port = serial.rpartition(":")
-    return bool(host) and port.isdigit()
-
-
-def check_address(serial: str) -> None:
-    """Refuse phones on public addresses: adb over TCP is not encrypted, often not even locked.
-
-    Raises:
-        ConfigError: the address of `host:port` is public, or does not exist.
-    """
-    host = serial.rpartition(":")[0].strip("[]")
-    try:
-        found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None)}
-    except OSError as error:
-        raise ConfigError(f"{serial}: there is no host {host!r}: {error}") from error
-    public = sorted(a for a in found if ipaddress.ip_address(a.partition("%")[0]).is_global)
-    if public:
-        raise ConfigError(
-            f"{serial} is on a public address ({public[0]}), where anybody can reach the phone "
-            "without a password. Use a tunnel: ssh -L 5600:localhost:5555 HOST, and 127.0.0.1:5600."
-        )
-
-
 @dataclass(slots=True, kw_only=True, frozen=True)
 class AdbServer:
     """An adb server, running or not."""
@@ -81,19 +55,28 @@ class AdbServer:
     port: int = 5037
     adb: str | None = None
     """Program to start it with; None looks for one."""
+    driver: str = "adbutils"
+    """The library that speaks to it, one of `agentrl.devices.drivers.DRIVERS`."""
+    public: tuple[str, ...] = ()
+    """Serials (`host:port`) that are connected though their address is public."""
 
     @staticmethod
-    def from_environment() -> "AdbServer":
+    def from_environment(driver: str = "adbutils", *, public: Iterable[str] = ()) -> "AdbServer":
         """The server that adb itself would use: ANDROID_ADB_SERVER_PORT is honoured.
 
+        Args:
+            driver: the library that speaks to it.
+            public: serials that are connected though their address is public.
+
         Raises:
-            ConfigError: the port is no number.
+            ConfigError: the port is no number, or there is no such driver.
         """
+        link_of(driver)
         host = os.environ.get("ANDROID_ADB_SERVER_ADDRESS", "127.0.0.1")
         port = os.environ.get("ANDROID_ADB_SERVER_PORT", "5037")
         if not port.isdigit():
             raise ConfigError(f"ANDROID_ADB_SERVER_PORT is {port!r}; it must be a port number")
-        return AdbServer(host=host, port=int(port))
+        return AdbServer(host=host, port=int(port), driver=driver, public=tuple(public))
 
     def ensure(self, deadline_s: float = 10.0) -> None:
         """Start the server if none is running.
@@ -124,7 +107,7 @@ class AdbServer:
         if state == "device":
             return
         if is_network_serial(serial):
-            check_address(serial)
+            check_address(serial, deadline, public=self.public)
             if state is not None:
                 # While it is offline, connect would say "already connected" and mend nothing.
                 self.disconnect(serial, deadline)
@@ -144,8 +127,16 @@ class AdbServer:
         try:
             self.ask(f"host:disconnect:{serial}", deadline)
         except DeviceError as error:
-            if not isinstance(error.__cause__, AdbError) or isinstance(error.__cause__, OSError):
+            if not isinstance(error.__cause__, Refused):
                 raise
+
+    def link(self, deadline: Deadline) -> Link:
+        """A new connection to the server.
+
+        Raises:
+            OSError: there is none; TimeoutError, if it is silent.
+        """
+        return link_of(self.driver)(self.host, self.port, deadline)
 
     def ask(self, service: str, deadline: Deadline) -> str:
         """Send one request to the server itself; its answer.
@@ -155,19 +146,19 @@ class AdbServer:
             DeviceTimeout: it does not answer.
         """
         try:
-            with Link(self.host, self.port, deadline) as link:
+            with self.link(deadline) as link:
                 link.request(service)
-                return str(link.read_string_block())
-        except (OSError, EOFError, ValueError, AdbError) as error:
+                return link.read_block()
+        except (OSError, Refused) as error:
             raise told(error, f"adb server, {service}", deadline.seconds) from error
 
     def _wait_until_ready(self, serial: str, deadline: Deadline) -> None:
         what = f"{serial} did not become ready"
         try:
-            with Link(self.host, self.port, deadline) as link:
+            with self.link(deadline) as link:
                 link.request(f"host-serial:{serial}:wait-for-any-device")
-                link.check_okay()
-        except (OSError, AdbError) as error:
+                link.check_accepted()
+        except (OSError, Refused) as error:
             raise told(error, what, deadline.seconds) from error
 
     def _runs(self, deadline_s: float) -> bool:

@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from agentrl.devices.protocol import Deadlines, Device, Result
+from agentrl.devices.actions import Action
+from agentrl.devices.protocol import Deadlines, Device, Look, Result
 from agentrl.errors import DeviceError
 from agentrl.types import Image
 
@@ -80,9 +81,17 @@ class LeasedDevice:
         """See `Device.tap`."""
         self._call(lambda: self._device.tap(x, y))
 
+    def long_press(self, x: float, y: float, duration_s: float = 0.8) -> None:
+        """See `Device.long_press`."""
+        self._call(lambda: self._device.long_press(x, y, duration_s))
+
     def swipe(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = 0.3) -> None:
         """See `Device.swipe`."""
         self._call(lambda: self._device.swipe(x1, y1, x2, y2, duration_s))
+
+    def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = 0.8) -> None:
+        """See `Device.drag`."""
+        self._call(lambda: self._device.drag(x1, y1, x2, y2, duration_s))
 
     def key(self, name: str) -> None:
         """See `Device.key`."""
@@ -108,6 +117,14 @@ class LeasedDevice:
         """See `Device.app_state`."""
         return self._call(lambda: self._device.app_state(package))
 
+    def look(self, package: str) -> Look:
+        """See `Device.look`."""
+        return self._call(lambda: self._device.look(package))
+
+    def act(self, action: Action, package: str) -> tuple[Look, Look]:
+        """See `Device.act`."""
+        return self._call(lambda: self._device.act(action, package))
+
     def shell(self, *arguments: str) -> str:
         """See `Device.shell`."""
         return self._call(lambda: self._device.shell(*arguments))
@@ -115,6 +132,22 @@ class LeasedDevice:
     def batch(self, *commands: Sequence[str]) -> list[Result]:
         """See `Device.batch`."""
         return self._call(lambda: self._device.batch(*commands))
+
+    def reverse(self, remote: str, local: str) -> None:
+        """See `Device.reverse`."""
+        self._call(lambda: self._device.reverse(remote, local))
+
+    def reverse_remove(self, remote: str) -> None:
+        """See `Device.reverse_remove`."""
+        self._call(lambda: self._device.reverse_remove(remote))
+
+    def serialno(self) -> str:
+        """See `Device.serialno`."""
+        return self._call(self._device.serialno)
+
+    def reboot(self) -> None:
+        """See `Device.reboot`."""
+        self._call(self._device.reboot)
 
     def reconnect(self) -> None:
         """See `Device.reconnect`."""

@@ -1,16 +1,25 @@
-"""One socket to the adb server, on adbutils' connection.
+"""One socket to the adb server, whose every read and write ends at one deadline.
 
-adbutils' own connection sleeps 10 ms when it closes and joins what it reads byte string by byte
-string, which costs 150 ms for one frame. Here every read has what is left of one deadline.
+What differs between the libraries that speak ADB is how they connect and how they ask for a
+service (`agentrl.devices.drivers`). Everything else is here, because their own reads have no
+deadline and join what comes byte string by byte string: 150 ms for one frame.
 """
 
+import contextlib
+import select
 import socket
+import threading
 import time
-
-from adbutils import AdbConnection
-from adbutils.errors import AdbError, AdbTimeout
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from types import TracebackType
+from typing import TypeVar
 
 from agentrl.errors import DeviceError, DeviceTimeout
+
+T = TypeVar("T")
+
+_LONGEST_REQUEST = 0xFFFF
 
 
 class Deadline:
@@ -33,12 +42,20 @@ class Deadline:
         return left
 
 
-class Link(AdbConnection):  # type: ignore[misc]
-    """A connection to the adb server whose every read and write ends at one deadline.
+class Refused(Exception):
+    """The adb server or the phone said no; the message is theirs."""
 
-    Errors are `TimeoutError`, `OSError` and adbutils' `AdbError`; see `told`.
+
+class Link(ABC):
+    """A connection to the adb server; errors are `TimeoutError`, `OSError` and `Refused`.
+
+    See `told` for what to make of them.
     """
 
+    deadline: Deadline
+    """Of everything that is done over this connection; a longer talk sets it anew."""
+
+    @abstractmethod
     def __init__(self, host: str, port: int, deadline: Deadline) -> None:
         """Connect.
 
@@ -47,65 +64,144 @@ class Link(AdbConnection):  # type: ignore[misc]
             port: of the adb server.
             deadline: of everything that is done over this connection.
         """
-        self._address = (host, port)
-        self._deadline = deadline
-        super().__init__(host, port)
+
+    @property
+    @abstractmethod
+    def plug(self) -> socket.socket:
+        """The connected socket."""
+
+    @abstractmethod
+    def check_accepted(self) -> None:
+        """Read the four letters that answer a request.
+
+        Raises:
+            Refused: it is not accepted.
+        """
 
     def request(self, service: str) -> None:
-        """Send one request and have it accepted."""
-        data = service.encode("utf-8", "surrogateescape")
-        if len(data) > 0xFFFF:
-            raise AdbError(f"a request of {len(data)} bytes; at most 65535 fit")
-        self.conn.settimeout(self._deadline.left_s())
-        self.conn.sendall(b"%04x%b" % (len(data), data))
-        self.check_okay()
+        """Send one request and have it accepted.
+
+        Raises:
+            Refused: it is not, or it cannot be sent at all.
+        """
+        try:
+            data = service.encode()
+        except UnicodeEncodeError as error:
+            raise Refused(f"half a character (a lone surrogate) cannot be sent: {error}") from error
+        if len(data) > _LONGEST_REQUEST:
+            raise Refused(f"a request of {len(data)} bytes; at most {_LONGEST_REQUEST} fit")
+        self.send(b"%04x%b" % (len(data), data))
+        self.check_accepted()
+
+    def send(self, data: bytes) -> None:
+        """Send all of it."""
+        self.plug.settimeout(self.deadline.left_s())
+        self.plug.sendall(data)
 
     def read_into(self, view: memoryview) -> int:
         """Fill a buffer; fewer bytes only where the other side has closed."""
         filled = 0
         while filled < len(view):
-            self.conn.settimeout(self._deadline.left_s())
-            count = self.conn.recv_into(view[filled:])
+            self.plug.settimeout(self.deadline.left_s())
+            count = self.plug.recv_into(view[filled:])
             if not count:
                 break
             filled += count
         return filled
 
-    def receive(self) -> bytes:
-        """What comes next, however much; empty where the other side has closed."""
-        self.conn.settimeout(self._deadline.left_s())
-        return bytes(self.conn.recv(1 << 16))
-
-    def close(self) -> None:
-        """Close at once."""
-        if not self.closed:
-            self.conn.close()
-
-    def _read_fully(self, n: int) -> bytes:
-        buffer = bytearray(n)
+    def read(self, count: int) -> bytes:
+        """So many bytes; fewer only where the other side has closed."""
+        buffer = bytearray(count)
         return bytes(buffer[: self.read_into(memoryview(buffer))])
 
-    def _safe_connect(self) -> socket.socket:
-        """In the place of adbutils', which starts a server where there is none."""
-        connected = socket.create_connection(self._address, self._deadline.left_s())
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return connected
+    def read_block(self) -> str:
+        """A text behind its length of four hex digits.
+
+        Raises:
+            Refused: the other side has closed, or sent something else.
+        """
+        length = self.read(4)
+        try:
+            return self.read(int(length, 16)).decode("utf-8", "replace")
+        except ValueError:
+            raise Refused(f"no length of an answer: {length!r}") from None
+
+    def receive(self) -> bytes:
+        """What comes next, however much; empty where the other side has closed."""
+        self.plug.settimeout(self.deadline.left_s())
+        return bytes(self.plug.recv(1 << 16))
+
+    def wait(self, seconds: float) -> bool:
+        """Whether there is something to read, or the other side has closed, within that time."""
+        return bool(select.select([self.plug], [], [], seconds)[0])
+
+    def has_ended(self) -> bool:
+        """Whether it is closed, here or by the other side with nothing left to be read."""
+        if self.plug.fileno() < 0:
+            return True
+        return self.wait(0) and not self.plug.recv(1, socket.MSG_PEEK)
+
+    def close(self) -> None:
+        """Close at once; a read that runs in another thread ends."""
+        with contextlib.suppress(OSError):  # the other side may have been faster
+            self.plug.shutdown(socket.SHUT_RDWR)
+        self.plug.close()
+
+    def __enter__(self) -> "Link":
+        """It is connected."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
 
 
-def is_timeout(error: Exception) -> bool:
-    """Whether a link failed because its deadline passed."""
-    return isinstance(error, TimeoutError | AdbTimeout)
+def connected(host: str, port: int, deadline: Deadline) -> socket.socket:
+    """A socket to the adb server, which waits for nothing before it sends."""
+    plug = socket.create_connection((host, port), deadline.left_s())
+    plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return plug
+
+
+def within(deadline: Deadline, call: Callable[[], T]) -> T:
+    """The result of a call that knows no deadline; in a thread that is left behind if it hangs.
+
+    Raises:
+        TimeoutError: it has not ended in time.
+    """
+    done: list[tuple[T | None, BaseException | None]] = []
+
+    def work() -> None:
+        try:
+            done.append((call(), None))
+        except BaseException as error:
+            done.append((None, error))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(deadline.left_s())
+    if not done:
+        raise TimeoutError
+    result, error = done[0]
+    if error is not None:
+        raise error
+    return result  # type: ignore[return-value]
 
 
 def told(error: Exception, what: str, seconds: float) -> DeviceError:
     """A failure of a link as a typed error.
 
     Args:
-        error: `TimeoutError`, `OSError`, `EOFError` or `AdbError`.
+        error: `TimeoutError`, `OSError` or `Refused`.
         what: was asked of whom.
         seconds: the deadline of the call.
     """
-    if is_timeout(error):
+    if isinstance(error, TimeoutError):
         return DeviceTimeout(f"{what}: no answer within {seconds:g} s")
     if isinstance(error, ConnectionRefusedError):
         return DeviceError(f"{what}: the adb server is gone; start it with: adb start-server")

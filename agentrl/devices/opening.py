@@ -7,7 +7,7 @@ from typing import Any
 
 from agentrl.devices import lease
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.adbutils_driver import AdbutilsDevice
+from agentrl.devices.opener import Opener
 from agentrl.devices.pool import DevicePool
 from agentrl.devices.protocol import Deadlines, Device
 from agentrl.errors import ConfigError, DeviceError
@@ -21,6 +21,10 @@ def open_device(
     spec: str,
     *,
     deadlines: Deadlines | None = None,
+    driver: str = "adbutils",
+    capture: str = "auto",
+    input: str = "auto",
+    public: Sequence[str] = (),
     apps: Sequence[AppLike] = (),
     size: tuple[int, int] = (720, 1280),
     effect_delay_ms: tuple[float, float] = (50, 300),
@@ -32,13 +36,18 @@ def open_device(
         spec: a serial (`emulator-5556`, `192.168.1.7:5555`), the token of a lease of this process,
             or `virtual`, which starts a phone that ends when it is closed.
         deadlines: of its calls.
+        driver: the library that speaks ADB, `adbutils` or `ppadb`.
+        capture: how pictures are taken: `raw`, `png`, `framebuffer`, `stream`, or `auto` for the
+            fastest (`agentrl.devices.bench`).
+        input: how commands are run: `input`, `shell`, or `auto` for the faster one.
+        public: serials that are connected though their address is public.
         apps: installed on a virtual phone.
         size: of a virtual phone's screen: width and height in pixels.
         effect_delay_ms: of a virtual phone: how late effects appear, at least and at most.
         seed: of a virtual phone.
 
     Raises:
-        ConfigError: a public address, an app that does not exist.
+        ConfigError: a public address, an app that does not exist, a library that is not installed.
         DeviceError: the phone cannot be connected.
     """
     if "#" in spec:
@@ -46,9 +55,12 @@ def open_device(
         if leased is None:
             raise DeviceError(_NO_TOKEN.format(spec))
         return leased
-    server, deadlines = AdbServer.from_environment(), deadlines or Deadlines()
+    deadlines = deadlines or Deadlines()
+    opener = Opener(
+        driver=driver, capture=capture, input=input, deadlines=deadlines, public=tuple(public)
+    )
     if _num_virtual(spec) is None:
-        return AdbutilsDevice(server, spec, deadlines)
+        return opener.open(spec)
     phones = spawn(
         1,
         apps,
@@ -58,7 +70,7 @@ def open_device(
         deadline_s=deadlines.start_s,
     )
     try:
-        return AdbutilsDevice(server, phones.serials[0], deadlines, _ending(phones, server))
+        return opener.open(phones.serials[0], _ending(phones, opener.server), known=True)
     except BaseException:
         phones.close()
         raise
@@ -68,6 +80,10 @@ def open_source(
     source: str | Sequence[str],
     *,
     deadlines: Deadlines | None = None,
+    driver: str = "adbutils",
+    capture: str = "auto",
+    input: str = "auto",
+    public: Sequence[str] = (),
     apps: Sequence[AppLike] = (),
     size: tuple[int, int] = (720, 1280),
     effect_delay_ms: tuple[float, float] = (50, 300),
@@ -80,6 +96,10 @@ def open_source(
         source: `virtual:8`, a serial, or a list of serials: of real phones, emulators, or virtual
             phones that were started elsewhere.
         deadlines: of the calls to every phone.
+        driver: the library that speaks ADB, `adbutils` or `ppadb`.
+        capture: how pictures are taken, see `open_device`.
+        input: how commands are run, see `open_device`.
+        public: serials that are connected though their address is public.
         apps: installed on virtual phones.
         size: of virtual phones' screens: width and height in pixels.
         effect_delay_ms: of virtual phones: how late effects appear, at least and at most.
@@ -87,12 +107,16 @@ def open_source(
         quarantine_after: failures in a row that put a phone aside.
 
     Raises:
-        ConfigError: no source, or one of its phones cannot be reached.
+        ConfigError: no source, one of its phones cannot be reached, or a library that is not
+            installed.
     """
     serials, num_virtual = _parse(source)
-    server, deadlines = AdbServer.from_environment(), deadlines or Deadlines()
+    deadlines = deadlines or Deadlines()
+    opener = Opener(
+        driver=driver, capture=capture, input=input, deadlines=deadlines, public=tuple(public)
+    )
     if num_virtual is None:
-        devices = _connect(server, serials, deadlines)
+        devices = _connect(opener, serials)
         return DevicePool(devices, quarantine_after=quarantine_after)
     phones = spawn(
         num_virtual,
@@ -102,24 +126,40 @@ def open_source(
         seed=seed,
         deadline_s=deadlines.start_s,
     )
-    ending = _ending(phones, server)
+    ending = _ending(phones, opener.server)
     try:
-        devices = _connect(server, phones.serials, deadlines)
+        devices = _connect(opener, phones.serials, known=True)
     except BaseException:
         ending()
         raise
     return DevicePool(devices, quarantine_after=quarantine_after, on_close=ending)
 
 
-def check_source(source: str | Sequence[str], deadlines: Deadlines | None = None) -> None:
+def check_source(
+    source: str | Sequence[str],
+    deadlines: Deadlines | None = None,
+    *,
+    driver: str = "adbutils",
+    capture: str = "auto",
+    input: str = "auto",
+    public: Sequence[str] = (),
+) -> None:
     """See whether a source is one, and whether the phones that it names can be reached.
 
     Raises:
-        ConfigError: it is none, or a phone cannot be reached.
+        ConfigError: it is none, a phone cannot be reached, or a library is not installed.
     """
     serials, num_virtual = _parse(source)
+    opener = Opener(
+        driver=driver,
+        capture=capture,
+        input=input,
+        deadlines=deadlines or Deadlines(),
+        public=tuple(public),
+    )
     if num_virtual is None:
-        _connect(AdbServer.from_environment(), serials, deadlines)
+        for device in _connect(opener, serials, known=True):
+            device.close()
 
 
 def _parse(source: Any) -> tuple[tuple[str, ...], int | None]:
@@ -156,23 +196,23 @@ def _ending(phones: Phones, server: AdbServer) -> Callable[[], None]:
     return end
 
 
-def _connect(
-    server: AdbServer, serials: Sequence[str], deadlines: Deadlines | None
-) -> list[Device]:
+def _connect(opener: Opener, serials: Sequence[str], *, known: bool = False) -> list[Device]:
     """Connect all phones at once."""
 
     def connect(serial: str) -> Device | Exception:
         try:
-            return AdbutilsDevice(server, serial, deadlines)
+            return opener.open(serial, known=known)
         except (DeviceError, ConfigError) as error:
             return error
 
-    server.ensure((deadlines or Deadlines()).connect_s)
+    opener.server.ensure(opener.deadlines.connect_s)
     with ThreadPoolExecutor(max_workers=min(len(serials), 16)) as threads:
         tried = list(threads.map(connect, serials))
     devices = [one for one in tried if not isinstance(one, Exception)]
     failures = [f"{one}" for one in tried if isinstance(one, Exception)]
     if failures:
+        for device in devices:
+            device.close()
         ready = ", ".join(device.serial for device in devices) or "none"
         raise ConfigError(
             f"devices.source: {'; '.join(failures)}. Ready: {ready}. Connect the phone "

@@ -4,7 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from agentrl.devices.actions import Action
 from agentrl.types import Image
+
+State = Mapping[str, Any]
+"""What an app publishes; `touches` counts the touches and keys that it has handled."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -28,6 +32,16 @@ class Result:
     code: int
 
 
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Look:
+    """What is known of a phone at one moment without looking at its screen."""
+
+    state: State | None = None
+    """What the app that was asked about publishes; None where it publishes nothing."""
+    front: str | None = None
+    """The package in front; None where the phone names none, or was not asked."""
+
+
 class Device(Protocol):
     """One connected phone. Every call ends within its deadline or raises a typed error.
 
@@ -42,19 +56,32 @@ class Device(Protocol):
         """Width and height of the screen in pixels."""
 
     def screenshot(self) -> Image:
-        """What the screen shows now, uint8[H, W, 3]; the caller owns the array."""
+        """What the screen shows, uint8[H, W, 3]; the caller owns the array.
+
+        It is never older than the call: all that was on the screen by then is in it.
+        """
 
     def tap(self, x: float, y: float) -> None:
         """Tap at (x, y), each in [0, 1] of the screen."""
 
+    def long_press(self, x: float, y: float, duration_s: float = 0.8) -> None:
+        """Hold a finger at (x, y), in [0, 1]."""
+
     def swipe(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = 0.3) -> None:
         """Swipe from (x1, y1) to (x2, y2), in [0, 1]."""
+
+    def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = 0.8) -> None:
+        """Hold what is at (x1, y1) and drop it at (x2, y2), in [0, 1]."""
 
     def key(self, name: str) -> None:
         """Press a key, such as `BACK` or `HOME`."""
 
     def text(self, text: str) -> None:
-        """Type text into the focused field."""
+        """Type text into the focused field, whatever its characters.
+
+        Raises:
+            DeviceError: the phone has no input method that types them.
+        """
 
     def launch(self, package: str, activity: str, extras: Mapping[str, str]) -> None:
         """Start an app afresh and wait until it has the focus."""
@@ -65,11 +92,20 @@ class Device(Protocol):
     def focus(self) -> str | None:
         """The package in front, or None if the phone names none."""
 
-    def app_state(self, package: str) -> Mapping[str, Any]:
+    def app_state(self, package: str) -> State:
         """The state that the app of that package publishes.
 
         Raises:
             DeviceError: it publishes none, or what it wrote is no JSON object.
+        """
+
+    def look(self, package: str) -> Look:
+        """What that app publishes now, and what is in front."""
+
+    def act(self, action: Action, package: str) -> tuple[Look, Look]:
+        """Perform an action; what was known right before it and right after it.
+
+        The first may leave out what is in front. What comes of the action may come later.
         """
 
     def shell(self, *arguments: str) -> str:
@@ -85,6 +121,23 @@ class Device(Protocol):
         Returns:
             One result per command; an exit code other than 0 is no error here.
         """
+
+    def reverse(self, remote: str, local: str) -> None:
+        """Have connections to `remote` on the phone arrive at `local` on the server's machine.
+
+        Args:
+            remote: such as `tcp:8080`.
+            local: such as `tcp:9000`.
+        """
+
+    def reverse_remove(self, remote: str) -> None:
+        """End what `reverse` began; nothing happens where there is none."""
+
+    def serialno(self) -> str:
+        """Who the phone says it is, by whatever way it is connected."""
+
+    def reboot(self) -> None:
+        """Have the phone start again; `reconnect` when it is back."""
 
     def reconnect(self) -> None:
         """Make the phone ready again where its connection, or the adb server, was lost.

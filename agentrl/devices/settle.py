@@ -1,28 +1,17 @@
 """Do something on a screen, and wait for what comes of it by looking."""
 
-import json
-import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import cv2
-
-from agentrl.devices.actions import Action, Wait, input_command, perform
-from agentrl.devices.protocol import Device, Result
-from agentrl.devices.window import WINDOW, package_in
-from agentrl.errors import DeviceError, DeviceTimeout
-from agentrl.phone.app import state_path
+from agentrl.devices.actions import Action, Done, Type, Wait, perform
+from agentrl.devices.protocol import Device, State
+from agentrl.devices.regions import Box, Comparison
+from agentrl.devices.watch import Watch, without_what_moves
+from agentrl.errors import CaptureError
 from agentrl.types import Image
 
-State = Mapping[str, Any]
-
-_FIRST_PAUSE_S = 0.002
-_LONGEST_PAUSE_S = 0.012
-_TOLERANCE = 8
-"""Largest difference of a channel that is still the same picture."""
-_BAND = 128
-"""Rows that are compared at once: what follows the first difference is not looked at."""
+_COUNTS = ("touches", "launches")
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -32,13 +21,19 @@ class Settled:
     frame: Image
     """uint8[H, W, 3]"""
     changed: bool
-    """Whether it differs from the screen before, the status bar apart."""
+    """Whether it differs from the screen before, what is not compared apart."""
     state: State | None
     """What the app published after the action; None where it publishes nothing."""
     front: str | None
     """The package in front after the action; None where no package was asked about."""
+    front_s: float
+    """From the action to the look that told so."""
+    handled: bool | None
+    """Whether the app counted the action among its touches; None where it publishes none."""
     seconds: float
     """From the action to the last capture."""
+    effect_s: float | None
+    """From the action to the first capture that differs from the screen before; None if none."""
     captures: int
 
 
@@ -50,12 +45,18 @@ def act_and_settle(
     package: str | None = None,
     settle_s: float | None = None,
     mask_top: float = 1 / 26,
+    ignore: Sequence[Box] = (),
+    watch_s: float = 0.0,
+    min_captures: int = 2,
+    quiet_s: float = 0.3,
+    state_shows: bool = False,
 ) -> Settled:
     """Perform an action and wait until its effect stands still on the screen.
 
     Where the app publishes its state, the wait is for the app to have handled the touch: its
     picture and its state change together, so every capture after that shows the effect, and two
-    that agree show it at rest. Elsewhere the wait is for a picture that differs from `before`.
+    that agree show it at rest. Elsewhere the wait is for a picture that differs from `before`,
+    and then for a time in which no second effect follows.
     An action that leaves the app, such as a tap on the navigation bar, is handled by nobody who
     publishes it: as soon as something else is in front, `front` says so, beside the app's last
     state and the screen as it rests, or as it is at the deadline where it never does.
@@ -69,23 +70,40 @@ def act_and_settle(
         package: of the app whose published state is read; None reads none.
         settle_s: deadline of the whole, a wait's own seconds apart; None takes the device's own.
         mask_top: share of the height that is not compared: the status bar with its clock.
+        ignore: more regions that are not compared, such as an app's own clock.
+        watch_s: how long to watch the screen before the action: small regions that move meanwhile
+            (a cursor blinks once a second) are not compared; 0 leaves that out.
+        min_captures: so many are taken at least.
+        quiet_s: how long a second effect may come after the first, in an app that publishes
+            nothing.
+        state_shows: whether every change of what the app publishes shows on its screen: then a
+            picture that stays as it was beside a state that did not is a stale capture.
 
     Raises:
+        CaptureError: no capture came in time, or they are stale.
         DeviceTimeout: the app is in front but did not handle the touch in time, or its screen
             never stood still.
         DeviceError: the phone failed.
     """
     settle_s = device.deadlines.settle_s if settle_s is None else settle_s
     waits_s = action.seconds if isinstance(action, Wait) else 0.0
-    watch = _Watch(device, before, waits_s + settle_s)
-    watch.mask_top = mask_top
+    comparison = without_what_moves(device, before, Comparison(mask_top, ignore), watch_s)
+    watch = Watch(
+        device, before, waits_s + settle_s, comparison=comparison, min_captures=min_captures
+    )
     done = _act(watch, action, package)
     if done.left:
-        return watch.result(watch.until_changed_and_still(or_last=True), done.state, done.front)
-    if done.state is not None or isinstance(action, Wait):
-        return watch.result(watch.until_still(watch.capture()), done.state, done.front)
+        return _settled(watch, watch.until_changed_and_still(or_last=True), done)
+    if done.state is not None or _does_nothing(action):
+        frame = watch.until_still(watch.capture())
+        if state_shows and done.news and not watch.differs(frame):
+            frame = _until_shown(watch)
+        return _settled(watch, frame, done)
     frame = watch.until_changed_and_still()
-    return watch.result(frame, None, device.focus() if package is not None else None)
+    if watch.effect_s is not None:
+        frame = watch.until_quiet(frame, quiet_s)
+    front = device.focus() if package is not None else None
+    return _settled(watch, frame, _Handled(front=front, front_s=watch.past_s()))
 
 
 def read_state(device: Device, package: str) -> State | None:
@@ -94,132 +112,85 @@ def read_state(device: Device, package: str) -> State | None:
     Raises:
         DeviceError: the phone failed.
     """
-    return _read(device.batch(_look(package))[0])
+    return device.look(package).state
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class _Done:
+class _Handled:
     """What is known of an action before the screen has been looked at."""
 
     state: State | None = None
     """What the app published last; None if it publishes none."""
     front: str | None = None
+    front_s: float = 0.0
+    news: bool = False
+    """Whether the app published something new, the count of its touches apart."""
+    handled: bool | None = None
     left: bool = False
     """Whether something else came to the front before the app handled the action."""
 
 
-class _Watch:
-    """The captures of one settling and their deadline."""
-
-    def __init__(self, device: Device, before: Image, settle_s: float) -> None:
-        self.device = device
-        self.before = before
-        self.settle_s = settle_s
-        self.mask_top = 0.0
-        self.captures = 0
-        self._start = time.monotonic()
-        self._pause_s = _FIRST_PAUSE_S
-
-    def capture(self) -> Image:
-        """One more look."""
-        self.captures += 1
-        return self.device.screenshot()
-
-    def until_still(self, frame: Image, *, or_last: bool = False) -> Image:
-        """The first capture that agrees with the one before it; or the last one in time."""
-        while True:
-            following = self.capture()
-            if self._same(frame, following) or (or_last and self._past() >= self.settle_s):
-                return following
-            self.pause(f"{self.device.serial}: the screen did not stand still")
-            frame = following
-
-    def until_changed_and_still(self, *, or_last: bool = False) -> Image:
-        """As `until_still`, of a changed screen; the unchanged one if none comes in time."""
-        frame = self.capture()
-        while self._same(self.before, frame):
-            if self._past() >= self.settle_s:
-                return frame
-            self.pause("")
-            frame = self.capture()
-        return self.until_still(frame, or_last=or_last)
-
-    def pause(self, complaint: str) -> None:
-        """A short pause before looking again, a little longer each time.
-
-        Raises:
-            DeviceTimeout: the deadline has passed and there is a complaint.
-        """
-        if complaint and self._past() >= self.settle_s:
-            raise DeviceTimeout(f"{complaint} within {self.settle_s:g} s")
-        time.sleep(self._pause_s)
-        self._pause_s = min(self._pause_s * 1.5, _LONGEST_PAUSE_S)
-
-    def result(self, frame: Image, state: State | None, front: str | None) -> Settled:
-        """What came of it."""
-        return Settled(
-            frame=frame,
-            changed=not self._same(self.before, frame),
-            state=state,
-            front=front,
-            seconds=self._past(),
-            captures=self.captures,
-        )
-
-    def _past(self) -> float:
-        return time.monotonic() - self._start
-
-    def _same(self, one: Image, other: Image) -> bool:
-        if one.shape != other.shape:
-            return False
-        bands = range(round(one.shape[0] * self.mask_top), one.shape[0], _BAND)
-        rows = (slice(top, top + _BAND) for top in bands)
-        return all(cv2.norm(one[r], other[r], cv2.NORM_INF) <= _TOLERANCE for r in rows)
-
-
-def _act(watch: _Watch, action: Action, package: str | None) -> _Done:
+def _act(watch: Watch, action: Action, package: str | None) -> _Handled:
     """Perform the action and wait until the app has handled it, or something else is in front."""
     device = watch.device
-    if package is None or isinstance(action, Wait):
+    if package is None:
         perform(device, action)
-        return _Done() if package is None else _state_and_front(device, package)
-    command, look = input_command(action, device.size()), _look(package)
-    first, done, last, window = device.batch(look, command, look, WINDOW)
-    if done.code:
-        raise DeviceError(f"{device.serial}: {' '.join(command)} failed: {done.output.strip()}")
-    old, new = _read(first), _read(last)
-    if old is None:
-        return _Done()
-    while new is not None and new["touches"] <= old["touches"]:
-        front = _front(device, window)
-        if front not in (None, package):
+        return _Handled()
+    before, now = device.act(action, package)
+    if _does_nothing(action):
+        # There is nothing to count.
+        return _Handled(state=now.state, front=now.front, front_s=watch.past_s())
+    if before.state is None:
+        return _Handled()
+    while now.state is not None and now.state["touches"] <= before.state["touches"]:
+        if now.front not in (None, package):
             # Once more: it may have handled the action after it was looked at.
-            return _Done(state=read_state(device, package) or new, front=front, left=True)
-        watch.pause(f"{device.serial}: {package} did not handle {' '.join(command)}")
-        last, window = device.batch(look, WINDOW)
-        new = _read(last)
-    return _Done() if new is None else _Done(state=new, front=_front(device, window))
+            state = device.look(package).state or now.state
+            front_s = watch.past_s()
+            return _Handled(state=state, front=now.front, front_s=front_s, handled=False, left=True)
+        watch.pause(f"{device.serial}: {package} did not handle {action}")
+        now = device.look(package)
+    if now.state is None:
+        return _Handled()
+    news = _told(before.state) != _told(now.state)
+    front_s = watch.past_s()
+    return _Handled(state=now.state, front=now.front, front_s=front_s, handled=True, news=news)
 
 
-def _state_and_front(device: Device, package: str) -> _Done:
-    look, window = device.batch(_look(package), WINDOW)
-    return _Done(state=_read(look), front=_front(device, window))
+def _told(state: State) -> dict[str, Any]:
+    """What an app publishes of itself, and not of how the phone was used."""
+    return {name: value for name, value in state.items() if name not in _COUNTS}
 
 
-def _front(device: Device, window: Result) -> str | None:
-    if window.code:
-        raise DeviceError(f"{device.serial}: {' '.join(WINDOW)} failed: {window.output.strip()}")
-    return package_in(window.output)
+def _until_shown(watch: Watch) -> Image:
+    """The screen when it shows what the app has published.
+
+    Raises:
+        CaptureError: it does not in time.
+    """
+    frame = watch.until_changed_and_still()
+    if watch.effect_s is None:
+        raise CaptureError(
+            f"{watch.device.serial}: the app published something new {watch.past_s():.1f} s ago "
+            "and its screen stayed as it was: the captures are stale"
+        )
+    return frame
 
 
-def _look(package: str) -> tuple[str, ...]:
-    return ("cat", state_path(package))
+def _does_nothing(action: Action) -> bool:
+    """Whether there is no effect to wait for."""
+    return isinstance(action, Wait | Done) or action == Type("")
 
 
-def _read(result: Result) -> State | None:
-    """A published state; None where there is none or it does not count touches."""
-    try:
-        state = json.loads(result.output) if not result.code else None
-    except ValueError:  # caught in the middle of a write
-        return None
-    return state if isinstance(state, dict) and "touches" in state else None
+def _settled(watch: Watch, frame: Image, done: _Handled) -> Settled:
+    return Settled(
+        frame=frame,
+        changed=watch.differs(frame),
+        state=done.state,
+        front=done.front,
+        front_s=done.front_s,
+        handled=done.handled,
+        seconds=watch.past_s(),
+        effect_s=watch.effect_s,
+        captures=watch.captures,
+    )

@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -38,3 +39,40 @@ def test_phone_up_tells_how_to_reach_them_and_stops_cleanly(
     assert told.endswith("The phones are gone.\n")
     assert process.returncode == 0
     assert not set(serials) & set(adb_server.devices())
+
+
+def test_phone_up_gives_the_phones_the_faults_of_a_file(
+    adb_server: AdbServer, tmp_path: Path
+) -> None:
+    (tmp_path / "flaky.yaml").write_text("all: {always: {slow_start_s: 0.5}}")
+    process = subprocess.Popen(
+        [*UP, "--app", "agentrl.phone.apps:ProbeApp", "--faults", str(tmp_path / "flaky.yaml")],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None
+    serial = process.stdout.readline().strip()
+    assert f"-s {serial} shell" in process.stdout.readline()
+    told = subprocess.run(
+        [find_adb(), "-s", serial, "shell", "getprop debug.agentrl.fault.slow_start_s"],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=20,
+        check=True,
+    )
+    assert told.stdout == b"0.5\n"
+    process.terminate()
+    process.communicate(timeout=20)
+
+
+def test_phone_up_refuses_faults_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "flaky.yaml").write_text("all: {always: {slow_strat_s: 0.5}}")
+    done = subprocess.run(
+        [*UP, "--faults", str(tmp_path / "flaky.yaml")],
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode
+    assert b"did you mean 'slow_start_s'" in done.stderr

@@ -1,66 +1,24 @@
+import time
+from typing import cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.devices.actions import (
-    KEYS,
-    MAX_WAIT_S,
+from agentrl.devices import (
     Action,
+    Device,
+    Done,
+    Drag,
     Key,
+    LongPress,
     Swipe,
     Tap,
+    Type,
     Wait,
-    format_action,
-    input_command,
-    parse_action,
-    pixel,
+    perform,
 )
-from agentrl.errors import ActionError
-
-positions = st.integers(0, 100).map(lambda hundredths: hundredths / 100)
-actions = st.one_of(
-    st.builds(Tap, positions, positions),
-    st.builds(Swipe, positions, positions, positions, positions),
-    st.builds(Key, st.sampled_from(KEYS)),
-    st.builds(Wait, st.integers(0, int(MAX_WAIT_S * 100)).map(lambda n: n / 100)),
-)
-
-
-@given(actions)
-def test_every_action_is_read_as_it_was_said(action: Action) -> None:
-    assert parse_action(f"I think.\n{format_action(action)}") == action
-
-
-@given(st.text(max_size=60))
-def test_a_reply_is_an_action_or_an_action_error(reply: str) -> None:
-    for text in (reply, f"<action>{reply}</action>", f"<action>tap({reply})</action>"):
-        try:
-            action = parse_action(text)
-        except ActionError:
-            continue
-        assert parse_action(format_action(action)) is not None
-
-
-@pytest.mark.parametrize(
-    ("reply", "complaint"),
-    [
-        ("tap(0.5, 0.5)", "0 complete"),
-        ("<action>tap(0.5, 0.5)</action> <action>tap(0.1, 0.1)</action>", "2 complete"),
-        ("<action>tap(0.5, 0.5)", "0 complete"),
-        ("<action>tap(1.2, 0.5)</action>", "1.2 is outside the screen"),
-        ("<action>tap(-0.1, 0.5)</action>", "'-0.1' is no number"),
-        ("<action>tap(nan, 0.5)</action>", "'nan' is no number"),
-        ("<action>tap(0.5)</action>", "tap takes 2 numbers, not 1"),
-        ("<action>tab(0.5, 0.5)</action>", "did you mean 'tap'"),
-        ("<action>key(POWER)</action>", "keys are BACK"),
-        ("<action>key(BACK; reboot)</action>", "there is no key"),
-        ("<action>wait(1000)</action>", "from 0 to 5"),
-        ("<action>go left</action>", "they read tap"),
-    ],
-)
-def test_what_is_no_action_says_why(reply: str, complaint: str) -> None:
-    with pytest.raises(ActionError, match=complaint):
-        parse_action(reply)
+from agentrl.devices.commands import input_command, key_code, pixel
 
 
 @given(st.floats(0, 1), st.integers(1, 5000))
@@ -68,8 +26,59 @@ def test_every_position_is_a_pixel_of_the_screen(position: float, length: int) -
     assert 0 <= int(pixel(position, length)) < length
 
 
-def test_an_action_becomes_one_command() -> None:
-    assert input_command(Tap(0.5, 1.0), (720, 1280)) == ("input", "tap", "360", "1279")
-    assert input_command(Key("BACK"), (720, 1280)) == ("input", "keyevent", "KEYCODE_BACK")
+@pytest.mark.parametrize("position", [-0.01, 1.01, float("nan"), float("inf")])
+def test_what_is_beside_the_screen_is_no_pixel(position: float) -> None:
     with pytest.raises(ValueError, match="outside"):
-        input_command(Tap(0.5, 1.1), (720, 1280))
+        pixel(position, 720)
+
+
+@pytest.mark.parametrize("name", ["", "BACK; reboot", "BACK\n", "B\u0410CK", "--help", "A" * 99])
+def test_what_is_no_name_of_a_key_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="no name of a key"):
+        key_code(name)
+
+
+def test_an_action_becomes_one_command() -> None:
+    size = (720, 1280)
+    assert input_command(Tap(0.5, 1.0), size) == ("input", "tap", "360", "1279")
+    assert input_command(Key("BACK"), size) == ("input", "keyevent", "KEYCODE_BACK")
+    held = ("input", "swipe", "360", "640", "360", "640", "800")
+    assert input_command(LongPress(0.5, 0.5), size) == held
+    swiped = ("input", "swipe", "0", "0", "719", "1279", "300")
+    assert input_command(Swipe(0, 0, 1, 1), size) == swiped
+    dropped = ("input", "draganddrop", "0", "0", "719", "1279", "100")
+    assert input_command(Drag(0, 0, 1, 1), size, 0.1) == dropped
+
+
+class Recorder:
+    """Remembers what it is told to do."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def __getattr__(self, name: str) -> object:
+        return lambda *arguments: self.calls.append((name, *arguments))
+
+
+@pytest.mark.parametrize(
+    ("action", "calls"),
+    [
+        (Tap(0.1, 0.2), [("tap", 0.1, 0.2)]),
+        (LongPress(0.1, 0.2), [("long_press", 0.1, 0.2)]),
+        (Swipe(0.1, 0.2, 0.3, 0.4), [("swipe", 0.1, 0.2, 0.3, 0.4)]),
+        (Drag(0.1, 0.2, 0.3, 0.4), [("drag", 0.1, 0.2, 0.3, 0.4)]),
+        (Type("it's"), [("text", "it's")]),
+        (Key("BACK"), [("key", "BACK")]),
+        (Wait(0.02), []),
+        (Done(), []),
+    ],
+)
+def test_every_action_is_one_call_to_the_phone(
+    action: Action, calls: list[tuple[object, ...]]
+) -> None:
+    phone = Recorder()
+    start = time.monotonic()
+    perform(cast(Device, phone), action)
+    assert phone.calls == calls
+    if isinstance(action, Wait):
+        assert time.monotonic() - start >= action.seconds

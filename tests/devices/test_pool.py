@@ -7,8 +7,8 @@ import pytest
 
 from agentrl.devices import Deadlines, DevicePool, open_device, open_source
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.adbutils_driver import AdbutilsDevice
 from agentrl.devices.link import Deadline
+from agentrl.devices.phone import AdbPhone
 from agentrl.errors import DeviceError, DeviceOffline, NoDevice, PoolEmpty
 from agentrl.phone import spawn
 
@@ -181,7 +181,7 @@ async def test_an_adb_server_that_another_tool_ended_costs_one_episode() -> None
     server = AdbServer(port=port)
     with spawn(2, effect_delay_ms=(0, 0)) as phones:
         try:
-            devices = [AdbutilsDevice(server, serial) for serial in phones.serials]
+            devices = [AdbPhone(server, serial) for serial in phones.serials]
             with DevicePool(devices, quarantine_after=2) as pool:
 
                 async def play() -> None:

@@ -1,23 +1,26 @@
-from collections.abc import Callable, Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator
 from typing import cast
 
 import numpy as np
 import pytest
 
 from agentrl.devices import (
+    Action,
     Deadlines,
     Device,
+    Done,
     Key,
-    Result,
+    Look,
     Swipe,
     Tap,
     Wait,
     act_and_settle,
     open_device,
-    settle,
 )
 from agentrl.devices.adb import AdbServer
-from agentrl.errors import DeviceTimeout
+from agentrl.errors import CaptureError, DeviceTimeout
 from agentrl.types import Image
 
 pytestmark = pytest.mark.adb
@@ -80,6 +83,7 @@ def test_without_a_published_state_no_effect_is_known_at_the_deadline(phone: Dev
     before = phone.screenshot()
     settled = act_and_settle(phone, NOWHERE, before=before, settle_s=0.6)
     assert not settled.changed
+    assert settled.effect_s is None
     assert settled.seconds >= 0.6
 
 
@@ -87,8 +91,9 @@ def test_swipes_keys_and_waits_settle_too(phone: Device) -> None:
     before = phone.screenshot()
     settled = act_and_settle(phone, Swipe(0.5, 0.8, 0.5, 0.2), before=before, package=PACKAGE)
     assert settled.changed
-    settled = act_and_settle(phone, Wait(0.01), before=settled.frame, package=PACKAGE)
-    assert not settled.changed
+    for nothing in (Wait(0.01), Done()):
+        settled = act_and_settle(phone, nothing, before=settled.frame, package=PACKAGE)
+        assert not settled.changed
     settled = act_and_settle(phone, Key("BACK"), before=settled.frame, package=PACKAGE)
     assert settled.changed
     assert phone.focus() == settled.front != PACKAGE
@@ -105,24 +110,6 @@ def test_what_is_in_front_after_the_effect_is_told_where_a_package_was_asked_abo
         before = settled.frame
 
 
-def test_one_band_of_the_screen_that_differs_is_a_change() -> None:
-    before = np.zeros((1280, 720, 3), np.uint8)
-    watch = settle._Watch(None, before, 1.0)  # type: ignore[arg-type]
-    watch.mask_top = 1 / 26
-    for row, same in (
-        (0, True),
-        (48, True),
-        (49, False),
-        (177, False),
-        (700, False),
-        (1279, False),
-    ):
-        after = before.copy()
-        after[row, 719] = 9
-        assert watch._same(before, after) == same, row
-    assert watch._same(before, before + 8)
-
-
 @pytest.fixture
 def fault(phone: Device) -> Iterator[Callable[..., None]]:
     """Sets one of the phone's faults, until the end of the test."""
@@ -132,7 +119,7 @@ def fault(phone: Device) -> Iterator[Callable[..., None]]:
             phone.shell("setprop", f"debug.agentrl.{name}", value)
 
     yield set_fault
-    set_fault(**dict.fromkeys(("input", "focus"), ""))
+    set_fault(**dict.fromkeys(("input", "focus", "capture"), ""))
 
 
 @pytest.mark.parametrize("focus", ["", "null", f"Application Not Responding: {PACKAGE}"])
@@ -141,7 +128,7 @@ def test_an_app_in_front_that_never_handles_the_touch_is_a_timeout(
 ) -> None:
     fault(input="lost", focus=focus)
     before = phone.screenshot()
-    with pytest.raises(DeviceTimeout, match="did not handle input tap"):
+    with pytest.raises(DeviceTimeout, match=r"did not handle Tap\(x=0\.5"):
         act_and_settle(phone, TOP, before=before, package=PACKAGE, settle_s=0.3)
 
 
@@ -167,6 +154,39 @@ def test_a_touch_beside_the_app_tells_what_is_in_front(phone: Device) -> None:
     assert settled.state["touches"] == state["touches"] + 1, "of the key alone"
 
 
+def test_a_capture_that_fails_for_a_moment_is_taken_again(
+    phone: Device, fault: Callable[..., None]
+) -> None:
+    before = phone.screenshot()
+    fault(capture="black")
+    mend = threading.Timer(0.3, lambda: fault(capture=""))
+    mend.start()
+    settled = act_and_settle(phone, TOP, before=before, package=PACKAGE, settle_s=20)
+    mend.join()
+    assert settled.changed
+    fault(capture="black")
+    with pytest.raises(CaptureError, match="black all over"):
+        act_and_settle(phone, TOP, before=settled.frame, package=PACKAGE, settle_s=0.5)
+
+
+def test_a_stale_capture_is_known_by_the_state_that_has_changed(
+    phone: Device, fault: Callable[..., None]
+) -> None:
+    before = phone.screenshot()
+    fault(capture="stale")
+    with pytest.raises(CaptureError, match="the captures are stale"):
+        act_and_settle(phone, TOP, before=before, package=PACKAGE, settle_s=1.0, state_shows=True)
+    fault(capture="")
+    before = phone.screenshot()
+    settled = act_and_settle(phone, TOP, before=before, package=PACKAGE, state_shows=True)
+    assert settled.changed
+    settled = act_and_settle(
+        phone, STATUS_BAR, before=settled.frame, package=PACKAGE, settle_s=20, state_shows=True
+    )
+    assert not settled.changed
+    assert settled.seconds < 10, "nothing new was published"
+
+
 class FlickeringDevice:
     """Something else is in front, and its screen never stands still."""
 
@@ -174,13 +194,11 @@ class FlickeringDevice:
     deadlines = Deadlines(settle_s=0.1)
     looks = 0
 
-    def size(self) -> tuple[int, int]:
-        return 64, 64
+    def look(self, package: str) -> Look:
+        return Look(state={"touches": 3}, front="com.android.systemui")
 
-    def batch(self, *commands: Sequence[str]) -> list[Result]:
-        window = "mCurrentFocus=Window{a u0 com.android.systemui}"
-        outputs = {"cat": '{"touches": 3}', "dumpsys": window}
-        return [Result(output=outputs.get(command[0], ""), code=0) for command in commands]
+    def act(self, action: Action, package: str) -> tuple[Look, Look]:
+        return self.look(package), self.look(package)
 
     def screenshot(self) -> Image:
         self.looks += 1
@@ -200,3 +218,88 @@ def test_with_effects_at_once_two_captures_are_enough(virtual_phone: Device) -> 
     settled = act_and_settle(virtual_phone, TOP, before=before, package=PACKAGE)
     assert settled.changed
     assert settled.captures == 2
+    settled = act_and_settle(
+        virtual_phone, TOP, before=settled.frame, package=PACKAGE, min_captures=5
+    )
+    assert settled.captures == 5
+
+
+SIDE = 100
+
+
+class PlayedDevice:
+    """A screen that shows one picture after the other, each from a moment after the tap on."""
+
+    serial = "played"
+    deadlines = Deadlines(settle_s=2.0)
+
+    def __init__(self, *shown: tuple[float, Image]) -> None:
+        self._shown = shown
+        self._start_s = float("inf")
+        self.moving: Callable[[Image], None] = lambda picture: None
+        """Draws what moves on its own."""
+
+    def tap(self, x: float, y: float) -> None:
+        self._start_s = time.monotonic()
+
+    def screenshot(self) -> Image:
+        past_s = time.monotonic() - self._start_s
+        picture = [picture for at_s, picture in self._shown if at_s <= max(past_s, 0)][-1].copy()
+        self.moving(picture)
+        return picture
+
+
+def grey(level: int, *, box: tuple[slice, slice] = (slice(None), slice(None))) -> Image:
+    picture = np.full((SIDE, SIDE, 3), 50, np.uint8)
+    picture[box] = level
+    return picture
+
+
+def settled_on(device: PlayedDevice, **options: object) -> tuple[int, bool, float | None]:
+    """The middle pixel of the settled screen, whether it changed, and when."""
+    settled = act_and_settle(
+        cast(Device, device),
+        TOP,
+        before=grey(50),
+        mask_top=0.0,
+        **options,  # type: ignore[arg-type]
+    )
+    return int(settled.frame[SIDE // 2, SIDE // 2, 0]), settled.changed, settled.effect_s
+
+
+def test_a_second_effect_after_the_first_is_waited_for() -> None:
+    steps = ((0.0, grey(50)), (0.1, grey(100)), (0.25, grey(200)))
+    middle, changed, effect_s = settled_on(PlayedDevice(*steps), quiet_s=0.4)
+    assert (middle, changed) == (200, True)
+    assert effect_s is not None
+    assert 0.1 <= effect_s < 0.25
+    assert settled_on(PlayedDevice(*steps), quiet_s=0.0)[0] == 100
+
+
+def blink(picture: Image) -> None:
+    """A cursor of 3 by 10 pixels that is there every other tenth of a second."""
+    if int(time.monotonic() * 10) % 2:
+        picture[10:20, 10:13] = 255
+
+
+CURSOR = (0.1, 0.1, 0.13, 0.2)
+
+
+@pytest.mark.parametrize("options", [{"ignore": [CURSOR]}, {"watch_s": 0.45}])
+def test_a_blinking_cursor_is_no_effect(options: dict[str, object]) -> None:
+    device = PlayedDevice((0.0, grey(50)), (0.3, grey(200)))
+    device.moving = blink
+    middle, changed, effect_s = settled_on(device, **options)
+    assert (middle, changed) == (200, True)
+    assert effect_s is not None
+    assert effect_s >= 0.3
+    nothing = PlayedDevice((0.0, grey(50)))
+    nothing.moving = blink
+    middle, changed, effect_s = settled_on(nothing, settle_s=0.5, **options)
+    assert (changed, effect_s) == (False, None)
+
+
+def test_a_blinking_cursor_that_nobody_expects_is_taken_for_an_effect() -> None:
+    device = PlayedDevice((0.0, grey(50)))
+    device.moving = blink
+    assert settled_on(device, settle_s=0.5)[1:] != (False, None)

@@ -1,0 +1,33 @@
+"""The ways to get a picture of a phone's screen, each a small class.
+
+None of them ever returns a picture that is black all over, cut off or of another size than it
+says: that is a CaptureError.
+"""
+
+from collections.abc import Callable, Mapping
+
+from agentrl.devices.capture.checks import Capture
+from agentrl.devices.capture.framebuffer import FramebufferCapture
+from agentrl.devices.capture.png import PngCapture
+from agentrl.devices.capture.raw import RawCapture
+from agentrl.devices.capture.stream import StreamCapture, check_decoder
+from agentrl.devices.line import Line
+
+CAPTURES: Mapping[str, Callable[[Line], Capture]] = {
+    "raw": RawCapture,
+    "png": PngCapture,
+    "framebuffer": FramebufferCapture,
+    "stream": StreamCapture,
+}
+
+__all__ = ["CAPTURES", "Capture", "check_installed"]
+
+
+def check_installed(name: str) -> None:
+    """See whether what a capture needs is installed.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if name == "stream":
+        check_decoder()

@@ -1,0 +1,121 @@
+"""What is wrong with a phone, in plain words, and how to mend it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+from agentrl.devices.adb import AdbServer
+from agentrl.devices.address import is_network_serial
+from agentrl.devices.doctor import readings, trials
+from agentrl.devices.doctor.findings import Finding, note, ok, wrong
+from agentrl.devices.doctor.readings import battery_level
+from agentrl.devices.phone import AdbPhone
+from agentrl.devices.protocol import Deadlines, Device
+from agentrl.errors import ConfigError, DeviceError
+
+__all__ = ["Finding", "battery_level", "examine"]
+
+_MENDS = {
+    "unauthorized": "unlock it and allow debugging on its screen; tick: always from this computer",
+    "offline": "unplug it and plug it in again, or adb reconnect offline",
+    "no permissions": "udev rules are missing: developer.android.com/studio/run/device",
+    "authorizing": "wait a moment, and look again",
+    "recovery": "it is in recovery mode: adb reboot",
+    "bootloader": "it is in its bootloader: fastboot reboot",
+    "sideload": "it waits for an update: adb reboot",
+}
+_NOT_THERE = "see that its cable is in and debugging is on (developer options); adb devices"
+
+
+def examine(
+    server: AdbServer,
+    serial: str,
+    deadlines: Deadlines | None = None,
+    *,
+    paged: Callable[[AdbPhone], Device] | None = None,
+) -> Iterator[Finding]:
+    """Everything worth knowing about one phone, what has to be so for the rest first.
+
+    It starts the probe app, taps on it and types into it, and goes to the home screen at the end.
+
+    Args:
+        server: that knows the phone.
+        serial: of the phone.
+        deadlines: of every call; a phone that answers later is told to be slow.
+        paged: gives the phone a page that can show the probe (`agentrl.page`), for phones that the
+            probe app is not installed on; None leaves touches untried there.
+    """
+    reached = _reach(server, serial, deadlines or Deadlines())
+    if isinstance(reached, Finding):
+        yield reached
+        return
+    with closing(reached) as phone:
+        yield ok("connected", "authorised and online")
+        answered = trials.commands(phone)
+        yield answered
+        try:
+            yield from readings.read(phone.batch(*readings.COMMANDS))
+            yield from _twins(server, phone)
+            installed = f"package:{trials.PROBE}" in phone.shell("pm", "list", "packages").split()
+        except DeviceError as error:
+            yield wrong("phone", str(error), "adb reboot")
+            return
+        if installed:
+            yield from trials.Probe(phone, phone).findings()
+        elif paged is not None:
+            try:
+                device = paged(phone)
+            except (ConfigError, DeviceError) as error:
+                yield note("touches", f"not tried: {error}", "mend that, and look again")
+                return
+            yield from trials.Probe(phone, device).findings()
+            device.close()
+        else:
+            yield note("touches", "not tried: the probe app is not installed", "none needed")
+            yield from trials.captures(phone, lambda: phone.key("HOME"))
+
+
+def _reach(server: AdbServer, serial: str, deadlines: Deadlines) -> AdbPhone | Finding:
+    """The phone, connected, or why it is not."""
+    try:
+        server.ensure(deadlines.connect_s)
+        return AdbPhone(server, serial, deadlines)
+    except (DeviceError, ConfigError) as error:
+        state = _state(server, serial)
+        if "authenticate" in str(error):  # it may have been allowed since
+            return wrong("connected", str(error), _MENDS["unauthorized"])
+        if state is None:
+            mend = _NOT_THERE
+            if is_network_serial(serial):
+                mend = "see that it is on and in this network, and that adb tcpip 5555 was said"
+            return wrong("connected", str(error), mend)
+        known = next(
+            (mend for word, mend in _MENDS.items() if state.startswith(word)), "adb reboot"
+        )
+        return wrong("connected", f"it is {state}: {error}", known)
+
+
+def _state(server: AdbServer, serial: str) -> str | None:
+    try:
+        return server.devices().get(serial)
+    except DeviceError:
+        return None
+
+
+def _twins(server: AdbServer, phone: AdbPhone) -> Iterator[Finding]:
+    """Other serials that the same phone answers under."""
+    own = phone.serialno()
+    others = []
+    for serial, state in server.devices().items():
+        if serial != phone.serial and state == "device":
+            try:
+                with closing(AdbPhone(server, serial, phone.deadlines)) as other:
+                    if other.serialno() == own:
+                        others.append(serial)
+            except (DeviceError, ConfigError):
+                continue
+    if others:
+        yield note(
+            "serials",
+            f"the same phone is connected as {', '.join(others)} too",
+            f"name one of them in devices.source; adb disconnect {others[0]} drops the other",
+        )

@@ -1,0 +1,263 @@
+"""Keep an agent in the apps it may use, and tell apart who left them."""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentrl.devices.actions import Action, Wait
+from agentrl.devices.blame import By, Edges, Evidence, judge
+from agentrl.devices.protocol import Device, State
+from agentrl.devices.settle import Settled, act_and_settle
+from agentrl.devices.window import WINDOW, Kind, Window, window_in
+from agentrl.errors import AppLeft, DeviceTimeout
+from agentrl.types import Image
+
+log = logging.getLogger(__name__)
+
+_LOOK_AGAIN_S = 0.05
+_AWAY: Mapping[Kind, str] = {
+    "call": "ENDCALL",
+    "permission": "BACK",
+    "foreign_app": "BACK",
+    "system_window": "BACK",
+}
+"""The one key that sends a window away. Nothing is pressed on a dialog about a hung or crashed app:
+its buttons end the app, and with it the game."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Left:
+    """Something that is not allowed came to the front."""
+
+    kind: Kind
+    package: str
+    by: By
+    evidence: str
+
+    def told(self) -> dict[str, Any]:
+        """For an environment's `info["guard"]`; no frame is recorded where the agent has left."""
+        told: dict[str, Any] = {
+            "kind": self.kind, "package": self.package, "by": self.by, "evidence": self.evidence,
+        }  # fmt: skip
+        if self.by == "agent":
+            told["no_frame"] = f"{self.package or self.kind} is in front"
+        return told
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Guarded:
+    """What came of an action."""
+
+    settled: Settled | None
+    """The screen at rest, with an allowed app in front; None where the agent has left."""
+    events: tuple[Left, ...] = ()
+    """What came to the front; all but the last were the world's, and are gone again."""
+
+    @property
+    def left(self) -> bool:
+        """Whether the agent has left: the episode ends with the game's lowest reward."""
+        return self.settled is None
+
+
+class Guard:
+    """Acts on a phone for one app, and sees to it that nothing else is in front.
+
+    It looks before each action, so that no touch meets another app, and after the last capture, so
+    that no screen of another app is taken for the game's.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        package: str,
+        allow: Iterable[str] = (),
+        *,
+        soon_s: float = 2.0,
+        edges: Edges | None = None,
+    ) -> None:
+        """Watch over a phone.
+
+        Args:
+            device: the phone.
+            package: of the app, whose published state is read.
+            allow: packages that may be in front beside it.
+            soon_s: for so long a touch that the app did not count can be why it was left.
+            edges: where touches are the system's; None takes the usual bars.
+        """
+        self.package = package
+        self._device = device
+        self._allowed = frozenset((package, *allow))
+        self._soon_s = soon_s
+        self._edges = edges or Edges()
+        self._state: State | None = None
+
+    def begin(self) -> None:
+        """A launch is about to come: the old state means nothing, a call that waits is declined."""
+        self._state = None
+        window = window_in(self._device.shell(*WINDOW))
+        if window.kind == "call":
+            log.info("%s: a call from before is declined", self._device.serial)
+            self._device.key(_AWAY["call"])
+            self._until(lambda: window_in(self._device.shell(*WINDOW)).kind != "call")
+
+    def act(self, action: Action, *, before: Image, **settling: Any) -> Guarded:
+        """Perform an action, wait until the screen has settled, and see what is in front.
+
+        What the world brought to the front is sent away once; play goes on where the app is in
+        front again and publishes what it did.
+
+        Args:
+            action: what to do.
+            before: the screen that the action answers, uint8[H, W, 3].
+            **settling: for `act_and_settle`.
+
+        Raises:
+            AppLeft: the world left the app, and it did not come back as it was.
+            DeviceError: as `act_and_settle`.
+        """
+        came = self._outside()
+        earlier: tuple[Left, ...] = ()
+        if came is not None:
+            event = self._judged(came, Evidence(action=None))
+            self._send_away(came, event, self._state)
+            earlier = (event,)
+        settled, came, evidence = self._perform(action, before, settling)
+        if came is None:
+            assert settled is not None, "an action that did not settle has met a window"
+            return self._kept(settled, earlier)
+        event = self._judged(came, evidence)
+        if event.by == "agent":
+            return Guarded(settled=None, events=(*earlier, event))
+        remaining = self._send_away(
+            came, event, settled.state if settled else self._state, evidence
+        )
+        if remaining is not None:
+            return Guarded(settled=None, events=(*earlier, event, remaining))
+        settled, came, _ = self._perform(Wait(0.0), before, settling)
+        if came is not None or settled is None:
+            raise self._void(event, "it came again")
+        return self._kept(settled, (*earlier, event))
+
+    def _perform(
+        self, action: Action, before: Image, settling: Mapping[str, Any]
+    ) -> tuple[Settled | None, Window | None, Evidence]:
+        """The settled screen, and the window that is in front of the app, if there is one."""
+        sent_s = time.monotonic()
+        settled: Settled | None = None
+        try:
+            settled = act_and_settle(
+                self._device, action, before=before, package=self.package, **settling
+            )
+        except DeviceTimeout:
+            window = self._outside()
+            if window is None:
+                raise
+            handled, seconds = self._has_counted(), time.monotonic() - sent_s
+        else:
+            window, handled = self._outside(), settled.handled
+            seconds = _seen_s(settled, time.monotonic() - sent_s, self._allowed)
+            if window is None and handled is False and settled.front is not None:
+                # It took the touch, and has gone again: the screen may still be its own.
+                window = Window(kind="foreign_app", package=settled.front)
+        return settled, window, Evidence(action=action, handled=handled, seconds=seconds)
+
+    def _has_counted(self) -> bool | None:
+        """Whether the app has counted a touch since the last action; None where it counts none."""
+        known, now = self._state, self._device.look(self.package).state
+        return None if known is None or now is None else now["touches"] > known["touches"]
+
+    def _judged(self, window: Window, evidence: Evidence) -> Left:
+        by, told = judge(window, evidence, soon_s=self._soon_s, edges=self._edges)
+        log.info("%s: %s %s: %s (%s)", self._device.serial, window.kind, window.package, by, told)
+        return Left(kind=window.kind, package=window.package, by=by, evidence=told)
+
+    def _send_away(
+        self, window: Window, event: Left, known: State | None, evidence: Evidence | None = None
+    ) -> Left | None:
+        """Press the one key that sends a window away, and see whether the app is as it was.
+
+        Returns:
+            None; or what the agent's own action has led to, if that is what lay below.
+
+        Raises:
+            AppLeft: it did not go, or the app is not as it was.
+        """
+        if window.kind not in _AWAY:
+            raise self._void(event, "nothing is pressed on it")
+        if self._outside() is not None:  # else it has gone by itself, and the app would get the key
+            self._device.key(_AWAY[window.kind])
+            self._until(lambda: self._device.focus() in self._allowed)
+        below = self._outside()
+        if below is not None and evidence is not None:
+            own = self._judged(below, evidence)
+            if own.by == "agent":
+                return own
+        if below is not None:
+            raise self._void(event, f"{below.package or 'nothing'} is in front after it")
+        now = self._device.look(self.package).state
+        if known is not None and (now is None or _told(now) != _told(known)):
+            raise self._void(event, f"{self.package} is not as it was")
+        return None
+
+    def _outside(self) -> Window | None:
+        """The window in front, if it is none of the allowed.
+
+        Between two windows nothing is in front, nor while the page that shows the app is not
+        connected: that is waited for.
+
+        Raises:
+            AppLeft: nothing was in front in time.
+        """
+        found: list[Window] = []
+
+        def is_known() -> bool:
+            front = self._device.focus()
+            if front not in self._allowed:
+                window = window_in(self._device.shell(*WINDOW))
+                is_trouble = window.kind in ("anr", "crash")
+                if not is_trouble and (front is None or window.kind == "nothing_in_front"):
+                    return False
+                if is_trouble or window.package not in self._allowed:
+                    found.append(window)
+            return True
+
+        if not self._until(is_known):
+            raise AppLeft(
+                f"nothing_in_front: {self._device.serial}: nothing is in front; is the screen off?"
+            )
+        return found[0] if found else None
+
+    def _until(self, is_so: Callable[[], bool]) -> bool:
+        """Whether something became so within the time in which a screen comes to rest."""
+        end_s = time.monotonic() + self._device.deadlines.settle_s
+        while not is_so():
+            if time.monotonic() >= end_s:
+                return False
+            time.sleep(_LOOK_AGAIN_S)
+        return True
+
+    def _kept(self, settled: Settled, events: tuple[Left, ...]) -> Guarded:
+        self._state = settled.state
+        return Guarded(settled=settled, events=events)
+
+    def _void(self, event: Left, why: str) -> AppLeft:
+        return AppLeft(
+            f"{event.kind}: {self._device.serial}: {event.package} came in front of "
+            f"{self.package}, {why}; by the {event.by}: {event.evidence}"
+        )
+
+
+def _seen_s(settled: Settled, until_s: float, allowed: Collection[str]) -> float:
+    """From the action to the first sign of what is in front; `until_s` where there was none."""
+    if settled.front in allowed:
+        return until_s
+    if settled.handled is None and settled.effect_s is not None:
+        return settled.effect_s  # it was looked at late, when the screen stood still
+    return settled.front_s
+
+
+def _told(state: State) -> dict[str, Any]:
+    """What an app publishes of itself; a key that sends another away is counted by that one."""
+    return {name: value for name, value in state.items() if name != "touches"}

@@ -1,0 +1,72 @@
+"""How phones are to be opened: one way for all of a job."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from agentrl.devices import bench
+from agentrl.devices.adb import AdbServer
+from agentrl.devices.capture import CAPTURES, check_installed
+from agentrl.devices.phone import INPUTS, AdbPhone
+from agentrl.devices.protocol import Deadlines
+from agentrl.errors import ConfigError
+from agentrl.plugins import did_you_mean
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Opener:
+    """Opens phones.
+
+    Args:
+        driver: the library that speaks ADB.
+        capture: how pictures are taken, one of CAPTURES, or `auto`.
+        input: how commands are run, one of INPUTS, or `auto`.
+        deadlines: of the calls to every phone.
+        public: serials that are connected though their address is public.
+
+    Raises:
+        ConfigError: one of these does not exist, or needs a library that is not installed.
+    """
+
+    driver: str
+    capture: str
+    input: str
+    deadlines: Deadlines
+    public: tuple[str, ...] = ()
+    server: AdbServer = field(init=False)
+
+    def __post_init__(self) -> None:
+        for setting, value, known in (
+            ("capture", self.capture, ("auto", *CAPTURES)),
+            ("input", self.input, ("auto", *INPUTS)),
+        ):
+            if value not in known:
+                raise ConfigError(
+                    f"devices.{setting}={value} is none of {', '.join(known)}"
+                    f"{did_you_mean(value, known)}"
+                )
+        check_installed(self.capture)
+        server = AdbServer.from_environment(self.driver, public=self.public)
+        object.__setattr__(self, "server", server)
+
+    def open(
+        self, serial: str, on_close: Callable[[], None] = lambda: None, *, known: bool = False
+    ) -> AdbPhone:
+        """Connect one phone.
+
+        Args:
+            serial: as `adb devices` names it, or `host:port`.
+            on_close: called when the device is closed.
+            known: whether to take the usual ways for `auto`, and to measure nothing: virtual
+                phones of our own are all the same, and raw captures are the fastest there.
+
+        Raises:
+            ConfigError: a public address, or no adb program.
+            DeviceError: the phone cannot be connected.
+        """
+        phone = AdbPhone(self.server, serial, self.deadlines, on_close)
+        usual = {"auto": "raw"}.get(self.capture, self.capture)
+        if known:
+            phone.use(capture=usual, input={"auto": "shell"}.get(self.input, self.input))
+        else:
+            bench.choose(phone, capture=self.capture, input=self.input)
+        return phone

@@ -1,0 +1,98 @@
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from agentrl import cli
+from agentrl.devices.adb import AdbServer
+from agentrl.phone import spawn
+from agentrl.phone.app import state_path
+
+pytestmark = pytest.mark.adb
+
+
+@pytest.fixture(scope="module")
+def serial(adb_server: AdbServer) -> Iterator[str]:
+    with spawn(1, ["agentrl.phone.apps:ProbeApp"], effect_delay_ms=(0, 0)) as phones:
+        adb_server.connect(phones.serials[0])
+        yield phones.serials[0]
+    adb_server.disconnect(phones.serials[0])
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert cli.run(["devices", *arguments]) == code
+    return capsys.readouterr().out
+
+
+def test_phones_are_listed(serial: str, capsys: pytest.CaptureFixture[str]) -> None:
+    listed = said(capsys)
+    assert serial in listed
+    assert "Virtual" in listed
+
+
+def test_a_picture_is_written(
+    serial: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    said(capsys, "screenshot", serial, "-o", str(tmp_path / "x.png"))
+    with Image.open(tmp_path / "x.png") as picture:
+        assert picture.size == (720, 1280)
+    assert cli.run(["devices", "screenshot", serial, "-o", str(tmp_path / "x.jpg")]) == 2
+
+
+def test_a_tap_arrives(serial: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said(capsys, "shell", serial, "am", "start", "-W", "-n", "org.agentrl.probe/.Main")
+    said(capsys, "tap", "0.5", "0.75", serial)
+    state = said(capsys, "shell", serial, "cat", state_path("org.agentrl.probe"))
+    assert '"touches": 1' in state
+
+
+def test_a_command_arrives_as_it_is_given_and_its_code_comes_back(
+    serial: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(capsys, "shell", serial, "echo", "a;b", "$(id)") == "a;b $(id)\n"
+    said(capsys, "shell", serial, "false", code=1)
+
+
+def test_ways_are_measured(serial: str, capsys: pytest.CaptureFixture[str]) -> None:
+    table = said(capsys, "bench", serial, "--rounds=1")
+    assert "picked" in table
+    assert "Take them: devices.capture=" in table
+
+
+def test_the_doctor_says_who_can_be_played_on(
+    serial: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "1 of 1 phones can be played on." in said(capsys, "doctor", serial)
+    ill = said(capsys, "doctor", "NOSUCHPHONE", code=1)
+    assert "mend:" in ill
+    assert "0 of 1 phones can be played on." in ill
+
+
+def test_who_comes_and_goes_is_told(adb_server: AdbServer, serial: str) -> None:
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "agentrl", "devices", "watch", "--seconds=60"],
+        stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    lines = iter(watching.stdout or ())
+    assert next(lines).split()[1:] == [serial, "device"]
+    # On its way it may be `offline` or `connecting` for a moment.
+    adb_server.disconnect(serial)
+    assert any(line.split()[1:] == [serial, "gone"] for line in lines)
+    adb_server.connect(serial)
+    assert any(line.split()[1:] == [serial, "device"] for line in lines)
+    watching.kill()
+    watching.communicate(timeout=20)
+
+
+def test_an_address_is_connected_or_refused(
+    adb_server: AdbServer, serial: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    adb_server.disconnect(serial)
+    assert said(capsys, "connect", serial) == f"{serial} is ready\n"
+    for address, words in (("phone", "no HOST:PORT"), ("8.8.8.8:5555", "public address")):
+        assert cli.run(["devices", "connect", address]) == 2
+        assert words in capsys.readouterr().err

@@ -1,0 +1,83 @@
+import asyncio
+import re
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from agentrl.devices import Deadlines
+from agentrl.devices.adb import AdbServer
+from agentrl.devices.phone import AdbPhone
+from agentrl.phone import spawn
+from agentrl.phone.apps import ProbeApp
+from agentrl.phone.host import PhoneServer
+from agentrl.phone.phone import Phone
+
+_OUR_MARK = re.compile(r"==[0-9a-f]{16}==\d+")
+
+
+@dataclass
+class WatchedPhone:
+    """A phone in this process, so that what its shell ran can be read."""
+
+    phone: Phone
+    serial: str
+
+    def ran(self) -> list[tuple[str, ...]]:
+        """The commands that its shell ran since the last call, our own marks apart."""
+        seen = list(self.phone.seen_commands)
+        self.phone.seen_commands.clear()
+        return [c for c in seen if not (c[0] == "echo" and _OUR_MARK.fullmatch(" ".join(c[1:])))]
+
+
+@pytest.fixture(scope="module")
+def virtual_serial(adb_server: AdbServer) -> Iterator[str]:
+    """The serial of a phone with the probe on it; effects come at once."""
+    with spawn(1, ["agentrl.phone.apps:ProbeApp"], effect_delay_ms=(0, 0)) as phones:
+        yield phones.serials[0]
+    adb_server.disconnect(phones.serials[0])
+
+
+@pytest.fixture(scope="module")
+def watched_phone() -> Iterator[WatchedPhone]:
+    found: list[WatchedPhone] = []
+    ready, loop = threading.Event(), asyncio.new_event_loop()
+
+    async def start() -> PhoneServer:
+        phone = Phone([ProbeApp()], effect_delay_ms=(0, 0))
+        server = PhoneServer(phone)
+        found.append(WatchedPhone(phone=phone, serial=f"127.0.0.1:{server.port}"))
+        return server
+
+    def work() -> None:
+        asyncio.set_event_loop(loop)
+        server = loop.run_until_complete(start())
+        ready.set()
+        loop.run_forever()
+        server.close()
+        loop.run_until_complete(asyncio.sleep(0.05))
+        loop.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert ready.wait(20)
+    yield found[0]
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(20)
+
+
+@pytest.fixture
+def opened(adb_server: AdbServer) -> Iterator[Callable[..., AdbPhone]]:
+    """Opens phones by any driver; closes them and has the server forget them at the end."""
+    phones: list[AdbPhone] = []
+
+    def open_phone(serial: str, driver: str = "adbutils", **deadlines: float) -> AdbPhone:
+        server = AdbServer(port=adb_server.port, driver=driver)
+        phones.append(AdbPhone(server, serial, Deadlines(**deadlines)))
+        return phones[-1]
+
+    yield open_phone
+    for phone in phones:
+        phone.close()
+        adb_server.disconnect(phone.serial)

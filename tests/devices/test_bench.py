@@ -1,0 +1,157 @@
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from agentrl.devices import bench, open_device
+from agentrl.devices.bench import Row, choose, measure, toggle
+from agentrl.devices.capture import CAPTURES, raw
+from agentrl.devices.phone import INPUTS, AdbPhone
+from agentrl.errors import CaptureError, ConfigError
+
+PACKAGE = "org.agentrl.probe"
+
+
+def rows(**medians: float | None) -> list[Row]:
+    kinds = {name: "input" if name in INPUTS else "capture" for name in medians}
+    return [
+        Row(kind=kinds[name], name=name, median_ms=median)  # type: ignore[arg-type]
+        for name, median in medians.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("measured", "picked"),
+    [
+        ({"raw": 100.0, "png": 900.0}, ["raw"]),
+        ({"raw": 100.0, "framebuffer": 90.0}, ["raw"]),
+        ({"raw": 100.0, "framebuffer": 60.0}, ["framebuffer"]),
+        ({"raw": None, "png": 900.0, "stream": 300.0}, ["stream"]),
+        ({"raw": None, "png": None}, []),
+        ({"input": 50.0, "shell": 10.0, "raw": 5.0}, ["shell", "raw"]),
+        ({"input": 10.0, "shell": 50.0}, ["input"]),
+        ({"input": 10.0, "shell": 12.0}, ["shell"]),
+        ({"input": 10.0, "shell": None}, ["input"]),
+    ],
+)
+def test_the_fastest_sound_way_is_picked_and_the_usual_one_where_it_is_hardly_slower(
+    measured: dict[str, float | None], picked: list[str]
+) -> None:
+    assert [row.name for row in bench._marked(rows(**measured)) if row.picked] == picked
+
+
+@pytest.fixture
+def phone(virtual_serial: str, opened: Callable[..., AdbPhone]) -> Iterator[AdbPhone]:
+    device = opened(virtual_serial)
+    device.launch(PACKAGE, ".Main", {})
+    yield device
+    device.shell("setprop", "debug.agentrl.capture", "")
+
+
+def by_name(measured: list[Row]) -> dict[str, Row]:
+    return {row.name: row for row in measured}
+
+
+@pytest.mark.adb
+def test_every_way_of_a_phone_is_measured_or_says_why_not(phone: AdbPhone) -> None:
+    touches: list[int] = []
+
+    def change() -> None:
+        touches.append(1)
+        phone.tap(0.5, 0.25)
+
+    found = by_name(measure(phone, rounds=2, change=change))
+    assert set(found) == {*CAPTURES, *INPUTS}
+    for row in found.values():
+        assert row.failure == ""
+        assert (row.median_ms or 0) > 0
+    assert len(touches) == len(CAPTURES) + 2, "every capture has shown a change"
+    assert sum(row.picked for row in found.values()) == 2
+    lag_s = found["stream"].lag_s
+    assert lag_s is not None
+    assert (found["stream"].median_ms or 0) >= 1000 * lag_s, "it waits that long"
+
+
+@pytest.mark.adb
+def test_the_settings_and_the_home_screen_are_change_enough(phone: AdbPhone) -> None:
+    found = by_name(measure(phone, rounds=1, change=toggle(phone)))
+    assert {row.failure for row in found.values()} == {""}
+    assert phone.focus() != PACKAGE
+
+
+@pytest.mark.adb
+def test_a_capture_that_fails_on_a_phone_is_not_picked(phone: AdbPhone) -> None:
+    phone.shell("setprop", "debug.agentrl.capture", "truncated")
+    found = by_name(measure(phone, rounds=1))
+    assert "ended after" in found["raw"].failure
+    assert "cut off" in found["png"].failure
+    assert not any(found[name].picked for name in ("raw", "png"))
+
+
+@pytest.mark.adb
+def test_a_stale_capture_is_not_picked(phone: AdbPhone, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentrl.devices.capture.trial._FRESH_S", 0.3)
+    monkeypatch.setattr("agentrl.devices.capture.lag._FRESH_S", 0.3)
+    phone.shell("setprop", "debug.agentrl.capture", "stale")
+    found = by_name(measure(phone, rounds=1, change=lambda: phone.tap(0.5, 0.25)))
+    for name in CAPTURES:
+        assert "it is stale: a change did not show in 0.3 s" in found[name].failure
+        assert not found[name].picked
+
+
+@pytest.mark.adb
+def test_a_capture_of_something_else_is_not_picked(
+    phone: AdbPhone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = raw.RawCapture.read
+    monkeypatch.setattr(
+        raw.RawCapture,
+        "read",
+        lambda self, link: np.ascontiguousarray(read(self, link)[::-1]),
+    )
+    found = by_name(measure(phone, rounds=1))
+    assert "something else than other captures" in found["raw"].failure
+
+
+@pytest.mark.adb
+def test_auto_takes_what_was_measured_within_its_time_and_says_so(
+    phone: AdbPhone, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "BUDGET_S", 60.0)
+    with caplog.at_level("INFO", "agentrl.devices.bench"):
+        found = by_name(choose(phone))
+    assert set(found) == {"raw", "framebuffer", "png", *INPUTS}
+    picked = [row.name for row in found.values() if row.picked]
+    assert len(picked) == 2
+    assert f"{phone.serial}: capture " in caplog.text
+    assert all(name in caplog.text for name in picked)
+    assert phone.screenshot().shape == (1280, 720, 3)
+
+
+@pytest.mark.adb
+def test_without_time_the_usual_ways_are_taken(
+    phone: AdbPhone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "BUDGET_S", 0.0)
+    phone.use(capture="png", input="input")
+    assert {row.failure for row in choose(phone)} == {"not measured in time"}
+    assert isinstance(phone.capture, raw.RawCapture)
+    assert phone.own_shell is phone.kept
+
+
+@pytest.mark.adb
+def test_a_phone_that_sleeps_is_opened_all_the_same(phone: AdbPhone, virtual_serial: str) -> None:
+    phone.shell("setprop", "debug.agentrl.capture", "black")
+    device = open_device(virtual_serial)
+    with pytest.raises(CaptureError, match="black all over"):
+        device.screenshot()
+    device.close()
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [({"capture": "rawr"}, "did you mean 'raw'"), ({"input": "shel"}, "did you mean 'shell'")],
+)
+def test_a_way_that_does_not_exist_says_so(setting: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        open_device("virtual", **setting)  # type: ignore[arg-type]

@@ -1,0 +1,104 @@
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentrl.devices import Action, Done, Drag, Key, LongPress, Swipe, Tap, Type, Wait
+from agentrl.devices.blame import Evidence, judge
+from agentrl.devices.window import Kind, Window, window_in
+
+share = st.floats(0, 1)
+touches: st.SearchStrategy[Any] = st.one_of(
+    st.builds(Tap, share, share),
+    st.builds(LongPress, share, share),
+    st.builds(Swipe, share, share, share, share),
+    st.builds(Drag, share, share, share, share),
+    st.builds(Key, st.sampled_from(["HOME", "BACK", "MENU", "KEYCODE_ENTER"])),
+    st.builds(Type, st.text(min_size=1)),
+)
+windows = st.builds(Window, kind=st.sampled_from(get_args(Kind)), package=st.just("com.other"))
+MIDDLE, APP = Tap(0.5, 0.5), Window(kind="foreign_app", package="com.other")
+
+
+def by(window: Window, action: Action | None, handled: bool | None, seconds: float = 0.1) -> str:
+    evidence = Evidence(action=action, handled=handled, seconds=seconds)
+    return judge(window, evidence, soon_s=2.0)[0]
+
+
+@settings(deadline=None, max_examples=50)
+@given(windows, st.sampled_from([None, Wait(3.0), Done(), Type("")]), st.floats(0, 100))
+def test_who_touches_nothing_is_never_to_blame(
+    window: Window, action: Action | None, seconds: float
+) -> None:
+    assert by(window, action, None, seconds) == "world"
+
+
+@settings(deadline=None, max_examples=50)
+@given(touches, st.sampled_from([True, False, None]), st.floats(0, 100))
+def test_calls_and_questions_are_the_worlds(
+    action: Action, handled: bool | None, seconds: float
+) -> None:
+    for kind in ("call", "permission"):
+        assert by(Window(kind=kind, package="x"), action, handled, seconds) == "world"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("handled", [True, False, None])
+@pytest.mark.parametrize(
+    "action",
+    [
+        Key("HOME"), Key("back"), Key("KEYCODE_APP_SWITCH"), Tap(0.5, 0.01), Tap(0.5, 0.97),
+        Swipe(0.5, 0.0, 0.5, 0.6), Swipe(0.01, 0.5, 0.6, 0.5), Drag(0.99, 0.5, 0.4, 0.5),
+    ],
+)  # fmt: skip
+def test_ways_out_of_every_app_are_the_agents(action: Action, handled: bool | None) -> None:
+    assert by(APP, action, handled, seconds=10) == "agent"
+
+
+@pytest.mark.parametrize(
+    ("handled", "seconds", "expected"),
+    [(True, 0.1, "world"), (False, 0.1, "agent"), (None, 0.1, "agent"), (False, 9.0, "world")],
+)
+@pytest.mark.parametrize("kind", ["foreign_app", "system_window", "crash"])
+def test_a_touch_that_the_app_did_not_count_is_the_reason_for_what_comes_soon(
+    kind: Kind, handled: bool | None, seconds: float, expected: str
+) -> None:
+    assert by(Window(kind=kind, package="x"), MIDDLE, handled, seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("handled", "seconds", "expected"),
+    [(False, 0.5, "world"), (False, 6.0, "agent"), (True, 6.0, "world")],
+)
+def test_a_hang_is_told_after_five_seconds_and_began_at_the_first_touch_without_an_answer(
+    handled: bool, seconds: float, expected: str
+) -> None:
+    assert by(Window(kind="anr", package="org.game"), MIDDLE, handled, seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("focus", "kind", "package"),
+    [
+        ("null", "nothing_in_front", ""),
+        ("Window{a1 u0 com.android.chrome/.Main}", "foreign_app", "com.android.chrome"),
+        ("Window{a1 com.old/com.old.Main}", "foreign_app", "com.old"),
+        ("Window{a1 u0 NotificationShade}", "system_window", "NotificationShade"),
+        ("Window{a1 u0 PopupWindow:7f3}", "foreign_app", "org.game"),
+        ("Window{a1 u0 Application Error: org.game}", "crash", "org.game"),
+        ("Window{a1 u0 Application Not Responding: org.game}", "anr", "org.game"),
+        (
+            "Window{a1 u0 com.google.android.dialer/com.android.incallui.InCallActivity}",
+            "call", "com.google.android.dialer",
+        ),
+        ("Window{a1 u0 com.google.android.dialer/.MainActivity}", "foreign_app",
+         "com.google.android.dialer"),
+        (
+            "Window{a1 u0 com.google.android.permissioncontroller/com.android.permissioncontroller"
+            ".permission.ui.GrantPermissionsActivity}",
+            "permission", "com.google.android.permissioncontroller",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_window_is_stands_in_its_title(focus: str, kind: str, package: str) -> None:
+    told = f"  mCurrentFocus={focus}\n  mFocusedApp=ActivityRecord{{d4 u0 org.game/.Main t1}}\n"
+    assert window_in(told) == Window(kind=kind, package=package)  # type: ignore[arg-type]

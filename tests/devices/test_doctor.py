@@ -1,0 +1,159 @@
+"""The doctor names what is wrong with a phone, on a phone that it is wrong with."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from agentrl.devices import Deadlines
+from agentrl.devices.adb import AdbServer
+from agentrl.devices.doctor import Finding, examine, readings, trials
+from agentrl.devices.phone import AdbPhone
+from agentrl.devices.protocol import Result
+from agentrl.phone import spawn
+
+QUICK = Deadlines(connect_s=5, command_s=2, frame_s=2, launch_s=5)
+FAULT = "debug.agentrl.fault."
+
+
+@pytest.fixture
+def phone(adb_server: AdbServer) -> Iterator[AdbPhone]:
+    """A phone that only one test has."""
+    with spawn(1, ["agentrl.phone.apps:ProbeApp"], effect_delay_ms=(0, 0)) as phones:
+        with closing(AdbPhone(adb_server, phones.serials[0], QUICK)) as device:
+            yield device
+        adb_server.disconnect(phones.serials[0])
+
+
+def first_ill(server: AdbServer, serial: str, what: str) -> Finding:
+    """What is said of one thing, once it is not well; what comes after it is not looked at."""
+    said = []
+    with closing(examine(server, serial, QUICK)) as findings:  # type: ignore[type-var]
+        for found in findings:
+            said.append(found)
+            if found.what == what and found.state != "ok":
+                assert found.mend
+                return found
+    raise AssertionError(f"nothing wrong with {what}: {said}")
+
+
+@pytest.mark.adb
+def test_a_well_phone_is_well(adb_server: AdbServer, phone: AdbPhone) -> None:
+    found = {finding.what: finding for finding in examine(adb_server, phone.serial, QUICK)}
+    assert {f.what for f in found.values() if f.state == "wrong"} == set()
+    assert {
+        "connected", "commands", "phone", "started", "awake", "unlocked", "battery", "storage",
+        "rotation", "in front", "typing", "apps start", "touches", "resolution", "capture raw",
+        "capture png", "text",
+    } <= found.keys()  # fmt: skip
+    assert "one that jobs take" in "".join(f.detail for f in found.values())
+    assert phone.focus() != trials.PROBE
+
+
+@pytest.mark.adb
+@pytest.mark.parametrize(
+    ("setting", "what", "words"),
+    [
+        (("input", "keyevent", "POWER"), "awake", "screen is off"),
+        (("input", "keyevent", "POWER"), "unlocked", "lock screen"),
+        (("dumpsys", "battery", "set", "level", "7"), "battery", "7%"),
+        (("setprop", FAULT + "storage_mb", "1"), "storage", "0.0 GB free"),
+        (("setprop", FAULT + "rotation", "1"), "rotation", "turned to the left"),
+        (("setprop", FAULT + "dialog", "anr"), "in front", "does not respond"),
+        (("setprop", FAULT + "dialog", "crash"), "in front", "has crashed"),
+        (("setprop", FAULT + "dialog", "call"), "in front", "a call"),
+        (("setprop", FAULT + "front", "com.example.shop"), "in front", "com.example.shop"),
+        (("setprop", FAULT + "latency_ms", "200"), "commands", "slow"),
+        (("setprop", FAULT + "drop", "0.5"), "commands", "failed"),
+        (("setprop", FAULT + "hang", "1"), "commands", "no answer within"),
+    ],
+)
+def test_what_is_wrong_is_named_with_a_mend(
+    adb_server: AdbServer, phone: AdbPhone, setting: tuple[str, ...], what: str, words: str
+) -> None:
+    if "battery" in setting:
+        phone.shell("dumpsys", "battery", "unplug")
+    phone.shell(*setting)
+    assert words in first_ill(adb_server, phone.serial, what).detail
+
+
+@pytest.mark.adb
+@pytest.mark.parametrize(
+    ("fault", "value", "what", "words"),
+    [
+        ("capture", "black", "capture raw", "black"),
+        ("capture", "truncated", "capture raw", "ended after"),
+        ("capture", "header", "capture raw", "no frame"),
+        ("capture", "empty", "capture raw", "no frame"),
+        ("capture", "secure", "capture raw", "forbids captures"),
+        ("capture", "stale", "capture raw", "stale"),
+        ("input", "lost", "touches", "did nothing"),
+        ("slow_start_s", "0.6", "apps start", "slow"),
+        ("publish_late_s", "0.6", "touches", "late"),
+    ],
+)
+def test_what_is_tried_and_fails_is_named_with_a_mend(
+    adb_server: AdbServer,
+    phone: AdbPhone,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    value: str,
+    what: str,
+    words: str,
+) -> None:
+    monkeypatch.setattr("agentrl.devices.capture.trial._FRESH_S", 0.3)
+    monkeypatch.setattr("agentrl.devices.capture.lag._FRESH_S", 0.3)
+    monkeypatch.setattr(trials, "_SLOW_START_S", 0.5)
+    if fault == "input":
+        monkeypatch.setattr(trials, "_ARRIVES_S", 0.3)
+    phone.shell("setprop", FAULT + fault, value)
+    assert words in first_ill(adb_server, phone.serial, what).detail
+
+
+@pytest.mark.adb
+def test_a_phone_that_is_not_there_is_told_so(adb_server: AdbServer) -> None:
+    for serial, mend in (("NOSUCHPHONE", "cable"), ("127.0.0.1:1", "network")):
+        (found,) = examine(adb_server, serial, QUICK)
+        assert (found.what, found.state) == ("connected", "wrong")
+        assert mend in found.mend
+
+
+@pytest.mark.adb
+def test_a_phone_that_asks_for_a_key_is_told_to_be_unauthorized(adb_server: AdbServer) -> None:
+    with spawn(1, ["agentrl.phone.apps:ProbeApp"], auth=True, keys=[]) as phones:
+        (found,) = examine(adb_server, phones.serials[0], Deadlines(connect_s=2))
+        assert found.what == "connected"
+        assert "allow debugging on its screen" in found.mend
+        adb_server.disconnect(phones.serials[0])
+
+
+@pytest.mark.adb
+def test_one_phone_behind_two_serials_is_told(adb_server: AdbServer, phone: AdbPhone) -> None:
+    twin = phone.serial.replace("127.0.0.1", "localhost")
+    adb_server.connect(twin)
+    try:
+        assert twin in first_ill(adb_server, phone.serial, "serials").detail
+    finally:
+        adb_server.disconnect(twin)
+
+
+def told(*outputs: str) -> dict[str, Finding]:
+    """What a phone whose commands print this, in the order of COMMANDS, is said to have."""
+    rest = iter(outputs)
+    results = [Result(output=next(rest, ""), code=0) for _ in readings.COMMANDS]
+    return {finding.what: finding for finding in readings.read(results)}
+
+
+def test_a_phone_that_says_nothing_makes_nobody_stumble() -> None:
+    assert {finding.state for finding in told().values()} <= {"ok", "note", "wrong"}
+
+
+@pytest.mark.parametrize(
+    ("uptime", "state"), [("12.3 40.0", "note"), ("86400.1 1.0", "ok"), ("", "ok")]
+)
+def test_a_phone_that_has_just_started_is_suspicious(uptime: str, state: str) -> None:
+    assert told("", "", "14", "1", uptime)["started"].state == state
+
+
+def test_a_phone_that_is_still_starting_is_told_so() -> None:
+    assert told("", "", "14", "", "12.3")["started"].state == "wrong"

@@ -1,0 +1,237 @@
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from agentrl.devices import Action, Device, Guard, Key, Look, Tap, Wait, open_device, read_state
+from agentrl.devices.adb import AdbServer
+from agentrl.errors import AppLeft
+
+pytestmark = pytest.mark.adb
+PACKAGE, CHROME = "org.agentrl.probe", "com.android.chrome"
+TOP = Tap(0.5, 0.25)
+Say = Callable[..., None]
+
+
+class Interrupted:
+    """A real phone to which something happens right before or right after an action."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.unsure: list[Callable[[], None]] = []
+        """What happens when it is asked what is in front and does not know, one after the other."""
+        self.before: Callable[[], None] = lambda: None
+        self.after: Callable[[], None] = lambda: None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)
+
+    def act(self, action: Action, package: str) -> tuple[Look, Look]:
+        self.before()
+        first, last = self._device.act(action, package)
+        self.after()
+        self.before = self.after = lambda: None
+        return first, last
+
+    def focus(self) -> str | None:
+        if not self.unsure:
+            return self._device.focus()
+        self.unsure.pop(0)()
+        return None
+
+
+@pytest.fixture(scope="module")
+def opened(adb_server: AdbServer) -> Iterator[Device]:
+    device = open_device("virtual", apps=["agentrl.phone.apps:ProbeApp"], effect_delay_ms=(0, 0))
+    device.deadlines = replace(device.deadlines, settle_s=1.0)
+    yield device
+    device.close()
+
+
+@pytest.fixture
+def say(opened: Device) -> Iterator[Say]:
+    """Sets faults of the phone; takes them away in the end."""
+
+    def set_faults(**faults: str) -> None:
+        for name, value in faults.items():
+            opened.shell("setprop", f"debug.agentrl.fault.{name}", value)
+
+    yield set_faults
+    set_faults(**dict.fromkeys(("dialog", "input", "focus", "front"), ""))
+
+
+@pytest.fixture
+def phone(opened: Device, say: Say) -> Interrupted:
+    opened.launch(PACKAGE, ".Main", {})
+    return Interrupted(opened)
+
+
+@pytest.fixture
+def guard(phone: Interrupted) -> Guard:
+    # A slow machine takes long to look, too.
+    guard = Guard(cast(Device, phone), PACKAGE, soon_s=60)
+    guard.act(Wait(0.0), before=phone.screenshot())
+    return guard
+
+
+def halves(phone: Interrupted) -> list[int]:
+    return list((read_state(cast(Device, phone), PACKAGE) or {})["halves"])
+
+
+def test_where_nothing_happens_there_is_no_event(guard: Guard, phone: Interrupted) -> None:
+    guarded = guard.act(TOP, before=phone.screenshot())
+    assert (guarded.left, guarded.events, halves(phone)[0]) == (False, (), 1)
+    assert guarded.settled is not None
+    assert guarded.settled.handled
+
+
+@pytest.mark.parametrize(
+    ("faults", "kind"), [({"dialog": "call"}, "call"), ({"front": CHROME}, "foreign_app")]
+)
+def test_what_came_before_the_action_is_sent_away_and_meets_no_touch(
+    guard: Guard, phone: Interrupted, say: Say, faults: dict[str, str], kind: str
+) -> None:
+    before = phone.screenshot()
+    say(**faults)
+    guarded = guard.act(TOP, before=before)
+    (event,) = guarded.events
+    assert (event.kind, event.by, guarded.left) == (kind, "world", False)
+    assert halves(phone)[0] == 1
+    assert guarded.settled is not None
+    assert np.array_equal(guarded.settled.frame, phone.screenshot())
+
+
+@pytest.mark.parametrize("dialog", ["anr", "crash"])
+def test_on_a_dialog_about_the_app_nothing_is_pressed(
+    guard: Guard, phone: Interrupted, say: Say, dialog: str
+) -> None:
+    before = phone.screenshot()
+    say(dialog=dialog)
+    with pytest.raises(AppLeft, match=f"^{dialog}: .*nothing is pressed on it; by the world"):
+        guard.act(TOP, before=before)
+
+
+def test_what_does_not_go_away_is_void(guard: Guard, phone: Interrupted, say: Say) -> None:
+    say(focus="com.android.settings/.Settings")
+    with pytest.raises(AppLeft, match=r"^foreign_app: .*com\.android\.settings is in front after"):
+        guard.act(TOP, before=phone.screenshot())
+
+
+def test_nothing_in_front_is_void(guard: Guard, phone: Interrupted, say: Say) -> None:
+    say(focus="null")
+    with pytest.raises(AppLeft, match=r"^nothing_in_front: "):
+        guard.act(TOP, before=phone.screenshot())
+
+
+def test_a_phone_that_does_not_know_what_is_in_front_is_waited_for_and_no_key_is_pressed(
+    guard: Guard, phone: Interrupted, say: Say
+) -> None:
+    before = phone.screenshot()
+    say(focus="com.android.chrome/.Main")  # as where a page in a browser has lost its connection
+    phone.unsure = [lambda: None, lambda: None, lambda: say(focus="")]
+    guarded = guard.act(TOP, before=before)
+    assert (guarded.events, halves(phone)[0]) == ((), 1)
+
+
+def test_an_app_that_is_no_longer_as_it_was_is_void(
+    guard: Guard, phone: Interrupted, say: Say
+) -> None:
+    before = phone.screenshot()
+    phone.launch(PACKAGE, ".Main", {})
+    say(dialog="call")
+    with pytest.raises(AppLeft, match=f"{PACKAGE} is not as it was"):
+        guard.act(TOP, before=before)
+
+
+@pytest.mark.parametrize("key", ["HOME", "BACK"])
+def test_the_agents_own_key_is_its_leaving(guard: Guard, phone: Interrupted, key: str) -> None:
+    guarded = guard.act(Key(key), before=phone.screenshot())
+    (event,) = guarded.events
+    assert (guarded.left, guarded.settled, event.by) == (True, None, "agent")
+    assert f"the key {key}" in event.evidence
+    assert event.told()["no_frame"] == "org.agentrl.launcher is in front"
+
+
+def test_a_touch_that_another_window_took_is_the_agents_leaving(
+    guard: Guard, phone: Interrupted, say: Say
+) -> None:
+    say(input="NotificationShade")
+    (event,) = guard.act(TOP, before=phone.screenshot()).events
+    assert (event.kind, event.by) == ("system_window", "agent")
+    assert "did not count" in event.evidence
+
+
+def test_a_call_that_came_with_the_touch_is_declined_and_play_goes_on(
+    guard: Guard, phone: Interrupted, say: Say
+) -> None:
+    before = phone.screenshot()
+    phone.before = lambda: say(dialog="call")
+    guarded = guard.act(TOP, before=before)
+    (event,) = guarded.events
+    assert (event.kind, event.by, guarded.left, halves(phone)[0]) == ("call", "world", False, 0)
+    phone.after = lambda: say(dialog="call")
+    guarded = guard.act(TOP, before=before)
+    assert ([e.by for e in guarded.events], halves(phone)[0]) == (["world"], 1)
+    assert guarded.settled is not None
+    assert guarded.settled.changed, "the touch of the app stands, beside the call"
+    assert np.array_equal(guarded.settled.frame, phone.screenshot())
+
+
+def test_a_call_hides_no_leaving(guard: Guard, phone: Interrupted, say: Say) -> None:
+    phone.after = lambda: say(dialog="call")
+    guarded = guard.act(Key("HOME"), before=phone.screenshot())
+    assert [(e.kind, e.by) for e in guarded.events] == [
+        ("call", "world"), ("foreign_app", "agent"),
+    ]  # fmt: skip
+    assert guarded.left
+
+
+def test_a_crash_after_a_counted_touch_is_the_worlds_and_one_instead_of_it_the_agents(
+    guard: Guard, phone: Interrupted, say: Say
+) -> None:
+    say(input="lost")
+    phone.after = lambda: say(dialog="crash", input="")
+    guarded = guard.act(TOP, before=phone.screenshot())
+    assert (guarded.left, guarded.events[0].kind, guarded.events[0].by) == (True, "crash", "agent")
+    phone.launch(PACKAGE, ".Main", {})
+    guard.begin()
+    guard.act(Wait(0.0), before=phone.screenshot())
+    phone.after = lambda: say(dialog="crash")
+    with pytest.raises(AppLeft, match=r"^crash: .*by the world: the app had counted"):
+        guard.act(TOP, before=phone.screenshot())
+
+
+def test_a_hang_that_is_told_at_once_began_before_the_touch(
+    guard: Guard, phone: Interrupted, say: Say
+) -> None:
+    phone.before = lambda: say(dialog="anr")
+    with pytest.raises(AppLeft, match=r"^anr: .*by the world: it came sooner than 5 s"):
+        guard.act(TOP, before=phone.screenshot())
+
+
+def test_a_package_that_is_allowed_is_no_event(guard: Guard, phone: Interrupted, say: Say) -> None:
+    say(front=CHROME)
+    allowing = Guard(cast(Device, phone), PACKAGE, [CHROME])
+    guarded = allowing.act(Wait(0.0), before=phone.screenshot())
+    assert (guarded.events, guarded.settled and guarded.settled.front) == ((), CHROME)
+
+
+def test_a_call_from_before_is_declined_at_the_beginning(
+    guard: Guard, phone: Interrupted, say: Say
+) -> None:
+    say(dialog="call")
+    assert phone.focus() == "com.android.dialer"
+    guard.begin()
+    assert phone.focus() == PACKAGE
+
+
+def test_the_key_that_hangs_up_switches_the_screen_off_where_nobody_calls(
+    phone: Interrupted,
+) -> None:
+    phone.key("ENDCALL")
+    assert "Asleep" in phone.shell("dumpsys", "power")
+    phone.key("WAKEUP")
+    phone.key("MENU")
+    assert phone.focus() == PACKAGE

@@ -1,0 +1,171 @@
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import which
+
+import adbutils.binaries
+import pytest
+
+from agentrl.devices import check_source, open_device, open_source
+from agentrl.devices.adb import AdbServer, find_adb
+from agentrl.devices.address import check_address
+from agentrl.devices.drivers import DRIVERS
+from agentrl.devices.link import Deadline
+from agentrl.devices.phone import AdbPhone
+from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout
+from agentrl.phone import spawn
+
+pytestmark = pytest.mark.adb
+
+
+def test_an_unreachable_serial_is_one_clear_message(adb_server: AdbServer) -> None:
+    with spawn(1) as phones, socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        gone = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigError) as raised:
+            open_source([phones.serials[0], gone])
+        told = str(raised.value)
+        assert f"{gone} cannot be connected" in told
+        assert f"Ready: {phones.serials[0]}." in told
+        assert "adb connect" in told
+        check_source([phones.serials[0]])
+        adb_server.disconnect(phones.serials[0])
+
+
+@pytest.mark.parametrize("source", ["virtual:0", "virtual:x", "virtual:-1", [], ["a", "a"], [5], 3])
+def test_what_is_no_source_says_so(source: object) -> None:
+    with pytest.raises(ConfigError, match=r"devices\.source"):
+        check_source(source)
+
+
+def test_an_unknown_cable_serial_is_named(adb_server: AdbServer) -> None:
+    with pytest.raises(DeviceOffline, match="NOSUCHPHONE is not known to adb"):
+        open_device("NOSUCHPHONE")
+
+
+@pytest.mark.parametrize("serial", ["8.8.8.8:5555", "1.1.1.1:5555"])
+def test_public_addresses_are_refused(serial: str) -> None:
+    with pytest.raises(ConfigError, match="public address"):
+        check_address(serial)
+
+
+@pytest.mark.parametrize("serial", ["127.0.0.1:5600", "192.168.1.7:5555", "10.0.0.3:5555"])
+def test_private_addresses_are_accepted(serial: str) -> None:
+    check_address(serial)
+
+
+@pytest.mark.parametrize("serial", ["no.such.host.invalid:5555", "\udcff:5555", "a" * 99 + ":5555"])
+def test_a_host_that_does_not_exist_says_so(serial: str) -> None:
+    with pytest.raises(ConfigError, match="there is no host"):
+        check_address(serial)
+
+
+def test_a_silent_name_server_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: asked.wait(30))
+    start = time.monotonic()
+    with pytest.raises(DeviceTimeout, match=r"looking 'phone\.lan' up: no answer within 0\.1 s"):
+        check_address("phone.lan:5555", Deadline(0.1))
+    assert time.monotonic() - start < 5
+    asked.set()
+
+
+def test_closing_a_virtual_phone_ends_it_and_the_server_forgets_it(adb_server: AdbServer) -> None:
+    phone = open_device("virtual")
+    assert adb_server.devices()[phone.serial] == "device"
+    phone.close()
+    assert phone.serial not in adb_server.devices()
+
+
+@pytest.fixture(params=DRIVERS)
+def silent_server(request: pytest.FixtureRequest) -> Iterator[AdbServer]:
+    """Something on the adb server's port that accepts and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield AdbServer(port=listener.getsockname()[1], driver=request.param)
+
+
+def test_a_silent_server_is_a_timeout(silent_server: AdbServer) -> None:
+    with pytest.raises(DeviceTimeout, match=r"host:version: no answer within 0\.1 s"):
+        silent_server.ensure(0.1)
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (b"FAIL0004what", "what"),
+        (b"FAIL00", "adb server, host:version"),
+        (b"OKAYxyz!", "no length of an answer: b'xyz!'"),
+        (b"OKAY", "no length of an answer: b''"),
+        (b"\xff\xfe\xfd\xfc", "adb server, host:version"),
+        (b"", "adb server, host:version"),
+    ],
+)
+def test_what_is_no_answer_of_a_server_is_an_error(
+    driver: str, answer: bytes, complaint: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def reply() -> None:
+            sock, _ = listener.accept()
+            with sock:
+                sock.recv(100)
+                sock.sendall(answer)
+
+        replying = threading.Thread(target=reply)
+        replying.start()
+        server = AdbServer(port=listener.getsockname()[1], driver=driver)
+        with pytest.raises(DeviceError, match=complaint):
+            server.ask("host:version", Deadline(5))
+        replying.join(5)
+
+
+def programs() -> dict[str, str]:
+    """Every adb program of this machine: the one in adbutils' wheel, and the system's."""
+    found = {"wheel": str(Path(adbutils.binaries.__file__).parent / "adb")}
+    for name in (which("adb"), "/usr/lib/android-sdk/platform-tools/adb"):
+        if name is not None and os.access(name, os.X_OK):
+            found.setdefault(os.path.realpath(name), name)
+    return found
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("program", programs().values(), ids=programs())
+def test_a_server_is_started_where_none_runs(program: str, driver: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = AdbServer(port=port, adb=program, driver=driver)
+    with spawn(1, ["agentrl.phone.apps:ProbeApp"], effect_delay_ms=(0, 0)) as phones:
+        try:
+            phone = AdbPhone(server, phones.serials[0])
+            assert server.devices() == {phone.serial: "device"}
+            phone.launch("org.agentrl.probe", ".Main", {"quote": "it's"})
+            assert phone.app_state("org.agentrl.probe")["extras"] == {"quote": "it's"}
+            assert phone.screenshot().shape == (1280, 720, 3)
+            phone.close()
+        finally:  # it is this test's own, on a port of its own
+            with contextlib.suppress(DeviceError):
+                server.ask("host:kill", Deadline(5))
+
+
+def test_without_an_adb_of_the_system_there_is_the_one_in_the_wheel(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_adb() == programs()["wheel"]
+    installed = tmp_path / "adb"
+    installed.write_text("#!/bin/sh\n")
+    installed.chmod(0o755)
+    assert find_adb() == str(installed)
+
+
+def test_a_configured_program_must_exist() -> None:
+    with pytest.raises(ConfigError, match="/no/adb is no program"):
+        find_adb("/no/adb")

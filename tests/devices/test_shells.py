@@ -1,0 +1,156 @@
+import struct
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from agentrl.devices import Result
+from agentrl.devices.link import Deadline
+from agentrl.devices.phone import AdbPhone
+from agentrl.devices.script import Script, spelled
+from agentrl.devices.shells import packets
+from agentrl.errors import DeviceError, DeviceTimeout
+
+Opened = Callable[..., AdbPhone]
+
+
+class PiecewiseLink:
+    """Gives some bytes in pieces of one length, then its end."""
+
+    def __init__(self, data: bytes, length: int) -> None:
+        self._pieces = [data[i : i + length] for i in range(0, len(data), length)]
+
+    def receive(self) -> bytes:
+        return self._pieces.pop(0) if self._pieces else b""
+
+
+@pytest.mark.parametrize("length", [1, 3, 5, 6, 64])
+def test_what_a_shell_sends_is_the_same_in_whatever_pieces_it_comes(length: int) -> None:
+    sent = b"\1\2\0\0\0ab" + b"\2\0\0\0\0" + b"\3\1\0\0\0\7"
+    whole = [(1, b"ab"), (2, b""), (3, b"\7")]
+    assert list(packets(PiecewiseLink(sent, length))) == whole  # type: ignore[arg-type]
+    assert list(packets(PiecewiseLink(sent[:-1], length))) == whole[:2]  # type: ignore[arg-type]
+
+
+def written(script: Script, *outputs: str) -> str:
+    """What a shell writes that runs a script: each command's output and its exit code."""
+    mark = script.text.split()[1].removesuffix("0;")
+    return "".join(output.replace("=m=", mark) for output in outputs)
+
+
+@pytest.mark.parametrize("length", [1, 7, 1000])
+def test_only_commands_whose_exit_code_came_have_a_result(length: int) -> None:
+    script = Script([("a",), ("b",)])
+    whole = written(script, "$ prompt =m=0\n", "a\n=m=0\n", "=m=127\r\n", "$ more").encode()
+    ended = [script.add(whole[at : at + length]) for at in range(0, len(whole), length)]
+    assert ended[-1]
+    assert script.results() == [Result(output="a\n", code=0), Result(output="", code=127)]
+
+
+def test_without_a_prompt_all_that_comes_belongs_to_the_commands() -> None:
+    script = Script([("a",)], prompted=False)
+    mark = script.text.split()[-1].removesuffix("$?")
+    assert script.add(f"$ a\n{mark}3\n".encode())
+    assert script.results() == [Result(output="$ a\n", code=3)]
+
+
+@pytest.mark.parametrize("output", ["", "=m=0\na\n=m=0\n=m=12", "=m=0\na\n=m=0\nb", "=m=0\n==m==0"])
+def test_a_shell_that_ended_early_is_an_error(output: str) -> None:
+    script = Script([("a",), ("b",)])
+    assert not script.add(written(script, output).encode())
+    with pytest.raises(DeviceError, match=r"the shell ended after [01] of 2 commands"):
+        script.results()
+
+
+@pytest.mark.parametrize("text", ["a\0b", "half \ud83d a letter", "\udc80"])
+def test_what_no_shell_can_be_given_is_refused(text: str) -> None:
+    with pytest.raises(DeviceError, match="cannot be sent to a shell"):
+        spelled(("echo", text))
+
+
+@pytest.fixture
+def kept(virtual_serial: str, opened: Opened) -> AdbPhone:
+    return opened(virtual_serial, command_s=20.0)
+
+
+def run(phone: AdbPhone, *commands: tuple[str, ...], seconds: float = 20) -> list[str]:
+    return [r.output for r in phone.kept.run(commands, Deadline(seconds))]
+
+
+@pytest.mark.adb
+def test_one_shell_serves_many_calls(kept: AdbPhone) -> None:
+    run(kept, ("export", "KEPT=yes"))
+    first = kept.kept._link
+    for turn in range(20):
+        assert run(kept, ("echo", f"{turn}"), ("echo", "it's $HOME; x")) == [
+            f"{turn}\n",
+            "it's $HOME; x\n",
+        ]
+    assert kept.kept._link is first
+    assert kept.shell("echo", "-n", "apart") == "apart"
+
+
+@pytest.mark.adb
+def test_a_command_does_not_eat_what_is_typed_after_it(kept: AdbPhone) -> None:
+    assert run(kept, ("cat",), ("echo", "next")) == ["", "next\n"]
+
+
+@pytest.mark.adb
+def test_a_hung_command_costs_its_own_deadline_and_the_shell(kept: AdbPhone) -> None:
+    run(kept, ("true",))
+    start = time.monotonic()
+    with pytest.raises(DeviceTimeout, match=r"sleep 30: no answer within 0\.3 s"):
+        run(kept, ("sleep", "30"), seconds=0.3)
+    assert time.monotonic() - start < 3
+    assert run(kept, ("echo", "on")) == ["on\n"]
+
+
+@pytest.mark.adb
+def test_a_shell_that_has_ended_is_started_anew(kept: AdbPhone) -> None:
+    for _ in range(3):
+        run(kept, ("true",))
+        link = kept.kept._link
+        assert link is not None
+        link.send(struct.pack("<BI", 0, 5) + b"exit\n")
+        assert run(kept, ("echo", "on")) == ["on\n"]
+        assert kept.kept._link is not link
+    link = kept.kept._link
+    assert link is not None
+    link.close()
+    assert run(kept, ("echo", "on")) == ["on\n"]
+
+
+@pytest.mark.adb
+def test_a_call_beside_another_gets_a_shell_of_its_own(kept: AdbPhone) -> None:
+    slow = threading.Thread(target=lambda: run(kept, ("sleep", "0.5")))
+    slow.start()
+    while not kept.kept._lock.locked():
+        time.sleep(0.001)
+    assert run(kept, ("echo", "beside")) == ["beside\n"]
+    assert slow.is_alive()
+    slow.join()
+
+
+@pytest.mark.adb
+def test_more_than_one_line_arrives_whole(kept: AdbPhone) -> None:
+    assert run(kept, ("echo", "a\nb; 'c'\r\nd")) == ["a\nb; 'c'\r\nd\n"]
+    assert run(kept) == []
+
+
+@pytest.mark.adb
+def test_closing_ends_a_call_that_runs(kept: AdbPhone) -> None:
+    told: list[str] = []
+
+    def hang() -> None:
+        with pytest.raises(DeviceError) as raised:
+            run(kept, ("sleep", "30"))
+        told.append(str(raised.value))
+
+    hanging = threading.Thread(target=hang)
+    hanging.start()
+    while kept.kept._link is None:
+        time.sleep(0.001)
+    kept.kept.close()
+    hanging.join(10)
+    assert told
