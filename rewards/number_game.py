@@ -4,12 +4,12 @@ from agentrl.types import Episode
 
 
 def outcome(episode: Episode) -> list[float]:
-    """+1 for a right pick, -1 for a wrong one, 0 for other turns (the change of score, by 10)."""
+    """+1 for a right pick, -1 for a wrong or late one, 0 else (the change of score, by 10)."""
     return [turn.env_reward for turn in episode.turns]
 
 
 def format(episode: Episode) -> list[float]:
-    """-1 for a reply that is no action and for a tap that changes nothing, else 0.
+    """-1 for a reply that is no action and for a tap that does nothing (but take time), else 0.
 
     Siblings are compared at one state by what the turn itself earned, so a wasted turn must not
     be worth more than a wrong pick.

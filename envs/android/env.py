@@ -1,7 +1,7 @@
 """The number game as a Gymnasium environment over a phone."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -9,18 +9,16 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from agentrl.devices import Device, Settled, Tap, Wait, act_and_settle, open_device, read_state
-from agentrl.envs.android import layout
+from agentrl.devices import Device, Guard, Left, Settled, Tap, Wait, open_device, read_state
 from agentrl.envs.android.app import ACTIVITY, PACKAGE, NumberGameApp
-from agentrl.envs.android.rules import CARDS, STAKE, Phase
+from agentrl.envs.android.levels import checked_level
+from agentrl.envs.android.rules import STAKE, Phase
 from agentrl.envs.android.translator import MODES
+from agentrl.envs.android.truth import Truth
 from agentrl.errors import ConfigError, EnvError
 from agentrl.types import Image
 
 _APP = f"{NumberGameApp.__module__}:{NumberGameApp.__name__}"
-_PRIVATE = ("touches", "launches")
-"""What the phone publishes beside the game: it tells how the phone was used before."""
-
 _LOOK_AGAIN_S = 0.05
 
 _Action = NDArray[np.float32] | int
@@ -31,12 +29,17 @@ class NumberGame(gymnasium.Env[Image, _Action]):
     """Ten rounds of picking the card that the lamp asks for, played on a phone.
 
     Observation: the settled screen, uint8[H, W, 3]. Action: where to tap, float32[2] in [0, 1] of
-    the screen, so that the player presses the button itself; with `mode="select"` the card, 0 to
-    2, and the button is pressed for the player. Reward: +1 for a right pick, -1 for a wrong one;
-    a player who leaves the game loses every pick that is left. `info` is the truth that the game
-    publishes, read from the phone, with `state_key` naming seed, round and phase, `changed`
-    telling whether the last tap did anything, and `metrics`: the share of right picks among all
-    rounds, played or not, and the score.
+    the screen, so that the player presses the button itself; with `mode="select"` the card, from 0
+    in reading order, and the button is pressed for the player. Reward: +1 for a right pick, -1 for
+    a wrong one and for a round whose time is up; a player who leaves the game loses every pick that
+    is left. `info` is the truth that the game publishes, read from the phone, with `state_key`
+    naming seed, round, phase and what a running clock has left, `changed` telling whether the last
+    tap did anything but take time, `guard` what else came to the front, if anything did, and
+    `metrics`: the share of right picks among all rounds, played or not, and the score.
+
+    The settings from `memory` to `timed` make the level, and combine freely. Time means touches:
+    each touch that picks no card while one can be picked brings a round with `timed` nearer to its
+    end, and only touches do.
 
     Args:
         device: a phone as `agentrl.devices.open_device` takes it: a serial, a lease, or `virtual`
@@ -44,14 +47,27 @@ class NumberGame(gymnasium.Env[Image, _Action]):
         mode: `tap` or `select`.
         rounds: of one game.
         memory: whether the lamp is shown before the cards and is out when they are turned.
+        digits: 1 for numbers from 1 to 9, 2 for numbers from 10 to 99.
+        cards: 3, or 4, where yellow asks for the second largest number.
+        moved: whether cards, button and words lie elsewhere in every round.
+        distractor: whether a line about numbers or lamps, of no use, stands on the screen.
+        timed: the touches after which a round without a pick is lost; 0 for no clock. In the mode
+            `select` every touch picks, so that no time is lost.
+        allow: packages that may be in front beside the game; see `agentrl.devices.Guard`.
+        truth: where `info` and reward come from. `state`: what the game publishes. `sight`: what
+            its screen shows, as in a game that publishes nothing; `seed` is the one that was asked
+            for, and `tip` is left out. `audit`: the state, and `info["audit"]` says which facts
+            were read off the screen as they are and which were not; `metrics` counts the latter.
         render_mode: None or `rgb_array`.
 
     Raises:
-        ConfigError: a mode or a number of rounds that does not exist.
+        ConfigError: a mode, a number of rounds or a level that does not exist.
         DeviceError: the phone cannot be reached.
 
     `reset` raises EnvError where the game's state is not that of this launch in time, and `step`
-    where nothing is in front: only another package in front is the player's own leaving.
+    AppLeft where the world, and not the player, put something in front that does not go away.
+    `timings` are the seconds of the last step: `settle`, waiting for the screen, and `effect`, to
+    the first sign of the last tap, where there was one.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012 - Gymnasium's own
@@ -62,6 +78,13 @@ class NumberGame(gymnasium.Env[Image, _Action]):
         mode: str = "tap",
         rounds: int = 10,
         memory: bool = False,
+        digits: int = 1,
+        cards: int = 3,
+        moved: bool = False,
+        distractor: bool = False,
+        timed: int = 0,
+        allow: Sequence[str] = (),
+        truth: str = "state",
         render_mode: str | None = None,
     ) -> None:
         if mode not in MODES:
@@ -70,16 +93,26 @@ class NumberGame(gymnasium.Env[Image, _Action]):
             raise ConfigError(f"rounds is {rounds}; a game has at least 1.")
         self.mode = mode
         self.rounds = rounds
-        self.memory = memory
+        self.level = checked_level(
+            memory=memory,
+            digits=digits,
+            cards=cards,
+            moved=moved,
+            distractor=distractor,
+            timed=timed,
+        )
+        self._told = Truth(truth, self.level)
         self.render_mode = render_mode
         self._device: Device = open_device(device, apps=[_APP])
         width, height = self._device.size()
         self.observation_space = spaces.Box(0, 255, (height, width, 3), np.uint8)
-        self.action_space = _action_space(mode)
+        self.action_space = _action_space(mode, cards)
+        self.timings: dict[str, float] = {}
+        self._guard = Guard(self._device, PACKAGE, allow)
+        self._events: tuple[Left, ...] = ()
         self._screen: Image = np.zeros((height, width, 3), np.uint8)
         self._truth: Mapping[str, Any] = {}
         self._changed = True
-        self._front: str | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -87,11 +120,12 @@ class NumberGame(gymnasium.Env[Image, _Action]):
         """Launch the game with this seed, or with a drawn one where none is given."""
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(2**31)) if seed is None else seed
-        extras = {"seed": drawn, "rounds": self.rounds, "memory": str(self.memory).lower()}
-        told = {name: str(value) for name, value in extras.items()}
-        shown = self._launch(told, drawn)
-        self._keep(shown.frame, shown.state)
-        self._changed, self._front = True, shown.front
+        extras = {"seed": str(drawn), "rounds": str(self.rounds), **self.level.extras()}
+        self._begin_step()
+        shown = self._launch(extras, drawn)
+        self._told.begin(drawn)
+        self._keep(shown)
+        self._changed = True
         return shown.frame, self._info()
 
     def step(self, action: _Action) -> tuple[Image, float, bool, bool, _Info]:
@@ -101,12 +135,13 @@ class NumberGame(gymnasium.Env[Image, _Action]):
                 f"{action!r} is no action of the mode {self.mode}: {self.action_space}"
             )
         score, left = self._truth["score"], self.rounds - self._picks()
+        self._begin_step()
         if self.mode == "select":
-            self._select(int(action))
+            stayed = self._select(int(action))
         else:
             x, y = (float(share) for share in np.asarray(action))
-            self._tap(x, y)
-        if self._front != PACKAGE:
+            stayed = self._tap(x, y)
+        if not stayed:  # with the last screen of the game: what is in front now is none of it
             return self._screen, float(-left), True, False, {**self._info(), "left": True}
         reward = (self._truth["score"] - score) / STAKE
         return self._screen, float(reward), bool(self._truth["done"]), False, self._info()
@@ -121,12 +156,15 @@ class NumberGame(gymnasium.Env[Image, _Action]):
 
     def _launch(self, extras: Mapping[str, str], seed: int) -> Settled:
         """Start the game; the first screen whose state is of this launch and not of an old one."""
+        self._guard.begin()
         old = read_state(self._device, PACKAGE)
         self._device.launch(PACKAGE, ACTIVITY, extras)
 
         def is_new(shown: Settled) -> bool:
             state = shown.state
-            if state is None or state["seed"] != seed:
+            if state is None:
+                return self._told.begins(shown)
+            if state["seed"] != seed:
                 return False
             return old is None or state["launches"] != old["launches"]
 
@@ -138,26 +176,42 @@ class NumberGame(gymnasium.Env[Image, _Action]):
             "can it write its file?",
         )
 
-    def _select(self, card: int) -> None:
-        """Pick a card, then press the button up to the next screen that asks for a card."""
-        if self._truth["phase"] != Phase.LAMP:
-            self._tap(*layout.tap_at(layout.CARDS[card]))
-        if self._front == PACKAGE and self._truth["phase"] in (Phase.LAMP, Phase.REVEAL):
-            self._tap(*layout.tap_at(layout.BUTTON))
+    def _begin_step(self) -> None:
+        self._events, self.timings = (), {}
 
-    def _tap(self, x: float, y: float) -> None:
-        settled = self._look_until(
-            # Between two windows none has the focus, which is not the player's doing.
-            lambda settled: settled.front is not None,
-            act_and_settle(self._device, Tap(x, y), before=self._screen, package=PACKAGE),
-            self._device.deadlines.settle_s,
-            "nothing is in front after a tap; is the phone locked, or a dialog open?",
-        )
-        self._changed, self._front = settled.changed, settled.front
-        self._keep(settled.frame, settled.state)
+    def _select(self, card: int) -> bool:
+        """Pick a card, then press the button up to the next screen that asks for a card."""
+        stayed = True
+        if self._truth["phase"] != Phase.LAMP:
+            stayed = self._tap(*self._truth["places"]["cards"][card])
+        if stayed and self._truth["phase"] in (Phase.LAMP, Phase.REVEAL):
+            stayed = self._tap(*self._truth["places"]["button"])
+        return stayed
+
+    def _tap(self, x: float, y: float) -> bool:
+        """Tap and wait; whether the player is still in the game."""
+        settled = self._guarded(Tap(x, y))
+        if settled is None:
+            return False
+        before = self._truth
+        self._keep(settled)
+        self._changed = settled.changed and not _only_time_passed(before, self._truth)
+        return True
 
     def _look(self, after_s: float = 0.0) -> Settled:
-        return act_and_settle(self._device, Wait(after_s), before=self._screen, package=PACKAGE)
+        settled = self._guarded(Wait(after_s))
+        assert settled is not None, "who only looks does not leave"
+        return settled
+
+    def _guarded(self, action: Tap | Wait) -> Settled | None:
+        guarded = self._guard.act(action, before=self._screen)
+        self._events += guarded.events
+        settled = guarded.settled
+        if settled is not None:
+            self.timings["settle"] = self.timings.get("settle", 0.0) + settled.seconds
+            if settled.effect_s is not None:
+                self.timings["effect"] = settled.effect_s
+        return settled
 
     def _look_until(
         self, enough: Callable[[Settled], bool], shown: Settled, deadline_s: float, complaint: str
@@ -174,26 +228,46 @@ class NumberGame(gymnasium.Env[Image, _Action]):
             shown = self._look(_LOOK_AGAIN_S)
         return shown
 
-    def _keep(self, screen: Image, truth: Mapping[str, Any] | None) -> None:
-        if truth is None:
-            raise EnvError(f"{self._device.serial}: {PACKAGE} publishes no state.")
-        self._screen = screen
-        self._truth = {name: value for name, value in truth.items() if name not in _PRIVATE}
+    def _keep(self, shown: Settled) -> None:
+        try:
+            # An app that is allowed beside the game may cover it.
+            self._truth = self._told.of(shown, in_front=shown.front in (None, PACKAGE))
+        except EnvError as error:
+            raise EnvError(f"{self._device.serial}: {PACKAGE}: {error}") from error
+        self._screen = shown.frame
 
     def _picks(self) -> int:
         return int(self._truth["right"] + self._truth["wrong"])
 
     def _info(self) -> _Info:
         truth = self._truth
+        guard = {"guard": self._events[-1].told()} if self._events else {}
         return {
             **truth,
-            "state_key": f"{truth['seed']}/{truth['round']}/{truth['phase']}",
+            **guard,
+            "state_key": _state_key(truth),
             "changed": self._changed,
-            "metrics": {"accuracy": truth["right"] / self.rounds, "score": truth["score"]},
+            "metrics": {
+                "accuracy": truth["right"] / self.rounds,
+                "score": truth["score"],
+                **self._told.metrics(),
+            },
+            **self._told.told(),
         }
 
 
-def _action_space(mode: str) -> "spaces.Space[Any]":
+def _action_space(mode: str, cards: int) -> "spaces.Space[Any]":
     if mode == "select":
-        return spaces.Discrete(CARDS)
+        return spaces.Discrete(cards)
     return spaces.Box(0.0, 1.0, (2,), np.float32)
+
+
+def _state_key(truth: Mapping[str, Any]) -> str:
+    key = f"{truth['seed']}/{truth['round']}/{truth['phase']}"
+    runs = truth["timed"] and truth["phase"] == Phase.PICK
+    return f"{key}/{truth['time_left']}" if runs else key
+
+
+def _only_time_passed(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    same_phase: bool = before["phase"] == after["phase"]
+    return same_phase and before["time_left"] != after["time_left"]

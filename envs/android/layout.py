@@ -2,7 +2,8 @@
 
 The whole screen, with the phone's status bar, is a grid of three columns and five equal rows:
 score board; lamps; instruction and feedback; cards; button. A picture of it scaled to a multiple
-of 3x5 patches therefore shows each lamp and each card to a vision model in patches of its own.
+of 3x5 patches therefore shows each lamp and each card to a vision model in patches of its own. Four
+cards divide their row into four columns. What the level `moved` makes of the grid: `places`.
 """
 
 from dataclasses import dataclass
@@ -41,7 +42,9 @@ def to_screen(y: float) -> float:
     return STATUS_BAR + y * (1 - STATUS_BAR)
 
 
-def cell(column: float, row: float, columns: float = 1.0, margin: float = 0.02) -> Box:
+def cell(
+    column: float, row: float, columns: float = 1.0, margin: float = 0.02, of: int = COLUMNS
+) -> Box:
     """The box of some neighbouring cells of the screen's grid.
 
     Args:
@@ -50,12 +53,13 @@ def cell(column: float, row: float, columns: float = 1.0, margin: float = 0.02) 
         columns: how many columns wide.
         margin: what stays free on each side, as a share of the screen's width; the same length
             of a 9:16 screen is free above and below.
+        of: how many columns this row is divided into.
     """
     tall = margin * 9 / 16
     return Box(
-        column / COLUMNS + margin,
+        column / of + margin,
         to_app(max(row / ROWS, STATUS_BAR) + tall),
-        (column + columns) / COLUMNS - margin,
+        (column + columns) / of - margin,
         to_app((row + 1) / ROWS - tall),
     )
 
@@ -64,6 +68,7 @@ BOARD = cell(0, 0, COLUMNS)
 LAMPS = tuple(cell(column, 1, margin=0.03) for column in range(COLUMNS))
 WORDS = cell(0, 2, COLUMNS)
 CARDS = tuple(cell(column, 3) for column in range(COLUMNS))
+FOUR_CARDS = tuple(cell(column, 3, of=4) for column in range(4))
 BUTTON = cell(0, 4, COLUMNS, margin=0.04)
 
 

@@ -66,7 +66,7 @@ def text(
         bold: how much thicker each stroke is on each side, as a share of the width.
     """
     height, width = picture.shape[:2]
-    mask = _mask(words, max(round(size * width), 1), round(bold * width))
+    mask = ink_of(words, max(round(size * width), 1), round(bold * width))
     left, top = round(x * width - mask.shape[1] / 2), round(y * height - mask.shape[0] / 2)
     cut_x, cut_y = max(-left, 0), max(-top, 0)
     area = picture[top + cut_y : top + mask.shape[0], left + cut_x : left + mask.shape[1]]
@@ -76,7 +76,7 @@ def text(
 
 
 @lru_cache(maxsize=512)
-def _mask(words: str, pixels: int, stroke: int) -> NDArray[np.int32]:
+def ink_of(words: str, pixels: int, stroke: int) -> NDArray[np.int32]:
     """How much ink lies on each pixel, int32[height, width, 1] in [0, 255].
 
     The middle row is the middle of a capital, whatever the words: neighbours share a baseline.

@@ -3,15 +3,17 @@
 Their thought reads the screen before it decides: the numbers from left to right, the places of the
 cards from the smallest number to the largest, the lamp, the place chosen. Each word follows from
 few others, so that a small model learns to think it, and the choice itself hangs on the lamp alone.
+A card's place is `left`, `middle` or `right`; where there are four cards, or they are moved, it is
+the card's number in reading order, from 0, as in `select(0)`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from agentrl.envs.android import layout
-from agentrl.envs.android.rules import CARDS, Phase
+from agentrl.envs.android.places import STILL
+from agentrl.envs.android.rules import Phase
 
 PLACES = ("left", "middle", "right")
 
@@ -29,24 +31,28 @@ class Expert:
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
         """The reply to the state whose truth stands in `info`."""
         if info["phase"] == Phase.LAMP:
-            return f"<think>{info['lamp']}</think>{self._press()}"
+            return f"<think>{info['lamp']}</think>{self._press(info)}"
         if info["phase"] != Phase.PICK:
-            return f"<think>next</think>{self._press()}"
+            return f"<think>next</think>{self._press(info)}"
         card = self.choose(info, rng)
-        numbers = info["numbers"]
-        rising = sorted(range(CARDS), key=lambda place: numbers[place])
-        words = [*map(str, numbers), *(PLACES[place] for place in rising), info["lamp"]]
-        return f"<think>{' '.join(words)} {PLACES[card]}</think>{self._pick(card)}"
+        numbers, places = info["numbers"], _names(info)
+        rising = sorted(range(len(numbers)), key=lambda place: numbers[place])
+        words = [*map(str, numbers), *(places[place] for place in rising), info["lamp"]]
+        return f"<think>{' '.join(words)} {places[card]}</think>{self._pick(info, card)}"
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> int:
         """The index of the card to pick."""
         return int(info["answer"])
 
-    def _pick(self, card: int) -> str:
-        return f"<action>select({card})</action>" if self.mode == "select" else _tap(card)
+    def _pick(self, info: Mapping[str, Any], card: int) -> str:
+        if self.mode == "select":
+            return f"<action>select({card})</action>"
+        return _tap(*_taps(info)["cards"][card])
 
-    def _press(self) -> str:
-        return "<action>select(0)</action>" if self.mode == "select" else _tap(None)
+    def _press(self, info: Mapping[str, Any]) -> str:
+        if self.mode == "select":
+            return "<action>select(0)</action>"
+        return _tap(*_taps(info)["button"])
 
 
 class Mediocre(Expert):
@@ -84,16 +90,26 @@ class Random(Expert):
         self.stray = stray
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """A reply that does not look at `info`."""
+        """A reply that looks at `info` for nothing but where to tap."""
+        cards = len(info["numbers"])
         if self.mode == "select":
-            return self._pick(int(rng.integers(CARDS)))
+            return self._pick(info, int(rng.integers(cards)))
         if rng.random() < self.stray:
-            return f"<action>tap({rng.random():.2f}, {rng.random():.2f})</action>"
-        target = int(rng.integers(CARDS + 1))
-        return _tap(None if target == CARDS else target)
+            return _tap(rng.random(), rng.random())
+        target = int(rng.integers(cards + 1))
+        return self._press(info) if target == cards else self._pick(info, target)
 
 
-def _tap(card: int | None) -> str:
-    """A tap on a card, or on the button where `card` is None."""
-    x, y = layout.tap_at(layout.BUTTON if card is None else layout.CARDS[card])
+def _names(info: Mapping[str, Any]) -> Sequence[str]:
+    """What a thought calls the places of the cards."""
+    cards = len(info["numbers"])
+    return PLACES if cards == 3 and not info.get("moved") else [str(card) for card in range(cards)]
+
+
+def _taps(info: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Where to tap; a truth that does not say so is of a game where nothing is moved."""
+    return info.get("places") or STILL[len(info["numbers"])].taps()
+
+
+def _tap(x: float, y: float) -> str:
     return f"<action>tap({x:.2f}, {y:.2f})</action>"

@@ -1,20 +1,25 @@
 """The number game: a pure, seeded state machine.
 
-Each round lights one of three lamps over three cards with distinct digits. Green asks for the
-largest number, yellow for the middle one, red for the smallest. A right pick adds 10 to the
-score, a wrong one takes 10 away. With `memory` the lamp is shown first, while the cards lie face
-down, and is out when they are turned.
+Each round lights one of three lamps over three or four cards with distinct numbers. Green asks for
+the largest number, yellow for the second largest, which is the middle one of three, red for the
+smallest. A right pick adds 10 to the score, a wrong one takes 10 away. With `memory` the lamp is
+shown first, while the cards lie face down, and is out when they are turned.
+
+With `timed` a round lasts so many touches: time is counted in them, for a game that went by seconds
+could not be repeated. The clock starts anew in each round and runs while a card can be picked:
+every touch that picks none takes one away, wherever it lands. With the last one the round is lost
+as by a wrong pick: 10 are taken away, the cards are locked, the right one is revealed, and the
+button opens the next round; only that no card counts as picked.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
 
-import numpy as np
+from agentrl.envs.android.levels import Level
+from agentrl.envs.android.rounds import Round, draw_rounds
+from agentrl.envs.android.tips import draw_tip
 
-LAMPS = ("green", "yellow", "red")
-"""From left to right on the screen."""
-CARDS = 3
 START_SCORE = 100
 STAKE = 10
 
@@ -26,35 +31,9 @@ class Phase(StrEnum):
     """Remember the lamp, then turn the cards (only with `memory`)."""
     PICK = "pick"
     REVEAL = "reveal"
-    """The pick is made and the cards are locked: open the next round."""
+    """The pick is made, or the time is up, and the cards are locked: open the next round."""
     FINAL = "final"
-    """The last pick is made; only a restart is left."""
-
-
-@dataclass(slots=True, kw_only=True, frozen=True)
-class Round:
-    """What one round asks."""
-
-    lamp: str
-    numbers: tuple[int, int, int]
-
-    @property
-    def answer(self) -> int:
-        """Index of the right card, from the left."""
-        ranked = sorted(self.numbers)
-        wanted = {"red": ranked[0], "yellow": ranked[1], "green": ranked[2]}[self.lamp]
-        return self.numbers.index(wanted)
-
-
-def draw_rounds(seed: int, rounds: int) -> tuple[Round, ...]:
-    """The rounds of the game with this seed; a longer game begins with the shorter one's."""
-    rng = np.random.default_rng(seed)
-    drawn = []
-    for _ in range(rounds):
-        lamp = LAMPS[int(rng.integers(len(LAMPS)))]
-        first, second, third = (int(n) + 1 for n in rng.choice(9, size=CARDS, replace=False))
-        drawn.append(Round(lamp=lamp, numbers=(first, second, third)))
-    return tuple(drawn)
+    """The last round is over; only a restart is left."""
 
 
 class NumberGame:
@@ -63,27 +42,34 @@ class NumberGame:
     Args:
         seed: >= 0; the same seed gives the same game.
         rounds: how many, >= 1.
-        memory: whether the lamp is shown before the cards and not with them.
+        **level: settings of `Level`.
 
     Raises:
-        ValueError: a negative seed or no round.
+        ValueError: a negative seed, no round, or a level that does not exist.
     """
 
-    def __init__(self, seed: int = 0, rounds: int = 10, memory: bool = False) -> None:
+    def __init__(self, seed: int = 0, rounds: int = 10, **level: Any) -> None:
         if seed < 0:
             raise ValueError(f"seed is {seed}; it must be 0 or more.")
         if rounds < 1:
             raise ValueError(f"rounds is {rounds}; a game has at least 1.")
         self.seed = seed
-        self.memory = memory
-        self.rounds = draw_rounds(seed, rounds)
-        self.index = 0
-        self.picks: list[int] = []
-        self.phase = self._opening
+        self.level = Level(**level)
+        self.rounds = draw_rounds(seed, rounds, self.level)
+        self.index = -1
+        self.picks: list[int | None] = []
+        """The card picked in each round that is over; None where its time was up."""
+        self._open_round()
 
-    @property
-    def _opening(self) -> Phase:
-        return Phase.LAMP if self.memory else Phase.PICK
+    def _open_round(self) -> None:
+        self.index += 1
+        self.phase = Phase.LAMP if self.level.memory else Phase.PICK
+        self.time_left = self.level.timed
+
+    def _close_round(self, pick: int | None) -> None:
+        self.picks.append(pick)
+        last = self.index == len(self.rounds) - 1
+        self.phase = Phase.FINAL if last else Phase.REVEAL
 
     @property
     def round(self) -> Round:
@@ -91,9 +77,14 @@ class NumberGame:
         return self.rounds[self.index]
 
     @property
+    def over(self) -> bool:
+        """Whether this round's pick is made, or its time up."""
+        return len(self.picks) > self.index
+
+    @property
     def picked(self) -> int | None:
         """The card picked in this round."""
-        return self.picks[self.index] if len(self.picks) > self.index else None
+        return self.picks[self.index] if self.over else None
 
     @property
     def right(self) -> int:
@@ -102,7 +93,7 @@ class NumberGame:
 
     @property
     def wrong(self) -> int:
-        """How many picks were wrong."""
+        """How many picks were wrong, or not made in time."""
         return len(self.picks) - self.right
 
     @property
@@ -112,18 +103,23 @@ class NumberGame:
 
     @property
     def change(self) -> int:
-        """What this round's pick did to the score; 0 before it."""
-        if self.picked is None:
+        """What this round did to the score; 0 before its end."""
+        if not self.over:
             return 0
         return STAKE if self.picked == self.round.answer else -STAKE
 
+    @property
+    def tip(self) -> str | None:
+        """This round's line of no use, with `distractor`."""
+        if not self.level.distractor:
+            return None
+        return draw_tip(self.seed, self.index, self.level.numbers)
+
     def pick(self, card: int) -> bool:
-        """Pick a card, 0 to 2 from the left; False, and nothing happens, when none can be."""
+        """Pick a card, counted from 0; False, and nothing happens, when none can be."""
         if self.phase is not Phase.PICK:
             return False
-        self.picks.append(card)
-        last = self.index == len(self.rounds) - 1
-        self.phase = Phase.FINAL if last else Phase.REVEAL
+        self._close_round(card)
         return True
 
     def advance(self) -> bool:
@@ -131,17 +127,25 @@ class NumberGame:
         if self.phase is Phase.LAMP:
             self.phase = Phase.PICK
         elif self.phase is Phase.REVEAL:
-            self.index += 1
-            self.phase = self._opening
+            self._open_round()
         else:
             return False
+        return True
+
+    def miss(self) -> bool:
+        """Let a touch take time; False, and nothing happens, where no clock runs."""
+        if not self.level.timed or self.phase is not Phase.PICK:
+            return False
+        self.time_left -= 1
+        if not self.time_left:
+            self._close_round(None)
         return True
 
     def state(self) -> dict[str, Any]:
         """The truth as plain JSON values; rounds count from 1."""
         return {
             "seed": self.seed,
-            "memory": self.memory,
+            **asdict(self.level),
             "round": self.index + 1,
             "rounds": len(self.rounds),
             "phase": str(self.phase),
@@ -153,5 +157,7 @@ class NumberGame:
             "picked": self.picked,
             "right": self.right,
             "wrong": self.wrong,
+            "tip": self.tip,
+            "time_left": self.time_left,
             "done": self.phase is Phase.FINAL,
         }

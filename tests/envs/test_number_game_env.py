@@ -1,4 +1,5 @@
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -9,10 +10,11 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from agentrl.envs.android import layout
+from agentrl.envs.android.app import PACKAGE
 from agentrl.envs.android.env import NumberGame
 from agentrl.envs.android.players import Expert
 from agentrl.envs.android.translator import NumberGameTranslator
-from agentrl.errors import ConfigError, EnvError
+from agentrl.errors import AppLeft, ConfigError, EnvError
 
 
 @pytest.fixture(scope="module")
@@ -81,12 +83,13 @@ def fault(env: NumberGame) -> Iterator[Callable[..., None]]:
 
     def set_fault(**faults: str) -> None:
         for name, value in faults.items():
-            env._device.shell("setprop", f"debug.agentrl.{name}", value)
+            known = "" if name in ("input", "focus", "publish_late_s") else "fault."
+            env._device.shell("setprop", f"debug.agentrl.{known}{name}", value)
 
     deadlines = env._device.deadlines
     yield set_fault
     env._device.deadlines = deadlines
-    set_fault(input="", focus="", publish_late_s="")
+    set_fault(input="", focus="", publish_late_s="", front="", dialog="")
 
 
 def test_a_tap_that_leaves_the_game_loses_every_pick_that_is_left(
@@ -97,6 +100,57 @@ def test_a_tap_that_leaves_the_game_loses_every_pick_that_is_left(
     fault(input="NotificationShade")
     _, reward, terminated, _, info = env.step(tap(layout.CARDS[0]))
     assert (reward, terminated, info["left"]) == (-2, True, True)
+    assert info["guard"]["by"] == "agent"
+    assert "NotificationShade" in info["guard"]["no_frame"]
+
+
+@pytest.mark.parametrize("world", [{"dialog": "call"}, {"front": "com.android.chrome"}])
+def test_what_the_world_puts_in_front_is_sent_away_and_the_pick_counts(
+    env: NumberGame, fault: Callable[..., None], world: dict[str, str]
+) -> None:
+    _, info = env.reset(seed=5)
+    fault(**world)
+    end = time.monotonic() + 30
+    while env._device.focus() == PACKAGE:  # effects come late, those of the world too
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    screen, reward, terminated, _, info = env.step(tap(layout.CARDS[info["answer"]]))
+    assert (reward, terminated, info["right"]) == (1, False, 1)
+    assert (info["guard"]["by"], "no_frame" in info["guard"]) == ("world", False)
+    top = round(screen.shape[0] * layout.STATUS_BAR)
+    assert np.array_equal(screen[top:], env._device.screenshot()[top:])
+    assert "guard" not in env.step(tap(layout.BUTTON))[4]
+
+
+@pytest.mark.parametrize("dialog", ["anr", "crash"])
+def test_a_dialog_about_a_broken_app_is_void(
+    env: NumberGame, fault: Callable[..., None], dialog: str
+) -> None:
+    env.reset(seed=5)
+    fault(dialog=dialog)
+    with pytest.raises(AppLeft, match=f"^{dialog}: .* before the action was sent"):
+        env.step(tap(layout.CARDS[0]))
+
+
+def test_a_call_from_before_does_not_keep_the_next_game_from_starting(
+    env: NumberGame, fault: Callable[..., None]
+) -> None:
+    env.reset(seed=5)
+    fault(dialog="call")
+    assert env.reset(seed=6)[1]["seed"] == 6
+
+
+def test_seconds_of_the_wait_for_the_screen_stand_beside_the_info_and_not_in_it(
+    env: NumberGame,
+) -> None:
+    _, info = env.reset(seed=5)
+    info = env.step(tap(layout.CARDS[info["answer"]]))[4]
+    assert info["changed"]
+    assert 0 < env.timings["effect"] <= env.timings["settle"]
+    info = env.step(np.array([0.5, 0.5], dtype=np.float32))[4]
+    assert not info["changed"]
+    assert set(env.timings) == {"settle"}
+    assert "settle" not in info
 
 
 def test_the_moment_between_two_windows_is_no_leaving(
@@ -118,7 +172,7 @@ def test_nothing_in_front_is_void_and_never_the_lowest_reward(
     env.reset(seed=5)
     env._device.deadlines = replace(env._device.deadlines, settle_s=1.0)
     fault(focus="null")
-    with pytest.raises(EnvError, match="nothing is in front"):
+    with pytest.raises(AppLeft, match="nothing is in front"):
         env.step(tap(layout.CARDS[0]))
 
 
