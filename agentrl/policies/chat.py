@@ -8,13 +8,15 @@ import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
-
-from tokenizers import Tokenizer
+from typing import TYPE_CHECKING
 
 from agentrl.errors import ConfigError
 from agentrl.policies.kits import Kit, kit_for
 from agentrl.policies.kits.kit import read_json
 from agentrl.types import Image, Message, Prompt
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 IMAGE = "<image>"
 _QWEN_SYSTEM = "You are a helpful assistant."
@@ -155,7 +157,9 @@ class Conversation:
         self._answers.append((*reply_ids, *self._encoder.closing(reply_ids)))
 
 
-def _open_tokenizer(path: Path) -> Tokenizer:
+def _open_tokenizer(path: Path) -> "Tokenizer":
+    from tokenizers import Tokenizer
+
     read_json(path / "tokenizer.json")
     return Tokenizer.from_file(str(path / "tokenizer.json"))
 

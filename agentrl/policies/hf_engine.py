@@ -7,18 +7,19 @@ their seeds.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from agentrl.errors import EngineError, boundary
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.decode import answer
 from agentrl.policies.engine import Sampling
+from agentrl.policies.fit import check_fit
 from agentrl.policies.kits import load_model
 from agentrl.types import Prompt, Reply
 
@@ -120,14 +121,8 @@ class HFEngine:
         from safetensors.torch import load_file
 
         assert self._model is not None
-        weights = load_file(path)
-        misfits = _misfits(self._model, weights)
-        if misfits:
-            raise EngineError(
-                f"hf engine: weights of {path} are another model's, in {len(misfits)} tensors: "
-                f"{', '.join(misfits[:3])}"
-            )
-        self._model.load_state_dict(weights, strict=False)
+        check_fit(self._model, path)
+        self._model.load_state_dict(load_file(path), strict=False)
         # Here and not in load_weights: the next batch may begin before that goes on.
         self._version = version
 
@@ -189,18 +184,3 @@ class HFEngine:
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-
-
-def _misfits(model: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
-    """What tells these weights from the model's own; empty if they fit."""
-    own = model.state_dict()
-    # Learners publish each parameter once: a tied output head comes with the embedding.
-    needed = {name for name, _ in model.named_parameters()}
-    missing = [f"{name} is missing" for name in sorted(needed - weights.keys())]
-    unknown = [f"{name} is unknown" for name in sorted(weights.keys() - own.keys())]
-    misshapen = [
-        f"{name} is {list(tensor.shape)} instead of {list(own[name].shape)}"
-        for name, tensor in weights.items()
-        if name in own and tensor.shape != own[name].shape
-    ]
-    return missing + unknown + misshapen

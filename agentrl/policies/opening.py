@@ -1,85 +1,19 @@
-"""From a configuration to a model's folder, its encoder and its engine."""
+"""From a configuration to a model's encoder and its engine."""
 
-import os
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 
 from agentrl.config import ModelConfig, RolloutConfig
-from agentrl.config.load import path_of
 from agentrl.errors import ConfigError
+from agentrl.plugins import did_you_mean
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.engine import Engine
-from agentrl.policies.kits import kit_for
-from agentrl.policies.kits.kit import check_weights
+from agentrl.policies.kits.scale import scale, target_size
+from agentrl.types import Image
 
-
-def check_model(model: ModelConfig) -> None:
-    """See whether a model can be there, without fetching or building it.
-
-    Raises:
-        ConfigError: no such folder, one that holds no model or broken weights, or sizes of a
-            tiny one that do not fit each other.
-    """
-    if model.path == "tiny":
-        from agentrl.policies import tiny
-
-        return tiny.check(model.tiny)
-    folder = path_of(model.path, "model.path")
-    if folder.is_dir():
-        kit_for(folder)
-        check_weights(folder)
-    elif not _looks_like_hub_id(model.path):
-        raise ConfigError(f"model.path={model.path}: no such folder")
-    return None
-
-
-def resolve_model(model: ModelConfig, seed: int, tiny_folder: Path) -> Path:
-    """The folder of the model that a configuration names.
-
-    Args:
-        model: `tiny` is built from the seed; a Hugging Face id is fetched.
-        seed: of the tiny model's weights.
-        tiny_folder: where a tiny model is built, whole or not at all, unless one stands there.
-
-    Returns:
-        A folder with config.json and weights.
-
-    Raises:
-        ConfigError: there is no such model, or it cannot be fetched.
-    """
-    check_model(model)
-    if model.path == "tiny":
-        return _tiny(model, seed, tiny_folder)
-    folder = path_of(model.path, "model.path")
-    return folder if folder.is_dir() else _fetch(model.path)
-
-
-def _looks_like_hub_id(path: str) -> bool:
-    owner, slash, name = path.partition("/")
-    plain = bool(owner and name) and "/" not in name
-    return bool(slash) and plain and owner not in (".", "..", "~")
-
-
-def _tiny(model: ModelConfig, seed: int, folder: Path) -> Path:
-    from agentrl.policies import tiny
-
-    if not folder.is_dir():
-        partial = folder.with_name(f"{folder.name}.{os.getpid()}")
-        tiny.build(partial, seed, **model.tiny).rename(folder)
-    return folder
-
-
-def _fetch(id: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    wanted = ["*.json", "*.jinja", "*.safetensors", "*.txt", "*.model"]
-    try:
-        return Path(snapshot_download(id, allow_patterns=wanted))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ConfigError(
-            f"model.path={id}: no such folder, and the Hugging Face hub does not give it: {reason}"
-        ) from error
+_HOTTEST = 2.0
+"""What vLLM takes at most as a temperature."""
 
 
 def open_encoder(model: ModelConfig, folder: Path) -> ChatEncoder:
@@ -89,6 +23,48 @@ def open_encoder(model: ModelConfig, folder: Path) -> ChatEncoder:
         ConfigError: the model cannot be used for chats.
     """
     return ChatEncoder(folder, model.image_size, model.max_pixels)
+
+
+def open_scaler(model: ModelConfig) -> Callable[[Image], Image]:
+    """What scales pictures as the configuration asks, where no model says how it reads them."""
+    asked = (model.image_size[0], model.image_size[1]) if model.image_size else None
+
+    def scaled(image: Image) -> Image:
+        own = (image.shape[1], image.shape[0])
+        return scale(image, target_size(own, asked, model.max_pixels, 1))
+
+    return scaled
+
+
+def check_engine(rollout: RolloutConfig) -> None:
+    """See whether an engine takes its settings, without starting it.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if rollout.engine == "vllm" and rollout.temperature > _HOTTEST:
+        raise ConfigError(
+            f"rollout.temperature={rollout.temperature}: vLLM takes {_HOTTEST:g} at most"
+        )
+    known = _arguments(rollout.engine) if rollout.engine_kwargs else None
+    for name in rollout.engine_kwargs:
+        if known is not None and name not in known:
+            raise ConfigError(
+                f"rollout.engine_kwargs.{name}: {rollout.engine} has no such argument"
+                f"{did_you_mean(name, known)}"
+            )
+
+
+def _arguments(engine: str) -> list[str] | None:
+    """What `rollout.engine_kwargs` may name; None where that cannot be told."""
+    if engine == "hf":
+        from agentrl.policies.hf_engine import HFEngine
+
+        ours = ("path", "dtype", "attention", "deadline_s")  # from other settings
+        return [name for name in inspect.signature(HFEngine).parameters if name not in ours]
+    from agentrl.policies.vllm_arguments import arguments
+
+    return arguments()
 
 
 def open_engine(rollout: RolloutConfig, model: ModelConfig, folder: Path, seed: int = 0) -> Engine:
@@ -101,16 +77,12 @@ def open_engine(rollout: RolloutConfig, model: ModelConfig, folder: Path, seed: 
         seed: of the engine's own draws, where those of single prompts are not seeded.
 
     Raises:
-        ConfigError: the engine does not exist or does not take its arguments.
+        ConfigError: see `check_engine`.
     """
-    try:
-        return (
-            _hf(rollout, model, folder)
-            if rollout.engine == "hf"
-            else _vllm(rollout, model, folder, seed)
-        )
-    except TypeError as error:
-        raise ConfigError(f"rollout.engine_kwargs: {rollout.engine}: {error}") from error
+    check_engine(rollout)
+    if rollout.engine == "hf":
+        return _hf(rollout, model, folder)
+    return _vllm(rollout, model, folder, seed)
 
 
 def _hf(rollout: RolloutConfig, model: ModelConfig, folder: Path) -> Engine:
@@ -128,8 +100,6 @@ def _hf(rollout: RolloutConfig, model: ModelConfig, folder: Path) -> Engine:
 def _vllm(rollout: RolloutConfig, model: ModelConfig, folder: Path, seed: int) -> Engine:
     from agentrl.policies.vllm_engine import VLLMEngine
 
-    if rollout.temperature > 2:
-        raise ConfigError(f"rollout.temperature={rollout.temperature}: vLLM takes 2 at most")
     return VLLMEngine(
         folder,
         dtype=model.dtype,

@@ -1,6 +1,6 @@
 """A scripted player at a model's place: its answers look as if a model had sampled them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from agentrl.env import Player
 from agentrl.policies.chat import ChatEncoder, Conversation
 from agentrl.policies.policy import Answer
-from agentrl.types import Message, Prompt, Reply
+from agentrl.types import Image, Message, Prompt, Reply
 from agentrl.worker import Worker
 
 
@@ -17,15 +17,19 @@ class ScriptedPolicy:
 
     Args:
         player: what answers.
-        encoder: of the model that is to learn from it; without one, answers carry no ids and
-            the pictures as they came.
+        encoder: of the model that is to learn from it; without one, answers carry no ids.
         window: how many screens a prompt shows; None shows all.
+        scale: of the pictures of a message, where there is no encoder; None keeps them.
     """
 
     def __init__(
-        self, player: Player, encoder: ChatEncoder | None = None, window: int | None = None
+        self,
+        player: Player,
+        encoder: ChatEncoder | None = None,
+        window: int | None = None,
+        scale: Callable[[Image], Image] | None = None,
     ) -> None:
-        self.player, self.encoder, self.window = player, encoder, window
+        self.player, self.encoder, self.window, self.scale = player, encoder, window, scale
 
     def sit(self, instructions: str, seed: int) -> "ScriptedSeat":
         """Take a seat; `seed` names the player's draws."""
@@ -42,7 +46,7 @@ class ScriptedSeat:
     """
 
     def __init__(self, policy: ScriptedPolicy, instructions: str, seed: int) -> None:
-        self._player, self._encoder = policy.player, policy.encoder
+        self._player, self._encoder, self._scale = policy.player, policy.encoder, policy.scale
         self._rng = np.random.default_rng(seed)
         self._worker = Worker("player")  # a player may hang, and must not stop the others
         self._conversation = (
@@ -52,12 +56,16 @@ class ScriptedSeat:
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer:
         """The player's reply to the state in `info`, of version 0 and probability 1."""
         text = await self._worker.call(self._player.reply, info, self._rng)
-        prompt = Prompt(token_ids=(), images=message.images)
-        ids: tuple[int, ...] = ()
-        if self._conversation is not None and self._encoder is not None:
-            prompt = self._conversation.observe(message)
-            ids = self._encoder.reply_ids(text)
-            self._conversation.answer(ids)
+        if self._conversation is None or self._encoder is None:
+            shown = tuple(map(self._scale, message.images)) if self._scale else message.images
+            return Answer(
+                prompt=Prompt(token_ids=(), images=shown),
+                reply=Reply(token_ids=(), logprobs=(), version=0),
+                text=text,
+            )
+        prompt = self._conversation.observe(message)
+        ids = self._encoder.reply_ids(text)
+        self._conversation.answer(ids)
         reply = Reply(token_ids=ids, logprobs=(0.0,) * len(ids), version=0)
         return Answer(prompt=prompt, reply=reply, text=text)
 

@@ -159,7 +159,7 @@ def _config(sizes: Sizes) -> "Qwen2_5_VLConfig":
         video_token_id=ids["<|video_pad|>"],
         vision_start_token_id=ids["<|vision_start|>"],
         vision_end_token_id=ids["<|vision_end|>"],
-        # Tied embeddings go stale in vLLM on the CPU when weights are reloaded.
+        # Embeddings and head begin at different scales.
         tie_word_embeddings=False,
         dtype="float32",
     )

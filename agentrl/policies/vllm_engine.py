@@ -9,25 +9,26 @@ import itertools
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
+from agentrl import extras
 from agentrl.errors import ConfigError, EngineError, boundary
 from agentrl.policies import companions
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.engine import Sampling
+from agentrl.policies.fit import check_fit
+from agentrl.policies.kits import skeleton
 from agentrl.types import Prompt, Reply
 
 _PROCESSES = Path(__file__).resolve().parent / "vllm_processes"
 _ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 """On CPUs, vLLM puts scheduler and model in two processes, and each spins while it waits for the
 other: on two cores that is half the time. By its name it takes "uni" for "mp", by its path not."""
-_MISSING = (
-    "rollout.engine=vllm: vLLM is not installed ({error}). Install agentrl[gpu], or agentrl[cpu] "
-    "on a machine without GPU; rollout.engine=hf works without it."
-)
 
 
 class VLLMEngine:
@@ -72,6 +73,8 @@ class VLLMEngine:
         } | dict(engine_kwargs or {})
         self._engine: Any = None
         self._version = 0
+        self._doubt: str | None = None
+        """Why nobody knows which weights it has; None where `_version` says so."""
         self._ids = itertools.count()
         self._in_flight = 0
         self._idle = asyncio.Event()
@@ -101,7 +104,7 @@ class VLLMEngine:
             from vllm import AsyncEngineArgs
             from vllm.v1.engine.async_llm import AsyncLLM
         except ImportError as error:
-            raise ConfigError(_MISSING.format(error=error)) from error
+            raise ConfigError(f"{extras.NO_VLLM} ({error})") from error
         defaults: dict[str, Any] = {}
         if self._encoder.kit.image_token_id is not None:
             # Pictures come at the size that they were counted with.
@@ -178,6 +181,8 @@ class VLLMEngine:
         if self._engine is None:
             raise EngineError("the vLLM engine is not started, or closed")
         await self._open.wait()
+        if self._doubt is not None:
+            raise EngineError(f"vLLM: {self._doubt}; it answers again when weights are loaded")
         self._in_flight += 1
         self._idle.clear()
         try:
@@ -197,18 +202,26 @@ class VLLMEngine:
         """Take the weights of a safetensors file between two answers, and forget all caches.
 
         Raises:
-            EngineError: the engine refused them, or did not come to rest in time.
+            EngineError: the engine refused them, or did not come to rest in time. It answers
+                nothing until weights are loaded: some of the new ones may have arrived.
         """
         self._open.clear()
+        self._doubt = f"the weights of version {version} ({path}) were not loaded"
         try:
             with boundary(EngineError, f"vLLM: weights of {path}"):
+                # vLLM takes a file that lacks some, and keeps what it had of those.
+                check_fit(self._skeleton, path)
                 async with asyncio.timeout(self._deadline_s):
                     await self._idle.wait()
                     await self._engine.collective_rpc("load_safetensors", args=(str(path),))
                     await self._forget()
+            self._version, self._doubt = version, None
         finally:
             self._open.set()
-        self._version = version
+
+    @cached_property
+    def _skeleton(self) -> nn.Module:
+        return skeleton(self._path)
 
     async def _forget(self) -> None:
         """Drop everything computed with the old weights."""
@@ -251,6 +264,9 @@ def _environment(start_deadline_s: float) -> Iterator[None]:
     }
     if not torch.cuda.is_available():
         settings |= {"VLLM_CPU_KVCACHE_SPACE": "1", "KMP_BLOCKTIME": "1"}
+        # vLLM compiles two small functions of its sampler, eager or not: seconds for the first
+        # answer and for each new size of a batch, and a C++ compiler where there may be none.
+        settings |= {"TORCH_COMPILE_DISABLE": "1"}
         # As vLLM advises: its threads then wait without burning the learner's time.
         openmp = Path(sys.prefix) / "lib" / "libiomp5.so"
         settings |= {"LD_PRELOAD": str(openmp)} if openmp.is_file() else {}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 
 from agentrl.policies import tiny_vocabulary
 
@@ -35,6 +36,17 @@ def build(family: str, tiny_vlm: Path, folder: Path) -> Path:
         kind = {"qwen2_vl": "Qwen2VLProcessor", "qwen3_vl": "Qwen3VLProcessor"}[family]
         processor["processor_class"] = kind
         (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    return folder
+
+
+def tie(folder: Path) -> Path:
+    """Let the output head of the model in a folder share its embedding's weights."""
+    config = json.loads((folder / "config.json").read_text())
+    config["tie_word_embeddings"] = config["text_config"]["tie_word_embeddings"] = True
+    (folder / "config.json").write_text(json.dumps(config))
+    weights = load_file(folder / "model.safetensors")
+    del weights["lm_head.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 

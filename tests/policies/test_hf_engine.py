@@ -1,5 +1,4 @@
 import asyncio
-import json
 import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from agentrl.policies.chat import ChatEncoder, Conversation
 from agentrl.policies.engine import Sampling
 from agentrl.policies.hf_engine import HFEngine
 from agentrl.types import Prompt, Reply
+from tests.policies import families
 from tests.policies.pictures import screen
 
 
@@ -167,13 +167,7 @@ async def test_refused_weights_leave_the_old_ones_as_they_were(
 async def test_tied_weights_are_published_once_under_one_name(
     encoder: ChatEncoder, tiny_vlm: Path, tmp_path: Path
 ) -> None:
-    folder = shutil.copytree(tiny_vlm, tmp_path / "tied")
-    config = json.loads((folder / "config.json").read_text())
-    config["tie_word_embeddings"] = config["text_config"]["tie_word_embeddings"] = True
-    (folder / "config.json").write_text(json.dumps(config))
-    weights = load_file(folder / "model.safetensors")
-    del weights["lm_head.weight"]
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    folder = families.tie(shutil.copytree(tiny_vlm, tmp_path / "tied"))
     engine = HFEngine(folder, device="cpu")
     await engine.start()
     assert engine._model is not None

@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -149,3 +152,40 @@ def test_a_picture_is_scaled_as_an_average() -> None:
     assert small.shape == (140, 84, 3)
     assert (small[:69] == 200).all()
     assert (small[71:] == 0).all()
+
+
+_CHOICE = """
+import torch
+torch.cuda.is_available = lambda: True
+from agentrl.policies.kits.kit import _attention
+asked = [("auto", "bfloat16"), ("auto", "float32"), ("eager", "bfloat16")]
+print(*(_attention(*choice) for choice in asked))
+torch.cuda.is_available = lambda: False
+print(_attention("auto", "bfloat16"))
+"""
+
+
+def chosen_attention(*search: Path) -> list[str]:
+    """On a machine with a GPU: half precision, full precision, asked for; and without a GPU."""
+    path = os.pathsep.join([*map(str, search), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-c", _CHOICE],
+        cwd=Path(__file__).parents[2], env=os.environ | {"PYTHONPATH": path},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.split()
+
+
+def test_attention_is_flash_attn_where_it_is_installed_and_a_gpu_is_there(tmp_path: Path) -> None:
+    (tmp_path / "flash_attn").mkdir()
+    (tmp_path / "flash_attn" / "__init__.py").write_text("")
+    told = tmp_path / "flash_attn-2.8.3.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: flash-attn\nVersion: 2.8.3\n")
+    (told / "top_level.txt").write_text("flash_attn\n")
+    assert chosen_attention(tmp_path) == ["flash_attention_2", "sdpa", "eager", "sdpa"]
+
+
+def test_attention_is_sdpa_where_flash_attn_is_not_installed() -> None:
+    assert chosen_attention() == ["sdpa", "sdpa", "eager", "sdpa"]

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from agentrl.config import ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.policies import companions, tiny, tiny_vocabulary
-from agentrl.policies.opening import check_model, resolve_model
+from agentrl.policies.origin import check_hub, check_model, resolve_model
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -85,3 +85,38 @@ def test_a_hub_model_that_cannot_be_fetched_is_an_error_of_the_configuration(
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
     with pytest.raises(ConfigError, match="does not give it: no network"):
         resolve_model(ModelConfig(path="somebody/model"), 0, tmp_path / "tiny")
+
+
+def cached(folder: Path, family: str) -> None:
+    """A model's config.json as the hub's cache keeps it."""
+    snapshot = folder / "models--somebody--model" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text(f'{{"model_type": "{family}", "vision_config": {{}}}}')
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text("abc")
+
+
+@pytest.mark.parametrize("family", ["qwen2_vl", "llava"])
+def test_a_hub_model_in_the_cache_is_judged_without_the_hub(
+    family: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cached(tmp_path, family)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", None)
+    model = ModelConfig(path="somebody/model")
+    check_model(model)
+    if family == "qwen2_vl":
+        return check_hub(model)
+    with pytest.raises(ConfigError, match="no kit for vision models of type 'llava'"):
+        check_hub(model)
+    return None
+
+
+def test_a_hub_model_is_no_folder_beside_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_model(ModelConfig(path="models/mine"))
+    (tmp_path / "models").mkdir()
+    with pytest.raises(ConfigError, match=r"model\.path=models/mine: no such folder"):
+        check_model(ModelConfig(path="models/mine"))

@@ -1,19 +1,23 @@
 import asyncio
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 import pytest_asyncio
+import torch
+from safetensors.torch import load_file, save_file
 
 from agentrl.errors import ConfigError, EngineError
-from agentrl.policies import tiny
+from agentrl.policies import tiny, vllm_arguments
 from agentrl.policies.chat import ChatEncoder, Conversation
 from agentrl.policies.engine import Sampling
 from agentrl.policies.kits import load_model
 from agentrl.policies.vllm_engine import VLLMEngine
 from agentrl.types import Message, Prompt, Reply
+from tests.policies import families
 from tests.policies.pictures import picture, screen
 from tests.policies.scoring import forward_logprobs
 
@@ -146,10 +150,85 @@ async def test_silence_ends_at_the_deadline(
 
 @pytest.mark.vllm
 @in_the_engines_loop
-async def test_weights_of_no_model_are_refused(engine: VLLMEngine, tmp_path: Path) -> None:
+async def test_engine_whose_weights_were_refused_answers_nothing_until_it_has_some(
+    engine: VLLMEngine, encoder: ChatEncoder, tiny_vlm: Path, tmp_path: Path
+) -> None:
+    weights = load_file(tiny_vlm / "model.safetensors")
+    *most, last = weights
     (tmp_path / "broken.safetensors").write_bytes(b"nothing")
-    with pytest.raises(EngineError, match=r"broken\.safetensors"):
-        await engine.load_weights(tmp_path / "broken.safetensors", 1)
+    save_file({name: weights[name] for name in most}, tmp_path / "partial.safetensors")
+    asked = prompts(encoder)
+    for name, words in (("broken", r"broken\.safetensors"), ("partial", f"{last} is missing")):
+        with pytest.raises(EngineError, match=words):
+            await engine.load_weights(tmp_path / f"{name}.safetensors", 11)
+        with pytest.raises(EngineError, match=rf"version 11 \(\S+{name}\S+\) were not loaded"):
+            await ask(engine, asked)
+    await engine.load_weights(tiny_vlm / "model.safetensors", 12)
+    replies = await ask(engine, asked)
+    check_against_transformers(tiny_vlm, asked, replies)
+    assert {reply.version for reply in replies} == {12}
+
+
+@pytest.mark.vllm
+@in_the_engines_loop
+async def test_engine_that_kept_a_cache_of_old_weights_answers_nothing(
+    engine: VLLMEngine, encoder: ChatEncoder, tiny_vlm: Path
+) -> None:
+    from vllm import SamplingParams
+
+    asked = prompts(encoder)
+    long = SamplingParams(max_tokens=200, ignore_eos=True, logprobs=0, detokenize=False)
+    stranger = engine._engine.generate(engine._request(asked[1]), long, "stranger")
+    await anext(stranger)  # it holds a part of the cache from now on
+    with pytest.raises(EngineError, match="kept its prefix cache"):
+        await engine.load_weights(tiny_vlm / "model.safetensors", 13)
+    with pytest.raises(EngineError, match="version 13"):
+        await ask(engine, asked)
+    await engine._engine.abort("stranger")
+    await engine.load_weights(tiny_vlm / "model.safetensors", 14)
+    check_against_transformers(tiny_vlm, asked, await ask(engine, asked))
+
+
+@pytest.mark.vllm
+@in_the_engines_loop
+async def test_engine_whose_load_broke_off_in_the_middle_never_answers_again(
+    engine: VLLMEngine, encoder: ChatEncoder, tiny_vlm: Path, tmp_path: Path
+) -> None:
+    """The last of this engine's tests."""
+    weights = load_file(tiny_vlm / "model.safetensors")
+    (middle,) = [
+        name for name in weights if name.endswith("language_model.layers.2.mlp.up_proj.weight")
+    ]
+    save_file(weights | {middle: torch.zeros(2, 2)}, tmp_path / "misshapen.safetensors")
+    # Past the engine's own look at the file, which would refuse it.
+    with pytest.raises(Exception, match="collective_rpc"):
+        await engine._engine.collective_rpc(
+            "load_safetensors", args=(str(tmp_path / "misshapen.safetensors"),)
+        )
+    with pytest.raises(EngineError, match="start the engine anew"):
+        await engine.load_weights(tiny_vlm / "model.safetensors", 15)
+    with pytest.raises(EngineError, match="version 15"):
+        await ask(engine, prompts(encoder))
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+async def test_head_tied_to_the_embedding_follows_new_weights(
+    encoder: ChatEncoder, tmp_path: Path
+) -> None:
+    pytest.importorskip("vllm")
+    first, second = (
+        families.tie(tiny.build(tmp_path / f"{seed}", seed, embedding_std=0.1)) for seed in (0, 1)
+    )
+    engine = VLLMEngine(first, max_context=1024, max_num_seqs=16, deadline_s=120)
+    await engine.start()
+    try:
+        asked = prompts(encoder)
+        for version, folder in ((1, second), (2, first)):
+            await engine.load_weights(folder / "model.safetensors", version)
+            check_against_transformers(folder, asked, await ask(engine, asked))
+    finally:
+        await engine.close()
 
 
 @pytest.mark.vllm
@@ -157,6 +236,14 @@ async def test_arguments_that_vllm_does_not_take_are_named(tiny_vlm: Path) -> No
     pytest.importorskip("vllm")
     with pytest.raises(ConfigError, match="no_such_argument"):
         await VLLMEngine(tiny_vlm, engine_kwargs={"no_such_argument": 1}).start()
+
+
+@pytest.mark.vllm
+@in_the_engines_loop
+async def test_arguments_read_from_the_source_are_those_of_the_class(engine: VLLMEngine) -> None:
+    from vllm import AsyncEngineArgs
+
+    assert vllm_arguments.arguments() == [field.name for field in fields(AsyncEngineArgs)]
 
 
 async def test_without_vllm_the_error_says_how_to_get_it(

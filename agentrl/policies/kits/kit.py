@@ -1,16 +1,17 @@
 """What differs between model families, behind one face."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agentrl.errors import ConfigError
-from agentrl.policies import companions
 from agentrl.types import Image
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 class Kit(Protocol):
@@ -75,16 +76,25 @@ def kit_for(path: Path) -> Kit:
     from agentrl.policies.kits.qwen_vl import QwenVL
     from agentrl.policies.kits.text import TextOnly
 
+    return QwenVL.read(path) if check_family(path) in QwenVL.FAMILIES else TextOnly()
+
+
+def check_family(path: Path) -> str:
+    """The family of the model in a folder; its config.json alone need stand there.
+
+    Raises:
+        ConfigError: as `kit_for`.
+    """
+    from agentrl.policies.kits.qwen_vl import QwenVL
+
     config = read_json(path / "config.json")
-    family = config.get("model_type")
-    if family in QwenVL.FAMILIES:
-        return QwenVL.read(path)
-    if "vision_config" in config:
+    family = str(config.get("model_type"))
+    if "vision_config" in config and family not in QwenVL.FAMILIES:
         raise ConfigError(
             f"model.path={path}: no kit for vision models of type {family!r}; "
             f"known are {', '.join(QwenVL.FAMILIES)} and text-only models"
         )
-    return TextOnly()
+    return family
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -119,12 +129,9 @@ def load_model(
         ConfigError: it cannot be loaded.
     """
     check_weights(path)
-    companions.mend()
-    import transformers
+    loader = _loader(path)
+    import torch
 
-    transformers.utils.logging.disable_progress_bar()
-    family = "ImageTextToText" if "vision_config" in read_json(path / "config.json") else "CausalLM"
-    loader = getattr(transformers, f"AutoModelFor{family}")
     try:
         model: nn.Module = loader.from_pretrained(
             path,
@@ -135,6 +142,41 @@ def load_model(
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         raise ConfigError(f"model.path={path}: cannot be loaded: {error}") from error
     return model.to(device)
+
+
+def skeleton(path: Path) -> nn.Module:
+    """A model without its weights, on the meta device: names and shapes.
+
+    Args:
+        path: a folder in the Hugging Face format.
+
+    Raises:
+        ConfigError: its configuration is none.
+    """
+    loader = _loader(path)
+    import torch
+    from transformers import AutoConfig
+
+    try:
+        with torch.device("meta"):
+            model: nn.Module = loader.from_config(
+                AutoConfig.from_pretrained(path, local_files_only=True)
+            )
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
+        raise ConfigError(f"model.path={path}: cannot be built: {error}") from error
+    return model
+
+
+def _loader(path: Path) -> Any:
+    """The class of transformers that makes the model of a folder."""
+    from agentrl.policies import companions
+
+    companions.mend()
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    family = "ImageTextToText" if "vision_config" in read_json(path / "config.json") else "CausalLM"
+    return getattr(transformers, f"AutoModelFor{family}")
 
 
 def check_weights(path: Path) -> None:
@@ -158,6 +200,7 @@ def check_weights(path: Path) -> None:
 def _attention(attention: str, dtype: str) -> str:
     if attention != "auto":
         return attention
+    import torch
     from transformers.utils import is_flash_attn_2_available
 
     fast = torch.cuda.is_available() and dtype != "float32" and is_flash_attn_2_available()
