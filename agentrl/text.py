@@ -1,6 +1,34 @@
-"""Words of others on a terminal."""
+"""Words of others on a terminal, and names of phones in what is shared."""
+
+import re
+from collections.abc import Iterable
+from hashlib import blake2b
+
+_OPEN = re.compile(r"virtual(:\d+)?|emulator-\d+|(127(\.\d+){3}|localhost|\[::1\]):\d+")
+"""Virtual phones and emulators: their names tell nothing of anybody."""
+_ADDRESS = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}:\d{1,5}(?!\d)")
 
 
 def printable(text: str) -> str:
     """The same text, with control characters spelt out: none of them may steer a terminal."""
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
+def short_serial(serial: str) -> str:
+    """A name of a phone for what is shared, the same in every run: `net-3fa2c1`, `usb-91d00b`.
+
+    It keeps the address or serial from a reader, not from one who tries all there are. Virtual
+    phones and emulators keep their names.
+    """
+    if _OPEN.fullmatch(serial):
+        return serial
+    kind = "net" if ":" in serial or "._tcp" in serial else "usb"
+    return f"{kind}-{blake2b(serial.encode(), digest_size=3).hexdigest()}"
+
+
+def with_short_serials(text: str, serials: Iterable[str] = ()) -> str:
+    """The same text with short names of these phones, and of every IPv4 address with a port."""
+    for serial in sorted(set(serials), key=len, reverse=True):
+        name = rf"(?<![\w.:-]){re.escape(serial)}(?![\w-])"
+        text = re.sub(name, short_serial(serial), text)
+    return _ADDRESS.sub(lambda found: short_serial(found[0]), text)

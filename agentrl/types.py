@@ -41,6 +41,20 @@ class Outcome(StrEnum):
         return self not in (Outcome.TERMINATED, Outcome.TRUNCATED)
 
 
+def cause(outcome: Outcome, error: str | None) -> str | None:
+    """What voided an episode, as it is counted; None where it is not void.
+
+    The type of the error, such as `DeviceOffline`; `timeout` for the episode's own deadline; and
+    what came in front of an app that was left: `call`, `anr`, `foreign_app`, ...
+    """
+    if not outcome.void:
+        return None
+    if outcome is Outcome.TIMEOUT or not error:
+        return outcome.value
+    kind, _, message = error.partition(": ")
+    return message.partition(":")[0] if kind == "AppLeft" else error.partition(":")[0]
+
+
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Observation:
     """What an environment shows, at its own resolution; alive only while its turn is played."""
@@ -107,7 +121,12 @@ class Turn:
     info: Mapping[str, Any] = field(default_factory=dict)
     """The environment's info after the action; the truth of the game, never shown to the model."""
     timings: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by stage: generate, act."""
+    """Seconds by stage: generate, act; and what of act the environment tells, such as settle."""
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole turn."""
+        return self.timings.get("generate", 0.0) + self.timings.get("act", 0.0)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

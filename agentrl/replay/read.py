@@ -16,7 +16,7 @@ from agentrl.config.load import path_of
 from agentrl.errors import ConfigError
 from agentrl.replay.encoding import from_json
 from agentrl.replay.layout import FORMAT, episode_file, episodes_folder, frame_file, is_name
-from agentrl.types import Episode, Image, Outcome
+from agentrl.types import Episode, Image, Outcome, cause
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,11 @@ class Summary:
     """Per reward function, per turn."""
     advantages: tuple[float, ...] | None = None
     """Per turn; None where no training step used the episode."""
+
+    @property
+    def cause(self) -> str | None:
+        """What voided the episode; None where it is not void."""
+        return cause(self.outcome, self.error)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

@@ -15,6 +15,7 @@ from agentrl.files import replacing
 from agentrl.replay.encoding import to_json
 from agentrl.replay.frames import FrameStats, FrameStore
 from agentrl.replay.layout import FORMAT, episode_file, episodes_folder, is_name
+from agentrl.replay.mask import Box, masked
 from agentrl.types import Image, ScoredEpisode
 
 Frames = Literal["device", "model", "none"]
@@ -48,15 +49,24 @@ class Recorder:
     Args:
         run: the run's folder; created if need be.
         frames: which pictures the rollouts hand over; with `none`, `frame` stores nothing.
+        mask: regions that are black in every picture that is stored.
         writer: names the files that this recorder appends to.
     """
 
-    def __init__(self, run: Path, frames: Frames = "device", *, writer: str = "main") -> None:
+    def __init__(
+        self,
+        run: Path,
+        frames: Frames = "device",
+        *,
+        mask: Sequence[Box] = (),
+        writer: str = "main",
+    ) -> None:
         if not is_name(writer):
             raise ValueError(f"{writer!r} cannot be the name of a writer")
         folder = episodes_folder(run)
         folder.mkdir(parents=True, exist_ok=True)
         self._run = run
+        self._mask = mask
         self._lock = threading.Lock()
         self._index: _Lines | None = _Lines(folder / f"index-{writer}.jsonl")
         self._scores = _Lines(folder / f"scores-{writer}.jsonl")
@@ -77,7 +87,7 @@ class Recorder:
             ValueError: it is no picture.
             OSError: an earlier one could not be written.
         """
-        return "" if self._frames is None else self._frames.add(image)
+        return "" if self._frames is None else self._frames.add(masked(image, self._mask))
 
     def episode(self, scored: ScoredEpisode, *, split: str, step: int) -> None:
         """Write one finished episode and what the reward functions said of it.
@@ -105,7 +115,7 @@ class Recorder:
             "format": FORMAT,
             "turns": len(episode.turns),
             "tokens": sum(len(turn.reply_ids) for turn in episode.turns),
-            "seconds": sum(sum(turn.timings.values()) for turn in episode.turns),
+            "seconds": sum(turn.seconds for turn in episode.turns),
             "env_reward": sum(turn.env_reward for turn in episode.turns),
             "total": scored.total,
         }

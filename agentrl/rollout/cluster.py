@@ -4,10 +4,13 @@ import logging
 import math
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from agentrl import extras
 from agentrl.errors import ConfigError
+from agentrl.text import with_short_serials
 
 _joined_here = False
 """Whether Ray's session is ours to end; a user may have called `ray.init` before."""
@@ -29,10 +32,7 @@ def join_cluster() -> Any:
     try:
         import ray
     except ImportError:
-        raise ConfigError(
-            "rollout.launcher=ray: Ray is not installed. Install it with pip install "
-            "'agentrl[ray]', or set rollout.launcher=local."
-        ) from None
+        raise ConfigError(extras.NO_RAY) from None
     global _joined_here
     if not ray.is_initialized():
         ray.init(
@@ -55,10 +55,27 @@ def leave_cluster() -> None:
     _joined_here = False
 
 
-def keep_words(run: Path, name: str) -> None:
+class _Formatter(logging.Formatter):
+    """Messages name phones; logs are shared."""
+
+    def __init__(self, serials: Sequence[str]) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self._serials = serials
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's line, with short names of phones."""
+        return with_short_serials(super().format(record), self._serials)
+
+
+def keep_words(run: Path, name: str, serials: Sequence[str] = ()) -> None:
     """Let what this process and its children say go to `RUN/logs/NAME.log`.
 
     An actor's terminal is nobody's: without this, the reason why an engine died would be lost.
+
+    Args:
+        run: the run's folder.
+        name: of the file.
+        serials: of phones, which are shortened there, as is every address.
     """
     path = run / "logs" / f"{name}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +84,9 @@ def keep_words(run: Path, name: str) -> None:
     with path.open("ab") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
+    words = logging.StreamHandler()
+    words.setFormatter(_Formatter(serials))
+    logging.basicConfig(handlers=[words], force=True)
 
 
 def gpus_per_actor(rollout_actors: int, learner_ranks: int) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from agentrl.errors import RewardError, WorldError
 from agentrl.rollout.ticket import Split, Ticket
-from agentrl.types import Episode, Outcome, ScoredEpisode
+from agentrl.types import Episode, Outcome, ScoredEpisode, cause
 from agentrl.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,19 @@ class Progress:
             tokens=self.tokens + other.tokens,
             void=self.void + other.void,
         )
+
+    def void_metrics(self) -> dict[str, float]:
+        """How many of all the episodes were void, and what share of them, by cause.
+
+        A share that grows is how a policy shows that learns to void the games it is losing.
+        """
+        total = max(1, self.episodes)
+        count = self.void.total()
+        numbers: dict[str, float] = {"void": count, "void_share": count / total}
+        for reason, voided in self.void.items():
+            numbers[f"void/{reason}"] = voided
+            numbers[f"void_share/{reason}"] = voided / total
+        return numbers
 
 
 def tickets_of_step(
@@ -135,8 +148,9 @@ class Collector:
         self._progress.episodes += 1
         self._progress.turns += len(scored.episode.turns)
         self._progress.tokens += sum(len(t.reply_ids) for t in scored.episode.turns)
-        if scored.episode.outcome.void:
-            self._progress.void[_cause(scored.episode)] += 1
+        reason = cause(scored.episode.outcome, scored.episode.error)
+        if reason is not None:
+            self._progress.void[reason] += 1
 
 
 def _without_reward(episode: Episode, error: RewardError) -> ScoredEpisode:
@@ -145,18 +159,11 @@ def _without_reward(episode: Episode, error: RewardError) -> ScoredEpisode:
     return ScoredEpisode(episode=void, components={}, rewards=(0.0,) * len(episode.turns))
 
 
-def _cause(episode: Episode) -> str:
-    """The type of the error that ended it; `timeout` for its own deadline."""
-    if episode.outcome is Outcome.TIMEOUT or not episode.error:
-        return episode.outcome.value
-    return episode.error.partition(":")[0]
-
-
 def _causes(episodes: Sequence[ScoredEpisode]) -> str:
     """The distinct errors, most frequent first."""
     counts: dict[str, int] = {}
     for scored in episodes:
-        cause = scored.episode.error or scored.episode.outcome.value
-        counts[cause] = counts.get(cause, 0) + 1
+        error = scored.episode.error or scored.episode.outcome.value
+        counts[error] = counts.get(error, 0) + 1
     ranked = sorted(counts.items(), key=lambda item: -item[1])[:3]
-    return "; ".join(f"{count} x {cause}" for cause, count in ranked)
+    return "; ".join(f"{count} x {error}" for error, count in ranked)

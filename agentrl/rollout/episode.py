@@ -18,6 +18,7 @@ from agentrl.errors import (
 from agentrl.policies.policy import Answer, Policy, Seat
 from agentrl.rollout.ticket import Ticket
 from agentrl.rollout.world import Sight, World
+from agentrl.text import short_serial, with_short_serials
 from agentrl.types import Episode, Image, Outcome, Turn
 
 log = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ async def play(
     finally:
         seat.leave()
     if error:
+        error = with_short_serials(error, [world.device] if world.device else [])
         log.warning("%s is void after %d turns: %s", ticket.id, len(diary.turns), error)
     return Episode(
         id=ticket.id,
@@ -95,7 +97,7 @@ async def play(
         final_frames=diary.last_frames,
         outcome=outcome,
         error=error,
-        device=world.device,
+        device=short_serial(world.device) if world.device else None,
     )
 
 
@@ -118,11 +120,12 @@ async def _turns(
                 raise ConfigError(_NO_ROOM)
             return Outcome.TRUNCATED
         generated = time.perf_counter()
-        if keep_model_frame:
+        if keep_model_frame and not sight.hidden:
             new = answer.prompt.images[len(answer.prompt.images) - len(sight.observation.images) :]
             sight = _still(sight, tuple(map(keep_model_frame, new)))
         action, unreadable, after = await _act(world, answer, sight)
-        timings = {"generate": generated - started, "act": time.perf_counter() - generated}
+        took = {"generate": generated - started, "act": time.perf_counter() - generated}
+        timings = {**after.timings, **took}
         diary.turns.append(_turn(answer, action, unreadable, sight, after, timings))
         diary.last_frames = after.frames
         if after.terminated:
@@ -141,7 +144,7 @@ async def _ask(world: World, seat: Seat, sight: Sight) -> Answer | None:
 
 def _still(sight: Sight, frames: tuple[str, ...]) -> Sight:
     """The same sight, at which nothing has happened: no reward, no end."""
-    return Sight(observation=sight.observation, info=sight.info, frames=frames)
+    return Sight(observation=sight.observation, info=sight.info, frames=frames, hidden=sight.hidden)
 
 
 async def _act(world: World, answer: Answer, sight: Sight) -> tuple[Any, str | None, Sight]:

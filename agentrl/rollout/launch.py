@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +17,9 @@ from agentrl.rollout.ticket import Ticket
 from agentrl.types import ScoredEpisode
 
 log = logging.getLogger(__name__)
+
+_CLOSE_S = 30.0
+"""For an actor to end its engine and phones by itself; then it is killed, and they with it."""
 
 
 class AnyRollouts(Protocol):
@@ -55,33 +59,27 @@ class RayRollouts:
 
     def __init__(self, actors: Sequence[Any], settings: RolloutConfig) -> None:
         self._actors = actors
-        self._episode_s = settings.deadline_s
+        self._settings = settings
         self._start_s = settings.start_deadline_s
-        self._max_refills = settings.max_refills
+        self._in_flight = [1] * len(actors)
+        """Episodes that each actor plays at the same time."""
 
     async def start(self) -> None:
         """See Rollouts.start."""
-        await asyncio.gather(
-            *(self._call(actor.start.remote(), self._start_s) for actor in self._actors)
+        self._in_flight = await asyncio.gather(
+            *(self._call(k, self._start_s, "start") for k in range(len(self._actors)))
         )
 
     async def collect(
         self, tickets: Sequence[Ticket], player: str | None = None, greedy: bool = False
     ) -> list[ScoredEpisode]:
         """See Rollouts.collect."""
-        parts = [
-            (actor, share)
-            for actor, share in zip(self._actors, self._deal(tickets), strict=True)
-            if share
-        ]
+        shares = {k: share for k, share in enumerate(self._deal(tickets)) if share}
         played = await asyncio.gather(
-            *(
-                self._call(a.collect.remote(share, player, greedy), self._collect_deadline(share))
-                for a, share in parts
-            )
+            *(self._collect(k, share, player, greedy) for k, share in shares.items())
         )
         found: dict[Ticket, ScoredEpisode] = {}
-        for (_, share), episodes in zip(parts, played, strict=True):
+        for share, episodes in zip(shares.values(), played, strict=True):
             found |= zip(share, episodes, strict=True)
         return [found[ticket] for ticket in tickets]
 
@@ -89,48 +87,83 @@ class RayRollouts:
         count = len(self._actors)
         return [[t for t in tickets if t.group % count == k] for k in range(count)]
 
-    def _collect_deadline(self, share: Sequence[Ticket]) -> float:
-        """Every episode has its own deadline; this one only catches a dead or hung actor."""
-        return self._start_s + self._episode_s * (1 + len(share) + self._max_refills)
+    async def _collect(
+        self, number: int, share: Sequence[Ticket], player: str | None, greedy: bool
+    ) -> list[ScoredEpisode]:
+        deadline_s = collect_deadline_s(len(share), self._in_flight[number], self._settings)
+        episodes: list[ScoredEpisode] = await self._call(
+            number, deadline_s, "collect", share, player, greedy
+        )
+        return episodes
 
     async def load_weights(self, path: Path, version: int) -> None:
         """See Rollouts.load_weights."""
         await asyncio.gather(
             *(
-                self._call(actor.load_weights.remote(path, version), self._start_s)
-                for actor in self._actors
+                self._call(k, self._start_s, "load_weights", path, version)
+                for k in range(len(self._actors))
             )
         )
 
     async def look(self) -> Progress:
         """How far the running collection is."""
-        seen = [await self._call(actor.look.remote(), self._start_s) for actor in self._actors]
+        seen = [await self._call(k, self._start_s, "look") for k in range(len(self._actors))]
         return sum(seen, start=Progress())
 
-    async def _call(self, reference: Any, deadline_s: float) -> Any:
+    async def _call(self, number: int, deadline_s: float, method: str, *arguments: Any) -> Any:
         import ray.exceptions
 
+        reference = getattr(self._actors[number], method).remote(*arguments)
         try:
             async with asyncio.timeout(deadline_s):
                 return await asyncio.wrap_future(reference.future())
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
         except ray.exceptions.RayActorError as error:
-            raise WorldError(f"a rollout actor died: {error}") from None
+            raise WorldError(f"rollout actor {number} died: {_reason(error)}") from None
         except TimeoutError:
-            raise WorldError(f"a rollout actor did not answer within {deadline_s:g} s") from None
+            raise WorldError(
+                f"rollout actor {number} did not answer within {deadline_s:g} s"
+            ) from None
 
     async def close(self) -> None:
         """End the engines and phones, then the actors."""
+        await asyncio.gather(*(self._end(k) for k in range(len(self._actors))))
+
+    async def _end(self, number: int) -> None:
         import ray
 
-        for actor in self._actors:
-            try:
-                await self._call(actor.close.remote(), 30.0)
-            except (WorldError, OSError) as error:
-                log.warning("closing a rollout actor: %s", error)
-            finally:
-                ray.kill(actor)
+        try:
+            await self._call(number, min(_CLOSE_S, self._start_s), "close")
+        except Exception as error:  # it is killed either way
+            log.warning("closing rollout actor %d: %s", number, error)
+        finally:
+            ray.kill(self._actors[number])
+
+
+def _reason(error: Exception) -> str:
+    """The last line of Ray's many, without its guesses at what may have been."""
+    last = str(error).rpartition("\n")[2]
+    return last.partition(" Some common causes")[0]
+
+
+def collect_deadline_s(episodes: int, in_flight: int, settings: RolloutConfig) -> float:
+    """How long an actor may take for some episodes; only one that hangs takes longer.
+
+    Every episode and its scoring have deadlines of their own. As many waves of them are played as
+    their number asks for; refills may come one after the other, all for the same ticket.
+
+    Args:
+        episodes: to be played.
+        in_flight: that it plays at the same time.
+        settings: the deadlines, and how many refills there may be.
+
+    Returns:
+        Seconds, those included in which the engine comes up.
+    """
+    waves = math.ceil(episodes / in_flight) + settings.max_refills
+    each_s = settings.deadline_s + settings.reward_deadline_s
+    return settings.start_deadline_s + waves * each_s
 
 
 class RolloutActor:
@@ -144,12 +177,19 @@ class RolloutActor:
         share: tuple[int, int],
     ) -> None:
         if run is not None:
-            cluster.keep_words(run, f"rollout{share[0]}")
+            source = tree["devices"]["source"]
+            serials = [source] if isinstance(source, str) else source
+            cluster.keep_words(run, f"rollout{share[0]}", serials)
         self._rollouts = Rollouts(configuration.from_dict(tree), folder, run, share)
 
-    async def start(self) -> None:
-        """See Rollouts.start."""
+    async def start(self) -> int:
+        """See Rollouts.start.
+
+        Returns:
+            How many episodes it plays at the same time.
+        """
         await self._rollouts.start()
+        return self._rollouts.worlds.count
 
     async def collect(
         self, tickets: Sequence[Ticket], player: str | None, greedy: bool
@@ -170,13 +210,18 @@ class RolloutActor:
         await self._rollouts.close()
 
 
-async def open_rollouts(config: Config, folder: Path, run: Path | None) -> AnyRollouts:
+async def open_rollouts(config: Config, folder: Path | None, run: Path | None) -> AnyRollouts:
     """Start what plays episodes, as `rollout.launcher` says.
+
+    Args:
+        config: the whole job.
+        folder: of the model; None where scripted players alone play, always in this process.
+        run: the run's folder; None records nothing.
 
     Raises:
         ConfigError: Ray is not installed, or a phone cannot be reached.
     """
-    if config.rollout.launcher == "local":
+    if config.rollout.launcher == "local" or folder is None:
         rollouts = Rollouts(config, folder, run)
         try:
             await rollouts.start()

@@ -1,20 +1,19 @@
 """One engine, its worlds and its recorder: plays whole steps. Knows nothing of Ray."""
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from agentrl import env, plugins
-from agentrl.config import Config, EnvConfig, parse_history
-from agentrl.errors import ConfigError, told
+from agentrl.config import Config, parse_history
+from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.engine import Engine, Sampling
 from agentrl.policies.model_policy import ModelPolicy
-from agentrl.policies.opening import open_encoder, open_engine
+from agentrl.policies.opening import open_encoder, open_engine, open_scaler
 from agentrl.policies.policy import Policy
 from agentrl.policies.scripted import ScriptedPolicy
 from agentrl.replay.record import Recorder
+from agentrl.rollout.arguments import load_player
 from agentrl.rollout.collector import Collector, Progress
 from agentrl.rollout.episode import Limits, play
 from agentrl.rollout.scoring import Scorer
@@ -29,19 +28,21 @@ class Rollouts:
 
     Args:
         config: the whole job.
-        folder: of the model's configuration, tokenizer and first weights.
+        folder: of the model's configuration, tokenizer and first weights; None where scripted
+            players alone play, and nobody learns from them.
         run: the run's folder; episodes are recorded below it. None records nothing.
         share: (k, n): this is the k-th of n that share phones and concurrency.
     """
 
     def __init__(
-        self, config: Config, folder: Path, run: Path | None, share: tuple[int, int] = (0, 1)
+        self, config: Config, folder: Path | None, run: Path | None, share: tuple[int, int] = (0, 1)
     ) -> None:
         self._config = config
         self._folder = folder
         self._run = run
         self._share = share
         self._scorer = Scorer(config.rewards)
+        self._encoder: ChatEncoder | None = None
         self._exit = AsyncExitStack()
         self.engine: Engine | None = None
         self._engine_lock = asyncio.Lock()
@@ -56,7 +57,10 @@ class Rollouts:
         """
         if self._run is not None:
             self._recorder: Recorder | None = Recorder(
-                self._run, frames=self._config.run.frames, writer=f"rollout{self._share[0]}"
+                self._run,
+                frames=self._config.run.frames,
+                mask=self._config.devices.mask,
+                writer=f"rollout{self._share[0]}",
             )
             self._exit.callback(self._recorder.close)
         else:
@@ -64,7 +68,8 @@ class Rollouts:
         keep = self._recorder.frame if self._recorder and self._frames == "device" else None
         self.worlds: Worlds = open_worlds(self._config, keep, self._share)
         self._exit.callback(self.worlds.close)
-        self._encoder = open_encoder(self._config.model, self._folder)
+        if self._folder is not None:
+            self._encoder = open_encoder(self._config.model, self._folder)
 
     @property
     def _frames(self) -> str:
@@ -141,7 +146,9 @@ class Rollouts:
                 load_player(self._config.env, player),
                 encoder=self._encoder,
                 window=parse_history(self._config.env.history),
+                scale=open_scaler(self._config.model),
             )
+        assert self._encoder is not None, "a model has a folder"
         rollout = self._config.rollout
         return ModelPolicy(
             await self._started_engine(),
@@ -157,6 +164,7 @@ class Rollouts:
     async def _started_engine(self) -> Engine:
         async with self._engine_lock:
             if self.engine is None:
+                assert self._folder is not None, "a model has a folder"
                 engine = open_engine(
                     self._config.rollout,
                     self._config.model,
@@ -173,24 +181,3 @@ class Rollouts:
     async def close(self) -> None:
         """End the engine and the phones; may be called twice."""
         await self._exit.aclose()
-
-
-def load_player(config: EnvConfig, name: str) -> env.Player:
-    """A scripted player of an environment, with those of the translator's settings it takes.
-
-    Raises:
-        ConfigError: the environment has no such player.
-    """
-    players = env.game(config.id).players
-    if name not in players:
-        raise ConfigError(
-            f"{config.id} has no player {name!r}{plugins.did_you_mean(name, players)}. "
-            f"It has: {', '.join(sorted(players)) or 'none'}."
-        )
-    kind = plugins.load(players[name])
-    try:
-        takes = inspect.signature(kind).parameters
-        player: env.Player = kind(**{k: v for k, v in config.translator.items() if k in takes})
-    except Exception as error:
-        raise ConfigError(f"the player {name!r} of {config.id} fails: {told(error)}") from error
-    return player

@@ -7,7 +7,7 @@ episode around it. A world whose call did not come back in time is given up, thr
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from agentrl.config import EnvConfig
 from agentrl.data.discrete import DiscreteTranslator
 from agentrl.data.templates import render_instructions
 from agentrl.errors import ActionError, EnvError, boundary, told
+from agentrl.rollout.arguments import env_kwargs, open_translator
 from agentrl.types import Image, Message, Observation
 from agentrl.worker import Worker
 
@@ -30,6 +31,10 @@ class Sight:
     observation: Observation
     info: Mapping[str, Any]
     frames: tuple[str, ...]
+    hidden: bool = False
+    """Whether it shows something that must not be recorded."""
+    timings: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of parts of the step, as the environment tells."""
     reward: float = 0.0
     terminated: bool = False
     truncated: bool = False
@@ -67,6 +72,19 @@ def _checked(info: Any) -> Mapping[str, Any]:
     return told
 
 
+def _is_hidden(info: Mapping[str, Any]) -> bool:
+    """Whether a guard says that another app is in front; why stands in the same place."""
+    guard = info.get("guard")
+    return isinstance(guard, Mapping) and bool(guard.get("no_frame"))
+
+
+def _seconds(timings: Any) -> Mapping[str, float]:
+    """What an environment tells of its time in `timings`; others may call other things so."""
+    if not isinstance(timings, Mapping):
+        return {}
+    return {str(k): float(v) for k, v in timings.items() if isinstance(v, int | float)}
+
+
 class World:
     """One environment instance, reused for many episodes.
 
@@ -84,7 +102,7 @@ class World:
         device: str | None = None,
         lease: str | None = None,
     ) -> None:
-        self.translator = env.make_translator(config.id, config.translator)
+        self.translator = open_translator(config)
         self.instructions = render_instructions(config.prompt, self.translator.instructions())
         self.device = device
         self._place = {} if lease is None else {"device": lease}
@@ -117,7 +135,7 @@ class World:
                 # Made anew for every lease: Gymnasium's own checks would cost more than a turn.
                 self._env = env.make(
                     self._config.id,
-                    **self._config.kwargs,
+                    **env_kwargs(self._config),
                     **self._place,
                     disable_env_checker=True,
                 )
@@ -143,11 +161,15 @@ class World:
         truncated: bool = False,
     ) -> Sight:
         seen = self.translator.to_observation(observation, info)
-        frames = tuple(map(self._keep_frame, seen.images)) if self._keep_frame else ()
+        told = _checked(info)
+        hidden = _is_hidden(told)
+        keep = None if hidden else self._keep_frame
         return Sight(
             observation=seen,
-            info=_checked(info),
-            frames=frames,
+            info=told,
+            frames=tuple(map(keep, seen.images)) if keep else (),
+            hidden=hidden,
+            timings=_seconds(getattr(self._env.unwrapped, "timings", {})),
             reward=reward,
             terminated=terminated,
             truncated=truncated,

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from agentrl import devices, env
 from agentrl.config import Config, EnvConfig
 from agentrl.errors import ConfigError, DeviceError, NoDevice, PoolEmpty
+from agentrl.rollout.arguments import with_allowed
 from agentrl.rollout.world import World
 from agentrl.types import Episode, Image, Outcome
 
@@ -148,15 +149,20 @@ def open_worlds(config: Config, keep_frame: KeepFrame, share: tuple[int, int]) -
     if game.app is None:
         return RoomWorlds(config.env, keep_frame, count)
     settings = config.devices
+    told = with_allowed(config.env, settings.allow)
     pool = devices.open_source(
         _part(settings.source, k, n),
         deadlines=devices.Deadlines(**asdict(settings.deadlines)),
+        driver=settings.driver,
+        capture=settings.capture,
+        input=settings.input,
+        public=settings.public_addresses,
         apps=[game.app],
         size=(settings.size[0], settings.size[1]),
         effect_delay_ms=(settings.effect_delay_ms[0], settings.effect_delay_ms[1]),
         seed=config.seed,
     )
-    return PhoneWorlds(config.env, pool, keep_frame, config.rollout.deadline_s, count)
+    return PhoneWorlds(told, pool, keep_frame, config.rollout.deadline_s, count)
 
 
 def _part(source: Any, k: int, n: int) -> Any:

@@ -24,8 +24,9 @@ class Countdown(gymnasium.Env):
     action_space = gymnasium.spaces.Discrete(2)
     observation_space = gymnasium.spaces.Text(64, charset="0123456789 left")
 
-    def __init__(self, fault=None, every=1, length=5, said=""):
+    def __init__(self, fault=None, every=1, length=5, said="", phone="phone-1"):
         self.fault, self.every, self.length, self.said = fault, every, length, said
+        self.phone = phone
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -54,7 +55,7 @@ class Countdown(gymnasium.Env):
         if self.fault == "cancel":
             raise asyncio.CancelledError
         if self.fault == "offline":
-            raise DeviceOffline("phone-1 is offline")
+            raise DeviceOffline(f"{self.phone} is offline")
         if self.fault == "hang":
             time.sleep(2.0)  # longer than the deadline of the test that asks for it
 

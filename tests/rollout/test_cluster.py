@@ -1,3 +1,4 @@
+import logging
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -55,3 +56,12 @@ def test_a_session_is_ended_by_whoever_began_it(
     ray.running = True  # What the user starts later is the user's.
     cluster.leave_cluster()
     assert ray.running
+
+
+def test_logs_of_a_run_do_not_name_its_phones() -> None:
+    words = ("%s is lost, %s too", "R58M123", "192.168.1.7:5555")
+    record = logging.LogRecord("agentrl", logging.WARNING, "x.py", 1, words[0], words[1:], None)
+    line = cluster._Formatter(["R58M123"]).format(record)
+    assert "usb-" in line
+    assert "net-" in line
+    assert not any(serial in line for serial in words[1:])

@@ -1,4 +1,5 @@
 import asyncio
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ from agentrl.config import RewardConfig
 from agentrl.errors import WorldError
 from agentrl.rollout.collector import Collector, Progress, tickets_of_step
 from agentrl.rollout.scoring import Scorer
-from agentrl.types import Episode, Outcome, Turn
+from agentrl.types import Episode, Outcome, Turn, cause
 
 
 def turn(reward=1.0):
@@ -149,3 +150,29 @@ async def test_reward_that_hangs_voids_its_episode_alone():
     episodes = await made.collect(tickets_of_step("train", 1, [5], 3))
     assert [e.episode.outcome.void for e in episodes] == [True, False, False]
     assert "none within 0.2 s" in episodes[0].episode.error
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error", "expected"),
+    [
+        (Outcome.TERMINATED, None, None),
+        (Outcome.TIMEOUT, "no end within 5 s", "timeout"),
+        (Outcome.DEVICE_ERROR, "DeviceOffline: p1 is offline", "DeviceOffline"),
+        (Outcome.DEVICE_ERROR, "AppLeft: call: p1: com.android.dialer came", "call"),
+        (Outcome.DEVICE_ERROR, "AppLeft: foreign_app: p1: com.a came", "foreign_app"),
+        (Outcome.ENV_ERROR, "EnvError: it broke", "EnvError"),
+        (Outcome.ENV_ERROR, None, "env_error"),
+    ],
+)
+def test_void_episodes_are_counted_by_what_voided_them(outcome, error, expected):
+    assert cause(outcome, error) == expected
+
+
+def test_shares_of_void_episodes_are_of_all_that_were_played():
+    played = Progress(episodes=8, void=Counter({"call": 2, "timeout": 1}))
+    assert played.void_metrics() == {
+        "void": 3, "void_share": 3 / 8,
+        "void/call": 2, "void_share/call": 2 / 8,
+        "void/timeout": 1, "void_share/timeout": 1 / 8,
+    }  # fmt: skip
+    assert Progress().void_metrics() == {"void": 0, "void_share": 0}

@@ -5,7 +5,10 @@ import pytest
 from agentrl import devices
 from agentrl.config import EnvConfig
 from agentrl.errors import ConfigError, NoDevice
+from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.worlds import PhoneWorlds, _part
+from agentrl.types import Outcome
+from tests.rollout.test_collector import episode_of
 
 
 @pytest.mark.parametrize(
@@ -41,3 +44,23 @@ async def test_episode_waits_for_a_busy_phone_only_so_long(adb_server):
             with pytest.raises(NoDevice):
                 await worlds.visit(play)
             assert 0.5 < time.monotonic() - started < 3
+
+
+@pytest.mark.adb
+@pytest.mark.parametrize(
+    ("third", "put_aside"), [(Outcome.TIMEOUT, True), (Outcome.TERMINATED, False)]
+)
+async def test_episode_that_ran_out_of_time_makes_up_for_no_failure_of_its_phone(
+    adb_server, third, put_aside
+):
+    (ticket,) = tickets_of_step("train", 1, [5], 1)
+    with devices.open_source("virtual:1") as pool:
+        worlds = PhoneWorlds(EnvConfig(), pool, None, lease_s=30, count=1)
+        for outcome in (Outcome.DEVICE_ERROR, Outcome.DEVICE_ERROR, third, Outcome.DEVICE_ERROR):
+
+            async def end(world, outcome=outcome):
+                return episode_of(ticket, outcome)
+
+            assert (await worlds.visit(end)).outcome is outcome
+        (phone,) = pool.stats()
+        assert (phone.failures, phone.quarantined) == (3, put_aside)

@@ -1,0 +1,112 @@
+import gymnasium
+import pytest
+
+import agentrl
+from agentrl.config import EnvConfig
+from agentrl.errors import ConfigError
+from agentrl.rollout.arguments import (
+    check_env_kwargs,
+    env_kwargs,
+    load_player,
+    open_translator,
+    with_allowed,
+)
+
+
+class Board(gymnasium.Env):
+    """Takes some of what its translator and its player take."""
+
+    def __init__(self, size, mode="tap", rounds=3):
+        """Nothing is played."""
+
+
+class AnyBoard(gymnasium.Env):
+    def __init__(self, **settings):
+        """Whatever is given."""
+
+
+class Words:
+    def __init__(self, mode="tap", polite=False):
+        self.mode, self.polite = mode, polite
+
+
+class Player:
+    def __init__(self, mode="tap", rounds=0, polite=False):
+        self.given = (mode, rounds, polite)
+
+
+WORDS = {"translator": f"{__name__}:Words", "players": {"player": f"{__name__}:Player"}}
+agentrl.register("Board-v0", f"{__name__}:Board", **WORDS)
+agentrl.register("FilledBoard-v0", f"{__name__}:Board", **WORDS, kwargs={"size": 4})
+agentrl.register("AnyBoard-v0", f"{__name__}:AnyBoard", **WORDS)
+agentrl.register("PhoneBoard-v0", f"{__name__}:Board", app=f"{__name__}:Board", **WORDS)
+
+
+def board(kwargs, translator=None, id="Board-v0"):
+    return EnvConfig(id=id, kwargs=kwargs, translator=translator or {})
+
+
+@pytest.mark.parametrize(
+    "config", [board({"mode": "select"}), board({}, {"mode": "select"})], ids=["env", "translator"]
+)
+def test_what_both_take_is_given_to_both(config):
+    assert env_kwargs(config) == {"mode": "select"}
+    assert open_translator(config).mode == "select"
+    assert load_player(config, "player").given == ("select", 0, False)
+
+
+def test_what_one_takes_is_given_to_it_alone():
+    config = board({"size": 4, "rounds": 5}, {"polite": True})
+    assert env_kwargs(config) == {"size": 4, "rounds": 5}
+    assert open_translator(config).polite
+    assert load_player(config, "player").given == ("tap", 5, True)
+
+
+def test_contradiction_between_the_two_is_refused():
+    config = board({"mode": "tap"}, {"mode": "select"})
+    for use in (env_kwargs, open_translator):
+        with pytest.raises(ConfigError, match=r"translator\.mode=select contradicts env\.kwargs"):
+            use(config)
+    assert env_kwargs(board({"mode": "tap"}, {"mode": "tap"})) == {"mode": "tap"}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        board({"size": 3, "max_episode_steps": 9, "render_mode": None}),
+        board({}, id="FilledBoard-v0"),
+        board({"whatever": 1}, id="AnyBoard-v0"),
+    ],
+)
+def test_arguments_that_are_taken_pass(config):
+    check_env_kwargs(config)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "words"),
+    [
+        ({"size": 3, "rouds": 5}, r"env\.kwargs\.rouds: .*did you mean 'rounds'.*size, mode, roun"),
+        ({}, r"env\.kwargs: Board-v0 cannot do without size"),
+        ({"size": 3, "disable_env_checker": True}, r"env\.kwargs\.disable_env_checker: Board-v0"),
+    ],
+)
+def test_arguments_that_are_not_taken_are_named(kwargs, words):
+    with pytest.raises(ConfigError, match=words):
+        check_env_kwargs(board(kwargs))
+
+
+@pytest.mark.adb
+def test_mode_of_the_number_game_is_said_once(adb_server, tmp_path):
+    settings = ["env.kwargs={mode: select}", "devices.source=virtual:1", f"run.dir={tmp_path}"]
+    found = agentrl.evaluate("number_game", policy="expert", episodes=1, overrides=settings)
+    assert found["accuracy"] == 1.0
+    assert found["turns"] == 10  # the button is pressed for the player
+
+
+def test_allowed_packages_reach_an_environment_with_a_phone_that_takes_them():
+    game, chrome = EnvConfig(), ["com.android.chrome"]
+    assert env_kwargs(with_allowed(game, chrome)) == {"allow": chrome}
+    assert with_allowed(game, []) is game
+    assert with_allowed(board({"size": 4}), chrome).kwargs == {"size": 4}, "it has no phone"
+    with pytest.raises(ConfigError, match="PhoneBoard-v0 guards no phone"):
+        with_allowed(board({"size": 4}, id="PhoneBoard-v0"), chrome)

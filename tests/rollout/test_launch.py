@@ -1,0 +1,147 @@
+"""Rollouts in real Ray actors: who plays what, and what becomes of those that die or hang."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from agentrl.config import Config, DevicesConfig, EnvConfig, RolloutConfig
+from agentrl.errors import WorldError
+from agentrl.rollout import cluster
+from agentrl.rollout.collector import tickets_of_step
+from agentrl.rollout.launch import RayRollouts, collect_deadline_s, open_rollouts
+
+slow = pytest.mark.slow
+PATIENCE_S = 60  # for what takes a second or two on a machine with nothing else to do
+
+
+@pytest.fixture(scope="module")
+def two_actors(adb_server, tiny_vlm, tmp_path_factory):
+    """Rollouts in two actors with a phone each, and the folder of what they record."""
+    run = tmp_path_factory.mktemp("run")
+    yield asyncio.run(open_rollouts(number_game(), tiny_vlm, run)), run
+    cluster.leave_cluster()
+
+
+def countdown(**fault):
+    config = Config()
+    config.env = EnvConfig(
+        id="tests.rollout.games:Countdown-v0",
+        kwargs=fault,
+        translator={"names": ["down", "up"]},
+    )
+    return in_two_actors(config)
+
+
+def number_game():
+    config = Config(devices=DevicesConfig(source="virtual:2", effect_delay_ms=[0, 0]))
+    config.model.image_size = [84, 140]
+    return in_two_actors(config)
+
+
+def in_two_actors(config):
+    config.run.search_path = [str(Path(__file__).parents[2])]
+    config.rollout.launcher, config.rollout.actors = "ray", 2
+    return config
+
+
+async def processes_of(rollouts):
+    """Of each actor: its own process, then its children's."""
+    own = [await actor.__ray_call__.remote(lambda self: os.getpid()) for actor in rollouts._actors]
+    return [[pid, *children_of(pid)] for pid in own]
+
+
+def children_of(pid):
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    children = [int(child) for task in tasks for child in task.read_text().split()]
+    return children + [later for child in children for later in children_of(child)]
+
+
+def runs(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+async def ended(pids):
+    pids = list(pids)
+    async with asyncio.timeout(PATIENCE_S):
+        while any(map(runs, pids)):
+            await asyncio.sleep(0.05)
+
+
+@slow
+@pytest.mark.adb
+async def test_groups_are_dealt_to_the_actors_and_come_back_in_the_order_of_their_tickets(
+    two_actors,
+):
+    rollouts, run = two_actors
+    tickets = tickets_of_step("train", 1, [5, 6, 7], 2)
+    episodes = await rollouts.collect(tickets, "expert")
+    assert [e.episode.id for e in episodes] == [t.id for t in tickets]
+    assert [e.episode.seed for e in episodes] == [t.seed for t in tickets]
+    assert (await rollouts.look()).episodes == len(tickets)
+    for number in (0, 1):
+        index = run / "episodes" / f"index-rollout{number}.jsonl"
+        played = {json.loads(line)["id"] for line in index.read_text().splitlines()}
+        assert played == {t.id for t in tickets if t.group % 2 == number}
+
+
+@slow
+@pytest.mark.adb
+async def test_actor_that_is_killed_ends_the_collection_at_once_and_leaves_nothing(two_actors):
+    rollouts, _ = two_actors
+    processes = await processes_of(rollouts)
+    assert all(len(of_one) == 2 for of_one in processes), "an actor and its phones"
+    tickets = tickets_of_step("train", 2, range(50), 8)
+    before = (await rollouts.look()).episodes
+    collecting = asyncio.create_task(rollouts.collect(tickets, "expert"))
+    async with asyncio.timeout(PATIENCE_S):
+        while (await rollouts.look()).episodes <= before:
+            await asyncio.sleep(0.05)
+    os.kill(processes[1][0], signal.SIGKILL)
+    with pytest.raises(WorldError, match="rollout actor 1 died") as told:
+        async with asyncio.timeout(PATIENCE_S):
+            await collecting
+    assert len(str(told.value).splitlines()) == 1
+    async with asyncio.timeout(PATIENCE_S):
+        await rollouts.close()
+    await ended(chain.from_iterable(processes))
+
+
+@slow
+async def test_actor_that_hangs_is_given_up_at_its_deadline_and_leaves_nothing(tiny_vlm, tmp_path):
+    rollouts = await open_rollouts(countdown(), tiny_vlm, tmp_path)
+    processes = await processes_of(rollouts)
+    hasty = replace(
+        countdown().rollout,
+        start_deadline_s=0.5, deadline_s=0.5, reward_deadline_s=0.5, max_refills=0,
+    )  # fmt: skip
+    impatient = RayRollouts(rollouts._actors, hasty)
+    os.kill(processes[1][0], signal.SIGSTOP)
+    started = time.monotonic()
+    with pytest.raises(WorldError, match=r"rollout actor 1 did not answer within 1\.5 s"):
+        await impatient.collect(tickets_of_step("train", 1, [5, 6], 1), "player")
+    assert 1.5 <= time.monotonic() - started < PATIENCE_S
+    await impatient.close()
+    cluster.leave_cluster()
+    await ended(chain.from_iterable(processes))
+
+
+def test_deadline_of_a_collection_counts_what_is_played_at_the_same_time():
+    settings = RolloutConfig()
+    alone, together = (collect_deadline_s(100, n, settings) for n in (1, 32))
+    assert together == 600 + (4 + 8) * (600 + 60)  # start; four waves, eight refills; scoring
+    assert together < 2.5 * 3600 < alone
+
+
+def test_deadline_of_a_collection_lets_one_ticket_have_all_refills():
+    settings = RolloutConfig(max_refills=3, deadline_s=10, reward_deadline_s=0, start_deadline_s=0)
+    assert collect_deadline_s(4, 4, settings) >= (1 + 3) * 10

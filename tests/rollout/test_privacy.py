@@ -1,0 +1,168 @@
+"""What must not be recorded is not on disk: masked regions, other apps, serials."""
+
+import asyncio
+import gzip
+import subprocess
+import time
+
+import cv2
+import numpy as np
+import pytest
+
+from agentrl.config import Config, EnvConfig
+from agentrl.devices import open_device
+from agentrl.devices.adb import find_adb
+from agentrl.envs.android.players import Expert
+from agentrl.policies.scripted import ScriptedPolicy
+from agentrl.replay import open as open_run
+from agentrl.replay.record import Recorder
+from agentrl.rollout.collector import tickets_of_step
+from agentrl.rollout.episode import Limits, play
+from agentrl.rollout.rollouts import Rollouts
+from agentrl.rollout.world import World
+from agentrl.rollout.worlds import open_worlds
+from agentrl.types import Outcome, ScoredEpisode
+from tests.rollout.games import Player
+
+CHROME, MASK = "com.android.chrome", [0.2, 0.3, 0.7, 0.6]
+
+
+def number_game(delay_ms=0):
+    config = Config()
+    config.env = EnvConfig(kwargs={"rounds": 2}, max_turns=4)
+    config.devices.source = "virtual:1"
+    config.devices.effect_delay_ms = [delay_ms, delay_ms]
+    return config
+
+
+def pictures(run):
+    """Every picture below a run's folder, RGB."""
+    return [cv2.imread(str(p), cv2.IMREAD_COLOR_RGB) for p in run.rglob("*") if p.suffix == ".png"]
+
+
+@pytest.mark.adb
+@pytest.mark.parametrize("frames", ["device", "model"])
+async def test_a_masked_region_is_black_in_every_recorded_picture(
+    adb_server, tiny_vlm, tmp_path, frames
+):
+    config = number_game()
+    config.run.frames, config.devices.mask = frames, [MASK]
+    rollouts = Rollouts(config, tiny_vlm, tmp_path)
+    await rollouts.start()
+    try:
+        await rollouts.collect(tickets_of_step("train", 1, [5], 1), "expert")
+    finally:
+        await rollouts.close()
+    found = pictures(tmp_path)
+    assert len(found) >= 3
+    for picture in found:
+        height, width = picture.shape[:2]
+        left, top, right, bottom = (
+            round(share * side) for share, side in zip(MASK, (width, height) * 2, strict=True)
+        )
+        assert not picture[top:bottom, left:right].any()
+        assert picture[bottom + 20 :].any()
+
+
+class Interrupted:
+    """The expert; before its second answer another app comes to the front."""
+
+    def __init__(self, serial, wait):
+        self.serial, self.wait, self.replies = serial, wait, 0
+
+    def reply(self, info, rng):
+        self.replies += 1
+        if self.replies == 2:
+            shell(self.serial, "setprop", "debug.agentrl.fault.front", CHROME)
+            end = time.monotonic() + 30
+            while self.wait and CHROME not in shell(self.serial, "dumpsys", "window", "windows"):
+                assert time.monotonic() < end
+        return Expert().reply(info, rng)
+
+
+def shell(serial, *words):
+    command = [find_adb(), "-s", serial, "shell", *words]
+    return subprocess.run(command, check=True, capture_output=True, timeout=30, text=True).stdout
+
+
+@pytest.mark.adb
+@pytest.mark.parametrize(
+    ("delay_ms", "by"),
+    [
+        (0, "world"),
+        (700, "agent"),  # it shows after the touch that it has taken
+    ],
+)
+async def test_a_screen_of_another_app_is_never_on_disk(adb_server, tmp_path, delay_ms, by):
+    config = number_game(delay_ms)
+    (ticket,) = tickets_of_step("train", 1, [5], 1)
+    with Recorder(tmp_path) as recorder:
+        worlds = open_worlds(config, recorder.frame, (0, 1))
+        serial = worlds.pool.serials[0]
+
+        async def act(world):
+            policy = ScriptedPolicy(Interrupted(serial, wait=not delay_ms))
+            limits = Limits(max_turns=4, deadline_s=120)
+            return await play(ticket, config.env.id, world, policy, 1, limits)
+
+        try:
+            episode = await worlds.visit(act)
+            foreign = await asyncio.to_thread(screen_of_chrome, serial)
+        finally:
+            worlds.close()
+        scored = ScoredEpisode(episode=episode, components={}, rewards=(0.0,) * len(episode.turns))
+        recorder.episode(scored, split="train", step=1)
+    guard = episode.turns[1].info["guard"]
+    assert (guard["by"], guard["package"]) == (by, CHROME)
+    if by == "agent":
+        assert episode.final_frames == ()
+        assert CHROME in guard["no_frame"]
+        assert (episode.outcome, episode.turns[1].env_reward) == (Outcome.TERMINATED, -1)
+    else:
+        assert len(episode.final_frames) == 1
+        assert sum(turn.env_reward for turn in episode.turns) == 2
+    recorded = pictures(tmp_path)
+    assert recorded
+    top = foreign.shape[0] // 20
+    assert not any(np.array_equal(picture[top:], foreign[top:]) for picture in recorded)
+    again = open_run(tmp_path).episode(episode.id).episode
+    assert again.turns[1].info["guard"] == guard
+    assert "settle" in again.turns[0].timings
+
+
+def screen_of_chrome(serial):
+    phone = open_device(serial, capture="raw", input="input")
+    try:
+        phone.shell("setprop", "debug.agentrl.fault.front", CHROME)
+        end = time.monotonic() + 30
+        while phone.focus() != CHROME:
+            assert time.monotonic() < end
+        return phone.screenshot()
+    finally:
+        phone.close()
+
+
+async def test_a_recorded_episode_does_not_name_its_phone(tmp_path):
+    address = "192.168.1.7:5555"
+    (ticket,) = tickets_of_step("train", 1, [6], 1)
+    config = EnvConfig(
+        id="tests.rollout.games:Countdown-v0",
+        kwargs={"fault": "offline", "phone": address},
+        translator={"names": ["down", "up"]},
+    )
+    world = World(config, None, device=address)
+    try:
+        limits = Limits(max_turns=9, deadline_s=30)
+        episode = await play(ticket, config.id, world, ScriptedPolicy(Player()), 1, limits)
+    finally:
+        world.close()
+    assert episode.outcome is Outcome.DEVICE_ERROR
+    assert episode.device.startswith("net-")
+    assert episode.error == f"DeviceOffline: {episode.device} is offline"
+    with Recorder(tmp_path) as recorder:
+        scored = ScoredEpisode(episode=episode, components={}, rewards=(0.0,) * len(episode.turns))
+        recorder.episode(scored, split="train", step=1)
+    files = [p for p in tmp_path.rglob("*") if p.is_file()]
+    told = [gzip.decompress(p.read_bytes()) if p.suffix == ".gz" else p.read_bytes() for p in files]
+    assert any(b"net-" in text for text in told)
+    assert not any(b"192.168" in text for text in told)

@@ -1,0 +1,142 @@
+"""Whole collections with every real part but a model: phones, adb, environment, recorder."""
+
+import asyncio
+import os
+import signal
+import subprocess
+from functools import partial
+
+import pytest
+
+from agentrl import replay
+from agentrl.config import Config, DeadlinesConfig, DevicesConfig, EnvConfig, RewardConfig
+from agentrl.devices.adb import find_adb
+from agentrl.errors import PoolEmpty
+from agentrl.phone import spawn
+from agentrl.rollout.collector import tickets_of_step
+from agentrl.rollout.rollouts import Rollouts
+from agentrl.types import Outcome
+
+TICKETS = tickets_of_step("train", 1, [5, 6], 8)
+"""So many that a phone that fails is given time to do so three times."""
+
+
+def number_game(source):
+    config = Config(env=EnvConfig(history="window:1"))
+    config.model.image_size = [84, 140]
+    config.devices = DevicesConfig(
+        source=source,
+        effect_delay_ms=[0, 0],
+        deadlines=DeadlinesConfig(connect_s=1.0),
+    )
+    config.rewards = [RewardConfig(function="agentrl.rewards.number_game:outcome")]
+    config.rollout.concurrency = 2
+    return config
+
+
+async def collect(config, folder, run, meanwhile=None):
+    """What was collected, the counts, and the pool's own account."""
+    rollouts = Rollouts(config, folder, run)
+    await rollouts.start()
+    try:
+        collecting = asyncio.create_task(rollouts.collect(TICKETS, "expert"))
+        if meanwhile is not None:
+            await meanwhile(rollouts.worlds.pool)
+        episodes = await collecting
+        pool = getattr(rollouts.worlds, "pool", None)
+        return episodes, rollouts.progress, pool and pool.stats()
+    finally:
+        await rollouts.close()
+
+
+async def breaking(broken, pool):
+    """Break the first phone in the middle of an episode."""
+    async with asyncio.timeout(30):
+        while pool.stats()[0].busy_s < 0.3:
+            await asyncio.sleep(0.005)
+    await asyncio.to_thread(broken, pool.serials[0])
+
+
+def fault(name, value, serial):
+    """A phone that goes offline takes the very command with it: its exit code says nothing."""
+    command = [find_adb(), "-s", serial, "shell", "setprop", f"debug.agentrl.{name}", value]
+    subprocess.run(command, check=False, capture_output=True, timeout=30)
+
+
+def check_the_second_phone_plays_for_both(run, played, cause):
+    """All tickets are answered; what the first phone spoiled is void, recorded and its own."""
+    episodes, progress, (first, second) = played
+    expected = [(t.seed, t.group_id, t.member) for t in TICKETS]
+    assert [(e.episode.seed, e.episode.group, e.episode.member) for e in episodes] == expected
+    assert all(e.episode.outcome is Outcome.TERMINATED and e.total > 0 for e in episodes)
+
+    void = [s for s in replay.open(run).episodes() if s.outcome.void]
+    assert {s.outcome for s in void} == {Outcome.DEVICE_ERROR}
+    assert all(s.error.startswith(cause) and s.device == first.serial for s in void)
+    assert all((s.total, s.components, s.advantages) == (0, {}, None) for s in void)
+    assert all(not any(s.rewards) for s in void)
+
+    assert progress.void == {cause: len(void)}
+    assert progress.episodes == len(TICKETS) + len(void)
+    assert first.failures == len(void) == 3  # in a row: then it is lent no more
+    assert (first.quarantined, second.failures, second.quarantined) == (True, 0, False)
+
+
+@pytest.mark.adb
+@pytest.mark.parametrize(
+    ("name", "value", "cause"),
+    [("power", "offline", "DeviceOffline"), ("capture", "black", "CaptureError")],
+)
+async def test_phone_that_fails_voids_its_episodes_and_the_others_play_them(
+    adb_server, tiny_vlm, tmp_path, name, value, cause
+):
+    broken = partial(breaking, partial(fault, name, value))
+    played = await collect(number_game("virtual:2"), tiny_vlm, tmp_path, broken)
+    check_the_second_phone_plays_for_both(tmp_path, played, cause)
+
+
+@pytest.mark.adb
+async def test_phone_whose_process_is_killed_voids_its_episodes_and_the_others_play_them(
+    adb_server, tiny_vlm, tmp_path
+):
+    apps = ["agentrl.envs.android.app:NumberGameApp"]
+    with (
+        spawn(1, apps, effect_delay_ms=(0, 0)) as one,
+        spawn(1, apps, effect_delay_ms=(0, 0)) as other,
+    ):
+        config = number_game([*one.serials, *other.serials])
+        broken = partial(breaking, lambda serial: os.kill(one.pid, signal.SIGKILL))
+        played = await collect(config, tiny_vlm, tmp_path, broken)
+    check_the_second_phone_plays_for_both(tmp_path, played, "DeviceOffline")
+
+
+@pytest.mark.adb
+async def test_last_phone_that_fails_ends_the_collection_and_says_why(
+    adb_server, tiny_vlm, tmp_path
+):
+    broken = partial(breaking, partial(fault, "power", "offline"))
+    with pytest.raises(PoolEmpty, match=r"1 in quarantine.*The last failure: .*DeviceOffline"):
+        await collect(number_game("virtual:1"), tiny_vlm, tmp_path, broken)
+    assert [s.outcome for s in replay.open(tmp_path).episodes()[-3:]] == [Outcome.DEVICE_ERROR] * 3
+
+
+async def test_environment_that_hangs_voids_its_episodes_which_are_recorded(tiny_vlm, tmp_path):
+    """Every sixth seed hangs: one of two groups, in spite of its refills."""
+    config = Config()
+    config.env = EnvConfig(
+        id="tests.rollout.games:Countdown-v0",
+        kwargs={"fault": "hang", "every": 6},
+        translator={"names": ["down", "up"]},
+    )
+    config.rollout.deadline_s, config.rollout.max_refills = 0.5, 2
+    rollouts = Rollouts(config, tiny_vlm, tmp_path)
+    await rollouts.start()
+    episodes = await rollouts.collect(TICKETS, "player")
+    progress = rollouts.progress
+    await rollouts.close()
+
+    assert [e.episode.outcome.void for e in episodes] == [e.episode.seed == 6 for e in episodes]
+    void = [s for s in replay.open(tmp_path).episodes() if s.outcome.void]
+    assert {(s.outcome, s.error) for s in void} == {(Outcome.TIMEOUT, "no end within 0.5 s")}
+    assert progress.void == {"timeout": len(void)} == {"timeout": 8 + 2}
+    assert all(not any(s.rewards) for s in void)
