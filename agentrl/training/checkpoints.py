@@ -9,18 +9,20 @@
                                   latest of these is the best
 """
 
+from __future__ import annotations
+
 import json
 import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agentrl.errors import ConfigError
 from agentrl.training import weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _BEST = "best"
 _LEARNER = "learner.pt"
@@ -171,5 +173,7 @@ def export(checkpoint: Path, source: Path, folder: Path, dtype: str) -> None:
     Raises:
         ConfigError: the checkpoint is broken.
     """
+    import torch
+
     masters: dict[str, Tensor] = weights.read_state(checkpoint / _LEARNER)["model"]
     weights.export(source, folder, {n: t.to(getattr(torch, dtype)) for n, t in masters.items()})

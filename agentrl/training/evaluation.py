@@ -4,9 +4,9 @@ import asyncio
 import io
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,13 +16,15 @@ from rich.console import Console
 
 from agentrl import config as configuration
 from agentrl.config import Config
+from agentrl.devices.sight import Audit
 from agentrl.errors import ConfigError
-from agentrl.policies.opening import resolve_model
+from agentrl.policies.origin import resolve_model
 from agentrl.rollout import cluster
 from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.launch import AnyRollouts, open_rollouts
 from agentrl.training import checkpoints, plan, seeds
 from agentrl.training.report.display import Display
+from agentrl.training.report.outlook import Amounts
 from agentrl.training.report.watching import watching
 from agentrl.training.run import RunFolder
 from agentrl.types import ScoredEpisode
@@ -39,6 +41,8 @@ class Evaluation:
     void: int
     seconds: float
     by_seed: dict[int, dict[str, float]]
+    audit: dict[str, dict[str, float]] = field(default_factory=dict)
+    """How well an environment that compares what it reads with the truth has read each fact."""
 
     def summary(self) -> dict[str, Any]:
         """Without the single seeds, as it stands in `summary.json`."""
@@ -64,6 +68,18 @@ def means(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
     rows = [metrics_of(e) for e in episodes if not e.episode.outcome.void]
     keys = dict.fromkeys(key for row in rows for key in row)
     return {key: float(np.mean([row[key] for row in rows if key in row])) for key in keys}
+
+
+def audited(episodes: Sequence[ScoredEpisode]) -> Audit:
+    """What the environment said of its reading, as `info["audit"]`, in the valid episodes."""
+    audit = Audit()
+    for episode in (e.episode for e in episodes if not e.episode.outcome.void):
+        # A turn without an action has brought no new screen.
+        acted = [turn.info for turn in episode.turns if turn.action is not None]
+        for found in (info.get("audit") for info in (episode.reset_info, *acted)):
+            if isinstance(found, Mapping) and found.keys() == {"agreed", "differs"}:
+                audit.take(found)
+    return audit
 
 
 async def play_held_out(
@@ -101,6 +117,7 @@ async def play_held_out(
         void=len(played) - len(valid),
         seconds=time.perf_counter() - started,
         by_seed={e.episode.seed: metrics_of(e) for e in valid},
+        audit=audited(played).summary(),
     )
 
 
@@ -120,14 +137,17 @@ def evaluate(
     Args:
         target: a run folder, a configuration's file or name, or a configuration.
         episodes: games, each on a held-out seed; None takes `eval.episodes`.
-        policy: `model`, or the name of a scripted player such as `random` or `expert`.
+        policy: `model`, or the name of a scripted player such as `random` or `expert`, which needs
+            no model and nothing that models need.
         greedy: the model takes its most probable token each time.
         checkpoint: of the run: `best`, `last` or a step; None takes its final model.
         overrides: `key=value` settings.
 
     Returns:
         The environment's own metrics, `reward`, `episodes`, `void` and `seconds`; and `run`, the
-        folder where the games are recorded, which `agentrl replay` reads.
+        folder where the games are recorded, which `agentrl replay` reads. Where the environment
+        compares what it reads with the truth, `audit`: for each fact how often it `agreed`, `of`
+        how many, and the 95% interval of that share, from `low` to `high`.
 
     Raises:
         ConfigError: something named does not exist.
@@ -141,12 +161,10 @@ def evaluate(
         config, eval=replace(config.eval, episodes=count), run=replace(config.run, name=None)
     )
     player = None if policy == "model" else policy
-    plan.check(config, player)
     kept = _checkpoint(run, checkpoint)
-    if run is not None and player is None and kept is None and not (run / "model").is_dir():
-        raise ConfigError(
-            f"{run} has no final model yet: continue it with --resume, or name a checkpoint"
-        )
+    if run is not None and player is None:
+        config = _with_own_model(config, run, kept)
+    plan.check(config, player)
     name = "run" if isinstance(target, Config) else Path(target).stem
     if run is None and player is None:
         log.warning(
@@ -197,6 +215,18 @@ def _checkpoint(run: Path | None, name: str | None) -> Path | None:
     return checkpoints.named(run, name)
 
 
+def _with_own_model(config: Config, run: Path, kept: Path | None) -> Config:
+    """The same configuration with the run's own model, which may have begun as another's."""
+    own = run / ("model" if kept is None else "start")
+    if kept is None and not own.is_dir():
+        raise ConfigError(
+            f"{run} has no final model yet: continue it with --resume, or name a checkpoint"
+        )
+    if not own.is_dir():  # it began as a folder or a model of the hub
+        return config
+    return replace(config, model=replace(config.model, path=str(own.absolute())))
+
+
 async def _evaluate(
     config: Config,
     folder: Path,
@@ -207,7 +237,8 @@ async def _evaluate(
 ) -> dict[str, Any]:
     count = config.eval.episodes
     with TemporaryDirectory(prefix="agentrl-") as scratch, _shown(config, folder) as display:
-        rollouts = await open_rollouts(config, _model(config, Path(scratch), run, kept), folder)
+        model = None if player is not None else _model(config, Path(scratch), kept)
+        rollouts = await open_rollouts(config, model, folder)
         try:
             display.stage("evaluation")
             async with watching(rollouts, display.progress, count, _who(run, kept, player)):
@@ -215,7 +246,7 @@ async def _evaluate(
         finally:
             await rollouts.close()
             cluster.leave_cluster()
-    return found.summary()
+    return {**found.summary(), "audit": found.audit} if found.audit else found.summary()
 
 
 @contextmanager
@@ -223,7 +254,7 @@ def _shown(config: Config, folder: Path) -> Iterator[Display]:
     """Tell how far it is on the standard error: the standard output is for the result."""
     wanted = "console" in {name.removesuffix("?") for name in config.logging}
     console = Console(stderr=True) if wanted else Console(file=io.StringIO())
-    display = Display(folder, 0, console)
+    display = Display(folder, Amounts(), console)
     display.stage("start")
     try:
         yield display
@@ -231,13 +262,9 @@ def _shown(config: Config, folder: Path) -> Iterator[Display]:
         display.close()
 
 
-def _model(config: Config, scratch: Path, run: Path | None, kept: Path | None) -> Path:
+def _model(config: Config, scratch: Path, kept: Path | None) -> Path:
     """The folder of what is evaluated; what has to be made goes into the scratch folder."""
-    if kept is None and run is not None and (run / "model").is_dir():
-        return run / "model"
-    start = run / "start" if run is not None else scratch / "start"
-    if not start.is_dir():
-        start = resolve_model(config.model, config.seed, scratch / "start")
+    start = resolve_model(config.model, config.seed, scratch / "start")
     if kept is None:
         return start
     checkpoints.export(kept, start, scratch / "model", config.model.dtype)
@@ -246,4 +273,5 @@ def _model(config: Config, scratch: Path, run: Path | None, kept: Path | None) -
 
 def as_record(name: str, step: int, evaluation: Evaluation) -> dict[str, Any]:
     """One line of `evaluations.jsonl`, with every seed, so that runs can be compared in pairs."""
-    return {"name": name, "step": step, **asdict(evaluation)}
+    record = {"name": name, "step": step, **asdict(evaluation)}
+    return record if record["audit"] else {k: v for k, v in record.items() if k != "audit"}

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict
@@ -12,13 +11,14 @@ from typing import Any
 
 from agentrl.config import Config, WarmStartConfig
 from agentrl.replay.record import Recorder
-from agentrl.rollout.collector import tickets_of_step
+from agentrl.rollout.collector import Progress, tickets_of_step
 from agentrl.rollout.launch import AnyRollouts
-from agentrl.training import checkpoints, credit, seeds, warm_start, weights
+from agentrl.training import checkpoints, credit, seeds, warm_mark, warm_start, weights
 from agentrl.training.algorithms import algorithm
 from agentrl.training.batching import to_samples
 from agentrl.training.evaluation import Evaluation, as_record, means, play_held_out
 from agentrl.training.launch import AnyLearner
+from agentrl.training.report import mismatch
 from agentrl.training.report.reporter import Reporter
 from agentrl.training.report.watching import watching
 from agentrl.training.run import RunFolder, State
@@ -61,8 +61,8 @@ class Job:
         self._reporter = reporter
         self._recorder = recorder
         self._advantages = algorithm(config.algorithm.name).advantages
-        self._void: Counter[str] = Counter()
-        """Void episodes of the last step, by cause."""
+        self._played = Progress()
+        """Of the last step, with what was void and played again."""
 
     def restore(self) -> None:
         """Go back to the last checkpoint, if there is one."""
@@ -104,6 +104,13 @@ class Job:
         await self._publish()
 
     async def _clone(self, config: WarmStartConfig) -> None:
+        if warm_mark.is_warm(self.config, self._start):
+            log.warning(
+                "warm start: skipped, as %s has had one for %s (warm_start.again=true repeats it)",
+                self._start,
+                self.config.env.id,
+            )
+            return
         cached = warm_start.cache_folder(self.config)
         if cached is not None and cached.is_dir():
             log.warning("warm start: taken from %s (warm_start.cache=null makes it anew)", cached)
@@ -116,7 +123,7 @@ class Job:
             await warm_start.clone(
                 self.config, episodes, self._learner, self._start, self._reporter.cloning
             )
-        if cached is not None and warm_start.keep(cached, self._learner):
+        if cached is not None and warm_start.keep(cached, self.config, self._learner):
             # As every later run finds it, also where `model.dtype` has rounded it.
             self._learner.load_weights(cached / "model.safetensors")
 
@@ -143,6 +150,8 @@ class Job:
             self.state.step = step
             await self._publish()
             self._log(step, groups, learned, (started, collected, updated, time.perf_counter()))
+            if (words := mismatch.complaint(step, learned)) is not None:
+                log.warning("%s", words)
         best = await self._evaluate_when_due()
         if best or step % self.config.checkpoint.every == 0 or step == self.config.train.steps:
             self._checkpoint(best)
@@ -150,6 +159,7 @@ class Job:
     def finish(self) -> None:
         """Export the model and write the summary."""
         self._learner.export(self._folder.model)
+        warm_mark.mark(self.config, self._folder.model)
         seconds = {stage: round(spent, 1) for stage, spent in self.state.seconds.items()}
         results = self.state.results | {"steps": self.state.step, "seconds": seconds}
         self._folder.write_summary(results)
@@ -166,7 +176,7 @@ class Job:
         tickets = tickets_of_step("train", step, seeds.training(self.config, step), size)
         async with self._watched(len(tickets), f"step {step}"):
             episodes = await self._rollouts.collect(tickets)
-        self._void = (await self._rollouts.look()).void
+        self._played = await self._rollouts.look()
         return [episodes[first : first + size] for first in range(0, len(episodes), size)]
 
     def _credit(self, groups: Sequence[Sequence[ScoredEpisode]]) -> list[Sample]:
@@ -184,9 +194,13 @@ class Job:
         await self._rollouts.load_weights(path, self.state.step)
 
     async def _evaluate_when_due(self) -> bool:
-        """True if this is the best evaluation so far."""
+        """True if this is the best evaluation so far.
+
+        The last step is due, too: the evaluation after training plays more games, and so could
+        not be compared with those during it.
+        """
         every, step = self.config.eval.every, self.state.step
-        if not every or step % every or step == self.config.train.steps:
+        if not every or (step % every and step != self.config.train.steps):
             return False
         with self._stage("evaluation during"):
             found = await self._evaluate(
@@ -240,8 +254,7 @@ class Job:
             {
                 **{f"train/{k}": v for k, v in means(episodes).items()},
                 **{f"learner/{k}": v for k, v in learned.items()},
-                "rollout/void": self._void.total(),
-                **{f"rollout/void/{cause}": count for cause, count in self._void.items()},
+                **{f"rollout/{k}": v for k, v in self._played.void_metrics().items()},
                 "rollout/missing": sum(e.episode.outcome.void for e in episodes),
                 "rollout/company": sum(map(credit.company, groups)) / len(groups),
                 "rollout/turns_per_s": turns / (collected - started),

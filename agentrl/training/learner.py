@@ -13,8 +13,8 @@ from torch import Tensor
 from agentrl.config import Config, OptimConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.kits import kit_for
-from agentrl.training import batching
-from agentrl.training.algorithms import algorithm, kl_k3, log_ratio
+from agentrl.training import batching, mismatch
+from agentrl.training.algorithms import algorithm, kl_k3
 from agentrl.training.cloner import Cloner
 from agentrl.training.faults import LearnerError
 from agentrl.training.model import TrainedModel
@@ -89,10 +89,9 @@ class Learner:
         Returns:
             loss, grad_norm, lr: means over the optimizer steps. clip_share, entropy (nats),
             approx_kl (k3 against the engine's log-probabilities), kl (k3 against the reference,
-            if there is one): means over the tokens computed. mismatch_k1, mismatch_k3,
-            mismatch_max: between engine and learner, before the first optimizer step. tokens: that
-            the policy sampled; tokens_computed: per pass. optimizer_steps, skipped, version,
-            seconds.
+            if there is one): means over the tokens computed. mismatch_*: see `mismatch.measure`.
+            tokens: that the policy sampled; tokens_computed: per pass. optimizer_steps, skipped,
+            version, seconds.
 
         Raises:
             LearnerError: `MAX_SKIPS` steps in a row had a loss or gradient that is not finite.
@@ -105,17 +104,29 @@ class Learner:
         name = self.version if step is None else step
         shuffle = torch.Generator().manual_seed(self._config.seed * 1_000_003 + name)
         num_steps = self._steps_per_pass(samples)
-        for _ in range(settings.epochs if samples else 0):
-            order = torch.randperm(len(samples), generator=shuffle)
+        orders = [torch.randperm(len(samples), generator=shuffle) for _ in range(settings.epochs)]
+        compared = self._compare_with_engine([samples[i] for i in orders[0].tolist()])
+        for order in orders if samples else ():
             for part in order.tensor_split(num_steps):
                 self._policy_step([samples[i] for i in part.tolist()], tally)
         self.version += 1
-        metrics = tally.means()
+        metrics = tally.means() | compared
         metrics["tokens"] = float(sum(batching.num_sampled(sample) for sample in samples))
         metrics["tokens_computed"] = metrics.pop("count") / settings.epochs
         metrics["version"] = float(self.version)
         metrics["seconds"] = time.perf_counter() - started
         return metrics
+
+    def _compare_with_engine(self, samples: Sequence[Sample]) -> dict[str, float]:
+        """Before any step has moved the model."""
+        return mismatch.measure(
+            samples,
+            self._model,
+            self._kit,
+            self._rank,
+            temperature=self._config.rollout.temperature,
+            max_tokens=self._config.train.micro_batch_tokens,
+        )
 
     def _steps_per_pass(self, samples: Sequence[Sample]) -> int:
         """As few as keep `algorithm.minibatch`: where few samples teach, few steps are taken."""
@@ -129,11 +140,10 @@ class Learner:
             weighed = [(s, weight) for s, weight in weighed if batching.teaches(s)]
         if not weighed:
             return
-        first = tally.steps == 0
         total = torch.zeros((), device=self._rank.device)
         budget = self._config.train.micro_batch_tokens
         for part in share(weighed, budget, self._kit, self._rank):
-            loss = part.loss(self._token_losses(part.batch, tally, part.real, first))
+            loss = part.loss(self._token_losses(part.batch, tally, part.real))
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         optim = self._config.optim
@@ -143,8 +153,8 @@ class Learner:
         self._watch(tally.add_step(lr, *self._optimizer.step(lr, total)))
         self._optimizer_steps += 1
 
-    def _token_losses(self, batch: Batch, tally: Tally, real: float, first: bool) -> Tensor:
-        """[N] the loss of every sampled token; `first` where no step has moved the model yet."""
+    def _token_losses(self, batch: Batch, tally: Tally, real: float) -> Tensor:
+        """[N] the loss of every sampled token."""
         settings, temperature = self._config.algorithm, self._config.rollout.temperature
         logprobs, entropy, _ = self._model.scorer(batch, temperature)
         sampled = batch.loss_mask[:, 1:]
@@ -160,8 +170,6 @@ class Learner:
             # The tokens were drawn by the engine: this estimates KL(engine | learner).
             seen["approx_kl"] = kl_k3(old, logprobs)
             tally.add(seen, real)
-            if first:
-                tally.add_mismatch(log_ratio(old, logprobs), seen["approx_kl"], real)
         return loss
 
     def begin_cloning(self, config: WarmStartConfig) -> None:

@@ -6,23 +6,26 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.files import working_in
-from agentrl.policies.opening import resolve_model
+from agentrl.policies.origin import resolve_model
 from agentrl.replay.record import Recorder
 from agentrl.rollout import cluster
 from agentrl.rollout.launch import open_rollouts
 from agentrl.training import checkpoints, plan
-from agentrl.training.job import Job
-from agentrl.training.launch import open_learner
+from agentrl.training.report.outlook import Amounts
 from agentrl.training.report.reporter import Reporter
 from agentrl.training.run import RunFolder
+
+if TYPE_CHECKING:
+    from agentrl.training.job import Job
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +35,7 @@ def train(
     *,
     overrides: Sequence[str] = (),
     resume: str | Path | None = None,
+    begun: Callable[[Config], None] | None = None,
 ) -> Path:
     """Run a whole job, or go on with one.
 
@@ -40,6 +44,7 @@ def train(
         overrides: `key=value` settings.
         resume: the folder of an earlier run, which is continued exactly where its last
             checkpoint stands; its own configuration is taken.
+        begun: told of a new job once nothing is wrong with it and before any work.
 
     Returns:
         The run's folder.
@@ -57,6 +62,8 @@ def train(
         plan.check(settings)
         name = "run" if isinstance(config, Config) else Path(config).stem
         folder = RunFolder.create(settings, name)
+        if begun is not None:
+            begun(settings)
     run = folder.path
     with working_in(run):
         if resume is not None:
@@ -137,10 +144,16 @@ async def _all_stages(config: Config, folder: RunFolder) -> None:
 
 
 @asynccontextmanager
-async def _open_job(config: Config, folder: RunFolder) -> AsyncIterator[Job]:
+async def _open_job(config: Config, folder: RunFolder) -> AsyncIterator["Job"]:
     """Everything that a job owns, closed in the reverse order however it ends."""
+    # Both take torch, which may be missing: the plan has told of it by now.
+    from agentrl.training.job import Job
+    from agentrl.training.launch import open_learner
+
     state = folder.load_state()
-    reporter = Reporter(folder.path, config.logging, config.train.steps)
+    # After training everything is played twice: sampled, and greedy.
+    amounts = Amounts(steps=config.train.steps, games_after=2 * config.eval.episodes)
+    reporter = Reporter(folder.path, config.logging, amounts)
     started = time.perf_counter()
     try:
         reporter.stage("start")

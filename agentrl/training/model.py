@@ -11,8 +11,9 @@ from agentrl.errors import ConfigError
 from agentrl.plugins import did_you_mean
 from agentrl.policies.kits import Kit, load_model
 from agentrl.training import weights
-from agentrl.training.parallel import Rank, local, scatter, shard, whole
-from agentrl.training.scorer import TokenScorer
+from agentrl.training.parallel import Rank, local, reshard, scatter, shard, whole
+from agentrl.training.scorer import Scores, TokenScorer
+from agentrl.types import Batch
 
 _PREFIX = "policy."
 
@@ -51,6 +52,13 @@ class TrainedModel:
             for parameter in self.scorer.vision():
                 parameter.requires_grad_(False)
         shard(self.scorer, self.scorer.layers(), rank, self._dtype)
+
+    @torch.no_grad()
+    def look(self, batch: Batch, temperature: float) -> Scores:
+        """See `TokenScorer.forward`; without gradient, and the model stays as it was."""
+        scores: Scores = self.scorer(batch, temperature)
+        reshard(self.scorer)
+        return scores
 
     def masters(self) -> dict[str, Tensor]:
         """The full float32 weights by name, on the CPU; a collective call."""

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 _LAYERWISE = 100_000_000
@@ -117,6 +117,13 @@ def shard(root: nn.Module, layers: Iterator[nn.Module], rank: Rank, dtype: torch
     # The first gather may move the shards to padded storage; after it they stay where they are.
     root.unshard()  # type: ignore[operator]
     root.reshard()  # type: ignore[operator]
+
+
+def reshard(root: nn.Module) -> None:
+    """Let go of what a forward pass gathered, where no backward pass will do so."""
+    for module in root.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 def local(tensor: Tensor) -> Tensor:

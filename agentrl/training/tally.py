@@ -19,16 +19,10 @@ class Tally:
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
         self._sums: dict[str, Tensor] = {}
-        self._peak = torch.zeros((), device=rank.device)
         self._losses: list[float] = []
         self._norms: list[float] = []
         self._rates: list[float] = []
         self._skipped = 0
-
-    @property
-    def steps(self) -> int:
-        """Optimizer steps so far, the skipped ones included."""
-        return len(self._losses) + self._skipped
 
     def add(self, values: Mapping[str, Tensor], real: float) -> None:
         """Add [N] values of the tokens of one micro-batch.
@@ -42,20 +36,6 @@ class Tally:
             self._put(name, tensor.detach().double().sum() * real)
             count = tensor.numel()
         self._put("count", torch.tensor(count * real))
-
-    def add_mismatch(self, log_ratio: Tensor, k3: Tensor, real: float) -> None:
-        """Compare engine and learner, before any step moved the learner away.
-
-        Args:
-            log_ratio: [N] the engine's log-probabilities minus the learner's.
-            k3: [N] the k3 estimate of KL(engine | learner).
-            real: as in `add`.
-        """
-        self._put("mismatch_k1", log_ratio.double().sum() * real)
-        self._put("mismatch_k3", k3.double().sum() * real)
-        self._put("mismatch_count", torch.tensor(log_ratio.numel() * real))
-        if log_ratio.numel() and real:
-            self._peak = torch.maximum(self._peak, log_ratio.abs().max())
 
     def add_step(self, lr: float, loss: float, grad_norm: float) -> bool:
         """Note one optimizer step.
@@ -79,13 +59,8 @@ class Tally:
         """Means over all tokens and steps, `count` tokens, steps and skips; a collective call."""
         names = list(self._sums)
         sums = dict(zip(names, self._summed(names), strict=True))
-        count, compared = sums.pop("count", 0.0), sums.pop("mismatch_count", 0.0)
-        result = {
-            name: value / max(1.0, compared if name.startswith("mismatch") else count)
-            for name, value in sums.items()
-        }
-        if compared:
-            result["mismatch_max"] = self._rank.max(self._peak).item()
+        count = sums.pop("count", 0.0)
+        result = {name: value / max(1.0, count) for name, value in sums.items()}
         for name, values in (
             ("loss", self._losses),
             ("grad_norm", self._norms),

@@ -19,10 +19,10 @@ from agentrl.data.templates import render_instructions
 from agentrl.errors import AgentRLError, ConfigError, EnvError, boundary
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.opening import open_encoder
+from agentrl.rollout.arguments import load_player, open_translator
 from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.launch import AnyRollouts
-from agentrl.rollout.rollouts import load_player
-from agentrl.training import seeds
+from agentrl.training import seeds, warm_mark
 from agentrl.training.batching import to_samples
 from agentrl.training.launch import AnyLearner
 from agentrl.types import Episode, Sample
@@ -74,8 +74,7 @@ def _code(config: Config, warm: WarmStartConfig) -> str:
 
 
 def _instructions(config: Config) -> str:
-    translator = env.make_translator(config.env.id, config.env.translator)
-    return render_instructions(config.env.prompt, translator.instructions())
+    return render_instructions(config.env.prompt, open_translator(config.env).instructions())
 
 
 class Lessons:
@@ -208,7 +207,7 @@ def _check_length(episodes: Sequence[Episode], config: Config) -> None:
         )
 
 
-def keep(folder: Path, learner: AnyLearner) -> bool:
+def keep(folder: Path, config: Config, learner: AnyLearner) -> bool:
     """Put the cloned model into the cache, whole or not at all; a run can do without.
 
     Returns:
@@ -218,6 +217,7 @@ def keep(folder: Path, learner: AnyLearner) -> bool:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         learner.export(partial)
+        warm_mark.mark(config, partial)
         partial.rename(folder)
     except (OSError, AgentRLError) as error:
         if not folder.is_dir():  # by another run, meanwhile

@@ -1,5 +1,7 @@
 """Weights as files: atomic, complete, and in shared memory for the engines."""
 
+from __future__ import annotations
+
 import atexit
 import os
 import pickle
@@ -8,13 +10,13 @@ import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agentrl.errors import ConfigError
 from agentrl.files import replacing
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _PREFIX = "agentrl-weights-"
 _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
@@ -116,6 +118,8 @@ def read_state(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: the file is broken.
     """
+    import torch
+
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:

@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from agentrl.config import WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.kits import load_model
+from agentrl.training import mismatch
 from agentrl.training.batching import to_batch
 from agentrl.training.faults import LearnerError
 from agentrl.training.learner import MAX_SKIPS
@@ -114,6 +115,44 @@ def test_a_shifted_engine_is_reported_as_mismatch(make_learner, config, kit):
     assert metrics["mismatch_k1"] == pytest.approx(-0.1, abs=1e-4)
     assert metrics["mismatch_k3"] == pytest.approx(math.exp(0.1) - 1.1, abs=1e-4)
     assert metrics["mismatch_max"] == pytest.approx(0.1, abs=1e-4)
+
+
+def test_mismatch_is_reported_where_nothing_teaches(make_learner, config, kit):
+    learner = make_learner(config)
+    before = learner.weights()
+    metrics = learner.update([sample(kit, k, advantage=0.0) for k in range(3)])
+    assert metrics["mismatch_tokens"] == 18
+    assert metrics["mismatch_max"] > abs(metrics["mismatch_k1"]) > 0
+    assert metrics["optimizer_steps"] == metrics["tokens_computed"] == 0
+    # and what looked at the engine left the model free to be read and replaced
+    learner.load_weights(publish(learner, 1))
+    assert same(before, learner.weights())
+    assert "mismatch_max" not in learner.update([])
+
+
+def test_mismatch_is_of_turns_from_the_whole_step_and_of_so_many_at_most(
+    make_learner, config, kit, monkeypatch
+):
+    items = [sample(kit, k, advantage=float(k == 0)) for k in range(9)]
+    learner = make_learner(config)
+    assert learner.update(items, step=1)["mismatch_tokens"] == 54
+    monkeypatch.setattr(mismatch, "MAX_SAMPLES", 4)
+    found = [learner.update(items, step=step) for step in (1, 2)]
+    assert [metrics["mismatch_tokens"] for metrics in found] == [24, 24]
+    monkeypatch.setattr(mismatch, "MAX_TOKENS", 1)
+    assert learner.update(items)["mismatch_tokens"] == 6
+
+
+def test_splitting_into_micro_batches_changes_no_mismatch(make_learner, config, kit, monkeypatch):
+    monkeypatch.setattr(mismatch, "MAX_SAMPLES", 5)
+    items = [sample(kit, k, reply=3 + k, pictures=k % 3) for k in range(7)]
+    results = []
+    for budget in (1, 90, 100_000):
+        config.train.micro_batch_tokens = budget
+        metrics = make_learner(config).update(items)
+        results.append([metrics[f"mismatch_{name}"] for name in ("k1", "k3", "max", "tokens")])
+    assert results[0] == pytest.approx(results[2], rel=1e-4, abs=1e-6)
+    assert results[1] == pytest.approx(results[2], rel=1e-4, abs=1e-6)
 
 
 @pytest.mark.parametrize("aggregate", ["token_mean", "sequence_mean"])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from agentrl import replay
+import agentrl
+from agentrl import cli, replay
 from agentrl.config import Config, EvalConfig, TrainConfig
 from agentrl.errors import ConfigError
 from agentrl.files import working_in
+from agentrl.rollout.rollouts import Rollouts
 from agentrl.training import checkpoints, loop
+from agentrl.training.budget import budget
 from agentrl.training.run import RunFolder
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
@@ -23,7 +27,9 @@ SMALL = [
     "train.steps=4",
     "rollout.groups=4",
     "rollout.group_size=4",
+    "eval.every=3",
     "eval.episodes=8",
+    "eval.episodes_during=6",
     "checkpoint.every=1",
     "logging=[file]",
 ]
@@ -139,6 +145,31 @@ def test_checkpoint_plays_as_it_did_in_the_run(whole_run):
     }
 
 
+def test_last_step_competes_for_the_best_checkpoint(whole_run, capsys):
+    run, _ = whole_run
+    lines = (run / "evaluations.jsonl").read_text().splitlines()
+    evaluations = {entry["name"]: entry for entry in map(json.loads, lines)}
+    during = {entry["step"]: entry for name, entry in evaluations.items() if name[:5] == "step "}
+    assert list(during) == [3, 4]  # every third step, and the last one
+    assert during[3]["by_seed"].keys() == during[4]["by_seed"].keys()
+    assert during[3]["episodes"] == during[4]["episodes"] == 6
+    assert during[4]["by_seed"].items() <= evaluations["after sampled"]["by_seed"].items()
+    best = max(during, key=lambda step: during[step]["metrics"]["reward"])
+    assert checkpoints.step_of(checkpoints.best(run)) == best
+    arguments = ["eval", str(run), "--checkpoint=best", "--episodes=2", "--json"]
+    assert cli.run([*arguments, "logging=[file]"]) == 0
+    folder = Path(json.loads(capsys.readouterr().out)["run"])
+    assert json.loads((folder / "summary.json").read_text())["checkpoint"] == best
+
+
+@pytest.mark.parametrize(("steps", "every", "games"), [(20, 5, 80), (21, 5, 100), (3, 5, 20)])
+def test_plan_counts_the_evaluation_of_the_last_step(steps, every, games):
+    settings = Config(train=TrainConfig(steps=steps), eval=EvalConfig(every=every))
+    assert budget(settings)["evaluation during"].startswith(f"{games} episodes")
+    settings.eval.every = 0
+    assert "evaluation during" not in budget(settings)
+
+
 def test_checkpoint_that_is_not_kept_is_named(whole_run):
     run, _ = whole_run
     with pytest.raises(ConfigError, match=r"no checkpoint '99'.*of steps: 3, 4"):
@@ -155,6 +186,39 @@ def test_best_checkpoint_needs_an_evaluation_during_training(tmp_path):
         checkpoints.named(tmp_path, "best")
 
 
+@pytest.fixture(scope="module")
+def taught_run(whole_run):
+    """A run that begins with the model of another, which is gone by the end; and what it said."""
+    whole, settings = whole_run
+    model = shutil.copytree(whole / "model", whole.with_name("model"))
+    more = [f"model.path={model}", "run.name=taught", "train.steps=1"]
+    done = subprocess.run(
+        command(EXAMPLE, *settings, *more), capture_output=True, text=True, timeout=170
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    mark = (model / "agentrl.json").read_text()
+    shutil.rmtree(model)
+    return whole.with_name("taught"), mark, done
+
+
+def test_model_that_has_had_its_warm_start_goes_without(taught_run):
+    run, mark, done = taught_run
+    assert "LitButton-v0 (warm_start.again=true repeats it)" in done.stderr
+    assert "demonstrations" not in done.stdout  # the budget
+    assert not any(e.split == "demo" for e in replay.open(run).episodes())
+    assert (
+        not {"demonstrations", "warm start"}
+        & json.loads((run / "summary.json").read_text())["seconds"].keys()
+    )
+    assert (run / "model" / "agentrl.json").read_text() == mark
+    assert json.loads(mark)["warm_starts"]["LitButton-v0"]["player"] == "guesser"
+
+
+def test_run_plays_with_its_own_model_whatever_it_began_with(taught_run):
+    run, *_ = taught_run
+    assert agentrl.evaluate(run, episodes=2)["episodes"] == 2
+
+
 def test_run_that_another_process_works_on_is_left_alone(whole_run):
     run, _ = whole_run
     with working_in(run):
@@ -162,6 +226,20 @@ def test_run_that_another_process_works_on_is_left_alone(whole_run):
     assert done.returncode == 2
     assert "another process" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_engine_that_keeps_old_weights_is_complained_of(tmp_path, caplog, monkeypatch):
+    load = Rollouts.load_weights
+
+    async def load_the_first_alone(self, path, version):
+        if version == 0:
+            await load(self, path, version)
+
+    monkeypatch.setattr(Rollouts, "load_weights", load_the_first_alone)
+    settings = [*SMALL, f"run.dir={tmp_path}", "warm_start.cache=null", "eval.episodes=1"]
+    loop.train(EXAMPLE, overrides=[*settings, "train.steps=2", "optim.lr=0.01"])
+    assert "step 1: engine and learner disagree" not in caplog.text
+    assert "step 2: engine and learner disagree" in caplog.text
 
 
 def test_name_of_an_existing_run_is_refused(whole_run):
@@ -183,6 +261,8 @@ def test_interrupted_run_says_how_to_go_on(whole_run):
         stderr=subprocess.STDOUT,
         text=True,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        # Whoever runs the tests in the background has Ctrl-C ignored, and so would the child.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     wait_for_step(run, 1, process)
     process.send_signal(signal.SIGINT)

@@ -30,7 +30,7 @@ SMALL = [
     "rollout.group_size=4",
     "env.max_turns=5",
     "warm_start.episodes=8",
-    "warm_start.steps=150",
+    "warm_start.steps=100",
     "train.steps=3",
     "eval.every=0",
     "eval.episodes=4",
@@ -60,9 +60,11 @@ def _kill_after_the_first_step(arguments, run, said):
 
 @pytest.fixture(scope="module")
 def killed_and_resumed(adb_server, tmp_path_factory):
-    """A run that is killed after its first step, and gone on with."""
+    """A run on phones as slow as real ones, killed after its first step, and gone on with."""
     folder = tmp_path_factory.mktemp("runs")
     settings = [*SMALL, f"run.dir={folder}", "run.name=phones", "warm_start.cache=null"]
+    settings += ["eval.baselines=[random, expert]", "env.kwargs.rounds=2"]
+    settings += ["devices.effect_delay_ms=[50, 300]"]
     run = folder / "phones"
     _kill_after_the_first_step(command("number_game", *settings), run, folder / "said")
     shutil.copytree(run / "checkpoints" / "step-00001", folder / "when-killed")
@@ -141,6 +143,57 @@ def _samples_of_step(run, config, step):
     return samples
 
 
+def test_summary_holds_what_a_user_is_promised(killed_and_resumed):
+    summary = json.loads((killed_and_resumed / "summary.json").read_text())
+    players = {when: summary[when] for when in ("random", "expert")}
+    for when, how in itertools.product(("before", "after"), ("sampled", "greedy")):
+        players[f"{when} {how}"] = summary[when][how]
+    for name, found in players.items():
+        assert found["episodes"] == 4, name
+        assert 0 <= found["accuracy"] <= 1, name
+        assert 80 <= found["score"] <= 120, name  # two rounds, from 100 on
+    assert (summary["expert"]["accuracy"], summary["expert"]["score"]) == (1.0, 120)
+    assert list(summary["seconds"]) == [
+        "start", "baseline random", "baseline expert", "demonstrations", "warm start",
+        "evaluation before", "reinforcement", "evaluation after",
+    ]  # fmt: skip
+    assert all(seconds > 0 for seconds in summary["seconds"].values())
+
+
+def test_effects_that_come_late_are_waited_for(killed_and_resumed):
+    recorded = replay.open(killed_and_resumed)
+    episodes = [e for e in recorded.episodes() if e.split == "train" and not e.outcome.void]
+    turns = [turn for e in episodes for turn in recorded.episode(e.id).episode.turns]
+    # A reply that is no action changes nothing, and its turn tells what the one before it did.
+    acted = [turn for turn in turns if turn.parse_error is None and turn.info["changed"]]
+    waits = [turn.timings["act"] for turn in acted]
+    assert len(waits) > 20
+    assert min(waits) >= 0.05
+    assert max(waits) >= 0.2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_final_model_of_a_run_is_evaluated(killed_and_resumed):
+    run = killed_and_resumed
+    done = subprocess.run(
+        [sys.executable, "-m", "agentrl", "eval", run, "--episodes=2", "--greedy", "--json"],
+        capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    assert Path(found["run"]).name.startswith("eval-model-phones-")
+    assert found["episodes"] == 2
+    greedy = {
+        e["name"]: e["by_seed"]
+        for e in map(json.loads, (run / "evaluations.jsonl").read_text().splitlines())
+    }["after greedy"]
+    games = replay.open(found["run"]).episodes()
+    assert {str(game.seed): game.total for game in games} == {
+        str(game.seed): greedy[str(game.seed)]["reward"] for game in games
+    }
+
+
 def test_every_played_episode_is_recorded_with_its_frames(killed_and_resumed):
     run = killed_and_resumed
     recorded = replay.open(run)
@@ -175,9 +228,9 @@ def test_engine_and_learner_agree_on_what_was_sampled(killed_and_resumed):
     run = killed_and_resumed
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if line["stage"] == "reinforcement"]
-    seen = [s["learner/mismatch_max"] for s in steps if s.get("learner/mismatch_max") is not None]
-    assert seen
-    assert max(seen) < 1e-3
+    assert len(steps) == 3
+    assert max(step["learner/mismatch_max"] for step in steps) < 1e-3
+    assert min(step["learner/mismatch_tokens"] for step in steps) > 100
 
 
 @pytest.fixture(scope="module")

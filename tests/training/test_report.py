@@ -1,5 +1,8 @@
 import io
 import json
+import os
+import struct
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +16,12 @@ from agentrl.training.report import Reporter
 from agentrl.training.report.curve import draw_curve, figure_of, read_curves
 from agentrl.training.report.display import Display
 from agentrl.training.report.loggers import LOGGERS, check_loggers, open_loggers
+from agentrl.training.report.outlook import Amounts, Outlook
 from agentrl.training.report.words import HEADLINE, flat, headline, span
 
 
 def run_a_job(folder: Path, names: list[str]) -> None:
-    with Reporter(folder, names, total_steps=3) as reporter:
+    with Reporter(folder, names, Amounts(steps=3)) as reporter:
         reporter.stage("warm start")
         reporter.cloning(1, {"loss": 2.0}, total=10)
         reporter.result("expert", {"accuracy": 1.0, "reward": 10.0})
@@ -43,7 +47,7 @@ def test_the_file_holds_every_number_with_its_stage(tmp_path: Path) -> None:
 
 
 def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
-    with Reporter(tmp_path, ["file"], 1) as reporter:
+    with Reporter(tmp_path, ["file"], Amounts(steps=1)) as reporter:
         reporter.log(1, {"loss": float("nan"), "reward": float("inf")})
     (entry,) = metrics(tmp_path)
     assert entry["loss"] is None
@@ -54,7 +58,7 @@ def test_a_resumed_job_drops_what_it_does_again(tmp_path: Path) -> None:
     run_a_job(tmp_path, ["file"])
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"stage": "reinf')
-    with Reporter(tmp_path, ["file"], 3) as reporter:
+    with Reporter(tmp_path, ["file"], Amounts(steps=3)) as reporter:
         reporter.rewind(1)
         reporter.stage("reinforcement")
         reporter.log(2, {"train/accuracy": 0.9})
@@ -66,7 +70,7 @@ def test_a_resumed_job_drops_what_it_does_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "advice"), [("consol", "did you mean 'console'"), ("x", "Known")])
 def test_an_unknown_logger_is_a_users_mistake(tmp_path: Path, name: str, advice: str) -> None:
     with pytest.raises(ConfigError, match=advice):
-        Reporter(tmp_path, [name], 1)
+        Reporter(tmp_path, [name], Amounts())
 
 
 def test_a_logger_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +83,7 @@ def test_a_logger_with_a_question_mark_may_be_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agentrl.training.report.loggers.find_spec", lambda name: None)
-    (only,) = open_loggers(tmp_path, ["file", "file?", "wandb?"], 1)
+    (only,) = open_loggers(tmp_path, ["file", "file?", "wandb?"], Amounts())
     only.close()
     with pytest.raises(ConfigError, match="did you mean 'wandb'"):
         check_loggers(["wand?"])
@@ -112,9 +116,47 @@ def test_wandb_gets_a_step_axis_for_each_stage(
     assert logged[-1] == {}
 
 
+def test_wandb_writes_the_numbers_offline_and_waits_for_no_network(tmp_path: Path) -> None:
+    """The real library; its server would be at an address that never answers."""
+    code = (
+        "import sys; from pathlib import Path; from tests.training.test_report import run_a_job;"
+        "run_a_job(Path(sys.argv[1]), ['wandb'])"
+    )
+    places = dict.fromkeys(("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"), str(tmp_path))
+    server = {"WANDB_MODE": "offline", "WANDB_BASE_URL": "http://10.255.255.1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "run"],
+        cwd=Path(__file__).parents[2], env=os.environ | places | server,
+        capture_output=True, text=True, timeout=90,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    (file,) = (tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb")
+    logged = wandb_history(file.read_bytes())
+    assert {"warm_start/step": 1, "warm_start/loss": 2}.items() <= logged[0].items()
+    rows = [row for row in logged if "reinforcement/step" in row]
+    assert [row["reinforcement/step"] for row in rows] == [1, 2, 3]
+    assert [row["reinforcement/train/accuracy"] for row in rows] == pytest.approx([0.5, 0.6, 0.7])
+    assert logged[-1]["evaluation/sampled/accuracy"] == 0.8
+
+
+def wandb_history(content: bytes) -> list[dict[str, Any]]:
+    """What was logged: records of checksum, length, kind and message, after 7 bytes of header."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    found, place = [], 7
+    while place < len(content):
+        _, length, whole = struct.unpack_from("<IHB", content, place)
+        assert whole == 1
+        message = Record.FromString(content[place + 7 : place + 7 + length])
+        place += 7 + length
+        if items := message.history.item:
+            found.append({"/".join(i.nested_key): json.loads(i.value_json) for i in items})
+    return found
+
+
 def test_without_a_terminal_the_display_writes_plain_lines(tmp_path: Path) -> None:
     output = io.StringIO()
-    display = Display(tmp_path, 4, Console(file=output, width=200))
+    display = Display(tmp_path, Amounts(steps=4), Console(file=output, width=200))
     display.stage("reinforcement")
     display.log("reinforcement", 1, {"train/reward": 2.5, "rollout/episodes_per_s": 3.0})
     display.progress(1, 2, "not yet due")
@@ -130,11 +172,10 @@ def test_without_a_terminal_the_display_writes_plain_lines(tmp_path: Path) -> No
 def test_on_a_terminal_the_display_is_live(tmp_path: Path) -> None:
     output = io.StringIO()
     console = Console(file=output, width=100, force_terminal=True, color_system=None)
-    display = Display(tmp_path, 4, console)
+    display = Display(tmp_path, Amounts(steps=4), console)
     display.stage("reinforcement")
     display.log("reinforcement", 2, {"train/reward": 2.5})
     display.progress(3, 8, "step 3: 12 turns")
-    assert display.seconds_left() is not None
     display.close()
     text = output.getvalue()
     for word in ("reinforcement", "2/4", "reward", "2.5", "step 3: 12 turns", "elapsed", "left"):
@@ -147,24 +188,54 @@ def panel(display: Display, width: int) -> list[str]:
     return output.getvalue().splitlines()
 
 
+def job_under_way(run: Path, metrics: dict[str, float]) -> Display:
+    """After step 200 of 400; everything that is still to come has shown its pace."""
+    amounts = Amounts(steps=400, games_after=200)
+    display = Display(run, amounts, Console(file=io.StringIO()))
+    display.stage("evaluation before, greedy")
+    display.progress(100, 100, "")
+    display.stage("reinforcement")
+    display.log("reinforcement", 200, metrics)
+    display.progress(1, 2, "step 201: 12 turns " * 20)
+    return display
+
+
 @pytest.mark.parametrize("width", [30, 80, 120])
 def test_the_panel_fits_and_every_heading_has_its_value(tmp_path: Path, width: int) -> None:
-    display = Display(tmp_path / ("run" * 60), 400, Console(file=io.StringIO()))
-    display.stage("reinforcement")
     numbers = {name: 1234.5 + place for place, name in enumerate(HEADLINE)}
-    display.log("reinforcement", 200, numbers)
-    display.progress(1, 2, "step 201: 12 turns " * 20)
+    display = job_under_way(tmp_path / ("run" * 60), numbers)
     title, bar, names, values, note = panel(display, width)
     assert max(map(len, (title, bar, names, values, note))) <= width
+    assert "elapsed" in title
     assert set(bar.strip()) <= set("━╸╺")
-    assert len(names.split()) == len(values.replace(" s", "s").split())
-    assert names.split()[0] == "step"
-    assert names.split()[-2:] == ["elapsed", "left"]
-    assert ("reward" in names) == (width >= 80)
+    headings = names.replace("job left", "job-left").split()
+    assert len(headings) == len(values.replace(" s", "s").split())
+    assert headings[:3] == ["step", "left", "job-left"]
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("success", ["success", "accuracy"])
+def test_the_panel_has_everything_a_user_asks_for(tmp_path: Path, width: int, success: str) -> None:
+    metrics = {
+        "train/reward": -123.45, "train/turns": 24.0, f"train/{success}": 0.8125,
+        "train/score": 178.75, "train/unreadable": 0.0156, "learner/loss": -0.0123,
+        "learner/entropy": 0.4321, "learner/mismatch_max": 0.0009876, "rollout/void": 3.0,
+        "rollout/turns_per_s": 180.8, "rollout/tokens_per_s": 12345.6,
+        "rollout/episodes_per_s": 2.717,
+    }  # fmt: skip
+    title, _, names, values, _ = panel(job_under_way(tmp_path, metrics), width)
+    assert "reinforcement" in title
+    for name, value in {
+        "step": "200/400", "reward": "-123.5", "success": "0.8125", "tokens/s": "12,346",
+        "episodes/s": "2.717",
+    }.items():  # fmt: skip
+        assert values[names.index(name) :].startswith(value), name
+    for name in ("left", "job left"):
+        assert values[names.index(name)].isdigit()
 
 
 def test_the_panel_shows_the_numbers_of_the_present_stage_only(tmp_path: Path) -> None:
-    display = Display(tmp_path, 4, Console(file=io.StringIO()))
+    display = Display(tmp_path, Amounts(steps=4), Console(file=io.StringIO()))
     display.stage("baseline random")
     display.log("evaluation", 0, {"random/reward": 11.0})
     assert "11" in "".join(panel(display, 80))
@@ -175,10 +246,12 @@ def test_the_panel_shows_the_numbers_of_the_present_stage_only(tmp_path: Path) -
     assert "22" in "".join(panel(display, 80))
     display.stage("evaluation during")
     assert "reward" not in "".join(panel(display, 80))
+    display.stage("reinforcement")
+    assert "22" in "".join(panel(display, 80))
 
 
 def test_a_panel_of_what_does_not_train_counts_no_steps(tmp_path: Path) -> None:
-    display = Display(tmp_path, 0, Console(file=io.StringIO()))
+    display = Display(tmp_path, Amounts(), Console(file=io.StringIO()))
     display.stage("evaluation")
     display.progress(3, 8, "expert: 12 turns")
     text = "".join(panel(display, 80))
@@ -186,21 +259,67 @@ def test_a_panel_of_what_does_not_train_counts_no_steps(tmp_path: Path) -> None:
     assert "expert: 12 turns" in text
 
 
-def test_the_time_left_follows_the_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr("agentrl.training.report.display.time.monotonic", lambda: now)
-    display = Display(tmp_path, 10, Console(file=io.StringIO()))
-    display.rewind(4)
-    display.stage("warm start")
-    now += 30
-    display.progress(1, 4, "")
-    assert display.seconds_left() == pytest.approx(90)
-    display.stage("reinforcement")
-    assert display.seconds_left() is None
-    now += 20
-    display.log("reinforcement", 5, {})
-    assert display.seconds_left() == pytest.approx(100)
-    display.close()
+class Clock:
+    """What the outlook takes for the time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr(
+            "agentrl.training.report.outlook.time", SimpleNamespace(monotonic=lambda: self.now)
+        )
+
+
+def test_the_time_left_follows_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    outlook = Outlook(Amounts(steps=10))
+    outlook.step = 4  # resumed
+    outlook.stage("warm start")
+    clock.now += 30
+    outlook.progress(1, 4)
+    assert outlook.stage_left() == pytest.approx(90)
+    outlook.stage("reinforcement")
+    assert outlook.stage_left() is None
+    clock.now += 20
+    outlook.stepped(5)
+    assert outlook.stage_left() == pytest.approx(100)
+    assert outlook.share() == pytest.approx(0.5)
+
+
+def test_the_jobs_time_left_is_told_once_all_that_comes_has_shown_its_pace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch)
+    outlook = Outlook(Amounts(steps=10, games_after=200))
+
+    def spend(seconds: float, done: float, total: float) -> None:
+        clock.now += seconds
+        outlook.progress(done, total)
+
+    outlook.stage("warm start")
+    spend(50, 50, 100)
+    assert outlook.job_left() is None
+    for how, seconds in (("sampled", 80), ("greedy", 30)):  # the engine starts in the first
+        outlook.stage(f"evaluation before, {how}")
+        spend(seconds, 100, 100)
+    outlook.stage("reinforcement")
+    spend(4, 1, 2)
+    assert outlook.job_left() is None  # nobody knows yet how long the update takes
+    clock.now += 6
+    outlook.stepped(1)
+    assert outlook.job_left() == pytest.approx(9 * 10 + 200 * 0.3)
+    for step in range(2, 11):
+        outlook.stage("reinforcement")
+        clock.now += 10
+        outlook.stepped(step)
+    assert outlook.job_left() == pytest.approx(200 * 0.3)
+    outlook.stage("evaluation after, sampled")
+    spend(10, 50, 100)
+    assert outlook.job_left() == pytest.approx(10 + 100 * 0.3)
+    spend(10, 100, 100)
+    outlook.stage("evaluation after, greedy")
+    assert outlook.job_left() == pytest.approx(100 * 0.2)
+    spend(5, 25, 100)
+    assert outlook.job_left() == outlook.stage_left() == pytest.approx(15)
 
 
 def test_the_curve_shows_training_evaluations_and_players(tmp_path: Path) -> None:
@@ -213,7 +332,7 @@ def test_the_curve_shows_training_evaluations_and_players(tmp_path: Path) -> Non
 
 
 def test_the_curve_has_room_for_any_number_of_players(tmp_path: Path) -> None:
-    with Reporter(tmp_path, ["file"], 1) as reporter:
+    with Reporter(tmp_path, ["file"], Amounts(steps=1)) as reporter:
         for player in ("blind", "random", "mediocre", "careful", "expert"):
             reporter.result(player, {"accuracy": 0.5})
     assert (tmp_path / "curve.png").is_file()
@@ -239,7 +358,7 @@ def test_a_curve_that_fails_does_not_hide_the_runs_own_error(
         raise IndexError("no such line style")
 
     monkeypatch.setattr("agentrl.training.report.reporter.draw_curve", fail)
-    with pytest.raises(KeyError, match="the run"), Reporter(tmp_path, ["file"], 1):
+    with pytest.raises(KeyError, match="the run"), Reporter(tmp_path, ["file"], Amounts(steps=1)):
         raise KeyError("the run")
     assert "no such line style" in caplog.text
 
@@ -250,7 +369,7 @@ def test_without_numbers_there_is_no_curve(tmp_path: Path) -> None:
 
 def test_every_logger_survives_a_job_that_ends_at_once(tmp_path: Path) -> None:
     names = [name for name in LOGGERS if name != "wandb"]
-    reporter = Reporter(tmp_path, names, 1)
+    reporter = Reporter(tmp_path, names, Amounts())
     reporter.close()
     reporter.close()
 
@@ -265,4 +384,8 @@ def test_spans_are_told_shortly(seconds: float, text: str) -> None:
 def test_headlines_take_what_is_worth_a_look() -> None:
     numbers = {"train/reward": 1.25, "learner/loss": 0.5, "seconds/update": 3.0}
     assert headline(numbers) == [("reward", "1.25"), ("loss", "0.5")]
+    assert headline({"rollout/tokens_per_s": 12345.6}) == [("tokens/s", "12,346")]
+    assert headline({"train/accuracy": 0.5}) == [("success", "0.5")]
+    both = {"train/accuracy": 0.5, "train/success": 1.0}
+    assert headline(both) == [("success", "1"), ("accuracy", "0.5")]
     assert flat({"steps": 3, "a": {"b": {"c": 1.0}, "d": 2}}) == {"a": {"d": 2}, "a b": {"c": 1.0}}

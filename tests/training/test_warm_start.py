@@ -60,5 +60,5 @@ def test_run_keeps_the_prompt_it_began_with(tmp_path):
 
 def test_clone_that_cannot_be_cached_is_not_lost(tmp_path, caplog):
     (tmp_path / "file").write_text("")
-    assert not warm_start.keep(tmp_path / "file" / "clone", None)
+    assert not warm_start.keep(tmp_path / "file" / "clone", settings(), None)
     assert "not cached" in caplog.text

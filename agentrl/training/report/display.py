@@ -13,13 +13,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from agentrl.training.report.outlook import TRAINING, Amounts, Outlook
 from agentrl.training.report.words import flat, headline, span
 
 _LOG_WIDTH = 120
-
-TRAINING = "reinforcement"
-"""The stage whose steps are counted; all others only know how far they are themselves."""
-
 _PLAIN_EVERY_S = 15.0
 _BAR_WIDTH = 60
 _GAP = 3
@@ -36,22 +33,20 @@ class Display:
 
     Args:
         run: the run's folder, for the title.
-        total_steps: training steps of the whole job; 0 if it does not train.
+        amounts: what the whole job is going to do.
         console: where to draw; the standard output if None.
     """
 
-    def __init__(self, run: Path, total_steps: int, console: Console | None = None) -> None:
+    def __init__(self, run: Path, amounts: Amounts, console: Console | None = None) -> None:
         self._console = console or _console()
         self._run = run
-        self._total_steps = total_steps
-        self._started = self._stage_started = time.monotonic()
-        self._training_started: float | None = None
-        self._stage = ""
-        self._steps_done = 0
-        self._step = 0
-        self._part: tuple[float, float, str] = (0, 0, "")
-        self._metrics: Mapping[str, float] = {}
-        self._spoke = self._started
+        self._total_steps = amounts.steps
+        self._outlook = Outlook(amounts)
+        self._started = self._spoke = time.monotonic()
+        self._stage = self._note = ""
+        self._trained = False
+        self._metrics: dict[str, Mapping[str, float]] = {}
+        """The last numbers of each stage: training goes on after an evaluation."""
         self._live: Live | None = None
         if self._console.is_terminal:
             self._live = Live(
@@ -61,28 +56,22 @@ class Display:
 
     def stage(self, name: str) -> None:
         """A new part of the job begins."""
-        now = time.monotonic()
-        if name == TRAINING and self._training_started is None:
-            self._training_started = now
-        if name != self._stage:
-            self._stage, self._stage_started = name, now
-            self._metrics = {}
-            if name != TRAINING or self._steps_done == 0:
-                self._say(name)
-        self._part = (0, 0, "")
+        if name != self._stage and not (name == TRAINING and self._trained):
+            self._say(name)
+        self._stage, self._note = name, ""
+        self._outlook.stage(name)
 
     def rewind(self, step: int) -> None:
         """Training goes on after this step."""
-        self._step = step
+        self._outlook.step = step
         self._say(f"resumed after step {step}")
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
         """Show the numbers of a step."""
-        self._metrics = metrics
+        self._metrics[self._stage] = metrics
         if stage == TRAINING:
-            self._step = step
-            self._steps_done += 1
-            self._part = (0, 0, "")
+            self._outlook.stepped(step)
+            self._trained, self._note = True, ""
         elif not self._is_due():
             return
         numbers = "  ".join(f"{name} {value}" for name, value in headline(metrics))
@@ -90,7 +79,8 @@ class Display:
 
     def progress(self, done: float, total: float, note: str) -> None:
         """Show how far the stage or the step is; on plain output only now and then."""
-        self._part = (done, total, note)
+        self._outlook.progress(done, total)
+        self._note = note
         if self._is_due():
             self._say(f"{self._stage} {done:g}/{total:g} {note}{self._left_text()}")
 
@@ -116,26 +106,6 @@ class Display:
             self._live.stop()
         self._say(f"ended after {span(time.monotonic() - self._started)}")
 
-    def seconds_left(self) -> float | None:
-        """Of the present stage, by the pace so far; None while there is none."""
-        now = time.monotonic()
-        if self._stage == TRAINING and self._training_started is not None:
-            done = self._steps_done + self._part_share()
-            left = self._total_steps - self._step - self._part_share()
-            return (now - self._training_started) / done * max(0.0, left) if done > 0 else None
-        share = self._part_share()
-        return (now - self._stage_started) / share * (1 - share) if share > 0 else None
-
-    def _part_share(self) -> float:
-        done, total, _ = self._part
-        return min(1.0, done / total) if total > 0 else 0.0
-
-    def _share(self) -> float:
-        """How much of the stage is done, in [0, 1]."""
-        if self._stage != TRAINING:
-            return self._part_share()
-        return min(1.0, (self._step + self._part_share()) / max(1, self._total_steps))
-
     def _is_due(self) -> bool:
         """Whether plain output has been silent for long enough."""
         return time.monotonic() - self._spoke >= _PLAIN_EVERY_S
@@ -147,43 +117,43 @@ class Display:
             self._console.print(Text(f"[{clock:>7}] {line}"), soft_wrap=True)
 
     def _left_text(self) -> str:
-        left = self.seconds_left()
-        return "" if left is None else f"  left {span(left)}"
+        return "".join(f"  {name} {left}" for name, left in self._times_left() if left != "?")
+
+    def _times_left(self) -> list[tuple[str, str]]:
+        """Of the stage, and of the job where it has several: name and text."""
+        found = [("left", self._outlook.stage_left())]
+        if self._total_steps:
+            found.append(("job left", self._outlook.job_left()))
+        return [(name, "?" if left is None else span(left)) for name, left in found]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The panel, no line of it wider than the console."""
         width = options.max_width
-        title = Text.assemble((f" {self._stage or 'start'} ", "bold reverse"), f"  {self._run}")
-        note = Text(self._part[2], style="dim")
+        title = Text.assemble(
+            (f" {self._stage or 'start'} ", "bold reverse"),
+            f"  {span(time.monotonic() - self._started)} elapsed  {self._run}",
+        )
+        note = Text(self._note, style="dim")
         for line in (title, note):
             line.truncate(width, overflow="ellipsis")
         yield title
-        yield ProgressBar(total=1.0, completed=self._share(), width=min(_BAR_WIDTH, width))
+        yield ProgressBar(total=1.0, completed=self._outlook.share(), width=min(_BAR_WIDTH, width))
         yield Text()  # A bar does not end its own line.
         yield self._facts(width)
         yield note
 
     def _facts(self, width: int) -> Table:
-        """Step and times, and as many of the stage's numbers between them as there is room for."""
-        left = self.seconds_left()
-        step = [("step", f"{self._step}/{self._total_steps}")] if self._total_steps else []
-        after = [
-            ("elapsed", span(time.monotonic() - self._started)),
-            ("left", "?" if left is None else span(left)),
-        ]
-        room = width - sum(map(_cell_width, step + after))
-        numbers = []
-        for cell in headline(self._metrics):
-            room -= _cell_width(cell)
+        """As many numbers as there is room for, the most important ones first."""
+        step = [("step", f"{self._outlook.step}/{self._total_steps}")] if self._total_steps else []
+        numbers = headline(self._metrics.get(self._stage, {}))
+        cells = [*step, *self._times_left(), *numbers]
+        room = width + _GAP
+        for place, cell in enumerate(cells):
+            room -= max(map(len, cell)) + _GAP
             if room < 0:
+                cells = cells[:place]
                 break
-            numbers.append(cell)
-        cells = [*step, *numbers, *after]
         facts = Table.grid(padding=(0, _GAP, 0, 0))
         facts.add_row(*(Text(name, style="dim", no_wrap=True) for name, _ in cells))
         facts.add_row(*(Text(value, style="bold", no_wrap=True) for _, value in cells))
         return facts
-
-
-def _cell_width(cell: tuple[str, str]) -> int:
-    return max(map(len, cell)) + _GAP

@@ -12,7 +12,8 @@ from typing import Any, Protocol, TextIO
 from agentrl import plugins
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
-from agentrl.training.report.display import TRAINING, Display
+from agentrl.training.report.display import Display
+from agentrl.training.report.outlook import TRAINING, Amounts
 
 METRICS_FILE = "metrics.jsonl"
 EVALUATION = "evaluation"
@@ -60,7 +61,7 @@ class _Quiet:
 class FileLogger(_Quiet):
     """Appends one JSON object per step to `metrics.jsonl`, flushed at once."""
 
-    def __init__(self, run: Path, total_steps: int) -> None:
+    def __init__(self, run: Path, amounts: Amounts) -> None:
         self._path = run / METRICS_FILE
         self._file: TextIO = self._path.open("a", encoding="utf-8")
         self.rewind(sys.maxsize)
@@ -87,7 +88,7 @@ class FileLogger(_Quiet):
 class TensorBoardLogger(_Quiet):
     """Writes TensorBoard events below `RUN/tensorboard`."""
 
-    def __init__(self, run: Path, total_steps: int) -> None:
+    def __init__(self, run: Path, amounts: Amounts) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         self._writer: Any = SummaryWriter(str(run / "tensorboard"), flush_secs=10)
@@ -105,7 +106,7 @@ class TensorBoardLogger(_Quiet):
 class WandbLogger(_Quiet):
     """Logs to Weights & Biases; `WANDB_MODE=offline` needs neither account nor network."""
 
-    def __init__(self, run: Path, total_steps: int) -> None:
+    def __init__(self, run: Path, amounts: Amounts) -> None:
         import wandb
 
         self._run: Any = wandb.init(
@@ -148,7 +149,7 @@ def _tag(name: str) -> str:
     return "".join(c if c.isalnum() or c in "._" else "_" for c in name)
 
 
-LOGGERS: dict[str, Callable[[Path, int], Logger]] = {
+LOGGERS: dict[str, Callable[[Path, Amounts], Logger]] = {
     "console": Display,
     "file": FileLogger,
     "tensorboard": TensorBoardLogger,
@@ -181,7 +182,7 @@ def _is_installed(name: str) -> bool:
     return name not in _LIBRARIES or find_spec(_LIBRARIES[name]) is not None
 
 
-def open_loggers(run: Path, names: Sequence[str], total_steps: int) -> list[Logger]:
+def open_loggers(run: Path, names: Sequence[str], amounts: Amounts) -> list[Logger]:
     """Open the loggers of these names, each once; `NAME?` only where it is installed.
 
     Raises:
@@ -189,4 +190,4 @@ def open_loggers(run: Path, names: Sequence[str], total_steps: int) -> list[Logg
     """
     check_loggers(names)
     chosen = dict.fromkeys(name.removesuffix("?") for name in names)
-    return [LOGGERS[name](run, total_steps) for name in chosen if _is_installed(name)]
+    return [LOGGERS[name](run, amounts) for name in chosen if _is_installed(name)]

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from agentrl.training.report.curve import draw_curve
-from agentrl.training.report.display import TRAINING
 from agentrl.training.report.loggers import EVALUATION, open_loggers
+from agentrl.training.report.outlook import TRAINING, Amounts
 from agentrl.training.report.words import flat
 
 log = logging.getLogger(__name__)
@@ -20,16 +20,16 @@ class Reporter:
     Args:
         run: the run's folder; created if need be.
         names: of the loggers, such as `console` and `file`.
-        total_steps: training steps of the whole job.
+        amounts: what the whole job is going to do.
 
     Raises:
         ConfigError: a logger does not exist or is not installed.
     """
 
-    def __init__(self, run: Path, names: Sequence[str], total_steps: int) -> None:
+    def __init__(self, run: Path, names: Sequence[str], amounts: Amounts) -> None:
         run.mkdir(parents=True, exist_ok=True)
         self._run = run
-        self._loggers = open_loggers(run, names, total_steps)
+        self._loggers = open_loggers(run, names, amounts)
         self._stage = "start"
         self._step = 0
         self._closed = False

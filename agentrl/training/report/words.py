@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 HEADLINE = (
-    "reward", "success", "accuracy", "score", "token_accuracy", "loss", "unreadable", "void",
-    "mismatch_max", "entropy",
-    "turns_per_s", "tokens_per_s", "episodes_per_s",
+    "reward", "success", "tokens_per_s", "episodes_per_s",
+    "accuracy", "score", "token_accuracy", "loss", "unreadable", "void",
+    "mismatch_max", "entropy", "turns_per_s",
 )  # fmt: skip
 """Shown where they are given, in this order; everything else is in the files."""
 
@@ -21,13 +21,22 @@ def span(seconds: float) -> str:
 
 
 def headline(metrics: Mapping[str, float]) -> list[tuple[str, str]]:
-    """What of the numbers is worth a look: name and text of each."""
+    """What of the numbers is worth a look: name and text of each.
+
+    Where an environment tells no success, its accuracy is that.
+    """
     found: dict[str, float] = {}
     for key, value in metrics.items():
         found.setdefault(key.rpartition("/")[2], value)
+    if "accuracy" in found and "success" not in found:
+        found["success"] = found.pop("accuracy")
     return [
-        (name.replace("_per_s", "/s"), f"{found[name]:,.4g}") for name in HEADLINE if name in found
+        (name.replace("_per_s", "/s"), _text(found[name])) for name in HEADLINE if name in found
     ]
+
+
+def _text(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def flat(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:

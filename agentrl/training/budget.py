@@ -1,0 +1,110 @@
+"""How much of what each stage of a job does, and about how long that takes.
+
+The times are estimates, and known for the tiny model on virtual phones with vLLM alone: they rest
+on what the stages of `configs/number_game.yaml` took on two cores (docs/results.md).
+"""
+
+import math
+from collections.abc import Iterator
+
+from agentrl import env
+from agentrl.config import Config
+from agentrl.config.load import path_of
+from agentrl.training import warm_mark
+
+_SCRIPTED_TURNS_PER_S = 110.0
+"""300 games of 19 turns on 32 quick phones in 51 s."""
+_MODEL_TURNS_PER_S = 55.0
+"""47 to 66 on 32 quick phones, screens one at a time."""
+_CLONED_TURNS_PER_S = 170.0
+"""600 steps of 32 turns in 112 s."""
+_LEARNED_TURNS_PER_S = 400.0
+"""The 608 turns of a training step in 0.2 to 3.8 s."""
+_START_S = 15.0
+"""Phones, Ray and learner."""
+_ENGINE_START_S = 30.0
+"""Counts where the model first plays."""
+_PHONE_S = 0.05
+"""Of a turn on a phone that has the machine to itself, beside the effect's delay."""
+_ANSWER_S = 0.1
+"""Of the model's answer to a prompt alone."""
+_MEANT = "an estimate for two cores that do nothing else"
+
+
+def budget(config: Config) -> dict[str, str]:
+    """What each stage does, at most, and about how long it takes; the last line is for all."""
+    stages = [stage for stage in _stages(config) if stage[1]]
+    if unknown := _unknown(config):
+        told = {name: amount for name, amount, _ in stages}
+        return told | {"together": f"no estimate of the time is known for {unknown}"}
+    told = {name: f"{amount}, {_about(seconds)}" for name, amount, seconds in stages}
+    total = _about(sum(seconds for *_, seconds in stages))
+    return told | {"together": f"{total}: {_MEANT}"}
+
+
+def _stages(config: Config) -> Iterator[tuple[str, str, float]]:
+    """Name, amount and seconds; the amount is empty where there is nothing to do."""
+    evaluation, warm, steps = config.eval, config.warm_start, config.train.steps
+    # Every so many steps, and after the last one.
+    during = math.ceil(steps / evaluation.every) if evaluation.every else 0
+    both = 2 * evaluation.episodes
+    played = steps * config.rollout.groups * config.rollout.group_size
+    scripted, model = _paces(config)
+    yield "start", "processes and model", _START_S
+    yield "baselines", *_games(config, evaluation.episodes * len(evaluation.baselines), scripted)
+    if warm is not None and not _is_warm(config):
+        seconds = warm.steps * warm.batch / _CLONED_TURNS_PER_S
+        yield "demonstrations", *_games(config, warm.episodes, scripted)
+        yield "warm start", f"{warm.steps} steps of {warm.batch} turns", seconds
+    amount, seconds = _games(config, both, model)
+    yield "evaluation before", amount, seconds + _ENGINE_START_S
+    amount, seconds = _games(config, played, 1 / (1 / model + 1 / _LEARNED_TURNS_PER_S))
+    yield "reinforcement", amount and f"{steps} steps, together {amount}", seconds
+    yield "evaluation during", *_games(config, during * evaluation.episodes_during, model)
+    yield "evaluation after", *_games(config, both, model)
+
+
+def _games(config: Config, episodes: int, turns_per_s: float) -> tuple[str, float]:
+    """Amount and seconds of so many episodes."""
+    turns = config.env.max_turns
+    amount = f"{episodes:,} episodes of at most {turns} turns" if episodes else ""
+    return amount, episodes * turns / turns_per_s
+
+
+def _paces(config: Config) -> tuple[float, float]:
+    """Turns a second of scripted players and of the model, as far as the phones allow them."""
+    rollout, devices = config.rollout, config.devices
+    at_once = min(_num_virtual(devices.source) or 1, rollout.concurrency)
+    turn_s = _PHONE_S + sum(devices.effect_delay_ms) / 2000
+    return (
+        min(_SCRIPTED_TURNS_PER_S, at_once / turn_s),
+        min(_MODEL_TURNS_PER_S, at_once / (turn_s + _ANSWER_S)),
+    )
+
+
+def _unknown(config: Config) -> str:
+    """The first setting that no time is known for; empty if there is none."""
+    if config.model.path != "tiny":
+        return f"model.path={config.model.path}"
+    if config.rollout.engine != "vllm":
+        return f"rollout.engine={config.rollout.engine}"
+    if env.game(config.env.id).app is None:
+        return f"env.id={config.env.id}"
+    if _num_virtual(config.devices.source) is None:
+        return f"devices.source={config.devices.source}"
+    return ""
+
+
+def _num_virtual(source: object) -> int | None:
+    kind, _, count = source.partition(":") if isinstance(source, str) else ("", "", "")
+    return int(count or 1) if kind == "virtual" else None
+
+
+def _is_warm(config: Config) -> bool:
+    return config.model.path != "tiny" and warm_mark.is_warm(
+        config, path_of(config.model.path, "model.path")
+    )
+
+
+def _about(seconds: float) -> str:
+    return f"about {seconds / 60:.1f} min" if seconds < 600 else f"about {seconds / 60:.0f} min"

@@ -1,0 +1,77 @@
+"""How far the engine's log-probabilities are from the learner's, before the learner moves."""
+
+from collections.abc import Sequence
+
+import torch
+
+from agentrl.policies.kits import Kit
+from agentrl.training import batching
+from agentrl.training.algorithms import kl_k3, log_ratio
+from agentrl.training.model import TrainedModel
+from agentrl.training.parallel import Rank
+from agentrl.training.shares import share, weigh
+from agentrl.types import Sample
+
+MAX_SAMPLES = 32
+MAX_TOKENS = 16_384
+"""Bounds of what is compared, whatever a micro-batch holds; one sample is, however long."""
+
+
+def measure(
+    samples: Sequence[Sample],
+    model: TrainedModel,
+    kit: Kit,
+    rank: Rank,
+    *,
+    temperature: float,
+    max_tokens: int,
+) -> dict[str, float]:
+    """Compare the first samples, within bounds, whether they teach anything or not.
+
+    A collective call. The split over ranks and micro-batches changes nothing.
+
+    Args:
+        samples: shuffled, the same on every rank.
+        model: as it was when the engine was given its weights.
+        kit: the model family's.
+        rank: this rank.
+        temperature: that the engine sampled with.
+        max_tokens: padded tokens of one pass, at most.
+
+    Returns:
+        mismatch_k1, mismatch_k3: means over the tokens that were compared; mismatch_max: the
+        largest difference; mismatch_tokens: how many. Nothing where nothing was sampled.
+    """
+    sums = torch.zeros(3, dtype=torch.float64, device=rank.device)
+    peak = torch.zeros((), device=rank.device)
+    for part in share(weigh(_first(samples), "token_mean"), max_tokens, kit, rank):
+        logprobs = model.look(part.batch, temperature).logprobs
+        engine = part.batch.logprobs[:, 1:][part.batch.loss_mask[:, 1:]]
+        ratio = log_ratio(engine, logprobs)
+        # The tokens were drawn by the engine: k3 estimates KL(engine | learner).
+        found = torch.stack([ratio, kl_k3(engine, logprobs), torch.ones_like(ratio)])
+        sums += found.double().sum(-1) * part.real
+        peak = torch.maximum(peak, ratio.abs().max() * part.real)
+    k1, k3, count = rank.sum(sums).tolist()
+    if not count:
+        return {}
+    return {
+        "mismatch_k1": k1 / count,
+        "mismatch_k3": k3 / count,
+        "mismatch_max": rank.max(peak).item(),
+        "mismatch_tokens": count,
+    }
+
+
+def _first(samples: Sequence[Sample]) -> list[Sample]:
+    """As many as the bounds allow, of those with sampled tokens."""
+    found: list[Sample] = []
+    tokens = 0
+    for sample in samples:
+        if not batching.num_sampled(sample):
+            continue
+        tokens += len(sample.token_ids)
+        if found and (tokens > MAX_TOKENS or len(found) == MAX_SAMPLES):
+            break
+        found.append(sample)
+    return found

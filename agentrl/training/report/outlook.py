@@ -1,0 +1,101 @@
+"""How much of a job is done, and how long the rest takes at the paces seen so far."""
+
+import time
+from dataclasses import dataclass
+
+TRAINING = "reinforcement"
+"""The stage whose steps are counted; all others only know how far they are themselves."""
+
+_GAMES = "evaluation"
+_AFTER = "evaluation after"
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Amounts:
+    """What a job is going to do."""
+
+    steps: int = 0
+    """Training steps; 0 if it does not train."""
+    games_after: int = 0
+    """Games of the evaluation that follows them."""
+
+
+class Outlook:
+    """Told of what happens in a job.
+
+    Args:
+        amounts: of the whole job.
+    """
+
+    def __init__(self, amounts: Amounts) -> None:
+        self.step = 0
+        """The last finished training step."""
+        self._amounts = amounts
+        self._stage = ""
+        self._stage_started = time.monotonic()
+        self._training_started: float | None = None
+        self._steps_seen = 0
+        self._part = (0.0, 0.0)
+        self._game_s: float | None = None
+        self._played_after = 0.0
+
+    def stage(self, name: str) -> None:
+        """A part of the job begins, or goes on with its next step."""
+        now = time.monotonic()
+        if name == TRAINING and self._training_started is None:
+            self._training_started = now
+        if name != self._stage:
+            if self._stage.startswith(_AFTER):
+                self._played_after += self._part[1]
+            self._stage, self._stage_started = name, now
+        self._part = (0, 0)
+
+    def stepped(self, step: int) -> None:
+        """This training step is done."""
+        self.step = step
+        self._steps_seen += 1
+        self._part = (0, 0)
+
+    def progress(self, done: float, total: float) -> None:
+        """How far the present stage or step is."""
+        self._part = (done, total)
+        if self._stage.startswith(_GAMES) and 0 < total <= done:
+            self._game_s = (time.monotonic() - self._stage_started) / total
+
+    def share(self) -> float:
+        """How much of the present stage is done, in [0, 1]."""
+        if self._stage != TRAINING:
+            return self._part_share()
+        return min(1.0, (self.step + self._part_share()) / max(1, self._amounts.steps))
+
+    def stage_left(self) -> float | None:
+        """Seconds, by the stage's own pace; None while there is none."""
+        if self._stage == TRAINING:
+            return self._training_left(self._part_share())
+        share = self._part_share()
+        return (time.monotonic() - self._stage_started) / share * (1 - share) if share else None
+
+    def job_left(self) -> float | None:
+        """Seconds; None until everything that is still to come has shown its pace."""
+        games = self._amounts.games_after - self._played_after
+        if self._stage.startswith(_AFTER):
+            now = self.stage_left()
+            games, now = (games, 0.0) if now is None else (games - self._part[1], now)
+        else:
+            part = self._part_share() if self._stage == TRAINING else 0.0
+            now = self._training_left(part) if self._steps_seen else None
+        if now is None or games <= 0:
+            return now
+        return None if self._game_s is None else now + games * self._game_s
+
+    def _training_left(self, part: float) -> float | None:
+        """By the steps of this process, with the evaluations that fell between them."""
+        done = self._steps_seen + part
+        if self._training_started is None or done <= 0:
+            return None
+        left = max(0.0, self._amounts.steps - self.step - part)
+        return (time.monotonic() - self._training_started) / done * left
+
+    def _part_share(self) -> float:
+        done, total = self._part
+        return min(1.0, done / total) if total > 0 else 0.0
