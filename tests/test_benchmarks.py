@@ -1,0 +1,132 @@
+"""Benchmarks run, say under which conditions, and their statistics are right."""
+
+import importlib.util
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def compare_runs():
+    return load("compare_runs")
+
+
+def run(name, *arguments):
+    done = subprocess.run(
+        [sys.executable, BENCHMARKS / f"{name}.py", *map(str, arguments)],
+        capture_output=True, text=True, timeout=170, env=os.environ | {"COLUMNS": "200"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def by_seed(values):
+    return {str(seed): value for seed, value in enumerate(values)}
+
+
+@pytest.mark.parametrize(
+    ("gains", "low", "high"),
+    [
+        # The resampled mean of n zeros and ones is Binomial(n, share of ones) / n.
+        ([0, 1], 0.0, 1.0),  # 1/4 each of 0 and 1
+        ([0, 0, 0, 0, 0, 1], 0.0, 0.5),  # P(at most 2 ones) = 0.938, P(at most 3) = 0.991
+        ([-1, -1, -1, 0], -1.0, -0.25),  # P(4 of 4) = 0.316, P(0 of 4) = 0.004, P(1) = 0.047
+    ],
+)
+def test_paired_interval_is_the_bootstraps_own(compare_runs, gains, low, high):
+    first = by_seed([0.5] * len(gains))
+    second = by_seed([0.5 + gain for gain in gains])
+    found = compare_runs.paired_interval(first, second)
+    assert found == pytest.approx((low, np.mean(gains), high, len(gains)))
+
+
+def test_paired_interval_of_many_games_is_the_normal_one(compare_runs):
+    rng = np.random.default_rng(5)
+    before = rng.normal(0.5, 0.2, 400)
+    gains = rng.normal(0.05, 0.1, 400)
+    low, mean, high, _ = compare_runs.paired_interval(by_seed(before), by_seed(before + gains))
+    error = 1.96 * gains.std() / 400**0.5
+    assert (low, high) == pytest.approx((mean - error, mean + error), abs=5e-4)
+    assert mean == pytest.approx(gains.mean())
+
+
+def test_identical_runs_do_not_differ(compare_runs):
+    scores = by_seed(np.random.default_rng(0).random(50))
+    assert compare_runs.paired_interval(scores, scores) == (0.0, 0.0, 0.0, 50)
+
+
+def test_seeds_that_only_one_run_has_are_left_out(compare_runs):
+    first = {"1": 0.2, "2": 0.4, "3": 9.0}
+    second = {"0": -9.0, "1": 0.3, "2": 0.5}
+    assert compare_runs.paired_interval(first, second) == pytest.approx((0.1, 0.1, 0.1, 2))
+
+
+def test_two_runs_are_compared_by_their_last_evaluations(tmp_path):
+    for name, accuracy in (("a", 0.25), ("b", 0.5)):
+        record = {
+            "name": "after sampled",
+            "by_seed": {seed: {"accuracy": accuracy} for seed in "12"},
+        }
+        stale = {**record, "by_seed": {"1": {"accuracy": 0.0}}}
+        (tmp_path / name).mkdir()
+        lines = "".join(json.dumps(entry) + "\n" for entry in (stale, record))
+        (tmp_path / name / "evaluations.jsonl").write_text(lines)
+    said = run("compare_runs", tmp_path / "a", tmp_path / "b")
+    row = next(line for line in said.splitlines() if "after sampled" in line)
+    for cell in ("2", "0.2500", "0.5000", "+0.2500", "[+0.2500, +0.2500]"):
+        assert cell in row
+
+
+def test_conditions_name_the_command_the_machine_and_the_versions(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["benchmarks/devices.py", "--rounds", "4"])
+    told = load("conditions").conditions("numpy", "nothing-at-all").splitlines()
+    command, machine, busy, versions = (line.partition(":")[2].strip() for line in told)
+    assert command == "python benchmarks/devices.py --rounds 4"
+    assert re.fullmatch(r".+, \d+ cores, \d+ GiB", machine)
+    assert busy.endswith("before)")
+    python = f"Python {platform.python_version()}"
+    assert versions == f"{python}, numpy {np.__version__}, no nothing-at-all"
+
+
+@pytest.mark.adb
+def test_devices_benchmark_runs_and_says_under_which_conditions(adb_server):
+    said = run("devices", "--rounds", 2, "--phones", 2, "--seconds", 0.2)
+    assert "devices.py --rounds 2 --phones 2 --seconds 0.2\nmachine:  " in said
+    assert f"versions: Python {platform.python_version()}, adbutils 2" in said
+    for row in ("ours", "pure-python-adb", "adb subprocess", "2 phones in one process"):
+        assert row in said
+
+
+@pytest.mark.adb
+def test_rollout_benchmark_runs_and_says_under_which_conditions(adb_server):
+    said = run("rollout", "--engine=hf", "--phones=4", "--games=2", "--demos=4", "--steps=2")
+    assert "rollout.py --engine=hf --phones=4 --games=2 --demos=4 --steps=2\nmachine:  " in said
+    assert f"versions: Python {platform.python_version()}, torch 2" in said
+    assert "bare engine" in said
+
+
+@pytest.mark.adb
+@pytest.mark.slow
+def test_every_game_of_a_chaos_run_is_accounted_for(adb_server):
+    said = run("chaos", "--phones=2", "--minutes=0.1")
+    assert re.search(r"asked for *│ 4 ", said)
+    assert re.search(r"finished *│ 4 ", said)
+    for nothing in ("lost", "counted twice", "screens that the game did not draw"):
+        assert re.search(rf"{nothing} *│ 0 ", said)
+    assert re.search(r"screens compared *│ 76 ", said)
