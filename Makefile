@@ -9,12 +9,14 @@ TORCH := torch==2.13.0+cpu
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 CONFIG ?= configs/number_game.yaml
 PYTEST_ARGS ?=
+# Two at a time, a file in one process; the files that take longest stand last but for small ones.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LOG := $(VENV)/setup.log
 # A new stamp, and so a new installation, whenever what is to be installed changes.
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml requirements/*.txt | cksum | cut -d' ' -f1)
 
-.PHONY: setup check test train clean
+.PHONY: setup check test test-slow browser train clean
 setup: $(STAMP)
 
 $(STAMP):
@@ -40,8 +42,22 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 
-test: setup
-	$(BIN)/pytest $(PYTEST_ARGS)
+test: setup browser
+	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+
+# What takes longer than all the rest is worth; CI does the same in its short run of the main job.
+test-slow: setup
+	$(PYTEST) -m slow $(PYTEST_ARGS)
+
+# The tests of pages drive a real Chromium.
+browser:
+	@test -n "$$AGENTRL_TEST_CHROMIUM" || command -v chromium >/dev/null || { \
+		echo "installing chromium"; \
+		as_root=$$(test "$$(id -u)" = 0 || echo sudo); \
+		$$as_root apt-get update >$(LOG) 2>&1 && \
+		$$as_root apt-get install -y --no-install-recommends chromium >>$(LOG) 2>&1; } || { \
+		cat $(LOG) >&2; \
+		echo "no Chromium: install one, or name it in AGENTRL_TEST_CHROMIUM" >&2; exit 1; }
 
 train: setup
 	$(BIN)/agentrl train $(CONFIG)

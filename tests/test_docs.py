@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
+from PIL import Image
 
 from agentrl.config import from_dict, load
+from agentrl.rollout.arguments import open_translator
 
 DOCS = Path(__file__).parents[1] / "docs"
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -71,17 +74,32 @@ def test_overrides_are_taken_as_they_are_shown():
     assert load("number_game", ["devices.source=['0123456789']"]).devices.source == ["0123456789"]
 
 
-def test_pieces_of_yaml_are_settings():
-    pieces = [code for code in blocks("extending.md", "yaml") if not name_of(code)]
-    assert len(pieces) == 2
+@pytest.mark.parametrize(("page", "count"), [("extending.md", 2), ("games.md", 1)])
+def test_pieces_of_yaml_are_settings(page, count):
+    pieces = [code for code in blocks(page, "yaml") if not name_of(code)]
+    assert len(pieces) == count
     for code in pieces:
-        from_dict(yaml.safe_load(code))
+        env = from_dict(yaml.safe_load(code)).env
+        open_translator(env)
+
+
+def test_the_picture_of_the_levels_is_what_the_page_draws(tmp_path):
+    (code,) = blocks("games.md", "python")
+    (tmp_path / "levels.py").write_text(code)
+    run(tmp_path, "levels.py")
+    file = "number_game_levels.png"
+    drawn, shown = (
+        np.asarray(Image.open(folder / file).convert("RGB"), dtype=int)
+        for folder in (tmp_path, DOCS / "images")
+    )
+    assert drawn.shape == shown.shape
+    assert np.abs(drawn - shown).mean() < 1, "put the new picture under docs/images"
 
 
 @pytest.mark.adb
 def test_examples_run_as_they_are_shown(folder, adb_server):
     pieces = [code for code in blocks("extending.md", "python") if not name_of(code)]
-    assert len(pieces) == 3
+    assert len(pieces) == 4
     (folder / "all_of_it.py").write_text("\n".join(pieces))
     said = run(folder, "all_of_it.py")
     assert "eval terminated 3.0 {'env_reward': (1.0, 1.0, 1.0), 'brevity': (0.0, 0.0, 0.0)}" in said

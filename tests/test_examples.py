@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -14,7 +16,7 @@ def run(folder, *command):
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=380,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
@@ -25,6 +27,7 @@ def test_one_game_is_played_on_a_virtual_phone(adb_server, tmp_path):
     assert "10 right, 0 wrong" in said
 
 
+@pytest.mark.timeout(400)
 def test_reward_rises_on_an_environment_of_ones_own(tmp_path):
     run(tmp_path, EXAMPLES / "own_environment.py")
     (folder,) = (tmp_path / "runs").iterdir()

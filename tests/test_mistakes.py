@@ -39,6 +39,7 @@ def test_every_configuration_resolves(config, capsys):
         ("env.history=window:0", ["env.history", "window:k"]),
         ("env.prompt=missing.jinja", ["missing.jinja", "no such template"]),
         ("env.translator={mood: good}", ["env.translator", "mood"]),
+        ("env.kwargs={cards: 5}", ["cards is 5", "3 or 4"]),
         ("rewards=[{function: 'agentrl.rewards.number_game:outcom'}]", ["did you mean 'outcome'"]),
         ("rewards=[{function: 'nothing.py:reward'}]", ["nothing.py", "no such file"]),
         ("algorithm.name=gropo", ["gropo", "did you mean 'grpo'"]),
@@ -52,6 +53,11 @@ def test_every_configuration_resolves(config, capsys):
         ("checkpoint.every=0", ["checkpoint.every=0", "above 0"]),
         ("optim.betas=[0.9]", ["optim.betas", "two decays"]),
         ("devices.size=[720]", ["devices.size", "[width, height]"]),
+        ("devices.mask=[[0.5, 0.1, 0.2, 0.3]]", ["devices.mask", "[left, top, right, bottom]"]),
+        ("devices.mask=[[0, 0, 1]]", ["devices.mask", "[left, top, right, bottom]"]),
+        ("devices.mask=[0.1]", ["devices.mask"]),
+        ("devices.allow=[chrome]", ["devices.allow", "'chrome'", "com.example.app"]),
+        ("env.kwargs={allow: [com.a]}", ["env.kwargs.allow", "devices.allow"]),
         ("warm_start.episodes=0", ["warm_start.episodes=0"]),
         ("devices.deadlines.frame_s=-1", ["devices.deadlines.frame_s=-1"]),
         ("eval.every=-1", ["eval.every=-1"]),
@@ -78,15 +84,60 @@ def test_every_configuration_resolves(config, capsys):
         (f"env.prompt={'x' * 300}", ["env.prompt=", "too long"]),
         ('env.prompt="a\\0b"', ["env.prompt=", "null byte"]),
         ("env.history=window:²", ["env.history", "window:k"]),
+        ("model.path=configs/mine", ["model.path=configs/mine", "no such folder"]),
+        ("env.kwargs={rouds: 5}", ["env.kwargs.rouds", "did you mean 'rounds'", "memory"]),
+        ("env.kwargs={device: emulator-5554}", ["env.kwargs.device", "devices.source"]),
+        ("env.kwargs={mode: selct}", ["mode is 'selct'", "tap, select"]),
+        (
+            "env={kwargs: {mode: select}, translator: {mode: tap}}",
+            ["env.translator.mode=tap", "env.kwargs.mode=select", "name it once"],
+        ),
+        (
+            "rollout.engine_kwargs={gpu_memory_utilisation: 0.3}",
+            ["rollout.engine_kwargs.gpu_memory_utilisation", "did you mean 'gpu_memory_util"],
+        ),
+        (
+            "rollout={engine: hf, engine_kwargs: {max_bach: 3}}",
+            ["rollout.engine_kwargs.max_bach", "did you mean 'max_batch'"],
+        ),
+        ("rollout={engine: hf, engine_kwargs: {dtype: bfloat16}}", ["engine_kwargs.dtype: hf"]),
+        ("rollout.temperature=2.5", ["rollout.temperature=2.5", "vLLM takes 2 at most"]),
     ],
 )
 def test_mistake_is_told_in_one_message(override, words, tmp_path, capsys):
     assert run(["train", GAME, override, f"run.dir={tmp_path / 'runs'}"]) == 2
-    said = capsys.readouterr().err
+    out, said = capsys.readouterr()
+    assert not out  # such as the budget of a job that will not be
     assert said.startswith("ConfigError: ")
     assert all(word in said for word in words), said
     assert "Traceback" not in said
     assert not (tmp_path / "runs").exists()
+
+
+def test_name_of_a_run_that_exists_is_all_that_is_told(tmp_path, capsys):
+    (tmp_path / "mine").mkdir()
+    assert run(["train", GAME, f"run.dir={tmp_path}", "run.name=mine"]) == 2
+    out, said = capsys.readouterr()
+    assert not out
+    assert f"--resume {tmp_path / 'mine'}" in said
+
+
+def test_model_that_no_hub_has_is_told_before_anything_starts(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    job = ["train", GAME, "model.path=somebody/mine", f"run.dir={tmp_path / 'runs'}"]
+    assert run(job) == 2
+    out, said = capsys.readouterr()
+    assert not out
+    assert said.startswith("ConfigError: model.path=somebody/mine: no such folder, and the Hugging")
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_dry_run_asks_no_hub_and_says_that_the_job_will(capsys, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", None)
+    assert run(["train", GAME, "model.path=somebody/mine", "--dry-run"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "somebody/mine (no folder here: the Hugging Face hub is asked for it when" in said
 
 
 def test_a_group_without_siblings_is_warned_of(caplog):

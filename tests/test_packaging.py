@@ -1,19 +1,49 @@
+"""A wheel in an environment that holds what `pip install agentrl` brings, and nothing else."""
+
+import importlib.metadata
+import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
-import sysconfig
 import zipfile
+from importlib.metadata import Distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from agentrl.devices.adb import AdbServer
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("agentrl", "envs", "rewards", "configs")
 FILES = ("pyproject.toml", "README.md", "LICENSE")
+ONE_PHONE = "devices.source=virtual:1"
+MISTAKES = {
+    "number_gane": "did you mean 'number_game'",
+    "number_game train.stpes=3": "Did you mean: 'steps'",
+    "number_game env.id=NumberGane-v0": "did you mean 'NumberGame-v0'",
+    "number_game rewards='[{function: \"agentrl.rewards.number_game:outcom\"}]'": "'outcome'",
+}
+Answer = tuple[int, str, str]
+"""Exit code, stdout and stderr."""
+
+
+def environment() -> dict[str, str]:
+    """As a user has it: our paths would let the checkout in, and its libraries."""
+    return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+
+def result(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=150
+    )
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=150)
+    done = result(*command, cwd=cwd)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -34,15 +64,34 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty environment with the wheel in it, and its dependencies from the present one."""
+    """An empty environment with the wheel, and links to what it cannot do without."""
     folder = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
     python = folder / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--python", python, "install", "-q")
     run(*pip, "--no-deps", "--no-index", wheel, cwd=folder)
     site = next((folder / "lib").glob("python3*")) / "site-packages"
-    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (ours,) = importlib.metadata.distributions(name="agentrl", path=[str(site)])
+    for needed in dependencies(ours, {}).values():
+        link(needed, site)
     return folder / "bin"
+
+
+def dependencies(of: Distribution, known: dict[str, Distribution]) -> dict[str, Distribution]:
+    """What an installer brings with a distribution, without any extra."""
+    for requirement in map(Requirement, of.requires or ()):
+        name = canonicalize_name(requirement.name)
+        wanted = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        if wanted and name not in known:
+            known[name] = importlib.metadata.distribution(name)
+            dependencies(known[name], known)
+    return known
+
+
+def link(distribution: Distribution, site: Path) -> None:
+    tops = {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}
+    for top in tops:
+        (site / top).symlink_to(str(distribution.locate_file(top)))
 
 
 def test_the_wheel_holds_what_it_should(wheel: Path) -> None:
@@ -63,6 +112,12 @@ def test_the_wheel_holds_what_it_should(wheel: Path) -> None:
     ]
 
 
+def test_nothing_that_models_need_is_there(installed: Path, tmp_path: Path) -> None:
+    names = ("torch", "tokenizers", "transformers", "safetensors", "ray", "vllm", "pytest")
+    code = f"from importlib.util import find_spec; print([n for n in {names} if find_spec(n)])"
+    assert run(installed / "python", "-c", code, cwd=tmp_path).strip() == "[]"
+
+
 def test_the_installed_command_answers(installed: Path, tmp_path: Path) -> None:
     assert "train" in run(installed / "agentrl", "--help", cwd=tmp_path)
 
@@ -77,8 +132,84 @@ def test_the_installed_package_finds_envs_and_rewards(installed: Path, tmp_path:
     assert str(ROOT) not in output
 
 
-def test_the_installed_command_finds_configurations_by_name(
-    installed: Path, tmp_path: Path
+@pytest.fixture(scope="module")
+def answers(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
+    """What some commands end with, all in one process: to start one takes a second."""
+    commands = [f"{kind} number_game {ONE_PHONE}" for kind in ("train", "train --dry-run", "eval")]
+    commands += [f"train --dry-run {mistake}" for mistake in MISTAKES]
+    folder = tmp_path_factory.mktemp("there")
+    code = """if True:
+        import contextlib, io, json, shlex, sys
+        from agentrl.cli import run
+        answers = {}
+        for command in sys.argv[1:]:
+            out, err = io.StringIO(), io.StringIO()
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                code = run(shlex.split(command))
+            answers[command] = code, out.getvalue(), err.getvalue()
+        print(json.dumps(answers))
+    """
+    found: dict[str, Answer] = json.loads(
+        run(installed / "python", "-c", code, *commands, cwd=folder)
+    )
+    assert not list(folder.iterdir())
+    return found
+
+
+@pytest.mark.parametrize("kind", ["train", "train --dry-run", "eval"])
+def test_all_that_a_model_needs_is_told_in_one_message(
+    answers: dict[str, Answer], kind: str
 ) -> None:
-    output = run(installed / "agentrl", "train", "number_game", "--dry-run", cwd=tmp_path)
-    assert "NumberGame-v0" in output
+    code, out, err = answers[f"{kind} number_game {ONE_PHONE}"]
+    assert (code, out) == (2, "")
+    assert err.startswith("ConfigError: models need safetensors, tokenizers, torch, transformers")
+    assert len(err.splitlines()) == 1
+    for extra in ("train", "gpu", "cpu", "ray"):
+        assert f"agentrl[{extra}]" in err
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_names_resolve_before_anything_is_missed(answers: dict[str, Answer], mistake: str) -> None:
+    assert MISTAKES[mistake] in answers[f"train --dry-run {mistake}"][2]
+
+
+@pytest.mark.adb
+def test_scripted_player_plays_and_is_replayed(
+    installed: Path, tmp_path: Path, adb_server: AdbServer
+) -> None:
+    command = ("eval", "number_game", "--policy", "expert", "--episodes", "1", ONE_PHONE)
+    run(installed / "agentrl", *command, cwd=tmp_path)
+    (folder,) = (tmp_path / "runs").iterdir()
+    listed = run(installed / "agentrl", "replay", folder, "--list", cwd=tmp_path)
+    assert "1 of 1 episodes" in listed
+    assert "terminated" in listed
+
+
+@pytest.mark.adb
+def test_doctor_says_how_models_are_had(
+    installed: Path, tmp_path: Path, adb_server: AdbServer
+) -> None:
+    done = result(installed / "agentrl", "doctor", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "agentrl[train]" in done.stdout
+    assert not done.stderr
+
+
+@pytest.mark.adb
+def test_phones_come_up_and_go(installed: Path, tmp_path: Path, adb_server: AdbServer) -> None:
+    said = []
+    with subprocess.Popen(
+        [installed / "agentrl", "phone", "up"],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            said.append(line)
+            if "Ctrl-C" in line:
+                process.send_signal(signal.SIGINT)
+    assert process.returncode == 0, said
+    assert "The phones are gone.\n" in said

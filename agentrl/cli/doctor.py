@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from agentrl import extras
 from agentrl.devices.adb import find_adb
 from agentrl.errors import ConfigError
 from agentrl.links import check_links
@@ -60,9 +61,9 @@ def examine() -> Iterator[Finding]:
     yield _python()
     yield _links()
     yield _package("torch", "missing", "pip install torch (CPU: see the Makefile), or make setup")
-    yield _package("transformers", "missing", "pip install 'agentrl[train]'")
+    yield _package("transformers", "missing", extras.GET_MODELS)
     yield _engine()
-    yield _package("ray", "optional", "pip install 'agentrl[ray]', or rollout.launcher=local")
+    yield _package("ray", "optional", extras.GET_RAY)
     yield from _adb()
     yield from _gpu()
     yield from _machine()
@@ -110,7 +111,7 @@ def _engine() -> Finding:
         what="vLLM",
         state="optional",
         detail="not installed",
-        mend="pip install 'agentrl[gpu]' or 'agentrl[cpu]', or rollout.engine=hf",
+        mend=extras.GET_VLLM,
     )
 
 

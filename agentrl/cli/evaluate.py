@@ -44,9 +44,13 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(result))
         return
-    folder = result.pop("run")
+    folder, audit = result.pop("run"), result.pop("audit", None)
     title = Text(f"{target}: {policy}{', greedy' if greedy else ''}")
     table = Table(*map(escape, result), title=title)
     table.add_row(*(f"{value:g}" for value in result.values()))
     Console().print(table)
+    if audit is not None:
+        from agentrl.devices.sight import table_of
+
+        typer.echo(table_of(audit))
     typer.echo(f"recorded: {folder}  (agentrl replay {folder} --list)")

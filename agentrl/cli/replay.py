@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agentrl.errors import ConfigError
+from agentrl.text import printable
 
 if TYPE_CHECKING:
     from agentrl.replay import Summary
@@ -63,6 +64,8 @@ def replay(
     recordings = opened.episodes()
     found = [s for s in recordings if _matches(s, wanted)]
     _print_table(found[-last:] if last else found, len(found))
+    if any(s.outcome.void for s in found):
+        typer.echo(printable(_void_causes(found)))
     if recordings and not found:
         typer.echo(f"Recorded are: {_counts(recordings)}")
 
@@ -81,6 +84,14 @@ def _matches(summary: "Summary", wanted: Mapping[str, object]) -> bool:
 def _counts(episodes: Sequence["Summary"]) -> str:
     counts = Counter(f"{s.split} {s.outcome.value}" for s in episodes)
     return ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
+
+
+def _void_causes(episodes: Sequence["Summary"]) -> str:
+    """Such as `3 void of 60 (5.0 %): 2 x call, 1 x DeviceOffline`."""
+    counts = Counter(s.cause for s in episodes if s.cause is not None)
+    causes = ", ".join(f"{count} x {cause}" for cause, count in counts.most_common())
+    share = counts.total() / len(episodes)
+    return f"{counts.total()} void of {len(episodes)} ({share:.1%}): {causes}"
 
 
 def _print_table(episodes: Sequence["Summary"], total: int) -> None:

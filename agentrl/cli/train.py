@@ -1,12 +1,15 @@
 """`agentrl train`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import yaml
 
 from agentrl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agentrl.config import Config
 
 
 def train(
@@ -46,17 +49,14 @@ def train(
         return
     from agentrl.training.loop import train as train_job
 
-    if run is None:
-        _print_budget(config, settings)
-    folder = train_job(config, overrides=settings, resume=run)
+    folder = train_job(config, overrides=settings, resume=run, begun=_print_budget)
     typer.echo(f"run: {folder}")
 
 
-def _print_budget(config: str, overrides: list[str]) -> None:
-    from agentrl import config as configuration
-    from agentrl.training.plan import budget
+def _print_budget(job: "Config") -> None:
+    from agentrl.training.budget import budget
 
-    for stage, amount in budget(configuration.load(config, overrides)).items():
+    for stage, amount in budget(job).items():
         typer.echo(f"{stage:18} {amount}")
 
 

@@ -17,6 +17,7 @@ _MOST_AT_ONCE = 100_000
 """Episodes of a step, in flight, or of an evaluation: beyond it is a slip of the keyboard."""
 _PICTURE_SIDE = (1, 16_384)
 _SCREEN_SIDE = (64, 4096)
+_PACKAGE = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*)+", re.ASCII)
 
 
 def parse_history(history: str) -> int | None:
@@ -133,6 +134,7 @@ def validate(config: Config) -> None:
             raise ConfigError(f"{key}={value}: must be {most} at most")
     _check_pairs(config)
     _check_source(config.devices.source)
+    _check_privacy(config)
     parse_history(config.env.history)
     if config.algorithm.name == "grpo" and config.rollout.group_size == 1 and config.train.steps:
         _warn_once(
@@ -182,6 +184,20 @@ def _check_source(source: Any) -> None:
         raise ConfigError(
             f"devices.source={source!r}: must be virtual:N, a serial or a list of serials"
         )
+
+
+def _check_privacy(config: Config) -> None:
+    for package in config.devices.allow:
+        if not _PACKAGE.fullmatch(package):
+            raise ConfigError(
+                f"devices.allow: {package!r} is no package; name it as com.example.app"
+            )
+    for box in config.devices.mask:
+        if len(box) != 4 or not (0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1):
+            raise ConfigError(
+                f"devices.mask: {box} is no region; it must be [left, top, right, bottom], "
+                "in [0, 1] of the screen"
+            )
 
 
 @functools.cache

@@ -23,7 +23,7 @@ class ModelConfig:
     """The policy's weights."""
 
     path: str = "tiny"
-    """`tiny` (built from the seed), a local folder, or a Hugging Face id."""
+    """`tiny` (built from the seed), a local folder, or a Hugging Face id, which is fetched."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of the computation; the learner keeps its weights in float32."""
     attention: Literal["auto", "flash_attention_2", "sdpa", "eager"] = "auto"
@@ -46,9 +46,11 @@ class EnvConfig:
     id: str = "NumberGame-v0"
     """`Name-v0`, `module:Name-v0` or `path/file.py:Name-v0`."""
     kwargs: dict[str, Any] = field(default_factory=dict)
-    """For the environment's constructor."""
+    """For the environment's constructor. What its translator takes too, such as the number game's
+    `mode`, is given to both; a scripted player gets what it takes."""
     translator: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the environment's translator."""
+    """Keyword arguments of the environment's translator. What the constructor takes too is given to
+    both; two different values are an error."""
     max_turns: int = 40
     """An episode that is not over by then is truncated."""
     history: str = "concat"
@@ -81,8 +83,19 @@ class DevicesConfig:
 
     source: Any = "virtual:8"
     """`virtual:N`, or a list of serials."""
-    driver: Literal["adbutils"] = "adbutils"
-    """What speaks ADB."""
+    driver: Literal["adbutils", "ppadb"] = "adbutils"
+    """What speaks ADB; `ppadb` is pure-python-adb, an extra."""
+    capture: Literal["auto", "raw", "png", "framebuffer", "stream"] = "auto"
+    """How pictures are taken; `auto` takes the fastest that is right on that phone."""
+    input: Literal["auto", "input", "shell"] = "auto"
+    """A shell for each command, or one that is kept; `auto` takes the faster one."""
+    public_addresses: list[str] = field(default_factory=list)
+    """`HOST:PORT` of phones that are used though anybody on the internet can reach them."""
+    allow: list[str] = field(default_factory=list)
+    """Packages that may be in front, beside the game's own app."""
+    mask: list[list[float]] = field(default_factory=list)
+    """Regions `[left, top, right, bottom]` in [0, 1] that are black in every recorded picture. The
+    policy sees them: what is trained again from a record has not all that the policy saw."""
     size: list[int] = field(default_factory=lambda: [720, 1280])
     """[width, height] of virtual phones."""
     effect_delay_ms: list[int] = field(default_factory=lambda: [50, 300])
@@ -166,6 +179,9 @@ class WarmStartConfig:
     """How often turns are visited by the `phase` in their info; 1 where none is given."""
     cache: str | None = "~/.cache/agentrl"
     """Keeps the cloned model; None trains it each time."""
+    again: bool = False
+    """Also a model that has had a warm start for this environment, as `agentrl.json` in its folder
+    says, is given this one; else it goes without."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -234,7 +250,8 @@ class EvalConfig:
     """Games on seeds that are never trained on."""
 
     every: int = 10
-    """Steps between evaluations during training; 0 for none."""
+    """Steps between evaluations during training, which choose the best checkpoint; the last step
+    has one in any case. 0 for none."""
     episodes: int = 100
     """Before and after training, and each of sampled and greedy."""
     episodes_during: int = 20

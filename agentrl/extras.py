@@ -1,0 +1,31 @@
+"""What `pip install agentrl` leaves out, and how to get it."""
+
+from importlib.util import find_spec
+
+GET_MODELS = "pip install 'agentrl[train]'"
+GET_VLLM = (
+    "pip install 'agentrl[gpu]' ('agentrl[cpu]' without a GPU); rollout.engine=hf works without"
+)
+GET_RAY = "pip install 'agentrl[ray]'; rollout.launcher=local works without"
+GET_OCR = "pip install 'agentrl[ocr]'; agentrl.devices.sight.Glyphs reads known signs without"
+NO_VLLM = f"rollout.engine=vllm needs vLLM, not installed: {GET_VLLM}"
+NO_RAY = f"rollout.launcher=ray needs Ray, not installed: {GET_RAY}"
+NO_OCR = f"reading any text off a screen needs RapidOCR, not installed: {GET_OCR}"
+
+_OF_MODELS = ("safetensors", "tokenizers", "torch", "transformers")
+
+
+def missing(engine: str, launcher: str) -> list[str]:
+    """What a model needs to play or learn and does not find here, each with its remedy.
+
+    Args:
+        engine: as the configuration's `rollout.engine`.
+        launcher: as its `rollout.launcher`.
+    """
+    absent = [name for name in _OF_MODELS if find_spec(name) is None]
+    wants = [
+        (absent, f"models need {', '.join(absent)}, not installed: {GET_MODELS}"),
+        (engine == "vllm" and find_spec("vllm") is None, NO_VLLM),
+        (launcher == "ray" and find_spec("ray") is None, NO_RAY),
+    ]
+    return [remedy for lacking, remedy in wants if lacking]

@@ -1,0 +1,42 @@
+import sys
+
+import pytest
+
+from agentrl import config as configuration
+from agentrl import extras
+from agentrl.cli import doctor
+from agentrl.errors import ConfigError
+from agentrl.rollout import cluster
+from agentrl.training import plan
+
+
+def without(monkeypatch, *names):
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name in names else name)
+
+
+def test_nothing_is_missed_where_nothing_is_needed(monkeypatch):
+    without(monkeypatch, "vllm", "ray")
+    assert extras.missing("hf", "local") == []
+
+
+def test_everything_that_a_job_misses_is_told_at_once(monkeypatch):
+    without(monkeypatch, "torch", "vllm", "ray")
+    with pytest.raises(ConfigError) as told:
+        plan.check(configuration.load("number_game", ["devices.source=virtual:1"]))
+    assert str(told.value) == (
+        f"models need torch, not installed: {extras.GET_MODELS}. {extras.NO_VLLM}. {extras.NO_RAY}"
+    )
+    assert "rollout.engine=hf works without" in str(told.value)
+    assert "rollout.launcher=local works without" in str(told.value)
+
+
+def test_plan_doctor_and_cluster_give_the_same_advice(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError) as told:
+        cluster.join_cluster()
+    assert str(told.value) == extras.NO_RAY
+    monkeypatch.setattr(doctor, "_version", lambda name: None)
+    mends = {finding.what: finding.mend for finding in doctor.examine()}
+    assert mends["ray"] == extras.GET_RAY
+    assert mends["vLLM"] == extras.GET_VLLM
+    assert mends["transformers"] == extras.GET_MODELS
