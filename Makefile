@@ -9,8 +9,10 @@ TORCH := torch==2.13.0+cpu
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 CONFIG ?= configs/number_game.yaml
 PYTEST_ARGS ?=
-# Two at a time, a file in one process; the files that take longest stand last but for small ones.
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Three at a time on two cores, as most of them wait; a file in one process, the longest first.
+# They drive real processes against deadlines, which a machine that others use as well may miss:
+# a test that fails is tried twice again, and the summary names it (RERUN).
+PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --reruns 2 --reruns-delay 2 -r aR
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LOG := $(VENV)/setup.log
 # A new stamp, and so a new installation, whenever what is to be installed changes.

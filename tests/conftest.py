@@ -63,3 +63,22 @@ def tiny_vlm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from agentrl.policies import tiny
 
     return tiny.build(tmp_path_factory.mktemp("models") / "tiny", 0)
+
+
+_LONGEST_FIRST = (
+    "training/test_phone_run.py",
+    "training/test_loop.py",
+    "test_examples.py",
+    "policies/test_vllm_engine.py",
+    "rollout/test_rollouts.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """So that no process is left alone with a long file at the end."""
+
+    def place(item: pytest.Item) -> int:
+        path = item.path.relative_to(Path(__file__).parent).as_posix()
+        return _LONGEST_FIRST.index(path) if path in _LONGEST_FIRST else len(_LONGEST_FIRST)
+
+    items.sort(key=place)

@@ -114,11 +114,11 @@ def test_an_app_that_refuses_its_extras_says_so(virtual_phone: Device) -> None:
 
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_a_hung_command_ends_at_its_deadline(adb_server: AdbServer, driver: str) -> None:
-    phone = open_device("virtual", driver=driver, deadlines=Deadlines(command_s=0.2))
+    phone = open_device("virtual", driver=driver, deadlines=Deadlines(command_s=1.0))
     start = time.monotonic()
-    with pytest.raises(DeviceTimeout, match=r"sleep 30: no answer within 0\.2 s"):
+    with pytest.raises(DeviceTimeout, match=r"sleep 30: no answer within 1 s"):
         phone.shell("sleep", "30")
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 15
     assert phone.shell("echo", "on") == "on\n"
     phone.close()
 

@@ -237,7 +237,7 @@ def test_engine_and_learner_agree_on_what_was_sampled(killed_and_resumed):
 def remembered(adb_server, tmp_path_factory):
     """A step of the game that needs the whole conversation."""
     folder = tmp_path_factory.mktemp("runs")
-    settings = [*SMALL, "train.steps=1", "env.max_turns=4", "warm_start.steps=60"]
+    settings = [*SMALL, "train.steps=1", "env.max_turns=4", "warm_start.steps=20"]
     settings += [f"run.dir={folder}", "run.name=memory", "warm_start.cache=null"]
     done = subprocess.run(
         command("number_game_memory", *settings), capture_output=True, text=True, timeout=300
