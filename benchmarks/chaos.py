@@ -43,9 +43,11 @@ from agentrl.envs.android.app import NumberGameApp
 from agentrl.envs.android.rules import STAKE
 from agentrl.phone import spawn
 from agentrl.phone.screen import bar_height
+from agentrl.policies.opening import open_scaler
+from agentrl.policies.scripted import ScriptedPolicy
+from agentrl.rollout.arguments import load_player
 from agentrl.rollout.collector import Collector, Progress
 from agentrl.rollout.episode import Limits, play
-from agentrl.rollout.rollouts import Rollouts
 from agentrl.rollout.scoring import Scorer
 from agentrl.rollout.ticket import Ticket
 from agentrl.rollout.worlds import open_worlds
@@ -185,7 +187,8 @@ async def _play(config: Config, seconds: float, console: Console) -> tuple[Ledge
     """Play rounds of games until the time is over."""
     ledger, end = Ledger(), time.monotonic() + seconds
     worlds = open_worlds(config, _fingerprint, (0, 1))
-    policy = await Rollouts(config, None, None)._policy("expert", greedy=False)
+    expert = load_player(config.env, "expert")
+    policy = ScriptedPolicy(expert, window=1, scale=open_scaler(config.model))
     limits = Limits(max_turns=config.env.max_turns, deadline_s=config.rollout.deadline_s)
     played: Counter[str] = Counter()
 
