@@ -18,7 +18,7 @@ LOG := $(VENV)/setup.log
 # A new stamp, and so a new installation, whenever what is to be installed changes.
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml requirements/*.txt | cksum | cut -d' ' -f1)
 
-.PHONY: setup check test test-slow browser train clean
+.PHONY: setup check test test-slow programs train clean
 setup: $(STAMP)
 
 $(STAMP):
@@ -44,20 +44,21 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 
-test: setup browser
+test: setup programs
 	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 # What takes longer than all the rest is worth; CI does the same in its short run of the main job.
 test-slow: setup
 	$(PYTEST) -m slow $(PYTEST_ARGS)
 
-# The tests of pages drive a real Chromium.
-browser:
+# The tests of pages drive a real Chromium. Beside the adb program in adbutils' wheel, they try the
+# system's, where there is one.
+programs:
 	@test -n "$$AGENTRL_TEST_CHROMIUM" || command -v chromium >/dev/null || { \
-		echo "installing chromium"; \
+		echo "installing chromium and adb"; \
 		as_root=$$(test "$$(id -u)" = 0 || echo sudo); \
 		$$as_root apt-get update >$(LOG) 2>&1 && \
-		$$as_root apt-get install -y --no-install-recommends chromium >>$(LOG) 2>&1; } || { \
+		$$as_root apt-get install -y --no-install-recommends chromium adb >>$(LOG) 2>&1; } || { \
 		cat $(LOG) >&2; \
 		echo "no Chromium: install one, or name it in AGENTRL_TEST_CHROMIUM" >&2; exit 1; }
 
