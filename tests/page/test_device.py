@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser
 
-from agentrl.devices import Tap
+from agentrl.devices import Guard, Tap, Wait, Window
 from agentrl.envs.android import layout
 from agentrl.envs.android.app import PACKAGE, NumberGameApp
-from agentrl.errors import DeviceError, DeviceTimeout
+from agentrl.errors import AppLeft, DeviceError, DeviceTimeout
 from agentrl.page import PagedDevice, PageServer
 from agentrl.phone.apps import ProbeApp
 from agentrl.types import Image
@@ -31,7 +31,7 @@ def paged(chromium: Browser, server: PageServer) -> Iterator[Callable[..., Paged
         width: int = 360, height: int = 640, ratio: float = 2.0, bars: tuple[int, int] = (80, 24)
     ) -> Paged:
         phone = ChromiumPhone(chromium, width, height, ratio, bars)
-        devices.append(PagedDevice(phone, phone, server, [NumberGameApp(), ProbeApp()]))
+        devices.append(PagedDevice(phone, server, [NumberGameApp(), ProbeApp()]))
         return devices[-1], phone
 
     yield make
@@ -176,6 +176,45 @@ def test_a_tunnel_that_breaks_is_nobodys_leaving(paged: Callable[..., Paged]) ->
     device.reconnect()
     assert phone.commands[-1] == ("reconnect",)
     assert until(device.focus, "the page did not come back") == PROBE
+
+
+def test_the_window_in_front_is_the_apps_as_long_as_its_page_shows_it(
+    paged: Callable[..., Paged],
+) -> None:
+    device, phone = paged()
+    guard = Guard(device, PROBE)
+    guard.begin()
+    assert device.window() == Window(kind="foreign_app", package=LAUNCHER)
+    device.launch(PROBE, ".Main", {})
+    assert device.window() == Window(kind="foreign_app", package=PROBE)
+    tap = Tap(*device.app_area().to_screen(0.5, 0.25))
+    guarded = guard.act(tap, before=device.screenshot())
+    assert (guarded.events, guarded.left) == ((), False)
+    # A dialog about the browser is one about who shows the app.
+    phone.dialog = True
+    assert (device.focus(), device.window().kind) == (None, "anr")
+    with pytest.raises(AppLeft, match=r"^anr: .* com\.android\.chrome"):
+        guard.act(Wait(0.0), before=device.screenshot())
+    phone.dialog = False
+    # Something else in the browser is none of the app.
+    device.deadlines = replace(device.deadlines, settle_s=0.5)
+    phone.page.goto("about:blank")
+    until(lambda: device.focus() == BROWSER or None, "the page is still there")
+    assert device.window() == Window(kind="foreign_app", package=BROWSER)
+    with pytest.raises(AppLeft, match=r"^foreign_app: .* com\.android\.chrome"):
+        guard.act(Wait(0.0), before=device.screenshot())
+
+
+def test_a_page_that_is_not_connected_is_nothing_in_front(paged: Callable[..., Paged]) -> None:
+    device, phone = paged()
+    device.launch(PROBE, ".Main", {})
+    device.deadlines = replace(device.deadlines, settle_s=0.5)
+    assert phone.wire is not None
+    phone.wire.cut()
+    until(lambda: device.focus() is None or None, "the connection is still there")
+    assert device.window().kind == "nothing_in_front"
+    with pytest.raises(AppLeft, match=r"^nothing_in_front"):
+        Guard(device, PROBE).act(Wait(0.0), before=device.screenshot())
 
 
 def test_a_page_that_moves_on_the_screen_is_found_again(paged: Callable[..., Paged]) -> None:
