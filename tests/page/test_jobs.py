@@ -1,15 +1,22 @@
 """Whole jobs on a phone that lacks the app: real adb, `adb reverse`, real Chromium."""
 
 import json
+import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentrl import cli, replay
+from agentrl.devices import Device
 from agentrl.devices.adb import AdbServer
-from tests.page.browsing import Station
+from agentrl.devices.doctor import examine
+from agentrl.errors import ConfigError
+from agentrl.page import Pager
+from agentrl.phone.spec import AppSpec
+from tests.page.browsing import Chromium, Station
 from tests.page.conftest import start_chromium
 
 pytestmark = pytest.mark.adb
@@ -66,3 +73,56 @@ def test_a_job_on_a_phone_that_lacks_the_app_is_as_one_on_a_phone_that_has_it(
     # The browser was opened for the first game and left where it was for the second.
     assert len(station.phone.opened) == opened + 1
     assert station.phone.opened[-1].startswith("http://localhost:")
+
+
+@pytest.fixture
+def short_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The virtual phone's own video does not know what Chromium shows: it is soon given up."""
+    monkeypatch.setattr("agentrl.devices.capture.lag._FRESH_S", 0.3)
+
+
+def test_the_doctor_tries_such_a_phone_out_on_a_page(
+    capsys: pytest.CaptureFixture[str], station: Station, short_stream: None
+) -> None:
+    opened = len(station.phone.opened)
+    assert cli.run(["devices", "doctor", station.serial]) == 0
+    said = capsys.readouterr().out
+    assert len(station.phone.opened) == opened + 1
+    for words in (
+        r"ok    apps start  .* as a page in its browser", r"(ok|note) +touches .*",
+        r"ok    capture raw  fresh", r"ok    capture png  fresh", "1 of 1 phones can be played on",
+    ):  # fmt: skip
+        assert re.search(words, said), said
+    assert station.phone.tasks.front is None, "it was left on its home screen"
+
+
+def test_the_doctor_tells_a_tap_on_a_page_that_arrives_elsewhere(
+    adb_server: AdbServer, station: Station, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taps: list[float] = []
+
+    def beside(chromium: Chromium, x: float, y: float) -> None:
+        """The first one is the page's own, which finds out where it lies."""
+        taps.append(x)
+        true_tap(chromium, x + (90 if len(taps) > 1 else 0), y)
+
+    true_tap = Chromium.tap
+    monkeypatch.setattr(Chromium, "tap", beside)
+    with (
+        closing(Pager([AppSpec(app="agentrl.phone.apps:ProbeApp")])) as pager,
+        closing(examine(adb_server, station.serial, paged=pager.around)) as findings,  # type: ignore[type-var]
+    ):
+        touches = next(found for found in findings if found.what == "touches")
+    assert touches.state == "wrong"
+    assert re.search(r"a tap at .* arrived at \(0\.5\d, 0\.25\)", touches.detail), touches
+
+
+def test_the_doctor_looks_at_the_screen_where_nothing_serves_pages(
+    adb_server: AdbServer, station: Station, short_stream: None
+) -> None:
+    def lacks(device: Device) -> Device:
+        raise ConfigError("uvicorn serves it, which is not installed")
+
+    found = {one.what: one for one in examine(adb_server, station.serial, paged=lacks)}
+    assert (found["touches"].state, found["capture raw"].state) == ("note", "ok")
+    assert "not tried: uvicorn" in found["touches"].detail
