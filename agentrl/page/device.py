@@ -66,17 +66,23 @@ class PagedDevice:
                 return capture
 
     def tap(self, x: float, y: float) -> None:
-        """Tap at (x, y), in [0, 1] of the screen; one beside the page counts, without effect."""
+        """Tap at (x, y), in [0, 1] of the screen.
+
+        One beside a page in front counts for its app, without effect, and goes no further: the
+        browser's own bars lead out of the game, and to settings of whoever owns the phone.
+        """
         missed = self._beside(x, y)
-        self._device.tap(x, y)
-        if missed is not None:
+        if missed is None:
+            self._device.tap(x, y)
+        else:
             missed.miss()
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = 0.3) -> None:
         """Swipe from (x1, y1) to (x2, y2), in [0, 1] of the screen; beside the page as `tap`."""
         missed = self._beside(x1, y1)
-        self._device.swipe(x1, y1, x2, y2, duration_s)
-        if missed is not None:
+        if missed is None:
+            self._device.swipe(x1, y1, x2, y2, duration_s)
+        else:
             missed.miss()
 
     def long_press(self, x: float, y: float, duration_s: float = 1.0) -> None:
@@ -151,8 +157,9 @@ class PagedDevice:
         return Look(state=None if host is None else host.state(), front=self.focus())
 
     def act(self, action: Action, package: str) -> tuple[Look, Look]:
-        """Perform an action; a look before it, and one right after."""
-        before = self.look(package)
+        """Perform an action; what the app published before it, and a look right after."""
+        host = self._hosts.get(package)
+        before = Look(state=None if host is None else host.state())
         perform(self, action)
         return before, self.look(package)
 

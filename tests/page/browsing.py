@@ -29,6 +29,8 @@ from tests.page.wire import PHONE_LOOPBACK
 
 TOOLBAR = 50
 """Height of the browser's own bar above its page, in pixels."""
+BAR = 200
+"""Its colour."""
 _PATIENCE_S = 60.0
 
 
@@ -76,15 +78,16 @@ class Chromium:
 class BrowserApp(Page):
     """The browser as an app of the phone: its bar, and the page below."""
 
-    def __init__(self, chromium: Chromium, area: tuple[int, int]) -> None:
+    def __init__(self, phone: "BrowsingPhone") -> None:
         super().__init__(BROWSER)
-        self._chromium = chromium
-        self._area = area
+        self._phone = phone
 
     def touch(self, x: float, y: float) -> bool:
-        width, height = self._area
+        width, height = self._phone.geometry.area
         if y * height >= TOOLBAR:
-            self._chromium.tap(x * width, y * height - TOOLBAR)
+            self._phone.chromium.tap(x * width, y * height - TOOLBAR)
+        else:
+            self._phone.bar_touched = True
         return False
 
 
@@ -153,6 +156,7 @@ class BrowsingPhone(Phone):
         self.network = BridgedNetwork()
         self.opened: list[str] = []
         """What was asked for, in order."""
+        self.bar_touched = False
         width, height = self.geometry.area
         self.chromium = Chromium(start, width, height - TOOLBAR)
         self.tasks.bring = self._bring  # type: ignore[method-assign]
@@ -163,7 +167,7 @@ class BrowsingPhone(Phone):
         if shown.front != BROWSER or self.dialog is not None:
             return shown
         page = self.chromium.picture()
-        bar = np.full((TOOLBAR, page.shape[1], 3), 200, np.uint8)
+        bar = np.full((TOOLBAR, page.shape[1], 3), BAR, np.uint8)
         frame = screen.compose(np.vstack([bar, page]), *self.geometry.size, "12:00")
         return replace(shown, frame=frame)
 
@@ -173,8 +177,7 @@ class BrowsingPhone(Phone):
         elif "  " not in text:  # else it is the title, which Chromium shows by itself
             self.opened.append(text)
             self.chromium.go(text)
-            app = BrowserApp(self.chromium, self.geometry.area)
-            self.tasks.pages[BROWSER] = Installed(app=app)
+            self.tasks.pages[BROWSER] = Installed(app=BrowserApp(self))
             self.tasks.launch(BROWSER, {"text": text})
 
     def _on_change(self) -> None:
@@ -202,6 +205,14 @@ class Station:
         self._thread.join(_PATIENCE_S)
         self.phone.chromium.close()
         self._loop.close()
+
+    def run(self, act: Callable[[], Any]) -> Any:
+        """Do something with the phone, where it lives."""
+
+        async def once() -> Any:
+            return act()
+
+        return asyncio.run_coroutine_threadsafe(once(), self._loop).result(_PATIENCE_S)
 
     async def _start(self, start: Any, apps: Any, options: Any) -> PhoneServer:
         return PhoneServer(BrowsingPhone(start, apps, **options))

@@ -4,22 +4,28 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from agentrl import cli, replay
 from agentrl.devices import Device
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.doctor import examine
+from agentrl.devices.lease import LeasedDevice
+from agentrl.devices.phone import AdbPhone
+from agentrl.envs.android.env import NumberGame
 from agentrl.errors import ConfigError
 from agentrl.page import Pager
 from agentrl.phone.spec import AppSpec
-from tests.page.browsing import Chromium, Station
+from tests.page.browsing import BAR, TOOLBAR, Chromium, Station
 from tests.page.conftest import start_chromium
 
 pytestmark = pytest.mark.adb
+GAME = "agentrl.envs.android.app:NumberGameApp"
 
 
 @pytest.fixture(scope="module")
@@ -126,3 +132,35 @@ def test_the_doctor_looks_at_the_screen_where_nothing_serves_pages(
     found = {one.what: one for one in examine(adb_server, station.serial, paged=lacks)}
     assert (found["touches"].state, found["capture raw"].state) == ("note", "ok")
     assert "not tried: uvicorn" in found["touches"].detail
+
+
+@pytest.fixture
+def game(adb_server: AdbServer, station: Station) -> Iterator[NumberGame]:
+    """The number game on its page, with a clock that every touch moves."""
+    phone = AdbPhone(adb_server, station.serial)
+    phone.deadlines = replace(phone.deadlines, settle_s=20.0, launch_s=60.0)
+    with closing(Pager([AppSpec(app=GAME)])) as pager, closing(pager.around(phone)) as device:
+        lease = LeasedDevice(device, f"{station.serial}#test")
+        yield NumberGame(device=lease.token, rounds=2, timed=3)
+        lease.end()
+
+
+def test_a_call_over_the_page_is_declined_and_the_game_goes_on(
+    station: Station, game: NumberGame
+) -> None:
+    _, info = game.reset(seed=5)
+    x, y = info["places"]["cards"][info["answer"]]
+    station.run(lambda: station.phone.show_dialog("call"))
+    screen, reward, terminated, _, info = game.step(np.array([x, y], np.float32))
+    assert (reward, terminated, info["right"], info["wrong"]) == (1, False, 1, 0)
+    assert (info["guard"]["kind"], info["guard"]["by"]) == ("call", "world")
+    assert screen.shape == (640, 360, 3)
+
+
+def test_a_tap_on_the_browsers_own_bar_does_nothing(station: Station, game: NumberGame) -> None:
+    _, before = game.reset(seed=5)
+    screen, reward, terminated, _, info = game.step(np.array([0.5, 0.06], np.float32))
+    assert (screen[25 : 25 + TOOLBAR] == BAR).all(), "the bar is there"
+    assert (reward, terminated, info["changed"]) == (0, False, False)
+    assert {**info, "changed": True} == before
+    assert not station.phone.bar_touched
