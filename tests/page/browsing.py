@@ -25,7 +25,6 @@ from agentrl.phone.system_apps import BROWSER, Page
 from agentrl.phone.tasks import Tasks
 from agentrl.types import Image
 from tests.page.phones import Tab
-from tests.page.wire import PHONE_LOOPBACK
 
 TOOLBAR = 50
 """Height of the browser's own bar above its page, in pixels."""
@@ -37,9 +36,12 @@ _PATIENCE_S = 60.0
 class Chromium:
     """A page in a real browser, which lives in a thread of its own."""
 
-    def __init__(self, start: Callable[..., Any], width: int, height: int) -> None:
+    def __init__(self, start: Callable[..., Any], loopback: str, width: int, height: int) -> None:
+        """`start` starts a browser, which then finds `localhost` at another address."""
         self._jobs: queue.Queue[tuple[Callable[[], Any], Future[Any]] | None] = queue.Queue()
-        self._thread = threading.Thread(target=self._run, args=(start, width, height), daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(start, loopback, width, height), daemon=True
+        )
         self._thread.start()
         self._do(lambda: None)
 
@@ -62,9 +64,10 @@ class Chromium:
         self._jobs.put((job, done))
         return done.result(_PATIENCE_S)
 
-    def _run(self, start: Callable[..., Any], width: int, height: int) -> None:
+    def _run(self, start: Callable[..., Any], loopback: str, width: int, height: int) -> None:
+        rules = f"--host-resolver-rules=MAP localhost {loopback}, MAP * ~NOTFOUND"
         with sync_playwright() as playwright:
-            browser = start(playwright.chromium)
+            browser = start(playwright.chromium, rules)
             self._tab = Tab(browser, width, height, 1.0)
             while (work := self._jobs.get()) is not None:
                 job, done = work
@@ -94,13 +97,14 @@ class BrowserApp(Page):
 class BridgedNetwork(Network):
     """The phone's ports, which its browser finds at an address of this machine."""
 
-    def __init__(self) -> None:
+    def __init__(self, loopback: str) -> None:
         super().__init__()
+        self._loopback = loopback
         self._servers: dict[str, asyncio.Task[asyncio.Server]] = {}
 
     def listen(self, address: str, listener: Listener) -> str:
         found = super().listen(address, listener)
-        bound = socket.create_server((PHONE_LOOPBACK, int(found.removeprefix("tcp:"))))
+        bound = socket.create_server((self._loopback, int(found.removeprefix("tcp:"))))
         started = asyncio.start_server(functools.partial(self._join, found), sock=bound)
         self._servers[found] = asyncio.get_running_loop().create_task(started)
         return found
@@ -151,14 +155,14 @@ class _SocketEnd:
 class BrowsingPhone(Phone):
     """A phone that opens web pages in Chromium, below its status bar and the browser's own bar."""
 
-    def __init__(self, start: Callable[..., Any], apps: Any = (), **options: Any) -> None:
-        super().__init__(apps, effect_delay_ms=(0, 0), **options)
-        self.network = BridgedNetwork()
+    def __init__(self, start: Callable[..., Any], loopback: str, **options: Any) -> None:
+        super().__init__(effect_delay_ms=(0, 0), **options)
+        self.network = BridgedNetwork(loopback)
         self.opened: list[str] = []
         """What was asked for, in order."""
         self.bar_touched = False
         width, height = self.geometry.area
-        self.chromium = Chromium(start, width, height - TOOLBAR)
+        self.chromium = Chromium(start, loopback, width, height - TOOLBAR)
         self.tasks.bring = self._bring  # type: ignore[method-assign]
 
     @property
@@ -189,11 +193,12 @@ class BrowsingPhone(Phone):
 class Station:
     """Such a phone in a thread of its own, where an adb server finds it."""
 
-    def __init__(self, start: Callable[..., Any], apps: Any = (), **options: Any) -> None:
+    def __init__(self, start: Callable[..., Any], number: int = 0, **options: Any) -> None:
+        """Phones of different numbers have ports of their own."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        starting = self._start(start, apps, options)
+        starting = self._start(start, f"127.0.1.{number}", options)
         self._server = asyncio.run_coroutine_threadsafe(starting, self._loop).result(_PATIENCE_S)
         self.phone: BrowsingPhone = self._server.phone  # type: ignore[assignment]
         self.serial = f"127.0.0.1:{self._server.port}"
@@ -214,5 +219,5 @@ class Station:
 
         return asyncio.run_coroutine_threadsafe(once(), self._loop).result(_PATIENCE_S)
 
-    async def _start(self, start: Any, apps: Any, options: Any) -> PhoneServer:
-        return PhoneServer(BrowsingPhone(start, apps, **options))
+    async def _start(self, start: Any, loopback: str, options: Any) -> PhoneServer:
+        return PhoneServer(BrowsingPhone(start, loopback, **options))

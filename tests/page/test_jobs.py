@@ -29,19 +29,26 @@ GAME = "agentrl.envs.android.app:NumberGameApp"
 
 
 @pytest.fixture(scope="module")
-def station(adb_server: AdbServer) -> Iterator[Station]:
-    """A phone with nothing of ours installed."""
-    station = Station(start_chromium, size=(360, 640))
-    yield station
-    adb_server.disconnect(station.serial)
-    station.close()
+def stations(adb_server: AdbServer) -> Iterator[list[Station]]:
+    """Two phones with nothing of ours installed."""
+    stations = [Station(start_chromium, number, size=(360, 640)) for number in (1, 2)]
+    yield stations
+    for station in stations:
+        adb_server.disconnect(station.serial)
+        station.close()
+
+
+@pytest.fixture
+def station(stations: list[Station]) -> Station:
+    return stations[0]
 
 
 def play(capsys: pytest.CaptureFixture[str], folder: Path, *settings: str) -> dict[str, Any]:
-    """What `agentrl eval` says of two games of the expert."""
+    """What `agentrl eval` says of four games of the expert."""
     code = cli.run([
-        "eval", "number_game_phone", "--policy=expert", "--episodes=2", "--json",
-        "rollout.launcher=local", "logging=[file]", f"run.dir={folder}", *settings,
+        "eval", "number_game_phone", "--policy=expert", "--episodes=4", "--json",
+        "rollout.launcher=local", "logging=[file]", "devices.effect_delay_ms=[0, 0]",
+        f"run.dir={folder}", *settings,
     ])  # fmt: skip
     said = capsys.readouterr()
     assert code == 0, said.err[-3000:]
@@ -65,20 +72,21 @@ def told(run: str) -> list[Any]:
     ids=["tap", "select"],
 )
 def test_a_job_on_a_phone_that_lacks_the_app_is_as_one_on_a_phone_that_has_it(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, station: Station, game: str
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, stations: list[Station], game: str
 ) -> None:
-    opened = len(station.phone.opened)
+    opened = [len(station.phone.opened) for station in stations]
     game = f"env.kwargs={game}"
-    paged = play(capsys, tmp_path, f"devices.source=['{station.serial}']", game)
+    serials = [station.serial for station in stations]
+    paged = play(capsys, tmp_path, f"devices.source={serials}", game)
     virtual = play(capsys, tmp_path, "devices.source=virtual:1", game)
-    assert (paged["episodes"], paged["void"]) == (2, 0)
+    assert (paged["episodes"], paged["void"]) == (4, 0)
     assert (paged["accuracy"], paged["score"]) == (1.0, 120.0)
     for read in paged.get("audit", {}).values():
         assert read["agreed"] == read["of"], paged["audit"]
     assert told(paged["run"]) == told(virtual["run"])
-    # The browser was opened for the first game and left where it was for the second.
-    assert len(station.phone.opened) == opened + 1
-    assert station.phone.opened[-1].startswith("http://localhost:")
+    # Each browser was opened for its first game, and left where it was for the next.
+    assert [len(station.phone.opened) for station in stations] == [n + 1 for n in opened]
+    assert len({station.phone.opened[-1] for station in stations}) == 2, "each has its own page"
 
 
 @pytest.fixture
