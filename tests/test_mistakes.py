@@ -22,8 +22,17 @@ GAME = "configs/number_game.yaml"
 
 @pytest.mark.parametrize("config", [*CONFIGS, *EXAMPLES], ids=lambda path: path.stem)
 def test_every_configuration_resolves(config, capsys):
-    assert run(["train", str(config), "--dry-run"]) == 0
+    given = ["devices.source=virtual:4"] if "source: ???" in config.read_text() else []
+    assert run(["train", str(config), *given, "--dry-run"]) == 0
     assert "Everything resolves" in capsys.readouterr().out
+
+
+def test_phones_that_nobody_has_named_are_asked_for(capsys):
+    assert run(["train", "number_game_phone", "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("ConfigError: ")
+    assert "devices.source is left open" in said
+    assert "'devices.source=...'" in said
 
 
 @pytest.mark.parametrize(
@@ -75,6 +84,8 @@ def test_every_configuration_resolves(config, capsys):
         ("model.image_size=[99999, 1]", ["model.image_size", "16384"]),
         ("devices.size=[1, 1]", ["devices.size", "64 to 4096"]),
         ("devices.source=5", ["devices.source=5", "virtual:N"]),
+        ("devices.app=pages", ["devices.app", "'pages'", "'page'"]),
+        ("devices.app=page", ["devices.app=page", "virtual:32", "devices.app=auto"]),
         ("devices.source=[5554]", ["devices.source=[5554]", "serials"]),
         ("rollout.groups=99999", ["rollout.groups", "100000 at most"]),
         ("eval.episodes=1000000", ["eval.episodes=1000000", "100000 at most"]),

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +19,6 @@ from agentrl.text import printable
 if TYPE_CHECKING:
     from agentrl.devices.adb import AdbServer
     from agentrl.devices.phone import AdbPhone
-    from agentrl.devices.protocol import Device
 
 app = typer.Typer(help="Phones and emulators that adb knows.")
 
@@ -174,7 +173,10 @@ def doctor(
     to be mended.
     """
     from agentrl.devices.doctor import examine
+    from agentrl.page import Pager
+    from agentrl.phone.spec import AppSpec
 
+    probe = AppSpec(app="agentrl.phone.apps:ProbeApp")
     server = _server(driver)
     serials = [serial] if serial else sorted(server.devices())
     if not serials:
@@ -182,8 +184,8 @@ def doctor(
     console, sick = Console(), []
     for one in serials:
         console.print(Text(one, style="bold"))
-        with _pages(server) as paged:
-            for found in examine(server, one, paged=paged):
+        with closing(Pager([probe], "page")) as pager:
+            for found in examine(server, one, paged=pager.around):
                 line = f"  [{_COLOURS[found.state]}]{found.state:5}[/] [bold]{found.what}[/]  "
                 console.print(line + escape(printable(found.detail)), soft_wrap=True)
                 if found.mend:
@@ -194,20 +196,6 @@ def doctor(
     typer.echo(f"{well} of {len(serials)} phones can be played on.")
     if sick:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _pages(server: "AdbServer") -> "Iterator[Callable[[AdbPhone], Device] | None]":
-    """Gives a phone the page that shows the probe; None where the extra is not installed."""
-    try:
-        from agentrl.page import Pager
-    except ConfigError:
-        yield None
-        return
-    from agentrl.phone.spec import AppSpec
-
-    with closing(Pager(server, [AppSpec(app="agentrl.phone.apps:ProbeApp")], "page")) as pager:
-        yield pager.around
 
 
 def _server(driver: str = "adbutils", public: tuple[str, ...] = ()) -> "AdbServer":

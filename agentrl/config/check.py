@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agentrl.config.tree import Config
+from agentrl.config.tree import Config, DevicesConfig
 from agentrl.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -134,6 +134,7 @@ def validate(config: Config) -> None:
             raise ConfigError(f"{key}={value}: must be {most} at most")
     _check_pairs(config)
     _check_source(config.devices.source)
+    _check_app(config.devices)
     _check_privacy(config)
     parse_history(config.env.history)
     if config.algorithm.name == "grpo" and config.rollout.group_size == 1 and config.train.steps:
@@ -183,6 +184,15 @@ def _check_source(source: Any) -> None:
     if not isinstance(serials, Sequence) or not all(isinstance(s, str) for s in serials):
         raise ConfigError(
             f"devices.source={source!r}: must be virtual:N, a serial or a list of serials"
+        )
+
+
+def _check_app(devices: DevicesConfig) -> None:
+    source = devices.source
+    if devices.app == "page" and isinstance(source, str) and source.startswith("virtual"):
+        raise ConfigError(
+            f"devices.app=page: {source} has no browser that shows a page, and the app installed; "
+            "name real phones in devices.source, or leave devices.app=auto"
         )
 
 

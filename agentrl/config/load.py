@@ -61,7 +61,8 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     """Read a YAML file or a packaged configuration and apply `key=value` overrides.
 
     Raises:
-        ConfigError: an unknown key, a wrong type or value, or a file that is no YAML.
+        ConfigError: an unknown key, a wrong type or value, one that is left open (`???`), or a
+            file that is no YAML.
     """
     path = find(str(source))
     config = _merge(path, overrides)
@@ -97,9 +98,15 @@ def _merge(path: Path, overrides: Sequence[str]) -> Config:
         if not equals or not key:
             raise ConfigError(f"{override!r}: an override reads key=value, such as train.steps=5")
     try:
-        merged = OmegaConf.merge(
-            OmegaConf.structured(Config), tree, OmegaConf.from_dotlist(list(overrides))
-        )
+        given = OmegaConf.from_dotlist(list(overrides))
+        merged = OmegaConf.merge(OmegaConf.structured(Config), tree, given)
+        # Merged into the tree, what is left open would become the default.
+        left_open = sorted(OmegaConf.missing_keys(OmegaConf.merge(tree, given)))
+        if left_open:
+            raise ConfigError(
+                f"{path}: {left_open[0]} is left open, and yours to give: in the file, or as "
+                f"'{left_open[0]}=...'"
+            )
         return cast(Config, OmegaConf.to_object(merged))
     except (OmegaConfBaseException, YAMLError, TypeError, ValueError, RecursionError) as error:
         by = f" with {', '.join(overrides)}" if overrides else ""

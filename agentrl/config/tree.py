@@ -89,6 +89,9 @@ class DevicesConfig:
     """How pictures are taken; `auto` takes the fastest that is right on that phone."""
     input: Literal["auto", "input", "shell"] = "auto"
     """A shell for each command, or one that is kept; `auto` takes the faster one."""
+    app: Literal["auto", "installed", "page"] = "auto"
+    """How phones have the game's app: `installed`, as virtual phones always have it; as a `page` in
+    their browser, with nothing installed; `auto` takes the page where the app is not installed."""
     public_addresses: list[str] = field(default_factory=list)
     """`HOST:PORT` of phones that are used though anybody on the internet can reach them."""
     allow: list[str] = field(default_factory=list)

@@ -21,7 +21,9 @@ from agentrl.devices.guard import Guard, Guarded, Left
 from agentrl.devices.opening import check_source, open_device, open_source
 from agentrl.devices.pool import DevicePool
 from agentrl.devices.protocol import Deadlines, Device, Look, Result, State
+from agentrl.devices.regions import Region
 from agentrl.devices.settle import Settled, act_and_settle, read_state
+from agentrl.devices.window import Window
 
 __all__ = [
     "Action",
@@ -37,6 +39,7 @@ __all__ = [
     "Left",
     "LongPress",
     "Look",
+    "Region",
     "Result",
     "Settled",
     "State",
@@ -44,6 +47,7 @@ __all__ = [
     "Tap",
     "Type",
     "Wait",
+    "Window",
     "act_and_settle",
     "check_source",
     "format_action",

@@ -10,7 +10,7 @@ from agentrl.devices.actions import Action, Wait
 from agentrl.devices.blame import By, Edges, Evidence, judge
 from agentrl.devices.protocol import Device, State
 from agentrl.devices.settle import Settled, act_and_settle
-from agentrl.devices.window import WINDOW, Kind, Window, window_in
+from agentrl.devices.window import Kind, Window
 from agentrl.errors import AppLeft, DeviceTimeout
 from agentrl.types import Image
 
@@ -96,11 +96,11 @@ class Guard:
     def begin(self) -> None:
         """A launch is about to come: the old state means nothing, a call that waits is declined."""
         self._state = None
-        window = window_in(self._device.shell(*WINDOW))
+        window = self._device.window()
         if window.kind == "call":
             log.info("%s: a call from before is declined", self._device.serial)
             self._device.key(_AWAY["call"])
-            self._until(lambda: window_in(self._device.shell(*WINDOW)).kind != "call")
+            self._until(lambda: self._device.window().kind != "call")
 
     def act(self, action: Action, *, before: Image, **settling: Any) -> Guarded:
         """Perform an action, wait until the screen has settled, and see what is in front.
@@ -215,7 +215,7 @@ class Guard:
         def is_known() -> bool:
             front = self._device.focus()
             if front not in self._allowed:
-                window = window_in(self._device.shell(*WINDOW))
+                window = self._device.window()
                 is_trouble = window.kind in ("anr", "crash")
                 if not is_trouble and (front is None or window.kind == "nothing_in_front"):
                     return False

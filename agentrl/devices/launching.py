@@ -1,8 +1,9 @@
-"""The command that starts an app, and the names that it takes."""
+"""The command that starts an app, the names that it takes, and whether a phone has it."""
 
 import re
 from collections.abc import Mapping
 
+from agentrl.devices.protocol import Device
 from agentrl.devices.script import Command
 from agentrl.errors import DeviceError
 
@@ -34,3 +35,12 @@ def start_command(package: str, activity: str, extras: Mapping[str, str]) -> Com
         raise DeviceError(f"{activity[:80]!r} is no name of an activity, such as .Main")
     told = [word for key, value in extras.items() for word in ("--es", key, value)]
     return ("am", "start", "-S", "-W", "-n", f"{package_name(package)}/{activity}", *told)
+
+
+def has_package(device: Device, package: str) -> bool:
+    """Whether a package is installed on a phone.
+
+    Raises:
+        DeviceError: the phone does not say.
+    """
+    return f"package:{package}" in device.shell("pm", "list", "packages", package).split()

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 from agentrl.devices.actions import Action
 from agentrl.devices.protocol import Deadlines, Device, Look, Result
+from agentrl.devices.regions import Region
+from agentrl.devices.window import Window
 from agentrl.errors import DeviceError
 from agentrl.types import Image
 
@@ -112,6 +114,14 @@ class LeasedDevice:
     def focus(self) -> str | None:
         """See `Device.focus`."""
         return self._call(self._device.focus)
+
+    def window(self) -> Window:
+        """See `Device.window`."""
+        return self._call(self._device.window)
+
+    def app_area(self) -> Region | None:
+        """See `Device.app_area`."""
+        return self._call(self._device.app_area)
 
     def app_state(self, package: str) -> Mapping[str, Any]:
         """See `Device.app_state`."""

@@ -89,6 +89,7 @@ def open_source(
     effect_delay_ms: tuple[float, float] = (50, 300),
     seed: int = 0,
     quarantine_after: int = 3,
+    around: Callable[[Device], Device] = lambda device: device,
 ) -> DevicePool:
     """A pool of phones; closing it, or leaving its `with`, ends those that it started.
 
@@ -105,6 +106,9 @@ def open_source(
         effect_delay_ms: of virtual phones: how late effects appear, at least and at most.
         seed: of virtual phones.
         quarantine_after: failures in a row that put a phone aside.
+        around: gives what is lent in the place of a phone that the source names, such as the phone
+            with a page of the app around it; not asked about virtual phones of its own. It may
+            raise DeviceError and ConfigError, and is called from threads.
 
     Raises:
         ConfigError: no source, one of its phones cannot be reached, or a library that is not
@@ -116,7 +120,7 @@ def open_source(
         driver=driver, capture=capture, input=input, deadlines=deadlines, public=tuple(public)
     )
     if num_virtual is None:
-        devices = _connect(opener, serials)
+        devices = _connect(opener, serials, around=around)
         return DevicePool(devices, quarantine_after=quarantine_after)
     phones = spawn(
         num_virtual,
@@ -196,12 +200,23 @@ def _ending(phones: Phones, server: AdbServer) -> Callable[[], None]:
     return end
 
 
-def _connect(opener: Opener, serials: Sequence[str], *, known: bool = False) -> list[Device]:
+def _connect(
+    opener: Opener,
+    serials: Sequence[str],
+    *,
+    known: bool = False,
+    around: Callable[[Device], Device] = lambda device: device,
+) -> list[Device]:
     """Connect all phones at once."""
 
     def connect(serial: str) -> Device | Exception:
         try:
-            return opener.open(serial, known=known)
+            phone = opener.open(serial, known=known)
+            try:
+                return around(phone)
+            except BaseException:
+                phone.close()
+                raise
         except (DeviceError, ConfigError) as error:
             return error
 

@@ -27,9 +27,10 @@ from agentrl.devices.keyboard import Keyboard
 from agentrl.devices.launching import package_name, start_command
 from agentrl.devices.link import Deadline
 from agentrl.devices.protocol import Deadlines, Look, Result, State
+from agentrl.devices.regions import Region
 from agentrl.devices.script import Command
 from agentrl.devices.sides import Sides
-from agentrl.devices.window import WINDOW, package_in
+from agentrl.devices.window import WINDOW, Window, package_in, window_in
 from agentrl.errors import CaptureError, DeviceError, DeviceTimeout
 from agentrl.types import Image
 
@@ -154,6 +155,14 @@ class AdbPhone(ConnectedPhone):
     def focus(self) -> str | None:
         """The package in front, or None if the phone names none."""
         return package_in(self._own(self._deadline(), *WINDOW))
+
+    def window(self) -> Window:
+        """The window that gets the touches."""
+        return window_in(self._own(self._deadline(), *WINDOW))
+
+    def app_area(self) -> Region | None:
+        """None: apps have the screen themselves."""
+        return None
 
     def app_state(self, package: str) -> State:
         """The state that the app of that package publishes."""

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from agentrl.devices.actions import Action
+from agentrl.devices.regions import Region
+from agentrl.devices.window import Window
 from agentrl.types import Image
 
 State = Mapping[str, Any]
@@ -91,6 +93,15 @@ class Device(Protocol):
 
     def focus(self) -> str | None:
         """The package in front, or None if the phone names none."""
+
+    def window(self) -> Window:
+        """The window that gets the touches; of a page that shows an app, that app."""
+
+    def app_area(self) -> Region | None:
+        """Where the app lies that a page shows (`agentrl.page`).
+
+        None where apps have the screen themselves, below its status bar.
+        """
 
     def app_state(self, package: str) -> State:
         """The state that the app of that package publishes.

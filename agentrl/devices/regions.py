@@ -1,6 +1,7 @@
-"""Whether two pictures show the same, but for what moves on its own."""
+"""Regions of a screen, and whether two pictures show the same but for what moves on its own."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import cv2
 import numpy as np
@@ -19,6 +20,25 @@ _SMALL = 0.02
 """Share of the screen that a region may take which is left out because it moves on its own."""
 _NEIGHBOURS = 9
 """Pixels around a change that belong to it: the parts of one digit are one region."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Region:
+    """A part of the screen, each side in [0, 1]."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def holds(self, x: float, y: float) -> bool:
+        """Whether a position on the screen lies in it."""
+        return self.left <= x <= self.right and self.top <= y <= self.bottom
+
+    def to_screen(self, x: float, y: float) -> tuple[float, float]:
+        """A position in [0, 1] of the region as one of the screen."""
+        wide, tall = self.right - self.left, self.bottom - self.top
+        return self.left + x * wide, self.top + y * tall
 
 
 class Comparison:

@@ -1,35 +1,42 @@
 """Real phones play our apps with nothing installed: one thin page shows what is drawn here.
 
 An app runs in this process (`PagedApp`), `PageServer` serves its page, a phone reaches it through
-`adb reverse`, and `PagedDevice` is that phone as the framework sees it.
+`adb reverse`, and `PagedDevice` is that phone as the framework sees it. `Pager` says which phones
+need one, and loads the web server with the first of them.
 """
 
-from agentrl.errors import ConfigError
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-try:
-    from agentrl.page.browser import Region
+from agentrl.errors import ConfigError
+from agentrl.page.pager import Pager
+
+_PUBLIC = {
+    "PageServer": "agentrl.page.server",
+    "PagedApp": "agentrl.page.host",
+    "PagedDevice": "agentrl.page.device",
+    "Sight": "agentrl.page.seat",
+    "Status": "agentrl.page.host",
+}
+
+__all__ = ["PageServer", "PagedApp", "PagedDevice", "Pager", "Sight", "Status"]
+
+if TYPE_CHECKING:
     from agentrl.page.device import PagedDevice
     from agentrl.page.host import PagedApp, Status
-    from agentrl.page.pager import Pager
     from agentrl.page.seat import Sight
     from agentrl.page.server import PageServer
-    from agentrl.page.tunnel import AdbTunnel, Tunnel
-except ModuleNotFoundError as error:
-    if error.name not in ("fastapi", "uvicorn", "websockets"):
-        raise
-    raise ConfigError(
-        f"real phones show our apps on a page, and {error.name} serves it, which is not installed: "
-        "pip install 'agentrl[page]'"
-    ) from error
 
-__all__ = [
-    "AdbTunnel",
-    "PageServer",
-    "PagedApp",
-    "PagedDevice",
-    "Pager",
-    "Region",
-    "Sight",
-    "Status",
-    "Tunnel",
-]
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'agentrl.page' has no attribute {name!r}")
+    try:
+        return getattr(import_module(_PUBLIC[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name not in ("fastapi", "uvicorn", "websockets"):
+            raise
+        raise ConfigError(
+            f"real phones show our apps on a page, and {error.name} serves it, which is not "
+            "installed: pip install 'agentrl[page]'"
+        ) from error

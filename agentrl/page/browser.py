@@ -2,16 +2,14 @@
 
 import math
 import time
-from dataclasses import dataclass
 
-from agentrl.devices import Device
+from agentrl.devices import Device, Region, Window
 from agentrl.errors import DeviceError, DeviceTimeout
 from agentrl.page import calibration
 from agentrl.page.calibration import Place
 from agentrl.page.host import PagedApp, Status
 from agentrl.page.seat import Sight
 from agentrl.page.server import PageServer
-from agentrl.page.tunnel import Tunnel
 from agentrl.types import Image
 
 _SAME_TAB = ("--es", "com.android.browser.application_id", "org.agentrl.page")
@@ -21,40 +19,19 @@ _OFF = 0.02
 """How far from where it was meant a touch may arrive, in shares of the app's area."""
 
 
-@dataclass(slots=True, kw_only=True, frozen=True)
-class Region:
-    """A part of the screen, each side in [0, 1]."""
-
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-    def holds(self, x: float, y: float) -> bool:
-        """Whether a position on the screen lies in it."""
-        return self.left <= x <= self.right and self.top <= y <= self.bottom
-
-    def to_screen(self, x: float, y: float) -> tuple[float, float]:
-        """A position in [0, 1] of the region as one of the screen."""
-        wide, tall = self.right - self.left, self.bottom - self.top
-        return self.left + x * wide, self.top + y * tall
-
-
 class Browser:
     """The browser of one phone, with the page of one app in it."""
 
-    def __init__(self, device: Device, tunnel: Tunnel, server: PageServer) -> None:
+    def __init__(self, device: Device, server: PageServer) -> None:
         """Not opened yet.
 
         Args:
             device: the phone.
-            tunnel: from the phone to this machine.
             server: of the pages.
         """
         self.host: PagedApp | None = None
         """The app whose page was opened last."""
         self._device = device
-        self._tunnel = tunnel
         self._server = server
         self._dug = False
         self._package: str | None = None
@@ -88,13 +65,13 @@ class Browser:
 
     def dig(self) -> None:
         """Make the tunnel, which does not outlive the phone's connection."""
-        self._tunnel.reverse(self._port, self._port)
+        self._device.reverse(self._port, self._port)
         self._dug = True
 
     def close(self) -> None:
         """End the tunnel; the page stays where it is."""
         if self._dug:
-            self._tunnel.reverse_remove(self._port)
+            self._device.reverse_remove(self._port)
 
     def front(self) -> str | None:
         """The package in front: the app's own where the browser shows its page.
@@ -109,6 +86,17 @@ class Browser:
         if status.sight is Sight.LOST:
             return None
         return self.host.package if status.running and status.sight is Sight.VISIBLE else front
+
+    def window(self) -> Window:
+        """The window in front; where it is the browser's own, as `front` tells it."""
+        window = self._device.window()
+        is_browsers = window.kind == "foreign_app" and window.package == self._package
+        if self.host is None or not is_browsers:
+            return window
+        front = self.front()
+        if front is None:
+            return Window(kind="nothing_in_front", package="")
+        return Window(kind="foreign_app", package=front) if front == self.host.package else window
 
     def shows(self, capture: Image, status: Status) -> bool:
         """Whether a capture of the screen shows what the page has painted."""

@@ -5,14 +5,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentrl.devices import Action, Device, Look, Result, perform
+from agentrl.devices import Action, Device, Look, Region, Result, Window, perform
 from agentrl.devices.commands import key_code
 from agentrl.errors import DeviceError, DeviceTimeout
-from agentrl.page.browser import Browser, Region
+from agentrl.page.browser import Browser
 from agentrl.page.host import PagedApp
 from agentrl.page.seat import Sight
 from agentrl.page.server import PageServer
-from agentrl.page.tunnel import Tunnel
 from agentrl.phone.app import App
 from agentrl.types import Image
 
@@ -29,23 +28,19 @@ class PagedDevice:
     through its input. The apps run here, and what they publish is read here.
     """
 
-    def __init__(
-        self, device: Device, tunnel: Tunnel, server: PageServer, apps: Sequence[App]
-    ) -> None:
+    def __init__(self, device: Device, server: PageServer, apps: Sequence[App]) -> None:
         """A phone whose browser has not been opened.
 
         Args:
             device: the phone itself; closed with this one.
-            tunnel: from the phone to this machine.
             server: of the pages, running; many phones share it.
             apps: to be played on it, instances for this phone alone.
         """
         self.serial = device.serial
         self.deadlines = device.deadlines
         self._device = device
-        self._tunnel = tunnel
         self._server = server
-        self._browser = Browser(device, tunnel, server)
+        self._browser = Browser(device, server)
         self._hosts = {app.package: PagedApp(app) for app in apps}
         for host in self._hosts.values():
             server.add(host)
@@ -63,25 +58,31 @@ class PagedDevice:
         end = time.monotonic() + _COMPOSED_S
         host = self._browser.host
         while True:
-            status = None if host is None else host.status()
+            status, asked_s = None if host is None else host.status(), time.monotonic()
             capture = self._device.screenshot()
-            if status is None or status.sight is not Sight.VISIBLE or time.monotonic() >= end:
+            if status is None or status.sight is not Sight.VISIBLE:
                 return capture
-            if self._browser.shows(capture, status):
+            if self._browser.shows(capture, status) or asked_s >= end:
                 return capture
 
     def tap(self, x: float, y: float) -> None:
-        """Tap at (x, y), in [0, 1] of the screen; one beside the page counts, without effect."""
+        """Tap at (x, y), in [0, 1] of the screen.
+
+        One beside a page in front counts for its app, without effect, and goes no further: the
+        browser's own bars lead out of the game, and to settings of whoever owns the phone.
+        """
         missed = self._beside(x, y)
-        self._device.tap(x, y)
-        if missed is not None:
+        if missed is None:
+            self._device.tap(x, y)
+        else:
             missed.miss()
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = 0.3) -> None:
         """Swipe from (x1, y1) to (x2, y2), in [0, 1] of the screen; beside the page as `tap`."""
         missed = self._beside(x1, y1)
-        self._device.swipe(x1, y1, x2, y2, duration_s)
-        if missed is not None:
+        if missed is None:
+            self._device.swipe(x1, y1, x2, y2, duration_s)
+        else:
             missed.miss()
 
     def long_press(self, x: float, y: float, duration_s: float = 1.0) -> None:
@@ -137,6 +138,10 @@ class PagedDevice:
         """The package in front; None also where the browser is, and its page cannot be reached."""
         return self._browser.front()
 
+    def window(self) -> Window:
+        """The window that gets the touches; of the browser's, the app that its page shows."""
+        return self._browser.window()
+
     def app_state(self, package: str) -> Mapping[str, Any]:
         """The state that the app of that package publishes."""
         if package not in self._hosts:
@@ -152,13 +157,14 @@ class PagedDevice:
         return Look(state=None if host is None else host.state(), front=self.focus())
 
     def act(self, action: Action, package: str) -> tuple[Look, Look]:
-        """Perform an action; a look before it, and one right after."""
-        before = self.look(package)
+        """Perform an action; what the app published before it, and a look right after."""
+        host = self._hosts.get(package)
+        before = Look(state=None if host is None else host.state())
         perform(self, action)
         return before, self.look(package)
 
     def app_area(self) -> Region:
-        """Where the app that was launched last lies on the screen.
+        """Where the app that was launched last lies on the screen; it draws no status bar.
 
         Raises:
             DeviceError: none was launched, or its page is not where it was.
@@ -181,11 +187,11 @@ class PagedDevice:
 
     def reverse(self, remote: str, local: str) -> None:
         """Another tunnel from the phone to this machine."""
-        self._tunnel.reverse(remote, local)
+        self._device.reverse(remote, local)
 
     def reverse_remove(self, remote: str) -> None:
         """End one."""
-        self._tunnel.reverse_remove(remote)
+        self._device.reverse_remove(remote)
 
     def serialno(self) -> str:
         """Who the phone says it is."""

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 from agentrl import devices, env
 from agentrl.config import Config, EnvConfig
 from agentrl.errors import ConfigError, DeviceError, NoDevice, PoolEmpty
+from agentrl.page import Pager
+from agentrl.phone.spec import AppSpec
 from agentrl.rollout.arguments import with_allowed
 from agentrl.rollout.world import World
 from agentrl.types import Episode, Image, Outcome
@@ -44,6 +46,7 @@ class PhoneWorlds:
         keep_frame: see World.
         lease_s: how long an episode waits for a phone.
         count: episodes at the same time, at most.
+        on_close: called when the phones are closed.
     """
 
     def __init__(
@@ -53,12 +56,14 @@ class PhoneWorlds:
         keep_frame: KeepFrame,
         lease_s: float,
         count: int,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
         self.pool = pool
         self.count = min(count, len(pool))
         self._config = config
         self._keep_frame = keep_frame
         self._lease_s = lease_s
+        self._on_close = on_close
 
     async def visit(self, act: Act) -> Episode:
         """See Worlds.visit; an episode that the phone spoiled counts against the phone."""
@@ -93,6 +98,7 @@ class PhoneWorlds:
     def close(self) -> None:
         """End the phones that were started."""
         self.pool.close()
+        self._on_close()
 
 
 class RoomWorlds:
@@ -150,6 +156,7 @@ def open_worlds(config: Config, keep_frame: KeepFrame, share: tuple[int, int]) -
         return RoomWorlds(config.env, keep_frame, count)
     settings = config.devices
     told = with_allowed(config.env, settings.allow)
+    pager = Pager([AppSpec(app=game.app)], settings.app)
     pool = devices.open_source(
         _part(settings.source, k, n),
         deadlines=devices.Deadlines(**asdict(settings.deadlines)),
@@ -161,8 +168,10 @@ def open_worlds(config: Config, keep_frame: KeepFrame, share: tuple[int, int]) -
         size=(settings.size[0], settings.size[1]),
         effect_delay_ms=(settings.effect_delay_ms[0], settings.effect_delay_ms[1]),
         seed=config.seed,
+        around=pager.around,
     )
-    return PhoneWorlds(told, pool, keep_frame, config.rollout.deadline_s, count)
+    lease_s = config.rollout.deadline_s
+    return PhoneWorlds(told, pool, keep_frame, lease_s, count, on_close=pager.close)
 
 
 def _part(source: Any, k: int, n: int) -> Any:

@@ -53,7 +53,7 @@ class NumberGameApp:
         return drawing.render(self._game, width, height)
 
     def state(self) -> Mapping[str, Any]:
-        """The truth as plain JSON values, with the `places` to tap on the whole screen."""
+        """The truth as plain JSON values, with the `places` to tap below a status bar."""
         return {**self._game.state(), "places": places(self._game).taps()}
 
     def _act(self, x: float, y: float) -> bool:

@@ -15,6 +15,7 @@ from agentrl.envs.android.levels import checked_level
 from agentrl.envs.android.rules import STAKE, Phase
 from agentrl.envs.android.translator import MODES
 from agentrl.envs.android.truth import Truth
+from agentrl.envs.android.view import in_layout, on_screen
 from agentrl.errors import ConfigError, EnvError
 from agentrl.types import Image
 
@@ -163,7 +164,7 @@ class NumberGame(gymnasium.Env[Image, _Action]):
         def is_new(shown: Settled) -> bool:
             state = shown.state
             if state is None:
-                return self._told.begins(shown)
+                return self._told.begins(in_layout(shown, self._device.app_area()))
             if state["seed"] != seed:
                 return False
             return old is None or state["launches"] != old["launches"]
@@ -229,11 +230,14 @@ class NumberGame(gymnasium.Env[Image, _Action]):
         return shown
 
     def _keep(self, shown: Settled) -> None:
+        area = self._device.app_area()
         try:
             # An app that is allowed beside the game may cover it.
-            self._truth = self._told.of(shown, in_front=shown.front in (None, PACKAGE))
+            in_front = shown.front in (None, PACKAGE)
+            facts = self._told.of(in_layout(shown, area), in_front=in_front)
         except EnvError as error:
             raise EnvError(f"{self._device.serial}: {PACKAGE}: {error}") from error
+        self._truth = on_screen(facts, area)
         self._screen = shown.frame
 
     def _picks(self) -> int:

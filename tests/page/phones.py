@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 from playwright.sync_api import Browser, CDPSession, Page
 
-from agentrl.devices import Deadlines, Result
+from agentrl.devices import Deadlines, Result, Window
 from agentrl.errors import DeviceError
 from agentrl.page import PagedApp
 from agentrl.types import Image
@@ -102,6 +102,8 @@ class ChromiumPhone:
         self.serial = "chromium"
         self.deadlines = replace(Deadlines(), launch_s=60.0, settle_s=30.0)
         self.front: str | None = LAUNCHER
+        self.dialog = False
+        """Whether it says that the browser does not respond."""
         self.commands: list[tuple[str, ...]] = []
         self.taps: list[tuple[float, float]] = []
         self.wire: Wire | None = None
@@ -159,7 +161,12 @@ class ChromiumPhone:
         self.commands.append(("stop", package))
 
     def focus(self) -> str | None:
-        return self.front
+        return None if self.dialog else self.front
+
+    def window(self) -> Window:
+        if self.dialog:
+            return Window(kind="anr", package=BROWSER)
+        return Window(kind="foreign_app", package=self.front or "")
 
     def app_state(self, package: str) -> Mapping[str, Any]:
         raise DeviceError(f"{package} publishes no state")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser
 
-from agentrl.devices import Tap
+from agentrl.devices import Guard, Tap, Wait, Window
 from agentrl.envs.android import layout
 from agentrl.envs.android.app import PACKAGE, NumberGameApp
-from agentrl.errors import DeviceError, DeviceTimeout
+from agentrl.errors import AppLeft, DeviceError, DeviceTimeout
 from agentrl.page import PagedDevice, PageServer
 from agentrl.phone.apps import ProbeApp
 from agentrl.types import Image
@@ -31,7 +31,7 @@ def paged(chromium: Browser, server: PageServer) -> Iterator[Callable[..., Paged
         width: int = 360, height: int = 640, ratio: float = 2.0, bars: tuple[int, int] = (80, 24)
     ) -> Paged:
         phone = ChromiumPhone(chromium, width, height, ratio, bars)
-        devices.append(PagedDevice(phone, phone, server, [NumberGameApp(), ProbeApp()]))
+        devices.append(PagedDevice(phone, server, [NumberGameApp(), ProbeApp()]))
         return devices[-1], phone
 
     yield make
@@ -88,7 +88,7 @@ def test_a_phone_plays_a_game_on_its_page_as_a_virtual_phone_does(
             assert np.array_equal(seen, app.render(seen.shape[1], seen.shape[0]))
             before, after = device.act(Tap(*area.to_screen(*box.centre)), PACKAGE)
             app.touch(*box.centre)
-            assert (before.front, after.front) == (PACKAGE, PACKAGE)
+            assert after.front == PACKAGE
             assert before.state is not None
             assert before.state["touches"] == touches + turn
             state = settle(device, PACKAGE, touches + turn + 1)
@@ -122,10 +122,14 @@ def test_a_page_between_the_bars_of_its_browser_is_found_and_played(
     x1, y1, x2, y2, ms = settle(device, PROBE, 3)["last"]
     assert (x1, y1) == (x2, y2)
     assert ms >= 800
-    # A tap on a bar is the phone's; for the app it counts as one that has no effect.
-    before = settle(device, PROBE, 3)
+    # A tap on a bar counts as one that has no effect, and the browser never has it.
+    before, sent = settle(device, PROBE, 3), len(phone.taps)
     device.tap(0.5, 0.02)
     assert settle(device, PROBE, 4) == {**before, "touches": 4}
+    assert len(phone.taps) == sent
+    device.key("HOME")
+    device.tap(0.5, 0.02)
+    assert len(phone.taps) == sent + 1, "beside no page it is the phone's"
 
 
 def test_keys_and_text_are_the_apps_and_leaving_keys_leave(paged: Callable[..., Paged]) -> None:
@@ -176,6 +180,45 @@ def test_a_tunnel_that_breaks_is_nobodys_leaving(paged: Callable[..., Paged]) ->
     device.reconnect()
     assert phone.commands[-1] == ("reconnect",)
     assert until(device.focus, "the page did not come back") == PROBE
+
+
+def test_the_window_in_front_is_the_apps_as_long_as_its_page_shows_it(
+    paged: Callable[..., Paged],
+) -> None:
+    device, phone = paged()
+    guard = Guard(device, PROBE)
+    guard.begin()
+    assert device.window() == Window(kind="foreign_app", package=LAUNCHER)
+    device.launch(PROBE, ".Main", {})
+    assert device.window() == Window(kind="foreign_app", package=PROBE)
+    tap = Tap(*device.app_area().to_screen(0.5, 0.25))
+    guarded = guard.act(tap, before=device.screenshot())
+    assert (guarded.events, guarded.left) == ((), False)
+    # A dialog about the browser is one about who shows the app.
+    phone.dialog = True
+    assert (device.focus(), device.window().kind) == (None, "anr")
+    with pytest.raises(AppLeft, match=r"^anr: .* com\.android\.chrome"):
+        guard.act(Wait(0.0), before=device.screenshot())
+    phone.dialog = False
+    # Something else in the browser is none of the app.
+    device.deadlines = replace(device.deadlines, settle_s=0.5)
+    phone.page.goto("about:blank")
+    until(lambda: device.focus() == BROWSER or None, "the page is still there")
+    assert device.window() == Window(kind="foreign_app", package=BROWSER)
+    with pytest.raises(AppLeft, match=r"^foreign_app: .* com\.android\.chrome"):
+        guard.act(Wait(0.0), before=device.screenshot())
+
+
+def test_a_page_that_is_not_connected_is_nothing_in_front(paged: Callable[..., Paged]) -> None:
+    device, phone = paged()
+    device.launch(PROBE, ".Main", {})
+    device.deadlines = replace(device.deadlines, settle_s=0.5)
+    assert phone.wire is not None
+    phone.wire.cut()
+    until(lambda: device.focus() is None or None, "the connection is still there")
+    assert device.window().kind == "nothing_in_front"
+    with pytest.raises(AppLeft, match=r"^nothing_in_front"):
+        Guard(device, PROBE).act(Wait(0.0), before=device.screenshot())
 
 
 def test_a_page_that_moves_on_the_screen_is_found_again(paged: Callable[..., Paged]) -> None:

@@ -24,20 +24,20 @@ def phone(adb_server: AdbServer) -> Iterator[AdbPhone]:
         adb_server.disconnect(phones.serials[0])
 
 
-def test_a_phone_that_has_the_app_needs_no_page(adb_server: AdbServer, phone: AdbPhone) -> None:
-    with closing(Pager(adb_server, [PROBE])) as pager:
+def test_a_phone_that_has_the_app_needs_no_page(phone: AdbPhone) -> None:
+    with closing(Pager([PROBE])) as pager:
         assert pager.around(phone) is phone
-    with closing(Pager(adb_server, [GAME], "installed")) as pager:
+    with closing(Pager([GAME], "installed")) as pager:
         assert pager.around(phone) is phone
 
 
-def test_a_phone_that_lacks_the_app_gets_its_page(adb_server: AdbServer, phone: AdbPhone) -> None:
-    with closing(Pager(adb_server, [GAME])) as pager:
+def test_a_phone_that_lacks_the_app_gets_its_page(phone: AdbPhone) -> None:
+    with closing(Pager([GAME])) as pager:
         assert isinstance(pager.around(phone), PagedDevice)
-    with closing(Pager(adb_server, [PROBE], "page")) as pager:
+    with closing(Pager([PROBE], "page")) as pager:
         assert isinstance(pager.around(phone), PagedDevice)
     with (
-        closing(Pager(adb_server, [AppSpec(app="nowhere:App")])) as pager,
+        closing(Pager([AppSpec(app="nowhere:App")])) as pager,
         pytest.raises(ConfigError),
     ):
         pager.around(phone)

@@ -5,9 +5,11 @@ from contextlib import closing
 
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.address import is_network_serial
+from agentrl.devices.bench import toggle
 from agentrl.devices.doctor import readings, trials
 from agentrl.devices.doctor.findings import Finding, note, ok, wrong
 from agentrl.devices.doctor.readings import battery_level
+from agentrl.devices.launching import has_package
 from agentrl.devices.phone import AdbPhone
 from agentrl.devices.protocol import Deadlines, Device
 from agentrl.errors import ConfigError, DeviceError
@@ -55,23 +57,29 @@ def examine(
         try:
             yield from readings.read(phone.batch(*readings.COMMANDS))
             yield from _twins(server, phone)
-            installed = f"package:{trials.PROBE}" in phone.shell("pm", "list", "packages").split()
+            installed = has_package(phone, trials.PROBE)
         except DeviceError as error:
             yield wrong("phone", str(error), "adb reboot")
             return
         if installed:
             yield from trials.Probe(phone, phone).findings()
         elif paged is not None:
-            try:
-                device = paged(phone)
-            except (ConfigError, DeviceError) as error:
-                yield note("touches", f"not tried: {error}", "mend that, and look again")
-                return
-            yield from trials.Probe(phone, device).findings()
-            device.close()
+            yield from _on_page(phone, paged)
         else:
             yield note("touches", "not tried: the probe app is not installed", "none needed")
-            yield from trials.captures(phone, lambda: phone.key("HOME"))
+            yield from trials.captures(phone, toggle(phone))
+
+
+def _on_page(phone: AdbPhone, paged: Callable[[AdbPhone], Device]) -> Iterator[Finding]:
+    """What a phone does with the probe on a page."""
+    try:
+        device = paged(phone)
+    except (ConfigError, DeviceError) as error:
+        yield note("touches", f"not tried: {error}", "mend that, and look again")
+        yield from trials.captures(phone, toggle(phone))
+        return
+    with closing(device):
+        yield from trials.Probe(phone, device).findings()
 
 
 def _reach(server: AdbServer, serial: str, deadlines: Deadlines) -> AdbPhone | Finding:

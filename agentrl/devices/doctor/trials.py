@@ -85,9 +85,9 @@ class Probe:
         took_s = time.monotonic() - start
         if took_s > _SLOW_START_S:
             mend = f"devices.deadlines.launch_s well above {took_s:.0f}; free its memory"
-            yield note("apps start", f"slow: it took {took_s:.1f} s", mend)
+            yield note("apps start", f"slow: it took {took_s:.1f} s{self._how}", mend)
         else:
-            yield ok("apps start", f"{took_s:.1f} s")
+            yield ok("apps start", f"{took_s:.1f} s{self._how}")
         try:
             yield self._touch()
             change = self._tap if self._arrives else bench.toggle(self._phone)
@@ -99,9 +99,17 @@ class Probe:
         finally:
             self._leave()
 
+    @property
+    def _how(self) -> str:
+        return "" if self._device is self._phone else ", as a page in its browser"
+
     def _tap(self) -> None:
         self._tapped += 1
-        self._device.tap(_PLACE[0], _PLACE[1] if self._tapped % 2 else 1 - _PLACE[1])
+        self._tap_at(_PLACE[0], _PLACE[1] if self._tapped % 2 else 1 - _PLACE[1])
+
+    def _tap_at(self, x: float, y: float) -> None:
+        area = self._device.app_area()
+        self._device.tap(*((x, y) if area is None else area.to_screen(x, y)))
 
     def _touch(self) -> Finding:
         told = self._wait(lambda state: "touches" in state)
@@ -111,7 +119,7 @@ class Probe:
         before = told["touches"]
         start = time.monotonic()
         try:
-            self._device.tap(*_PLACE)
+            self._tap_at(*_PLACE)
         except DeviceError as error:
             return wrong("touches", f"refused: {error}", _LOST)
         state = self._wait(lambda state: state["touches"] > before)
