@@ -8,6 +8,7 @@ from typing import Any
 from agentrl.devices import lease
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.opener import Opener
+from agentrl.devices.phone import AdbPhone
 from agentrl.devices.pool import DevicePool
 from agentrl.devices.protocol import Deadlines, Device
 from agentrl.errors import ConfigError, DeviceError
@@ -196,10 +197,10 @@ def _ending(phones: Phones, server: AdbServer) -> Callable[[], None]:
     return end
 
 
-def _connect(opener: Opener, serials: Sequence[str], *, known: bool = False) -> list[Device]:
+def _connect(opener: Opener, serials: Sequence[str], *, known: bool = False) -> list[AdbPhone]:
     """Connect all phones at once."""
 
-    def connect(serial: str) -> Device | Exception:
+    def connect(serial: str) -> AdbPhone | Exception:
         try:
             return opener.open(serial, known=known)
         except (DeviceError, ConfigError) as error:

@@ -171,7 +171,7 @@ class Shell:
         except BrokenPipeError:
             raise
         except OSError as error:
-            self.io.err(f"sh: {error.filename}: {error.strerror}\n".encode())
+            io.err(f"sh: {error.filename}: {error.strerror}\n".encode())
             return 1
         return code
 

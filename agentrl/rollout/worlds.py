@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from agentrl import devices, env
 from agentrl.config import Config, EnvConfig
-from agentrl.errors import ConfigError, DeviceError, NoDevice, PoolEmpty
+from agentrl.errors import AppLeft, ConfigError, DeviceError, NoDevice, PoolEmpty
 from agentrl.rollout.arguments import with_allowed
 from agentrl.rollout.world import World
 from agentrl.types import Episode, Image, Outcome
@@ -61,7 +61,7 @@ class PhoneWorlds:
         self._lease_s = lease_s
 
     async def visit(self, act: Act) -> Episode:
-        """See Worlds.visit; an episode that the phone spoiled counts against the phone."""
+        """See Worlds.visit; an episode that the phone spoiled counts against it."""
         for _ in range(len(self.pool)):
             try:
                 return await self._visit(act)
@@ -84,7 +84,8 @@ class PhoneWorlds:
                 if episode.outcome is Outcome.TIMEOUT:
                     lease.doubt()
                 if episode.outcome is Outcome.DEVICE_ERROR:
-                    raise DeviceError(episode.error)
+                    left = (episode.error or "").startswith(AppLeft.__name__)
+                    raise (AppLeft if left else DeviceError)(episode.error)
         except DeviceError:
             if episode is None:
                 raise

@@ -1,4 +1,5 @@
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -48,18 +49,24 @@ async def test_episode_waits_for_a_busy_phone_only_so_long(adb_server):
 
 @pytest.mark.adb
 @pytest.mark.parametrize(
-    ("third", "put_aside"), [(Outcome.TIMEOUT, True), (Outcome.TERMINATED, False)]
+    ("third", "error", "put_aside"),
+    [
+        (Outcome.TIMEOUT, None, True),
+        (Outcome.DEVICE_ERROR, "AppLeft: call: it rang", True),
+        (Outcome.TERMINATED, None, False),
+    ],
 )
-async def test_episode_that_ran_out_of_time_makes_up_for_no_failure_of_its_phone(
-    adb_server, third, put_aside
+async def test_episode_that_was_given_up_or_left_neither_counts_nor_makes_up_for_a_failure(
+    adb_server, third, error, put_aside
 ):
     (ticket,) = tickets_of_step("train", 1, [5], 1)
     with devices.open_source("virtual:1") as pool:
         worlds = PhoneWorlds(EnvConfig(), pool, None, lease_s=30, count=1)
-        for outcome in (Outcome.DEVICE_ERROR, Outcome.DEVICE_ERROR, third, Outcome.DEVICE_ERROR):
+        failed = (Outcome.DEVICE_ERROR, "DeviceOffline: gone")
+        for outcome, why in (failed, failed, (third, error), failed):
 
-            async def end(world, outcome=outcome):
-                return episode_of(ticket, outcome)
+            async def end(world, outcome=outcome, why=why):
+                return replace(episode_of(ticket, outcome), error=why)
 
             assert (await worlds.visit(end)).outcome is outcome
         (phone,) = pool.stats()
