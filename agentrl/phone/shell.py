@@ -1,6 +1,7 @@
 """The phone's shell: runs scripts with the commands of a table."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -172,6 +173,8 @@ class Shell:
             raise
         except OSError as error:
             io.err(f"sh: {error.filename}: {error.strerror}\n".encode())
+            with contextlib.suppress(OSError):  # the first complaint is enough
+                redirects.write()
             return 1
         return code
 
