@@ -12,7 +12,7 @@ Command = Sequence[str]
 
 HOLDER = "/data/local/tmp/agentrl.lease"
 """A file on the phone: under which token it is lent."""
-_CODE = re.compile(rb"(\d+|lost ([^\r\n]*))\r?\n")
+_CODE = re.compile(rb"(\d+|lost)\r?\n")
 
 
 def spelled(command: Command) -> str:
@@ -41,8 +41,7 @@ def _fence(token: int, mark: str) -> str:
 
     Of the shell's own words alone: a process more would cost a phone milliseconds.
     """
-    read = f"held=; read held 2>/dev/null <{HOLDER}"
-    return f'{read}; [ "$held" = {token} ] || {{ echo "{mark}lost $held"; exit 77; }}'
+    return f'read held <{HOLDER} && test "$held" = {token} || {{ echo {mark}lost; exit 77; }}'
 
 
 class Script:
@@ -75,7 +74,7 @@ class Script:
         self._count = len(commands)
         self._output = bytearray()
         self._results: list[Result] = []
-        self._lost_to: str | None = None
+        self._lost = False
         self.begun = not prompted
         """Whether the shell has read it, as far as it is known."""
 
@@ -86,8 +85,8 @@ class Script:
             code = _CODE.match(self._output, at + len(self._mark))
             if code is None:  # the rest of the line is still to come
                 break
-            if code[2] is not None:
-                self._lost_to = code[2].decode("utf-8", "replace")
+            if code[1] == b"lost":
+                self._lost = True
                 return True
             if self.begun:
                 text = self._output[:at].decode("utf-8", "replace")
@@ -103,8 +102,8 @@ class Script:
             LeaseLost: the phone is lent to somebody else, and none of them has run.
             DeviceError: the shell has ended before the last of them.
         """
-        if self._lost_to is not None:
-            raise LeaseLost(f"the phone is lent to another holder ({self._lost_to or 'nobody'})")
+        if self._lost:
+            raise LeaseLost("the phone is lent to somebody else, or to nobody")
         if len(self._results) < self._count:
             tail = bytes(self._output[-200:]).decode("utf-8", "replace")
             raise DeviceError(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from agentrl.phone.call import Call, Run, all_of
-from agentrl.phone.expansion import expand
+from agentrl.phone.expansion import MAGIC, expand
 from agentrl.phone.grammar import Command, Pipeline, Script, parse
 from agentrl.phone.lexer import DEEPEST, Part, ShellSyntaxError, Word
 from agentrl.phone.pipe import Pipe
@@ -191,8 +191,10 @@ class Shell:
 
     async def _fields(self, word: Word) -> list[str]:
         """The words that a word becomes."""
-        if len(word) == 1 and word[0].kind == "text" and word[0].quoted:
-            return [word[0].text]
+        if len(word) == 1 and word[0].kind == "text":
+            only = word[0]
+            if only.quoted or MAGIC.isdisjoint(only.text):
+                return [only.text]
         fields = await expand(word, self._value)
         files, folder = self.phone.files, self.environment["PWD"]
         return [path for one in fields for path in one.paths(files, folder)]

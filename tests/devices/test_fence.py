@@ -49,7 +49,7 @@ def test_a_late_command_is_refused_and_nothing_of_it_is_done(
         lambda: phone.batch(("input", "keyevent", "KEYCODE_HOME"), ("echo", "2")),
         lambda: phone.text("a\nb"),
     ):
-        with pytest.raises(LeaseLost, match=rf"{virtual_serial}: lease 17: .*another holder \(18"):
+        with pytest.raises(LeaseLost, match=rf"{virtual_serial}: lease 17: the phone is lent to somebody else"):
             late()
     assert new.app_state(PACKAGE) == before
     phone.hold(19)  # it is granted again
@@ -64,7 +64,7 @@ def test_a_phone_that_nobody_holds_refuses_too(phone: AdbPhone) -> None:
     phone.shell("rm", HOLDER)
     phone.send_under(17)
     for call in (partial(phone.tap, 0.5, 0.25), partial(phone.shell, "true")):
-        with pytest.raises(LeaseLost, match=r"another holder \(nobody\)"):
+        with pytest.raises(LeaseLost, match="or to nobody"):
             call()
 
 
