@@ -4,15 +4,18 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from agentrl.devices.adb import AdbServer
+from agentrl.devices.arrivals import Arrivals
 from agentrl.devices.ladder import Ladder
 from agentrl.devices.lease import Lendable
 from agentrl.devices.ledger import Ledger, State
-from agentrl.errors import DeviceError, NoDevice, PoolEmpty
+from agentrl.devices.ways import is_same
+from agentrl.errors import ConfigError, DeviceError, NoDevice, PoolEmpty
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +23,8 @@ T = TypeVar("T")
 
 _LOOK_S = 0.1
 """Between looks at what has expired and who may be tried again."""
+_ADMIT_AGAIN_S = 10.0
+"""Before a newcomer that could not be used is tried again."""
 _AT_ONCE = 16
 """Phones that are mended at the same time."""
 
@@ -76,19 +81,24 @@ class Keeper:
 
     def __init__(
         self,
-        ways: Mapping[str, Sequence[Lendable]],
+        phones: Iterable[Sequence[Lendable]],
         options: PoolOptions,
+        *,
+        server: AdbServer | None = None,
+        open_newcomer: Callable[[str], Lendable] | None = None,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
         """All phones are free.
 
         Args:
-            ways: connected devices, for each phone those that lead to it; they are closed with
-                this.
+            phones: connected devices, for each phone those that lead to it, the usual one first;
+                they are closed with this.
             options: see there.
+            server: whose list tells who comes and goes; None for phones that do neither.
+            open_newcomer: connects a serial that appears in that list; None lets none in.
             on_close: called last when this is closed.
         """
-        self._ways = {name: list(devices) for name, devices in ways.items()}
+        self._ways = {devices[0].serial: list(devices) for devices in phones}
         self._options = options
         self.ledger = Ledger(
             time.monotonic,
@@ -110,6 +120,17 @@ class Keeper:
         self._none_since_s: float | None = None
         self._last_failure = ""
         self._on_close = on_close
+        self._open_newcomer = open_newcomer
+        self._arrivals = Arrivals(server, self._closing) if server is not None else None
+        self._away: set[str] = set()
+        """Phones that are not in the server's list."""
+        self._seen: dict[str, float] = {}
+        """Newcomers by serial, and when to try them again."""
+
+    @property
+    def grows(self) -> bool:
+        """Whether more phones may come."""
+        return self._open_newcomer is not None
 
     def __len__(self) -> int:
         return len(self.ledger)
@@ -261,7 +282,50 @@ class Keeper:
                 if phone not in self._mending:
                     self._mending.add(phone)
                     self._task(self._knock(phone))
+            known = self._arrivals.known if self._arrivals is not None else None
+            if known is not None:
+                self._compare({serial for serial, state in known.items() if state == "device"})
             self._settle()
+
+    def _compare(self, ready: set[str]) -> None:
+        """Take note of who is there, and who is not."""
+        for phone, ways in self._ways.items():
+            if ready.isdisjoint(way.serial for way in ways):
+                if phone not in self._away:
+                    self._away.add(phone)
+                    self.ledger.away(phone)
+            elif phone in self._away:
+                self._away.discard(phone)
+                self.ledger.hurry(phone)
+        now = time.monotonic()
+        ours = {way.serial for ways in self._ways.values() for way in ways}
+        for serial in ready - ours if self.grows else ():
+            if self._seen.get(serial, 0.0) <= now:
+                self._seen[serial] = float("inf")
+                self._task(self._admit(serial))
+
+    async def _admit(self, serial: str) -> None:
+        """Take a newcomer in, as a phone or as another way to one."""
+        assert self._open_newcomer is not None
+        known = [list(ways) for ways in self._ways.values()]
+        try:
+            device = await self._in_thread(self._open_newcomer, serial)
+            same = await self._in_thread(_first_same, known, device)
+        except (DeviceError, ConfigError) as error:
+            log.warning("%s has come and cannot be used yet: %s", serial, error)
+            self._seen[serial] = time.monotonic() + _ADMIT_AGAIN_S
+            return
+        if self._closing.is_set():
+            device.close()
+        elif same is None:
+            log.warning("%s has come and joins the pool", serial)
+            self._ways[serial] = [device]
+            self.ledger.add(serial)
+        else:
+            log.warning("%s is another way to %s", serial, same)
+            next(ways for ways in self._ways.values() if ways[0].serial == same).append(device)
+        self._seen.pop(serial, None)
+        self._settle()
 
     async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
@@ -280,3 +344,8 @@ class Keeper:
             f"mended and {aside} in quarantine. Add phones (devices.source) or lower "
             f"rollout.concurrency.{last}"
         )
+
+
+def _first_same(phones: Sequence[Sequence[Lendable]], device: Lendable) -> str | None:
+    """The serial of the phone to which the device is another way."""
+    return next((ways[0].serial for ways in phones if is_same(ways, device)), None)

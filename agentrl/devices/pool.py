@@ -2,12 +2,12 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from agentrl.devices.keeper import Ending, Grant, Keeper, Lender, PoolOptions
-from agentrl.devices.lease import LeasedDevice, Lendable
+from agentrl.devices.keeper import Ending, Grant, Keeper, Lender
+from agentrl.devices.lease import LeasedDevice
 from agentrl.devices.ledger import DeviceStats
 from agentrl.errors import AppLeft, DeviceError
 
@@ -24,6 +24,11 @@ class Borrower(ABC):
     @abstractmethod
     def __len__(self) -> int:
         """How many phones there are, those in quarantine too."""
+
+    @property
+    @abstractmethod
+    def grows(self) -> bool:
+        """Whether more phones may come."""
 
     @abstractmethod
     async def _opened(self, grant: Grant) -> LeasedDevice:
@@ -93,29 +98,18 @@ class DevicePool(Borrower):
     and tried again after pauses that grow.
     """
 
-    def __init__(
-        self,
-        devices: Sequence[Lendable],
-        *,
-        quarantine_after: int = 3,
-        options: PoolOptions | None = None,
-        on_close: Callable[[], None] = lambda: None,
-    ) -> None:
-        """A pool of phones, all free.
-
-        Args:
-            devices: connected phones; the pool closes them.
-            quarantine_after: failures in a row that put a phone aside, where no options are given.
-            options: see PoolOptions.
-            on_close: called last when the pool is closed.
-        """
-        options = options or PoolOptions(quarantine_after=quarantine_after)
-        ways = {device.serial: [device] for device in devices}
-        self.keeper = Keeper(ways, options, on_close)
-        super().__init__(self.keeper)
+    def __init__(self, keeper: Keeper) -> None:
+        """A pool of the keeper's phones, who is closed with it."""
+        self.keeper = keeper
+        super().__init__(keeper)
 
     def __len__(self) -> int:
         return len(self.keeper)
+
+    @property
+    def grows(self) -> bool:
+        """Whether more phones may come."""
+        return self.keeper.grows
 
     @property
     def serials(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from agentrl import devices, env
 from agentrl.config import Config, EnvConfig
+from agentrl.devices.pool import Borrower
 from agentrl.errors import AppLeft, ConfigError, DeviceError, NoDevice, PoolEmpty
 from agentrl.rollout.arguments import with_allowed
 from agentrl.rollout.world import World
@@ -49,13 +50,13 @@ class PhoneWorlds:
     def __init__(
         self,
         config: EnvConfig,
-        pool: devices.DevicePool,
+        pool: Borrower,
         keep_frame: KeepFrame,
         lease_s: float,
         count: int,
     ) -> None:
         self.pool = pool
-        self.count = min(count, len(pool))
+        self.count = count if pool.grows else min(count, len(pool))
         self._config = config
         self._keep_frame = keep_frame
         self._lease_s = lease_s

@@ -49,7 +49,9 @@ def test_a_late_command_is_refused_and_nothing_of_it_is_done(
         lambda: phone.batch(("input", "keyevent", "KEYCODE_HOME"), ("echo", "2")),
         lambda: phone.text("a\nb"),
     ):
-        with pytest.raises(LeaseLost, match=rf"{virtual_serial}: lease 17: the phone is lent to somebody else"):
+        with pytest.raises(
+            LeaseLost, match=rf"{virtual_serial}: lease 17: the phone is lent to somebody else"
+        ):
             late()
     assert new.app_state(PACKAGE) == before
     phone.hold(19)  # it is granted again

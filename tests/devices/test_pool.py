@@ -7,7 +7,8 @@ import pytest
 
 from agentrl.devices import Deadlines, DevicePool, open_device, open_source
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.keeper import PoolOptions
+from agentrl.devices.keeper import Keeper, PoolOptions
+from agentrl.devices.lease import Lendable
 from agentrl.devices.link import Deadline
 from agentrl.devices.phone import AdbPhone
 from agentrl.errors import AppLeft, DeviceError, DeviceOffline, NoDevice, PoolEmpty
@@ -55,8 +56,12 @@ class StillDevice:
         self.closed = True
 
 
-def pool_of(count: int, **options: int) -> DevicePool:
-    return DevicePool([StillDevice(f"phone-{n}") for n in range(count)], **options)
+def pool_of(count: int, **options: float) -> DevicePool:
+    return pool_with(*(StillDevice(f"phone-{n}") for n in range(count)), **options)
+
+
+def pool_with(*devices: Lendable, **options: float) -> DevicePool:
+    return DevicePool(Keeper([[device] for device in devices], PoolOptions(**options)))
 
 
 async def test_a_phone_is_lent_to_one_at_a_time_and_the_next_gets_it() -> None:
@@ -154,7 +159,7 @@ async def test_a_lease_that_ran_out_of_time_forgives_nothing_and_counts_for_noth
 
 async def test_a_phone_that_failed_is_connected_again_before_it_is_lent() -> None:
     device = StillDevice("phone")
-    pool = DevicePool([device])
+    pool = pool_with(device)
     with contextlib.suppress(DeviceOffline):
         async with pool.lease(5):
             device.unreachable = 3
@@ -173,7 +178,7 @@ async def test_a_phone_that_stays_away_is_put_aside_at_once_and_returns() -> Non
     away, there = StillDevice("away"), StillDevice("there")
     away.unreachable = 10**6
     away.deadlines = Deadlines(connect_s=0.05)
-    with DevicePool([away, there], options=PoolOptions(quarantine_s=0.05)) as pool:
+    with pool_with(away, there, quarantine_s=0.05) as pool:
         for _ in range(3):
             async with pool.lease(5) as phone:
                 assert phone.serial == "there", "whoever does not take the token is not lent"
@@ -188,7 +193,7 @@ async def test_a_phone_that_stays_away_is_put_aside_at_once_and_returns() -> Non
 
 async def test_a_job_waits_for_its_last_phone_as_long_as_its_patience() -> None:
     device = StillDevice("phone")
-    with DevicePool([device], options=PoolOptions(quarantine_after=1, patience_s=0.3)) as pool:
+    with pool_with(device, quarantine_after=1, patience_s=0.3) as pool:
         await fail(pool)
         start = time.monotonic()
         with pytest.raises(PoolEmpty, match="The last failure: phone: gone"):
@@ -229,7 +234,7 @@ async def test_an_adb_server_that_another_tool_ended_costs_no_episode() -> None:
     with spawn(2, effect_delay_ms=(0, 0)) as phones:
         try:
             devices = [AdbPhone(server, serial) for serial in phones.serials]
-            with DevicePool(devices, quarantine_after=2) as pool:
+            with pool_with(*devices, quarantine_after=2) as pool:
 
                 async def play() -> None:
                     async with pool.lease(30) as phone:

@@ -123,6 +123,29 @@ async def test_last_phone_that_fails_ends_the_collection_and_says_why(
     assert [s.outcome for s in replay.open(tmp_path).episodes()[-1:]] == [Outcome.DEVICE_ERROR]
 
 
+@pytest.mark.adb
+async def test_phone_that_is_connected_while_episodes_run_plays(adb_server, tiny_vlm, tmp_path):
+    with spawn(2, ["agentrl.envs.android.app:NumberGameApp"], effect_delay_ms=(0, 0)) as phones:
+        first, second = phones.serials
+        adb_server.connect(first)
+
+        async def connect(pool):
+            async with asyncio.timeout(30):
+                while pool.stats()[0].busy_s < 0.3:
+                    await asyncio.sleep(0.005)
+            assert second not in pool.serials
+            await asyncio.to_thread(adb_server.connect, second)
+
+        episodes, progress, stats = await collect(
+            number_game("connected"), tiny_vlm, tmp_path, connect
+        )
+        for serial in phones.serials:
+            adb_server.disconnect(serial)
+    assert {first, second} <= {e.episode.device for e in episodes}
+    assert not progress.void
+    assert next(row for row in stats if row.serial == second).leases > 0
+
+
 async def test_environment_that_hangs_voids_its_episodes_which_are_recorded(tiny_vlm, tmp_path):
     """Every sixth seed hangs: one of two groups, in spite of its refills."""
     config = Config()
