@@ -10,6 +10,7 @@ from agentrl.devices.phone import INPUTS, AdbPhone
 from agentrl.devices.protocol import Deadlines
 from agentrl.errors import ConfigError
 from agentrl.plugins import did_you_mean
+from agentrl.text import remember_serial
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -63,6 +64,7 @@ class Opener:
             ConfigError: a public address, or no adb program.
             DeviceError: the phone cannot be connected.
         """
+        remember_serial(serial)
         phone = AdbPhone(self.server, serial, self.deadlines, on_close)
         usual = {"auto": "raw"}.get(self.capture, self.capture)
         if known:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from agentrl.devices.keeper import Ending, Grant, Keeper, Lender
 from agentrl.devices.lease import LeasedDevice
 from agentrl.devices.ledger import DeviceStats
-from agentrl.errors import AppLeft, DeviceError
+from agentrl.errors import AppLeft, ConfigError, DeviceError, NoDevice
 
 
 class Borrower(ABC):
@@ -54,14 +54,15 @@ class Borrower(ABC):
             deadline_s: how long to wait for a free one.
 
         Raises:
-            NoDevice: none became free in time; a later lease may find one.
+            NoDevice: none became free in time, or it could not be reached; a later lease may find
+                one.
             PoolEmpty: all are in quarantine.
         """
         grant = await self._lender.take(deadline_s)
         ending = Ending()
         lease: LeasedDevice | None = None
         try:
-            lease = self._leases[grant.token] = await self._opened(grant)
+            lease = self._leases[grant.token] = await self._reached(grant)
             yield lease
             ending = Ending(good=not (lease.doubtful or lease.calling))
         except AppLeft:  # the phone did what it was told
@@ -72,6 +73,12 @@ class Borrower(ABC):
         finally:
             # A task of its own: a cancelled episode must not lose its phone.
             await asyncio.shield(self._task(grant, lease, ending))
+
+    async def _reached(self, grant: Grant) -> LeasedDevice:
+        try:
+            return await self._opened(grant)
+        except (DeviceError, ConfigError) as error:
+            raise NoDevice(f"{grant.serial} is lent and cannot be reached: {error}") from error
 
     def _task(
         self, grant: Grant, lease: LeasedDevice | None, ending: Ending

@@ -28,6 +28,7 @@ def number_game(source):
         source=source,
         effect_delay_ms=[0, 0],
         deadlines=DeadlinesConfig(connect_s=1.0),
+        patience_s=0,
     )
     config.rewards = [RewardConfig(function="agentrl.rewards.number_game:outcome")]
     config.rollout.concurrency = 2
