@@ -136,7 +136,7 @@ class RolloutConfig:
     launcher: Literal["ray", "local"] = "ray"
     """In actors of their own, or all in this process."""
     actors: int = 1
-    """Processes that play; each has an engine of its own."""
+    """Processes that play; each has an engine of its own, and all borrow from the same phones."""
     groups: int = 4
     """Groups per training step; the members of a group share the seed."""
     group_size: int = 8
