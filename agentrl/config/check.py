@@ -177,6 +177,12 @@ def _check_pairs(config: Config) -> None:
     for key, betas in decays:
         if betas is not None and (len(betas) != 2 or not 0 <= min(betas) <= max(betas) < 1):
             raise ConfigError(f"{key}={betas}: must be two decays, both at least 0 and below 1")
+    lease_s, command_s = config.devices.lease_s, config.devices.deadlines.command_s
+    if config.rollout.actors > 1 and lease_s <= command_s:
+        raise ConfigError(
+            f"devices.lease_s={lease_s}: must be above devices.deadlines.command_s={command_s}, "
+            "the time that a phone may take to be told of its holder"
+        )
     delay = config.devices.effect_delay_ms
     if len(delay) != 2 or not 0 <= delay[0] <= delay[1]:
         raise ConfigError(f"devices.effect_delay_ms={delay}: must be [least, most], both >= 0")

@@ -18,6 +18,7 @@ from agentrl.devices.actions import (
 )
 from agentrl.devices.grammar import Grammar, format_action, parse_action
 from agentrl.devices.guard import Guard, Guarded, Left
+from agentrl.devices.lending import PoolOptions
 from agentrl.devices.opening import check_source, open_device, open_source
 from agentrl.devices.pool import DevicePool
 from agentrl.devices.protocol import Deadlines, Device, Look, Result, State
@@ -37,6 +38,7 @@ __all__ = [
     "Left",
     "LongPress",
     "Look",
+    "PoolOptions",
     "Result",
     "Settled",
     "State",

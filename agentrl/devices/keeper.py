@@ -4,16 +4,16 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.arrivals import Arrivals
 from agentrl.devices.ladder import Ladder
 from agentrl.devices.lease import Lendable
 from agentrl.devices.ledger import Ledger, State
+from agentrl.devices.lending import Ending, Grant, PoolOptions
 from agentrl.devices.ways import is_same
 from agentrl.errors import ConfigError, DeviceError, NoDevice, PoolEmpty
 
@@ -27,53 +27,6 @@ _ADMIT_AGAIN_S = 10.0
 """Before a newcomer that could not be used is tried again."""
 _AT_ONCE = 16
 """Phones that are mended at the same time."""
-
-
-@dataclass(slots=True, kw_only=True, frozen=True)
-class Grant:
-    """A phone that is lent."""
-
-    serial: str
-    """By which it is reached."""
-    token: int
-
-
-@dataclass(slots=True, kw_only=True, frozen=True)
-class Ending:
-    """How a lease has ended."""
-
-    good: bool = False
-    """It makes up for earlier failures."""
-    error: str | None = None
-    """What was wrong with the phone; None where nothing was."""
-    busy_s: float = 0.0
-    launched: Collection[str] = ()
-
-
-class Lender(Protocol):
-    """Lends phones; in this process, or from another."""
-
-    async def take(self, deadline_s: float) -> Grant:
-        """See Keeper.take."""
-
-    async def give_back(self, token: int, ending: Ending) -> None:
-        """See Keeper.give_back."""
-
-
-@dataclass(slots=True, kw_only=True, frozen=True)
-class PoolOptions:
-    """How patient a pool is with its phones."""
-
-    quarantine_after: int = 3
-    """Failures in a row that put a phone aside."""
-    quarantine_s: float = 30.0
-    """Before a phone in quarantine is tried again; twice as long each time."""
-    patience_s: float = 0.0
-    """For so long all phones may be in quarantine at once."""
-    lease_s: float = float("inf")
-    """For so long a lease lasts that is not renewed."""
-    reboot: bool = False
-    """Whether a phone that nothing else helps may be started again."""
 
 
 class Keeper:
@@ -157,7 +110,8 @@ class Keeper:
             holding = self._task(asyncio.to_thread(self._hold, grant))
             try:
                 await asyncio.shield(holding)
-                return grant
+                if self.ledger.renew(grant.token):
+                    return grant
             except DeviceError as error:
                 await self.give_back(grant.token, Ending(error=str(error)))
             except asyncio.CancelledError:
@@ -307,7 +261,7 @@ class Keeper:
     async def _admit(self, serial: str) -> None:
         """Take a newcomer in, as a phone or as another way to one."""
         assert self._open_newcomer is not None
-        known = [list(ways) for ways in self._ways.values()]
+        known = {phone: list(ways) for phone, ways in self._ways.items()}
         try:
             device = await self._in_thread(self._open_newcomer, serial)
             same = await self._in_thread(_first_same, known, device)
@@ -323,7 +277,7 @@ class Keeper:
             self.ledger.add(serial)
         else:
             log.warning("%s is another way to %s", serial, same)
-            next(ways for ways in self._ways.values() if ways[0].serial == same).append(device)
+            self._ways[same].append(device)
         self._seen.pop(serial, None)
         self._settle()
 
@@ -334,6 +288,7 @@ class Keeper:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(_told)
         return task
 
     def _nobody(self, why: str) -> str:
@@ -346,6 +301,13 @@ class Keeper:
         )
 
 
-def _first_same(phones: Sequence[Sequence[Lendable]], device: Lendable) -> str | None:
-    """The serial of the phone to which the device is another way."""
-    return next((ways[0].serial for ways in phones if is_same(ways, device)), None)
+def _first_same(phones: Mapping[str, Sequence[Lendable]], device: Lendable) -> str | None:
+    """The phone to which the device is another way."""
+    return next((phone for phone, ways in phones.items() if is_same(ways, device)), None)
+
+
+def _told(task: asyncio.Future[Any]) -> None:
+    """Nobody waits for these tasks: what is wrong with us must not go unseen."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, DeviceError):
+        log.error("a pool's own task failed", exc_info=error)

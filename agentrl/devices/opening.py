@@ -7,7 +7,8 @@ from typing import Any
 
 from agentrl.devices import lease
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.keeper import Keeper, PoolOptions
+from agentrl.devices.keeper import Keeper
+from agentrl.devices.lending import PoolOptions
 from agentrl.devices.opener import Opener
 from agentrl.devices.phone import AdbPhone
 from agentrl.devices.pool import DevicePool

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from agentrl.devices.keeper import Ending, Grant, Keeper, Lender
+from agentrl.devices.keeper import Keeper
 from agentrl.devices.lease import LeasedDevice
 from agentrl.devices.ledger import DeviceStats
+from agentrl.devices.lending import Ending, Grant, Lender
 from agentrl.errors import AppLeft, ConfigError, DeviceError, NoDevice
 
 

@@ -74,7 +74,8 @@ class Script:
         self._count = len(commands)
         self._output = bytearray()
         self._results: list[Result] = []
-        self._lost = False
+        self.lost = False
+        """Whether the phone is not lent under the token; the shell has ended then."""
         self.begun = not prompted
         """Whether the shell has read it, as far as it is known."""
 
@@ -86,7 +87,7 @@ class Script:
             if code is None:  # the rest of the line is still to come
                 break
             if code[1] == b"lost":
-                self._lost = True
+                self.lost = True
                 return True
             if self.begun:
                 text = self._output[:at].decode("utf-8", "replace")
@@ -102,7 +103,7 @@ class Script:
             LeaseLost: the phone is lent to somebody else, and none of them has run.
             DeviceError: the shell has ended before the last of them.
         """
-        if self._lost:
+        if self.lost:
             raise LeaseLost("the phone is lent to somebody else, or to nobody")
         if len(self._results) < self._count:
             tail = bytes(self._output[-200:]).decode("utf-8", "replace")

@@ -78,6 +78,8 @@ class KeptShell:
             return self._per_call.run(commands, deadline)
         try:
             if self._talk(script, commands, deadline):
+                if script.lost:
+                    self._drop()
                 return _results(self._line, script)
             self._drop()
         finally:

@@ -4,7 +4,6 @@ from dataclasses import asdict
 
 from agentrl import devices, env
 from agentrl.config import Config
-from agentrl.devices.keeper import PoolOptions
 from agentrl.devices.opener import Opener
 
 
@@ -31,7 +30,7 @@ def open_pool(config: Config, lease_s: float = float("inf")) -> devices.DevicePo
         size=(settings.size[0], settings.size[1]),
         effect_delay_ms=(settings.effect_delay_ms[0], settings.effect_delay_ms[1]),
         seed=config.seed,
-        options=PoolOptions(
+        options=devices.PoolOptions(
             quarantine_after=settings.quarantine_after,
             quarantine_s=settings.quarantine_s,
             patience_s=settings.patience_s,

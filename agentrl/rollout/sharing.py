@@ -11,8 +11,8 @@ from typing import Any
 
 from agentrl import config as configuration
 from agentrl.config import Config
-from agentrl.devices.keeper import Ending, Grant
 from agentrl.devices.lease import LeasedDevice
+from agentrl.devices.lending import Ending, Grant
 from agentrl.devices.phone import AdbPhone
 from agentrl.devices.pool import Borrower, DevicePool
 from agentrl.errors import LeaseLost

@@ -9,9 +9,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-from agentrl.devices import Deadlines, DevicePool, open_source
+from agentrl.devices import Deadlines, DevicePool, PoolOptions, open_source
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.keeper import PoolOptions
 from agentrl.devices.ladder import Ladder
 from agentrl.devices.ledger import State
 from agentrl.devices.link import Deadline

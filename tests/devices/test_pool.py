@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from agentrl.devices import Deadlines, DevicePool, open_device, open_source
+from agentrl.devices import Deadlines, DevicePool, PoolOptions, open_device, open_source
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.keeper import Keeper, PoolOptions
+from agentrl.devices.keeper import Keeper
 from agentrl.devices.lease import Lendable
 from agentrl.devices.link import Deadline
 from agentrl.devices.phone import AdbPhone

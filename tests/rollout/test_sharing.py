@@ -8,7 +8,7 @@ import time
 import pytest
 
 from agentrl import config as configuration
-from agentrl.config import Config, DevicesConfig
+from agentrl.config import Config, DeadlinesConfig, DevicesConfig
 from agentrl.errors import DeviceError, LeaseLost, NoDevice
 from agentrl.rollout import cluster, launch
 from agentrl.rollout.sharing import SharedPool
@@ -47,7 +47,12 @@ def holder_class():
 async def shared(adb_server):
     """Two phones that are shared: their keeper, and two processes that hold one each."""
     config = Config(
-        devices=DevicesConfig(source="virtual:2", effect_delay_ms=[0, 0], lease_s=LEASE_S)
+        devices=DevicesConfig(
+            source="virtual:2",
+            effect_delay_ms=[0, 0],
+            lease_s=LEASE_S,
+            deadlines=DeadlinesConfig(command_s=LEASE_S - 1),
+        )
     )
     ray, tree = cluster.join_cluster(), configuration.to_dict(config)
     phones = await launch._open_phones(config, tree, None)
