@@ -192,7 +192,8 @@ def _check_source(source: Any) -> None:
     serials = [source] if isinstance(source, str) else source
     if not isinstance(serials, Sequence) or not all(isinstance(s, str) for s in serials):
         raise ConfigError(
-            f"devices.source={source!r}: must be virtual:N, connected, a serial or a list of them"
+            f"devices.source={source!r}: must be virtual:N, connected, a serial or a list of "
+            "serials"
         )
 
 

@@ -35,12 +35,12 @@ def number_game(source):
     return config
 
 
-async def collect(config, folder, run, meanwhile=None):
+async def collect(config, folder, run, meanwhile=None, tickets=TICKETS):
     """What was collected, the counts, and the pool's own account."""
     rollouts = Rollouts(config, folder, run)
     await rollouts.start()
     try:
-        collecting = asyncio.create_task(rollouts.collect(TICKETS, "expert"))
+        collecting = asyncio.create_task(rollouts.collect(tickets, "expert"))
         if meanwhile is not None:
             await meanwhile(rollouts.worlds.pool)
         episodes = await collecting
@@ -137,9 +137,10 @@ async def test_phone_that_is_connected_while_episodes_run_plays(adb_server, tiny
             assert second not in pool.serials
             await asyncio.to_thread(adb_server.connect, second)
 
-        episodes, progress, stats = await collect(
-            number_game("connected"), tiny_vlm, tmp_path, connect
-        )
+        config = number_game("connected")
+        config.devices.capture, config.devices.input = "raw", "shell"
+        played = await collect(config, tiny_vlm, tmp_path, connect, TICKETS[:8])
+        episodes, progress, stats = played
         for serial in phones.serials:
             adb_server.disconnect(serial)
     assert {first, second} <= {e.episode.device for e in episodes}
