@@ -10,9 +10,10 @@
         │   ├── DeviceOffline     it is not there (any more)
         │   ├── DeviceTimeout     it did not answer within the deadline
         │   ├── CaptureError      it gave no usable picture
+        │   ├── LeaseLost         it is lent to somebody else by now
         │   ├── AppLeft           something else came in front of the app, and not by the agent
         │   └── NoDevice          the pool has no phone to lease just now
-        │       └── PoolEmpty         nor ever will: all its phones failed repeatedly
+        │       └── PoolEmpty         nor is one expected: all its phones are in quarantine
         ├── EnvError          an environment that raised or broke its contract
         ├── EngineError       an engine that failed or fell silent
         └── RewardError       a reward function that raised or returned nonsense
@@ -57,6 +58,10 @@ class CaptureError(DeviceError):
     """A phone gave no usable picture."""
 
 
+class LeaseLost(DeviceError):
+    """A command under a lease that has ended or expired; nothing of it was done."""
+
+
 class AppLeft(DeviceError):
     """Something came in front of the app, not by the agent's doing, and would not go away.
 
@@ -69,7 +74,7 @@ class NoDevice(DeviceError):
 
 
 class PoolEmpty(NoDevice):
-    """Every phone of the pool is in quarantine: no later lease will find one."""
+    """Every phone of the pool is in quarantine, and has been for as long as may be waited."""
 
 
 class EnvError(WorldError):

@@ -9,6 +9,15 @@ _OPEN = re.compile(r"virtual(:\d+)?|emulator-\d+|(127(\.\d+){3}|localhost|\[::1\
 _ADDRESS = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}:\d{1,5}(?!\d)")
 
 
+_met: set[str] = set()
+"""Serials of phones that this process has met, beside those that it was told."""
+
+
+def remember_serial(serial: str) -> None:
+    """Have a phone named by its short name from now on."""
+    _met.add(serial)
+
+
 def printable(text: str) -> str:
     """The same text, with control characters spelt out: none of them may steer a terminal."""
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
@@ -27,8 +36,13 @@ def short_serial(serial: str) -> str:
 
 
 def with_short_serials(text: str, serials: Iterable[str] = ()) -> str:
-    """The same text with short names of these phones, and of every IPv4 address with a port."""
-    for serial in sorted(set(serials), key=len, reverse=True):
+    """The same text with short names of phones, and of every IPv4 address with a port.
+
+    Args:
+        text: that may name phones.
+        serials: of phones, beside those that this process has opened.
+    """
+    for serial in sorted({*serials, *_met}, key=len, reverse=True):
         name = rf"(?<![\w.:-]){re.escape(serial)}(?![\w-])"
         text = re.sub(name, short_serial(serial), text)
     return _ADDRESS.sub(lambda found: short_serial(found[0]), text)

@@ -1,6 +1,6 @@
 import pytest
 
-from agentrl.text import short_serial, with_short_serials
+from agentrl.text import remember_serial, short_serial, with_short_serials
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,9 @@ def test_in_a_text_known_serials_and_every_address_are_shortened() -> None:
         f"{short_serial('R58M')} is gone; {short_serial('10.0.0.7:5555')} too, R58M2 and "
         "127.0.0.1:5600 stay, version 1.2.3.4"
     )
+
+
+def test_a_phone_that_was_met_is_shortened_too() -> None:
+    assert with_short_serials("MET0000001 is lost") == "MET0000001 is lost"
+    remember_serial("MET0000001")
+    assert with_short_serials("MET0000001 is lost") == f"{short_serial('MET0000001')} is lost"

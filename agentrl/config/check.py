@@ -44,6 +44,9 @@ def _positive(config: Config) -> list[tuple[str, float]]:
         ("rollout.max_new_tokens", rollout.max_new_tokens),
         ("rollout.deadline_s", rollout.deadline_s),
         ("env.max_turns", config.env.max_turns),
+        ("devices.quarantine_after", config.devices.quarantine_after),
+        ("devices.quarantine_s", config.devices.quarantine_s),
+        ("devices.lease_s", config.devices.lease_s),
         ("train.ranks", train.ranks),
         ("train.micro_batch_tokens", train.micro_batch_tokens),
         ("algorithm.epochs", config.algorithm.epochs),
@@ -78,6 +81,7 @@ def _plain(settings: Any, names: str = "") -> list[tuple[str, float]]:
 def _not_negative(config: Config) -> list[tuple[str, float]]:
     algorithm, optim, warm = config.algorithm, config.optim, config.warm_start
     return [
+        ("devices.patience_s", config.devices.patience_s),
         ("rollout.max_refills", config.rollout.max_refills),
         ("train.steps", config.train.steps),
         ("eval.every", config.eval.every),
@@ -174,6 +178,12 @@ def _check_pairs(config: Config) -> None:
     for key, betas in decays:
         if betas is not None and (len(betas) != 2 or not 0 <= min(betas) <= max(betas) < 1):
             raise ConfigError(f"{key}={betas}: must be two decays, both at least 0 and below 1")
+    lease_s, command_s = config.devices.lease_s, config.devices.deadlines.command_s
+    if config.rollout.actors > 1 and lease_s <= command_s:
+        raise ConfigError(
+            f"devices.lease_s={lease_s}: must be above devices.deadlines.command_s={command_s}, "
+            "the time that a phone may take to be told of its holder"
+        )
     delay = config.devices.effect_delay_ms
     if len(delay) != 2 or not 0 <= delay[0] <= delay[1]:
         raise ConfigError(f"devices.effect_delay_ms={delay}: must be [least, most], both >= 0")
@@ -183,7 +193,8 @@ def _check_source(source: Any) -> None:
     serials = [source] if isinstance(source, str) else source
     if not isinstance(serials, Sequence) or not all(isinstance(s, str) for s in serials):
         raise ConfigError(
-            f"devices.source={source!r}: must be virtual:N, a serial or a list of serials"
+            f"devices.source={source!r}: must be virtual:N, connected, a serial or a list of "
+            "serials"
         )
 
 

@@ -82,7 +82,7 @@ class DevicesConfig:
     """The phones; not used by environments without one."""
 
     source: Any = "virtual:8"
-    """`virtual:N`, or a list of serials."""
+    """`virtual:N`, a list of serials, or `connected`: all that adb lists as ready, also later."""
     driver: Literal["adbutils", "ppadb"] = "adbutils"
     """What speaks ADB; `ppadb` is pure-python-adb, an extra."""
     capture: Literal["auto", "raw", "png", "framebuffer", "stream"] = "auto"
@@ -103,6 +103,18 @@ class DevicesConfig:
     """[width, height] of virtual phones."""
     effect_delay_ms: list[int] = field(default_factory=lambda: [50, 300])
     """How late virtual phones show the effect of a touch."""
+    quarantine_after: int = 3
+    """Failed episodes in a row that put a phone into quarantine, though it answers."""
+    quarantine_s: float = 30.0
+    """Seconds before a phone in quarantine is tried again; twice as long each time."""
+    patience_s: float = 300.0
+    """Seconds that all phones may be in quarantine at once; then the job ends."""
+    reboot: bool = False
+    """Start a phone again where nothing else helps. One that adb reaches by `adb tcpip` does not
+    come back by itself."""
+    lease_s: float = 15.0
+    """Seconds after which a phone is taken from a rollout actor that has died or hangs, where
+    several share the phones."""
     deadlines: DeadlinesConfig = field(default_factory=DeadlinesConfig)
 
 
@@ -127,7 +139,7 @@ class RolloutConfig:
     launcher: Literal["ray", "local"] = "ray"
     """In actors of their own, or all in this process."""
     actors: int = 1
-    """Processes that play; each has an engine of its own."""
+    """Processes that play; each has an engine of its own, and all borrow from the same phones."""
     groups: int = 4
     """Groups per training step; the members of a group share the seed."""
     group_size: int = 8

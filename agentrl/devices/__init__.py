@@ -18,6 +18,9 @@ from agentrl.devices.actions import (
 )
 from agentrl.devices.grammar import Grammar, format_action, parse_action
 from agentrl.devices.guard import Guard, Guarded, Left
+from agentrl.devices.lease import Lendable
+from agentrl.devices.lending import PoolOptions
+from agentrl.devices.opener import Around
 from agentrl.devices.opening import check_source, open_device, open_source
 from agentrl.devices.pool import DevicePool
 from agentrl.devices.protocol import Deadlines, Device, Look, Result, State
@@ -27,6 +30,7 @@ from agentrl.devices.window import Window
 
 __all__ = [
     "Action",
+    "Around",
     "Deadlines",
     "Device",
     "DevicePool",
@@ -37,8 +41,10 @@ __all__ = [
     "Guarded",
     "Key",
     "Left",
+    "Lendable",
     "LongPress",
     "Look",
+    "PoolOptions",
     "Region",
     "Result",
     "Settled",

@@ -7,7 +7,7 @@ from agentrl.devices.adb import AdbServer
 from agentrl.devices.line import Line
 from agentrl.devices.link import Deadline
 from agentrl.devices.protocol import Deadlines, Result
-from agentrl.devices.script import Command, spelled
+from agentrl.devices.script import Command, holding, spelled
 from agentrl.devices.shells import KeptShell, Shell, ShellPerCall
 from agentrl.devices.tunnels import Tunnels
 from agentrl.errors import DeviceError, DeviceOffline
@@ -67,6 +67,17 @@ class ConnectedPhone:
             names = [result.output.strip() for result in told]
             self._serialno = next((name for name in names if name), self.serial)
         return self._serialno
+
+    def hold(self, token: int) -> None:
+        """Have the phone refuse what is sent under other leases than this one."""
+        self.line.token = None
+        command = holding(token)
+        (result,) = self.run_own([command])
+        self.checked(command, result)
+
+    def send_under(self, token: int | None) -> None:
+        """Send every command under a lease from now on; None sends it whoever holds the phone."""
+        self.line.token = token
 
     def reboot(self) -> None:
         """Have the phone start again; `reconnect` when it is back."""

@@ -3,13 +3,13 @@
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from agentrl.devices.actions import Action
 from agentrl.devices.protocol import Deadlines, Device, Look, Result
 from agentrl.devices.regions import Region
 from agentrl.devices.window import Window
-from agentrl.errors import DeviceError
+from agentrl.errors import LeaseLost
 from agentrl.types import Image
 
 T = TypeVar("T")
@@ -18,22 +18,36 @@ _leases: "dict[str, LeasedDevice]" = {}
 """Leases of this process by token, so that an environment can be given a token and no object."""
 
 
+class Lendable(Device, Protocol):
+    """A phone that can refuse what is sent under a lease that has ended."""
+
+    def hold(self, token: int) -> None:
+        """Have the phone refuse what is sent under other leases than this one."""
+
+    def send_under(self, token: int | None) -> None:
+        """Send every command under a lease from now on; None sends it whoever holds the phone."""
+
+
 class LeasedDevice:
     """A `Device` as long as its lease lasts; every call after that is refused.
 
     A late command of the old holder must not reach the phone in the next holder's episode.
     """
 
-    def __init__(self, device: Device, token: str) -> None:
+    def __init__(self, device: Device, token: str, until_s: float = float("inf")) -> None:
         """Lend a phone.
 
         Args:
             device: the phone.
             token: names this lease; `open_device(token)` gives it in this process.
+            until_s: when it expires, by the monotonic clock; whoever renews it moves that.
         """
         self.serial: str = device.serial
         self.deadlines: Deadlines = device.deadlines
         self.token = token
+        self.until_s = until_s
+        self.launched: set[str] = set()
+        """Packages of the apps that were started."""
         self.busy_s = 0.0
         """Seconds that calls took so far."""
         self.doubtful = False
@@ -63,9 +77,10 @@ class LeasedDevice:
 
     def _call(self, act: Callable[[], T]) -> T:
         with self._lock:
-            if self._ended:
-                raise DeviceError(f"{self.serial}: lease {self.token} has ended; lease it anew")
             start = time.monotonic()
+            if self._ended or start >= self.until_s:
+                how = "has ended" if self._ended else "has expired"
+                raise LeaseLost(f"{self.serial}: lease {self.token} {how}; lease it anew")
             try:
                 return act()
             finally:
@@ -105,6 +120,7 @@ class LeasedDevice:
 
     def launch(self, package: str, activity: str, extras: Mapping[str, str]) -> None:
         """See `Device.launch`."""
+        self.launched.add(package)
         self._call(lambda: self._device.launch(package, activity, extras))
 
     def stop(self, package: str) -> None:

@@ -28,6 +28,8 @@ class Line:
             serial: of the phone.
         """
         self.serial = serial
+        self.token: int | None = None
+        """Of the lease that commands are sent under; the phone refuses them where it has ended."""
         self._server = server
 
     def open(self, service: str, deadline: Deadline) -> Link:

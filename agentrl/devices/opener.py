@@ -6,10 +6,14 @@ from dataclasses import dataclass, field
 from agentrl.devices import bench
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.capture import CAPTURES, check_installed
+from agentrl.devices.lease import Lendable
 from agentrl.devices.phone import INPUTS, AdbPhone
 from agentrl.devices.protocol import Deadlines
 from agentrl.errors import ConfigError
 from agentrl.plugins import did_you_mean
+from agentrl.text import remember_serial
+
+Around = Callable[[Lendable], Lendable]
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -22,6 +26,8 @@ class Opener:
         input: how commands are run, one of INPUTS, or `auto`.
         deadlines: of the calls to every phone.
         public: serials that are connected though their address is public.
+        around: gives what is used in the place of a phone, such as the phone with a page of an app
+            around it. It may raise DeviceError and ConfigError, and is called from threads.
 
     Raises:
         ConfigError: one of these does not exist, or needs a library that is not installed.
@@ -32,6 +38,7 @@ class Opener:
     input: str
     deadlines: Deadlines
     public: tuple[str, ...] = ()
+    around: Around = lambda phone: phone
     server: AdbServer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -50,23 +57,29 @@ class Opener:
 
     def open(
         self, serial: str, on_close: Callable[[], None] = lambda: None, *, known: bool = False
-    ) -> AdbPhone:
+    ) -> Lendable:
         """Connect one phone.
 
         Args:
             serial: as `adb devices` names it, or `host:port`.
             on_close: called when the device is closed.
-            known: whether to take the usual ways for `auto`, and to measure nothing: virtual
-                phones of our own are all the same, and raw captures are the fastest there.
+            known: whether to take the usual ways for `auto`, to measure nothing, and
+                to put nothing around: virtual phones of our own are all the same, raw captures
+                are the fastest there, and they have the app.
 
         Raises:
             ConfigError: a public address, or no adb program.
             DeviceError: the phone cannot be connected.
         """
+        remember_serial(serial)
         phone = AdbPhone(self.server, serial, self.deadlines, on_close)
         usual = {"auto": "raw"}.get(self.capture, self.capture)
         if known:
             phone.use(capture=usual, input={"auto": "shell"}.get(self.input, self.input))
-        else:
-            bench.choose(phone, capture=self.capture, input=self.input)
-        return phone
+            return phone
+        bench.choose(phone, capture=self.capture, input=self.input)
+        try:
+            return self.around(phone)
+        except BaseException:
+            phone.close()
+            raise

@@ -7,13 +7,19 @@ from typing import Any
 
 from agentrl.devices import lease
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.opener import Opener
+from agentrl.devices.keeper import Keeper
+from agentrl.devices.lease import Lendable
+from agentrl.devices.lending import PoolOptions
+from agentrl.devices.opener import Around, Opener
 from agentrl.devices.pool import DevicePool
 from agentrl.devices.protocol import Deadlines, Device
+from agentrl.devices.ways import by_phone
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.phone.spawn import AppLike, Phones, spawn
 
 _VIRTUAL = re.compile(r"virtual(?::(\d+))?")
+CONNECTED = "connected"
+"""As a source: all phones that adb lists as ready, now and later."""
 _NO_TOKEN = "the lease {} is not known in this process, or has ended; give the serial instead"
 
 
@@ -88,14 +94,18 @@ def open_source(
     size: tuple[int, int] = (720, 1280),
     effect_delay_ms: tuple[float, float] = (50, 300),
     seed: int = 0,
-    quarantine_after: int = 3,
-    around: Callable[[Device], Device] = lambda device: device,
+    options: PoolOptions | None = None,
+    around: Around = lambda phone: phone,
 ) -> DevicePool:
     """A pool of phones; closing it, or leaving its `with`, ends those that it started.
 
+    Two serials of one phone are two ways to it: it is lent once, and by the other way where one
+    fails.
+
     Args:
         source: `virtual:8`, a serial, or a list of serials: of real phones, emulators, or virtual
-            phones that were started elsewhere.
+            phones that were started elsewhere; or `connected` for all that adb lists as ready, now
+            and later.
         deadlines: of the calls to every phone.
         driver: the library that speaks ADB, `adbutils` or `ppadb`.
         capture: how pictures are taken, see `open_device`.
@@ -105,23 +115,36 @@ def open_source(
         size: of virtual phones' screens: width and height in pixels.
         effect_delay_ms: of virtual phones: how late effects appear, at least and at most.
         seed: of virtual phones.
-        quarantine_after: failures in a row that put a phone aside.
+        options: how patient the pool is.
         around: gives what is lent in the place of a phone that the source names, such as the phone
             with a page of the app around it; not asked about virtual phones of its own. It may
             raise DeviceError and ConfigError, and is called from threads.
 
     Raises:
-        ConfigError: no source, one of its phones cannot be reached, or a library that is not
+        ConfigError: no source, no phone, one that cannot be reached, or a library that is not
             installed.
     """
     serials, num_virtual = _parse(source)
-    deadlines = deadlines or Deadlines()
+    deadlines, options = deadlines or Deadlines(), options or PoolOptions()
     opener = Opener(
-        driver=driver, capture=capture, input=input, deadlines=deadlines, public=tuple(public)
+        driver=driver,
+        capture=capture,
+        input=input,
+        deadlines=deadlines,
+        public=tuple(public),
+        around=around,
     )
     if num_virtual is None:
-        devices = _connect(opener, serials, around=around)
-        return DevicePool(devices, quarantine_after=quarantine_after)
+        grows = source == CONNECTED
+        devices = _connect(opener, _ready(opener) if grows else serials)
+        return DevicePool(
+            Keeper(
+                _by_phone(devices),
+                options,
+                server=opener.server,
+                open_newcomer=opener.open if grows else None,
+            )
+        )
     phones = spawn(
         num_virtual,
         apps,
@@ -136,7 +159,7 @@ def open_source(
     except BaseException:
         ending()
         raise
-    return DevicePool(devices, quarantine_after=quarantine_after, on_close=ending)
+    return DevicePool(Keeper([[device] for device in devices], options, on_close=ending))
 
 
 def check_source(
@@ -161,7 +184,9 @@ def check_source(
         deadlines=deadlines or Deadlines(),
         public=tuple(public),
     )
-    if num_virtual is None:
+    if source == CONNECTED:
+        _ready(opener)
+    elif num_virtual is None:
         for device in _connect(opener, serials, known=True):
             device.close()
 
@@ -176,7 +201,8 @@ def _parse(source: Any) -> tuple[tuple[str, ...], int | None]:
     named = isinstance(source, Sequence) and all(isinstance(s, str) and s for s in source)
     if not named or not source or len(set(source)) != len(source):
         raise ConfigError(
-            f"devices.source: {source!r} must be virtual:N or a list of different serials"
+            f"devices.source: {source!r} must be virtual:N, {CONNECTED}, or a list of different "
+            "serials"
         )
     return tuple(source), None
 
@@ -200,23 +226,39 @@ def _ending(phones: Phones, server: AdbServer) -> Callable[[], None]:
     return end
 
 
-def _connect(
-    opener: Opener,
-    serials: Sequence[str],
-    *,
-    known: bool = False,
-    around: Callable[[Device], Device] = lambda device: device,
-) -> list[Device]:
+def _ready(opener: Opener) -> list[str]:
+    """The phones that adb lists as ready.
+
+    Raises:
+        ConfigError: none.
+    """
+    opener.server.ensure(opener.deadlines.connect_s)
+    known = opener.server.devices(opener.deadlines.connect_s)
+    ready = [serial for serial, state in known.items() if state == "device"]
+    if not ready:
+        listed = ", ".join(f"{serial} is {state}" for serial, state in known.items())
+        raise ConfigError(
+            f"devices.source={CONNECTED}: no phone is ready ({listed or 'adb lists none'}). "
+            "Connect one, and allow debugging on its screen (agentrl devices)."
+        )
+    return ready
+
+
+def _by_phone(devices: Sequence[Lendable]) -> list[list[Lendable]]:
+    try:
+        return by_phone(devices)
+    except DeviceError as error:
+        for device in devices:
+            device.close()
+        raise ConfigError(f"devices.source: {error}") from error
+
+
+def _connect(opener: Opener, serials: Sequence[str], *, known: bool = False) -> list[Lendable]:
     """Connect all phones at once."""
 
-    def connect(serial: str) -> Device | Exception:
+    def connect(serial: str) -> Lendable | Exception:
         try:
-            phone = opener.open(serial, known=known)
-            try:
-                return around(phone)
-            except BaseException:
-                phone.close()
-                raise
+            return opener.open(serial, known=known)
         except (DeviceError, ConfigError) as error:
             return error
 

@@ -6,11 +6,13 @@ import shlex
 from collections.abc import Sequence
 
 from agentrl.devices.protocol import Result
-from agentrl.errors import DeviceError
+from agentrl.errors import DeviceError, LeaseLost
 
 Command = Sequence[str]
 
-_CODE = re.compile(rb"(\d+)\r?\n")
+HOLDER = "/data/local/tmp/agentrl.lease"
+"""A file on the phone: under which token it is lent."""
+_CODE = re.compile(rb"(\d+|lost)\r?\n")
 
 
 def spelled(command: Command) -> str:
@@ -29,6 +31,19 @@ def spelled(command: Command) -> str:
     return text
 
 
+def holding(token: int) -> Command:
+    """The command that lends the phone under a token, and to nobody else from then on."""
+    return ("sh", "-c", f"echo {token} >{HOLDER}")
+
+
+def _fence(token: int, mark: str) -> str:
+    """Ends the script here where the phone is not lent under that token.
+
+    Of the shell's own words alone: a process more would cost a phone milliseconds.
+    """
+    return f'read held <{HOLDER} && test "$held" = {token} || {{ echo {mark}lost; exit 77; }}'
+
+
 class Script:
     """Some commands, one after the other, whose outputs can be told apart.
 
@@ -37,34 +52,43 @@ class Script:
     shell, belongs to no command. No command reads what is typed into the shell after it.
     """
 
-    def __init__(self, commands: Sequence[Command], *, prompted: bool = True) -> None:
+    def __init__(
+        self, commands: Sequence[Command], *, prompted: bool = True, token: int | None = None
+    ) -> None:
         """A script of these commands.
 
         Args:
             commands: one after the other.
             prompted: whether the shell may have something to say before it reads the script.
+            token: that the phone must be lent under, or nothing of it is done; None does not ask.
 
         Raises:
             DeviceError: an argument that no shell can be given.
         """
         mark = f"=={secrets.token_hex(8)}=="
         begin = [f"echo {mark}0"] if prompted else []
+        begin += [] if token is None else [_fence(token, mark)]
         ends = [f"{spelled(command)} </dev/null 2>&1; echo {mark}$?" for command in commands]
         self.text = "; ".join([*begin, *ends])
         self._mark = mark.encode()
         self._count = len(commands)
         self._output = bytearray()
         self._results: list[Result] = []
+        self.lost = False
+        """Whether the phone is not lent under the token; the shell has ended then."""
         self.begun = not prompted
         """Whether the shell has read it, as far as it is known."""
 
     def add(self, output: bytes) -> bool:
-        """Take some of what the shell wrote; True when the last command has ended."""
+        """Take some of what the shell wrote; True when there is nothing more to come."""
         self._output += output
         while (at := self._output.find(self._mark)) >= 0:
             code = _CODE.match(self._output, at + len(self._mark))
             if code is None:  # the rest of the line is still to come
                 break
+            if code[1] == b"lost":
+                self.lost = True
+                return True
             if self.begun:
                 text = self._output[:at].decode("utf-8", "replace")
                 self._results.append(Result(output=text, code=int(code[1])))
@@ -76,8 +100,11 @@ class Script:
         """One result per command.
 
         Raises:
+            LeaseLost: the phone is lent to somebody else, and none of them has run.
             DeviceError: the shell has ended before the last of them.
         """
+        if self.lost:
+            raise LeaseLost("the phone is lent to somebody else, or to nobody")
         if len(self._results) < self._count:
             tail = bytes(self._output[-200:]).decode("utf-8", "replace")
             raise DeviceError(

@@ -10,7 +10,7 @@ from agentrl.devices.line import FAILURES, Line
 from agentrl.devices.link import Deadline, Link
 from agentrl.devices.protocol import Result
 from agentrl.devices.script import Command, Script, spelled
-from agentrl.errors import DeviceError
+from agentrl.errors import DeviceError, LeaseLost
 
 _V2 = struct.Struct("<BI")
 _STDIN, _STDOUT, _STDERR, _EXIT = range(4)
@@ -45,7 +45,7 @@ class ShellPerCall:
         service = f"shell,v2,raw:{script.text}"
         with self._line.opened(service, deadline, _named(commands)) as link:
             if _read(packets(link), script) is _End.SCRIPT:
-                return script.results()
+                return _results(self._line, script)
         raise _ended(self._line, script)
 
     def close(self) -> None:
@@ -78,7 +78,9 @@ class KeptShell:
             return self._per_call.run(commands, deadline)
         try:
             if self._talk(script, commands, deadline):
-                return script.results()
+                if script.lost:
+                    self._drop()
+                return _results(self._line, script)
             self._drop()
         finally:
             self._lock.release()
@@ -161,9 +163,16 @@ def _read(arriving: Iterator[tuple[int, bytes]], script: Script) -> _End:
 
 def _script(line: Line, commands: Sequence[Command], *, prompted: bool) -> Script:
     try:
-        return Script(commands, prompted=prompted)
+        return Script(commands, prompted=prompted, token=line.token)
     except DeviceError as error:
         raise DeviceError(f"{line.serial}: {error}") from error
+
+
+def _results(line: Line, script: Script) -> list[Result]:
+    try:
+        return script.results()
+    except LeaseLost as error:
+        raise LeaseLost(f"{line.serial}: lease {line.token}: {error}") from None
 
 
 def _named(commands: Sequence[Command]) -> str:

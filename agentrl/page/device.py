@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentrl.devices import Action, Device, Look, Region, Result, Window, perform
+from agentrl.devices import Action, Lendable, Look, Region, Result, Window, perform
 from agentrl.devices.commands import key_code
 from agentrl.errors import DeviceError, DeviceTimeout
 from agentrl.page.browser import Browser
@@ -28,7 +28,7 @@ class PagedDevice:
     through its input. The apps run here, and what they publish is read here.
     """
 
-    def __init__(self, device: Device, server: PageServer, apps: Sequence[App]) -> None:
+    def __init__(self, device: Lendable, server: PageServer, apps: Sequence[App]) -> None:
         """A phone whose browser has not been opened.
 
         Args:
@@ -192,6 +192,14 @@ class PagedDevice:
     def reverse_remove(self, remote: str) -> None:
         """End one."""
         self._device.reverse_remove(remote)
+
+    def hold(self, token: int) -> None:
+        """Have the phone refuse what is sent under other leases than this one."""
+        self._device.hold(token)
+
+    def send_under(self, token: int | None) -> None:
+        """Send every command to the phone under a lease from now on; None sends it always."""
+        self._device.send_under(token)
 
     def serialno(self) -> str:
         """Who the phone says it is."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from agentrl import page
-from agentrl.devices import Device
+from agentrl.devices import Lendable
 from agentrl.devices.launching import has_package
 from agentrl.phone.spec import AppSpec, make_apps
 
@@ -34,7 +34,7 @@ class Pager:
         self._pages: PageServer | None = None
         self._lock = threading.Lock()
 
-    def around(self, device: Device) -> Device:
+    def around(self, device: Lendable) -> Lendable:
         """The phone itself where it has the apps, else the phone with their pages.
 
         Raises:

@@ -7,7 +7,8 @@ from fnmatch import translate
 from agentrl.phone.files import Files, normal
 from agentrl.phone.lexer import Part, Word
 
-_MAGIC = frozenset("*?[")
+MAGIC = frozenset("*?[")
+"""What makes a pattern of a word that is not quoted."""
 _SPACE = " \t\n"
 
 
@@ -61,7 +62,7 @@ class Field:
         """The paths that it matches, as a pattern; itself, where it is none or matches none."""
         plain = True
         for piece, quoted in zip(self._pieces, self._is_quoted, strict=True):
-            plain = plain and (quoted or _MAGIC.isdisjoint(piece))
+            plain = plain and (quoted or MAGIC.isdisjoint(piece))
         return [self.text] if plain else _matching(self._pattern(), files, folder) or [self.text]
 
     def _pattern(self) -> str:

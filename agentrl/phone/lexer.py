@@ -42,6 +42,7 @@ DEEPEST = 40
 _OPERATOR = re.compile(
     r"\d?>>|\d?>\||\d?>&(?:\d|-)|&>|\d?<&\d|\d?<<|\d?<>|\d?>|\d?<|&&|\|\||[;|&\n()]"
 )
+_BLANKS = re.compile(r"(?:[ \t]+|\\\n)+(?:#[^\n]*)?|#[^\n]*")
 _NAME = re.compile(r"\$(\?|\$|#|[A-Za-z_][A-Za-z0-9_]*|\{(?:[A-Za-z_][A-Za-z0-9_]*|\?|#)\})")
 _PLAIN = re.compile(r"[^ \t\n'\"\\$`;&|<>()]+")
 _PLAIN_IN_QUOTES = re.compile(r"[^\"$`\\]+")
@@ -90,26 +91,14 @@ class Reader:
 
     def token(self) -> Word | str | None:
         """The next operator or word; None at the end."""
-        self._skip_blanks()
+        if blanks := _BLANKS.match(self._script, self._at):
+            self._at = blanks.end()
         if self._at >= len(self._script):
             return None
         if operator := _OPERATOR.match(self._script, self._at):
             self._at = operator.end()
             return operator.group()
         return self._word()
-
-    def _skip_blanks(self) -> None:
-        script = self._script
-        while self._at < len(script):
-            if script.startswith("\\\n", self._at):
-                self._at += 2
-            elif script[self._at] in " \t":
-                self._at += 1
-            elif script[self._at] == "#":
-                end = script.find("\n", self._at)
-                self._at = len(script) if end < 0 else end
-            else:
-                return
 
     def _word(self) -> Word:
         parts: list[Part] = []

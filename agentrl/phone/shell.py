@@ -1,12 +1,13 @@
 """The phone's shell: runs scripts with the commands of a table."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from agentrl.phone.call import Call, Run, all_of
-from agentrl.phone.expansion import expand
+from agentrl.phone.expansion import MAGIC, expand
 from agentrl.phone.grammar import Command, Pipeline, Script, parse
 from agentrl.phone.lexer import DEEPEST, Part, ShellSyntaxError, Word
 from agentrl.phone.pipe import Pipe
@@ -171,7 +172,9 @@ class Shell:
         except BrokenPipeError:
             raise
         except OSError as error:
-            self.io.err(f"sh: {error.filename}: {error.strerror}\n".encode())
+            io.err(f"sh: {error.filename}: {error.strerror}\n".encode())
+            with contextlib.suppress(OSError):  # the first complaint is enough
+                redirects.write()
             return 1
         return code
 
@@ -188,8 +191,10 @@ class Shell:
 
     async def _fields(self, word: Word) -> list[str]:
         """The words that a word becomes."""
-        if len(word) == 1 and word[0].kind == "text" and word[0].quoted:
-            return [word[0].text]
+        if len(word) == 1 and word[0].kind == "text":
+            only = word[0]
+            if only.quoted or MAGIC.isdisjoint(only.text):
+                return [only.text]
         fields = await expand(word, self._value)
         files, folder = self.phone.files, self.environment["PWD"]
         return [path for one in fields for path in one.paths(files, folder)]

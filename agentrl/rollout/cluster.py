@@ -1,15 +1,16 @@
 """The Ray cluster that the actors of a run live in."""
 
+import asyncio
 import logging
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from agentrl import extras
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, WorldError
 from agentrl.text import with_short_serials
 
 _joined_here = False
@@ -87,6 +88,43 @@ def keep_words(run: Path, name: str, serials: Sequence[str] = ()) -> None:
     words = logging.StreamHandler()
     words.setFormatter(_Formatter(serials))
     logging.basicConfig(handlers=[words], force=True)
+
+
+def serials_in(tree: Mapping[str, Any]) -> list[str]:
+    """The phones that a configuration names."""
+    source = tree["devices"]["source"]
+    return [source] if isinstance(source, str) else list(source)
+
+
+async def answer(reference: Any, who: str, deadline_s: float) -> Any:
+    """What an actor answers to a call.
+
+    Args:
+        reference: of the call.
+        who: to call the actor in messages.
+        deadline_s: for the answer.
+
+    Raises:
+        WorldError: it died, or did not answer in time.
+        Exception: what the call raised.
+    """
+    import ray.exceptions
+
+    try:
+        async with asyncio.timeout(deadline_s):
+            return await asyncio.wrap_future(reference.future())
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    except ray.exceptions.RayActorError as error:
+        raise WorldError(f"{who} died: {reason(error)}") from None
+    except TimeoutError:
+        raise WorldError(f"{who} did not answer within {deadline_s:g} s") from None
+
+
+def reason(error: Exception) -> str:
+    """The last line of Ray's many, without its guesses at what may have been."""
+    last = str(error).rpartition("\n")[2]
+    return last.partition(" Some common causes")[0]
 
 
 def gpus_per_actor(rollout_actors: int, learner_ranks: int) -> float:

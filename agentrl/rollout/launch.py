@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agentrl import config as configuration
+from agentrl import env
 from agentrl.config import Config, RolloutConfig
-from agentrl.errors import WorldError
 from agentrl.rollout import cluster
 from agentrl.rollout.collector import Progress
 from agentrl.rollout.rollouts import Rollouts
+from agentrl.rollout.sharing import KeeperActor, SharedPhones
 from agentrl.rollout.ticket import Ticket
 from agentrl.types import ScoredEpisode
 
@@ -20,6 +21,9 @@ log = logging.getLogger(__name__)
 
 _CLOSE_S = 30.0
 """For an actor to end its engine and phones by itself; then it is killed, and they with it."""
+
+
+_KEEPER = "the keeper of the phones"
 
 
 class AnyRollouts(Protocol):
@@ -57,8 +61,11 @@ class LocalRollouts:
 class RayRollouts:
     """Rollouts in Ray actors; groups are dealt to them in turn."""
 
-    def __init__(self, actors: Sequence[Any], settings: RolloutConfig) -> None:
+    def __init__(
+        self, actors: Sequence[Any], settings: RolloutConfig, phones: SharedPhones | None = None
+    ) -> None:
         self._actors = actors
+        self._phones = phones
         self._settings = settings
         self._start_s = settings.start_deadline_s
         self._in_flight = [1] * len(actors)
@@ -111,40 +118,26 @@ class RayRollouts:
         return sum(seen, start=Progress())
 
     async def _call(self, number: int, deadline_s: float, method: str, *arguments: Any) -> Any:
-        import ray.exceptions
-
         reference = getattr(self._actors[number], method).remote(*arguments)
-        try:
-            async with asyncio.timeout(deadline_s):
-                return await asyncio.wrap_future(reference.future())
-        except ray.exceptions.RayTaskError as error:
-            raise error.cause from None
-        except ray.exceptions.RayActorError as error:
-            raise WorldError(f"rollout actor {number} died: {_reason(error)}") from None
-        except TimeoutError:
-            raise WorldError(
-                f"rollout actor {number} did not answer within {deadline_s:g} s"
-            ) from None
+        return await cluster.answer(reference, f"rollout actor {number}", deadline_s)
 
     async def close(self) -> None:
-        """End the engines and phones, then the actors."""
-        await asyncio.gather(*(self._end(k) for k in range(len(self._actors))))
-
-    async def _end(self, number: int) -> None:
-        import ray
-
-        try:
-            await self._call(number, min(_CLOSE_S, self._start_s), "close")
-        except Exception as error:  # it is killed either way
-            log.warning("closing rollout actor %d: %s", number, error)
-        finally:
-            ray.kill(self._actors[number])
+        """End the engines and phones, then the actors; last who keeps phones for all of them."""
+        actors = [(actor, f"rollout actor {k}") for k, actor in enumerate(self._actors)]
+        await asyncio.gather(*(_end(*one, min(_CLOSE_S, self._start_s)) for one in actors))
+        if self._phones is not None:
+            await _end(self._phones.keeper, _KEEPER, min(_CLOSE_S, self._start_s))
 
 
-def _reason(error: Exception) -> str:
-    """The last line of Ray's many, without its guesses at what may have been."""
-    last = str(error).rpartition("\n")[2]
-    return last.partition(" Some common causes")[0]
+async def _end(actor: Any, who: str, deadline_s: float) -> None:
+    import ray
+
+    try:
+        await cluster.answer(actor.close.remote(), who, deadline_s)
+    except Exception as error:  # it is killed either way
+        log.warning("closing %s: %s", who, error)
+    finally:
+        ray.kill(actor)
 
 
 def collect_deadline_s(episodes: int, in_flight: int, settings: RolloutConfig) -> float:
@@ -175,21 +168,20 @@ class RolloutActor:
         folder: Path,
         run: Path | None,
         share: tuple[int, int],
+        phones: SharedPhones | None = None,
     ) -> None:
         if run is not None:
-            source = tree["devices"]["source"]
-            serials = [source] if isinstance(source, str) else source
-            cluster.keep_words(run, f"rollout{share[0]}", serials)
-        self._rollouts = Rollouts(configuration.from_dict(tree), folder, run, share)
+            cluster.keep_words(run, f"rollout{share[0]}", cluster.serials_in(tree))
+        self._rollouts = Rollouts(configuration.from_dict(tree), folder, run, share, phones)
 
     async def start(self) -> int:
         """See Rollouts.start.
 
         Returns:
-            How many episodes it plays at the same time.
+            How many episodes it plays at the same time, at least.
         """
         await self._rollouts.start()
-        return self._rollouts.worlds.count
+        return self._rollouts.worlds.count_at_least
 
     async def collect(
         self, tickets: Sequence[Ticket], player: str | None, greedy: bool
@@ -241,9 +233,11 @@ async def _open_ray(config: Config, folder: Path, run: Path | None) -> AnyRollou
         max_concurrency=1000,
     )
     tree, here = configuration.to_dict(config), run and run.absolute()
+    phones = await _open_phones(config, tree, here) if count > 1 else None
     handle = RayRollouts(
-        [remote.remote(tree, folder.absolute(), here, (k, count)) for k in range(count)],
+        [remote.remote(tree, folder.absolute(), here, (k, count), phones) for k in range(count)],
         config.rollout,
+        phones,
     )
     try:
         await handle.start()
@@ -251,3 +245,21 @@ async def _open_ray(config: Config, folder: Path, run: Path | None) -> AnyRollou
         await handle.close()
         raise
     return handle
+
+
+async def _open_phones(
+    config: Config, tree: dict[str, Any], run: Path | None
+) -> SharedPhones | None:
+    """Start who keeps the phones for several actors; nobody where nothing is played on phones."""
+    import ray
+
+    if env.game(config.env.id).app is None:
+        return None
+    remote = ray.remote(KeeperActor).options(num_cpus=0, max_concurrency=1000)
+    keeper, start_s = remote.remote(tree, run), config.rollout.start_deadline_s
+    try:
+        count, grows = await cluster.answer(keeper.start.remote(), _KEEPER, start_s)
+    except BaseException:
+        await _end(keeper, _KEEPER, min(_CLOSE_S, start_s))
+        raise
+    return SharedPhones(keeper=keeper, count=count, grows=grows)

@@ -17,6 +17,7 @@ from agentrl.rollout.arguments import load_player
 from agentrl.rollout.collector import Collector, Progress
 from agentrl.rollout.episode import Limits, play
 from agentrl.rollout.scoring import Scorer
+from agentrl.rollout.sharing import SharedPhones
 from agentrl.rollout.ticket import Ticket
 from agentrl.rollout.world import World
 from agentrl.rollout.worlds import Worlds, open_worlds
@@ -32,15 +33,22 @@ class Rollouts:
             players alone play, and nobody learns from them.
         run: the run's folder; episodes are recorded below it. None records nothing.
         share: (k, n): this is the k-th of n that share phones and concurrency.
+        phones: who keeps them; None where they are this process's own.
     """
 
     def __init__(
-        self, config: Config, folder: Path | None, run: Path | None, share: tuple[int, int] = (0, 1)
+        self,
+        config: Config,
+        folder: Path | None,
+        run: Path | None,
+        share: tuple[int, int] = (0, 1),
+        phones: SharedPhones | None = None,
     ) -> None:
         self._config = config
         self._folder = folder
         self._run = run
         self._share = share
+        self._phones = phones
         self._scorer = Scorer(config.rewards)
         self._encoder: ChatEncoder | None = None
         self._exit = AsyncExitStack()
@@ -66,7 +74,7 @@ class Rollouts:
         else:
             self._recorder = None
         keep = self._recorder.frame if self._recorder and self._frames == "device" else None
-        self.worlds: Worlds = open_worlds(self._config, keep, self._share)
+        self.worlds: Worlds = open_worlds(self._config, keep, self._share, self._phones)
         self._exit.callback(self.worlds.close)
         if self._folder is not None:
             self._encoder = open_encoder(self._config.model, self._folder)

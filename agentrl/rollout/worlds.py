@@ -2,16 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
-from agentrl import devices, env
+from agentrl import env
 from agentrl.config import Config, EnvConfig
-from agentrl.errors import ConfigError, DeviceError, NoDevice, PoolEmpty
+from agentrl.devices.pool import Borrower
+from agentrl.errors import AppLeft, DeviceError, NoDevice, PoolEmpty
 from agentrl.page import Pager
 from agentrl.phone.spec import AppSpec
 from agentrl.rollout.arguments import with_allowed
+from agentrl.rollout.phones import open_pool
+from agentrl.rollout.sharing import SharedPhones, SharedPool
 from agentrl.rollout.world import World
 from agentrl.types import Episode, Image, Outcome
 
@@ -25,6 +27,9 @@ class Worlds(Protocol):
     """Some places that episodes can be played in at the same time."""
 
     count: int
+    """Episodes at the same time, at most."""
+    count_at_least: int
+    """Of these, those that wait for nobody else."""
 
     async def visit(self, act: Act) -> Episode:
         """Play one episode in a world that nobody else uses meanwhile.
@@ -46,27 +51,30 @@ class PhoneWorlds:
         keep_frame: see World.
         lease_s: how long an episode waits for a phone.
         count: episodes at the same time, at most.
+        sharers: how many processes play on these phones.
         on_close: called when the phones are closed.
     """
 
     def __init__(
         self,
         config: EnvConfig,
-        pool: devices.DevicePool,
+        pool: Borrower,
         keep_frame: KeepFrame,
         lease_s: float,
         count: int,
+        sharers: int = 1,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
         self.pool = pool
-        self.count = min(count, len(pool))
+        self.count = count if pool.grows else min(count, len(pool))
+        self.count_at_least = max(1, min(count, len(pool) // sharers))
         self._config = config
         self._keep_frame = keep_frame
         self._lease_s = lease_s
         self._on_close = on_close
 
     async def visit(self, act: Act) -> Episode:
-        """See Worlds.visit; an episode that the phone spoiled counts against the phone."""
+        """See Worlds.visit; an episode that the phone spoiled counts against it."""
         for _ in range(len(self.pool)):
             try:
                 return await self._visit(act)
@@ -89,7 +97,8 @@ class PhoneWorlds:
                 if episode.outcome is Outcome.TIMEOUT:
                     lease.doubt()
                 if episode.outcome is Outcome.DEVICE_ERROR:
-                    raise DeviceError(episode.error)
+                    left = (episode.error or "").startswith(AppLeft.__name__)
+                    raise (AppLeft if left else DeviceError)(episode.error)
         except DeviceError:
             if episode is None:
                 raise
@@ -111,7 +120,7 @@ class RoomWorlds:
     """
 
     def __init__(self, config: EnvConfig, keep_frame: KeepFrame, count: int) -> None:
-        self.count = count
+        self.count = self.count_at_least = count
         self._config = config
         self._keep_frame = keep_frame
         self._free: list[World] = []
@@ -138,57 +147,39 @@ class RoomWorlds:
             self._free.pop().close()
 
 
-def open_worlds(config: Config, keep_frame: KeepFrame, share: tuple[int, int]) -> Worlds:
+def open_worlds(
+    config: Config,
+    keep_frame: KeepFrame,
+    share: tuple[int, int],
+    phones: SharedPhones | None = None,
+) -> Worlds:
     """The places that the configuration names.
 
     Args:
         config: the whole job.
         keep_frame: see World.
         share: (k, n): this process plays the k-th of n parts.
+        phones: who keeps them for all parts; None where there is one part.
 
     Raises:
         ConfigError: a phone cannot be reached.
     """
-    k, n = share
+    _, n = share
     count = max(1, config.rollout.concurrency // n)
     game = env.game(config.env.id)
     if game.app is None:
         return RoomWorlds(config.env, keep_frame, count)
-    settings = config.devices
-    told = with_allowed(config.env, settings.allow)
-    pager = Pager([AppSpec(app=game.app)], settings.app)
-    pool = devices.open_source(
-        _part(settings.source, k, n),
-        deadlines=devices.Deadlines(**asdict(settings.deadlines)),
-        driver=settings.driver,
-        capture=settings.capture,
-        input=settings.input,
-        public=settings.public_addresses,
-        apps=[game.app],
-        size=(settings.size[0], settings.size[1]),
-        effect_delay_ms=(settings.effect_delay_ms[0], settings.effect_delay_ms[1]),
-        seed=config.seed,
-        around=pager.around,
-    )
+    told = with_allowed(config.env, config.devices.allow)
+    assert n == 1 or phones is not None, "somebody keeps what is shared"
+    pager = Pager([AppSpec(app=game.app)], config.devices.app)
+    try:
+        pool = (
+            open_pool(config, pager.around)
+            if phones is None
+            else SharedPool(phones, config, pager.around)
+        )
+    except BaseException:
+        pager.close()
+        raise
     lease_s = config.rollout.deadline_s
-    return PhoneWorlds(told, pool, keep_frame, lease_s, count, on_close=pager.close)
-
-
-def _part(source: Any, k: int, n: int) -> Any:
-    """The phones of one of several processes.
-
-    Raises:
-        ConfigError: there are fewer phones than processes.
-    """
-    if n == 1:
-        return source
-    kind, _, count = source.partition(":") if isinstance(source, str) else ("", "", "")
-    phones = range(int(count or 1)) if kind == "virtual" else _listed(source)
-    if len(phones) < n:
-        raise ConfigError(f"rollout.actors={n}: devices.source={source} has fewer phones")
-    mine = phones[k::n]
-    return f"virtual:{len(mine)}" if kind == "virtual" else list(mine)
-
-
-def _listed(source: Any) -> Sequence[str]:
-    return [source] if isinstance(source, str) else list(source)
+    return PhoneWorlds(told, pool, keep_frame, lease_s, count, n, on_close=pager.close)

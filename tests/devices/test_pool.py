@@ -5,11 +5,13 @@ import time
 
 import pytest
 
-from agentrl.devices import Deadlines, DevicePool, open_device, open_source
+from agentrl.devices import Deadlines, DevicePool, PoolOptions, open_device, open_source
 from agentrl.devices.adb import AdbServer
+from agentrl.devices.keeper import Keeper
+from agentrl.devices.lease import Lendable
 from agentrl.devices.link import Deadline
 from agentrl.devices.phone import AdbPhone
-from agentrl.errors import DeviceError, DeviceOffline, NoDevice, PoolEmpty
+from agentrl.errors import AppLeft, DeviceError, DeviceOffline, NoDevice, PoolEmpty
 from agentrl.phone import spawn
 
 
@@ -22,27 +24,44 @@ class StillDevice:
         self.taps = 0
         self.closed = False
         self.reconnections = 0
+        self.under: list[int | None] = []
         self.unreachable = 0
-        """How many reconnections fail."""
+        """Reconnections that it takes."""
 
     def tap(self, x: float, y: float) -> None:
         self.taps += 1
 
     def shell(self, *arguments: str) -> str:
-        time.sleep(float(arguments[1]))
+        if self.reconnections < self.unreachable:
+            raise DeviceOffline("not there")
+        if arguments[0] == "sleep":
+            time.sleep(float(arguments[1]))
         return ""
+
+    def hold(self, token: int) -> None:
+        self.shell("true")
+
+    def send_under(self, token: int | None) -> None:
+        self.under.append(token)
+
+    def screenshot(self) -> None:
+        self.shell("true")
 
     def reconnect(self) -> None:
         self.reconnections += 1
-        if self.reconnections <= self.unreachable:
+        if self.reconnections < self.unreachable:
             raise DeviceOffline("not yet")
 
     def close(self) -> None:
         self.closed = True
 
 
-def pool_of(count: int, **options: int) -> DevicePool:
-    return DevicePool([StillDevice(f"phone-{n}") for n in range(count)], **options)
+def pool_of(count: int, **options: float) -> DevicePool:
+    return pool_with(*(StillDevice(f"phone-{n}") for n in range(count)), **options)
+
+
+def pool_with(*devices: Lendable, **options: float) -> DevicePool:
+    return DevicePool(Keeper([[device] for device in devices], PoolOptions(**options)))
 
 
 async def test_a_phone_is_lent_to_one_at_a_time_and_the_next_gets_it() -> None:
@@ -64,7 +83,7 @@ async def test_a_phone_is_lent_to_one_at_a_time_and_the_next_gets_it() -> None:
 async def test_no_free_phone_is_an_error_that_tells_the_numbers() -> None:
     pool = pool_of(1)
     async with pool.lease(1):
-        with pytest.raises(NoDevice, match="of 1, 1 are leased, 0 being reconnected") as none:
+        with pytest.raises(NoDevice, match="of 1, 1 are leased, 0 being mended") as none:
             async with pool.lease(0.01):
                 pass
         assert not isinstance(none.value, PoolEmpty), "a later lease finds one"
@@ -140,26 +159,59 @@ async def test_a_lease_that_ran_out_of_time_forgives_nothing_and_counts_for_noth
 
 async def test_a_phone_that_failed_is_connected_again_before_it_is_lent() -> None:
     device = StillDevice("phone")
-    device.unreachable = 2
-    pool = DevicePool([device])
-    await fail(pool)
-    with pytest.raises(NoDevice, match="1 being reconnected"):
+    pool = pool_with(device)
+    with contextlib.suppress(DeviceOffline):
+        async with pool.lease(5):
+            device.unreachable = 3
+            raise DeviceOffline("gone")
+    with pytest.raises(NoDevice, match="1 being mended"):
         async with pool.lease(0.01):
             pass
     async with pool.lease(5):
         assert device.reconnections == 3
     async with pool.lease(5):
         assert device.reconnections == 3, "a good lease needs none"
+    assert pool.stats()[0].mended == {"retry": 1, "reconnect": 1}
 
 
-async def test_a_phone_that_stays_away_is_lent_after_the_deadline_and_found_out() -> None:
+async def test_a_phone_that_stays_away_is_put_aside_at_once_and_returns() -> None:
+    away, there = StillDevice("away"), StillDevice("there")
+    away.unreachable = 10**6
+    away.deadlines = Deadlines(connect_s=0.05)
+    with pool_with(away, there, quarantine_s=0.05) as pool:
+        for _ in range(3):
+            async with pool.lease(5) as phone:
+                assert phone.serial == "there", "whoever does not take the token is not lent"
+        async with asyncio.timeout(20):
+            while not pool.stats()[0].quarantined:
+                await asyncio.sleep(0.01)
+        away.unreachable = 0
+        async with pool.lease(20) as first, pool.lease(20) as second:
+            assert {first.serial, second.serial} == {"away", "there"}
+        assert not pool.stats()[0].quarantined
+
+
+async def test_a_job_waits_for_its_last_phone_as_long_as_its_patience() -> None:
     device = StillDevice("phone")
-    device.unreachable = 10**6
-    device.deadlines = Deadlines(connect_s=0.05)
-    pool = DevicePool([device], quarantine_after=2)
+    with pool_with(device, quarantine_after=1, patience_s=0.3) as pool:
+        await fail(pool)
+        start = time.monotonic()
+        with pytest.raises(PoolEmpty, match="The last failure: phone: gone"):
+            async with pool.lease(30):
+                pass
+        assert 0.2 < time.monotonic() - start < 20
+
+
+async def test_an_app_that_was_left_is_no_failure_of_the_phone() -> None:
+    pool = pool_of(1, quarantine_after=2)
     await fail(pool)
+    for _ in range(3):
+        with contextlib.suppress(AppLeft):
+            async with pool.lease(5):
+                raise AppLeft("call: it rang")
+    assert (pool.stats()[0].failures, pool.stats()[0].quarantined) == (1, False)
     await fail(pool)
-    assert pool.stats()[0].quarantined
+    assert pool.stats()[0].quarantined, "nor does it make up for one"
 
 
 def kill(server: AdbServer) -> None:
@@ -174,7 +226,7 @@ def kill(server: AdbServer) -> None:
 
 
 @pytest.mark.adb
-async def test_an_adb_server_that_another_tool_ended_costs_one_episode() -> None:
+async def test_an_adb_server_that_another_tool_ended_costs_no_episode() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -182,7 +234,7 @@ async def test_an_adb_server_that_another_tool_ended_costs_one_episode() -> None
     with spawn(2, effect_delay_ms=(0, 0)) as phones:
         try:
             devices = [AdbPhone(server, serial) for serial in phones.serials]
-            with DevicePool(devices, quarantine_after=2) as pool:
+            with pool_with(*devices, quarantine_after=2) as pool:
 
                 async def play() -> None:
                     async with pool.lease(30) as phone:
@@ -190,8 +242,6 @@ async def test_an_adb_server_that_another_tool_ended_costs_one_episode() -> None
 
                 await asyncio.gather(play(), play())
                 await asyncio.to_thread(kill, server)
-                ended = await asyncio.gather(play(), play(), return_exceptions=True)
-                assert [isinstance(e, DeviceError) for e in ended] == [True, True]
                 await asyncio.gather(play(), play())
                 assert [row.failures for row in pool.stats()] == [1, 1]
         finally:  # it is this test's own, on a port of its own

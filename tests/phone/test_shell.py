@@ -54,6 +54,8 @@ from tests.phone.run import probe_phone, run, run_later
         ("echo ' 17  x y ' > /sdcard/l; read t rest < /sdcard/l; echo $?-$t-$rest-", "0-17-x y-\n"),
         ('read t </nowhere; [ "$t" = 17 ] || exit 113; echo no', ""),
         ('echo 17 > /sdcard/l; read t </sdcard/l; [ "$t" = 17 ] || exit 113; echo yes', "yes\n"),
+        ('t=5; read t 2>/dev/null </nowhere; echo "$?$t"', "15\n"),
+        ("cat 2>/sdcard/e </nowhere; wc -l </sdcard/e", "1\n"),
         ("printf nonewline | read x; echo $?; read < /dev/null; echo $?$REPLY", "1\n1\n"),
         ("yes | head -n 2; yes no | grep -m 1 no", "y\ny\nno\n"),
         ("echo ${IFS}x | wc -c", "2\n"),

@@ -23,7 +23,7 @@ PATIENCE_S = 60  # for what takes a second or two on a machine with nothing else
 
 @pytest.fixture(scope="module")
 def two_actors(adb_server, tiny_vlm, tmp_path_factory):
-    """Rollouts in two actors with a phone each, and the folder of what they record."""
+    """Rollouts in two actors that share two phones, and the folder of what they record."""
     run = tmp_path_factory.mktemp("run")
     yield asyncio.run(open_rollouts(number_game(), tiny_vlm, run)), run
     cluster.leave_cluster()
@@ -52,8 +52,9 @@ def in_two_actors(config):
 
 
 async def processes_of(rollouts):
-    """Of each actor: its own process, then its children's."""
-    own = [await actor.__ray_call__.remote(lambda self: os.getpid()) for actor in rollouts._actors]
+    """Of each actor, last who keeps the phones: its own process, then its children's."""
+    actors = [*rollouts._actors, *([rollouts._phones.keeper] if rollouts._phones else [])]
+    own = [await actor.__ray_call__.remote(lambda self: os.getpid()) for actor in actors]
     return [[pid, *children_of(pid)] for pid in own]
 
 
@@ -99,7 +100,7 @@ async def test_groups_are_dealt_to_the_actors_and_come_back_in_the_order_of_thei
 async def test_actor_that_is_killed_ends_the_collection_at_once_and_leaves_nothing(two_actors):
     rollouts, _ = two_actors
     processes = await processes_of(rollouts)
-    assert all(len(of_one) == 2 for of_one in processes), "an actor and its phones"
+    assert [len(of_one) for of_one in processes] == [1, 1, 2], "the phones are one process"
     tickets = tickets_of_step("train", 2, range(50), 8)
     before = (await rollouts.look()).episodes
     collecting = asyncio.create_task(rollouts.collect(tickets, "expert"))

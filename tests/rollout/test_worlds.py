@@ -1,35 +1,15 @@
 import time
+from dataclasses import replace
 
 import pytest
 
 from agentrl import devices
 from agentrl.config import EnvConfig
-from agentrl.errors import ConfigError, NoDevice
+from agentrl.errors import NoDevice
 from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.worlds import PhoneWorlds, _part
+from agentrl.rollout.worlds import PhoneWorlds
 from agentrl.types import Outcome
 from tests.rollout.test_collector import episode_of
-
-
-@pytest.mark.parametrize(
-    ("source", "parts"),
-    [
-        ("virtual:7", ["virtual:4", "virtual:3"]),
-        (["a", "b:1", "c"], [["a", "c"], ["b:1"]]),
-    ],
-)
-def test_every_phone_goes_to_one_process(source, parts):
-    assert [_part(source, k, 2) for k in range(2)] == parts
-
-
-@pytest.mark.parametrize("source", ["virtual", "virtual:1", "192.168.1.7:5555", ["a"]])
-def test_more_processes_than_phones_are_refused(source):
-    with pytest.raises(ConfigError, match="fewer phones"):
-        _part(source, 0, 2)
-
-
-def test_one_process_takes_the_source_as_it_is():
-    assert _part("192.168.1.7:5555", 0, 1) == "192.168.1.7:5555"
 
 
 @pytest.mark.adb
@@ -48,18 +28,24 @@ async def test_episode_waits_for_a_busy_phone_only_so_long(adb_server):
 
 @pytest.mark.adb
 @pytest.mark.parametrize(
-    ("third", "put_aside"), [(Outcome.TIMEOUT, True), (Outcome.TERMINATED, False)]
+    ("third", "error", "put_aside"),
+    [
+        (Outcome.TIMEOUT, None, True),
+        (Outcome.DEVICE_ERROR, "AppLeft: call: it rang", True),
+        (Outcome.TERMINATED, None, False),
+    ],
 )
-async def test_episode_that_ran_out_of_time_makes_up_for_no_failure_of_its_phone(
-    adb_server, third, put_aside
+async def test_episode_that_was_given_up_or_left_neither_counts_nor_makes_up_for_a_failure(
+    adb_server, third, error, put_aside
 ):
     (ticket,) = tickets_of_step("train", 1, [5], 1)
     with devices.open_source("virtual:1") as pool:
         worlds = PhoneWorlds(EnvConfig(), pool, None, lease_s=30, count=1)
-        for outcome in (Outcome.DEVICE_ERROR, Outcome.DEVICE_ERROR, third, Outcome.DEVICE_ERROR):
+        failed = (Outcome.DEVICE_ERROR, "DeviceOffline: gone")
+        for outcome, why in (failed, failed, (third, error), failed):
 
-            async def end(world, outcome=outcome):
-                return episode_of(ticket, outcome)
+            async def end(world, outcome=outcome, why=why):
+                return replace(episode_of(ticket, outcome), error=why)
 
             assert (await worlds.visit(end)).outcome is outcome
         (phone,) = pool.stats()

@@ -1,0 +1,167 @@
+"""Phones that come, go and return, on a real adb server of the test's own."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+
+from agentrl.devices import Deadlines, DevicePool, PoolOptions, open_source
+from agentrl.devices.adb import AdbServer
+from agentrl.devices.ladder import Ladder
+from agentrl.devices.ledger import State
+from agentrl.devices.link import Deadline
+from agentrl.devices.phone import AdbPhone
+from agentrl.devices.ways import by_phone
+from agentrl.errors import ConfigError, DeviceError
+from agentrl.phone import spawn
+from agentrl.phone.spawn import Phones
+
+pytestmark = pytest.mark.adb
+PATIENCE_S = 40
+HASTY = PoolOptions(quarantine_s=0.2)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[AdbServer]:
+    """A server that knows no other phones, and that all that is opened uses."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = AdbServer(port=port)
+    server.ensure(PATIENCE_S)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
+        yield server
+    with contextlib.suppress(DeviceError):  # it is this test's own, on a port of its own
+        server.ask("host:kill", Deadline(5))
+
+
+@pytest.fixture
+def phones(server: AdbServer) -> Iterator[Phones]:
+    with spawn(2, ["agentrl.phone.apps:ProbeApp"], effect_delay_ms=(0, 0)) as phones:
+        yield phones
+    for serial in server.devices():
+        server.disconnect(serial)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
+async def tended(pool: DevicePool) -> AsyncIterator[None]:
+    """A pool that somebody uses all the time."""
+
+    async def play() -> None:
+        while True:
+            with contextlib.suppress(DeviceError):
+                async with pool.lease(PATIENCE_S) as phone:
+                    await asyncio.to_thread(phone.shell, "true")
+            await asyncio.sleep(0.02)
+
+    playing = asyncio.create_task(play())
+    yield
+    playing.cancel()
+
+
+def aside(pool: DevicePool) -> list[bool]:
+    return [row.quarantined for row in pool.stats()]
+
+
+async def test_a_phone_that_is_connected_later_joins_and_one_that_leaves_returns(
+    server: AdbServer, phones: Phones
+) -> None:
+    with pytest.raises(ConfigError, match="no phone is ready"):
+        open_source("connected")
+    first, second = phones.serials
+    server.connect(first)
+    with open_source("connected", options=HASTY, deadlines=Deadlines(connect_s=2)) as pool:
+        assert pool.serials == (first,)
+        async with tended(pool):
+            server.connect(second)
+            await until(lambda: len(pool) == 2 and pool.stats()[1].leases > 1)
+            os.kill(phones.pid, signal.SIGSTOP)  # as a phone whose network is gone
+            server.disconnect(first)
+            server.disconnect(second)
+            await until(lambda: aside(pool) == [True, True])
+            os.kill(phones.pid, signal.SIGCONT)
+            before = [row.leases for row in pool.stats()]
+            await until(lambda: aside(pool) == [False, False])
+            await until(
+                lambda: all(r.leases > n for r, n in zip(pool.stats(), before, strict=True))
+            )
+
+
+async def test_two_serials_of_one_phone_are_two_ways_to_it(
+    server: AdbServer, phones: Phones
+) -> None:
+    port, other = phones.ports[0], phones.serials[1]
+    cable, wifi = f"127.0.0.1:{port}", f"localhost:{port}"
+    with open_source([cable, wifi, other], deadlines=Deadlines(connect_s=1)) as pool:
+        assert pool.serials == (cable, other)
+        async with pool.lease(5) as one, pool.lease(5) as two:
+            assert {one.serial, two.serial} == {cable, other}
+        # The cable is pulled: whatever reconnects it finds nobody there.
+        ways = pool.keeper._ways[cable]
+        ways[0].reconnect = lambda: ways[0].line.check_online()  # type: ignore[method-assign]
+        server.disconnect(cable)
+        async with pool.lease(PATIENCE_S) as one, pool.lease(PATIENCE_S) as two:
+            assert {one.serial, two.serial} == {wifi, other}
+            assert one.shell("echo", "on") == two.shell("echo", "on") == "on\n"
+        assert pool.serials == (cable, other)
+
+
+def test_emulators_of_one_image_are_two_phones(server: AdbServer, phones: Phones) -> None:
+    devices = [AdbPhone(server, serial) for serial in phones.serials]
+    for device in devices:
+        device._serialno = "EMULATOR36X1X9X0"
+    assert [len(ways) for ways in by_phone(devices)] == [1, 1]
+    for device in devices:
+        device.close()
+
+
+async def test_a_phone_whose_faults_end_returns_from_quarantine(
+    server: AdbServer, phones: Phones
+) -> None:
+    bad, good = phones.serials
+    with open_source(list(phones.serials), options=HASTY) as pool:
+        helper = AdbPhone(server, bad)
+
+        async def play() -> None:
+            with contextlib.suppress(DeviceError):
+                async with pool.lease(PATIENCE_S) as phone:
+                    await asyncio.to_thread(phone.screenshot)
+
+        helper.shell("setprop", "debug.agentrl.capture", "black")
+        while not aside(pool)[0]:
+            await play()
+        assert pool.stats()[0].failures == 3
+        await until(lambda: pool.stats()[0].mended == {"retry": 3, "reconnect": 2, "stop": 2})
+        leases = pool.stats()[0].leases
+        for _ in range(10):
+            await play()
+        assert pool.stats()[0].leases == leases, "it answers, and shows nothing"
+        helper.shell("setprop", "debug.agentrl.capture", "")
+        await until(lambda: not aside(pool)[0])
+        async with pool.lease(5) as one, pool.lease(5) as two:
+            assert {one.serial, two.serial} == {bad, good}
+        assert pool.keeper.ledger.count(State.FREE) == 2
+
+
+def test_a_phone_is_started_again_only_where_that_is_allowed(
+    server: AdbServer, phones: Phones
+) -> None:
+    phone = AdbPhone(server, phones.serials[0], Deadlines(connect_s=20, command_s=20))
+    phone.launch("org.agentrl.probe", ".Main", {})
+    assert Ladder().climb([phone], 3, ["org.agentrl.probe"]).rungs == ("retry", "reconnect", "stop")
+    assert phone.focus() != "org.agentrl.probe"
+    climb = Ladder(reboot=True).climb([phone], 3)
+    assert (climb.way, climb.rungs[-1]) == (0, "reboot")
+    assert "the phone has started" in phone.shell("logcat", "-d")
+    phone.close()

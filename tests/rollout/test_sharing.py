@@ -1,0 +1,91 @@
+"""Phones that several real Ray actors share: what becomes of those whose holder is gone."""
+
+import asyncio
+import os
+import signal
+import time
+
+import pytest
+
+from agentrl import config as configuration
+from agentrl.config import Config, DeadlinesConfig, DevicesConfig
+from agentrl.errors import DeviceError, LeaseLost, NoDevice
+from agentrl.rollout import cluster, launch
+from agentrl.rollout.sharing import SharedPool
+
+pytestmark = [pytest.mark.slow, pytest.mark.adb]
+LEASE_S = 3.0
+PATIENCE_S = 60
+
+
+def holder_class():
+    """A class that Ray sends along, as no worker knows this file."""
+
+    class Holder:
+        def __init__(self, tree, phones):
+            self.pool = SharedPool(phones, configuration.from_dict(tree))
+
+        async def hold(self):
+            """Borrow a phone and keep it."""
+            self.context = self.pool.lease(60)
+            self.lease = await self.context.__aenter__()
+            return os.getpid(), self.lease.serial
+
+        async def tap(self, checked):
+            """Tap; `checked` by the lease itself, or sent to the phone whatever that says."""
+            device = self.lease if checked else self.lease._device
+            try:
+                await asyncio.to_thread(device.tap, 0.5, 0.5)
+            except DeviceError as error:
+                return type(error).__name__, str(error)
+            return None
+
+    return Holder
+
+
+@pytest.fixture
+async def shared(adb_server):
+    """Two phones that are shared: their keeper, and two processes that hold one each."""
+    config = Config(
+        devices=DevicesConfig(
+            source="virtual:2",
+            effect_delay_ms=[0, 0],
+            lease_s=LEASE_S,
+            deadlines=DeadlinesConfig(command_s=LEASE_S - 1),
+        )
+    )
+    ray, tree = cluster.join_cluster(), configuration.to_dict(config)
+    phones = await launch._open_phones(config, tree, None)
+    actors = [ray.remote(holder_class()).remote(tree, phones) for _ in range(2)]
+    pool = SharedPool(phones, config)
+    try:
+        yield pool, actors, await asyncio.gather(*(actor.hold.remote() for actor in actors))
+    finally:
+        pool.close()
+        for actor in actors:
+            ray.kill(actor)
+        await launch._end(phones.keeper, "the keeper", PATIENCE_S)
+        cluster.leave_cluster()
+
+
+async def test_phones_of_holders_that_died_or_hung_are_lent_again_and_refuse_them(shared):
+    pool, (_, hung), ((dead_pid, first), (hung_pid, second)) = shared
+    assert first != second
+    await asyncio.sleep(1.5 * LEASE_S)
+    assert await hung.tap.remote(True) is None, "who lives keeps its phone by heartbeats"
+    with pytest.raises(NoDevice, match="2 are leased"):
+        async with pool.lease(0.1):
+            pass
+    os.kill(dead_pid, signal.SIGKILL)
+    os.kill(hung_pid, signal.SIGSTOP)
+    started = time.monotonic()
+    async with pool.lease(PATIENCE_S) as one, pool.lease(PATIENCE_S) as two:
+        assert time.monotonic() - started < LEASE_S + 20
+        assert {one.serial, two.serial} == {first, second}
+        os.kill(hung_pid, signal.SIGCONT)
+        name, told = await hung.tap.remote(True)
+        assert (name, "has expired" in told) == (LeaseLost.__name__, True)
+        name, told = await hung.tap.remote(False)
+        assert (name, "is lent to somebody else" in told) == (LeaseLost.__name__, True)
+        for phone in (one, two):
+            await asyncio.to_thread(phone.tap, 0.5, 0.5)
