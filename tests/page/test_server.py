@@ -373,7 +373,7 @@ def test_a_port_that_is_taken_is_told(server: PageServer) -> None:
 
 
 def test_a_server_that_is_not_installed_is_named_with_its_mend() -> None:
-    code = "import sys; sys.modules['uvicorn'] = None; import agentrl.page"
+    code = "import sys; sys.modules['uvicorn'] = None; from agentrl.page import PageServer"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False
     )
