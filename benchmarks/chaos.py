@@ -37,7 +37,7 @@ from rich.table import Table
 
 from agentrl import config as configuration
 from agentrl.config import Config
-from agentrl.devices import Tap
+from agentrl.devices import DevicePool, Tap
 from agentrl.devices.phone import AdbPhone
 from agentrl.envs.android.app import NumberGameApp
 from agentrl.envs.android.rules import STAKE
@@ -61,6 +61,8 @@ _CALLS = (
 )  # fmt: skip
 _LATE_S = 1.0
 _MEMORY_EVERY_S = 5.0
+_RETURN_S = 60.0
+"""For phones in quarantine to return, after the last game."""
 _MOST_GROWTH = 0.1
 _FEWEST_LOOKS = 24
 """Before two minutes are over, everything is still being loaded."""
@@ -164,6 +166,8 @@ async def main() -> int:
                 "devices.deadlines.command_s=2",
                 "devices.deadlines.frame_s=2",
                 "devices.deadlines.launch_s=8",
+                "devices.quarantine_s=2",
+                "devices.reboot=true",
                 "rollout.deadline_s=60",
             ],
         )
@@ -233,7 +237,11 @@ async def _play(config: Config, seconds: float, console: Console) -> tuple[Ledge
             if time.monotonic() >= end:
                 break
         ledger.twice = [name for name, count in played.items() if count > 1]
-        return ledger, worlds.pool.stats()  # type: ignore[attr-defined]
+        pool: DevicePool = worlds.pool  # type: ignore[attr-defined]
+        until = time.monotonic() + _RETURN_S
+        while any(row.quarantined for row in pool.stats()) and time.monotonic() < until:
+            await asyncio.sleep(0.5)
+        return ledger, pool.stats()
     finally:
         worlds.close()
 
@@ -244,21 +252,27 @@ def _name(ticket: Ticket) -> str:
 
 def _fingerprint(frame: Image) -> str:
     """What the game drew, without the status bar and its clock."""
-    area = np.ascontiguousarray(frame[bar_height(len(frame)) :])
-    return xxhash.xxh64_hexdigest(area.tobytes())
+    height, width = frame.shape[:2]
+    area = np.ascontiguousarray(frame[bar_height(height) :])
+    return f"{width}x{height} {xxhash.xxh64_hexdigest(area.tobytes())}"
 
 
 def _check(ledger: Ledger, episode: Episode, config: Config) -> None:
     """Play a finished game again, touch by touch, and compare what it drew and what it gave."""
-    width, height = config.devices.size
-    bar = bar_height(height)
+    upright = tuple(config.devices.size)
     app = NumberGameApp()
     app.launch({"seed": str(episode.seed)})
     for number, turn in enumerate(episode.turns):
         ledger.screens += 1
+        width, height = map(int, turn.frames[0].split()[0].split("x"))
+        bar = bar_height(height)
         drawn = xxhash.xxh64_hexdigest(app.render(width, height - bar).tobytes())
-        if (drawn,) != turn.frames:
-            ledger.wrong_screens.append(f"{episode.id}, turn {number}, on {episode.device}")
+        # A phone that has been turned shows the same game across.
+        is_whole = (width, height) in (upright, upright[::-1])
+        if not is_whole or turn.frames != (f"{width}x{height} {drawn}",):
+            ledger.wrong_screens.append(
+                f"{episode.id}, turn {number}, {width}x{height} on {episode.device}"
+            )
         before = app.state()["score"]
         if turn.action is not None:
             x, y = (float(share) for share in turn.action)
@@ -281,17 +295,22 @@ def _tell(
         ("lost", len(ledger.lost)),
         ("counted twice", len(ledger.twice)),
         *((f"void: {why}", count) for why, count in ledger.void.most_common()),
+        ("phones mended after a failure", sum(row.failures for row in stats)),
+        ("phones in quarantine at the end", sum(row.quarantined for row in stats)),
         ("screens compared", ledger.screens),
         ("screens that the game did not draw", len(ledger.wrong_screens)),
         ("rewards that the game did not give", len(ledger.wrong_rewards)),
     ):
         table.add_row(name, str(value))
     console.print(table)
-    shelf = Table("phone", "leases", "failures", "in quarantine", "busy", title="The phones")
+    shelf = Table(
+        "phone", "leases", "failures", "mended by", "in quarantine", "busy", title="The phones"
+    )
     for row in stats:
         aside = "yes" if row.quarantined else ""
+        rungs = ", ".join(f"{rung} {count}" for rung, count in row.mended.items())
         shelf.add_row(
-            row.serial, str(row.leases), str(row.failures), aside, f"{row.busy_share:.0%}"
+            row.serial, str(row.leases), str(row.failures), rungs, aside, f"{row.busy_share:.0%}"
         )
     console.print(shelf)
     console.print(

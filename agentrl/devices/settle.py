@@ -106,13 +106,9 @@ def act_and_settle(
     return _settled(watch, frame, _Handled(front=front, front_s=watch.past_s()))
 
 
-def read_state(device: Device, package: str) -> State | None:
-    """What an app publishes now; None where it publishes nothing that counts touches.
-
-    Raises:
-        DeviceError: the phone failed.
-    """
-    return device.look(package).state
+def without_counts(state: State) -> dict[str, Any]:
+    """What an app publishes of itself, and not of how the phone was used."""
+    return {name: value for name, value in state.items() if name not in _COUNTS}
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -152,14 +148,9 @@ def _act(watch: Watch, action: Action, package: str | None) -> _Handled:
         now = device.look(package)
     if now.state is None:
         return _Handled()
-    news = _told(before.state) != _told(now.state)
+    news = without_counts(before.state) != without_counts(now.state)
     front_s = watch.past_s()
     return _Handled(state=now.state, front=now.front, front_s=front_s, handled=True, news=news)
-
-
-def _told(state: State) -> dict[str, Any]:
-    """What an app publishes of itself, and not of how the phone was used."""
-    return {name: value for name, value in state.items() if name not in _COUNTS}
 
 
 def _until_shown(watch: Watch) -> Image:

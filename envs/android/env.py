@@ -9,14 +9,23 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from agentrl.devices import Device, Guard, Left, Settled, Tap, Wait, open_device, read_state
+from agentrl.devices import (
+    Device,
+    Guard,
+    Left,
+    Settled,
+    Tap,
+    Wait,
+    open_device,
+    without_counts,
+)
 from agentrl.envs.android.app import ACTIVITY, PACKAGE, NumberGameApp
 from agentrl.envs.android.levels import checked_level
 from agentrl.envs.android.rules import STAKE, Phase
 from agentrl.envs.android.translator import MODES
 from agentrl.envs.android.truth import Truth
 from agentrl.envs.android.view import in_layout, on_screen
-from agentrl.errors import ConfigError, EnvError
+from agentrl.errors import CaptureError, ConfigError, EnvError
 from agentrl.types import Image
 
 _APP = f"{NumberGameApp.__module__}:{NumberGameApp.__name__}"
@@ -156,9 +165,10 @@ class NumberGame(gymnasium.Env[Image, _Action]):
         self._device.close()
 
     def _launch(self, extras: Mapping[str, str], seed: int) -> Settled:
-        """Start the game; the first screen whose state is of this launch and not of an old one."""
+        """Start the game; the first screen that is of this launch, as its state is."""
         self._guard.begin()
-        old = read_state(self._device, PACKAGE)
+        old = self._device.look(PACKAGE)
+        self._screen = self._seen_before()
         self._device.launch(PACKAGE, ACTIVITY, extras)
 
         def is_new(shown: Settled) -> bool:
@@ -167,15 +177,38 @@ class NumberGame(gymnasium.Env[Image, _Action]):
                 return self._told.begins(in_layout(shown, self._device.app_area()))
             if state["seed"] != seed:
                 return False
-            return old is None or state["launches"] != old["launches"]
+            return old.state is None or state["launches"] != old.state["launches"]
 
-        return self._look_until(
+        serial, deadline_s = self._device.serial, self._device.deadlines.launch_s
+        shown = self._look_until(
             is_new,
             self._look(),
-            self._device.deadlines.launch_s,
-            f"{PACKAGE} was launched with the seed {seed} and publishes no state of that game; "
-            "can it write its file?",
+            deadline_s,
+            EnvError(
+                f"{serial}: {PACKAGE} was launched with the seed {seed} and publishes no state of "
+                f"that game; can it write its file? ({deadline_s:g} s)"
+            ),
         )
+        if old.front == PACKAGE and without_counts(old.state or {}) == without_counts(
+            shown.state or {}
+        ):
+            return shown
+        return self._look_until(
+            lambda shown: shown.changed,
+            shown,
+            deadline_s,
+            CaptureError(
+                f"{serial}: {PACKAGE} was launched and the screen stayed as it was for "
+                f"{deadline_s:g} s: the captures are stale"
+            ),
+        )
+
+    def _seen_before(self) -> Image:
+        """What the phone shows before the launch; black where it does not let itself be seen."""
+        try:
+            return self._device.screenshot()
+        except CaptureError:
+            return np.zeros_like(self._screen)
 
     def _begin_step(self) -> None:
         self._events, self.timings = (), {}
@@ -205,7 +238,7 @@ class NumberGame(gymnasium.Env[Image, _Action]):
         return settled
 
     def _guarded(self, action: Tap | Wait) -> Settled | None:
-        guarded = self._guard.act(action, before=self._screen)
+        guarded = self._guard.act(action, before=self._screen, state_shows=not self.level.timed)
         self._events += guarded.events
         settled = guarded.settled
         if settled is not None:
@@ -215,17 +248,13 @@ class NumberGame(gymnasium.Env[Image, _Action]):
         return settled
 
     def _look_until(
-        self, enough: Callable[[Settled], bool], shown: Settled, deadline_s: float, complaint: str
+        self, enough: Callable[[Settled], bool], shown: Settled, deadline_s: float, error: Exception
     ) -> Settled:
-        """Look again and again until what is shown is enough.
-
-        Raises:
-            EnvError: it was not in time.
-        """
+        """Look again and again until what is shown is enough; the error, if it is not in time."""
         end = time.monotonic() + deadline_s
         while not enough(shown):
             if time.monotonic() >= end:
-                raise EnvError(f"{self._device.serial}: {complaint} ({deadline_s:g} s)")
+                raise error
             shown = self._look(_LOOK_AGAIN_S)
         return shown
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from agentrl.devices import Action, Device, Guard, Key, Look, Tap, Wait, open_device, read_state
+from agentrl.devices import Action, Device, Guard, Key, Look, Tap, Wait, open_device
 from agentrl.devices.adb import AdbServer
 from agentrl.errors import AppLeft
 
@@ -77,7 +77,7 @@ def guard(phone: Interrupted) -> Guard:
 
 
 def halves(phone: Interrupted) -> list[int]:
-    return list((read_state(cast(Device, phone), PACKAGE) or {})["halves"])
+    return list((cast(Device, phone).look(PACKAGE).state or {})["halves"])
 
 
 def test_where_nothing_happens_there_is_no_event(guard: Guard, phone: Interrupted) -> None:
