@@ -81,6 +81,8 @@ class Ledger:
     screens: int = 0
     wrong_screens: list[str] = field(default_factory=list)
     wrong_rewards: list[str] = field(default_factory=list)
+    never_back: list[str] = field(default_factory=list)
+    """Phones that were in quarantine at the end and did not return."""
 
 
 class Watch:
@@ -238,10 +240,13 @@ async def _play(config: Config, seconds: float, console: Console) -> tuple[Ledge
                 break
         ledger.twice = [name for name, count in played.items() if count > 1]
         pool: DevicePool = worlds.pool  # type: ignore[attr-defined]
-        until = time.monotonic() + _RETURN_S
-        while any(row.quarantined for row in pool.stats()) and time.monotonic() < until:
-            await asyncio.sleep(0.5)
-        return ledger, pool.stats()
+        stats, until = pool.stats(), time.monotonic() + _RETURN_S
+        aside = {row.serial for row in stats if row.quarantined}
+        while aside and time.monotonic() < until:  # each once: the faults go on meanwhile
+            await asyncio.sleep(0.2)
+            aside &= {row.serial for row in pool.stats() if row.quarantined}
+        ledger.never_back = sorted(aside)
+        return ledger, stats
     finally:
         worlds.close()
 
@@ -296,7 +301,7 @@ def _tell(
         ("counted twice", len(ledger.twice)),
         *((f"void: {why}", count) for why, count in ledger.void.most_common()),
         ("phones mended after a failure", sum(row.failures for row in stats)),
-        ("phones in quarantine at the end", sum(row.quarantined for row in stats)),
+        ("phones that did not return from quarantine", len(ledger.never_back)),
         ("screens compared", ledger.screens),
         ("screens that the game did not draw", len(ledger.wrong_screens)),
         ("rewards that the game did not give", len(ledger.wrong_rewards)),
@@ -325,7 +330,7 @@ def _tell(
             ("counted twice", ledger.twice),
             ("wrong screens", ledger.wrong_screens),
             ("wrong rewards", ledger.wrong_rewards),
-            ("in quarantine", [row.serial for row in stats if row.quarantined]),
+            ("never back from quarantine", ledger.never_back),
         )
         if which
     ]
