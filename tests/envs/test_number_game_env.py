@@ -14,7 +14,7 @@ from agentrl.envs.android.app import PACKAGE
 from agentrl.envs.android.env import NumberGame
 from agentrl.envs.android.players import Expert
 from agentrl.envs.android.translator import NumberGameTranslator
-from agentrl.errors import AppLeft, ConfigError, EnvError
+from agentrl.errors import AppLeft, CaptureError, ConfigError, EnvError
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,23 @@ def fault(env: NumberGame) -> Iterator[Callable[..., None]]:
     deadlines = env._device.deadlines
     yield set_fault
     env._device.deadlines = deadlines
-    set_fault(input="", focus="", publish_late_s="", front="", dialog="")
+    set_fault(input="", focus="", publish_late_s="", front="", dialog="", capture="")
+
+
+def test_captures_that_have_gone_stale_are_no_screens_of_the_game(
+    env: NumberGame, fault: Callable[..., None]
+) -> None:
+    _, info = env.reset(seed=5)
+    env._device.deadlines = replace(env._device.deadlines, settle_s=1.0, launch_s=1.0)
+    fault(capture="stale")
+    with pytest.raises(CaptureError, match="the captures are stale"):
+        env.step(tap(layout.CARDS[info["answer"]]))
+    with pytest.raises(CaptureError, match="launched and the screen stayed as it was"):
+        env.reset(seed=6)
+    fault(capture="")
+    shown, _ = env.reset(seed=7)
+    top = round(shown.shape[0] * layout.STATUS_BAR)
+    assert np.array_equal(shown[top:], env._device.screenshot()[top:])
 
 
 def test_a_tap_that_leaves_the_game_loses_every_pick_that_is_left(
