@@ -47,7 +47,7 @@ check: setup
 test: setup programs
 	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
-# What takes longer than all the rest is worth; CI does the same in its short run of the main job.
+# What takes long; CI runs it too where its time allows.
 test-slow: setup
 	$(PYTEST) -m slow $(PYTEST_ARGS)
 
