@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agentrl.devices.actions import Action, Wait
@@ -17,6 +17,8 @@ from agentrl.types import Image
 log = logging.getLogger(__name__)
 
 _LOOK_AGAIN_S = 0.05
+_COUNTED_LATE_S = 0.5
+"""An app may count a touch so much later than another window has come to the front."""
 _AWAY: Mapping[Kind, str] = {
     "call": "ENDCALL",
     "permission": "BACK",
@@ -127,12 +129,13 @@ class Guard:
         if came is None:
             assert settled is not None, "an action that did not settle has met a window"
             return self._kept(settled, earlier)
+        known = settled.state if settled else self._state
+        if self._could_acquit(came, evidence) and (late := self._counted_late()) is not None:
+            known, evidence = late, replace(evidence, handled=True)
         event = self._judged(came, evidence)
         if event.by == "agent":
             return Guarded(settled=None, events=(*earlier, event))
-        remaining = self._send_away(
-            came, event, settled.state if settled else self._state, evidence
-        )
+        remaining = self._send_away(came, event, known, evidence)
         if remaining is not None:
             return Guarded(settled=None, events=(*earlier, event, remaining))
         settled, came, _ = self._perform(Wait(0.0), before, settling)
@@ -154,7 +157,8 @@ class Guard:
             window = self._outside()
             if window is None:
                 raise
-            handled, seconds = self._has_counted(), time.monotonic() - sent_s
+            counts = self._state is not None and self._device.look(self.package).state is not None
+            handled, seconds = False if counts else None, time.monotonic() - sent_s
         else:
             window, handled = self._outside(), settled.handled
             seconds = _seen_s(settled, time.monotonic() - sent_s, self._allowed)
@@ -163,13 +167,33 @@ class Guard:
                 window = Window(kind="foreign_app", package=settled.front)
         return settled, window, Evidence(action=action, handled=handled, seconds=seconds)
 
-    def _has_counted(self) -> bool | None:
-        """Whether the app has counted a touch since the last action; None where it counts none."""
-        known, now = self._state, self._device.look(self.package).state
-        return None if known is None or now is None else now["touches"] > known["touches"]
+    def _could_acquit(self, window: Window, evidence: Evidence) -> bool:
+        """Whether the agent is to blame only for as long as the app has not counted its action."""
+        if evidence.handled is not False:
+            return False
+        counted = replace(evidence, handled=True)
+        return (self._judge(window, evidence)[0], self._judge(window, counted)[0]) == (
+            "agent", "world",
+        )  # fmt: skip
+
+    def _counted_late(self) -> State | None:
+        """What the app publishes once it has counted the last action; None if it does not."""
+        known = self._state
+        found: list[State] = []
+
+        def has_counted() -> bool:
+            now = self._device.look(self.package).state
+            if known is not None and now is not None and now["touches"] > known["touches"]:
+                found.append(now)
+            return bool(found)
+
+        return found[0] if self._until(has_counted, _COUNTED_LATE_S) else None
+
+    def _judge(self, window: Window, evidence: Evidence) -> tuple[By, str]:
+        return judge(window, evidence, soon_s=self._soon_s, edges=self._edges)
 
     def _judged(self, window: Window, evidence: Evidence) -> Left:
-        by, told = judge(window, evidence, soon_s=self._soon_s, edges=self._edges)
+        by, told = self._judge(window, evidence)
         log.info("%s: %s %s: %s (%s)", self._device.serial, window.kind, window.package, by, told)
         return Left(kind=window.kind, package=window.package, by=by, evidence=told)
 
@@ -229,9 +253,11 @@ class Guard:
             )
         return found[0] if found else None
 
-    def _until(self, is_so: Callable[[], bool]) -> bool:
-        """Whether something became so within the time in which a screen comes to rest."""
-        end_s = time.monotonic() + self._device.deadlines.settle_s
+    def _until(self, is_so: Callable[[], bool], within_s: float | None = None) -> bool:
+        """Whether something became so in time; None is the time that a screen takes to rest."""
+        if within_s is None:
+            within_s = self._device.deadlines.settle_s
+        end_s = time.monotonic() + within_s
         while not is_so():
             if time.monotonic() >= end_s:
                 return False

@@ -32,7 +32,7 @@ class Shown:
     """Title of the window that has the focus: a component, or a dialog's; None for none."""
     frame: Frame
     states: Mapping[str, bytes] = field(default_factory=dict)
-    """Published state of every app that runs."""
+    """Published state of every app that runs, or has crashed."""
 
 
 class Display:
@@ -115,13 +115,14 @@ class Display:
 
     def _now(self) -> Shown:
         """The phone as it is, drawn where something has changed."""
-        phone, apps = self._phone, self._phone.tasks.apps
+        phone, tasks = self._phone, self._phone.tasks
+        published = sorted(tasks.running | tasks.crashed)
         return Shown(
-            front=phone.tasks.front,
-            component=phone.tasks.component,
+            front=tasks.front,
+            component=tasks.component,
             focus=phone.focus,
             frame=self._draw(),
-            states={name: apps[name].published() for name in sorted(phone.tasks.running)},
+            states={name: tasks.apps[name].published() for name in published},
         )
 
     def _draw(self) -> Frame:

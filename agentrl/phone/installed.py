@@ -60,12 +60,15 @@ class Installed:
         self.area = None
 
     def feed(self, event: Input) -> bool:
-        """Let the app have a touch, a key or text; whether it used it."""
+        """Let the app have a touch, a key or text; whether it used it.
+
+        What the app raises is passed on: it has not counted the event, and is between two states.
+        """
+        used = self._apply(event)
         self.touches += 1
         self.clock_s += SECONDS_PER_TOUCH
         if len(self.inputs) < _MOST_INPUTS:
             self.inputs.append(event)
-        used = self._apply(event)
         if used:
             self.area = None
         return used

@@ -23,7 +23,7 @@ from agentrl.phone.system_apps import Page
 if TYPE_CHECKING:
     from agentrl.phone.phone import Phone
 
-VERSION = 1
+VERSION = 2
 _OWN_PROPERTIES = ("ro.serialno", "ro.boot.serialno")
 _EVENTS: dict[str, tuple[type, ...]] = {
     "touch": (float, float),
@@ -47,6 +47,7 @@ def take(phone: "Phone") -> dict[str, Any]:
         },
         "pages": {name: _page(page) for name, page in tasks.pages.items()},
         "running": sorted(tasks.running),
+        "crashed": sorted(tasks.crashed),
         "stack": list(tasks.stack),
         "home_clock_s": tasks.home_clock_s,
         "dialog": None if dialog is None else {"kind": dialog.kind, "package": dialog.package},
@@ -106,6 +107,7 @@ def _apply(phone: "Phone", told: Any) -> None:
     _apply_apps(phone, told["apps"])
     tasks.pages = {str(name): _make_page(str(name), page) for name, page in told["pages"].items()}
     tasks.running = {_known(name, tasks.apps) for name in told["running"]}
+    tasks.crashed = {_known(name, tasks.apps) for name in told["crashed"]}
     tasks.stack = [_known(name, {**tasks.apps, **tasks.pages}) for name in told["stack"]]
     tasks.home_clock_s = int(told["home_clock_s"])
     phone.dialog = _make_dialog(told["dialog"])

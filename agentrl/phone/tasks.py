@@ -1,5 +1,6 @@
 """Which apps a phone has, which run, and which is in front."""
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -34,6 +35,8 @@ class Tasks:
         self.pages: dict[str, Installed] = {}
         """Packages that came to the front and are nobody's app."""
         self.running: set[str] = set()
+        self.crashed: set[str] = set()
+        """Packages that ended by a fault of their own; what they published last can still be read."""
         self.stack: list[str] = []
         """Packages that BACK comes by, the one in front last."""
         self.home_clock_s = _time_of_day(seed, "home", {})
@@ -84,6 +87,7 @@ class Tasks:
         if installed is None:
             raise KeyError(package)
         installed.launch(extras, _time_of_day(self._seed, package, extras))
+        self.crashed.discard(package)
         if package in self.apps:
             self.running.add(package)
         self.log.add("ActivityTaskManager", f"START u0 {installed.component}")
@@ -110,6 +114,7 @@ class Tasks:
     def stop(self, package: str) -> None:
         """Stop an app; its published state goes with it."""
         self.running.discard(package)
+        self.crashed.discard(package)
         if package in self.stack:
             self.stack.remove(package)
         self.on_fresh(package)
@@ -135,13 +140,17 @@ class Tasks:
         except Exception:
             # As on a phone: an app that raises is gone from the screen, the phone goes on.
             log.exception("%s crashed", installed.app.package)
+            with contextlib.suppress(ValueError):  # after so many inputs nobody plays it again
+                installed.replay()  # what it has published is from before
             self.crash(installed.app.package)
             return False
 
     def crash(self, package: str) -> None:
-        """An app ends by a fault of its own."""
+        """An app ends by a fault of its own, and has no time to remove what it has published."""
         self.log.add("AndroidRuntime", f"FATAL EXCEPTION: {package}", "E", self.pid(package))
-        self.running.discard(package)
+        if package in self.running:
+            self.running.remove(package)
+            self.crashed.add(package)
         if package in self.stack:
             self.stack.remove(package)
 
@@ -162,6 +171,7 @@ class Tasks:
     def end_all(self) -> None:
         """Nothing runs any more, as after a restart of the phone."""
         self.running.clear()
+        self.crashed.clear()
         self.stack.clear()
         self.pages.clear()
         self._pids.clear()

@@ -59,7 +59,7 @@ def say(opened: Device) -> Iterator[Say]:
             opened.shell("setprop", f"debug.agentrl.fault.{name}", value)
 
     yield set_faults
-    set_faults(**dict.fromkeys(("dialog", "input", "focus", "front"), ""))
+    set_faults(**dict.fromkeys(("dialog", "input", "focus", "front", "publish_late_s"), ""))
 
 
 @pytest.fixture
@@ -161,6 +161,18 @@ def test_a_touch_that_another_window_took_is_the_agents_leaving(
     (event,) = guard.act(TOP, before=phone.screenshot()).events
     assert (event.kind, event.by) == ("system_window", "agent")
     assert "did not count" in event.evidence
+
+
+def test_a_touch_that_the_app_counts_late_has_led_nowhere(
+    guard: Guard, phone: Interrupted, say: Say
+) -> None:
+    say(publish_late_s="0.3")
+    phone.after = lambda: say(front=CHROME)
+    guarded = guard.act(TOP, before=phone.screenshot())
+    (event,) = guarded.events
+    assert (event.kind, event.by, guarded.left) == ("foreign_app", "world", False)
+    assert "had counted the touch" in event.evidence
+    assert halves(phone)[0] == 1
 
 
 def test_a_call_that_came_with_the_touch_is_declined_and_play_goes_on(

@@ -1,4 +1,5 @@
 import asyncio
+import json
 import math
 import random
 import re
@@ -6,12 +7,13 @@ import re
 import numpy as np
 import pytest
 
+from agentrl.phone.app import state_path
 from agentrl.phone.apps import ProbeApp
 from agentrl.phone.distribution import Distribution
 from agentrl.phone.faults import CHECKS, PREFIX
 from agentrl.phone.phone import Phone
 from agentrl.phone.system_apps import LAUNCHER
-from tests.phone.run import run, run_later
+from tests.phone.run import probe_phone, run, run_later
 from tests.phone.wire import Wire, serving
 
 PACKAGE = ProbeApp.package
@@ -162,6 +164,20 @@ def test_closing_an_app_that_does_not_respond_stops_it(phone: Phone) -> None:
     phone.hands.touch(*_button(run("uiautomator dump /dev/tty", phone).out, 0))
     assert phone.shown.front is None
     assert not phone.tasks.running
+
+
+def test_a_crashed_app_leaves_what_it_has_published(phone: Phone) -> None:
+    state = f"cat {state_path(PACKAGE)}"
+    phone.hands.touch(*TOP)
+    before = run(state, phone).out
+    assert json.loads(before)["touches"] == 1
+    setprop(phone, "dialog", "crash")
+    assert (run(state, phone).out, run(f"pidof {PACKAGE}", phone).code) == (before, 1)
+    other = probe_phone()
+    other.restore(phone.snapshot())
+    assert run(state, other).out == before
+    run(f"am force-stop {PACKAGE}", phone)
+    assert run(state, phone).code == 1
 
 
 @pytest.mark.parametrize("mend", [f"am force-stop {PACKAGE}", f"am start -S -n {PACKAGE}/.Main"])

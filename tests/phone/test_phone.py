@@ -81,6 +81,7 @@ def test_an_app_that_raises_leaves_the_screen_and_the_phone_goes_on(
     monkeypatch.setattr(phone.tasks.apps[PACKAGE].app, "touch", lambda x, y: 1 / 0)
     phone.hands.touch(*TOP)
     assert phone.shown.front is None
+    assert state(phone)["touches"] == 0, "it did not come to count the touch"
     assert any("FATAL" in line.text for line in phone.log.entries)
     phone.tasks.launch(PACKAGE, {})
     assert phone.shown.front == PACKAGE

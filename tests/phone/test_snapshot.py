@@ -93,7 +93,7 @@ def test_apps_from_apks_are_installed_and_others_removed() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 2},
+        {"version": 99},
         {"stack": ["no.such.app"]},
         {"running": ["no.such.app"]},
         {"apps": {"no.such.app": {"manifest": None}}},
