@@ -36,7 +36,7 @@ class Tasks:
         """Packages that came to the front and are nobody's app."""
         self.running: set[str] = set()
         self.crashed: set[str] = set()
-        """Packages that ended by a fault of their own; what they published last can still be read."""
+        """Packages that have crashed; what they published last can still be read."""
         self.stack: list[str] = []
         """Packages that BACK comes by, the one in front last."""
         self.home_clock_s = _time_of_day(seed, "home", {})
