@@ -64,6 +64,7 @@ _MEMORY_EVERY_S = 5.0
 _RETURN_S = 60.0
 """For phones in quarantine to return, after the last game."""
 _MOST_GROWTH = 0.1
+_MOST_TOLD = 20
 _FEWEST_LOOKS = 24
 """Before two minutes are over, everything is still being loaded."""
 
@@ -267,25 +268,31 @@ def _check(ledger: Ledger, episode: Episode, config: Config) -> None:
     upright = tuple(config.devices.size)
     app = NumberGameApp()
     app.launch({"seed": str(episode.seed)})
+    drawn: dict[str, int] = {}
     for number, turn in enumerate(episode.turns):
         ledger.screens += 1
-        width, height = map(int, turn.frames[0].split()[0].split("x"))
+        (seen,) = turn.frames
+        width, height = map(int, seen.split()[0].split("x"))
         bar = bar_height(height)
-        drawn = xxhash.xxh64_hexdigest(app.render(width, height - bar).tobytes())
+        picture = xxhash.xxh64_hexdigest(app.render(width, height - bar).tobytes())
+        expected = f"{width}x{height} {picture}"
         # A phone that has been turned shows the same game across.
         is_whole = (width, height) in (upright, upright[::-1])
-        if not is_whole or turn.frames != (f"{width}x{height} {drawn}",):
-            ledger.wrong_screens.append(
-                f"{episode.id}, turn {number}, {width}x{height} on {episode.device}"
-            )
+        told = f"{episode.id}, turn {number} on {episode.device}"
+        if not is_whole or seen != expected:
+            of = drawn.get(seen)
+            whose = "no screen of this game" if of is None else f"that of turn {of}"
+            ledger.wrong_screens.append(f"{told}: {width}x{height}, {whose}")
+        drawn[expected] = number
         before = app.state()["score"]
         if turn.action is not None:
             x, y = (float(share) for share in turn.action)
             row = min(int(y * height), height - 1) - bar
             app.touch((min(int(x * width), width - 1) + 0.5) / width, (row + 0.5) / (height - bar))
-        if turn.env_reward != (app.state()["score"] - before) / STAKE:
+        reward = (app.state()["score"] - before) / STAKE
+        if turn.env_reward != reward:
             ledger.wrong_rewards.append(
-                f"{episode.id}, turn {number}, on {episode.device}: {turn.env_reward:+g}"
+                f"{told}: {turn.env_reward:+g}, not {reward:+g}; {turn.info.get('guard', '')}"
             )
 
 
@@ -324,7 +331,7 @@ def _tell(
         highlight=False,
     )
     broken = [
-        f"{what}: {', '.join(which[:3])}"
+        f"{what}: {one}"
         for what, which in (
             ("lost", ledger.lost),
             ("counted twice", ledger.twice),
@@ -332,7 +339,7 @@ def _tell(
             ("wrong rewards", ledger.wrong_rewards),
             ("never back from quarantine", ledger.never_back),
         )
-        if which
+        for one in which[:_MOST_TOLD]
     ]
     if watch.worst_s > _LATE_S:
         broken.append(f"a call was {watch.worst_s:.1f} s late: {watch.worst}")
