@@ -12,6 +12,8 @@
         │   ├── CaptureError      it gave no usable picture
         │   ├── LeaseLost         it is lent to somebody else by now
         │   ├── AppLeft           something else came in front of the app, and not by the agent
+        │   ├── NotInFront        an action was not done, for another app was in front
+        │   ├── ScreenTurned      the screen was turned between a picture and the action on it
         │   └── NoDevice          the pool has no phone to lease just now
         │       └── PoolEmpty         nor is one expected: all its phones are in quarantine
         ├── EnvError          an environment that raised or broke its contract
@@ -66,6 +68,17 @@ class AppLeft(DeviceError):
     """Something came in front of the app, not by the agent's doing, and would not go away.
 
     The message begins with what it was, as `call: ...`: void episodes are counted by that.
+    """
+
+
+class NotInFront(DeviceError):
+    """An action was not done, for another app was in front; it may be done later."""
+
+
+class ScreenTurned(DeviceError):
+    """The screen was turned, and not by its app, while an action was on its way to it.
+
+    Nobody can tell what a position meant that was chosen upright and touched across.
     """
 
 

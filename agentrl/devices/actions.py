@@ -76,6 +76,11 @@ class Done:
 Action = Tap | LongPress | Swipe | Drag | Type | Key | Wait | Done
 
 
+def does_nothing(action: Action) -> bool:
+    """Whether the phone is left as it is: nothing is touched, and no effect is waited for."""
+    return isinstance(action, Wait | Done) or action == Type("")
+
+
 def perform(device: "Device", action: Action) -> None:
     """Do it, without waiting for what comes of it.
 

@@ -19,7 +19,7 @@ The first rule that applies decides:
 from dataclasses import dataclass
 from typing import Literal
 
-from agentrl.devices.actions import Action, Done, Drag, Key, LongPress, Swipe, Tap, Type, Wait
+from agentrl.devices.actions import Action, Drag, Key, LongPress, Swipe, Tap, does_nothing
 from agentrl.devices.window import Window
 
 By = Literal["agent", "world"]
@@ -68,7 +68,7 @@ def judge(
     action, handled = evidence.action, evidence.handled
     if action is None:
         return "world", "it was in front before the action was sent"
-    if isinstance(action, Wait | Done) or action == Type(""):
+    if does_nothing(action):
         return "world", "nothing was touched"
     if window.kind in ("call", "permission"):
         return "world", f"a {window.kind} comes from outside"

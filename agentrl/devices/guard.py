@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentrl.devices.actions import Action, Wait
+from agentrl.devices.actions import Action, Wait, does_nothing
 from agentrl.devices.blame import By, Edges, Evidence, judge
 from agentrl.devices.protocol import Device, State
 from agentrl.devices.settle import Settled, act_and_settle
 from agentrl.devices.window import Kind, Window
-from agentrl.errors import AppLeft, DeviceTimeout
+from agentrl.errors import AppLeft, DeviceTimeout, NotInFront, ScreenTurned
 from agentrl.types import Image
 
 log = logging.getLogger(__name__)
@@ -66,8 +66,8 @@ class Guarded:
 class Guard:
     """Acts on a phone for one app, and sees to it that nothing else is in front.
 
-    It looks before each action, so that no touch meets another app, and after the last capture, so
-    that no screen of another app is taken for the game's.
+    The phone itself looks right before each action, so that no touch meets another app; and it is
+    asked after the last capture, so that no screen of another app is taken for the game's.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class Guard:
         *,
         soon_s: float = 2.0,
         edges: Edges | None = None,
+        turns: bool = True,
     ) -> None:
         """Watch over a phone.
 
@@ -87,17 +88,20 @@ class Guard:
             allow: packages that may be in front beside it.
             soon_s: for so long a touch that the app did not count can be why it was left.
             edges: where touches are the system's; None takes the usual bars.
+            turns: whether the app may turn the screen. Where it does not, and the screen was
+                turned while a touch was on its way, nobody knows what the touch meant.
         """
         self.package = package
         self._device = device
         self._allowed = frozenset((package, *allow))
         self._soon_s = soon_s
         self._edges = edges or Edges()
-        self._state: State | None = None
+        self._turns = turns
+        self._last: Settled | None = None
 
     def begin(self) -> None:
         """A launch is about to come: the old state means nothing, a call that waits is declined."""
-        self._state = None
+        self._last = None
         window = self._device.window()
         if window.kind == "call":
             log.info("%s: a call from before is declined", self._device.serial)
@@ -117,18 +121,29 @@ class Guard:
 
         Raises:
             AppLeft: the world left the app, and it did not come back as it was.
+            ScreenTurned: the world has turned the screen meanwhile.
             DeviceError: as `act_and_settle`.
         """
-        came = self._outside()
+        guarded = self._act(action, before, settling)
+        if guarded.settled is not None:
+            if not self._turns and not does_nothing(action):
+                self._check_upright(action, before, guarded.settled.frame)
+            self._last = guarded.settled
+        return guarded
+
+    def _act(self, action: Action, before: Image, settling: Mapping[str, Any]) -> Guarded:
         earlier: tuple[Left, ...] = ()
-        if came is not None:
-            event = self._judged(came, Evidence(action=None))
-            self._send_away(came, event, self._state)
-            earlier = (event,)
-        settled, came, evidence = self._perform(action, before, settling)
+        try:
+            settled, came, evidence = self._perform(action, before, settling, self._allowed)
+        except NotInFront:
+            if (came := self._outside()) is not None:
+                event = self._judged(came, Evidence(action=None))
+                self._send_away(came, event, self._state)
+                earlier = (event,)
+            settled, came, evidence = self._perform(action, before, settling)
         if came is None:
             assert settled is not None, "an action that did not settle has met a window"
-            return self._kept(settled, earlier)
+            return Guarded(settled=settled, events=earlier)
         known = settled.state if settled else self._state
         if self._could_acquit(came, evidence) and (late := self._counted_late()) is not None:
             known, evidence = late, replace(evidence, handled=True)
@@ -141,17 +156,33 @@ class Guard:
         settled, came, _ = self._perform(Wait(0.0), before, settling)
         if came is not None or settled is None:
             raise self._void(event, "it came again")
-        return self._kept(settled, (*earlier, event))
+        return Guarded(settled=settled, events=(*earlier, event))
+
+    @property
+    def _state(self) -> State | None:
+        """What the app published when the screen was last at rest."""
+        return None if self._last is None else self._last.state
 
     def _perform(
-        self, action: Action, before: Image, settling: Mapping[str, Any]
+        self,
+        action: Action,
+        before: Image,
+        settling: Mapping[str, Any],
+        only_in: Collection[str] | None = None,
     ) -> tuple[Settled | None, Window | None, Evidence]:
         """The settled screen, and the window that is in front of the app, if there is one."""
+        is_known = self._last is not None and self._last.frame is before
         sent_s = time.monotonic()
         settled: Settled | None = None
         try:
             settled = act_and_settle(
-                self._device, action, before=before, package=self.package, **settling
+                self._device,
+                action,
+                before=before,
+                package=self.package,
+                before_state=self._state if is_known else None,
+                only_in=only_in,
+                **settling,
             )
         except DeviceTimeout:
             window = self._outside()
@@ -264,9 +295,14 @@ class Guard:
             time.sleep(_LOOK_AGAIN_S)
         return True
 
-    def _kept(self, settled: Settled, events: tuple[Left, ...]) -> Guarded:
-        self._state = settled.state
-        return Guarded(settled=settled, events=events)
+    def _check_upright(self, action: Action, before: Image, after: Image) -> None:
+        if before.shape != after.shape:
+            (height, width, _), (high, wide, _) = before.shape, after.shape
+            raise ScreenTurned(
+                f"{self._device.serial}: the screen was {width}x{height} when {action} was chosen "
+                f"and is {wide}x{high} after it, and {self.package} does not turn it; lock the "
+                "rotation in the phone's settings"
+            )
 
     def _void(self, event: Left, why: str) -> AppLeft:
         return AppLeft(

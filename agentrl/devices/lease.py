@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from agentrl.devices.actions import Action
@@ -147,9 +147,11 @@ class LeasedDevice:
         """See `Device.look`."""
         return self._call(lambda: self._device.look(package))
 
-    def act(self, action: Action, package: str) -> tuple[Look, Look]:
+    def act(
+        self, action: Action, package: str, only_in: Collection[str] | None = None
+    ) -> tuple[Look, Look]:
         """See `Device.act`."""
-        return self._call(lambda: self._device.act(action, package))
+        return self._call(lambda: self._device.act(action, package, only_in))
 
     def shell(self, *arguments: str) -> str:
         """See `Device.shell`."""

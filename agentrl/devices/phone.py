@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from agentrl.devices import published
 from agentrl.devices.actions import (
@@ -24,14 +24,14 @@ from agentrl.devices.capture.raw import RawCapture
 from agentrl.devices.commands import Touch, input_command
 from agentrl.devices.connected import ConnectedPhone
 from agentrl.devices.keyboard import Keyboard
-from agentrl.devices.launching import package_name, start_command
+from agentrl.devices.launching import in_front_command, package_name, start_command
 from agentrl.devices.link import Deadline
 from agentrl.devices.protocol import Deadlines, Look, Result, State
 from agentrl.devices.regions import Region
 from agentrl.devices.script import Command
 from agentrl.devices.sides import Sides
 from agentrl.devices.window import WINDOW, Window, package_in, window_in
-from agentrl.errors import CaptureError, DeviceError, DeviceTimeout
+from agentrl.errors import CaptureError, DeviceError, DeviceTimeout, NotInFront
 from agentrl.types import Image
 
 log = logging.getLogger(__name__)
@@ -177,15 +177,24 @@ class AdbPhone(ConnectedPhone):
         state, window = self.run_own((published.read_command(package_name(package)), WINDOW))
         return self._seen(state, window)
 
-    def act(self, action: Action, package: str) -> tuple[Look, Look]:
+    def act(
+        self, action: Action, package: str, only_in: Collection[str] | None = None
+    ) -> tuple[Look, Look]:
         """Perform an action; what was known right before it and right after it."""
         if isinstance(action, Wait | Done):
             before = self.look(package)
+            if only_in is not None and before.front not in only_in:
+                raise self._not_in_front(only_in)
             perform(self, action)
             return before, self.look(package)
         look, deadline = published.read_command(package_name(package)), self._deadline()
+        # On the phone, right before the touch: between two calls anything can come to the front.
+        gates = [] if only_in is None else [in_front_command(only_in)]
         commands = self._commands(action, deadline)
-        first, *done, last, window = self.run_own((look, *commands, look, WINDOW), deadline)
+        first, *rest = self.run_own((look, *gates, *commands, look, WINDOW), deadline)
+        if only_in is not None and rest.pop(0).code:
+            raise self._not_in_front(only_in)
+        *done, last, window = rest
         for command, result in zip(commands, done, strict=True):
             self.checked(command, result)
         return Look(state=published.state_in(first)), self._seen(last, window)
@@ -214,6 +223,9 @@ class AdbPhone(ConnectedPhone):
     def _own(self, deadline: Deadline, *command: str) -> str:
         (result,) = self.run_own([command], deadline)
         return self.checked(command, result)
+
+    def _not_in_front(self, packages: Iterable[str]) -> NotInFront:
+        return NotInFront(f"{self.serial}: in front is not {' or '.join(sorted(packages))}")
 
     def _seen(self, state: Result, window: Result) -> Look:
         front = package_in(self.checked(WINDOW, window))

@@ -1,6 +1,6 @@
 """A phone as the framework sees it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -113,10 +113,20 @@ class Device(Protocol):
     def look(self, package: str) -> Look:
         """What that app publishes now, and what is in front."""
 
-    def act(self, action: Action, package: str) -> tuple[Look, Look]:
+    def act(
+        self, action: Action, package: str, only_in: Collection[str] | None = None
+    ) -> tuple[Look, Look]:
         """Perform an action; what was known right before it and right after it.
 
         The first may leave out what is in front. What comes of the action may come later.
+
+        Args:
+            action: what to do.
+            package: of the app whose published state is looked at.
+            only_in: packages; the action is only done if one of them is in front. None: always.
+
+        Raises:
+            NotInFront: another one was in front, and nothing was done.
         """
 
     def shell(self, *arguments: str) -> str:

@@ -12,7 +12,7 @@ Command = Sequence[str]
 
 HOLDER = "/data/local/tmp/agentrl.lease"
 """A file on the phone: under which token it is lent."""
-_CODE = re.compile(rb"(\d+|lost)\r?\n")
+_CODE = re.compile(rb"(\d+|lost|no)\r?\n")
 
 
 def spelled(command: Command) -> str:
@@ -29,6 +29,12 @@ def spelled(command: Command) -> str:
     except UnicodeEncodeError as error:
         raise DeviceError(f"half a character cannot be sent to a shell: {text[:200]!r}") from error
     return text
+
+
+class Gate(tuple[str, ...]):
+    """A command that the rest of its script depends on: where it fails, no other comes after it."""
+
+    __slots__ = ()
 
 
 def holding(token: int) -> Command:
@@ -68,14 +74,21 @@ class Script:
         mark = f"=={secrets.token_hex(8)}=="
         begin = [f"echo {mark}0"] if prompted else []
         begin += [] if token is None else [_fence(token, mark)]
-        ends = [f"{spelled(command)} </dev/null 2>&1; echo {mark}$?" for command in commands]
-        self.text = "; ".join([*begin, *ends])
+        text = ""
+        for command in reversed(commands):
+            run = f"{spelled(command)} </dev/null 2>&1"
+            if isinstance(command, Gate):
+                text = f"{run} && {{ echo {mark}0{'; ' * bool(text)}{text}; }} || echo {mark}no"
+            else:
+                text = f"{run}; echo {mark}$?{'; ' * bool(text)}{text}"
+        self.text = "; ".join([*begin, *([text] if text else [])])
         self._mark = mark.encode()
         self._count = len(commands)
         self._output = bytearray()
         self._results: list[Result] = []
         self.lost = False
         """Whether the phone is not lent under the token; the shell has ended then."""
+        self._stopped = False
         self.begun = not prompted
         """Whether the shell has read it, as far as it is known."""
 
@@ -91,13 +104,14 @@ class Script:
                 return True
             if self.begun:
                 text = self._output[:at].decode("utf-8", "replace")
-                self._results.append(Result(output=text, code=int(code[1])))
+                self._stopped = code[1] == b"no"
+                self._results.append(Result(output=text, code=1 if self._stopped else int(code[1])))
             self.begun = True
             del self._output[: code.end()]
-        return len(self._results) >= self._count
+        return self._stopped or len(self._results) >= self._count
 
     def results(self) -> list[Result]:
-        """One result per command.
+        """One result per command; that of a gate that has failed is the last.
 
         Raises:
             LeaseLost: the phone is lent to somebody else, and none of them has run.
@@ -105,7 +119,7 @@ class Script:
         """
         if self.lost:
             raise LeaseLost("the phone is lent to somebody else, or to nobody")
-        if len(self._results) < self._count:
+        if not self._stopped and len(self._results) < self._count:
             tail = bytes(self._output[-200:]).decode("utf-8", "replace")
             raise DeviceError(
                 f"the shell ended after {len(self._results)} of {self._count} commands: {tail!r}"

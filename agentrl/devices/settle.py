@@ -1,10 +1,10 @@
 """Do something on a screen, and wait for what comes of it by looking."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.devices.actions import Action, Done, Type, Wait, perform
+from agentrl.devices.actions import Action, Wait, does_nothing, perform
 from agentrl.devices.protocol import Device, State
 from agentrl.devices.regions import Box, Comparison
 from agentrl.devices.watch import Watch, without_what_moves
@@ -50,6 +50,8 @@ def act_and_settle(
     min_captures: int = 2,
     quiet_s: float = 0.3,
     state_shows: bool = False,
+    before_state: State | None = None,
+    only_in: Collection[str] | None = None,
 ) -> Settled:
     """Perform an action and wait until its effect stands still on the screen.
 
@@ -78,8 +80,12 @@ def act_and_settle(
             nothing.
         state_shows: whether every change of what the app publishes shows on its screen: then a
             picture that stays as it was beside a state that did not is a stale capture.
+        before_state: what the app published when `before` was taken; None takes what it publishes
+            right before the action.
+        only_in: packages; the action is only done if one of them is in front. None: always.
 
     Raises:
+        NotInFront: another package was in front than one of `only_in`, and nothing was done.
         CaptureError: no capture came in time, or they are stale.
         DeviceTimeout: the app is in front but did not handle the touch in time, or its screen
             never stood still.
@@ -91,19 +97,20 @@ def act_and_settle(
     watch = Watch(
         device, before, waits_s + settle_s, comparison=comparison, min_captures=min_captures
     )
-    done = _act(watch, action, package)
+    done = _act(watch, action, package, before_state, only_in)
     if done.left:
         return _settled(watch, watch.until_changed_and_still(or_last=True), done)
-    if done.state is not None or _does_nothing(action):
+    if done.state is not None or does_nothing(action):
         frame = watch.until_still(watch.capture())
         if state_shows and done.news and not watch.differs(frame):
             frame = _until_shown(watch)
-        return _settled(watch, frame, done)
-    frame = watch.until_changed_and_still()
-    if watch.effect_s is not None:
-        frame = watch.until_quiet(frame, quiet_s)
-    front = device.focus() if package is not None else None
-    return _settled(watch, frame, _Handled(front=front, front_s=watch.past_s()))
+    else:
+        frame = watch.until_changed_and_still()
+        if watch.effect_s is not None:
+            frame = watch.until_quiet(frame, quiet_s)
+        front = device.focus() if package is not None else None
+        done = _Handled(front=front, front_s=watch.past_s())
+    return _settled(watch, frame, done)
 
 
 def without_counts(state: State) -> dict[str, Any]:
@@ -126,16 +133,24 @@ class _Handled:
     """Whether something else came to the front before the app handled the action."""
 
 
-def _act(watch: Watch, action: Action, package: str | None) -> _Handled:
+def _act(
+    watch: Watch,
+    action: Action,
+    package: str | None,
+    known: State | None,
+    only_in: Collection[str] | None,
+) -> _Handled:
     """Perform the action and wait until the app has handled it, or something else is in front."""
     device = watch.device
     if package is None:
         perform(device, action)
         return _Handled()
-    before, now = device.act(action, package)
-    if _does_nothing(action):
+    before, now = device.act(action, package, only_in)
+    known = known or before.state
+    if does_nothing(action):
         # There is nothing to count.
-        return _Handled(state=now.state, front=now.front, front_s=watch.past_s())
+        news = _is_news(known, now.state)
+        return _Handled(state=now.state, front=now.front, front_s=watch.past_s(), news=news)
     if before.state is None:
         return _Handled()
     while now.state is not None and now.state["touches"] <= before.state["touches"]:
@@ -148,7 +163,7 @@ def _act(watch: Watch, action: Action, package: str | None) -> _Handled:
         now = device.look(package)
     if now.state is None:
         return _Handled()
-    news = without_counts(before.state) != without_counts(now.state)
+    news = _is_news(known, now.state)
     front_s = watch.past_s()
     return _Handled(state=now.state, front=now.front, front_s=front_s, handled=True, news=news)
 
@@ -168,9 +183,10 @@ def _until_shown(watch: Watch) -> Image:
     return frame
 
 
-def _does_nothing(action: Action) -> bool:
-    """Whether there is no effect to wait for."""
-    return isinstance(action, Wait | Done) or action == Type("")
+def _is_news(known: State | None, now: State | None) -> bool:
+    if known is None or now is None:
+        return False
+    return without_counts(known) != without_counts(now)
 
 
 def _settled(watch: Watch, frame: Image, done: _Handled) -> Settled:

@@ -20,7 +20,7 @@ class Shell(Protocol):
     """Runs commands on a phone, one after the other."""
 
     def run(self, commands: Sequence[Command], deadline: Deadline) -> list[Result]:
-        """One result per command; an exit code other than 0 is no error here.
+        """One result per command, up to a `Gate` that fails; an exit code is no error here.
 
         Raises:
             DeviceError: the phone failed, or not all of them ran.

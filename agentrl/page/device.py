@@ -2,12 +2,12 @@
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from agentrl.devices import Action, Lendable, Look, Region, Result, Window, perform
 from agentrl.devices.commands import key_code
-from agentrl.errors import DeviceError, DeviceTimeout
+from agentrl.errors import DeviceError, DeviceTimeout, NotInFront
 from agentrl.page.browser import Browser
 from agentrl.page.host import PagedApp
 from agentrl.page.seat import Sight
@@ -156,8 +156,12 @@ class PagedDevice:
         host = self._hosts.get(package)
         return Look(state=None if host is None else host.state(), front=self.focus())
 
-    def act(self, action: Action, package: str) -> tuple[Look, Look]:
+    def act(
+        self, action: Action, package: str, only_in: Collection[str] | None = None
+    ) -> tuple[Look, Look]:
         """Perform an action; what the app published before it, and a look right after."""
+        if only_in is not None and (front := self.focus()) not in only_in:
+            raise NotInFront(f"{self.serial}: {front or 'nothing'} is in front")
         host = self._hosts.get(package)
         before = Look(state=None if host is None else host.state())
         perform(self, action)

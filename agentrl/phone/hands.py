@@ -33,7 +33,7 @@ class Hands:
             outcome = phone.dialog.pressed(x, y)
             if outcome is not None:
                 phone.end_dialog(outcome)
-        elif phone.tasks.front is None:
+        elif phone.shown.front is None:
             tile = drawing.tile_at(x, y, len(phone.tasks.apps))
             if tile is not None:
                 phone.tasks.launch(list(phone.tasks.apps)[tile], {})
@@ -121,7 +121,7 @@ class Hands:
         phone = self._phone
         if phone.dialog is not None and phone.dialog.yields_to_back:
             phone.end_dialog()
-        phone.tasks.feed(("home",))  # nobody is asked, but it is counted
+        phone.tasks.feed(("home",), phone.tasks.front)  # nobody is asked, but it is counted
         phone.tasks.go_home()
 
     def _go_back(self) -> None:
@@ -129,13 +129,15 @@ class Hands:
         front = tasks.front
         if front is None:
             return
-        used = tasks.feed(("key", "KEYCODE_BACK"))
+        used = tasks.feed(("key", "KEYCODE_BACK"), front)
         if used or tasks.front != front:
             self._phone.display.later()
         else:
             tasks.back()
 
     def _feed(self, *event: object) -> None:
-        if self._phone.tasks.front is not None:
-            self._phone.tasks.feed(event)
-            self._phone.display.later()
+        """A window gets touches while it is shown, also one that another will soon hide."""
+        phone = self._phone
+        if phone.shown.front is not None:
+            phone.tasks.feed(event, phone.shown.front)
+            phone.display.later()

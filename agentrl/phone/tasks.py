@@ -130,9 +130,14 @@ class Tasks:
         self.stack.clear()
         self.on_change()
 
-    def feed(self, event: Input) -> bool:
-        """Let the app in front have a touch, a key or text; whether it used it."""
-        installed = self.installed
+    def feed(self, event: Input, package: str | None) -> bool:
+        """Let an app have a touch, a key or text; whether it used it.
+
+        Args:
+            event: what it has.
+            package: of the app; one that does not run has no use for it.
+        """
+        installed = self.find(package) if package in self.running or package in self.pages else None
         if installed is None:
             return False
         try:

@@ -118,7 +118,7 @@ class NumberGame(gymnasium.Env[Image, _Action]):
         self.observation_space = spaces.Box(0, 255, (height, width, 3), np.uint8)
         self.action_space = _action_space(mode, cards)
         self.timings: dict[str, float] = {}
-        self._guard = Guard(self._device, PACKAGE, allow)
+        self._guard = Guard(self._device, PACKAGE, allow, turns=False)
         self._events: tuple[Left, ...] = ()
         self._screen: Image = np.zeros((height, width, 3), np.uint8)
         self._truth: Mapping[str, Any] = {}

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -7,12 +7,13 @@ import pytest
 
 from agentrl.devices import Action, Device, Guard, Key, Look, Tap, Wait, open_device
 from agentrl.devices.adb import AdbServer
-from agentrl.errors import AppLeft
+from agentrl.errors import AppLeft, CaptureError, ScreenTurned
 
 pytestmark = pytest.mark.adb
 PACKAGE, CHROME = "org.agentrl.probe", "com.android.chrome"
 TOP = Tap(0.5, 0.25)
 Say = Callable[..., None]
+_FAULTS = ("dialog", "input", "focus", "front", "publish_late_s", "rotation", "capture")
 
 
 class Interrupted:
@@ -28,11 +29,14 @@ class Interrupted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._device, name)
 
-    def act(self, action: Action, package: str) -> tuple[Look, Look]:
-        self.before()
-        first, last = self._device.act(action, package)
+    def act(
+        self, action: Action, package: str, only_in: Collection[str] | None = None
+    ) -> tuple[Look, Look]:
+        before, self.before = self.before, lambda: None
+        before()
+        first, last = self._device.act(action, package, only_in)
         self.after()
-        self.before = self.after = lambda: None
+        self.after = lambda: None
         return first, last
 
     def focus(self) -> str | None:
@@ -59,7 +63,7 @@ def say(opened: Device) -> Iterator[Say]:
             opened.shell("setprop", f"debug.agentrl.fault.{name}", value)
 
     yield set_faults
-    set_faults(**dict.fromkeys(("dialog", "input", "focus", "front", "publish_late_s"), ""))
+    set_faults(**dict.fromkeys(_FAULTS, ""))
 
 
 @pytest.fixture
@@ -182,10 +186,10 @@ def test_a_call_that_came_with_the_touch_is_declined_and_play_goes_on(
     phone.before = lambda: say(dialog="call")
     guarded = guard.act(TOP, before=before)
     (event,) = guarded.events
-    assert (event.kind, event.by, guarded.left, halves(phone)[0]) == ("call", "world", False, 0)
+    assert (event.kind, event.by, guarded.left, halves(phone)[0]) == ("call", "world", False, 1)
     phone.after = lambda: say(dialog="call")
     guarded = guard.act(TOP, before=before)
-    assert ([e.by for e in guarded.events], halves(phone)[0]) == (["world"], 1)
+    assert ([e.by for e in guarded.events], halves(phone)[0]) == (["world"], 2)
     assert guarded.settled is not None
     assert guarded.settled.changed, "the touch of the app stands, beside the call"
     assert np.array_equal(guarded.settled.frame, phone.screenshot())
@@ -218,9 +222,51 @@ def test_a_crash_after_a_counted_touch_is_the_worlds_and_one_instead_of_it_the_a
 def test_a_hang_that_is_told_at_once_began_before_the_touch(
     guard: Guard, phone: Interrupted, say: Say
 ) -> None:
-    phone.before = lambda: say(dialog="anr")
+    phone.after = lambda: say(dialog="anr")
+    say(input="lost")
     with pytest.raises(AppLeft, match=r"^anr: .*by the world: it came sooner than 5 s"):
         guard.act(TOP, before=phone.screenshot())
+
+
+def test_a_touch_meets_no_window_that_comes_right_before_it(
+    guard: Guard, phone: Interrupted, say: Say
+) -> None:
+    before = phone.screenshot()
+    phone.before = lambda: say(front=CHROME)
+    guarded = guard.act(TOP, before=before)
+    (event,) = guarded.events
+    assert (event.by, event.evidence) == ("world", "it was in front before the action was sent")
+    assert halves(phone)[0] == 1, "the touch came after the window had gone"
+    phone.before = lambda: say(dialog="anr")
+    with pytest.raises(AppLeft, match=r"^anr: .*by the world: it was in front before"):
+        guard.act(TOP, before=phone.screenshot())
+
+
+def test_a_touch_on_a_screen_that_was_turned_meanwhile_is_void(
+    phone: Interrupted, say: Say
+) -> None:
+    guard = Guard(cast(Device, phone), PACKAGE, turns=False)
+    free = Guard(cast(Device, phone), PACKAGE)
+    before = phone.screenshot()
+    say(rotation="1")
+    with pytest.raises(ScreenTurned, match=r"was 720x1280 when Tap.* and is 1280x720 after it"):
+        guard.act(TOP, before=before)
+    settled = guard.act(Wait(0.0), before=before).settled
+    assert settled is not None
+    assert settled.frame.shape == (720, 1280, 3)
+    assert not guard.act(TOP, before=settled.frame).left
+    assert not free.act(TOP, before=before).left
+
+
+def test_a_capture_that_is_stale_since_a_call_came_is_known(
+    guard: Guard, phone: Interrupted, say: Say
+) -> None:
+    settled = guard.act(Wait(0.0), before=phone.screenshot()).settled
+    assert settled is not None
+    phone.after = lambda: say(dialog="call")
+    say(capture="stale")
+    with pytest.raises(CaptureError, match="stale"):
+        guard.act(TOP, before=settled.frame, state_shows=True)
 
 
 def test_a_package_that_is_allowed_is_no_event(guard: Guard, phone: Interrupted, say: Say) -> None:

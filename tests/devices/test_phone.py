@@ -12,7 +12,7 @@ from agentrl.devices import Deadlines, Device, Done, Tap, Type, Wait, open_devic
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.drivers import DRIVERS, link_of
 from agentrl.devices.phone import AdbPhone
-from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout
+from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout, NotInFront
 from agentrl.phone import spawn
 
 pytestmark = pytest.mark.adb
@@ -80,6 +80,32 @@ def test_a_phone_tells_what_was_before_an_action_and_what_is_after_it(phone: Dev
         assert before.state["touches"] == after.state["touches"] == touches
     assert phone.look("org.nobody").state is None
     assert phone.look("org.nobody").front == PACKAGE
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        "com.android.chrome/.Main",
+        f"com.{PACKAGE}/.Main",
+        f"{PACKAGE}.two/.Main",
+        f"{PACKAGE.replace('.', 'x')}/.Main",
+        f"Application Error: {PACKAGE}",
+        "NotificationShade",
+        "null",
+    ],
+)
+def test_an_action_is_only_done_in_the_apps_that_were_named(phone: Device, window: str) -> None:
+    allowed = (PACKAGE, "com.example.pay")
+    touches = phone.app_state(PACKAGE)["touches"]
+    phone.shell("setprop", "debug.agentrl.fault.focus", window)
+    for action in (Tap(0.5, 0.25), Wait(0)):
+        with pytest.raises(NotInFront, match=f"com.example.pay or {PACKAGE}"):
+            phone.act(action, PACKAGE, allowed)
+    for front in (f"{PACKAGE}/.Main", "com.example.pay/com.example.pay.Main", ""):
+        phone.shell("setprop", "debug.agentrl.fault.focus", front)
+        phone.act(Tap(0.5, 0.25), PACKAGE, allowed)
+    phone.shell("setprop", "debug.agentrl.fault.focus", "")
+    assert phone.app_state(PACKAGE)["touches"] == touches + 3
 
 
 def test_an_action_that_the_phone_refuses_is_an_error(phone: Device) -> None:

@@ -1,6 +1,6 @@
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import cast
 
 import numpy as np
@@ -197,7 +197,9 @@ class FlickeringDevice:
     def look(self, package: str) -> Look:
         return Look(state={"touches": 3}, front="com.android.systemui")
 
-    def act(self, action: Action, package: str) -> tuple[Look, Look]:
+    def act(
+        self, action: Action, package: str, only_in: Collection[str] | None = None
+    ) -> tuple[Look, Look]:
         return self.look(package), self.look(package)
 
     def screenshot(self) -> Image:

@@ -109,14 +109,31 @@ async def test_picture_and_state_change_together_and_only_after_the_delay() -> N
 async def test_quick_touches_show_their_effects_in_order() -> None:
     phone = make(delay=(0, 40))
     phone.tasks.launch(PACKAGE, {})
+    await phone.display.at_rest()
     for _ in range(6):
         phone.hands.touch(*TOP)
-    seen = []
-    while not seen or seen[-1] != 6:
-        await asyncio.sleep(0.001)
-        if phone.shown.front is not None:
+    seen = [0]
+    async with asyncio.timeout(10):
+        while seen[-1] != 6:
+            await asyncio.sleep(0.001)
             seen.append(json.loads(phone.shown.states[PACKAGE])["touches"])
     assert seen == sorted(seen)
+
+
+async def test_a_touch_goes_to_the_window_that_is_shown() -> None:
+    phone = make(delay=(60, 80))
+    phone.tasks.launch(PACKAGE, {})
+    await phone.display.at_rest()
+    phone.tasks.bring("com.android.chrome")
+    phone.hands.touch(*TOP)
+    assert phone.tasks.apps[PACKAGE].touches == 1, "the other one is not to be seen yet"
+    await phone.display.at_rest()
+    phone.hands.touch(*TOP)
+    assert (phone.shown.front, state(phone)["touches"]) == ("com.android.chrome", 1)
+    phone.tasks.stop("com.android.chrome")
+    phone.hands.touch(*TOP)
+    await phone.display.at_rest()
+    assert (phone.shown.front, state(phone)["touches"]) == (PACKAGE, 1), "it ran no more"
 
 
 def test_a_frame_is_the_picture_in_both_forms() -> None:
