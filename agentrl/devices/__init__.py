@@ -25,7 +25,7 @@ from agentrl.devices.opening import check_source, open_device, open_source
 from agentrl.devices.pool import DevicePool
 from agentrl.devices.protocol import Deadlines, Device, Look, Result, State
 from agentrl.devices.regions import Region
-from agentrl.devices.settle import Settled, act_and_settle, without_counts
+from agentrl.devices.settle import Settled, act_and_settle
 from agentrl.devices.window import Window
 
 __all__ = [
@@ -61,5 +61,4 @@ __all__ = [
     "open_source",
     "parse_action",
     "perform",
-    "without_counts",
 ]

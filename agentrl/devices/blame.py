@@ -11,9 +11,11 @@ The first rule that applies decides:
 4. A key of the phone (HOME, BACK, ...), or a touch that began in one of the system's bars or came
    in from the edge: the agent, except for a crash.
 5. The app counted the touch, and then something came in front of it, or it crashed: the world.
-6. It did not count the touch, or counts none, and something came soon after: the agent. Whoever
+6. It counts touches, did not count this one, and crashed or has another app in front of it: the
+   world. The touch may have been lost, and nobody can tell; so the episode is void.
+7. It did not count the touch, or counts none, and something came soon after: the agent. Whoever
    touches what takes him out of the game, or ends it, has done so himself.
-7. Later than that: the world.
+8. Later than that: the world.
 """
 
 from dataclasses import dataclass
@@ -78,6 +80,8 @@ def judge(
         return "agent", way
     if handled:
         return "world", "the app had counted the touch before"
+    if handled is False and window.kind in ("foreign_app", "crash"):
+        return "world", "the app had not got the touch, which may have been lost"
     told = "the app counts no touches" if handled is None else "the app did not count the touch"
     if evidence.seconds <= soon_s:
         return "agent", f"it came soon after the touch, and {told}"

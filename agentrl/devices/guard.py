@@ -145,11 +145,13 @@ class Guard:
             assert settled is not None, "an action that did not settle has met a window"
             return Guarded(settled=settled, events=earlier)
         known = settled.state if settled else self._state
-        if self._could_acquit(came, evidence) and (late := self._counted_late()) is not None:
+        if self._may_be_counted(came, evidence) and (late := self._counted_late()) is not None:
             known, evidence = late, replace(evidence, handled=True)
         event = self._judged(came, evidence)
         if event.by == "agent":
             return Guarded(settled=None, events=(*earlier, event))
+        if evidence.handled is False:
+            raise self._void(event, f"{self.package} never got the touch")
         remaining = self._send_away(came, event, known, evidence)
         if remaining is not None:
             return Guarded(settled=None, events=(*earlier, event, remaining))
@@ -198,14 +200,11 @@ class Guard:
                 window = Window(kind="foreign_app", package=settled.front)
         return settled, window, Evidence(action=action, handled=handled, seconds=seconds)
 
-    def _could_acquit(self, window: Window, evidence: Evidence) -> bool:
-        """Whether the agent is to blame only for as long as the app has not counted its action."""
+    def _may_be_counted(self, window: Window, evidence: Evidence) -> bool:
+        """Whether the app can still count the action, and whether that would change anything."""
         if evidence.handled is not False:
             return False
-        counted = replace(evidence, handled=True)
-        return (self._judge(window, evidence)[0], self._judge(window, counted)[0]) == (
-            "agent", "world",
-        )  # fmt: skip
+        return self._judge(window, replace(evidence, handled=True))[0] == "world"
 
     def _counted_late(self) -> State | None:
         """What the app publishes once it has counted the last action; None if it does not."""

@@ -113,11 +113,6 @@ def act_and_settle(
     return _settled(watch, frame, done)
 
 
-def without_counts(state: State) -> dict[str, Any]:
-    """What an app publishes of itself, and not of how the phone was used."""
-    return {name: value for name, value in state.items() if name not in _COUNTS}
-
-
 @dataclass(slots=True, kw_only=True, frozen=True)
 class _Handled:
     """What is known of an action before the screen has been looked at."""
@@ -183,10 +178,15 @@ def _until_shown(watch: Watch) -> Image:
     return frame
 
 
+def _without_counts(state: State) -> dict[str, Any]:
+    """What an app publishes of itself, and not of how the phone was used."""
+    return {name: value for name, value in state.items() if name not in _COUNTS}
+
+
 def _is_news(known: State | None, now: State | None) -> bool:
     if known is None or now is None:
         return False
-    return without_counts(known) != without_counts(now)
+    return _without_counts(known) != _without_counts(now)
 
 
 def _settled(watch: Watch, frame: Image, done: _Handled) -> Settled:

@@ -57,6 +57,7 @@ class Display:
         self._frame_area: Image | None = None
         """What the frame was made of; an app's picture is another one when it has changed."""
         self._changed = Bell()
+        self._num_shown = self._num_published = 0
         self.shown = self._now()
 
     def later(self) -> None:
@@ -97,13 +98,18 @@ class Display:
                 files.remove(state_path(package))
         self.shown = shown
         self._changed.ring()
+        self._num_shown += 1
         late_s = self._phone.faults.number("publish_late_s")
         if late_s:
-            asyncio.get_running_loop().call_later(late_s, self._publish, shown)
+            loop = asyncio.get_running_loop()
+            loop.call_later(late_s, self._publish, shown, self._num_shown)
         else:
-            self._publish(shown)
+            self._publish(shown, self._num_shown)
 
-    def _publish(self, shown: Shown) -> None:
+    def _publish(self, shown: Shown, number: int) -> None:
+        if number < self._num_published:  # later ones came sooner
+            return
+        self._num_published = number
         files = self._phone.files
         try:
             if files.find(STATE_FOLDER) is None:

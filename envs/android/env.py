@@ -9,16 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from agentrl.devices import (
-    Device,
-    Guard,
-    Left,
-    Settled,
-    Tap,
-    Wait,
-    open_device,
-    without_counts,
-)
+from agentrl.devices import Device, Guard, Left, Look, Settled, Tap, Wait, open_device
 from agentrl.envs.android.app import ACTIVITY, PACKAGE, NumberGameApp
 from agentrl.envs.android.levels import checked_level
 from agentrl.envs.android.rules import STAKE, Phase
@@ -168,7 +159,7 @@ class NumberGame(gymnasium.Env[Image, _Action]):
         """Start the game; the first screen that is of this launch, as its state is."""
         self._guard.begin()
         old = self._device.look(PACKAGE)
-        self._screen = self._seen_before()
+        self._screen = self._without_game(old)
         self._device.launch(PACKAGE, ACTIVITY, extras)
 
         def is_new(shown: Settled) -> bool:
@@ -189,10 +180,6 @@ class NumberGame(gymnasium.Env[Image, _Action]):
                 f"that game; can it write its file? ({deadline_s:g} s)"
             ),
         )
-        if old.front == PACKAGE and without_counts(old.state or {}) == without_counts(
-            shown.state or {}
-        ):
-            return shown
         return self._look_until(
             lambda shown: shown.changed,
             shown,
@@ -203,12 +190,27 @@ class NumberGame(gymnasium.Env[Image, _Action]):
             ),
         )
 
-    def _seen_before(self) -> Image:
-        """What the phone shows before the launch; black where it does not let itself be seen."""
-        try:
-            return self._device.screenshot()
-        except CaptureError:
-            return np.zeros_like(self._screen)
+    def _without_game(self, now: Look) -> Image:
+        """The screen without the game: what it shows after a launch must be something else.
+
+        Launched from its own last screen, it would show that, then what lies below, then the new
+        game: captures that repeat either of the first two could not be told from the game.
+
+        Raises:
+            CaptureError: the phone does not let itself be seen.
+        """
+        end_s = time.monotonic() + self._device.deadlines.settle_s
+        if now.front == PACKAGE:
+            self._device.stop(PACKAGE)
+        while True:
+            is_late = time.monotonic() >= end_s
+            if self._device.focus() != PACKAGE or is_late:
+                try:
+                    return self._device.screenshot()
+                except CaptureError:
+                    if is_late:
+                        raise
+            time.sleep(_LOOK_AGAIN_S)
 
     def _begin_step(self) -> None:
         self._events, self.timings = (), {}

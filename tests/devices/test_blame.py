@@ -57,13 +57,21 @@ def test_ways_out_of_every_app_are_the_agents(action: Action, handled: bool | No
 
 @pytest.mark.parametrize(
     ("handled", "seconds", "expected"),
-    [(True, 0.1, "world"), (False, 0.1, "agent"), (None, 0.1, "agent"), (False, 9.0, "world")],
+    [(True, 0.1, "world"), (False, 9.0, "world"), (None, 0.1, "agent"), (None, 9.0, "world")],
 )
 @pytest.mark.parametrize("kind", ["foreign_app", "system_window", "crash"])
-def test_a_touch_that_the_app_did_not_count_is_the_reason_for_what_comes_soon(
+def test_a_touch_that_no_app_counts_is_the_reason_for_what_comes_soon(
     kind: Kind, handled: bool | None, seconds: float, expected: str
 ) -> None:
     assert by(Window(kind=kind, package="x"), MIDDLE, handled, seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("foreign_app", "world"), ("crash", "world"), ("system_window", "agent")],
+)
+def test_a_touch_that_an_app_did_not_count_may_have_been_lost(kind: Kind, expected: str) -> None:
+    assert by(Window(kind=kind, package="x"), MIDDLE, handled=False) == expected
 
 
 @pytest.mark.parametrize(

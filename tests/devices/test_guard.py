@@ -204,13 +204,21 @@ def test_a_call_hides_no_leaving(guard: Guard, phone: Interrupted, say: Say) -> 
     assert guarded.left
 
 
-def test_a_crash_after_a_counted_touch_is_the_worlds_and_one_instead_of_it_the_agents(
-    guard: Guard, phone: Interrupted, say: Say
+@pytest.mark.parametrize(
+    "faults", [{"dialog": "crash"}, {"dialog": "call"}, {"front": CHROME}], ids=str
+)
+def test_what_comes_after_a_touch_that_was_lost_is_void(
+    guard: Guard, phone: Interrupted, say: Say, faults: dict[str, str]
 ) -> None:
     say(input="lost")
-    phone.after = lambda: say(dialog="crash", input="")
-    guarded = guard.act(TOP, before=phone.screenshot())
-    assert (guarded.left, guarded.events[0].kind, guarded.events[0].by) == (True, "crash", "agent")
+    phone.after = lambda: say(**faults, input="")
+    with pytest.raises(AppLeft, match=f"{PACKAGE} never got the touch; by the world"):
+        guard.act(TOP, before=phone.screenshot())
+
+
+def test_a_crash_after_a_counted_touch_is_the_worlds(
+    guard: Guard, phone: Interrupted, say: Say
+) -> None:
     phone.launch(PACKAGE, ".Main", {})
     guard.begin()
     guard.act(Wait(0.0), before=phone.screenshot())

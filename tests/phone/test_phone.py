@@ -143,3 +143,15 @@ def test_a_frame_is_the_picture_in_both_forms() -> None:
     raw = np.frombuffer(phone.shown.frame.raw, np.uint8, offset=16).reshape(128, 72, 4)
     png = cv2.imdecode(np.frombuffer(phone.shown.frame.png, np.uint8), cv2.IMREAD_COLOR_RGB)
     assert np.array_equal(raw[..., :3], png)
+
+
+async def test_a_state_that_is_published_late_never_replaces_a_later_one() -> None:
+    phone = make()
+    phone.tasks.launch(PACKAGE, {})
+    phone.faults.set("publish_late_s", "0.2")
+    phone.hands.touch(*TOP)
+    assert state(phone)["touches"] == 0
+    phone.faults.set("publish_late_s", "")
+    phone.hands.touch(*TOP)
+    await asyncio.sleep(0.4)
+    assert state(phone)["touches"] == 2
