@@ -19,16 +19,16 @@ from agentrl.devices.actions import (
     perform,
 )
 from agentrl.devices.adb import AdbServer
+from agentrl.devices.adb.link import Deadline
+from agentrl.devices.adb.script import Command
 from agentrl.devices.capture import CAPTURES, Capture
 from agentrl.devices.capture.raw import RawCapture
 from agentrl.devices.commands import Touch, input_command
 from agentrl.devices.connected import ConnectedPhone
 from agentrl.devices.keyboard import Keyboard
 from agentrl.devices.launching import in_front_command, package_name, start_command
-from agentrl.devices.link import Deadline
 from agentrl.devices.protocol import Deadlines, Look, Result, State
 from agentrl.devices.regions import Region
-from agentrl.devices.script import Command
 from agentrl.devices.sides import Sides
 from agentrl.devices.window import WINDOW, Window, package_in, window_in
 from agentrl.errors import CaptureError, DeviceError, DeviceTimeout, NotInFront

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from agentrl.devices.link import Deadline
+from agentrl.devices.adb.link import Deadline
 from agentrl.errors import CaptureError, DeviceError
 from agentrl.types import Image
 

@@ -18,12 +18,12 @@ import time
 
 import numpy as np
 
+from agentrl.devices.adb.line import FAILURES, Line
+from agentrl.devices.adb.link import Deadline, told
 from agentrl.devices.capture.checks import check_lit
 from agentrl.devices.capture.likeness import alike, difference
 from agentrl.devices.capture.raw import RawCapture
 from agentrl.devices.capture.recording import Recording
-from agentrl.devices.line import FAILURES, Line
-from agentrl.devices.link import Deadline, told
 from agentrl.errors import CaptureError, ConfigError
 from agentrl.types import Image
 

@@ -5,8 +5,8 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from agentrl.devices.adb import AdbServer
-from agentrl.devices.link import Deadline, Link, Refused, told
+from agentrl.devices.adb.link import Deadline, Link, Refused, told
+from agentrl.devices.adb.server import AdbServer
 from agentrl.errors import DeviceError, DeviceOffline
 
 log = logging.getLogger(__name__)

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from agentrl.devices.keeper import Keeper
-from agentrl.devices.lease import LeasedDevice
-from agentrl.devices.ledger import DeviceStats
-from agentrl.devices.lending import Ending, Grant, Lender
+from agentrl.devices.pool.keeper import Keeper
+from agentrl.devices.pool.lease import LeasedDevice
+from agentrl.devices.pool.ledger import DeviceStats
+from agentrl.devices.pool.lending import Ending, Grant, Lender
 from agentrl.errors import AppLeft, ConfigError, DeviceError, NoDevice
 
 
@@ -101,9 +101,9 @@ class Borrower(ABC):
 class DevicePool(Borrower):
     """Phones that this process keeps and lends.
 
-    A phone whose lease ended in a DeviceError is mended (`agentrl.devices.ladder`) before it is
-    lent again. One that does not answer, or fails several times in a row, is put into quarantine
-    and tried again after pauses that grow.
+    A phone whose lease ended in a DeviceError is mended (`agentrl.devices.pool.ladder`) before it
+    is lent again. One that does not answer, or fails several times in a row, is put into
+    quarantine and tried again after pauses that grow.
     """
 
     def __init__(self, keeper: Keeper) -> None:

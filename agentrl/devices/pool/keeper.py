@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.arrivals import Arrivals
-from agentrl.devices.ladder import Ladder
-from agentrl.devices.lease import Lendable
-from agentrl.devices.ledger import Ledger, State
-from agentrl.devices.lending import Ending, Grant, PoolOptions
-from agentrl.devices.ways import is_same
+from agentrl.devices.pool.arrivals import Arrivals
+from agentrl.devices.pool.ladder import Ladder
+from agentrl.devices.pool.lease import Lendable
+from agentrl.devices.pool.ledger import Ledger, State
+from agentrl.devices.pool.lending import Ending, Grant, PoolOptions
+from agentrl.devices.pool.ways import is_same
 from agentrl.errors import ConfigError, DeviceError, NoDevice, PoolEmpty
 
 log = logging.getLogger(__name__)

@@ -2,8 +2,8 @@
 
 from collections.abc import Generator
 
-from agentrl.devices.adb import AdbServer
-from agentrl.devices.link import Deadline, Refused, told
+from agentrl.devices.adb.link import Deadline, Refused, told
+from agentrl.devices.adb.server import AdbServer
 
 Known = dict[str, str]
 """State of every phone by serial; `device` is ready."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
 
-from agentrl.devices.address import check_address, is_network_serial
-from agentrl.devices.drivers import link_of
-from agentrl.devices.link import Deadline, Link, Refused, told
+from agentrl.devices.adb.address import check_address, is_network_serial
+from agentrl.devices.adb.drivers import link_of
+from agentrl.devices.adb.link import Deadline, Link, Refused, told
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class AdbServer:
     adb: str | None = None
     """Program to start it with; None looks for one."""
     driver: str = "adbutils"
-    """The library that speaks to it, one of `agentrl.devices.drivers.DRIVERS`."""
+    """The library that speaks to it, one of `agentrl.devices.adb.drivers.DRIVERS`."""
     public: tuple[str, ...] = ()
     """Serials (`host:port`) that are connected though their address is public."""
 

@@ -1,7 +1,7 @@
 """One socket to the adb server, whose every read and write ends at one deadline.
 
 What differs between the libraries that speak ADB is how they connect and how they ask for a
-service (`agentrl.devices.drivers`). Everything else is here, because their own reads have no
+service (`agentrl.devices.adb.drivers`). Everything else is here, because their own reads have no
 deadline and join what comes byte string by byte string: 150 ms for one frame.
 """
 

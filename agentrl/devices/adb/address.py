@@ -4,7 +4,7 @@ import ipaddress
 import socket
 from collections.abc import Collection
 
-from agentrl.devices.link import Deadline, told, within
+from agentrl.devices.adb.link import Deadline, told, within
 from agentrl.errors import ConfigError
 
 

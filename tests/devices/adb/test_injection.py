@@ -9,7 +9,7 @@ import pytest
 
 from agentrl.devices import Tap, Type
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.drivers import DRIVERS
+from agentrl.devices.adb.drivers import DRIVERS
 from agentrl.devices.phone import AdbPhone
 from agentrl.devices.window import WINDOW, package_in
 from agentrl.errors import DeviceError

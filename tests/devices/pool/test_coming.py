@@ -11,11 +11,11 @@ import pytest
 
 from agentrl.devices import Deadlines, DevicePool, PoolOptions, open_source
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.ladder import Ladder
-from agentrl.devices.ledger import State
-from agentrl.devices.link import Deadline
+from agentrl.devices.adb.link import Deadline
 from agentrl.devices.phone import AdbPhone
-from agentrl.devices.ways import by_phone
+from agentrl.devices.pool.ladder import Ladder
+from agentrl.devices.pool.ledger import State
+from agentrl.devices.pool.ways import by_phone
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.phone import spawn
 from agentrl.phone.spawn import Phones
