@@ -138,7 +138,7 @@ async def test_a_phone_whose_faults_end_returns_from_quarantine(
                 async with pool.lease(PATIENCE_S) as phone:
                     await asyncio.to_thread(phone.screenshot)
 
-        helper.shell("setprop", "debug.agentrl.capture", "black")
+        helper.shell("setprop", "debug.agentrl.fault.capture", "black")
         while not aside(pool)[0]:
             await play()
         assert pool.stats()[0].failures == 3
@@ -147,7 +147,7 @@ async def test_a_phone_whose_faults_end_returns_from_quarantine(
         for _ in range(10):
             await play()
         assert pool.stats()[0].leases == leases, "it answers, and shows nothing"
-        helper.shell("setprop", "debug.agentrl.capture", "")
+        helper.shell("setprop", "debug.agentrl.fault.capture", "")
         await until(lambda: not aside(pool)[0])
         async with pool.lease(5) as one, pool.lease(5) as two:
             assert {one.serial, two.serial} == {bad, good}
