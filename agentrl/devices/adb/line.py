@@ -5,7 +5,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from agentrl.devices.adb.link import Deadline, Link, Refused, told
+from agentrl.devices.adb.link import Deadline, Link, Refused, device_error
 from agentrl.devices.adb.server import AdbServer
 from agentrl.errors import DeviceError, DeviceOffline
 
@@ -74,7 +74,7 @@ class Line:
                 return gone
             except DeviceError as silent:  # what happened first says more
                 log.info("%s", silent)
-        return told(error, f"{self.serial}: {what[:100]}", seconds)
+        return device_error(error, f"{self.serial}: {what[:100]}", seconds)
 
     def check_online(self) -> None:
         """Say so if the reason of a failure is that the phone is gone.

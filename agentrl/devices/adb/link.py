@@ -49,7 +49,7 @@ class Refused(Exception):
 class Link(ABC):
     """A connection to the adb server; errors are `TimeoutError`, `OSError` and `Refused`.
 
-    See `told` for what to make of them.
+    See `device_error` for what to make of them.
     """
 
     deadline: Deadline
@@ -193,7 +193,7 @@ def within(deadline: Deadline, call: Callable[[], T]) -> T:
     return result  # type: ignore[return-value]
 
 
-def told(error: Exception, what: str, seconds: float) -> DeviceError:
+def device_error(error: Exception, what: str, seconds: float) -> DeviceError:
     """A failure of a link as a typed error.
 
     Args:

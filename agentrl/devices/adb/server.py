@@ -16,7 +16,7 @@ from shutil import which
 
 from agentrl.devices.adb.address import check_address, is_network_serial
 from agentrl.devices.adb.drivers import link_of
-from agentrl.devices.adb.link import Deadline, Link, Refused, told
+from agentrl.devices.adb.link import Deadline, Link, Refused, device_error
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline
 
 log = logging.getLogger(__name__)
@@ -184,7 +184,7 @@ class AdbServer:
                 link.request(service)
                 return link.read_block()
         except (OSError, Refused) as error:
-            raise told(error, f"adb server, {service}", deadline.seconds) from error
+            raise device_error(error, f"adb server, {service}", deadline.seconds) from error
 
     def _wait_until_ready(self, serial: str, deadline: Deadline) -> None:
         what = f"{serial} did not become ready"
@@ -193,7 +193,7 @@ class AdbServer:
                 link.request(f"host-serial:{serial}:wait-for-any-device")
                 link.check_accepted()
         except (OSError, Refused) as error:
-            raise told(error, what, deadline.seconds) from error
+            raise device_error(error, what, deadline.seconds) from error
 
     def _start(self, deadline_s: float) -> None:
         program = find_adb(self.adb)

@@ -10,7 +10,7 @@ from agentrl.types import Image
 _SIZE = re.compile(r"(Physical|Override) size: (\d+)x(\d+)")
 
 
-class Sides:
+class ScreenSize:
     """What is known of a screen's size; asked for when it is needed."""
 
     def __init__(self, serial: str, ask: Callable[[Deadline], str]) -> None:
