@@ -222,7 +222,7 @@ def kill(server: AdbServer) -> None:
     running = True
     while running:
         with contextlib.suppress(DeviceError):  # it may be asked in the moment that it ends
-            running = server._runs(deadline.left_s())
+            running = server.is_running(deadline.left_s())
 
 
 @pytest.mark.adb
