@@ -121,6 +121,7 @@ class Guard:
 
         Raises:
             AppLeft: the world left the app, and it did not come back as it was.
+            NotInFront: something came again where it was just sent away; nothing was touched.
             ScreenTurned: the world has turned the screen meanwhile.
             DeviceError: as `act_and_settle`.
         """
@@ -140,7 +141,7 @@ class Guard:
                 event = self._judged(came, Evidence(action=None))
                 self._send_away(came, event, self._state)
                 earlier = (event,)
-            settled, came, evidence = self._perform(action, before, settling)
+            settled, came, evidence = self._perform(action, before, settling, self._allowed)
         if came is None:
             assert settled is not None, "an action that did not settle has met a window"
             return Guarded(settled=settled, events=earlier)
