@@ -21,8 +21,8 @@ from rich.table import Table
 
 from agentrl.devices import Device, Tap, act_and_settle, open_device, open_source
 from agentrl.devices.adb import AdbServer, find_adb
+from agentrl.devices.adb.drivers import DRIVERS
 from agentrl.devices.bench import measure
-from agentrl.devices.drivers import DRIVERS
 from agentrl.devices.phone import AdbPhone
 
 PROBE = "agentrl.phone.apps:ProbeApp"

@@ -55,7 +55,7 @@ def connect(
     ] = False,
 ) -> None:
     """Connect a phone over the network."""
-    from agentrl.devices.address import is_network_serial
+    from agentrl.devices.adb.address import is_network_serial
 
     if not is_network_serial(address):
         raise ConfigError(f"{address!r} is no HOST:PORT, such as 192.168.1.7:5555")
@@ -113,7 +113,7 @@ def watch(
     ] = None,
 ) -> None:
     """Tell whenever a phone comes, goes or changes its state."""
-    from agentrl.devices.tracking import track
+    from agentrl.devices.adb.tracking import track
 
     end = None if seconds is None else time.monotonic() + seconds
     before: dict[str, str] = {}

@@ -4,7 +4,6 @@ import importlib.metadata
 import os
 import platform
 import shutil
-import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,13 +17,14 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl import extras
-from agentrl.devices.adb import find_adb
-from agentrl.errors import ConfigError
+from agentrl.devices.adb import AdbServer, find_adb
+from agentrl.errors import ConfigError, DeviceError
 from agentrl.links import check_links
 
 State = Literal["ok", "optional", "missing"]
 _COLOURS = {"ok": "green", "optional": "yellow", "missing": "red"}
 _GIB = 1 << 30
+_ADB_SERVER_S = 5.0
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -126,25 +126,22 @@ def _adb() -> Iterator[Finding]:
         detail=program or "no program of that name",
         mend="" if program else "pip install adbutils (it carries one), or your system's adb",
     )
-    port = os.environ.get("ANDROID_ADB_SERVER_PORT", "5037")
-    running = _answers(int(port)) if port.isdigit() else False
-    yield Finding(
+    yield _adb_server()
+
+
+def _adb_server() -> Finding:
+    try:
+        server = AdbServer.from_environment()
+        running = server.is_running(_ADB_SERVER_S)
+    except (ConfigError, DeviceError) as error:
+        mend = "end what listens there, or set ANDROID_ADB_SERVER_PORT to another port"
+        return Finding(what="adb server", state="missing", detail=str(error), mend=mend)
+    return Finding(
         what="adb server",
         state="ok" if running else "optional",
-        detail=f"{'answers' if running else 'not running'} on port {port}",
+        detail=f"{'answers' if running else 'not running'} on port {server.port}",
         mend="" if running else "none needed: a job starts it",
     )
-
-
-def _answers(port: int) -> bool:
-    """Whether an adb server answers its greeting."""
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
-            connection.settimeout(1)
-            connection.sendall(b"000chost:version")
-            return connection.recv(4) == b"OKAY"
-    except OSError:
-        return False
 
 
 def _gpu() -> Iterator[Finding]:

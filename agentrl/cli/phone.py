@@ -66,14 +66,13 @@ def up(
             server.ensure()
             for serial in phones.serials:
                 server.connect(serial)
-            _tell(phones.serials, which("adb") or find_adb(), server.port)
+            _tell(phones.serials, "adb" if which("adb") else find_adb(), server.port)
             while phones.alive and not stop.wait(_LOOK_S):
                 pass
             if not phones.alive:
                 raise DeviceError("the process of the virtual phones has ended by itself")
         finally:
-            for serial in phones.serials:
-                server.disconnect(serial)
+            server.forget(phones.serials)
     typer.echo("The phones are gone.")
 
 
@@ -90,10 +89,9 @@ def _two(option: str, text: str, between: str) -> tuple[int, int]:
 
 
 def _tell(serials: tuple[str, ...], adb: str, port: int) -> None:
-    program = "adb" if which("adb") else adb
     server = "" if port == 5037 else f" -P {port}"
     for serial in serials:
         typer.echo(serial)
-    typer.echo(f"Reach one: {program}{server} -s {serials[0]} shell")
+    typer.echo(f"Reach one: {adb}{server} -s {serials[0]} shell")
     typer.echo("Train on them: devices.source=[" + ",".join(serials) + "]")
     typer.echo("Ctrl-C ends them.")

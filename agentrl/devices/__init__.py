@@ -18,11 +18,11 @@ from agentrl.devices.actions import (
 )
 from agentrl.devices.grammar import Grammar, format_action, parse_action
 from agentrl.devices.guard import Guard, Guarded, Left
-from agentrl.devices.lease import Lendable
-from agentrl.devices.lending import PoolOptions
 from agentrl.devices.opener import Around
 from agentrl.devices.opening import check_source, open_device, open_source
 from agentrl.devices.pool import DevicePool
+from agentrl.devices.pool.lease import Lendable
+from agentrl.devices.pool.lending import PoolOptions
 from agentrl.devices.protocol import Deadlines, Device, Look, Result, State
 from agentrl.devices.regions import Region
 from agentrl.devices.settle import Settled, act_and_settle

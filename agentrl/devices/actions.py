@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from agentrl.devices.protocol import Device
 
+LONG_PRESS_S, SWIPE_S, DRAG_S = 0.8, 0.3, 0.8
+"""How long these take where nobody says how long."""
+
 
 @dataclass(slots=True, frozen=True)
 class Tap:

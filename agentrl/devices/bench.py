@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from agentrl.devices.adb.link import Deadline
+from agentrl.devices.adb.script import Command
 from agentrl.devices.capture import CAPTURES
 from agentrl.devices.capture.lag import measured_lag_s
 from agentrl.devices.capture.stream import StreamCapture
 from agentrl.devices.capture.trial import Trial
-from agentrl.devices.link import Deadline
 from agentrl.devices.phone import AdbPhone
-from agentrl.devices.script import Command
 from agentrl.errors import ConfigError, DeviceError
 
 log = logging.getLogger(__name__)

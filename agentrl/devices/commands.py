@@ -2,10 +2,19 @@
 
 import re
 
-from agentrl.devices.actions import Drag, Key, LongPress, Swipe, Tap
+from agentrl.devices.actions import (
+    DRAG_S,
+    LONG_PRESS_S,
+    SWIPE_S,
+    Drag,
+    Key,
+    LongPress,
+    Swipe,
+    Tap,
+)
 
 Touch = Tap | LongPress | Swipe | Drag
-_SECONDS = {LongPress: 0.8, Swipe: 0.3, Drag: 0.8}
+_SECONDS = {LongPress: LONG_PRESS_S, Swipe: SWIPE_S, Drag: DRAG_S}
 _KEY = re.compile(r"[A-Z0-9_]{1,40}", re.ASCII)
 
 
@@ -17,7 +26,7 @@ def input_command(
     Args:
         action: what to do.
         size: width and height of the screen, in pixels.
-        duration_s: of all that is no tap and no key; None takes what a finger takes.
+        duration_s: of all that is no tap and no key; None takes the usual time.
 
     Raises:
         ValueError: a position outside [0, 1], or no name of a key.

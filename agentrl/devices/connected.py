@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable, Sequence
 
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.line import Line
-from agentrl.devices.link import Deadline
+from agentrl.devices.adb.line import Line
+from agentrl.devices.adb.link import Deadline
+from agentrl.devices.adb.script import Command, holding, spelled
+from agentrl.devices.adb.shells import KeptShell, Shell, ShellPerCall
+from agentrl.devices.adb.tunnels import Tunnels
 from agentrl.devices.protocol import Deadlines, Result
-from agentrl.devices.script import Command, holding, spelled
-from agentrl.devices.shells import KeptShell, Shell, ShellPerCall
-from agentrl.devices.tunnels import Tunnels
 from agentrl.errors import DeviceError, DeviceOffline
 
 _LEAST_S = 1.0

@@ -5,9 +5,9 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from agentrl.devices.link import Deadline
+from agentrl.devices.adb.link import Deadline
+from agentrl.devices.adb.script import Command
 from agentrl.devices.protocol import Result
-from agentrl.devices.script import Command
 from agentrl.errors import DeviceError
 
 log = logging.getLogger(__name__)

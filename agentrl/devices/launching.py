@@ -4,8 +4,8 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 
+from agentrl.devices.adb.script import Command, Gate, spelled
 from agentrl.devices.protocol import Device
-from agentrl.devices.script import Command, Gate, spelled
 from agentrl.devices.window import WINDOW
 from agentrl.errors import DeviceError
 

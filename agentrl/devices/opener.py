@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from agentrl.devices import bench
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.capture import CAPTURES, check_installed
-from agentrl.devices.lease import Lendable
 from agentrl.devices.phone import INPUTS, AdbPhone
+from agentrl.devices.pool.lease import Lendable
 from agentrl.devices.protocol import Deadlines
 from agentrl.errors import ConfigError
 from agentrl.plugins import did_you_mean

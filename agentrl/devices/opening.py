@@ -5,15 +5,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from agentrl.devices import lease
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.keeper import Keeper
-from agentrl.devices.lease import Lendable
-from agentrl.devices.lending import PoolOptions
 from agentrl.devices.opener import Around, Opener
-from agentrl.devices.pool import DevicePool
+from agentrl.devices.pool import DevicePool, lease
+from agentrl.devices.pool.keeper import Keeper
+from agentrl.devices.pool.lease import Lendable
+from agentrl.devices.pool.lending import PoolOptions
+from agentrl.devices.pool.ways import by_phone
 from agentrl.devices.protocol import Deadlines, Device
-from agentrl.devices.ways import by_phone
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.phone.spawn import AppLike, Phones, spawn
 
@@ -216,11 +215,7 @@ def _ending(phones: Phones, server: AdbServer) -> Callable[[], None]:
     """Ends virtual phones and has the adb server forget them."""
 
     def end() -> None:
-        for serial in phones.serials:
-            try:
-                server.disconnect(serial)
-            except DeviceError:  # a server that is gone has forgotten them
-                break
+        server.forget(phones.serials)
         phones.close()
 
     return end

@@ -7,6 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from agentrl.devices import published
 from agentrl.devices.actions import (
+    DRAG_S,
+    LONG_PRESS_S,
+    SWIPE_S,
     Action,
     Done,
     Drag,
@@ -19,17 +22,17 @@ from agentrl.devices.actions import (
     perform,
 )
 from agentrl.devices.adb import AdbServer
+from agentrl.devices.adb.link import Deadline
+from agentrl.devices.adb.script import Command
 from agentrl.devices.capture import CAPTURES, Capture
 from agentrl.devices.capture.raw import RawCapture
 from agentrl.devices.commands import Touch, input_command
 from agentrl.devices.connected import ConnectedPhone
 from agentrl.devices.keyboard import Keyboard
 from agentrl.devices.launching import in_front_command, package_name, start_command
-from agentrl.devices.link import Deadline
 from agentrl.devices.protocol import Deadlines, Look, Result, State
 from agentrl.devices.regions import Region
-from agentrl.devices.script import Command
-from agentrl.devices.sides import Sides
+from agentrl.devices.screen_size import ScreenSize
 from agentrl.devices.window import WINDOW, Window, package_in, window_in
 from agentrl.errors import CaptureError, DeviceError, DeviceTimeout, NotInFront
 from agentrl.types import Image
@@ -66,7 +69,7 @@ class AdbPhone(ConnectedPhone):
         """
         super().__init__(server, serial, deadlines, on_close)
         self.capture: Capture = RawCapture(self.line)
-        self._sides = Sides(serial, lambda deadline: self._own(deadline, "wm", "size"))
+        self._size = ScreenSize(serial, lambda deadline: self._own(deadline, "wm", "size"))
         self._keyboard = Keyboard(serial, self.run_own)
         self._lock = threading.Lock()
         self.reconnect()
@@ -89,7 +92,7 @@ class AdbPhone(ConnectedPhone):
 
     def size(self) -> tuple[int, int]:
         """Width and height of the screen in pixels."""
-        return self._sides.now(self._deadline())
+        return self._size.now(self._deadline())
 
     def screenshot(self) -> Image:
         """What the screen shows, uint8[H, W, 3]; the caller owns the array."""
@@ -100,22 +103,24 @@ class AdbPhone(ConnectedPhone):
             except CaptureError:
                 self.line.check_online()
                 raise
-            self._sides.check(picture, deadline)
+            self._size.check(picture, deadline)
         return picture
 
     def tap(self, x: float, y: float) -> None:
         """Tap at (x, y), each in [0, 1] of the screen."""
         self._touch(Tap(x, y))
 
-    def long_press(self, x: float, y: float, duration_s: float = 0.8) -> None:
+    def long_press(self, x: float, y: float, duration_s: float = LONG_PRESS_S) -> None:
         """Hold a finger at (x, y), in [0, 1]."""
         self._touch(LongPress(x, y), duration_s)
 
-    def swipe(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = 0.3) -> None:
+    def swipe(
+        self, x1: float, y1: float, x2: float, y2: float, duration_s: float = SWIPE_S
+    ) -> None:
         """Swipe from (x1, y1) to (x2, y2), in [0, 1]."""
         self._touch(Swipe(x1, y1, x2, y2), duration_s)
 
-    def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = 0.8) -> None:
+    def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = DRAG_S) -> None:
         """Hold what is at (x1, y1) and drop it at (x2, y2), in [0, 1]."""
         self._touch(Drag(x1, y1, x2, y2), duration_s)
 
@@ -214,11 +219,11 @@ class AdbPhone(ConnectedPhone):
     def _commands(self, action: Touch | Key | Type, deadline: Deadline) -> list[Command]:
         if isinstance(action, Type):
             return self._keyboard.commands(action.text, deadline)
-        return [input_command(action, self._sides.now(deadline))]
+        return [input_command(action, self._size.now(deadline))]
 
     def _touch(self, action: Touch | Key, duration_s: float | None = None) -> None:
         deadline = self._deadline()
-        self._own(deadline, *input_command(action, self._sides.now(deadline), duration_s))
+        self._own(deadline, *input_command(action, self._size.now(deadline), duration_s))
 
     def _own(self, deadline: Deadline, *command: str) -> str:
         (result,) = self.run_own([command], deadline)

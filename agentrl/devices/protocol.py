@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from agentrl.devices.actions import Action
+from agentrl.devices.actions import DRAG_S, LONG_PRESS_S, SWIPE_S, Action
 from agentrl.devices.regions import Region
 from agentrl.devices.window import Window
 from agentrl.types import Image
@@ -66,13 +66,15 @@ class Device(Protocol):
     def tap(self, x: float, y: float) -> None:
         """Tap at (x, y), each in [0, 1] of the screen."""
 
-    def long_press(self, x: float, y: float, duration_s: float = 0.8) -> None:
+    def long_press(self, x: float, y: float, duration_s: float = LONG_PRESS_S) -> None:
         """Hold a finger at (x, y), in [0, 1]."""
 
-    def swipe(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = 0.3) -> None:
+    def swipe(
+        self, x1: float, y1: float, x2: float, y2: float, duration_s: float = SWIPE_S
+    ) -> None:
         """Swipe from (x1, y1) to (x2, y2), in [0, 1]."""
 
-    def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = 0.8) -> None:
+    def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = DRAG_S) -> None:
         """Hold what is at (x1, y1) and drop it at (x2, y2), in [0, 1]."""
 
     def key(self, name: str) -> None:

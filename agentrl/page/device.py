@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from agentrl.devices import Action, Lendable, Look, Region, Result, Window, perform
+from agentrl.devices.actions import DRAG_S, LONG_PRESS_S, SWIPE_S
 from agentrl.devices.commands import key_code
 from agentrl.errors import DeviceError, DeviceTimeout, NotInFront
 from agentrl.page.browser import Browser
@@ -18,6 +19,8 @@ from agentrl.types import Image
 _PAUSE_S = 0.02
 _COMPOSED_S = 0.3
 """How long a frame that the page has painted may take to the screen, and to a capture of it."""
+_NO_TAP_S = 1.0
+"""A finger that rests so long surely makes no tap of a page (`agentrl.page.messages`)."""
 _LEAVING = ("KEYCODE_BACK", "KEYCODE_HOME")
 
 
@@ -77,7 +80,9 @@ class PagedDevice:
         else:
             missed.miss()
 
-    def swipe(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = 0.3) -> None:
+    def swipe(
+        self, x1: float, y1: float, x2: float, y2: float, duration_s: float = SWIPE_S
+    ) -> None:
         """Swipe from (x1, y1) to (x2, y2), in [0, 1] of the screen; beside the page as `tap`."""
         missed = self._beside(x1, y1)
         if missed is None:
@@ -85,11 +90,14 @@ class PagedDevice:
         else:
             missed.miss()
 
-    def long_press(self, x: float, y: float, duration_s: float = 1.0) -> None:
-        """Hold a finger at (x, y), in [0, 1] of the screen: for the app, a swipe on the spot."""
-        self.swipe(x, y, x, y, duration_s)
+    def long_press(self, x: float, y: float, duration_s: float = LONG_PRESS_S) -> None:
+        """Hold a finger at (x, y), in [0, 1] of the screen: for the app, a swipe on the spot.
 
-    def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = 1.0) -> None:
+        It takes a second at least: less may pass for a tap.
+        """
+        self.swipe(x, y, x, y, max(duration_s, _NO_TAP_S))
+
+    def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = DRAG_S) -> None:
         """Move a finger slowly: on a page there is nothing that the phone itself would pick up."""
         self.swipe(x1, y1, x2, y2, duration_s)
 

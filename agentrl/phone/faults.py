@@ -12,6 +12,7 @@
     dialog          anr, crash or call: a dialog above the app, until a button is pressed
     rotation        0 to 3: how the phone is held
     input           lost: touches are accepted and do nothing; or the window that takes them
+    focus           the window that `dumpsys window` names, or null, whatever is shown
     slow_start_s    how much longer `am start` takes
     publish_late_s  how much later than its picture an app's state can be read
     storage_mb      room that is left for files
@@ -25,8 +26,6 @@ from agentrl.phone.distribution import Distribution
 from agentrl.plugins import did_you_mean
 
 PREFIX = "debug.agentrl.fault."
-_OLD_PREFIX = "debug.agentrl."
-_OLD_NAMES = frozenset(("capture", "input", "focus", "power", "publish_late_s"))
 CAPTURES = ("truncated", "black", "header", "empty", "secure", "stale")
 _OF_SERVICES = frozenset(("latency_ms", "drop", "hang"))
 _LONGEST_NAME = 200
@@ -78,13 +77,12 @@ CHECKS: dict[str, Check] = {
     "dialog": _one_of(*KINDS),
     "rotation": _one_of("0", "1", "2", "3"),
     "input": _anything,
+    "focus": _anything,
     "slow_start_s": _distribution,
     "publish_late_s": _distribution,
     "storage_mb": _distribution,
-    "focus": _anything,
-    "power": _one_of("offline", "reboot"),
 }
-"""Raises ValueError for a value that the fault cannot have. The last two have old names only."""
+"""Raises ValueError for a value that the fault cannot have."""
 
 
 def check(name: str, value: str) -> None:
@@ -104,10 +102,7 @@ def check(name: str, value: str) -> None:
 
 def name_of(property: str) -> str | None:
     """The name of the fault that a property sets; None if it sets none."""
-    if property.startswith(PREFIX):
-        return property.removeprefix(PREFIX)
-    old = property.removeprefix(_OLD_PREFIX)
-    return old if property.startswith(_OLD_PREFIX) and old in _OLD_NAMES else None
+    return property.removeprefix(PREFIX) if property.startswith(PREFIX) else None
 
 
 class Faults:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentrl.phone import drawing
-from agentrl.phone.app import App, View
+from agentrl.phone.app import View
 from agentrl.types import Image
 
 LAUNCHER = "org.agentrl.launcher"
@@ -84,8 +84,3 @@ class Page:
 
 def _row(row: int) -> tuple[float, float, float, float]:
     return 0.0, row / drawing.PAGE_ROWS, 1.0, (row + 1) / drawing.PAGE_ROWS
-
-
-def is_page(app: App) -> bool:
-    """Whether an app is one of these, and not somebody's own."""
-    return isinstance(app, Page)

@@ -73,12 +73,6 @@ def _reboot(phone: "Phone", old: str, value: str) -> None:
         phone.on_power("reboot", seconds)
 
 
-def _power(phone: "Phone", old: str, value: str) -> None:
-    if value:
-        phone.faults.forget("power")
-        phone.on_power(value, math.inf if value == "offline" else QUICK_REBOOT_S)
-
-
 _STRIKES: dict[str, Callable[["Phone", str, str], None]] = {
     "front": _front,
     "dialog": _dialog,
@@ -87,5 +81,4 @@ _STRIKES: dict[str, Callable[["Phone", str, str], None]] = {
     "storage_mb": _storage,
     "offline_s": _offline,
     "reboot": _reboot,
-    "power": _power,
 }

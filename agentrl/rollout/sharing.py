@@ -12,9 +12,9 @@ from typing import Any
 from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.devices import Around
-from agentrl.devices.lease import LeasedDevice, Lendable
-from agentrl.devices.lending import Ending, Grant
 from agentrl.devices.pool import Borrower, DevicePool
+from agentrl.devices.pool.lease import LeasedDevice, Lendable
+from agentrl.devices.pool.lending import Ending, Grant
 from agentrl.errors import LeaseLost
 from agentrl.rollout import cluster
 from agentrl.rollout.phones import open_pool, opener_of

@@ -1,5 +1,7 @@
 import json
+import socket
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -178,12 +180,33 @@ def test_doctor_names_everything_and_how_to_mend_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(cli.doctor, "_version", lambda package: None)
-    monkeypatch.setattr(cli.doctor, "_answers", lambda port: False)
-    assert cli.run(["doctor"]) == 1
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(unused.getsockname()[1]))
+        assert cli.run(["doctor"]) == 1
     output = capsys.readouterr().out
     for word in ("Python", "links", "torch", "vLLM", "ray", "adb", "GPU", "cores", "disk"):
         assert word in output
+    assert "not running" in output
     assert "agentrl[wandb]" in output
+
+
+def test_doctor_finds_what_is_no_adb_server_on_its_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def reply() -> None:
+            sock, _ = listener.accept()
+            with sock:
+                sock.recv(100)
+                sock.sendall(b"HTTP/1.1 400 Bad Request")
+
+        replying = threading.Thread(target=reply)
+        replying.start()
+        monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(listener.getsockname()[1]))
+        (found,) = (one for one in cli.doctor.examine() if one.what == "adb server")
+        replying.join(10)
+    assert found.state == "missing"
+    assert "ANDROID_ADB_SERVER_PORT" in found.mend
 
 
 def test_broken_links_end_every_command(

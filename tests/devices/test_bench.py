@@ -45,7 +45,7 @@ def phone(virtual_serial: str, opened: Callable[..., AdbPhone]) -> Iterator[AdbP
     device = opened(virtual_serial)
     device.launch(PACKAGE, ".Main", {})
     yield device
-    device.shell("setprop", "debug.agentrl.capture", "")
+    device.shell("setprop", "debug.agentrl.fault.capture", "")
 
 
 def by_name(measured: list[Row]) -> dict[str, Row]:
@@ -81,7 +81,7 @@ def test_the_settings_and_the_home_screen_are_change_enough(phone: AdbPhone) -> 
 
 @pytest.mark.adb
 def test_a_capture_that_fails_on_a_phone_is_not_picked(phone: AdbPhone) -> None:
-    phone.shell("setprop", "debug.agentrl.capture", "truncated")
+    phone.shell("setprop", "debug.agentrl.fault.capture", "truncated")
     found = by_name(measure(phone, rounds=1))
     assert "ended after" in found["raw"].failure
     assert "cut off" in found["png"].failure
@@ -92,7 +92,7 @@ def test_a_capture_that_fails_on_a_phone_is_not_picked(phone: AdbPhone) -> None:
 def test_a_stale_capture_is_not_picked(phone: AdbPhone, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentrl.devices.capture.trial._FRESH_S", 0.3)
     monkeypatch.setattr("agentrl.devices.capture.lag._FRESH_S", 0.3)
-    phone.shell("setprop", "debug.agentrl.capture", "stale")
+    phone.shell("setprop", "debug.agentrl.fault.capture", "stale")
     found = by_name(measure(phone, rounds=1, change=lambda: phone.tap(0.5, 0.25)))
     for name in CAPTURES:
         assert "it is stale: a change did not show in 0.3 s" in found[name].failure
@@ -141,7 +141,7 @@ def test_without_time_the_usual_ways_are_taken(
 
 @pytest.mark.adb
 def test_a_phone_that_sleeps_is_opened_all_the_same(phone: AdbPhone, virtual_serial: str) -> None:
-    phone.shell("setprop", "debug.agentrl.capture", "black")
+    phone.shell("setprop", "debug.agentrl.fault.capture", "black")
     device = open_device(virtual_serial)
     with pytest.raises(CaptureError, match="black all over"):
         device.screenshot()

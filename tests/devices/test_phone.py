@@ -10,7 +10,7 @@ import pytest
 
 from agentrl.devices import Deadlines, Device, Done, Tap, Type, Wait, open_device
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.drivers import DRIVERS, link_of
+from agentrl.devices.adb.drivers import DRIVERS, link_of
 from agentrl.devices.phone import AdbPhone
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout, NotInFront
 from agentrl.phone import spawn
@@ -207,7 +207,7 @@ def test_a_driver_that_is_none_says_so() -> None:
 def test_a_driver_whose_library_is_not_installed_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("ppadb.connection", "agentrl.devices.drivers.ppadb_link"):
+    for name in ("ppadb.connection", "agentrl.devices.adb.drivers.ppadb_link"):
         monkeypatch.setitem(sys.modules, name, None)
     link_of.cache_clear()
     with pytest.raises(ConfigError, match=r"pip install 'agentrl\[ppadb\]'"):

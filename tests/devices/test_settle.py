@@ -116,7 +116,7 @@ def fault(phone: Device) -> Iterator[Callable[..., None]]:
 
     def set_fault(**faults: str) -> None:
         for name, value in faults.items():
-            phone.shell("setprop", f"debug.agentrl.{name}", value)
+            phone.shell("setprop", f"debug.agentrl.fault.{name}", value)
 
     yield set_fault
     set_fault(**dict.fromkeys(("input", "focus", "capture"), ""))

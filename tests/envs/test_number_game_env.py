@@ -83,8 +83,7 @@ def fault(env: NumberGame) -> Iterator[Callable[..., None]]:
 
     def set_fault(**faults: str) -> None:
         for name, value in faults.items():
-            known = "" if name in ("input", "focus", "publish_late_s") else "fault."
-            env._device.shell("setprop", f"debug.agentrl.{known}{name}", value)
+            env._device.shell("setprop", f"debug.agentrl.fault.{name}", value)
 
     deadlines = env._device.deadlines
     yield set_fault
@@ -175,7 +174,7 @@ def test_the_moment_between_two_windows_is_no_leaving(
     _, info = env.reset(seed=5)
     fault(focus="null")
     shell = env._device.shell
-    back = threading.Timer(0.6, shell, ("setprop", "debug.agentrl.focus", ""))
+    back = threading.Timer(0.6, shell, ("setprop", "debug.agentrl.fault.focus", ""))
     back.start()
     _, reward, terminated, _, info = env.step(tap(layout.CARDS[info["answer"]]))
     back.join()

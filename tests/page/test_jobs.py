@@ -15,8 +15,8 @@ from agentrl import cli, replay
 from agentrl.devices import Device
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.doctor import examine
-from agentrl.devices.lease import LeasedDevice
 from agentrl.devices.phone import AdbPhone
+from agentrl.devices.pool.lease import LeasedDevice
 from agentrl.envs.android.env import NumberGame
 from agentrl.errors import ConfigError
 from agentrl.page import Pager

@@ -60,7 +60,7 @@ async def breaking(broken, pool):
 
 def fault(name, value, serial):
     """A phone that goes offline takes the very command with it: its exit code says nothing."""
-    command = [find_adb(), "-s", serial, "shell", "setprop", f"debug.agentrl.{name}", value]
+    command = [find_adb(), "-s", serial, "shell", "setprop", f"debug.agentrl.fault.{name}", value]
     subprocess.run(command, check=False, capture_output=True, timeout=30)
 
 
@@ -87,7 +87,7 @@ def check_the_second_phone_plays_for_both(run, played, cause, times):
 @pytest.mark.parametrize(
     ("name", "value", "cause", "times"),
     [
-        ("power", "offline", "DeviceOffline", 1),
+        ("offline_s", "inf", "DeviceOffline", 1),
         ("capture", "black", "CaptureError", 3),  # it answers each time that it is asked
     ],
 )
@@ -118,7 +118,7 @@ async def test_phone_whose_process_is_killed_voids_its_episodes_and_the_others_p
 async def test_last_phone_that_fails_ends_the_collection_and_says_why(
     adb_server, tiny_vlm, tmp_path
 ):
-    broken = partial(breaking, partial(fault, "power", "offline"))
+    broken = partial(breaking, partial(fault, "offline_s", "inf"))
     with pytest.raises(PoolEmpty, match=r"1 in quarantine.*The last failure: .*DeviceOffline"):
         await collect(number_game("virtual:1"), tiny_vlm, tmp_path, broken)
     assert [s.outcome for s in replay.open(tmp_path).episodes()[-1:]] == [Outcome.DEVICE_ERROR]

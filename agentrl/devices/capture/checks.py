@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from agentrl.devices.link import Deadline
+from agentrl.devices.adb.link import Deadline
 from agentrl.errors import CaptureError
 from agentrl.types import Image
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
+from agentrl.devices.adb.line import Line
+from agentrl.devices.adb.link import Deadline, Link
 from agentrl.devices.capture.checks import check_lit, check_sides, cut_off, no_frame
-from agentrl.devices.line import Line
-from agentrl.devices.link import Deadline, Link
 from agentrl.errors import CaptureError
 from agentrl.types import Image
 

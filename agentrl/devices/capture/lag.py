@@ -4,11 +4,11 @@ import threading
 import time
 from collections.abc import Callable
 
+from agentrl.devices.adb.line import Line
+from agentrl.devices.adb.link import Deadline
 from agentrl.devices.capture.likeness import alike
 from agentrl.devices.capture.raw import RawCapture
 from agentrl.devices.capture.stream import StreamCapture
-from agentrl.devices.line import Line
-from agentrl.devices.link import Deadline
 from agentrl.errors import CaptureError, DeviceError
 from agentrl.types import Image
 

@@ -5,9 +5,9 @@ import struct
 import cv2
 import numpy as np
 
+from agentrl.devices.adb.line import Line
+from agentrl.devices.adb.link import Deadline, Link
 from agentrl.devices.capture.checks import check_lit, check_sides, cut_off, no_frame
-from agentrl.devices.line import Line
-from agentrl.devices.link import Deadline, Link
 from agentrl.errors import CaptureError
 from agentrl.types import Image
 

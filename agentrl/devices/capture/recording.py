@@ -4,8 +4,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from agentrl.devices.line import FAILURES
-from agentrl.devices.link import Deadline, Link
+from agentrl.devices.adb.line import FAILURES
+from agentrl.devices.adb.link import Deadline, Link
 from agentrl.errors import DeviceError
 
 if TYPE_CHECKING:

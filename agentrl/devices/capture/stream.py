@@ -18,12 +18,12 @@ import time
 
 import numpy as np
 
+from agentrl.devices.adb.line import FAILURES, Line
+from agentrl.devices.adb.link import Deadline, device_error
 from agentrl.devices.capture.checks import check_lit
 from agentrl.devices.capture.likeness import alike, difference
 from agentrl.devices.capture.raw import RawCapture
 from agentrl.devices.capture.recording import Recording
-from agentrl.devices.line import FAILURES, Line
-from agentrl.devices.link import Deadline, told
 from agentrl.errors import CaptureError, ConfigError
 from agentrl.types import Image
 
@@ -64,7 +64,9 @@ class StreamCapture:
                 picture = self._check(picture, deadline)
                 self._checked, self._check_at_s = picture, time.monotonic() + _CHECK_EVERY_S
         except TimeoutError as error:
-            raise told(error, f"{self._line.serial}: screenrecord", deadline.seconds) from error
+            raise device_error(
+                error, f"{self._line.serial}: screenrecord", deadline.seconds
+            ) from error
         except CaptureError:
             self.close()
             raise

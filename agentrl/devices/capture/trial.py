@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable
 
+from agentrl.devices.adb.line import Line
+from agentrl.devices.adb.link import Deadline
 from agentrl.devices.capture.checks import Capture
 from agentrl.devices.capture.likeness import alike
 from agentrl.devices.capture.png import PngCapture
 from agentrl.devices.capture.raw import RawCapture
-from agentrl.devices.line import Line
-from agentrl.devices.link import Deadline
 from agentrl.errors import CaptureError, DeviceError
 from agentrl.types import Image
 

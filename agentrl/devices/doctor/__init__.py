@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.address import is_network_serial
+from agentrl.devices.adb.address import is_network_serial
 from agentrl.devices.bench import toggle
 from agentrl.devices.doctor import readings, trials
 from agentrl.devices.doctor.findings import Finding, note, ok, wrong

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from agentrl.devices.adb.script import Command
 from agentrl.devices.doctor.findings import Finding, note, ok, wrong
 from agentrl.devices.keyboard import ADB_KEYBOARD
 from agentrl.devices.protocol import Result
-from agentrl.devices.script import Command
 from agentrl.devices.window import package_in
 
 _LEAST_BATTERY = 20

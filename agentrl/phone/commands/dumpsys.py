@@ -46,8 +46,7 @@ def _yes(value: bool) -> str:
 @section("window")
 def window(phone: Phone, arguments: list[str]) -> str:
     """What is in front, and whether the lock screen is."""
-    old = phone.faults.get("focus")
-    title = old or phone.shown.focus
+    title = phone.faults.get("focus") or phone.shown.focus
     focus = "null" if title in (None, "null") else f"Window{{a1b2c3 u0 {title}}}"
     locked, awake = phone.power.locked, phone.power.awake
     policy = (

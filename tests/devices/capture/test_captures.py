@@ -66,11 +66,11 @@ def test_the_stream_shows_what_the_screen_shows_when_it_is_asked(phone: AdbPhone
 def test_a_failed_capture_is_an_error_and_never_a_picture(
     phone: AdbPhone, capture: str, fault: str, complaint: str
 ) -> None:
-    phone.shell("setprop", "debug.agentrl.capture", fault)
+    phone.shell("setprop", "debug.agentrl.fault.capture", fault)
     phone.use(capture=capture)
     with pytest.raises(DeviceError, match=complaint):
         phone.screenshot()
-    phone.shell("setprop", "debug.agentrl.capture", "")
+    phone.shell("setprop", "debug.agentrl.fault.capture", "")
     assert phone.screenshot().shape == (1280, 720, 3)
 
 

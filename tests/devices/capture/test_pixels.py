@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentrl.devices.adb.line import Line
+from agentrl.devices.adb.link import Link
 from agentrl.devices.capture import png
 from agentrl.devices.capture.framebuffer import FramebufferCapture
 from agentrl.devices.capture.raw import RawCapture
-from agentrl.devices.line import Line
-from agentrl.devices.link import Link
 from agentrl.errors import CaptureError
 from agentrl.types import Image
 

@@ -14,13 +14,13 @@ import pytest
 from av.video.codeccontext import VideoCodecContext
 
 from agentrl.devices import open_device
+from agentrl.devices.adb.line import Line
+from agentrl.devices.adb.link import Deadline, Link
 from agentrl.devices.capture import stream
 from agentrl.devices.capture.decoder import Decoder, rgb
 from agentrl.devices.capture.lag import measured_lag_s
 from agentrl.devices.capture.likeness import alike
 from agentrl.devices.capture.stream import StreamCapture
-from agentrl.devices.line import Line
-from agentrl.devices.link import Deadline, Link
 from agentrl.errors import CaptureError, ConfigError, DeviceTimeout
 from agentrl.types import Image
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from agentrl.devices.actions import Action
+from agentrl.devices.actions import DRAG_S, LONG_PRESS_S, SWIPE_S, Action
 from agentrl.devices.protocol import Deadlines, Device, Look, Result
 from agentrl.devices.regions import Region
 from agentrl.devices.window import Window
@@ -98,15 +98,17 @@ class LeasedDevice:
         """See `Device.tap`."""
         self._call(lambda: self._device.tap(x, y))
 
-    def long_press(self, x: float, y: float, duration_s: float = 0.8) -> None:
+    def long_press(self, x: float, y: float, duration_s: float = LONG_PRESS_S) -> None:
         """See `Device.long_press`."""
         self._call(lambda: self._device.long_press(x, y, duration_s))
 
-    def swipe(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = 0.3) -> None:
+    def swipe(
+        self, x1: float, y1: float, x2: float, y2: float, duration_s: float = SWIPE_S
+    ) -> None:
         """See `Device.swipe`."""
         self._call(lambda: self._device.swipe(x1, y1, x2, y2, duration_s))
 
-    def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = 0.8) -> None:
+    def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = DRAG_S) -> None:
         """See `Device.drag`."""
         self._call(lambda: self._device.drag(x1, y1, x2, y2, duration_s))
 

@@ -32,10 +32,10 @@ class Lender(Protocol):
     """Lends phones; in this process, or from another."""
 
     async def take(self, deadline_s: float) -> Grant:
-        """See agentrl.devices.keeper.Keeper.take."""
+        """See agentrl.devices.pool.keeper.Keeper.take."""
 
     async def give_back(self, token: int, ending: Ending) -> None:
-        """See agentrl.devices.keeper.Keeper.give_back."""
+        """See agentrl.devices.pool.keeper.Keeper.give_back."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from agentrl.devices.keeper import Keeper
-from agentrl.devices.lease import LeasedDevice
-from agentrl.devices.ledger import DeviceStats
-from agentrl.devices.lending import Ending, Grant, Lender
+from agentrl.devices.pool.keeper import Keeper
+from agentrl.devices.pool.lease import LeasedDevice
+from agentrl.devices.pool.ledger import DeviceStats
+from agentrl.devices.pool.lending import Ending, Grant, Lender
+from agentrl.devices.pool.tasks import Tasks
 from agentrl.errors import AppLeft, ConfigError, DeviceError, NoDevice
 
 
@@ -20,7 +21,7 @@ class Borrower(ABC):
         """Nothing is borrowed yet."""
         self._lender = lender
         self._leases: dict[int, LeasedDevice] = {}
-        self._tasks: set[asyncio.Future[None]] = set()
+        self._tasks = Tasks()
 
     @abstractmethod
     def __len__(self) -> int:
@@ -73,21 +74,13 @@ class Borrower(ABC):
             raise
         finally:
             # A task of its own: a cancelled episode must not lose its phone.
-            await asyncio.shield(self._task(grant, lease, ending))
+            await asyncio.shield(self._tasks.start(self._give_back(grant, lease, ending)))
 
     async def _reached(self, grant: Grant) -> LeasedDevice:
         try:
             return await self._opened(grant)
         except (DeviceError, ConfigError) as error:
             raise NoDevice(f"{grant.serial} is lent and cannot be reached: {error}") from error
-
-    def _task(
-        self, grant: Grant, lease: LeasedDevice | None, ending: Ending
-    ) -> asyncio.Future[None]:
-        task = asyncio.ensure_future(self._give_back(grant, lease, ending))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     async def _give_back(self, grant: Grant, lease: LeasedDevice | None, ending: Ending) -> None:
         if lease is not None:
@@ -101,9 +94,9 @@ class Borrower(ABC):
 class DevicePool(Borrower):
     """Phones that this process keeps and lends.
 
-    A phone whose lease ended in a DeviceError is mended (`agentrl.devices.ladder`) before it is
-    lent again. One that does not answer, or fails several times in a row, is put into quarantine
-    and tried again after pauses that grow.
+    A phone whose lease ended in a DeviceError is mended (`agentrl.devices.pool.ladder`) before it
+    is lent again. One that does not answer, or fails several times in a row, is put into
+    quarantine and tried again after pauses that grow.
     """
 
     def __init__(self, keeper: Keeper) -> None:
@@ -142,6 +135,6 @@ class DevicePool(Borrower):
         self.close()
 
     async def _opened(self, grant: Grant) -> LeasedDevice:
-        device = self.keeper.device(grant.serial)
+        device = self.keeper.ways.device(grant.serial)
         device.send_under(grant.token)
         return LeasedDevice(device, f"{grant.serial}#{grant.token}")

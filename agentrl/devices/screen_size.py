@@ -3,14 +3,14 @@
 import re
 from collections.abc import Callable
 
-from agentrl.devices.link import Deadline
+from agentrl.devices.adb.link import Deadline
 from agentrl.errors import CaptureError, DeviceError
 from agentrl.types import Image
 
 _SIZE = re.compile(r"(Physical|Override) size: (\d+)x(\d+)")
 
 
-class Sides:
+class ScreenSize:
     """What is known of a screen's size; asked for when it is needed."""
 
     def __init__(self, serial: str, ask: Callable[[Deadline], str]) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from typing import Protocol
 
-from agentrl.devices.line import FAILURES, Line
-from agentrl.devices.link import Deadline, Link
+from agentrl.devices.adb.line import FAILURES, Line
+from agentrl.devices.adb.link import Deadline, Link
+from agentrl.devices.adb.script import Command, Script, spelled
 from agentrl.devices.protocol import Result
-from agentrl.devices.script import Command, Script, spelled
 from agentrl.errors import DeviceError, LeaseLost
 
 _V2 = struct.Struct("<BI")

@@ -5,17 +5,19 @@ import contextlib
 import os
 import signal
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
 from agentrl.devices import Deadlines, DevicePool, PoolOptions, open_source
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.ladder import Ladder
-from agentrl.devices.ledger import State
-from agentrl.devices.link import Deadline
+from agentrl.devices.adb.link import Deadline
 from agentrl.devices.phone import AdbPhone
-from agentrl.devices.ways import by_phone
+from agentrl.devices.pool.ladder import Ladder
+from agentrl.devices.pool.lease import Lendable
+from agentrl.devices.pool.ledger import State
+from agentrl.devices.pool.ways import by_phone
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.phone import spawn
 from agentrl.phone.spawn import Phones
@@ -98,6 +100,30 @@ async def test_a_phone_that_is_connected_later_joins_and_one_that_leaves_returns
             )
 
 
+async def test_two_serials_that_come_together_may_be_one_phone(
+    server: AdbServer, phones: Phones
+) -> None:
+    first, port = phones.serials[0], phones.ports[1]
+    server.connect(first)
+    with open_source("connected", options=HASTY, deadlines=Deadlines(connect_s=5)) as pool:
+        ways = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        keeper, both_opened = pool.keeper, threading.Barrier(2)
+        open_newcomer = keeper._open_newcomer
+        assert open_newcomer is not None
+
+        def open_together(serial: str) -> Lendable:
+            device = open_newcomer(serial)
+            both_opened.wait(PATIENCE_S)
+            return device
+
+        keeper._open_newcomer = open_together
+        for serial in ways:
+            server.connect(serial)
+        async with tended(pool):
+            await until(lambda: {device.serial for device in keeper.ways.devices()} > ways)
+        assert len(pool) == len(list(keeper.ways)) == 2
+
+
 async def test_two_serials_of_one_phone_are_two_ways_to_it(
     server: AdbServer, phones: Phones
 ) -> None:
@@ -108,7 +134,7 @@ async def test_two_serials_of_one_phone_are_two_ways_to_it(
         async with pool.lease(5) as one, pool.lease(5) as two:
             assert {one.serial, two.serial} == {cable, other}
         # The cable is pulled: whatever reconnects it finds nobody there.
-        ways = pool.keeper._ways[cable]
+        ways = pool.keeper.ways.to(cable)
         ways[0].reconnect = lambda: ways[0].line.check_online()  # type: ignore[method-assign]
         server.disconnect(cable)
         async with pool.lease(PATIENCE_S) as one, pool.lease(PATIENCE_S) as two:
@@ -138,7 +164,7 @@ async def test_a_phone_whose_faults_end_returns_from_quarantine(
                 async with pool.lease(PATIENCE_S) as phone:
                     await asyncio.to_thread(phone.screenshot)
 
-        helper.shell("setprop", "debug.agentrl.capture", "black")
+        helper.shell("setprop", "debug.agentrl.fault.capture", "black")
         while not aside(pool)[0]:
             await play()
         assert pool.stats()[0].failures == 3
@@ -147,7 +173,7 @@ async def test_a_phone_whose_faults_end_returns_from_quarantine(
         for _ in range(10):
             await play()
         assert pool.stats()[0].leases == leases, "it answers, and shows nothing"
-        helper.shell("setprop", "debug.agentrl.capture", "")
+        helper.shell("setprop", "debug.agentrl.fault.capture", "")
         await until(lambda: not aside(pool)[0])
         async with pool.lease(5) as one, pool.lease(5) as two:
             assert {one.serial, two.serial} == {bad, good}

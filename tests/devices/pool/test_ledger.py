@@ -2,7 +2,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from agentrl.devices.ledger import Ledger, State
+from agentrl.devices.pool.ledger import Ledger, State
 
 EXPIRY_S = 10.0
 
@@ -44,7 +44,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def wait(self):
-        self.waiting.append(self.ledger.wait())
+        self.waiting.append(self.ledger.line_up())
 
     @rule(data=st.data())
     def leave(self, data):
@@ -128,7 +128,7 @@ TestLedger.settings = settings(max_examples=40, stateful_step_count=40, deadline
 
 def failing(ledger):
     """Lend the only phone and take it back as one that failed."""
-    ledger.wait()
+    ledger.line_up()
     (entry,) = ledger.lend()
     ledger.end(entry.token, good=False, failed=True)
 
@@ -147,7 +147,7 @@ def test_pauses_grow_until_a_good_lease():
         now[0] += 1
         assert ledger.due() == ["phone"]
         ledger.tried("phone", answers=True)
-    ledger.wait()
+    ledger.line_up()
     (entry,) = ledger.lend()
     ledger.end(entry.token, good=True)
     failing(ledger)
@@ -169,7 +169,7 @@ def test_longest_idle_phone_is_lent_first():
         ledger.add(phone)
     order = []
     for _ in range(6):
-        ledger.wait()
+        ledger.line_up()
         (entry,) = ledger.lend()
         order.append(entry.phone)
         ledger.end(entry.token, good=True)

@@ -5,8 +5,8 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from agentrl.devices.adb import AdbServer
-from agentrl.devices.link import Deadline, Link, Refused, told
+from agentrl.devices.adb.link import Deadline, Link, Refused, device_error
+from agentrl.devices.adb.server import AdbServer
 from agentrl.errors import DeviceError, DeviceOffline
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class Line:
                 return gone
             except DeviceError as silent:  # what happened first says more
                 log.info("%s", silent)
-        return told(error, f"{self.serial}: {what[:100]}", seconds)
+        return device_error(error, f"{self.serial}: {what[:100]}", seconds)
 
     def check_online(self) -> None:
         """Say so if the reason of a failure is that the phone is gone.

@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from agentrl.devices.lease import LeasedDevice
+from agentrl.devices.adb.script import HOLDER
 from agentrl.devices.phone import AdbPhone
-from agentrl.devices.script import HOLDER
+from agentrl.devices.pool.lease import LeasedDevice
 from agentrl.errors import LeaseLost
 
 pytestmark = pytest.mark.adb

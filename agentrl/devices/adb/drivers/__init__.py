@@ -7,13 +7,13 @@ accepted. Quoting, deadlines, reading and typed errors are the same code for all
 import importlib
 from functools import cache
 
-from agentrl.devices.link import Link
+from agentrl.devices.adb.link import Link
 from agentrl.errors import ConfigError
 from agentrl.plugins import did_you_mean
 
 DRIVERS = {
-    "adbutils": "agentrl.devices.drivers.adbutils_link:AdbutilsLink",
-    "ppadb": "agentrl.devices.drivers.ppadb_link:PpadbLink",
+    "adbutils": "agentrl.devices.adb.drivers.adbutils_link:AdbutilsLink",
+    "ppadb": "agentrl.devices.adb.drivers.ppadb_link:PpadbLink",
 }
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from agentrl.devices import Result
-from agentrl.devices.link import Deadline
+from agentrl.devices.adb.link import Deadline
+from agentrl.devices.adb.script import Gate, Script, spelled
+from agentrl.devices.adb.shells import packets
 from agentrl.devices.phone import AdbPhone
-from agentrl.devices.script import Gate, Script, spelled
-from agentrl.devices.shells import packets
 from agentrl.errors import DeviceError, DeviceTimeout
 
 Opened = Callable[..., AdbPhone]

@@ -1,7 +1,7 @@
 """One socket to the adb server, whose every read and write ends at one deadline.
 
 What differs between the libraries that speak ADB is how they connect and how they ask for a
-service (`agentrl.devices.drivers`). Everything else is here, because their own reads have no
+service (`agentrl.devices.adb.drivers`). Everything else is here, because their own reads have no
 deadline and join what comes byte string by byte string: 150 ms for one frame.
 """
 
@@ -49,7 +49,7 @@ class Refused(Exception):
 class Link(ABC):
     """A connection to the adb server; errors are `TimeoutError`, `OSError` and `Refused`.
 
-    See `told` for what to make of them.
+    See `device_error` for what to make of them.
     """
 
     deadline: Deadline
@@ -193,7 +193,7 @@ def within(deadline: Deadline, call: Callable[[], T]) -> T:
     return result  # type: ignore[return-value]
 
 
-def told(error: Exception, what: str, seconds: float) -> DeviceError:
+def device_error(error: Exception, what: str, seconds: float) -> DeviceError:
     """A failure of a link as a typed error.
 
     Args:

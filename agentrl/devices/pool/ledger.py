@@ -119,7 +119,7 @@ class Ledger:
             self._rows[phone] = _Row()
             self._free.append(phone)
 
-    def wait(self) -> int:
+    def line_up(self) -> int:
         """Take the last place in the waiting line."""
         self._place += 1
         self._line.append(self._place)

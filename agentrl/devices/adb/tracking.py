@@ -2,8 +2,8 @@
 
 from collections.abc import Generator
 
-from agentrl.devices.adb import AdbServer
-from agentrl.devices.link import Deadline, Refused, told
+from agentrl.devices.adb.link import Deadline, Refused, device_error
+from agentrl.devices.adb.server import AdbServer
 
 Known = dict[str, str]
 """State of every phone by serial; `device` is ready."""
@@ -33,4 +33,4 @@ def track(server: AdbServer, deadline_s: float = 5.0) -> Generator[Known | None]
                 lines = link.read_block().splitlines()
                 yield dict(line.split("\t", 1) for line in lines if "\t" in line)
     except (OSError, Refused) as error:
-        raise told(error, "adb server, host:track-devices", deadline_s) from error
+        raise device_error(error, "adb server, host:track-devices", deadline_s) from error

@@ -7,10 +7,10 @@ import pytest
 
 from agentrl.devices import Deadlines, DevicePool, PoolOptions, open_device, open_source
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.keeper import Keeper
-from agentrl.devices.lease import Lendable
-from agentrl.devices.link import Deadline
+from agentrl.devices.adb.link import Deadline
 from agentrl.devices.phone import AdbPhone
+from agentrl.devices.pool.keeper import Keeper
+from agentrl.devices.pool.lease import Lendable
 from agentrl.errors import AppLeft, DeviceError, DeviceOffline, NoDevice, PoolEmpty
 from agentrl.phone import spawn
 
@@ -222,7 +222,7 @@ def kill(server: AdbServer) -> None:
     running = True
     while running:
         with contextlib.suppress(DeviceError):  # it may be asked in the moment that it ends
-            running = server._runs(deadline.left_s())
+            running = server.is_running(deadline.left_s())
 
 
 @pytest.mark.adb

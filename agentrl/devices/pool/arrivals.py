@@ -4,7 +4,7 @@ import logging
 import threading
 
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.tracking import Known, track
+from agentrl.devices.adb.tracking import Known, track
 from agentrl.errors import DeviceError
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import pytest
 
 from agentrl.devices import Tap, Type
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.drivers import DRIVERS
+from agentrl.devices.adb.drivers import DRIVERS
 from agentrl.devices.phone import AdbPhone
 from agentrl.devices.window import WINDOW, package_in
 from agentrl.errors import DeviceError
@@ -183,10 +183,10 @@ def test_whatever_is_in_front_is_a_package_or_nothing(target: Target) -> None:
     for text in HOSTILE:
         front = package_in(f"  mCurrentFocus=Window{{a1b2c3 u0 {text}}}\n  mFocusedApp={text}")
         assert front is None or not any(letter.isspace() for letter in front), repr(text[:80])
-        target.device.batch(("setprop", "debug.agentrl.focus", text))  # some it does not take
+        target.device.batch(("setprop", "debug.agentrl.fault.focus", text))  # some it does not take
         target.ran()
         front = target.device.focus()
         assert target.ran() == [WINDOW]
         assert front is None or not any(letter.isspace() for letter in front), repr(text[:80])
-    target.device.shell("setprop", "debug.agentrl.focus", "")
+    target.device.shell("setprop", "debug.agentrl.fault.focus", "")
     assert target.device.focus() == PACKAGE

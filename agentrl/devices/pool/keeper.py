@@ -4,17 +4,18 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.arrivals import Arrivals
-from agentrl.devices.ladder import Ladder
-from agentrl.devices.lease import Lendable
-from agentrl.devices.ledger import Ledger, State
-from agentrl.devices.lending import Ending, Grant, PoolOptions
-from agentrl.devices.ways import is_same
+from agentrl.devices.pool.arrivals import Arrivals
+from agentrl.devices.pool.ladder import Ladder
+from agentrl.devices.pool.lease import Lendable
+from agentrl.devices.pool.ledger import Ledger, State
+from agentrl.devices.pool.lending import Ending, Grant, PoolOptions
+from agentrl.devices.pool.tasks import Tasks
+from agentrl.devices.pool.ways import Ways
 from agentrl.errors import ConfigError, DeviceError, NoDevice, PoolEmpty
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ class Keeper:
             open_newcomer: connects a serial that appears in that list; None lets none in.
             on_close: called last when this is closed.
         """
-        self._ways = {devices[0].serial: list(devices) for devices in phones}
+        self.ways = Ways(phones)
         self._options = options
         self.ledger = Ledger(
             time.monotonic,
@@ -61,13 +62,13 @@ class Keeper:
             # Larger than those of earlier jobs, whose late commands may still be on their way.
             first_token=time.time_ns() // 1_000_000,
         )
-        for name in self._ways:
+        for name in self.ways:
             self.ledger.add(name)
         self._waiting: dict[int, asyncio.Future[Grant]] = {}
         self._closing = threading.Event()
         self._ladder = Ladder(reboot=options.reboot, closing=self._closing)
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="ladder")
-        self._tasks: set[asyncio.Future[Any]] = set()
+        self._tasks = Tasks()
         self._tending: asyncio.Future[None] | None = None
         self._mending: set[str] = set()
         self._none_since_s: float | None = None
@@ -77,6 +78,8 @@ class Keeper:
         self._arrivals = Arrivals(server, self._closing) if server is not None else None
         self._away: set[str] = set()
         """Phones that are not in the server's list."""
+        # One joins after the other: two that come together may lead to the same phone.
+        self._joining = asyncio.Lock()
         self._seen: dict[str, float] = {}
         """Newcomers by serial, and when to try them again."""
 
@@ -87,10 +90,6 @@ class Keeper:
 
     def __len__(self) -> int:
         return len(self.ledger)
-
-    def device(self, serial: str) -> Lendable:
-        """The device of that serial."""
-        return next(d for ways in self._ways.values() for d in ways if d.serial == serial)
 
     async def take(self, deadline_s: float) -> Grant:
         """Borrow a phone, which refuses its earlier holders from then on.
@@ -104,10 +103,10 @@ class Keeper:
         """
         end = time.monotonic() + deadline_s
         if self._tending is None:
-            self._tending = self._task(self._tend())
+            self._tending = self._tasks.start(self._tend())
         while True:
             grant = await self._next(max(0.0, end - time.monotonic()), deadline_s)
-            holding = self._task(asyncio.to_thread(self._hold, grant))
+            holding = self._tasks.start(asyncio.to_thread(self._hold, grant))
             try:
                 await asyncio.shield(holding)
                 if self.ledger.renew(grant.token):
@@ -116,7 +115,7 @@ class Keeper:
                 await self.give_back(grant.token, Ending(error=str(error)))
             except asyncio.CancelledError:
                 # Not before the token is written: it must not come after that of the next holder.
-                self._task(self._give_back_after(holding, grant))
+                self._tasks.start(self._give_back_after(holding, grant))
                 raise
 
     def renew(self, tokens: Collection[int]) -> list[int]:
@@ -130,8 +129,9 @@ class Keeper:
         ended = self.ledger.end(token, good=ending.good, failed=failed, busy_s=ending.busy_s)
         if phone is not None and ended and failed and not self._closing.is_set():
             self._last_failure = f"{phone}: {ending.error}"
-            self._task(self._mend(phone, ending))
-        self._settle()
+            self._mending.add(phone)
+            self._tasks.start(self._mend(phone, ending))
+        self._hand_out()
 
     def close(self) -> None:
         """Close the phones; virtual ones that were started for it end."""
@@ -139,37 +139,36 @@ class Keeper:
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._tending is not None:
             self._tending.cancel()
-        for ways in self._ways.values():
-            for device in ways:
-                device.send_under(None)
-                device.close()
+        for device in self.ways.devices():
+            device.send_under(None)
+            device.close()
         on_close, self._on_close = self._on_close, lambda: None
         on_close()
 
     async def _next(self, wait_s: float, deadline_s: float) -> Grant:
         """The next phone that is free, in turn."""
-        place = self.ledger.wait()
+        place = self.ledger.line_up()
         future: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
         self._waiting[place] = future
         try:
-            self._settle()
+            self._hand_out()
             await asyncio.wait({future}, timeout=wait_s)
             if not future.done():
-                raise NoDevice(self._nobody(f"none became free in {deadline_s:g} s"))
+                raise NoDevice(self._shortage(f"none became free in {deadline_s:g} s"))
             return future.result()
         except asyncio.CancelledError:
             # Handed over in the very moment that its taker gave up: the next one gets it.
             if future.done() and future.exception() is None:
-                self._task(self.give_back(future.result().token, Ending()))
+                self._tasks.start(self.give_back(future.result().token, Ending()))
             raise
         finally:
             self._waiting.pop(place, None)
             self.ledger.leave(place)
 
-    def _settle(self) -> None:
+    def _hand_out(self) -> None:
         """Hand out what is free, and tell those who wait if nothing ever will be."""
         for entry in self.ledger.lend():
-            serial = self._ways[entry.phone][0].serial
+            serial = self.ways.to(entry.phone)[0].serial
             self._waiting[entry.place].set_result(Grant(serial=serial, token=entry.token))
         now = time.monotonic()
         if self.ledger.count(State.ASIDE) < len(self.ledger):
@@ -180,51 +179,45 @@ class Keeper:
             for place, future in self._waiting.items():
                 self.ledger.leave(place)
                 if not future.done():
-                    future.set_exception(PoolEmpty(self._nobody("all phones failed repeatedly")))
+                    future.set_exception(PoolEmpty(self._shortage("all phones failed repeatedly")))
 
     def _hold(self, grant: Grant) -> None:
-        self.device(grant.serial).hold(grant.token)
+        self.ways.device(grant.serial).hold(grant.token)
 
     async def _give_back_after(self, holding: asyncio.Future[None], grant: Grant) -> None:
         await asyncio.gather(holding, return_exceptions=True)
         await self.give_back(grant.token, Ending())
 
     async def _mend(self, phone: str, ending: Ending) -> None:
-        ways, failures = self._own(phone), self.ledger.failures_in_a_row(phone)
+        ways, failures = self._take_over(phone), self.ledger.failures_in_a_row(phone)
         try:
             climb = await self._in_thread(self._ladder.climb, ways, failures, ending.launched)
         finally:
             self._mending.discard(phone)
-        self._prefer(phone, climb.way)
+        self.ways.prefer(phone, climb.way)
         self.ledger.mended(phone, climb.rungs, answers=climb.way is not None)
         if self.ledger.state(phone) is State.ASIDE:
             log.warning("%s is in quarantine: %s", phone, self._last_failure)
-        self._settle()
+        self._hand_out()
 
     async def _knock(self, phone: str) -> None:
-        ways = self._own(phone)
+        ways = self._take_over(phone)
         try:
             way = await self._in_thread(self._ladder.knock, ways)
         finally:
             self._mending.discard(phone)
-        self._prefer(phone, way)
+        self.ways.prefer(phone, way)
         self.ledger.tried(phone, answers=way is not None)
         if way is not None:
             log.warning("%s has returned from quarantine", phone)
-        self._settle()
+        self._hand_out()
 
-    def _own(self, phone: str) -> list[Lendable]:
+    def _take_over(self, phone: str) -> list[Lendable]:
         """The ways to a phone that nobody holds, for us to use."""
-        self._mending.add(phone)
-        for device in self._ways[phone]:
+        ways = self.ways.to(phone)
+        for device in ways:
             device.send_under(None)
-        return list(self._ways[phone])
-
-    def _prefer(self, phone: str, way: int | None) -> None:
-        ways = self._ways[phone]
-        if way:
-            ways.insert(0, ways.pop(way))
-            log.warning("%s is reached as %s from now on", phone, ways[0].serial)
+        return ways
 
     async def _tend(self) -> None:
         """What happens by the clock alone."""
@@ -235,16 +228,16 @@ class Keeper:
             for phone in self.ledger.due():
                 if phone not in self._mending:
                     self._mending.add(phone)
-                    self._task(self._knock(phone))
+                    self._tasks.start(self._knock(phone))
             known = self._arrivals.known if self._arrivals is not None else None
             if known is not None:
                 self._compare({serial for serial, state in known.items() if state == "device"})
-            self._settle()
+            self._hand_out()
 
     def _compare(self, ready: set[str]) -> None:
         """Take note of who is there, and who is not."""
-        for phone, ways in self._ways.items():
-            if ready.isdisjoint(way.serial for way in ways):
+        for phone in self.ways:
+            if ready.isdisjoint(way.serial for way in self.ways.to(phone)):
                 if phone not in self._away:
                     self._away.add(phone)
                     self.ledger.away(phone)
@@ -252,46 +245,46 @@ class Keeper:
                 self._away.discard(phone)
                 self.ledger.hurry(phone)
         now = time.monotonic()
-        ours = {way.serial for ways in self._ways.values() for way in ways}
-        for serial in ready - ours if self.grows else ():
+        known = {device.serial for device in self.ways.devices()}
+        for serial in ready - known if self.grows else ():
             if self._seen.get(serial, 0.0) <= now:
                 self._seen[serial] = float("inf")
-                self._task(self._admit(serial))
+                self._tasks.start(self._admit(serial))
 
     async def _admit(self, serial: str) -> None:
         """Take a newcomer in, as a phone or as another way to one."""
         assert self._open_newcomer is not None
-        known = {phone: list(ways) for phone, ways in self._ways.items()}
+        device: Lendable | None = None
         try:
             device = await self._in_thread(self._open_newcomer, serial)
-            same = await self._in_thread(_first_same, known, device)
+            async with self._joining:
+                await self._join(device)
         except (DeviceError, ConfigError) as error:
             log.warning("%s has come and cannot be used yet: %s", serial, error)
             self._seen[serial] = time.monotonic() + _ADMIT_AGAIN_S
+            if device is not None:
+                await self._in_thread(device.close)
             return
+        self._seen.pop(serial, None)
+        self._hand_out()
+
+    async def _join(self, device: Lendable) -> None:
+        same = await self._in_thread(self.ways.phone_of, device)
         if self._closing.is_set():
             device.close()
         elif same is None:
-            log.warning("%s has come and joins the pool", serial)
-            self._ways[serial] = [device]
-            self.ledger.add(serial)
+            log.warning("%s has come and joins the pool", device.serial)
+            self.ways.add(device)
+            self.ledger.add(device.serial)
         else:
-            log.warning("%s is another way to %s", serial, same)
-            self._ways[same].append(device)
-        self._seen.pop(serial, None)
-        self._settle()
+            log.warning("%s is another way to %s", device.serial, same)
+            self.ways.add(device, phone=same)
 
     async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
 
-    def _task(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(_told)
-        return task
-
-    def _nobody(self, why: str) -> str:
+    def _shortage(self, why: str) -> str:
+        """What to say where there is no phone to lend."""
         leased, mended, aside = map(self.ledger.count, (State.LENT, State.MENDED, State.ASIDE))
         last = f" The last failure: {self._last_failure}" if self._last_failure else ""
         return (
@@ -299,15 +292,3 @@ class Keeper:
             f"mended and {aside} in quarantine. Add phones (devices.source) or lower "
             f"rollout.concurrency.{last}"
         )
-
-
-def _first_same(phones: Mapping[str, Sequence[Lendable]], device: Lendable) -> str | None:
-    """The phone to which the device is another way."""
-    return next((phone for phone, ways in phones.items() if is_same(ways, device)), None)
-
-
-def _told(task: asyncio.Future[Any]) -> None:
-    """Nobody waits for these tasks: what is wrong with us must not go unseen."""
-    error = None if task.cancelled() else task.exception()
-    if error is not None and not isinstance(error, DeviceError):
-        log.error("a pool's own task failed", exc_info=error)

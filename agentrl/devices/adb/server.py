@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
 
-from agentrl.devices.address import check_address, is_network_serial
-from agentrl.devices.drivers import link_of
-from agentrl.devices.link import Deadline, Link, Refused, told
+from agentrl.devices.adb.address import check_address, is_network_serial
+from agentrl.devices.adb.drivers import link_of
+from agentrl.devices.adb.link import Deadline, Link, Refused, device_error
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class AdbServer:
     adb: str | None = None
     """Program to start it with; None looks for one."""
     driver: str = "adbutils"
-    """The library that speaks to it, one of `agentrl.devices.drivers.DRIVERS`."""
+    """The library that speaks to it, one of `agentrl.devices.adb.drivers.DRIVERS`."""
     public: tuple[str, ...] = ()
     """Serials (`host:port`) that are connected though their address is public."""
 
@@ -84,13 +84,33 @@ class AdbServer:
         Raises:
             DeviceError: it does not start.
         """
-        if not self._runs(deadline_s):
+        if not self.is_running(deadline_s):
             with _starting:
-                if not self._runs(deadline_s):
+                if not self.is_running(deadline_s):
                     self._start(deadline_s)
 
+    def is_running(self, deadline_s: float = 5.0) -> bool:
+        """Whether a server answers.
+
+        Raises:
+            DeviceError: something is there, and its answer is none of an adb server's.
+            DeviceTimeout: it does not answer.
+        """
+        try:
+            self.ask("host:version", Deadline(deadline_s))
+        except DeviceError as error:
+            if not isinstance(error.__cause__, ConnectionRefusedError):
+                raise
+            return False
+        return True
+
     def devices(self, deadline_s: float = 5.0) -> dict[str, str]:
-        """State of every phone that the server knows, by serial: `device` is ready."""
+        """State of every phone that the server knows, by serial: `device` is ready.
+
+        Raises:
+            DeviceError: there is no server.
+            DeviceTimeout: it does not answer.
+        """
         lines = self.ask("host:devices", Deadline(deadline_s)).splitlines()
         return dict(line.split("\t", 1) for line in lines if "\t" in line)
 
@@ -122,13 +142,27 @@ class AdbServer:
         self._wait_until_ready(serial, deadline)
 
     def disconnect(self, serial: str, deadline: Deadline | None = None) -> None:
-        """Forget a `host:port`; nothing happens if it is not known."""
+        """Forget a `host:port`; nothing happens if it is not known.
+
+        Raises:
+            DeviceError: there is no server.
+            DeviceTimeout: it does not answer.
+        """
         deadline = deadline or Deadline(5.0)
         try:
             self.ask(f"host:disconnect:{serial}", deadline)
         except DeviceError as error:
             if not isinstance(error.__cause__, Refused):
                 raise
+
+    def forget(self, serials: Iterable[str]) -> None:
+        """Disconnect phones that are about to go; a server that is gone has forgotten them."""
+        for serial in serials:
+            try:
+                self.disconnect(serial)
+            except DeviceError as error:
+                log.info("%s", error)
+                break
 
     def link(self, deadline: Deadline) -> Link:
         """A new connection to the server.
@@ -150,7 +184,7 @@ class AdbServer:
                 link.request(service)
                 return link.read_block()
         except (OSError, Refused) as error:
-            raise told(error, f"adb server, {service}", deadline.seconds) from error
+            raise device_error(error, f"adb server, {service}", deadline.seconds) from error
 
     def _wait_until_ready(self, serial: str, deadline: Deadline) -> None:
         what = f"{serial} did not become ready"
@@ -159,16 +193,7 @@ class AdbServer:
                 link.request(f"host-serial:{serial}:wait-for-any-device")
                 link.check_accepted()
         except (OSError, Refused) as error:
-            raise told(error, what, deadline.seconds) from error
-
-    def _runs(self, deadline_s: float) -> bool:
-        try:
-            self.ask("host:version", Deadline(deadline_s))
-        except DeviceError as error:
-            if not isinstance(error.__cause__, ConnectionRefusedError):
-                raise
-            return False
-        return True
+            raise device_error(error, what, deadline.seconds) from error
 
     def _start(self, deadline_s: float) -> None:
         program = find_adb(self.adb)

@@ -12,9 +12,9 @@ import pytest
 
 from agentrl.devices import check_source, open_device, open_source
 from agentrl.devices.adb import AdbServer, find_adb
-from agentrl.devices.address import check_address
-from agentrl.devices.drivers import DRIVERS
-from agentrl.devices.link import Deadline
+from agentrl.devices.adb.address import check_address
+from agentrl.devices.adb.drivers import DRIVERS
+from agentrl.devices.adb.link import Deadline
 from agentrl.devices.phone import AdbPhone
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout
 from agentrl.phone import spawn

@@ -4,7 +4,7 @@ import ipaddress
 import socket
 from collections.abc import Collection
 
-from agentrl.devices.link import Deadline, told, within
+from agentrl.devices.adb.link import Deadline, device_error, within
 from agentrl.errors import ConfigError
 
 
@@ -33,7 +33,7 @@ def check_address(
     try:
         entries = within(deadline, lambda: socket.getaddrinfo(host, None))
     except TimeoutError as error:
-        raise told(error, f"{serial}: looking {host!r} up", deadline.seconds) from error
+        raise device_error(error, f"{serial}: looking {host!r} up", deadline.seconds) from error
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"{serial}: there is no host {host!r}: {error}") from error
     found = {str(entry[4][0]) for entry in entries}

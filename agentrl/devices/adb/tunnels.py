@@ -2,8 +2,8 @@
 
 import re
 
-from agentrl.devices.line import Line
-from agentrl.devices.link import Deadline, Refused
+from agentrl.devices.adb.line import Line
+from agentrl.devices.adb.link import Deadline, Refused
 from agentrl.errors import DeviceError, DeviceOffline
 
 _END = re.compile(r"tcp:\d{1,5}|local(abstract|reserved|filesystem)?:[\w./@-]{1,100}", re.ASCII)
