@@ -16,12 +16,12 @@ import pytest
 from agentrl import cli
 from agentrl.devices import Key, Tap
 from agentrl.devices.adb import AdbServer
+from agentrl.devices.adb.drivers import DRIVERS
 from agentrl.devices.capture import CAPTURES
-from agentrl.devices.drivers import DRIVERS
 from agentrl.devices.phone import AdbPhone
 from agentrl.errors import DeviceError, NotInFront
 from agentrl.phone import spawn
-from tests.devices.hostile import HOSTILE
+from tests.devices.adb.hostile import HOSTILE
 
 pytestmark = [pytest.mark.adb, pytest.mark.phone]
 SERIAL = os.environ.get("AGENTRL_TEST_SERIAL")
