@@ -16,7 +16,9 @@ Exits with 1 where one of these is not so.
 
 import argparse
 import asyncio
+import ctypes
 import functools
+import gc
 import logging
 import os
 import statistics
@@ -60,13 +62,12 @@ _CALLS = (
     "batch", "reboot", "reconnect",
 )  # fmt: skip
 _LATE_S = 1.0
-_MEMORY_EVERY_S = 5.0
 _RETURN_S = 60.0
 """For phones in quarantine to return, after the last game."""
 _MOST_GROWTH = 0.1
 _MOST_TOLD = 20
-_FEWEST_LOOKS = 24
-"""Before two minutes are over, everything is still being loaded."""
+_FEWEST_LOOKS = 8
+"""In fewer rounds everything is still being loaded."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -121,22 +122,22 @@ class Watch:
 
 
 class Memory:
-    """Megabytes that processes hold, while something else goes on."""
+    """Megabytes that processes hold between two rounds of games."""
 
     def __init__(self, **pids: int) -> None:
         self._pids = pids
         self.seen: dict[str, list[float]] = {name: [] for name in pids}
 
-    async def watch(self) -> None:
-        """Look again and again."""
-        while True:
-            for name, pid in self._pids.items():
-                pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-                self.seen[name].append(pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
-            await asyncio.sleep(_MEMORY_EVERY_S)
+    def look(self) -> None:
+        """Once more, without what this process has freed and the C library keeps."""
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        for name, pid in self._pids.items():
+            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            self.seen[name].append(pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
 
     def growth(self, name: str) -> tuple[float, float]:
-        """Median of the second quarter of the time, and of the last one."""
+        """Median of the second quarter of the rounds, and of the last one."""
         seen = self.seen[name]
         quarter = max(1, len(seen) // 4)
         return statistics.median(seen[quarter : 2 * quarter] or seen), statistics.median(
@@ -175,9 +176,7 @@ async def main() -> int:
             ],
         )
         watch, memory = Watch(), Memory(here=os.getpid(), phones=phones.pid)
-        looking = asyncio.create_task(memory.watch())
-        ledger, stats = await _play(config, 60 * options.minutes, console)
-        looking.cancel()
+        ledger, stats = await _play(config, 60 * options.minutes, console, memory)
     return _tell(console, ledger, stats, watch, memory)
 
 
@@ -190,7 +189,9 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-async def _play(config: Config, seconds: float, console: Console) -> tuple[Ledger, Sequence[Any]]:
+async def _play(
+    config: Config, seconds: float, console: Console, memory: Memory
+) -> tuple[Ledger, Sequence[Any]]:
     """Play rounds of games until the time is over."""
     ledger, end = Ledger(), time.monotonic() + seconds
     worlds = open_worlds(config, _fingerprint, (0, 1))
@@ -232,6 +233,8 @@ async def _play(config: Config, seconds: float, console: Console) -> tuple[Ledge
             finished = await collector.collect(tickets)
             ledger.finished += sum(not scored.episode.outcome.void for scored in finished)
             ledger.lost += [_name(t) for t in tickets if not played[_name(t)]]
+            del collector, finished
+            memory.look()
             console.print(
                 f"{max(0.0, end - time.monotonic()):4.0f} s left: {ledger.finished} of "
                 f"{ledger.asked} games, {ledger.void.total()} void",

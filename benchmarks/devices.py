@@ -85,11 +85,13 @@ def timed(act: Callable[[], object]) -> float:
 
 
 def latency(known: dict[str, Way], change: Callable[[], None], rounds: int) -> Medians:
-    """Median command and frame of every way, measured in turn."""
+    """Median command and frame of every way, measured in turn; each round begins with another."""
     seconds: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in known}
-    for _ in range(rounds):
+    turns = list(known.items())
+    for number in range(rounds):
         change()
-        for name, (command, frame) in known.items():
+        first = number % len(turns)
+        for name, (command, frame) in turns[first:] + turns[:first]:
             if command is not None:
                 seconds[name][0].append(timed(command))
             seconds[name][1].append(timed(frame))

@@ -172,11 +172,12 @@ def doctor(
     Not beside a job on that phone: it starts an app, taps and types. Exits with 1 if something is
     to be mended.
     """
+    from agentrl.cli.phone import PROBE
     from agentrl.devices.doctor import examine
     from agentrl.page import Pager
     from agentrl.phone.spec import AppSpec
 
-    probe = AppSpec(app="agentrl.phone.apps:ProbeApp")
+    probe = AppSpec(app=PROBE)
     server = _server(driver)
     serials = [serial] if serial else sorted(server.devices())
     if not serials:

@@ -14,6 +14,8 @@ from agentrl.errors import ConfigError, DeviceError
 app = typer.Typer(help="Virtual phones.", no_args_is_help=True)
 
 _LOOK_S = 0.5
+PROBE = "agentrl.phone.apps:ProbeApp"
+"""The app that the doctor tries phones with."""
 
 
 @app.callback()
@@ -26,7 +28,7 @@ def up(
     num_phones: Annotated[int, typer.Option("-n", "--num", help="How many.", min=1)] = 1,
     apps: Annotated[
         list[str] | None,
-        typer.Option("--app", help="module:Class to install; repeatable. Else every game's."),
+        typer.Option("--app", help="module:Class to install; repeatable. Else all of ours."),
     ] = None,
     size: Annotated[str, typer.Option(help="WIDTHxHEIGHT of the screens, in pixels.")] = "720x1280",
     delay: Annotated[
@@ -53,7 +55,7 @@ def up(
     server = AdbServer.from_environment()
     with spawn(
         num_phones,
-        apps or env.apps(),
+        apps or [PROBE, *env.apps()],
         size=(width, height),
         effect_delay_ms=(low, high),
         seed=seed,

@@ -1,5 +1,6 @@
 """Pictures of what belongs to the phone and to no app: home screen, lock screen, pages of text."""
 
+import zlib
 from collections.abc import Sequence
 
 import cv2
@@ -13,6 +14,8 @@ _TILE = (66, 133, 244)
 _WHITE = (255, 255, 255)
 _PAPER = (250, 250, 250)
 _INK = (40, 40, 40)
+_LEAST, _MORE = 90, 150
+"""Brightness of the bars that tell pages apart at first sight."""
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 _COLUMNS, _ROWS = 4, 6
 """Of tiles on the home screen."""
@@ -98,8 +101,10 @@ def keyguard(width: int, height: int, clock: str) -> Image:
 
 
 def page(width: int, height: int, label: str, lines: Sequence[str]) -> Image:
-    """A page of text, uint8[height, width, 3]."""
+    """A page of text below a bar in a colour of its label's own, uint8[height, width, 3]."""
     picture = blank(width, height, _PAPER)
+    told = zlib.crc32(label.encode("utf-8", "replace")).to_bytes(4, "big")
+    picture[: round(height / PAGE_ROWS)] = [_LEAST + byte * _MORE // 255 for byte in told[:3]]
     for row, line in enumerate((label, *lines)[:PAGE_ROWS]):
         scale = width / (600 if row == 0 else 1000)
         write(picture, line[:60], (0.05, (row + 0.7) / PAGE_ROWS), scale, _INK)

@@ -50,10 +50,10 @@ class Frame:
 
     @property
     def png(self) -> bytes:
-        """What `screencap -p` writes."""
+        """What `screencap -p` writes: with an alpha channel, as Android does."""
         if self._png is None:
-            bgr = cv2.cvtColor(self._rgba, cv2.COLOR_RGBA2BGR)
-            done, data = cv2.imencode(".png", bgr, [cv2.IMWRITE_PNG_COMPRESSION, 1])
+            bgra = cv2.cvtColor(self._rgba, cv2.COLOR_RGBA2BGRA)
+            done, data = cv2.imencode(".png", bgra, [cv2.IMWRITE_PNG_COMPRESSION, 1])
             assert done
             self._png = data.tobytes()
         return self._png

@@ -43,10 +43,12 @@ def station(stations: list[Station]) -> Station:
     return stations[0]
 
 
-def play(capsys: pytest.CaptureFixture[str], folder: Path, *settings: str) -> dict[str, Any]:
-    """What `agentrl eval` says of four games of the expert."""
+def play(
+    capsys: pytest.CaptureFixture[str], folder: Path, *settings: str, episodes: int = 4
+) -> dict[str, Any]:
+    """What `agentrl eval` says of games of the expert."""
     code = cli.run([
-        "eval", "number_game_phone", "--policy=expert", "--episodes=4", "--json",
+        "eval", "number_game_phone", "--policy=expert", f"--episodes={episodes}", "--json",
         "rollout.launcher=local", "logging=[file]", "devices.effect_delay_ms=[0, 0]",
         f"run.dir={folder}", *settings,
     ])  # fmt: skip
@@ -87,6 +89,22 @@ def test_a_job_on_a_phone_that_lacks_the_app_is_as_one_on_a_phone_that_has_it(
     # Each browser was opened for its first game, and left where it was for the next.
     assert [len(station.phone.opened) for station in stations] == [n + 1 for n in opened]
     assert len({station.phone.opened[-1] for station in stations}) == 2, "each has its own page"
+
+
+@pytest.mark.slow
+def test_actors_share_phones_that_lack_the_app(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, stations: list[Station]
+) -> None:
+    serials = [station.serial for station in stations]
+    game = "env.kwargs={rounds: 2}"
+    shared = play(
+        capsys, tmp_path, f"devices.source={serials}", game, "rollout.launcher=ray",
+        "rollout.actors=2", "rollout.concurrency=4", episodes=8,
+    )  # fmt: skip
+    assert (shared["episodes"], shared["void"], shared["accuracy"]) == (8, 0, 1.0)
+    recorded = replay.open(shared["run"])
+    lent = {recorded.episode(one.id).episode.device for one in recorded.episodes()}
+    assert len(lent) == 2, "both were lent"
 
 
 @pytest.fixture

@@ -141,8 +141,8 @@ def test_a_frame_is_the_picture_in_both_forms() -> None:
 
     phone = make()
     raw = np.frombuffer(phone.shown.frame.raw, np.uint8, offset=16).reshape(128, 72, 4)
-    png = cv2.imdecode(np.frombuffer(phone.shown.frame.png, np.uint8), cv2.IMREAD_COLOR_RGB)
-    assert np.array_equal(raw[..., :3], png)
+    png = cv2.imdecode(np.frombuffer(phone.shown.frame.png, np.uint8), cv2.IMREAD_UNCHANGED)
+    assert np.array_equal(raw, cv2.cvtColor(png, cv2.COLOR_BGRA2RGBA))
 
 
 async def test_a_state_that_is_published_late_never_replaces_a_later_one() -> None:
