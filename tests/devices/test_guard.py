@@ -171,7 +171,7 @@ def test_a_touch_that_another_window_took_is_the_agents_leaving(
 def test_a_touch_that_the_app_counts_late_has_led_nowhere(
     guard: Guard, phone: Interrupted, say: Say
 ) -> None:
-    say(publish_late_s="0.3")
+    say(publish_late_s="0.2")
     phone.after = lambda: say(front=CHROME)
     guarded = guard.act(TOP, before=phone.screenshot())
     (event,) = guarded.events
