@@ -103,12 +103,25 @@ def choose(phone: AdbPhone, *, capture: str = "auto", input: str = "auto") -> li
         rows += [_capture(phone, trial, name, None, _ROUNDS) for name in _QUICK]
     rows = _marked(rows)
     picked = {row.kind: row.name for row in rows if row.picked}
-    chosen = {"capture": capture, "input": input} | picked
-    taken = {kind: _USUAL[kind] if name == "auto" else name for kind, name in chosen.items()}
-    phone.use(capture=taken["capture"], input=taken["input"])
+    taken = use(phone, **({"capture": capture, "input": input} | picked))
     told = ", ".join(f"{row.name} {row.failure or f'{row.median_ms:.1f} ms'}" for row in rows)
-    log.info("%s: capture %s, input %s (%s)", phone.serial, *taken.values(), told or "as asked")
+    log.info("%s: capture %s, input %s (%s)", phone.serial, *taken, told or "as asked")
     return rows
+
+
+def use(phone: AdbPhone, *, capture: str, input: str) -> tuple[str, str]:
+    """Have a phone use what was asked for; where that is `auto`, the usual, without measuring.
+
+    Returns:
+        The names of the capture and of the way to run commands.
+
+    Raises:
+        ConfigError: what was asked for needs a library that is not installed.
+    """
+    asked = {"capture": capture, "input": input}
+    taken = {kind: _USUAL[kind] if name == "auto" else name for kind, name in asked.items()}
+    phone.use(**taken)
+    return taken["capture"], taken["input"]
 
 
 def _capture(

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agentrl.devices.actions import Action, Drag, Key, LongPress, Swipe, Tap, does_nothing
+from agentrl.devices.regions import STATUS_BAR
 from agentrl.devices.window import Window
 
 By = Literal["agent", "world"]
@@ -38,7 +39,7 @@ _ANR_S = 5.0
 class Edges:
     """Where a touch is the system's, as shares of the screen."""
 
-    top: float = 1 / 26
+    top: float = STATUS_BAR
     bottom: float = 0.06
     side: float = 0.03
     """A swipe that begins there goes back."""

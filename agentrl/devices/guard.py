@@ -8,6 +8,7 @@ from typing import Any
 
 from agentrl.devices.actions import Action, Wait, does_nothing
 from agentrl.devices.blame import By, Edges, Evidence, judge
+from agentrl.devices.front import LOOK_AGAIN_S, outside
 from agentrl.devices.protocol import Device, State
 from agentrl.devices.settle import Settled, act_and_settle
 from agentrl.devices.window import Kind, Window
@@ -16,7 +17,6 @@ from agentrl.types import Image
 
 log = logging.getLogger(__name__)
 
-_LOOK_AGAIN_S = 0.05
 _COUNTED_LATE_S = 0.5
 """An app may count a touch so much later than another window has come to the front."""
 _AWAY: Mapping[Kind, str] = {
@@ -121,6 +121,7 @@ class Guard:
 
         Raises:
             AppLeft: the world left the app, and it did not come back as it was.
+            NotInFront: something came again where it was just sent away; nothing was touched.
             ScreenTurned: the world has turned the screen meanwhile.
             DeviceError: as `act_and_settle`.
         """
@@ -132,6 +133,7 @@ class Guard:
         return guarded
 
     def _act(self, action: Action, before: Image, settling: Mapping[str, Any]) -> Guarded:
+        """Three parts: what was in front before, what came with the action, how it went away."""
         earlier: tuple[Left, ...] = ()
         try:
             settled, came, evidence = self._perform(action, before, settling, self._allowed)
@@ -140,7 +142,7 @@ class Guard:
                 event = self._judged(came, Evidence(action=None))
                 self._send_away(came, event, self._state)
                 earlier = (event,)
-            settled, came, evidence = self._perform(action, before, settling)
+            settled, came, evidence = self._perform(action, before, settling, self._allowed)
         if came is None:
             assert settled is not None, "an action that did not settle has met a window"
             return Guarded(settled=settled, events=earlier)
@@ -208,16 +210,15 @@ class Guard:
 
     def _counted_late(self) -> State | None:
         """What the app publishes once it has counted the last action; None if it does not."""
-        known = self._state
-        found: list[State] = []
-
-        def has_counted() -> bool:
+        known, end_s = self._state, time.monotonic() + _COUNTED_LATE_S
+        while known is not None:
             now = self._device.look(self.package).state
-            if known is not None and now is not None and now["touches"] > known["touches"]:
-                found.append(now)
-            return bool(found)
-
-        return found[0] if self._until(has_counted, _COUNTED_LATE_S) else None
+            if now is not None and now["touches"] > known["touches"]:
+                return now
+            if time.monotonic() >= end_s:
+                break
+            time.sleep(LOOK_AGAIN_S)
+        return None
 
     def _judge(self, window: Window, evidence: Evidence) -> tuple[By, str]:
         return judge(window, evidence, soon_s=self._soon_s, edges=self._edges)
@@ -256,43 +257,13 @@ class Guard:
         return None
 
     def _outside(self) -> Window | None:
-        """The window in front, if it is none of the allowed.
+        return outside(self._device, self._allowed)
 
-        Between two windows nothing is in front, nor while the page that shows the app is not
-        connected: that is waited for.
-
-        Raises:
-            AppLeft: nothing was in front in time.
-        """
-        found: list[Window] = []
-
-        def is_known() -> bool:
-            front = self._device.focus()
-            if front not in self._allowed:
-                window = self._device.window()
-                is_trouble = window.kind in ("anr", "crash")
-                if not is_trouble and (front is None or window.kind == "nothing_in_front"):
-                    return False
-                if is_trouble or window.package not in self._allowed:
-                    found.append(window)
-            return True
-
-        if not self._until(is_known):
-            raise AppLeft(
-                f"nothing_in_front: {self._device.serial}: nothing is in front; is the screen off?"
-            )
-        return found[0] if found else None
-
-    def _until(self, is_so: Callable[[], bool], within_s: float | None = None) -> bool:
-        """Whether something became so in time; None is the time that a screen takes to rest."""
-        if within_s is None:
-            within_s = self._device.deadlines.settle_s
-        end_s = time.monotonic() + within_s
-        while not is_so():
-            if time.monotonic() >= end_s:
-                return False
-            time.sleep(_LOOK_AGAIN_S)
-        return True
+    def _until(self, is_so: Callable[[], bool]) -> None:
+        """Wait until something became so, for as long as a screen may take to rest."""
+        end_s = time.monotonic() + self._device.deadlines.settle_s
+        while not is_so() and time.monotonic() < end_s:
+            time.sleep(LOOK_AGAIN_S)
 
     def _check_upright(self, action: Action, before: Image, after: Image) -> None:
         if before.shape != after.shape:

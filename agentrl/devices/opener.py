@@ -73,12 +73,11 @@ class Opener:
         """
         remember_serial(serial)
         phone = AdbPhone(self.server, serial, self.deadlines, on_close)
-        usual = {"auto": "raw"}.get(self.capture, self.capture)
-        if known:
-            phone.use(capture=usual, input={"auto": "shell"}.get(self.input, self.input))
-            return phone
-        bench.choose(phone, capture=self.capture, input=self.input)
         try:
+            if known:
+                bench.use(phone, capture=self.capture, input=self.input)
+                return phone
+            bench.choose(phone, capture=self.capture, input=self.input)
             return self.around(phone)
         except BaseException:
             phone.close()

@@ -48,7 +48,8 @@ class Device(Protocol):
     """One connected phone. Every call ends within its deadline or raises a typed error.
 
     Errors of every call: DeviceOffline, DeviceTimeout, DeviceError; `screenshot` also raises
-    CaptureError, and never returns a picture that the phone did not show.
+    CaptureError, and never returns a picture that the phone did not show. ValueError is for what
+    no phone is asked: a position beside the screen, no name of a key, no end of a tunnel.
     """
 
     serial: str

@@ -12,6 +12,8 @@ from agentrl.types import Image
 Box = tuple[float, float, float, float]
 """Left, top, right and bottom of a region, in [0, 1] of the screen."""
 
+STATUS_BAR = 1 / 26
+"""Share of the height, at the top, in which a phone shows its clock."""
 _TOLERANCE = 8
 """Largest difference of a channel that is still the same picture."""
 _BAND = 128

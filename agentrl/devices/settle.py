@@ -6,7 +6,7 @@ from typing import Any
 
 from agentrl.devices.actions import Action, Wait, does_nothing, perform
 from agentrl.devices.protocol import Device, State
-from agentrl.devices.regions import Box, Comparison
+from agentrl.devices.regions import STATUS_BAR, Box, Comparison
 from agentrl.devices.watch import Watch, without_what_moves
 from agentrl.errors import CaptureError
 from agentrl.types import Image
@@ -44,7 +44,7 @@ def act_and_settle(
     before: Image,
     package: str | None = None,
     settle_s: float | None = None,
-    mask_top: float = 1 / 26,
+    mask_top: float = STATUS_BAR,
     ignore: Sequence[Box] = (),
     watch_s: float = 0.0,
     min_captures: int = 2,

@@ -11,7 +11,6 @@ import socket
 import threading
 from collections.abc import Mapping
 from importlib import resources
-from types import TracebackType
 from typing import Final
 
 import uvicorn
@@ -93,17 +92,10 @@ class PageServer:
         return f"http://localhost:{self.port}/{host.token}"
 
     def __enter__(self) -> "PageServer":
-        """Listen."""
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Listen no more."""
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
 

@@ -17,6 +17,12 @@ _INK = (40, 40, 40)
 _LEAST, _MORE = 90, 150
 """Brightness of the bars that tell pages apart at first sight."""
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
+_COLUMNS, _ROWS = 4, 6
+"""Of tiles on the home screen."""
+_NAME = 0.2 / _ROWS
+"""Share of the screen's height, at the foot of a tile, that its name takes."""
+_NAME_BASE = 0.03 / _ROWS
+"""From the foot up to the base line of the name."""
 
 PAGE_ROWS = 16
 """Lines of text on a page."""
@@ -49,12 +55,24 @@ def write(
     cv2.putText(picture, plain, origin, _FONT, scale, colour, 1, cv2.LINE_AA)
 
 
+def tile_bounds(index: int) -> tuple[float, float, float, float]:
+    """Left, top, right and bottom of a tile of the home screen with its name, in [0, 1]."""
+    row, column = divmod(index, _COLUMNS)
+    return (
+        (column + 0.15) / _COLUMNS,
+        (row + 0.1) / _ROWS,
+        (column + 0.85) / _COLUMNS,
+        (row + 0.9) / _ROWS,
+    )
+
+
 def tile_at(x: float, y: float, count: int) -> int | None:
     """Which of `count` tiles of the home screen stands at (x, y) in [0, 1], or None."""
-    column, row = int(x * 4), int(y * 6)
-    index = row * 4 + column
-    inside = 0.15 < x * 4 - column < 0.85 and 0.1 < y * 6 - row < 0.9
-    return index if inside and index < count else None
+    for index in range(count):
+        left, top, right, bottom = tile_bounds(index)
+        if left < x < right and top < y < bottom:
+            return index
+    return None
 
 
 def home(width: int, height: int, names: Sequence[str]) -> Image:
@@ -65,11 +83,11 @@ def home(width: int, height: int, names: Sequence[str]) -> Image:
     """
     picture = blank(width, height, _HOME)
     for index, name in enumerate(names):
-        row, column = divmod(index, 4)
-        left, top = round((column + 0.15) * width / 4), round((row + 0.1) * height / 6)
-        right, bottom = round((column + 0.85) * width / 4), round((row + 0.7) * height / 6)
-        cv2.rectangle(picture, (left, top), (right, bottom), _TILE, cv2.FILLED)
-        low = (left, round((row + 0.87) * height / 6))
+        left, top, right, bottom = tile_bounds(index)
+        start = (round(left * width), round(top * height))
+        end = (round(right * width), round((bottom - _NAME) * height))
+        cv2.rectangle(picture, start, end, _TILE, cv2.FILLED)
+        low = (start[0], round((bottom - _NAME_BASE) * height))
         cv2.putText(picture, name[:12], low, _FONT, width / 1800, _WHITE, 1, cv2.LINE_AA)
     return picture
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from xml.sax.saxutils import quoteattr
 
+from agentrl.phone import drawing
 from agentrl.phone.app import View
 from agentrl.phone.phone import Phone
 from agentrl.phone.system_apps import LAUNCHER
@@ -48,11 +49,7 @@ def _tiles(phone: Phone) -> list[View]:
     """The apps on the home screen, where their tiles stand."""
     tiles = []
     for index, package in enumerate(phone.tasks.apps):
-        row, column = divmod(index, 4)
-        bounds = (
-            (column + 0.15) / 4, (row + 0.1) / 6, (column + 0.85) / 4, (row + 0.9) / 6,
-        )  # fmt: skip
-        name = package.rpartition(".")[2]
+        bounds, name = drawing.tile_bounds(index), package.rpartition(".")[2]
         kind = "android.widget.TextView"
         tiles.append(View(bounds=bounds, text=name, kind=kind, is_clickable=True))
     return tiles

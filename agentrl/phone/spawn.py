@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from agentrl.errors import ConfigError, DeviceError, DeviceTimeout
@@ -48,16 +47,9 @@ class Phones:
         _end(self._process)
 
     def __enter__(self) -> "Phones":
-        """Nothing more to start."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """End the phones."""
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

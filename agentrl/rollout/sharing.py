@@ -99,7 +99,7 @@ class SharedPool(Borrower):
         super().__init__(_RemoteLender(phones.keeper))
         self._phones = phones
         self._opener = opener_of(config, around)
-        self._own = str(config.devices.source).startswith("virtual")
+        self._is_virtual = str(config.devices.source).startswith("virtual")
         self._lease_s = config.devices.lease_s
         self._devices: dict[str, Lendable] = {}
         self._closing = threading.Event()
@@ -125,10 +125,12 @@ class SharedPool(Borrower):
     async def _opened(self, grant: Grant) -> LeasedDevice:
         device = self._devices.get(grant.serial)
         if device is None:
-            device = await asyncio.to_thread(self._opener.open, grant.serial, known=self._own)
+            device = await asyncio.to_thread(
+                self._opener.open, grant.serial, known=self._is_virtual
+            )
             self._devices[grant.serial] = device
         device.send_under(grant.token)
-        lease = LeasedDevice(device, f"{grant.serial}#{grant.token}", until_s=0.0)
+        lease = LeasedDevice(device, grant.name, until_s=0.0)
         if not await asyncio.to_thread(self._renew, {grant.token: lease}):
             raise LeaseLost(f"{grant.serial}: the lease expired before it began")
         return lease

@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any, cast
@@ -7,7 +8,7 @@ import pytest
 
 from agentrl.devices import Action, Device, Guard, Key, Look, Tap, Wait, open_device
 from agentrl.devices.adb import AdbServer
-from agentrl.errors import AppLeft, CaptureError, ScreenTurned
+from agentrl.errors import AppLeft, CaptureError, NotInFront, ScreenTurned
 
 pytestmark = pytest.mark.adb
 PACKAGE, CHROME = "org.agentrl.probe", "com.android.chrome"
@@ -248,6 +249,22 @@ def test_a_touch_meets_no_window_that_comes_right_before_it(
     phone.before = lambda: say(dialog="anr")
     with pytest.raises(AppLeft, match=r"^anr: .*by the world: it was in front before"):
         guard.act(TOP, before=phone.screenshot())
+
+
+def test_a_touch_meets_no_window_that_comes_again_when_it_was_sent_away(
+    guard: Guard, phone: Interrupted, say: Say
+) -> None:
+    def come_twice() -> None:
+        say(front=CHROME)
+        phone.before = lambda: say(front=CHROME)
+
+    before, phone.before = phone.screenshot(), come_twice
+    phone.shell("cmd", "agentrl", "seen")
+    with pytest.raises(NotInFront):
+        guard.act(TOP, before=before)
+    ran = json.loads(phone.shell("cmd", "agentrl", "seen"))
+    assert ["input", "keyevent"] in [command[:2] for command in ran]
+    assert ["input", "tap"] not in [command[:2] for command in ran]
 
 
 def test_a_touch_on_a_screen_that_was_turned_meanwhile_is_void(

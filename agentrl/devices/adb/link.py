@@ -12,7 +12,6 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from types import TracebackType
 from typing import TypeVar
 
 from agentrl.errors import DeviceError, DeviceTimeout
@@ -148,16 +147,9 @@ class Link(ABC):
         self.plug.close()
 
     def __enter__(self) -> "Link":
-        """It is connected."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close."""
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

@@ -49,7 +49,7 @@ class Recording:
                 self._moved.wait(min(left_s, wait_s) if wait_s > 0 else left_s)
             return None
 
-    def told(self) -> str:
+    def why_ended(self) -> str:
         """Why it has ended, as far as it is known."""
         return self._error or repr(self._first.decode(errors="replace"))
 

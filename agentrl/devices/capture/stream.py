@@ -96,7 +96,7 @@ class StreamCapture:
             frame = run.newest(asked_s + self.lag_s, deadline)
             if frame is not None:
                 return rgb(frame)
-            why = run.told()
+            why = run.why_ended()
         self._line.check_online()
         raise CaptureError(f"{self._line.serial}: screenrecord gave no frame: {why}")
 

@@ -137,4 +137,4 @@ class DevicePool(Borrower):
     async def _opened(self, grant: Grant) -> LeasedDevice:
         device = self.keeper.ways.device(grant.serial)
         device.send_under(grant.token)
-        return LeasedDevice(device, f"{grant.serial}#{grant.token}")
+        return LeasedDevice(device, grant.name)

@@ -12,6 +12,12 @@ class Grant:
     serial: str
     """By which it is reached."""
     token: int
+    """Of this lease alone; later leases of the same phone have larger ones."""
+
+    @property
+    def name(self) -> str:
+        """Of the lease; `open_device` takes it in the place of a serial."""
+        return f"{self.serial}#{self.token}"
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
