@@ -46,8 +46,10 @@ def in_front_command(packages: Iterable[str]) -> Gate:
         DeviceError: one is no name of a package.
     """
     names = "|".join(sorted(re.escape(package_name(package)) for package in packages))
-    pattern = rf"mCurrentFocus=Window\{{[^ ]+ (u[0-9]+ )?({names})[ /}}]"
-    return Gate(("sh", "-c", f"{spelled(WINDOW)} | grep -qE {shlex.quote(pattern)}"))
+    pattern = rf"^ *mCurrentFocus=Window\{{[^ ]+ (u[0-9]+ )?({names})[ /}}]"
+    # The first line alone: further ones can only be titles that hold line breaks.
+    front = f"{spelled(WINDOW)} | grep -m 1 mCurrentFocus="
+    return Gate(("sh", "-c", f"{front} | grep -qE {shlex.quote(pattern)}"))
 
 
 def has_package(device: Device, package: str) -> bool:

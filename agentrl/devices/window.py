@@ -4,8 +4,17 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-WINDOW = ("dumpsys", "window", "windows")
-"""The command whose output the functions here read."""
+_LINES = "grep -E '^ *m(CurrentFocus|FocusedApp)='"
+WINDOW = (
+    "sh",
+    "-c",
+    f"dumpsys window displays | {_LINES} || dumpsys window windows | {_LINES} || true",
+)
+"""The command whose output the functions here read.
+
+Android tells it among its displays from version 10 on, and among its windows before. Of the rest
+nothing is asked for: it is long, and holds titles that anybody can choose.
+"""
 
 Kind = Literal[
     "call", "permission", "anr", "crash", "foreign_app", "system_window", "nothing_in_front"
@@ -14,12 +23,13 @@ Kind = Literal[
 
 _TROUBLE = r"Application (?:Error|Not Responding):"
 _FOCUS = re.compile(
-    rf"mCurrentFocus=Window\{{\S+ (?!(?:u\d+ )?{_TROUBLE})"
-    r"(?:u\d+ )?([^\s/}]+)"
+    rf"^ *mCurrentFocus=Window\{{\S+ (?!(?:u\d+ )?{_TROUBLE})"
+    r"(?:u\d+ )?([^\s/}]+)",
+    re.MULTILINE,
 )
 """The dialog about a crashed or hung app is no package: nobody went there."""
-_TITLE = re.compile(r"mCurrentFocus=Window\{\S+ (?:u\d+ )?([^}\n]+)\}")
-_APP = re.compile(r"mFocusedApp=.*?\s([A-Za-z][\w.]*)/")
+_TITLE = re.compile(r"^ *mCurrentFocus=Window\{\S+ (?:u\d+ )?([^}\n]+)\}", re.MULTILINE)
+_APP = re.compile(r"^ *mFocusedApp=.*?\s([A-Za-z][\w.]*)/", re.MULTILINE)
 _CALLS = ("com.android.server.telecom", "com.android.phone")
 _PERMISSIONS = ("permissioncontroller", "GrantPermissions")
 
