@@ -44,6 +44,7 @@ def up(
     from agentrl import env
     from agentrl.devices.adb import AdbServer, find_adb
     from agentrl.phone import spawn
+    from agentrl.phone.apps import PROBE  # without it the doctor can touch nothing
 
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -53,7 +54,7 @@ def up(
     server = AdbServer.from_environment()
     with spawn(
         num_phones,
-        apps or env.apps(),
+        list(dict.fromkeys((*(apps or env.apps()), PROBE))),
         size=(width, height),
         effect_delay_ms=(low, high),
         seed=seed,
