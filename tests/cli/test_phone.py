@@ -41,6 +41,25 @@ def test_phone_up_tells_how_to_reach_them_and_stops_cleanly(
     assert not set(serials) & set(adb_server.devices())
 
 
+def test_the_doctor_finds_its_probe_on_the_phones_of_phone_up(adb_server: AdbServer) -> None:
+    process = subprocess.Popen(
+        UP, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+    )
+    assert process.stdout is not None
+    serial = process.stdout.readline().strip()
+    assert f"-s {serial} shell" in process.stdout.readline()
+    told = subprocess.run(
+        [find_adb(), "-s", serial, "shell", "pm list packages org.agentrl.probe"],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=20,
+        check=True,
+    )
+    assert b"package:org.agentrl.probe\n" in told.stdout
+    process.terminate()
+    process.communicate(timeout=20)
+
+
 def test_phone_up_gives_the_phones_the_faults_of_a_file(
     adb_server: AdbServer, tmp_path: Path
 ) -> None:
