@@ -245,8 +245,9 @@ def _table(server: "AdbServer", known: Mapping[str, str]) -> Table:
 
 def _about(server: "AdbServer", serial: str, seen: dict[str, str]) -> list[str]:
     from agentrl.devices.doctor import battery_level
+    from agentrl.devices.front import WINDOW
     from agentrl.devices.phone import AdbPhone
-    from agentrl.devices.window import WINDOW, package_in
+    from agentrl.devices.window import package_in
 
     with closing(AdbPhone(server, serial)) as phone:
         model, version, battery, window = phone.batch(

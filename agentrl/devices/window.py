@@ -4,18 +4,6 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-_LINES = "grep -E '^ *m(CurrentFocus|FocusedApp)='"
-WINDOW = (
-    "sh",
-    "-c",
-    f"dumpsys window displays | {_LINES} || dumpsys window windows | {_LINES} || true",
-)
-"""The command whose output the functions here read.
-
-Android tells it among its displays from version 10 on, and among its windows before. Of the rest
-nothing is asked for: it is long, and holds titles that anybody can choose.
-"""
-
 Kind = Literal[
     "call", "permission", "anr", "crash", "foreign_app", "system_window", "nothing_in_front"
 ]
@@ -44,13 +32,13 @@ class Window:
 
 
 def package_in(window: str) -> str | None:
-    """The package in front, out of the output of `WINDOW`; None if it names none."""
+    """The package in front, out of the output of `front.WINDOW`; None if it names none."""
     found = _FOCUS.search(window)
     return None if found is None else found[1]
 
 
 def window_in(output: str) -> Window:
-    """The window in front, out of the output of `WINDOW`.
+    """The window in front, out of the output of `front.WINDOW`.
 
     A small window of an app itself, such as a menu, belongs to the app that has the focus.
     """

@@ -26,10 +26,7 @@ class WatchedPhone:
     serial: str
 
     def ran(self) -> list[tuple[str, ...]]:
-        """The commands that its shell ran since the last call, our own marks apart.
-
-        Of `WINDOW` there is the whole alone.
-        """
+        """The commands that its shell ran since the last call, our own marks and `WINDOW` apart."""
         seen = list(self.phone.seen_commands)
         self.phone.seen_commands.clear()
         seen = [command for command in seen if " ".join(command) not in _OF_WINDOW]

@@ -10,6 +10,22 @@ from agentrl.errors import DeviceError, LeaseLost
 
 Command = Sequence[str]
 
+
+class Snippet(str):
+    """A command that is a piece of shell of our own, such as a pipeline.
+
+    Whatever comes from elsewhere must have been quoted: it is sent as it is.
+    """
+
+    __slots__ = ()
+
+
+class Gate(Snippet):
+    """A command that the rest of its script depends on: where it fails, no other comes after it."""
+
+    __slots__ = ()
+
+
 HOLDER = "/data/local/tmp/agentrl.lease"
 """A file on the phone: under which token it is lent."""
 _CODE = re.compile(rb"(\d+|lost|no)\r?\n")
@@ -18,10 +34,12 @@ _CODE = re.compile(rb"(\d+|lost|no)\r?\n")
 def spelled(command: Command) -> str:
     """A command as a POSIX shell reads it, every argument in quotes where it needs them.
 
+    A `Snippet` is taken as it is.
+
     Raises:
         DeviceError: an argument that no shell can be given.
     """
-    text = shlex.join(command)
+    text = f"{{ {command}; }}" if isinstance(command, Snippet) else shlex.join(command)
     if "\0" in text:
         raise DeviceError(f"a NUL cannot be sent to a shell: {text[:200]!r}")
     try:
@@ -29,12 +47,6 @@ def spelled(command: Command) -> str:
     except UnicodeEncodeError as error:
         raise DeviceError(f"half a character cannot be sent to a shell: {text[:200]!r}") from error
     return text
-
-
-class Gate(tuple[str, ...]):
-    """A command that the rest of its script depends on: where it fails, no other comes after it."""
-
-    __slots__ = ()
 
 
 def holding(token: int) -> Command:
