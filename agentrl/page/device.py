@@ -161,8 +161,7 @@ class PagedDevice:
 
     def look(self, package: str) -> Look:
         """What that app publishes, and what is in front."""
-        host = self._hosts.get(package)
-        return Look(state=None if host is None else host.state(), front=self.focus())
+        return Look(state=self._published(package), front=self.focus())
 
     def act(
         self, action: Action, package: str, only_in: Collection[str] | None = None
@@ -170,8 +169,7 @@ class PagedDevice:
         """Perform an action; what the app published before it, and a look right after."""
         if only_in is not None and (front := self.focus()) not in only_in:
             raise NotInFront(f"{self.serial}: {front or 'nothing'} is in front")
-        host = self._hosts.get(package)
-        before = Look(state=None if host is None else host.state())
+        before = Look(state=self._published(package))
         perform(self, action)
         return before, self.look(package)
 
@@ -234,6 +232,10 @@ class PagedDevice:
         with contextlib.suppress(DeviceError):  # a phone that is gone has no tunnel either
             self._browser.close()
         self._device.close()
+
+    def _published(self, package: str) -> Mapping[str, Any] | None:
+        host = self._hosts.get(package)
+        return None if host is None else host.state()
 
     def _in_front(self) -> PagedApp | None:
         """The app whose page is in front."""

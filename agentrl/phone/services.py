@@ -127,10 +127,14 @@ def _to_tcp(phone: Phone, rest: str) -> None:
     phone.properties["service.adb.tcp.port"] = rest if rest.isdecimal() else "0"
 
 
+def _pids(phone: Phone) -> str:
+    """Of the apps that run, a line each."""
+    return "".join(f"{phone.tasks.pid(name)}\n" for name in sorted(phone.tasks.running))
+
+
 def _jdwp(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
     async def serve() -> None:
-        told = "".join(f"{phone.tasks.pid(p)}\n" for p in sorted(phone.tasks.running))
-        stream.write(told.encode())
+        stream.write(_pids(phone).encode())
 
     return serve()
 
@@ -139,7 +143,7 @@ def _track_jdwp(phone: Phone, stream: Stream, options: Sequence[str], rest: str)
     async def serve() -> None:
         told, shown = "none yet", phone.shown
         while True:
-            now = "".join(f"{phone.tasks.pid(p)}\n" for p in sorted(phone.tasks.running))
+            now = _pids(phone)
             if now != told:
                 stream.write(f"{len(now):04x}{now}".encode())
                 told = now
