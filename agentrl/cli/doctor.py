@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl import extras
-from agentrl.devices.adb import find_adb
+from agentrl.devices.adb import find_adb, port_in_environment
 from agentrl.errors import ConfigError
 from agentrl.links import check_links
 
@@ -117,6 +117,11 @@ def _engine() -> Finding:
 
 def _adb() -> Iterator[Finding]:
     try:
+        port = port_in_environment()
+    except ConfigError as error:
+        yield Finding(what="adb server", state="missing", detail="no port", mend=str(error))
+        return
+    try:
         program: str | None = find_adb()
     except (ConfigError, ImportError):
         program = None
@@ -126,8 +131,7 @@ def _adb() -> Iterator[Finding]:
         detail=program or "no program of that name",
         mend="" if program else "pip install adbutils (it carries one), or your system's adb",
     )
-    port = os.environ.get("ANDROID_ADB_SERVER_PORT", "5037")
-    running = _answers(int(port)) if port.isdigit() else False
+    running = _answers(port)
     yield Finding(
         what="adb server",
         state="ok" if running else "optional",

@@ -70,8 +70,7 @@ def up(
             if not phones.alive:
                 raise DeviceError("the process of the virtual phones has ended by itself")
         finally:
-            for serial in phones.serials:
-                server.disconnect(serial)
+            server.forget(phones.serials)
     typer.echo("The phones are gone.")
 
 

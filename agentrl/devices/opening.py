@@ -216,11 +216,7 @@ def _ending(phones: Phones, server: AdbServer) -> Callable[[], None]:
     """Ends virtual phones and has the adb server forget them."""
 
     def end() -> None:
-        for serial in phones.serials:
-            try:
-                server.disconnect(serial)
-            except DeviceError:  # a server that is gone has forgotten them
-                break
+        server.forget(phones.serials)
         phones.close()
 
     return end
