@@ -163,7 +163,10 @@ class Link(ABC):
 
 def connected(host: str, port: int, deadline: Deadline) -> socket.socket:
     """A socket to the adb server, which waits for nothing before it sends."""
-    plug = socket.create_connection((host, port), deadline.left_s())
+    try:
+        plug = socket.create_connection((host, port), deadline.left_s())
+    except UnicodeError as error:  # a host such as a..b
+        raise OSError(f"there is no host {host!r}: {error}") from error
     plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return plug
 
@@ -202,7 +205,7 @@ def device_error(error: Exception, what: str, seconds: float) -> DeviceError:
         seconds: the deadline of the call.
     """
     if isinstance(error, TimeoutError):
-        return DeviceTimeout(f"{what}: no answer within {seconds:g} s")
+        return DeviceTimeout(f"{what}: no answer within {round(seconds, 2):g} s")
     if isinstance(error, ConnectionRefusedError):
         return DeviceError(f"{what}: the adb server is gone; start it with: adb start-server")
     return DeviceError(f"{what}: {error or type(error).__name__}")

@@ -29,6 +29,8 @@ class Gate(Snippet):
 HOLDER = "/data/local/tmp/agentrl.lease"
 """A file on the phone: under which token it is lent."""
 _CODE = re.compile(rb"(\d+|lost|no)\r?\n")
+_LONGEST_END = 64
+"""Bytes of a mark and its code, at most."""
 
 
 def spelled(command: Command) -> str:
@@ -106,8 +108,9 @@ class Script:
 
     def add(self, output: bytes) -> bool:
         """Take some of what the shell wrote; True when there is nothing more to come."""
+        start = max(0, len(self._output) - _LONGEST_END)  # what lies before has been looked at
         self._output += output
-        while (at := self._output.find(self._mark)) >= 0:
+        while (at := self._output.find(self._mark, start)) >= 0:
             code = _CODE.match(self._output, at + len(self._mark))
             if code is None:  # the rest of the line is still to come
                 break
@@ -120,6 +123,7 @@ class Script:
                 self._results.append(Result(output=text, code=1 if self._stopped else int(code[1])))
             self.begun = True
             del self._output[: code.end()]
+            start = 0
         return self._stopped or len(self._results) >= self._count
 
     def results(self) -> list[Result]:

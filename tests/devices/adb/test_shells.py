@@ -78,6 +78,17 @@ def run(phone: AdbPhone, *commands: tuple[str, ...], seconds: float = 20) -> lis
     return [r.output for r in phone.kept.run(commands, Deadline(seconds))]
 
 
+def test_much_output_is_searched_once() -> None:
+    script = Script([("a",)], prompted=False)
+    mark = script.text.split()[-1].removesuffix("$?")
+    start = time.monotonic()
+    for _ in range(2000):
+        script.add(b"y\n" * 25_000)
+    assert script.add(f"{mark}3\n".encode())
+    assert time.monotonic() - start < 10
+    assert script.results()[0].code == 3
+
+
 @pytest.mark.adb
 def test_one_shell_serves_many_calls(kept: AdbPhone) -> None:
     run(kept, ("export", "KEPT=yes"))
