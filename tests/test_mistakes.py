@@ -89,6 +89,7 @@ def test_phones_that_nobody_has_named_are_asked_for(capsys):
         ("devices.source=[5554]", ["devices.source=[5554]", "serials"]),
         ("rollout.groups=99999", ["rollout.groups", "100000 at most"]),
         ("eval.episodes=1000000", ["eval.episodes=1000000", "100000 at most"]),
+        ("devices.deadlines.command_s=1e300", ["devices.deadlines.command_s=1e+300", "at most"]),
         ("rewards.0.weight=2", ["rewards.0.weight=2", "Cannot merge"]),
         ("warm_start.cache=~nosuchuser/x", ["warm_start.cache='~nosuchuser/x'", "as a path"]),
         ("model.path=~nosuchuser/x", ["model.path='~nosuchuser/x'", "cannot be used as a path"]),

@@ -172,12 +172,11 @@ def doctor(
     Not beside a job on that phone: it starts an app, taps and types. Exits with 1 if something is
     to be mended.
     """
-    from agentrl.cli.phone import PROBE
     from agentrl.devices.doctor import examine
     from agentrl.page import Pager
+    from agentrl.phone.apps import PROBE
     from agentrl.phone.spec import AppSpec
 
-    probe = AppSpec(app=PROBE)
     server = _server(driver)
     serials = [serial] if serial else sorted(server.devices())
     if not serials:
@@ -185,7 +184,7 @@ def doctor(
     console, sick = Console(), []
     for one in serials:
         console.print(Text(one, style="bold"))
-        with closing(Pager([probe], "page")) as pager:
+        with closing(Pager([AppSpec(app=PROBE)], "page")) as pager:
             for found in examine(server, one, paged=pager.around):
                 line = f"  [{_COLOURS[found.state]}]{found.state:5}[/] [bold]{found.what}[/]  "
                 console.print(line + escape(printable(found.detail)), soft_wrap=True)
@@ -246,8 +245,9 @@ def _table(server: "AdbServer", known: Mapping[str, str]) -> Table:
 
 def _about(server: "AdbServer", serial: str, seen: dict[str, str]) -> list[str]:
     from agentrl.devices.doctor import battery_level
+    from agentrl.devices.front import WINDOW
     from agentrl.devices.phone import AdbPhone
-    from agentrl.devices.window import WINDOW, package_in
+    from agentrl.devices.window import package_in
 
     with closing(AdbPhone(server, serial)) as phone:
         model, version, battery, window = phone.batch(

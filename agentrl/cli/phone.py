@@ -14,8 +14,6 @@ from agentrl.errors import ConfigError, DeviceError
 app = typer.Typer(help="Virtual phones.", no_args_is_help=True)
 
 _LOOK_S = 0.5
-PROBE = "agentrl.phone.apps:ProbeApp"
-"""The app that the doctor tries phones with."""
 
 
 @app.callback()
@@ -46,6 +44,7 @@ def up(
     from agentrl import env
     from agentrl.devices.adb import AdbServer, find_adb
     from agentrl.phone import spawn
+    from agentrl.phone.apps import PROBE  # without it the doctor can touch nothing
 
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -55,7 +54,7 @@ def up(
     server = AdbServer.from_environment()
     with spawn(
         num_phones,
-        apps or [PROBE, *env.apps()],
+        list(dict.fromkeys((*(apps or env.apps()), PROBE))),
         size=(width, height),
         effect_delay_ms=(low, high),
         seed=seed,

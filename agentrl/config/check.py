@@ -15,6 +15,8 @@ log = logging.getLogger(__name__)
 
 _MOST_AT_ONCE = 100_000
 """Episodes of a step, in flight, or of an evaluation: beyond it is a slip of the keyboard."""
+_LONGEST_S = 1_000_000
+"""Eleven days; the timers of a socket end at 24."""
 _PICTURE_SIDE = (1, 16_384)
 _SCREEN_SIDE = (64, 4096)
 _PACKAGE = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*)+", re.ASCII)
@@ -120,6 +122,8 @@ def validate(config: Config) -> None:
     for key, value in _numbers(dataclasses.asdict(config)):
         if not math.isfinite(value):
             raise ConfigError(f"{key}={value}: must be a finite number")
+        if key.endswith("_s") and value > _LONGEST_S:
+            raise ConfigError(f"{key}={value}: must be {_LONGEST_S} seconds at most")
     for key, value in _positive(config):
         if not value > 0:
             raise ConfigError(f"{key}={value}: must be above 0")

@@ -6,6 +6,7 @@ take; phones are opened in parallel. The stream is left out there, because its l
 measured around a change of the screen, which nobody asked for: `measure` does that on demand.
 """
 
+import contextlib
 import itertools
 import logging
 import statistics
@@ -76,8 +77,11 @@ def measure(
 def toggle(phone: AdbPhone) -> Callable[[], None]:
     """Changes most of a phone's screen: to its settings, and to its home screen again.
 
-    For `measure`, on a phone that nothing is installed on.
+    For `measure`, on a phone that nothing is installed on. It goes home at once: from the settings
+    the first change would be none, and every capture stale.
     """
+    with contextlib.suppress(DeviceError):  # what keeps it from going home is found by measuring
+        phone.shell(*_HOME)
     turns = itertools.cycle((_SETTINGS, _HOME))
 
     def change() -> None:

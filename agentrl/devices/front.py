@@ -1,13 +1,37 @@
 """What is in front on a phone, where only some apps may be."""
 
+import re
+import shlex
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
+from agentrl.devices.adb.script import Gate, Snippet, spelled
+from agentrl.devices.launching import package_name
 from agentrl.devices.protocol import Device
 from agentrl.devices.window import Window
 from agentrl.errors import AppLeft
 
 LOOK_AGAIN_S = 0.05
+_LINES = "grep -E '^ *m(CurrentFocus|FocusedApp)='"
+WINDOW = Snippet(f"dumpsys window displays | {_LINES} || dumpsys window windows | {_LINES} || true")
+"""The command whose output the functions here read.
+
+Android tells it among its displays from version 10 on, and among its windows before. Of the rest
+nothing is asked for: it is long, and holds titles that anybody can choose.
+"""
+
+
+def in_front_command(packages: Iterable[str]) -> Gate:
+    """The command that fails where none of these packages is in front, as `package_in` tells.
+
+    Raises:
+        DeviceError: one is no name of a package.
+    """
+    names = "|".join(sorted(re.escape(package_name(package)) for package in packages))
+    pattern = rf"^ *mCurrentFocus=Window\{{[^ ]+ (u[0-9]+ )?({names})[ /}}]"
+    # The first line alone: further ones can only be titles that hold line breaks.
+    front = f"{spelled(WINDOW)} | grep -m 1 mCurrentFocus="
+    return Gate(f"{front} | grep -qE {shlex.quote(pattern)}")
 
 
 def outside(device: Device, allowed: Collection[str]) -> Window | None:

@@ -1,12 +1,10 @@
-"""The command that starts an app, the names that it takes, and whether it is there and in front."""
+"""The command that starts an app, the names that it takes, and whether a phone has it."""
 
 import re
-import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from agentrl.devices.adb.script import Command, Gate, spelled
+from agentrl.devices.adb.script import Command
 from agentrl.devices.protocol import Device
-from agentrl.devices.window import WINDOW
 from agentrl.errors import DeviceError
 
 _NAME = re.compile(r"[A-Za-z_][\w.]{0,254}", re.ASCII)
@@ -37,17 +35,6 @@ def start_command(package: str, activity: str, extras: Mapping[str, str]) -> Com
         raise DeviceError(f"{activity[:80]!r} is no name of an activity, such as .Main")
     told = [word for key, value in extras.items() for word in ("--es", key, value)]
     return ("am", "start", "-S", "-W", "-n", f"{package_name(package)}/{activity}", *told)
-
-
-def in_front_command(packages: Iterable[str]) -> Gate:
-    """The command that fails where none of these packages is in front, as `package_in` tells.
-
-    Raises:
-        DeviceError: one is no name of a package.
-    """
-    names = "|".join(sorted(re.escape(package_name(package)) for package in packages))
-    pattern = rf"mCurrentFocus=Window\{{[^ ]+ (u[0-9]+ )?({names})[ /}}]"
-    return Gate(("sh", "-c", f"{spelled(WINDOW)} | grep -qE {shlex.quote(pattern)}"))
 
 
 def has_package(device: Device, package: str) -> bool:

@@ -28,12 +28,13 @@ from agentrl.devices.capture import CAPTURES, Capture
 from agentrl.devices.capture.raw import RawCapture
 from agentrl.devices.commands import Touch, input_command
 from agentrl.devices.connected import ConnectedPhone
+from agentrl.devices.front import WINDOW, in_front_command
 from agentrl.devices.keyboard import Keyboard
-from agentrl.devices.launching import in_front_command, package_name, start_command
+from agentrl.devices.launching import package_name, start_command
 from agentrl.devices.protocol import Deadlines, Look, Result, State
 from agentrl.devices.regions import Region
 from agentrl.devices.screen_size import ScreenSize
-from agentrl.devices.window import WINDOW, Window, package_in, window_in
+from agentrl.devices.window import Window, package_in, window_in
 from agentrl.errors import CaptureError, DeviceError, DeviceTimeout, NotInFront
 from agentrl.types import Image
 
@@ -151,7 +152,7 @@ class AdbPhone(ConnectedPhone):
                     f"{self.serial}: {package} was started but {front} is in front after "
                     f"{deadline.seconds:g} s; is a dialog open?"
                 ) from None
-            front = package_in(self._own(deadline, *WINDOW))
+            front = package_in(self._window(deadline))
 
     def stop(self, package: str) -> None:
         """Stop an app."""
@@ -159,11 +160,11 @@ class AdbPhone(ConnectedPhone):
 
     def focus(self) -> str | None:
         """The package in front, or None if the phone names none."""
-        return package_in(self._own(self._deadline(), *WINDOW))
+        return package_in(self._window(self._deadline()))
 
     def window(self) -> Window:
         """The window that gets the touches."""
-        return window_in(self._own(self._deadline(), *WINDOW))
+        return window_in(self._window(self._deadline()))
 
     def app_area(self) -> Region | None:
         """None: apps have the screen themselves."""
@@ -228,6 +229,10 @@ class AdbPhone(ConnectedPhone):
     def _own(self, deadline: Deadline, *command: str) -> str:
         (result,) = self.run_own([command], deadline)
         return self.checked(command, result)
+
+    def _window(self, deadline: Deadline) -> str:
+        (result,) = self.run_own([WINDOW], deadline)
+        return self.checked(WINDOW, result)
 
     def _not_in_front(self, packages: Iterable[str]) -> NotInFront:
         return NotInFront(f"{self.serial}: in front is not {' or '.join(sorted(packages))}")

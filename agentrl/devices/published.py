@@ -18,7 +18,7 @@ def state_in(result: Result) -> State | None:
         state = json.loads(result.output) if not result.code else None
     except (ValueError, RecursionError):  # caught in the middle of a write, or no state at all
         return None
-    return state if isinstance(state, dict) and "touches" in state else None
+    return state if isinstance(state, dict) and type(state.get("touches")) is int else None
 
 
 def state_of(package: str, result: Result) -> State:

@@ -4,9 +4,6 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-WINDOW = ("dumpsys", "window", "windows")
-"""The command whose output the functions here read."""
-
 Kind = Literal[
     "call", "permission", "anr", "crash", "foreign_app", "system_window", "nothing_in_front"
 ]
@@ -14,12 +11,13 @@ Kind = Literal[
 
 _TROUBLE = r"Application (?:Error|Not Responding):"
 _FOCUS = re.compile(
-    rf"mCurrentFocus=Window\{{\S+ (?!(?:u\d+ )?{_TROUBLE})"
-    r"(?:u\d+ )?([^\s/}]+)"
+    rf"^ *mCurrentFocus=Window\{{\S+ (?!(?:u\d+ )?{_TROUBLE})"
+    r"(?:u\d+ )?([^\s/}]+)",
+    re.MULTILINE,
 )
 """The dialog about a crashed or hung app is no package: nobody went there."""
-_TITLE = re.compile(r"mCurrentFocus=Window\{\S+ (?:u\d+ )?([^}\n]+)\}")
-_APP = re.compile(r"mFocusedApp=.*?\s([A-Za-z][\w.]*)/")
+_TITLE = re.compile(r"^ *mCurrentFocus=Window\{\S+ (?:u\d+ )?([^}\n]+)\}", re.MULTILINE)
+_APP = re.compile(r"^ *mFocusedApp=.*?\s([A-Za-z][\w.]*)/", re.MULTILINE)
 _CALLS = ("com.android.server.telecom", "com.android.phone")
 _PERMISSIONS = ("permissioncontroller", "GrantPermissions")
 
@@ -34,13 +32,13 @@ class Window:
 
 
 def package_in(window: str) -> str | None:
-    """The package in front, out of the output of `WINDOW`; None if it names none."""
+    """The package in front, out of the output of `front.WINDOW`; None if it names none."""
     found = _FOCUS.search(window)
     return None if found is None else found[1]
 
 
 def window_in(output: str) -> Window:
-    """The window in front, out of the output of `WINDOW`.
+    """The window in front, out of the output of `front.WINDOW`.
 
     A small window of an app itself, such as a menu, belongs to the app that has the focus.
     """

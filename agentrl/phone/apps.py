@@ -1,4 +1,4 @@
-"""Apps that come with every virtual phone."""
+"""Apps for trying a phone out."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +8,8 @@ import numpy as np
 
 from agentrl.types import Image
 
+PROBE = "agentrl.phone.apps:ProbeApp"
+"""The app that the doctor tries a phone with, as `spawn` takes it."""
 _COLOURS = ((200, 60, 60), (60, 160, 60), (60, 60, 200), (200, 180, 60))
 
 

@@ -22,6 +22,8 @@ FaultsLike = FaultPlan | Mapping[str, Any] | str | Path
 
 _SIDES = (64, 4096)
 """Of a screen, in pixels: below there is no room for a status bar, beyond no phone."""
+_MOST = 1000
+"""Phones of one process."""
 
 
 class Phones:
@@ -87,9 +89,10 @@ def spawn(
     """
     low, high = effect_delay_ms
     least, most = _SIDES
-    if num_phones < 1 or not least <= min(size) <= max(size) <= most or not 0 <= low <= high:
+    are_sides = least <= min(size) <= max(size) <= most
+    if not 1 <= num_phones <= _MOST or not are_sides or not 0 <= low <= high:
         raise ConfigError(
-            f"no phones can be made with num_phones={num_phones} (at least 1), size={size} "
+            f"no phones can be made with num_phones={num_phones} (1 to {_MOST}), size={size} "
             f"(both sides {least} to {most}), effect_delay_ms={effect_delay_ms} (0 <= low <= high)"
         )
     spec = PhonesSpec(

@@ -78,7 +78,7 @@ def test_who_comes_and_goes_is_told(adb_server: AdbServer, serial: str) -> None:
         stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
     lines = iter(watching.stdout or ())
-    assert next(lines).split()[1:] == [serial, "device"]
+    assert any(line.split()[1:] == [serial, "device"] for line in lines)
     # On its way it may be `offline` or `connecting` for a moment.
     adb_server.disconnect(serial)
     assert any(line.split()[1:] == [serial, "gone"] for line in lines)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from agentrl.devices.adb import AdbServer, find_adb
+from agentrl.errors import ConfigError
+from agentrl.phone import spawn
 
 pytestmark = pytest.mark.adb
 UP = [sys.executable, "-c", "from agentrl.cli.phone import app; app()", "up"]
@@ -41,6 +43,25 @@ def test_phone_up_tells_how_to_reach_them_and_stops_cleanly(
     assert not set(serials) & set(adb_server.devices())
 
 
+def test_the_doctor_finds_its_probe_on_the_phones_of_phone_up(adb_server: AdbServer) -> None:
+    process = subprocess.Popen(
+        UP, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+    )
+    assert process.stdout is not None
+    serial = process.stdout.readline().strip()
+    assert f"-s {serial} shell" in process.stdout.readline()
+    told = subprocess.run(
+        [find_adb(), "-s", serial, "shell", "pm list packages org.agentrl.probe"],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=20,
+        check=True,
+    )
+    assert b"package:org.agentrl.probe\n" in told.stdout
+    process.terminate()
+    process.communicate(timeout=20)
+
+
 def test_phone_up_gives_the_phones_the_faults_of_a_file(
     adb_server: AdbServer, tmp_path: Path
 ) -> None:
@@ -66,6 +87,11 @@ def test_phone_up_gives_the_phones_the_faults_of_a_file(
     process.communicate(timeout=20)
 
 
+def test_more_phones_than_start_are_refused() -> None:
+    with pytest.raises(ConfigError, match="num_phones=1000000"):
+        spawn(1_000_000)
+
+
 def test_phone_up_refuses_faults_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "flaky.yaml").write_text("all: {always: {slow_strat_s: 0.5}}")
     done = subprocess.run(
@@ -76,3 +102,16 @@ def test_phone_up_refuses_faults_that_are_none(tmp_path: Path) -> None:
     )
     assert done.returncode
     assert b"did you mean 'slow_start_s'" in done.stderr
+
+
+def test_phone_up_without_a_server_says_why(adb_server: AdbServer) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", "from agentrl.cli import main; main()", "phone", *UP[3:]],
+        env={**os.environ, "ANDROID_ADB_SERVER_ADDRESS": "a..b"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("DeviceError: adb server, host:version: there is no host")

@@ -15,6 +15,7 @@ from agentrl.phone.host import PhoneServer
 from agentrl.phone.phone import Phone
 
 _OUR_MARK = re.compile(r"==[0-9a-f]{16}==\d+")
+_OF_WINDOW = ("dumpsys window displays", "grep -E ^ *m(CurrentFocus|FocusedApp)=")
 
 
 @dataclass
@@ -25,9 +26,10 @@ class WatchedPhone:
     serial: str
 
     def ran(self) -> list[tuple[str, ...]]:
-        """The commands that its shell ran since the last call, our own marks apart."""
+        """The commands that its shell ran since the last call, our own marks and `WINDOW` apart."""
         seen = list(self.phone.seen_commands)
         self.phone.seen_commands.clear()
+        seen = [command for command in seen if " ".join(command) not in _OF_WINDOW]
         return [c for c in seen if not (c[0] == "echo" and _OUR_MARK.fullmatch(" ".join(c[1:])))]
 
 

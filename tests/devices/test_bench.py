@@ -80,6 +80,13 @@ def test_the_settings_and_the_home_screen_are_change_enough(phone: AdbPhone) -> 
 
 
 @pytest.mark.adb
+def test_a_phone_that_shows_its_settings_is_not_taken_for_stale(phone: AdbPhone) -> None:
+    phone.shell("am", "start", "-a", "android.settings.SETTINGS")
+    found = by_name(measure(phone, rounds=1, change=toggle(phone)))
+    assert {row.failure for row in found.values()} == {""}
+
+
+@pytest.mark.adb
 def test_a_capture_that_fails_on_a_phone_is_not_picked(phone: AdbPhone) -> None:
     phone.shell("setprop", "debug.agentrl.fault.capture", "truncated")
     found = by_name(measure(phone, rounds=1))

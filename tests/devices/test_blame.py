@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from agentrl.devices import Action, Done, Drag, Key, LongPress, Swipe, Tap, Type, Wait
 from agentrl.devices.blame import Evidence, judge
-from agentrl.devices.window import Kind, Window, window_in
+from agentrl.devices.window import Kind, Window, package_in, window_in
 
 share = st.floats(0, 1)
 touches: st.SearchStrategy[Any] = st.one_of(
@@ -110,3 +110,12 @@ def test_a_hang_is_told_after_five_seconds_and_began_at_the_first_touch_without_
 def test_what_a_window_is_stands_in_its_title(focus: str, kind: str, package: str) -> None:
     told = f"  mCurrentFocus={focus}\n  mFocusedApp=ActivityRecord{{d4 u0 org.game/.Main t1}}\n"
     assert window_in(told) == Window(kind=kind, package=package)  # type: ignore[arg-type]
+
+
+def test_a_title_among_the_windows_is_not_what_is_in_front() -> None:
+    told = (
+        "  Window #0 Window{a1 u0 mCurrentFocus=Window{b2 u0 org.game/.Main}}:\n"
+        "  mCurrentFocus=Window{a1 u0 org.other/.Main}\n"
+    )
+    assert package_in(told) == "org.other"
+    assert window_in(told) == Window(kind="foreign_app", package="org.other")

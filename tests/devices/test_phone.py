@@ -4,6 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -12,8 +13,12 @@ from agentrl.devices import Deadlines, Device, Done, Tap, Type, Wait, open_devic
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.drivers import DRIVERS, link_of
 from agentrl.devices.phone import AdbPhone
+from agentrl.devices.protocol import Result
+from agentrl.devices.published import state_in
+from agentrl.devices.window import Window
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout, NotInFront
 from agentrl.phone import spawn
+from tests.devices.conftest import WatchedPhone
 
 pytestmark = pytest.mark.adb
 PROBE = "agentrl.phone.apps:ProbeApp"
@@ -212,3 +217,36 @@ def test_a_driver_whose_library_is_not_installed_says_how_to_install_it(
     link_of.cache_clear()
     with pytest.raises(ConfigError, match=r"pip install 'agentrl\[ppadb\]'"):
         open_device("virtual", driver="ppadb")
+
+
+@pytest.mark.parametrize("sdk", ["28", "34"])
+def test_what_is_in_front_is_known_of_every_version_of_android(
+    adb_server: AdbServer, watched_phone: WatchedPhone, sdk: str
+) -> None:
+    watched_phone.phone.properties["ro.build.version.sdk"] = sdk
+    with closing(AdbPhone(adb_server, watched_phone.serial)) as device:
+        device.launch(PACKAGE, ".Main", {})
+        assert device.focus() == PACKAGE
+        assert device.window() == Window(kind="foreign_app", package=PACKAGE)
+        device.act(Tap(0.5, 0.25), PACKAGE, {PACKAGE})
+        with pytest.raises(NotInFront):
+            device.act(Tap(0.5, 0.25), PACKAGE, {"org.other"})
+    watched_phone.phone.properties["ro.build.version.sdk"] = "34"
+
+
+def test_a_title_of_two_lines_is_not_the_app_in_front(
+    adb_server: AdbServer, watched_phone: WatchedPhone
+) -> None:
+    title = f"org.other/.Main\n  mCurrentFocus=Window{{a u0 {PACKAGE}/.Main"
+    with closing(AdbPhone(adb_server, watched_phone.serial)) as device:
+        device.launch(PACKAGE, ".Main", {})
+        device.shell("setprop", "debug.agentrl.fault.focus", title)
+        assert device.focus() == "org.other"
+        with pytest.raises(NotInFront):
+            device.act(Tap(0.5, 0.25), PACKAGE, {PACKAGE})
+        device.shell("setprop", "debug.agentrl.fault.focus", "")
+
+
+@pytest.mark.parametrize("touches", ['"7"', "NaN", "null", "[]", "{}", "true", "2.5", "9" * 5000])
+def test_a_count_of_touches_that_is_no_number_is_none(touches: str) -> None:
+    assert state_in(Result(output=f'{{"touches": {touches}}}', code=0)) is None

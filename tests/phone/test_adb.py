@@ -71,7 +71,7 @@ def test_an_app_is_started_touched_and_publishes_its_state(phones: Phones) -> No
     told = adb(phones, "shell", f"cat {STATE}")
     assert b'"touches": 3' in told
     assert b'"keys": ["KEYCODE_ENTER"]' in told
-    focus = adb(phones, "shell", "dumpsys window windows | grep mCurrentFocus")
+    focus = adb(phones, "shell", "dumpsys window displays | grep mCurrentFocus")
     assert b"org.agentrl.probe/org.agentrl.probe.Main}" in focus
 
 

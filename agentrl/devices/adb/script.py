@@ -10,18 +10,38 @@ from agentrl.errors import DeviceError, LeaseLost
 
 Command = Sequence[str]
 
+
+class Snippet(str):
+    """A command that is a piece of shell of our own, such as a pipeline.
+
+    Whatever comes from elsewhere must have been quoted: it is sent as it is.
+    """
+
+    __slots__ = ()
+
+
+class Gate(Snippet):
+    """A command that the rest of its script depends on: where it fails, no other comes after it."""
+
+    __slots__ = ()
+
+
 HOLDER = "/data/local/tmp/agentrl.lease"
 """A file on the phone: under which token it is lent."""
 _CODE = re.compile(rb"(\d+|lost|no)\r?\n")
+_LONGEST_END = 64
+"""Bytes of a mark and its code, at most."""
 
 
 def spelled(command: Command) -> str:
     """A command as a POSIX shell reads it, every argument in quotes where it needs them.
 
+    A `Snippet` is taken as it is.
+
     Raises:
         DeviceError: an argument that no shell can be given.
     """
-    text = shlex.join(command)
+    text = f"{{ {command}; }}" if isinstance(command, Snippet) else shlex.join(command)
     if "\0" in text:
         raise DeviceError(f"a NUL cannot be sent to a shell: {text[:200]!r}")
     try:
@@ -29,12 +49,6 @@ def spelled(command: Command) -> str:
     except UnicodeEncodeError as error:
         raise DeviceError(f"half a character cannot be sent to a shell: {text[:200]!r}") from error
     return text
-
-
-class Gate(tuple[str, ...]):
-    """A command that the rest of its script depends on: where it fails, no other comes after it."""
-
-    __slots__ = ()
 
 
 def holding(token: int) -> Command:
@@ -94,8 +108,9 @@ class Script:
 
     def add(self, output: bytes) -> bool:
         """Take some of what the shell wrote; True when there is nothing more to come."""
+        start = max(0, len(self._output) - _LONGEST_END)  # what lies before has been looked at
         self._output += output
-        while (at := self._output.find(self._mark)) >= 0:
+        while (at := self._output.find(self._mark, start)) >= 0:
             code = _CODE.match(self._output, at + len(self._mark))
             if code is None:  # the rest of the line is still to come
                 break
@@ -108,6 +123,7 @@ class Script:
                 self._results.append(Result(output=text, code=1 if self._stopped else int(code[1])))
             self.begun = True
             del self._output[: code.end()]
+            start = 0
         return self._stopped or len(self._results) >= self._count
 
     def results(self) -> list[Result]:

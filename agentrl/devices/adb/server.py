@@ -6,6 +6,7 @@ touching the others.
 
 import logging
 import os
+import re
 import subprocess
 import tempfile
 import threading
@@ -26,6 +27,9 @@ _starting = threading.Lock()
 _LAST_EMULATOR_PORT = "5553"
 """Keeps a server that we start from taking whatever listens on 5555 for an emulator."""
 
+_LAST_PORT = 65535
+"""Itself refused by adb."""
+
 
 def find_adb(configured: str | None = None) -> str:
     """The adb program: the one configured, else the one in PATH, else the one in adbutils' wheel.
@@ -45,6 +49,21 @@ def find_adb(configured: str | None = None) -> str:
     if not os.access(bundled, os.X_OK):
         raise ConfigError("no adb program was found; install Android's platform-tools")
     return str(bundled)
+
+
+def port_in_environment() -> int:
+    """The port of the adb server: ANDROID_ADB_SERVER_PORT, or the usual one.
+
+    Raises:
+        ConfigError: it is none that adb takes.
+    """
+    port = os.environ.get("ANDROID_ADB_SERVER_PORT", "5037")
+    if not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < _LAST_PORT:
+        raise ConfigError(
+            f"ANDROID_ADB_SERVER_PORT is {port!r}; it must be a port number from 1 to "
+            f"{_LAST_PORT - 1}, or not be set"
+        )
+    return int(port)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -69,14 +88,12 @@ class AdbServer:
             public: serials that are connected though their address is public.
 
         Raises:
-            ConfigError: the port is no number, or there is no such driver.
+            ConfigError: the port is none, or there is no such driver.
         """
+        port = port_in_environment()  # before the drivers: importing adbutils reads it too
         link_of(driver)
         host = os.environ.get("ANDROID_ADB_SERVER_ADDRESS", "127.0.0.1")
-        port = os.environ.get("ANDROID_ADB_SERVER_PORT", "5037")
-        if not port.isdigit():
-            raise ConfigError(f"ANDROID_ADB_SERVER_PORT is {port!r}; it must be a port number")
-        return AdbServer(host=host, port=int(port), driver=driver, public=tuple(public))
+        return AdbServer(host=host, port=port, driver=driver, public=tuple(public))
 
     def ensure(self, deadline_s: float = 10.0) -> None:
         """Start the server if none is running.
@@ -156,13 +173,13 @@ class AdbServer:
                 raise
 
     def forget(self, serials: Iterable[str]) -> None:
-        """Disconnect phones that are about to go; a server that is gone has forgotten them."""
+        """Forget phones that end; a server that does not answer is left alone."""
         for serial in serials:
             try:
                 self.disconnect(serial)
             except DeviceError as error:
-                log.info("%s", error)
-                break
+                log.info("%s is not forgotten: %s", serial, error)
+                return
 
     def link(self, deadline: Deadline) -> Link:
         """A new connection to the server.

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from agentrl.devices.adb.script import Command
 from agentrl.devices.doctor.findings import Finding, note, ok, wrong
+from agentrl.devices.front import WINDOW
 from agentrl.devices.keyboard import ADB_KEYBOARD
 from agentrl.devices.protocol import Result
 from agentrl.devices.window import package_in
@@ -113,8 +114,9 @@ def _rotation(auto: Result, display: Result) -> Finding:
 
 def _in_front(window: Result) -> Finding:
     dialog = re.search(
-        r"mCurrentFocus=Window\{\S+ (?:u\d+ )?Application (Error|Not Responding): (\S+?)\}",
+        r"^ *mCurrentFocus=Window\{\S+ (?:u\d+ )?Application (Error|Not Responding): (\S+?)\}",
         window.output,
+        re.MULTILINE,
     )
     if dialog is not None:
         told = "has crashed" if dialog[1] == "Error" else "does not respond"
@@ -162,7 +164,7 @@ _READINGS: tuple[tuple[tuple[Command, ...], Callable[..., Finding]], ...] = (
         (("settings", "get", "system", "accelerometer_rotation"), ("dumpsys", "display")),
         _rotation,
     ),
-    ((("dumpsys", "window", "windows"),), _in_front),
+    ((WINDOW,), _in_front),
     (
         (("settings", "get", "secure", "default_input_method"), ("ime", "list", "-a", "-s")),
         _typing,

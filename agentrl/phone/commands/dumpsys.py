@@ -59,15 +59,18 @@ def window(phone: Phone, arguments: list[str]) -> str:
         f"      screenState=SCREEN_STATE_{'ON' if awake else 'OFF'}\n"
         f"      interactiveState=INTERACTIVE_STATE_{'AWAKE' if awake else 'SLEEP'}\n"
     )
+    told = f"  mCurrentFocus={focus}\n  mFocusedApp={_record(phone)}\n"
+    # Android tells it among its displays from version 10 on, and among its windows before.
+    is_old = int(phone.properties["ro.build.version.sdk"]) < 29
     front = (
         "WINDOW MANAGER WINDOWS (dumpsys window windows)\n"
-        f"  mCurrentFocus={focus}\n  mFocusedApp={_record(phone)}\n"
+        f"  Window #0 {focus}:\n    mDisplayId=0\n{told if is_old else ''}"
     )
     width, height = phone.geometry.size
     displays = (
         f"WINDOW MANAGER DISPLAY CONTENTS (dumpsys window displays)\n"
         f"    init={'x'.join(map(str, phone.geometry.physical))} cur={width}x{height}"
-        f" rot={phone.geometry.rotation}\n  mCurrentFocus={focus}\n"
+        f" rot={phone.geometry.rotation}\n{'' if is_old else told}"
     )
     known = {"policy": policy, "windows": front, "w": front, "displays": displays, "d": displays}
     return known.get((arguments or [""])[0], policy + front + displays)

@@ -10,6 +10,7 @@ from shutil import which
 import adbutils.binaries
 import pytest
 
+from agentrl.cli import doctor
 from agentrl.devices import check_source, open_device, open_source
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.devices.adb.address import check_address
@@ -169,3 +170,17 @@ def test_without_an_adb_of_the_system_there_is_the_one_in_the_wheel(
 def test_a_configured_program_must_exist() -> None:
     with pytest.raises(ConfigError, match="/no/adb is no program"):
         find_adb("/no/adb")
+
+
+@pytest.mark.parametrize("port", ["", "0", "65535", "99999", "-1", "\u00b2", "x", "5 037"])
+def test_a_port_that_is_none_is_named(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", port)
+    with pytest.raises(ConfigError, match="ANDROID_ADB_SERVER_PORT is"):
+        AdbServer.from_environment()
+    assert [found.state for found in doctor._adb()][-1] == "missing"
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_a_host_that_is_no_name_is_an_error(driver: str) -> None:
+    with pytest.raises(DeviceError, match="adb server, host:devices"):
+        AdbServer(host="a..b", driver=driver).devices()

@@ -78,6 +78,17 @@ def run(phone: AdbPhone, *commands: tuple[str, ...], seconds: float = 20) -> lis
     return [r.output for r in phone.kept.run(commands, Deadline(seconds))]
 
 
+def test_much_output_is_searched_once() -> None:
+    script = Script([("a",)], prompted=False)
+    mark = script.text.split()[-1].removesuffix("$?")
+    start = time.monotonic()
+    for _ in range(2000):
+        script.add(b"y\n" * 25_000)
+    assert script.add(f"{mark}3\n".encode())
+    assert time.monotonic() - start < 10
+    assert script.results()[0].code == 3
+
+
 @pytest.mark.adb
 def test_one_shell_serves_many_calls(kept: AdbPhone) -> None:
     run(kept, ("export", "KEPT=yes"))
@@ -95,17 +106,19 @@ def test_one_shell_serves_many_calls(kept: AdbPhone) -> None:
 def test_a_gate_that_fails_ends_its_script_and_not_the_shell(kept: AdbPhone) -> None:
     run(kept, ("true",))
     link = kept.kept._link
-    passed = [("echo", "1"), Gate(("true",)), ("echo", "it's 2"), Gate(("true",))]
+    passed = [("echo", "1"), Gate("true"), ("echo", "it's 2"), Gate("true")]
     for shell in (kept.kept, kept.per_call):
         results = shell.run(passed, Deadline(20))
         assert [(r.output, r.code) for r in results] == [
             ("1\n", 0), ("", 0), ("it's 2\n", 0), ("", 0),
         ]  # fmt: skip
-        results = shell.run([("echo", "1"), Gate(("ls", "/no")), ("mkdir", "/x")], Deadline(20))
+        results = shell.run(
+            [("echo", "1"), Gate("ls /no | cat && false"), ("mkdir", "/x")], Deadline(20)
+        )
         assert [r.code for r in results] == [0, 1]
         assert "No such file" in results[1].output
         assert run(kept, ("ls", "-d", "/x"))[0].startswith("ls: /x: No such")
-        (result,) = shell.run([Gate(("false",)), ("mkdir", "/x")], Deadline(20))
+        (result,) = shell.run([Gate("false"), ("mkdir", "/x")], Deadline(20))
         assert result == Result(output="", code=1)
     assert kept.kept._link is link
 
