@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from agentrl.devices.protocol import Device
-from agentrl.devices.script import Command, Gate, spelled
+from agentrl.devices.script import Command, Gate
 from agentrl.devices.window import WINDOW
 from agentrl.errors import DeviceError
 
@@ -48,7 +48,7 @@ def in_front_command(packages: Iterable[str]) -> Gate:
     names = "|".join(sorted(re.escape(package_name(package)) for package in packages))
     pattern = rf"^ *mCurrentFocus=Window\{{[^ ]+ (u[0-9]+ )?({names})[ /}}]"
     # The first line alone: further ones can only be titles that hold line breaks.
-    front = f"{spelled(WINDOW)} | grep -m 1 mCurrentFocus="
+    front = f"{{ {WINDOW[-1]}; }} | grep -m 1 mCurrentFocus="
     return Gate(("sh", "-c", f"{front} | grep -qE {shlex.quote(pattern)}"))
 
 
