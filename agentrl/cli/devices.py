@@ -27,7 +27,8 @@ _SHELL_S = 60.0
 _WATCH_S = 1.0
 
 Serial = Annotated[
-    str | None, typer.Argument(help="As `agentrl devices` names it; the only one if left out.")
+    str | None,
+    typer.Argument(help="As `agentrl devices` names it; the only one that is ready if left out."),
 ]
 Driver = Annotated[str, typer.Option(help="What speaks ADB: adbutils or ppadb.")]
 
@@ -210,17 +211,18 @@ def _server(driver: str = "adbutils", public: tuple[str, ...] = ()) -> "AdbServe
 def _phone(
     serial: str | None, *, driver: str = "adbutils", command_s: float = 10.0
 ) -> "Iterator[AdbPhone]":
-    """The phone of that serial, or the only one."""
+    """The phone of that serial, or the only one that is ready."""
     from agentrl.devices.phone import AdbPhone
     from agentrl.devices.protocol import Deadlines
 
     server = _server(driver)
     if serial is None:
-        known = sorted(server.devices())
-        if len(known) != 1:
-            told = ", ".join(known) or "none; see agentrl devices"
-            raise ConfigError(f"say which phone: {told}")
-        (serial,) = known
+        known = sorted(server.devices().items())
+        ready = [name for name, state in known if state == "device"]
+        if len(ready) != 1:
+            told = ", ".join(f"{name} is {state}" for name, state in known)
+            raise ConfigError(f"say which phone: {told or 'none; see agentrl devices'}")
+        (serial,) = ready
     with closing(AdbPhone(server, serial, Deadlines(command_s=command_s))) as phone:
         yield phone
 
