@@ -168,6 +168,12 @@ def test_a_touch_that_another_window_took_is_the_agents_leaving(
     assert "did not count" in event.evidence
 
 
+def test_a_menu_of_the_app_is_no_other_window(guard: Guard, phone: Interrupted, say: Say) -> None:
+    say(focus="PopupWindow:7f3")
+    guarded = guard.act(TOP, before=phone.screenshot())
+    assert (guarded.left, guarded.events, halves(phone)[0]) == (False, (), 1)
+
+
 def test_a_touch_that_the_app_counts_late_has_led_nowhere(
     guard: Guard, phone: Interrupted, say: Say
 ) -> None:
