@@ -29,7 +29,7 @@ from agentrl.devices.link import Deadline
 from agentrl.devices.protocol import Deadlines, Look, Result, State
 from agentrl.devices.regions import Region
 from agentrl.devices.script import Command
-from agentrl.devices.sides import Sides
+from agentrl.devices.sides import DISPLAY, Sides
 from agentrl.devices.window import WINDOW, Window, package_in, window_in
 from agentrl.errors import CaptureError, DeviceError, DeviceTimeout, NotInFront
 from agentrl.types import Image
@@ -66,7 +66,11 @@ class AdbPhone(ConnectedPhone):
         """
         super().__init__(server, serial, deadlines, on_close)
         self.capture: Capture = RawCapture(self.line)
-        self._sides = Sides(serial, lambda deadline: self._own(deadline, "wm", "size"))
+        self._sides = Sides(
+            serial,
+            lambda deadline: self._own(deadline, "wm", "size"),
+            lambda deadline: self._own(deadline, *DISPLAY),
+        )
         self._keyboard = Keyboard(serial, self.run_own)
         self._lock = threading.Lock()
         self.reconnect()
@@ -141,12 +145,12 @@ class AdbPhone(ConnectedPhone):
         while front != package:
             try:
                 time.sleep(min(_POLL_S, deadline.left_s()))
-            except TimeoutError:
+                front = package_in(self._own(deadline, *WINDOW))
+            except (TimeoutError, DeviceTimeout):
                 raise DeviceTimeout(
                     f"{self.serial}: {package} was started but {front} is in front after "
                     f"{deadline.seconds:g} s; is a dialog open?"
                 ) from None
-            front = package_in(self._own(deadline, *WINDOW))
 
     def stop(self, package: str) -> None:
         """Stop an app."""

@@ -4,6 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -118,6 +119,17 @@ def test_an_action_that_the_phone_refuses_is_an_error(phone: Device) -> None:
 def test_who_a_phone_is_does_not_hang_on_its_connection(phone: Device) -> None:
     assert phone.serialno() == phone.shell("getprop", "ro.serialno").strip()
     assert phone.serialno() != phone.serial
+
+
+def test_a_touch_on_a_turned_screen_arrives_before_any_picture_was_taken(
+    adb_server: AdbServer, phone: Device
+) -> None:
+    phone.shell("setprop", "debug.agentrl.fault.rotation", "1")
+    with closing(AdbPhone(adb_server, phone.serial)) as other:
+        other.tap(0.3, 0.6)
+        assert other.size() == (1280, 720)
+    x, y = phone.app_state(PACKAGE)["last"][:2]
+    assert (x, y) == pytest.approx((0.3, 0.6), abs=0.1)
 
 
 def test_a_screenshot_belongs_to_its_caller(virtual_phone: Device) -> None:

@@ -30,8 +30,8 @@ def test_an_unreachable_serial_is_one_clear_message(adb_server: AdbServer) -> No
             open_source([phones.serials[0], gone])
         told = str(raised.value)
         assert f"{gone} cannot be connected" in told
-        assert f"Ready: {phones.serials[0]}." in told
-        assert "adb connect" in told
+        assert f"Ready of those named: {phones.serials[0]}." in told
+        assert "agentrl devices connect" in told
         check_source([phones.serials[0]])
         adb_server.disconnect(phones.serials[0])
 

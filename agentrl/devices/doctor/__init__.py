@@ -12,7 +12,7 @@ from agentrl.devices.doctor.readings import battery_level
 from agentrl.devices.launching import has_package
 from agentrl.devices.phone import AdbPhone
 from agentrl.devices.protocol import Deadlines, Device
-from agentrl.errors import ConfigError, DeviceError
+from agentrl.errors import ConfigError, DeviceError, DeviceOffline
 
 __all__ = ["Finding", "battery_level", "examine"]
 
@@ -59,7 +59,8 @@ def examine(
             yield from _twins(server, phone)
             installed = has_package(phone, trials.PROBE)
         except DeviceError as error:
-            yield wrong("phone", str(error), "adb reboot")
+            mend = _MENDS["offline"] if isinstance(error, DeviceOffline) else "adb reboot"
+            yield wrong("phone", str(error), mend)
             return
         if installed:
             yield from trials.Probe(phone, phone).findings()

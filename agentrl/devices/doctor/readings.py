@@ -7,6 +7,7 @@ from agentrl.devices.doctor.findings import Finding, note, ok, wrong
 from agentrl.devices.keyboard import ADB_KEYBOARD
 from agentrl.devices.protocol import Result
 from agentrl.devices.script import Command
+from agentrl.devices.sides import DISPLAY, orientation_in
 from agentrl.devices.window import package_in
 
 _LEAST_BATTERY = 20
@@ -97,8 +98,7 @@ def _storage(df: Result) -> Finding:
 
 
 def _rotation(auto: Result, display: Result) -> Finding:
-    found = re.search(r"(?:mCurrentOrientation|orientation)=(\d)", display.output)
-    turned = int(found[1]) % 4 if found else 0
+    turned = orientation_in(display.output)
     if turned:
         return wrong(
             "rotation",
@@ -159,7 +159,7 @@ _READINGS: tuple[tuple[tuple[Command, ...], Callable[..., Finding]], ...] = (
     ((("dumpsys", "battery"),), _battery),
     ((("df", "/data"),), _storage),
     (
-        (("settings", "get", "system", "accelerometer_rotation"), ("dumpsys", "display")),
+        (("settings", "get", "system", "accelerometer_rotation"), DISPLAY),
         _rotation,
     ),
     ((("dumpsys", "window", "windows"),), _in_front),
