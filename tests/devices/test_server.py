@@ -169,3 +169,17 @@ def test_without_an_adb_of_the_system_there_is_the_one_in_the_wheel(
 def test_a_configured_program_must_exist() -> None:
     with pytest.raises(ConfigError, match="/no/adb is no program"):
         find_adb("/no/adb")
+
+
+def test_a_phone_that_asks_its_owner_first_is_waited_for(adb_server: AdbServer) -> None:
+    with spawn(1, auth=True) as phones:
+        adb_server.connect(phones.serials[0])
+        assert adb_server.devices()[phones.serials[0]] == "device"
+        adb_server.disconnect(phones.serials[0])
+
+
+def test_a_phone_whose_owner_does_not_allow_it_says_so(adb_server: AdbServer) -> None:
+    with spawn(1, auth=True, keys=[]) as phones:
+        with pytest.raises(DeviceOffline, match=r"authenticate.*allow debugging on its screen"):
+            adb_server.connect(phones.serials[0], 2.0)
+        adb_server.disconnect(phones.serials[0])

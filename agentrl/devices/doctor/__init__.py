@@ -59,7 +59,7 @@ def examine(
             yield from _twins(server, phone)
             installed = has_package(phone, trials.PROBE)
         except DeviceError as error:
-            mend = _MENDS["offline"] if isinstance(error, DeviceOffline) else "adb reboot"
+            mend = _offline(serial) if isinstance(error, DeviceOffline) else "adb reboot"
             yield wrong("phone", str(error), mend)
             return
         if installed:
@@ -93,14 +93,20 @@ def _reach(server: AdbServer, serial: str, deadlines: Deadlines) -> AdbPhone | F
         if "authenticate" in str(error):  # it may have been allowed since
             return wrong("connected", str(error), _MENDS["unauthorized"])
         if state is None:
-            mend = _NOT_THERE
-            if is_network_serial(serial):
-                mend = "see that it is on and in this network, and that adb tcpip 5555 was said"
+            mend = _offline(serial) if is_network_serial(serial) else _NOT_THERE
             return wrong("connected", str(error), mend)
+        if state == "offline":
+            return wrong("connected", f"it is {state}: {error}", _offline(serial))
         known = next(
             (mend for word, mend in _MENDS.items() if state.startswith(word)), "adb reboot"
         )
         return wrong("connected", f"it is {state}: {error}", known)
+
+
+def _offline(serial: str) -> str:
+    if is_network_serial(serial):
+        return "see that it is on and in this network, and that adb tcpip 5555 was said"
+    return _MENDS["offline"]
 
 
 def _state(server: AdbServer, serial: str) -> str | None:
