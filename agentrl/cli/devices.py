@@ -1,5 +1,6 @@
 """`agentrl devices`: phones and emulators, looked at and tried by hand."""
 
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Phones and emulators that adb knows.")
 
 _COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
+_NO_PHONE = (
+    "No phone. Put a cable in and allow debugging, or: agentrl devices connect HOST:PORT, or "
+    "without a phone: agentrl phone up"
+)
 _SHELL_S = 60.0
 _WATCH_S = 1.0
 
@@ -40,10 +45,7 @@ def devices(context: typer.Context, driver: Driver = "adbutils") -> None:
         server = _server(driver)
         known = server.devices()
         if not known:
-            typer.echo(
-                "No phone. Put a cable in and allow debugging, or: agentrl devices connect "
-                "HOST:PORT, or without a phone: agentrl phone up"
-            )
+            typer.echo(_NO_PHONE)
             return
         Console().print(_table(server, known))
 
@@ -181,22 +183,31 @@ def doctor(
     server = _server(driver)
     serials = [serial] if serial else sorted(server.devices())
     if not serials:
-        raise DeviceError("adb knows no phone; agentrl devices connect HOST:PORT, or a cable")
-    console, sick = Console(), []
+        raise DeviceError(_NO_PHONE)
+    console = Console()
+    sick: dict[str, list[str]] = {}
     for one in serials:
         console.print(Text(one, style="bold"))
         with closing(Pager([AppSpec(app=PROBE)], "page")) as pager:
             for found in examine(server, one, paged=pager.around):
-                line = f"  [{_COLOURS[found.state]}]{found.state:5}[/] [bold]{found.what}[/]  "
+                line = f"  [{_COLOURS[found.state]}]{found.state:5}[/] [bold]{found.what:19}[/] "
                 console.print(line + escape(printable(found.detail)), soft_wrap=True)
                 if found.mend:
-                    console.print(f"        mend: {escape(found.mend)}", soft_wrap=True)
+                    mend = escape(_with_serial(found.mend, one))
+                    console.print(f"        mend: {mend}", soft_wrap=True)
                 if found.state == "wrong":
-                    sick.append(one)
-    well = len(serials) - len(set(sick))
-    typer.echo(f"{well} of {len(serials)} phones can be played on.")
+                    sick.setdefault(one, []).append(found.what)
+    typer.echo(f"{len(serials) - len(sick)} of {len(serials)} phones can be played on.")
     if sick:
+        for one, wrong in sick.items():
+            typer.echo(f"Not on {one}: {', '.join(wrong)}")
         raise typer.Exit(1)
+
+
+def _with_serial(mend: str, serial: str) -> str:
+    """A mend as it can be pasted where there are several phones, and no adb but ours."""
+    mend = mend.replace("adb shell ", f"agentrl devices shell {serial} ")
+    return re.sub(r"\badb (reboot|reconnect)\b(?! offline)", rf"adb -s {serial} \1", mend)
 
 
 def _server(driver: str = "adbutils", public: tuple[str, ...] = ()) -> "AdbServer":
@@ -221,7 +232,7 @@ def _phone(
         ready = [name for name, state in known if state == "device"]
         if len(ready) != 1:
             told = ", ".join(f"{name} is {state}" for name, state in known)
-            raise ConfigError(f"say which phone: {told or 'none; see agentrl devices'}")
+            raise ConfigError(f"say which phone: {told}" if known else _NO_PHONE)
         (serial,) = ready
     with closing(AdbPhone(server, serial, Deadlines(command_s=command_s))) as phone:
         yield phone

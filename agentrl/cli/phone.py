@@ -92,5 +92,5 @@ def _tell(serials: tuple[str, ...], adb: str, port: int) -> None:
     for serial in serials:
         typer.echo(serial)
     typer.echo(f"Reach one: {adb}{server} -s {serials[0]} shell")
-    typer.echo("Train on them: devices.source=[" + ",".join(serials) + "]")
+    typer.echo("Train on them: 'devices.source=[" + ",".join(serials) + "]'")
     typer.echo("Ctrl-C ends them.")

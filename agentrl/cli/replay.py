@@ -63,9 +63,10 @@ def replay(
     wanted = {"split": split, "outcome": outcome, "step": step, "seed": seed, "id": episode}
     recordings = opened.episodes()
     found = [s for s in recordings if _matches(s, wanted)]
+    whatever_came = [s for s in recordings if _matches(s, {**wanted, "outcome": None})]
     _print_table(found[-last:] if last else found, len(found))
     if any(s.outcome.void for s in found):
-        typer.echo(printable(_void_causes(found)))
+        typer.echo(printable(_void_causes(whatever_came)))
     if recordings and not found:
         typer.echo(f"Recorded are: {_counts(recordings)}")
 
@@ -87,7 +88,7 @@ def _counts(episodes: Sequence["Summary"]) -> str:
 
 
 def _void_causes(episodes: Sequence["Summary"]) -> str:
-    """Such as `3 void of 60 (5.0 %): 2 x call, 1 x DeviceOffline`."""
+    """Such as `3 void of 60 (5.0%): 2 x call, 1 x DeviceOffline`."""
     counts = Counter(s.cause for s in episodes if s.cause is not None)
     causes = ", ".join(f"{count} x {cause}" for cause, count in counts.most_common())
     share = counts.total() / len(episodes)
@@ -101,7 +102,7 @@ def _print_table(episodes: Sequence["Summary"], total: int) -> None:
     for s in episodes:
         table.add_row(
             escape(s.id), s.split, str(s.step), str(s.seed), s.outcome.value, str(s.turns),
-            f"{s.total:g}", escape(s.device or ""), escape(s.error or ""),
+            "" if s.outcome.void else f"{s.total:g}", escape(s.device or ""), escape(s.error or ""),
         )  # fmt: skip
     console = Console()
     if not console.is_terminal:

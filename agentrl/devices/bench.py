@@ -34,7 +34,11 @@ _CLEARLY = 1.25
 """The usual way is left for one that is faster by this factor: less than that is chance."""
 _NOTHING: Command = ("true",)
 _SETTINGS: Command = ("am", "start", "-a", "android.settings.SETTINGS")
-_HOME: Command = ("input", "keyevent", "KEYCODE_HOME")
+# No key: a phone that lets no touches through lets no keys through, and is no worse to look at.
+_HOME: Command = (
+    *("am", "start", "-a", "android.intent.action.MAIN"),
+    *("-c", "android.intent.category.HOME"),
+)
 _HARMLESS: Command = ("input", "keyevent", "KEYCODE_UNKNOWN")
 
 

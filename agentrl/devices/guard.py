@@ -278,9 +278,10 @@ class Guard:
             )
 
     def _void(self, event: Left, why: str) -> AppLeft:
+        of = {"anr": "the dialog that it hangs, of ", "crash": "the dialog that it crashed, of "}
         return AppLeft(
-            f"{event.kind}: {self._device.serial}: {event.package} came in front of "
-            f"{self.package}, {why}; by the {event.by}: {event.evidence}"
+            f"{event.kind}: {self._device.serial}: {of.get(event.kind, '')}{event.package} came in "
+            f"front of {self.package}, {why}; by the {event.by}: {event.evidence}"
         )
 
 

@@ -267,7 +267,8 @@ def _connect(opener: Opener, serials: Sequence[str], *, known: bool = False) -> 
             device.close()
         ready = ", ".join(device.serial for device in devices) or "none"
         raise ConfigError(
-            f"devices.source: {'; '.join(failures)}. Ready: {ready}. Connect the phone "
-            "(adb connect HOST:PORT), take it out of devices.source, or use virtual:N."
+            f"devices.source: {'; '.join(failures)}. Ready of those named: {ready}. Connect the "
+            "phone (agentrl devices connect HOST:PORT), take it out of devices.source, or use "
+            "virtual:N."
         )
     return devices

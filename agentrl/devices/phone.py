@@ -33,7 +33,7 @@ from agentrl.devices.keyboard import Keyboard
 from agentrl.devices.launching import package_name, start_command
 from agentrl.devices.protocol import Deadlines, Look, Result, State
 from agentrl.devices.regions import Region
-from agentrl.devices.screen_size import ScreenSize
+from agentrl.devices.screen_size import DISPLAY, ScreenSize
 from agentrl.devices.window import Window, package_in, window_in
 from agentrl.errors import CaptureError, DeviceError, DeviceTimeout, NotInFront
 from agentrl.types import Image
@@ -70,7 +70,11 @@ class AdbPhone(ConnectedPhone):
         """
         super().__init__(server, serial, deadlines, on_close)
         self.capture: Capture = RawCapture(self.line)
-        self._size = ScreenSize(serial, lambda deadline: self._own(deadline, "wm", "size"))
+        self._size = ScreenSize(
+            serial,
+            lambda deadline: self._own(deadline, "wm", "size"),
+            lambda deadline: self._own(deadline, *DISPLAY),
+        )
         self._keyboard = Keyboard(serial, self.run_own)
         self._lock = threading.Lock()
         self.reconnect()
@@ -147,12 +151,12 @@ class AdbPhone(ConnectedPhone):
         while front != package:
             try:
                 time.sleep(min(_POLL_S, deadline.left_s()))
-            except TimeoutError:
+                front = package_in(self._window(deadline))
+            except (TimeoutError, DeviceTimeout):
                 raise DeviceTimeout(
                     f"{self.serial}: {package} was started but {front} is in front after "
                     f"{deadline.seconds:g} s; is a dialog open?"
                 ) from None
-            front = package_in(self._window(deadline))
 
     def stop(self, package: str) -> None:
         """Stop an app."""

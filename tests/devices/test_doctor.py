@@ -161,3 +161,23 @@ def test_a_phone_that_has_just_started_is_suspicious(uptime: str, state: str) ->
 
 def test_a_phone_that_is_still_starting_is_told_so() -> None:
     assert told("", "", "14", "", "12.3")["started"].state == "wrong"
+
+
+@pytest.mark.adb
+def test_a_phone_that_takes_no_touches_is_blamed_for_nothing_else(
+    adb_server: AdbServer, phone: AdbPhone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials, "_ARRIVES_S", 0.3)
+    phone.shell("setprop", FAULT + "input", "lost")
+    ills = [one.what for one in examine(adb_server, phone.serial) if one.state != "ok"]
+    assert ills == ["rotation", "touches"]
+
+
+@pytest.mark.adb
+def test_a_dialog_that_stays_is_named_where_the_app_does_not_come_to_the_front(
+    adb_server: AdbServer, phone: AdbPhone
+) -> None:
+    phone.shell("setprop", FAULT + "dialog", "call")
+    findings = examine(adb_server, phone.serial, Deadlines(launch_s=2))
+    detail = next(one.detail for one in findings if one.what == "apps start")
+    assert "was started but com.android.dialer is in front after 2 s" in detail

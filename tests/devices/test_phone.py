@@ -125,6 +125,17 @@ def test_who_a_phone_is_does_not_hang_on_its_connection(phone: Device) -> None:
     assert phone.serialno() != phone.serial
 
 
+def test_a_touch_on_a_turned_screen_arrives_before_any_picture_was_taken(
+    adb_server: AdbServer, phone: Device
+) -> None:
+    phone.shell("setprop", "debug.agentrl.fault.rotation", "1")
+    with closing(AdbPhone(adb_server, phone.serial)) as other:
+        other.tap(0.3, 0.6)
+        assert other.size() == (1280, 720)
+    x, y = phone.app_state(PACKAGE)["last"][:2]
+    assert (x, y) == pytest.approx((0.3, 0.6), abs=0.1)
+
+
 def test_a_screenshot_belongs_to_its_caller(virtual_phone: Device) -> None:
     first = virtual_phone.screenshot()
     copy = first.copy()

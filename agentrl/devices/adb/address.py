@@ -42,5 +42,6 @@ def check_address(
         raise ConfigError(
             f"{serial} is on a public address ({reachable[0]}), where anybody can reach the phone "
             "without a password. Use a tunnel: ssh -L 5600:localhost:5555 HOST, and "
-            "127.0.0.1:5600; or name it in devices.public_addresses, if you must."
+            "127.0.0.1:5600; or, if you must, name it in devices.public_addresses "
+            "(by hand: agentrl devices connect --public)"
         )

@@ -18,7 +18,7 @@ from shutil import which
 from agentrl.devices.adb.address import check_address, is_network_serial
 from agentrl.devices.adb.drivers import link_of
 from agentrl.devices.adb.link import Deadline, Link, Refused, device_error
-from agentrl.errors import ConfigError, DeviceError, DeviceOffline
+from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout
 
 log = logging.getLogger(__name__)
 
@@ -150,6 +150,9 @@ class AdbServer:
                 self.disconnect(serial, deadline)
             answer = self.ask(f"host:connect:{serial}", deadline)
             # The server accepts the request whether it succeeds or not: the text decides.
+            if answer.startswith("failed to authenticate"):
+                self._wait_until_allowed(serial, answer.strip(), deadline)
+                return
             if not answer.startswith(("connected to", "already connected to")):
                 raise DeviceOffline(f"{serial} cannot be connected: {answer.strip()}")
         elif state is None:
@@ -157,6 +160,15 @@ class AdbServer:
         elif state == "unauthorized":
             raise DeviceOffline(f"{serial} is unauthorized: allow debugging on its screen")
         self._wait_until_ready(serial, deadline)
+
+    def _wait_until_allowed(self, serial: str, answer: str, deadline: Deadline) -> None:
+        """The phone asks its owner, who may press Allow within the deadline."""
+        try:
+            self._wait_until_ready(serial, deadline)
+        except DeviceTimeout as error:
+            raise DeviceOffline(
+                f"{serial} cannot be connected: {answer}; allow debugging on its screen"
+            ) from error
 
     def disconnect(self, serial: str, deadline: Deadline | None = None) -> None:
         """Forget a `host:port`; nothing happens if it is not known.

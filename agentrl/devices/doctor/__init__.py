@@ -12,7 +12,7 @@ from agentrl.devices.doctor.readings import battery_level
 from agentrl.devices.launching import has_package
 from agentrl.devices.phone import AdbPhone
 from agentrl.devices.protocol import Deadlines, Device
-from agentrl.errors import ConfigError, DeviceError
+from agentrl.errors import ConfigError, DeviceError, DeviceOffline
 
 __all__ = ["Finding", "battery_level", "examine"]
 
@@ -59,7 +59,8 @@ def examine(
             yield from _twins(server, phone)
             installed = has_package(phone, trials.PROBE)
         except DeviceError as error:
-            yield wrong("phone", str(error), "adb reboot")
+            mend = _offline(serial) if isinstance(error, DeviceOffline) else "adb reboot"
+            yield wrong("phone", str(error), mend)
             return
         if installed:
             yield from trials.Probe(phone, phone).findings()
@@ -92,14 +93,20 @@ def _reach(server: AdbServer, serial: str, deadlines: Deadlines) -> AdbPhone | F
         if "authenticate" in str(error):  # it may have been allowed since
             return wrong("connected", str(error), _MENDS["unauthorized"])
         if state is None:
-            mend = _NOT_THERE
-            if is_network_serial(serial):
-                mend = "see that it is on and in this network, and that adb tcpip 5555 was said"
+            mend = _offline(serial) if is_network_serial(serial) else _NOT_THERE
             return wrong("connected", str(error), mend)
+        if state == "offline":
+            return wrong("connected", f"it is {state}: {error}", _offline(serial))
         known = next(
             (mend for word, mend in _MENDS.items() if state.startswith(word)), "adb reboot"
         )
         return wrong("connected", f"it is {state}: {error}", known)
+
+
+def _offline(serial: str) -> str:
+    if is_network_serial(serial):
+        return "see that it is on and in this network, and that adb tcpip 5555 was said"
+    return _MENDS["offline"]
 
 
 def _state(server: AdbServer, serial: str) -> str | None:

@@ -8,6 +8,7 @@ from agentrl.devices.doctor.findings import Finding, note, ok, wrong
 from agentrl.devices.front import WINDOW
 from agentrl.devices.keyboard import ADB_KEYBOARD
 from agentrl.devices.protocol import Result
+from agentrl.devices.screen_size import DISPLAY, orientation_in
 from agentrl.devices.window import package_in
 
 _LEAST_BATTERY = 20
@@ -98,8 +99,7 @@ def _storage(df: Result) -> Finding:
 
 
 def _rotation(auto: Result, display: Result) -> Finding:
-    found = re.search(r"(?:mCurrentOrientation|orientation)=(\d)", display.output)
-    turned = int(found[1]) % 4 if found else 0
+    turned = orientation_in(display.output)
     if turned:
         return wrong(
             "rotation",
@@ -161,7 +161,7 @@ _READINGS: tuple[tuple[tuple[Command, ...], Callable[..., Finding]], ...] = (
     ((("dumpsys", "battery"),), _battery),
     ((("df", "/data"),), _storage),
     (
-        (("settings", "get", "system", "accelerometer_rotation"), ("dumpsys", "display")),
+        (("settings", "get", "system", "accelerometer_rotation"), DISPLAY),
         _rotation,
     ),
     ((WINDOW,), _in_front),

@@ -79,7 +79,8 @@ class Probe:
         try:
             self._device.launch(PROBE, _ACTIVITY, {})
         except DeviceError as error:
-            yield wrong("apps start", str(error), "close what is in front; then adb reboot")
+            mend = "close what is in front, or raise devices.deadlines.launch_s; else adb reboot"
+            yield wrong("apps start", str(error), mend)
             yield from captures(self._phone, bench.toggle(self._phone))
             return
         took_s = time.monotonic() - start
@@ -92,7 +93,7 @@ class Probe:
             yield self._touch()
             change = self._tap if self._arrives else bench.toggle(self._phone)
             yield from captures(self._phone, change)
-            if self._device is self._phone:
+            if self._device is self._phone and self._arrives:
                 yield self._type()
         except DeviceError as error:
             yield wrong("probe", str(error), "mend what is told above, and look again")

@@ -179,7 +179,7 @@ class Keeper:
             for place, future in self._waiting.items():
                 self.ledger.leave(place)
                 if not future.done():
-                    future.set_exception(PoolEmpty(self._shortage("all phones failed repeatedly")))
+                    future.set_exception(PoolEmpty(self._shortage("all phones have failed")))
 
     def _hold(self, grant: Grant) -> None:
         self.ways.device(grant.serial).hold(grant.token)
@@ -197,7 +197,7 @@ class Keeper:
         self.ways.prefer(phone, climb.way)
         self.ledger.mended(phone, climb.rungs, answers=climb.way is not None)
         if self.ledger.state(phone) is State.ASIDE:
-            log.warning("%s is in quarantine: %s", phone, self._last_failure)
+            log.warning("%s is in quarantine; it failed as %s", phone, self._last_failure)
         self._hand_out()
 
     async def _knock(self, phone: str) -> None:
@@ -289,6 +289,6 @@ class Keeper:
         last = f" The last failure: {self._last_failure}" if self._last_failure else ""
         return (
             f"no phone to lease: {why}; of {len(self)}, {leased} are leased, {mended} being "
-            f"mended and {aside} in quarantine. Add phones (devices.source) or lower "
-            f"rollout.concurrency.{last}"
+            f"mended and {aside} in quarantine. Look at them (agentrl devices doctor), add phones "
+            f"(devices.source) or lower rollout.concurrency.{last}"
         )

@@ -31,8 +31,8 @@ def test_an_unreachable_serial_is_one_clear_message(adb_server: AdbServer) -> No
             open_source([phones.serials[0], gone])
         told = str(raised.value)
         assert f"{gone} cannot be connected" in told
-        assert f"Ready: {phones.serials[0]}." in told
-        assert "adb connect" in told
+        assert f"Ready of those named: {phones.serials[0]}." in told
+        assert "agentrl devices connect" in told
         check_source([phones.serials[0]])
         adb_server.disconnect(phones.serials[0])
 
@@ -184,3 +184,17 @@ def test_a_port_that_is_none_is_named(port: str, monkeypatch: pytest.MonkeyPatch
 def test_a_host_that_is_no_name_is_an_error(driver: str) -> None:
     with pytest.raises(DeviceError, match="adb server, host:devices"):
         AdbServer(host="a..b", driver=driver).devices()
+
+
+def test_a_phone_that_asks_its_owner_first_is_waited_for(adb_server: AdbServer) -> None:
+    with spawn(1, auth=True) as phones:
+        adb_server.connect(phones.serials[0])
+        assert adb_server.devices()[phones.serials[0]] == "device"
+        adb_server.disconnect(phones.serials[0])
+
+
+def test_a_phone_whose_owner_does_not_allow_it_says_so(adb_server: AdbServer) -> None:
+    with spawn(1, auth=True, keys=[]) as phones:
+        with pytest.raises(DeviceOffline, match=r"authenticate.*allow debugging on its screen"):
+            adb_server.connect(phones.serials[0], 2.0)
+        adb_server.disconnect(phones.serials[0])
