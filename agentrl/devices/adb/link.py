@@ -133,7 +133,7 @@ class Link(ABC):
         The adb server does not send a second small piece before the first is acknowledged, which
         systems put off for 40 ms unless told otherwise.
         """
-        if _QUICKACK is not None:
+        if _QUICKACK is not None and self.plug.family != socket.AF_UNIX:
             self.plug.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)  # it does not stay so
         self.plug.settimeout(self.deadline.left_s())
         return bytes(self.plug.recv(1 << 16))
