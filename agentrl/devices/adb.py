@@ -128,10 +128,12 @@ class AdbServer:
             if state is not None:
                 # While it is offline, connect would say "already connected" and mend nothing.
                 self.disconnect(serial, deadline)
-            answer = self.ask(f"host:connect:{serial}", deadline)
-            # The server accepts the request whether it succeeds or not: the text decides.
-            if not answer.startswith(("connected to", "already connected to")):
-                raise DeviceOffline(f"{serial} cannot be connected: {answer.strip()}")
+            try:
+                self._connect(serial, deadline)
+            except DeviceError:
+                if state is None:  # it would stay in everybody's list as offline
+                    self.forget((serial,))
+                raise
         elif state is None:
             raise DeviceOffline(f"{serial} is not known to adb; is its cable in? (adb devices)")
         elif state == "unauthorized":
@@ -177,6 +179,12 @@ class AdbServer:
                 return link.read_block()
         except (OSError, Refused) as error:
             raise told(error, f"adb server, {service}", deadline.seconds) from error
+
+    def _connect(self, serial: str, deadline: Deadline) -> None:
+        answer = self.ask(f"host:connect:{serial}", deadline)
+        # The server accepts the request whether it succeeds or not: the text decides.
+        if not answer.startswith(("connected to", "already connected to")):
+            raise DeviceOffline(f"{serial} cannot be connected: {answer.strip()}")
 
     def _wait_until_ready(self, serial: str, deadline: Deadline) -> None:
         what = f"{serial} did not become ready"

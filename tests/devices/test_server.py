@@ -184,3 +184,11 @@ def test_a_port_that_is_none_is_named(port: str, monkeypatch: pytest.MonkeyPatch
 def test_a_host_that_is_no_name_is_an_error(driver: str) -> None:
     with pytest.raises(DeviceError, match="adb server, host:devices"):
         AdbServer(host="a..b", driver=driver).devices()
+
+
+def test_an_address_that_is_no_phone_is_not_left_in_the_list(adb_server: AdbServer) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        serial = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(DeviceError):
+            adb_server.connect(serial, 3)
+        assert serial not in adb_server.devices()
