@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,3 +97,18 @@ def test_an_address_is_connected_or_refused(
     for address, words in (("phone", "no HOST:PORT"), ("8.8.8.8:5555", "public address")):
         assert cli.run(["devices", "connect", address]) == 2
         assert words in capsys.readouterr().err
+
+
+def test_the_only_phone_that_is_ready_need_not_be_named(
+    serial: str, adb_server: AdbServer, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with spawn(1, ["agentrl.phone.apps:ProbeApp"]) as phones:
+        gone = phones.serials[0]
+        adb_server.connect(gone)
+    end = time.monotonic() + 20
+    while adb_server.devices().get(gone) == "device":
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert adb_server.devices()[gone] == "offline"
+    said(capsys, "screenshot", "-o", str(tmp_path / "x.png"))
+    adb_server.disconnect(gone)

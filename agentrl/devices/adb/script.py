@@ -134,7 +134,9 @@ class Script:
             DeviceError: the shell has ended before the last of them.
         """
         if self.lost:
-            raise LeaseLost("the phone is lent to somebody else, or to nobody")
+            raise LeaseLost(
+                "the phone is lent to somebody else, or to nobody; is another job on it?"
+            )
         if not self._stopped and len(self._results) < self._count:
             tail = bytes(self._output[-200:]).decode("utf-8", "replace")
             raise DeviceError(

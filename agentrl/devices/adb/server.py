@@ -27,6 +27,7 @@ _starting = threading.Lock()
 _LAST_EMULATOR_PORT = "5553"
 """Keeps a server that we start from taking whatever listens on 5555 for an emulator."""
 
+_ASKS = "failed to authenticate"
 _LAST_PORT = 65535
 """Itself refused by adb."""
 
@@ -148,18 +149,27 @@ class AdbServer:
             if state is not None:
                 # While it is offline, connect would say "already connected" and mend nothing.
                 self.disconnect(serial, deadline)
-            answer = self.ask(f"host:connect:{serial}", deadline)
-            # The server accepts the request whether it succeeds or not: the text decides.
-            if answer.startswith("failed to authenticate"):
-                self._wait_until_allowed(serial, answer.strip(), deadline)
+            try:
+                answer = self._connect(serial, deadline)
+            except DeviceError:
+                if state is None:  # it would stay in everybody's list as offline
+                    self.forget((serial,))
+                raise
+            if answer.startswith(_ASKS):
+                self._wait_until_allowed(serial, answer, deadline)
                 return
-            if not answer.startswith(("connected to", "already connected to")):
-                raise DeviceOffline(f"{serial} cannot be connected: {answer.strip()}")
         elif state is None:
             raise DeviceOffline(f"{serial} is not known to adb; is its cable in? (adb devices)")
         elif state == "unauthorized":
             raise DeviceOffline(f"{serial} is unauthorized: allow debugging on its screen")
         self._wait_until_ready(serial, deadline)
+
+    def _connect(self, serial: str, deadline: Deadline) -> str:
+        answer = self.ask(f"host:connect:{serial}", deadline).strip()
+        # The server accepts the request whether it succeeds or not: the text decides.
+        if not answer.startswith(("connected to", "already connected to", _ASKS)):
+            raise DeviceOffline(f"{serial} cannot be connected: {answer}")
+        return answer
 
     def _wait_until_allowed(self, serial: str, answer: str, deadline: Deadline) -> None:
         """The phone asks its owner, who may press Allow within the deadline."""

@@ -198,3 +198,11 @@ def test_a_phone_whose_owner_does_not_allow_it_says_so(adb_server: AdbServer) ->
         with pytest.raises(DeviceOffline, match=r"authenticate.*allow debugging on its screen"):
             adb_server.connect(phones.serials[0], 2.0)
         adb_server.disconnect(phones.serials[0])
+
+
+def test_an_address_that_is_no_phone_is_not_left_in_the_list(adb_server: AdbServer) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        serial = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(DeviceError):
+            adb_server.connect(serial, 3)
+        assert serial not in adb_server.devices()

@@ -165,6 +165,14 @@ def test_a_call_beside_another_gets_a_shell_of_its_own(kept: AdbPhone) -> None:
 
 
 @pytest.mark.adb
+def test_an_answer_in_pieces_comes_at_once(kept: AdbPhone) -> None:
+    start = time.monotonic()
+    for _ in range(100):
+        assert run(kept, ("sh", "-c", "echo a | cat"), ("echo", "b")) == ["a\n", "b\n"]
+    assert time.monotonic() - start < 3  # 40 ms each, where the server is not answered at once
+
+
+@pytest.mark.adb
 def test_more_than_one_line_arrives_whole(kept: AdbPhone) -> None:
     assert run(kept, ("echo", "a\nb; 'c'\r\nd")) == ["a\nb; 'c'\r\nd\n"]
     assert run(kept) == []
