@@ -198,7 +198,7 @@ def _check_source(source: Any) -> None:
     if not isinstance(serials, Sequence) or not all(isinstance(s, str) for s in serials):
         raise ConfigError(
             f"devices.source={source!r}: must be virtual:N, connected, a serial or a list of "
-            "serials"
+            "serials; a serial of digits alone is quoted: 'devices.source=[\"0123456789\"]'"
         )
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from agentrl.config.check import validate
 from agentrl.config.tree import Config
 from agentrl.errors import ConfigError
 
+_NO_LIST = r"Invalid value assigned: \w+ is not a ListConfig, TupleConfig, list, or tuple\.?"
+"""What OmegaConf says of it, in words of its own."""
 _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
 
 
@@ -152,4 +155,5 @@ def from_dict(tree: dict[str, Any]) -> Config:
 def _first_line(error: Exception) -> str:
     key = getattr(error, "full_key", None)
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    text = re.sub(_NO_LIST, "it must be a list, such as [A, B]", text)
     return f"{key}: {text}" if key else text

@@ -122,7 +122,7 @@ def test_the_doctor_tries_such_a_phone_out_on_a_page(
     assert len(station.phone.opened) == opened + 1
     for words in (
         r"ok    apps start  .* as a page in its browser", r"(ok|note) +touches .*",
-        r"ok    capture raw  fresh", r"ok    capture png  fresh", "1 of 1 phones can be played on",
+        r"ok    capture raw +fresh", r"ok    capture png +fresh", "1 of 1 phones can be played on",
     ):  # fmt: skip
         assert re.search(words, said), said
     assert station.phone.tasks.front is None, "it was left on its home screen"
