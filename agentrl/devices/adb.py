@@ -131,8 +131,8 @@ class AdbServer:
             try:
                 self._connect(serial, deadline)
             except DeviceError:
-                if state is None:  # it would stay in everybody's list as offline
-                    self.forget((serial,))
+                if state is None:
+                    self._forget_offline(serial)
                 raise
         elif state is None:
             raise DeviceOffline(f"{serial} is not known to adb; is its cable in? (adb devices)")
@@ -185,6 +185,14 @@ class AdbServer:
         # The server accepts the request whether it succeeds or not: the text decides.
         if not answer.startswith(("connected to", "already connected to")):
             raise DeviceOffline(f"{serial} cannot be connected: {answer.strip()}")
+
+    def _forget_offline(self, serial: str) -> None:
+        """It would stay in everybody's list; one that asks for a key may, until it is allowed."""
+        try:
+            if self.devices().get(serial) == "offline":
+                self.disconnect(serial)
+        except DeviceError as error:
+            log.info("%s is not forgotten: %s", serial, error)
 
     def _wait_until_ready(self, serial: str, deadline: Deadline) -> None:
         what = f"{serial} did not become ready"
