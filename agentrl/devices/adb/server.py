@@ -152,8 +152,8 @@ class AdbServer:
             try:
                 answer = self._connect(serial, deadline)
             except DeviceError:
-                if state is None:  # it would stay in everybody's list as offline
-                    self.forget((serial,))
+                if state is None:
+                    self._forget_offline(serial)
                 raise
             if answer.startswith(_ASKS):
                 self._wait_until_allowed(serial, answer, deadline)
@@ -224,6 +224,14 @@ class AdbServer:
                 return link.read_block()
         except (OSError, Refused) as error:
             raise device_error(error, f"adb server, {service}", deadline.seconds) from error
+
+    def _forget_offline(self, serial: str) -> None:
+        """It would stay in everybody's list; one that asks for a key may, until it is allowed."""
+        try:
+            if self.devices().get(serial) == "offline":
+                self.disconnect(serial)
+        except DeviceError as error:
+            log.info("%s is not forgotten: %s", serial, error)
 
     def _wait_until_ready(self, serial: str, deadline: Deadline) -> None:
         what = f"{serial} did not become ready"
