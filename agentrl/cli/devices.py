@@ -68,6 +68,28 @@ def connect(
 
 
 @app.command()
+def disconnect(
+    address: Annotated[str, typer.Argument(help="HOST:PORT of a phone that is connected.")],
+) -> None:
+    """Have the adb server forget a phone of the network; a job that plays on it loses it."""
+    server = _server()
+    if address not in server.devices():
+        raise ConfigError(f"{address!r} is not connected; see agentrl devices")
+    server.disconnect(address)
+    typer.echo(f"{address} is gone")
+
+
+@app.command()
+def pair(
+    address: Annotated[str, typer.Argument(help="HOST:PORT that the phone shows with its code.")],
+    code: Annotated[str, typer.Option(prompt="Code", help="Six digits; else asked for.")],
+) -> None:
+    """Pair with a phone from Android 11 on (Wireless debugging); connect it afterwards."""
+    _server().pair(address, code)
+    typer.echo("paired; now: agentrl devices connect HOST:PORT, as Wireless debugging shows it")
+
+
+@app.command()
 def screenshot(
     serial: Serial = None,
     to: Annotated[Path, typer.Option("--to", "-o", help="A PNG file.")] = Path("screen.png"),
@@ -77,6 +99,8 @@ def screenshot(
 
     if to.suffix.lower() != ".png":
         raise ConfigError(f"--to {to}: only .png is written")
+    if not to.parent.is_dir():
+        raise ConfigError(f"--to {to}: there is no folder {to.parent}")
     with _phone(serial) as phone:
         picture = phone.screenshot()
     Image.fromarray(picture).save(to)

@@ -13,11 +13,15 @@ from agentrl.phone.installed import full
 from agentrl.phone.system_apps import ACTIVITIES, DIALER
 from agentrl.types import Image
 
-Kind = Literal["anr", "crash", "call"]
+Kind = Literal["anr", "crash", "call", "permission"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Outcome = Literal["close", "keep"]
 """What a button does with the app that the dialog is about."""
 
+_PERMISSIONS = (
+    "com.google.android.permissioncontroller/"
+    "com.android.permissioncontroller.permission.ui.GrantPermissionsActivity"
+)
 _BOX = (0.08, 0.36, 0.92, 0.62)
 _BUTTONS = ((0.12, 0.52, 0.48, 0.59), (0.52, 0.52, 0.88, 0.59))
 _SHADE = 0.4
@@ -39,6 +43,8 @@ class Dialog:
         """Of its window, as `dumpsys window` names it."""
         if self.kind == "call":
             return f"{DIALER}/{full(DIALER, ACTIVITIES[DIALER])}"
+        if self.kind == "permission":
+            return _PERMISSIONS
         told = "Not Responding" if self.kind == "anr" else "Error"
         return f"Application {told}: {self.package}"
 
@@ -46,21 +52,28 @@ class Dialog:
     def text(self) -> str:
         """What it says."""
         name = self.package.rpartition(".")[2]
-        texts = {"anr": f"{name} isn't responding", "crash": f"{name} keeps stopping"}
-        return texts.get(self.kind, "Incoming call: Virtual Caller")
+        texts: dict[Kind, str] = {
+            "anr": f"{name} isn't responding",
+            "crash": f"{name} keeps stopping",
+            "call": "Incoming call: Virtual Caller",
+            "permission": f"Allow {name} to record audio?",
+        }
+        return texts[self.kind]
 
     @property
     def buttons(self) -> tuple[tuple[str, Outcome], tuple[str, Outcome]]:
         """The words on the buttons, and what these do."""
         if self.kind == "call":
             return ("Decline", "keep"), ("Answer", "keep")
+        if self.kind == "permission":
+            return ("Don't allow", "keep"), ("Allow", "keep")
         other = "Wait" if self.kind == "anr" else "App info"
         return ("Close app", "close"), (other, "keep")
 
     @property
     def yields_to_back(self) -> bool:
         """Whether BACK takes it away."""
-        return self.kind == "call"
+        return self.kind in ("call", "permission")
 
     def pressed(self, x: float, y: float) -> Outcome | None:
         """What a touch at (x, y) in [0, 1] of the apps' area leads to; None beside the buttons."""

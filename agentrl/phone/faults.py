@@ -9,7 +9,7 @@
     reboot          the same, and everything that ran is gone; happens once
     capture         truncated, black, header, empty, secure or stale
     front           a package that comes to the front; BACK, HOME and `am start` leave it
-    dialog          anr, crash or call: a dialog above the app, until a button is pressed
+    dialog          anr, crash, call or permission: above the app, until a button is pressed
     rotation        0 to 3: how the phone is held
     input           lost: touches are accepted and do nothing; or the window that takes them
     focus           the window that `dumpsys window` names, or null, whatever is shown

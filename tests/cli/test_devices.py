@@ -89,6 +89,40 @@ def test_who_comes_and_goes_is_told(adb_server: AdbServer, serial: str) -> None:
     watching.communicate(timeout=20)
 
 
+def test_a_phone_is_disconnected(
+    adb_server: AdbServer, serial: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(capsys, "disconnect", serial) == f"{serial} is gone\n"
+    assert serial not in adb_server.devices()
+    assert cli.run(["devices", "disconnect", serial]) == 2
+    assert "is not connected" in capsys.readouterr().err
+    adb_server.connect(serial)
+
+
+@pytest.mark.parametrize(
+    ("address", "code", "words"),
+    [
+        ("127.0.0.1:1", "123456", "127.0.0.1:1 was not paired: Failed"),
+        ("127.0.0.1:1", "12345", "has not six digits"),
+        ("127.0.0.1:1", "$(id)a", "has not six digits"),
+        ("phone", "123456", "no HOST:PORT"),
+        ("8.8.8.8:1", "123456", "public address"),
+    ],
+)
+def test_a_phone_that_cannot_be_paired_with_says_why(
+    adb_server: AdbServer, capsys: pytest.CaptureFixture[str], address: str, code: str, words: str
+) -> None:
+    assert cli.run(["devices", "pair", address, f"--code={code}"]) != 0
+    assert words in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_there_is_named(
+    serial: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["devices", "screenshot", serial, "--to=/no/such/x.png"]) == 2
+    assert "there is no folder /no/such" in capsys.readouterr().err
+
+
 def test_an_address_is_connected_or_refused(
     adb_server: AdbServer, serial: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

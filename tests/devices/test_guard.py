@@ -93,7 +93,12 @@ def test_where_nothing_happens_there_is_no_event(guard: Guard, phone: Interrupte
 
 
 @pytest.mark.parametrize(
-    ("faults", "kind"), [({"dialog": "call"}, "call"), ({"front": CHROME}, "foreign_app")]
+    ("faults", "kind"),
+    [
+        ({"dialog": "call"}, "call"),
+        ({"dialog": "permission"}, "permission"),
+        ({"front": CHROME}, "foreign_app"),
+    ],
 )
 def test_what_came_before_the_action_is_sent_away_and_meets_no_touch(
     guard: Guard, phone: Interrupted, say: Say, faults: dict[str, str], kind: str

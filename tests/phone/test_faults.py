@@ -131,6 +131,7 @@ def test_the_app_comes_back_when_it_is_started_again(phone: Phone) -> None:
         ("anr", f"u0 Application Not Responding: {PACKAGE}}}"),
         ("crash", f"u0 Application Error: {PACKAGE}}}"),
         ("call", "u0 com.android.dialer/com.android.incallui.InCallActivity}"),
+        ("permission", "permission.ui.GrantPermissionsActivity}"),
     ],
 )
 def test_a_dialog_has_the_focus_and_takes_the_touches(phone: Phone, kind: str, title: str) -> None:

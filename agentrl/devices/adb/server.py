@@ -180,6 +180,29 @@ class AdbServer:
                 f"{serial} cannot be connected: {answer}; allow debugging on its screen"
             ) from error
 
+    def pair(self, address: str, code: str, deadline_s: float = 20.0) -> None:
+        """Have a phone trust this machine from now on, by the code that it shows.
+
+        Args:
+            address: `HOST:PORT` that it shows beside the code; another than to connect to.
+            code: six digits.
+            deadline_s: of the whole, in seconds.
+
+        Raises:
+            ConfigError: the code is none, or the address is public or no address.
+            DeviceOffline: the phone did not agree.
+            DeviceTimeout: it did not answer.
+        """
+        deadline = Deadline(deadline_s)
+        if not re.fullmatch("[0-9]{6}", code):
+            raise ConfigError(f"the code {code[:20]!r} has not six digits")
+        if not is_network_serial(address):
+            raise ConfigError(f"{address!r} is no HOST:PORT, such as 192.168.1.7:37123")
+        check_address(address, deadline, public=self.public)
+        answer = self.ask(f"host:pair:{code}:{address}", deadline).strip()
+        if not answer.startswith("Successfully paired"):
+            raise DeviceOffline(f"{address} was not paired: {answer}")
+
     def disconnect(self, serial: str, deadline: Deadline | None = None) -> None:
         """Forget a `host:port`; nothing happens if it is not known.
 

@@ -55,8 +55,13 @@ def examine(
         answered = trials.commands(phone)
         yield answered
         try:
-            yield from readings.read(phone.batch(*readings.COMMANDS))
+            found = list(readings.read(phone.batch(*readings.COMMANDS)))
+            yield from found
             yield from _twins(server, phone)
+            if any(one.state == "wrong" and one.what in ("awake", "unlocked") for one in found):
+                mend = "wake and unlock it, and look again"
+                yield note("touches, captures", "not tried on a screen that is off or locked", mend)
+                return
             installed = has_package(phone, trials.PROBE)
         except DeviceError as error:
             mend = _offline(serial) if isinstance(error, DeviceOffline) else "adb reboot"

@@ -11,7 +11,7 @@ from agentrl.devices.pool.lease import LeasedDevice
 from agentrl.devices.pool.ledger import DeviceStats
 from agentrl.devices.pool.lending import Ending, Grant, Lender
 from agentrl.devices.pool.tasks import Tasks
-from agentrl.errors import AppLeft, ConfigError, DeviceError, NoDevice
+from agentrl.errors import AppLeft, ConfigError, DeviceError, LeaseLost, NoDevice, ScreenTurned
 
 
 class Borrower(ABC):
@@ -48,9 +48,9 @@ class Borrower(ABC):
     async def lease(self, deadline_s: float) -> AsyncIterator[LeasedDevice]:
         """Borrow a phone for the length of a `with`; longest idle first.
 
-        A DeviceError that leaves the `with` counts against the phone, except for AppLeft. A lease
-        that ends well makes up for earlier ones, unless it was doubted (`LeasedDevice.doubt`) or a
-        call to the phone was still running at its end.
+        A DeviceError that leaves the `with` counts against the phone, except for AppLeft and
+        ScreenTurned. A lease that ends well makes up for earlier ones, unless it was doubted
+        (`LeasedDevice.doubt`) or a call to the phone was still running at its end.
 
         Args:
             deadline_s: how long to wait for a free one.
@@ -67,7 +67,10 @@ class Borrower(ABC):
             lease = self._leases[grant.token] = await self._reached(grant)
             yield lease
             ending = Ending(good=not (lease.doubtful or lease.calling))
-        except AppLeft:  # the phone did what it was told
+        except (AppLeft, ScreenTurned):  # the phone did what it was told
+            raise
+        except LeaseLost as error:
+            ending = Ending(error=str(error), taken=True)
             raise
         except DeviceError as error:
             ending = Ending(error=str(error))

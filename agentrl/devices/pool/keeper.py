@@ -191,7 +191,9 @@ class Keeper:
     async def _mend(self, phone: str, ending: Ending) -> None:
         ways, failures = self._take_over(phone), self.ledger.failures_in_a_row(phone)
         try:
-            climb = await self._in_thread(self._ladder.climb, ways, failures, ending.launched)
+            climb = await self._in_thread(
+                self._ladder.climb, ways, failures, ending.launched, ending.taken
+            )
         finally:
             self._mending.discard(phone)
         self.ways.prefer(phone, climb.way)

@@ -37,23 +37,30 @@ class Ladder:
     closing: threading.Event = field(default_factory=threading.Event)
     """Ends all waiting once it is set."""
 
-    def climb(self, ways: Sequence[Device], failures: int, packages: Iterable[str] = ()) -> Climb:
+    def climb(
+        self,
+        ways: Sequence[Device],
+        failures: int,
+        packages: Iterable[str] = (),
+        taken: bool = False,
+    ) -> Climb:
         """Do what the failures in a row call for, and more until the phone answers.
 
         Args:
             ways: to the same phone, the usual one first.
             failures: in a row: from the second on an answer alone does not suffice.
             packages: of the apps that were started on it.
+            taken: somebody else plays on it: no app of theirs is stopped, and nothing rebooted.
         """
         start, rungs = time.monotonic(), ["retry"]
         way = 0 if _answers(ways[0]) else None
         if way is None or failures > 1:
             rungs.append("reconnect")
             way = self._until(ways, ways[0].deadlines.connect_s, _connects)
-        if way is not None and failures > 1:
+        if way is not None and failures > 1 and not taken:
             rungs.append("stop")
             way = _stopped(ways, way, packages)
-        if self.reboot and (way is None or failures > 2):
+        if self.reboot and not taken and (way is None or failures > 2):
             rungs.append("reboot")
             way = self._rebooted(ways)
         log.warning(

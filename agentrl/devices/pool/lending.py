@@ -28,6 +28,8 @@ class Ending:
     """It makes up for earlier failures."""
     error: str | None = None
     """What was wrong with the phone; None where nothing was."""
+    taken: bool = False
+    """Whether somebody else has it, outside of this pool: nothing may be done to it."""
     busy_s: float = 0.0
     """Seconds that calls took."""
     launched: Collection[str] = ()

@@ -11,7 +11,7 @@ from agentrl.devices.adb.link import Deadline
 from agentrl.devices.phone import AdbPhone
 from agentrl.devices.pool.keeper import Keeper
 from agentrl.devices.pool.lease import Lendable
-from agentrl.errors import AppLeft, DeviceError, DeviceOffline, NoDevice, PoolEmpty
+from agentrl.errors import AppLeft, DeviceError, DeviceOffline, LeaseLost, NoDevice, PoolEmpty
 from agentrl.phone import spawn
 
 
@@ -212,6 +212,17 @@ async def test_an_app_that_was_left_is_no_failure_of_the_phone() -> None:
     assert (pool.stats()[0].failures, pool.stats()[0].quarantined) == (1, False)
     await fail(pool)
     assert pool.stats()[0].quarantined, "nor does it make up for one"
+
+
+async def test_nothing_is_done_to_a_phone_that_another_job_has_taken() -> None:
+    pool = pool_of(1, quarantine_after=4, reboot=True)
+    for _ in range(3):
+        with contextlib.suppress(LeaseLost):
+            async with pool.lease(5):
+                raise LeaseLost("it is lent to somebody else")
+    async with pool.lease(5):
+        stats = pool.stats()[0]
+    assert (stats.failures, stats.mended) == (3, {"retry": 3, "reconnect": 2})
 
 
 def kill(server: AdbServer) -> None:
