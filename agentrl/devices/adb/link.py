@@ -119,9 +119,11 @@ class Link(ABC):
         """A text behind its length of four hex digits.
 
         Raises:
-            Refused: the other side has closed, or sent something else.
+            Refused: the other side has failed or closed, or sent something else.
         """
         length = self.read(4)
+        if length == b"FAIL":  # it accepts what takes time, and says later that it has failed
+            raise Refused(self.read_block())
         try:
             return self.read(int(length, 16)).decode("utf-8", "replace")
         except ValueError:

@@ -189,7 +189,8 @@ class AdbServer:
             deadline_s: of the whole, in seconds.
 
         Raises:
-            ConfigError: the code is none, or the address is public or no address.
+            ConfigError: the code is none, the address is public or no address, or the server is
+                too old.
             DeviceOffline: the phone did not agree.
             DeviceTimeout: it did not answer.
         """
@@ -199,7 +200,15 @@ class AdbServer:
         if not is_network_serial(address):
             raise ConfigError(f"{address!r} is no HOST:PORT, such as 192.168.1.7:37123")
         check_address(address, deadline, public=self.public)
-        answer = self.ask(f"host:pair:{code}:{address}", deadline).strip()
+        try:
+            answer = self.ask(f"host:pair:{code}:{address}", deadline).strip()
+        except DeviceError as error:
+            if "unknown host service" not in str(error):
+                raise
+            raise ConfigError(
+                "the adb server that runs is too old to pair with phones: "
+                "platform-tools 30 or later can, and the one that comes with adbutils"
+            ) from error
         if not answer.startswith("Successfully paired"):
             raise DeviceOffline(f"{address} was not paired: {answer}")
 
