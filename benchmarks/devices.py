@@ -2,13 +2,15 @@
 
     python benchmarks/devices.py
 
-Every way is measured in turn, round after round, against the same virtual phone at 720x1280. Its
-screen changes before each round: a capture that was made ready before is none.
+Every way is measured in turn, round after round, each round in another order, against the same
+virtual phone at 720x1280: some frames in a row, before each of which the screen changes, so that
+no capture can have been made ready before, and some commands.
 """
 
 import argparse
 import asyncio
 import logging
+import random
 import statistics
 import subprocess
 import time
@@ -30,6 +32,8 @@ PACKAGE, ACTIVITY = "org.agentrl.probe", ".Main"
 OURS = "ours, by adbutils"
 SCREENSHOT = "adbutils' screenshot()"
 DELAY_MS = 100
+IN_A_ROW = 5
+"""Frames, and commands, of one way before it is another's turn."""
 Way = tuple[Callable[[], object] | None, Callable[[], object]]
 """One command and one frame."""
 Medians = dict[str, tuple[float | None, float]]
@@ -85,16 +89,16 @@ def timed(act: Callable[[], object]) -> float:
 
 
 def latency(known: dict[str, Way], change: Callable[[], None], rounds: int) -> Medians:
-    """Median command and frame of every way, measured in turn; each round begins with another."""
+    """Median command and frame of every way."""
     seconds: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in known}
-    turns = list(known.items())
-    for number in range(rounds):
-        change()
-        first = number % len(turns)
-        for name, (command, frame) in turns[first:] + turns[:first]:
+    order = random.Random(0)
+    for _ in range(rounds):
+        for name, (command, frame) in order.sample(list(known.items()), len(known)):
+            for _ in range(IN_A_ROW):
+                change()
+                seconds[name][1].append(timed(frame))
             if command is not None:
-                seconds[name][0].append(timed(command))
-            seconds[name][1].append(timed(frame))
+                seconds[name][0].extend(timed(command) for _ in range(IN_A_ROW))
     return {
         name: (in_ms(commands) if commands else None, in_ms(frames))
         for name, (commands, frames) in seconds.items()
@@ -164,7 +168,7 @@ def by_both_drivers(device: Device) -> dict[str, AdbPhone]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--phones", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=5.0)
     options = parser.parse_args()
