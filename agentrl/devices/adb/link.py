@@ -138,7 +138,6 @@ class Link(ABC):
         if _QUICKACK is not None and self.plug.family != socket.AF_UNIX:
             self.plug.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)  # it does not stay so
         self.plug.settimeout(self.deadline.left_s())
-        _acknowledge_at_once(self.plug)
         return bytes(self.plug.recv(1 << 16))
 
     def wait(self, seconds: float) -> bool:
@@ -172,15 +171,6 @@ def connected(host: str, port: int, deadline: Deadline) -> socket.socket:
         raise OSError(f"there is no host {host!r}: {error}") from error
     plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return plug
-
-
-def _acknowledge_at_once(plug: socket.socket) -> None:
-    """Spare the next small answer of the adb server 40 ms.
-
-    The server sends it when the one before is acknowledged, and Linux takes its time for that.
-    """
-    if hasattr(socket, "TCP_QUICKACK"):  # it does not stay: each read needs it anew
-        plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 def within(deadline: Deadline, call: Callable[[], T]) -> T:
