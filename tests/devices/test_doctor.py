@@ -63,6 +63,7 @@ def test_a_well_phone_is_well(adb_server: AdbServer, phone: AdbPhone) -> None:
         (("setprop", FAULT + "dialog", "anr"), "in front", "does not respond"),
         (("setprop", FAULT + "dialog", "crash"), "in front", "has crashed"),
         (("setprop", FAULT + "dialog", "call"), "in front", "a call"),
+        (("setprop", FAULT + "dialog", "permission"), "in front", "a dialog of the system"),
         (("setprop", FAULT + "front", "com.example.shop"), "in front", "com.example.shop"),
         (("setprop", FAULT + "latency_ms", "200"), "commands", "slow"),
         (("setprop", FAULT + "drop", "0.5"), "commands", "failed"),
