@@ -11,16 +11,20 @@ r"""How an agent says what to do.
     <action>wait(0.50)</action>
     <action>done()</action>
 
+or, in the style `tool`::
+
+    <tool_call>{"name": "tap", "arguments": {"x": 0.21, "y": 0.70}}</tool_call>
+
 The grammar is closed: what is not in it never reaches a phone.
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
-from agentrl.data.tags import action_in
+from agentrl.data.calls import Calls, in_json
 from agentrl.devices.actions import Action, Done, Drag, Key, LongPress, Swipe, Tap, Type, Wait
 from agentrl.devices.spelling import Spelling, short
 from agentrl.errors import ActionError, ConfigError
@@ -41,7 +45,6 @@ FORMS: Mapping[str, str] = {
 }
 _POINTS: Mapping[str, type[Tap | LongPress]] = {"tap": Tap, "long_press": LongPress}
 _PATHS: Mapping[str, type[Swipe | Drag]] = {"swipe": Swipe, "drag": Drag}
-_CALL = re.compile(r"\s*([A-Za-z_]+)\s*\((.*)\)\s*", re.DOTALL)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -60,9 +63,11 @@ class Grammar:
         keys: that `key` takes.
         max_wait_s: the longest `wait`.
         max_text: the longest text that `type` takes, in characters.
+        style: `tag` or `tool`.
 
     Raises:
-        ConfigError: a spelling or an action that does not exist, or `pixels` without a size.
+        ConfigError: a spelling, an action or a style that does not exist, or `pixels` without a
+            size.
     """
 
     positions: Literal["unit", "thousand", "pixels"] = "unit"
@@ -72,31 +77,23 @@ class Grammar:
     keys: tuple[str, ...] = KEYS
     max_wait_s: float = MAX_WAIT_S
     max_text: int = MAX_TEXT
+    style: str = "tag"
 
     def __post_init__(self) -> None:
         self._spelling()
         if unknown := [name for name in self.actions if name not in FORMS]:
             raise ConfigError(f"no actions: {unknown}{did_you_mean(unknown[0], FORMS)}")
+        self._calls()
 
     def parse(self, reply: str) -> Action:
         """The action in a reply.
 
         Raises:
-            ActionError: not exactly one `<action>` tag stands in it, or what is in the tag is no
-                action, or a position is outside the screen and not clamped.
+            ActionError: not exactly one call stands in it, or what is said is no action, or a
+                position is outside the screen and not clamped.
         """
-        said = action_in(reply)
-        call = _CALL.fullmatch(said)
-        if call is None:
-            forms = ", ".join(FORMS[name] for name in self.actions)
-            raise ActionError(f"{short(said)} is no action; they read {forms}")
-        name, arguments = call.groups()
-        if name not in self.actions:
-            known = did_you_mean(name, self.actions)
-            raise ActionError(f"there is no action {name[:40]!r}{known}")
-        if name == "type":
-            return self._type(arguments)
-        given = [argument.strip() for argument in arguments.split(",")]
+        call = self._calls().read(reply)
+        name, given = call.name, list(call.arguments)
         if name in _POINTS:
             return _POINTS[name](*self._spelling().read(name, given, FORMS[name], 1))
         if name in _PATHS:
@@ -108,35 +105,36 @@ class Grammar:
         say = self._spelling().say
         match action:
             case Tap(x, y):
-                call = f"tap({say(x, y)})"
+                call = ("tap", *say(x, y))
             case LongPress(x, y):
-                call = f"long_press({say(x, y)})"
+                call = ("long_press", *say(x, y))
             case Swipe(x1, y1, x2, y2):
-                call = f"swipe({say(x1, y1, x2, y2)})"
+                call = ("swipe", *say(x1, y1, x2, y2))
             case Drag(x1, y1, x2, y2):
-                call = f"drag({say(x1, y1, x2, y2)})"
+                call = ("drag", *say(x1, y1, x2, y2))
             case Type(text):
-                # No `<` as it is: a text may hold the very tag that ends the action.
-                quoted = json.dumps(text, ensure_ascii=False).replace("<", "\\u003c")
-                call = f"type({quoted})"
+                call = ("type", in_json(text))
             case Key(name):
-                call = f"key({name})"
+                call = ("key", name)
             case Wait(seconds):
-                call = f"wait({seconds:.2f})"
+                call = ("wait", f"{seconds:.2f}")
             case Done():
-                call = "done()"
-        return f"<action>{call}</action>"
+                call = ("done",)
+        return _calls(tuple(FORMS), self.style).say(*call)
 
     def _spelling(self) -> Spelling:
         return Spelling.named(self.positions, self.size, self.outside)
 
+    def _calls(self) -> Calls:
+        return _calls(self.actions, self.style)
+
     def _other(self, name: str, given: list[str]) -> Action:
+        if name == "type":
+            return self._type(given[0])
         if name == "key":
-            return self._key(given)
+            return self._key(given[0])
         if name == "wait":
-            return self._wait(given)
-        if given != [""]:
-            raise ActionError(f"{name} takes nothing: {FORMS[name]}")
+            return self._wait(given[0])
         return Done()
 
     def _type(self, said: str) -> Type:
@@ -154,18 +152,23 @@ class Grammar:
             raise ActionError(f"{short(text)} holds a NUL or half a character: nobody types that")
         return Type(text)
 
-    def _key(self, given: list[str]) -> Key:
-        name = given[0].strip("'\"").upper()
-        if len(given) != 1 or name not in self.keys:
+    def _key(self, said: str) -> Key:
+        name = said.strip("'\"").upper()
+        if name not in self.keys:
             known = ", ".join(self.keys)
-            raise ActionError(f"there is no key {short(','.join(given))}; keys are {known}")
+            raise ActionError(f"there is no key {short(said)}; keys are {known}")
         return Key(name)
 
-    def _wait(self, given: list[str]) -> Wait:
-        seconds = Spelling.number(given[0])
-        if len(given) != 1 or not 0 <= seconds <= self.max_wait_s:
+    def _wait(self, said: str) -> Wait:
+        seconds = Spelling.number(said)
+        if not 0 <= seconds <= self.max_wait_s:
             raise ActionError(f"wait takes one number of seconds, from 0 to {self.max_wait_s:g}")
         return Wait(seconds)
+
+
+@lru_cache(maxsize=64)
+def _calls(actions: tuple[str, ...], style: str) -> Calls:
+    return Calls((FORMS[name] for name in actions), style)
 
 
 _PLAIN = Grammar()

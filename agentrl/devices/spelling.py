@@ -69,7 +69,7 @@ class Spelling:
             raise ActionError(f"{name} takes {2 * points} numbers, not {len(given)}: {form}")
         return [self._position(name, n, side) for n, side in self._with_sides(numbers)]
 
-    def say(self, *positions: float) -> str:
+    def say(self, *positions: float) -> list[str]:
         """Positions in [0, 1] as this spelling has them."""
         said = []
         for position, side in self._with_sides(positions):
@@ -77,7 +77,7 @@ class Spelling:
             if self.centred:
                 number = min(int(number), side - 1)
             said.append(f"{number:.{self.decimals}f}")
-        return ", ".join(said)
+        return said
 
     def _position(self, name: str, number: float, side: float) -> float:
         last = side - 1 if self.centred else side

@@ -22,12 +22,13 @@ from agentrl.devices.commands import pixel
 from agentrl.devices.grammar import FORMS, KEYS, MAX_TEXT, MAX_WAIT_S
 from agentrl.errors import ActionError, ConfigError
 
-Spelling = Literal["unit", "thousand", "pixels"]
+Spelling = Literal["unit", "thousand", "pixels", "tool"]
 WIDTH, HEIGHT = 1080, 2400
 GRAMMARS: dict[Spelling, Grammar] = {
     "unit": Grammar(),
     "thousand": Grammar(positions="thousand"),
     "pixels": Grammar(positions="pixels", size=(WIDTH, HEIGHT)),
+    "tool": Grammar(style="tool"),
 }
 
 
@@ -50,7 +51,7 @@ def spelled(positions: Spelling) -> st.SearchStrategy[Action]:
     if positions == "pixels":
         x = st.integers(0, WIDTH - 1).map(lambda n: (n + 0.5) / WIDTH)
         return actions(x, st.integers(0, HEIGHT - 1).map(lambda n: (n + 0.5) / HEIGHT))
-    steps = {"unit": 100, "thousand": 1000}[positions]
+    steps = {"unit": 100, "thousand": 1000, "tool": 100}[positions]
     position = st.integers(0, steps).map(lambda n: n / steps)
     return actions(position, position)
 
@@ -83,25 +84,25 @@ def test_a_reply_is_an_action_or_an_action_error(reply: str, name: str) -> None:
         ("<action>tap(nan, 0.5)</action>", "'nan' is no number"),
         ("<action>tap(1e-1, 0.5)</action>", "'1e-1' is no number"),
         ("<action>tap(\u0660, 0.5)</action>", "is no number"),
-        ("<action>tap(0.5)</action>", "tap takes 2 numbers, not 1"),
-        ("<action>drag(0.5, 0.5)</action>", "drag takes 4 numbers, not 2"),
+        ("<action>tap(0.5)</action>", "takes 2 arguments, not 1"),
+        ("<action>drag(0.5, 0.5)</action>", "takes 4 arguments, not 2"),
         ("<action>tab(0.5, 0.5)</action>", "did you mean 'tap'"),
         ("<action>shell(reboot)</action>", "there is no action 'shell'"),
         ("<action>key(POWER)</action>", "keys are BACK"),
         ("<action>key(BACK; reboot)</action>", "there is no key"),
         ("<action>wait(1000)</action>", "from 0 to 5"),
-        ("<action>wait(0.1, 0.1)</action>", "from 0 to 5"),
-        ("<action>done(0.1)</action>", "done takes nothing"),
+        ("<action>wait(0.1, 0.1)</action>", "takes 1 argument, not 2"),
+        ("<action>done(0.1)</action>", "takes no arguments"),
         ("<action>type(hello)</action>", "one JSON string"),
         ("<action>type('hello')</action>", "one JSON string"),
-        ('<action>type("a", "b")</action>', "one JSON string"),
+        ('<action>type("a", "b")</action>', "takes 1 argument, not 2"),
         ('<action>type("a\nb")</action>', "one JSON string"),
         ('<action>type(["a"])</action>', "one JSON string"),
         (f"<action>type({'[' * 100_000})</action>", "one JSON string"),
         ('<action>type("\\u0000")</action>', "NUL"),
         ('<action>type("\\ud800")</action>', "half a character"),
         (f'<action>type("{"x" * (MAX_TEXT + 1)}")</action>', "at most 500 characters"),
-        ("<action>go left</action>", "they read tap"),
+        ("<action>go left</action>", "there are tap"),
     ],
 )
 def test_what_is_no_action_says_why(reply: str, complaint: str) -> None:

@@ -1,0 +1,104 @@
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrl.data.calls import STYLES, Call, Calls
+from agentrl.errors import ActionError, ConfigError
+
+FORMS = ("up", "chop()", "tap(x, y)", "say(text)", "key(NAME)")
+TAG, TOOL = Calls(FORMS), Calls(FORMS, style="tool")
+
+NUMBERS = st.floats(0, 1).map(lambda x: f"{x:.2f}") | st.integers().map(str)
+TEXTS = st.text(max_size=20).map(lambda text: TOOL.say("say", text).split('"text": ')[1][:-14])
+SAID = st.one_of(
+    st.just(("up", ())),
+    st.just(("chop", ())),
+    st.tuples(st.just("tap"), st.tuples(NUMBERS, NUMBERS)),
+    st.tuples(st.just("say"), st.tuples(TEXTS)),
+)
+
+
+@pytest.mark.parametrize("style", STYLES)
+@given(said=SAID)
+def test_what_is_said_is_read(style: str, said: tuple[str, tuple[str, ...]]) -> None:
+    calls, (name, arguments) = Calls(FORMS, style=style), said
+    call = calls.read(f"<think>so</think>{calls.say(name, *arguments)}")
+    assert call.name == name
+    assert list(map(json.loads, call.arguments)) == list(map(json.loads, arguments))
+
+
+def test_each_style_says_it_in_its_way() -> None:
+    assert TAG.say("tap", "0.21", "0.70") == "<action>tap(0.21, 0.70)</action>"
+    assert TAG.say("up") == "<action>up</action>"
+    assert TAG.say("chop") == "<action>chop()</action>"
+    assert TOOL.say("tap", "0.21", "0.70") == (
+        '<tool_call>{"name": "tap", "arguments": {"x": 0.21, "y": 0.70}}</tool_call>'
+    )
+    assert TOOL.say("key", "BACK") == (
+        '<tool_call>{"name": "key", "arguments": {"name": "BACK"}}</tool_call>'
+    )
+    assert TAG.told().startswith("<action>up</action>, <action>chop()</action>")
+
+
+def test_a_name_without_arguments_is_read_with_and_without_parentheses() -> None:
+    for reply in ("<action>up()</action>", "<action> chop </action>", "<action>chop( )</action>"):
+        assert TAG.read(reply).arguments == ()
+    assert TOOL.read('<tool_call>{"name": "up"}</tool_call>') == Call(name="up")
+
+
+def test_arguments_may_be_json_within_json_in_any_order() -> None:
+    said = '<tool_call>{"name": "tap", "arguments": "{\\"y\\": 1, \\"x\\": 0.5}"}</tool_call>'
+    assert TOOL.read(said) == Call(name="tap", arguments=("0.5", "1"))
+
+
+@pytest.mark.parametrize(
+    ("calls", "inside", "told"),
+    [
+        (TAG, "down", "no action"),
+        (TAG, "taps(1, 2)", "did you mean 'tap'"),
+        (TAG, "tap(1)", "takes 2 arguments"),
+        (TAG, "chop(1)", "takes no arguments"),
+        (TAG, 'say("a, b)', "quote is not closed"),
+        (TAG, "__import__('os')(1)", "there is no action|no action"),
+        (TOOL, "tap(1, 2)", "no JSON object"),
+        (TOOL, "[" * 5000, "no JSON object"),
+        (TOOL, '["tap"]', "no JSON object"),
+        (TOOL, '{"name": "fly"}', "there is no action 'fly'"),
+        (TOOL, '{"name": "tap", "arguments": {"x": 1}}', "takes the arguments"),
+        (TOOL, '{"name": "tap", "arguments": {"x": 1, "y": true}}', "neither a number nor text"),
+        (TOOL, '{"name": "tap", "arguments": {"x": 1, "y": [2]}}', "neither a number nor text"),
+        (TOOL, '{"name": "tap", "arguments": "{"}', "takes the arguments"),
+    ],
+)
+def test_what_is_no_action_is_told(calls: Calls, inside: str, told: str) -> None:
+    tag = "action" if calls is TAG else "tool_call"
+    with pytest.raises(ActionError, match=told):
+        calls.read(f"<{tag}>{inside}</{tag}>")
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_an_action_or_none(text: str) -> None:
+    for calls, tag in ((TAG, "action"), (TOOL, "tool_call")):
+        try:
+            call = calls.read(f"<{tag}>{text}</{tag}>")
+        except ActionError:
+            continue
+        assert call.name in calls.names
+
+
+def test_a_megabyte_of_quotes_takes_no_time() -> None:
+    started = time.monotonic()
+    with pytest.raises(ActionError):
+        TAG.read(f'<action>say({chr(34) + "," * 500_000}{chr(92)}")</action>')
+    assert time.monotonic() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("forms", "style"), [((), "tag"), (("up", "up"), "tag"), (("up",), "tags")]
+)
+def test_a_set_that_cannot_be_is_refused(forms: tuple[str, ...], style: str) -> None:
+    with pytest.raises(ConfigError):
+        Calls(forms, style=style)
