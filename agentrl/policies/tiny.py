@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,9 @@ class Sizes:
     """Of the token embeddings' initial values."""
     head_std: float = 0.02
     """Of the output head's initial values."""
+    words: Sequence[str] = ()
+    """What is one token, beside what always is: names of actions, say. The model reads and writes
+    any text, but each byte of other words is a token."""
 
 
 def build(folder: Path, seed: int, **sizes: Any) -> Path:
@@ -78,7 +82,7 @@ def build(folder: Path, seed: int, **sizes: Any) -> Path:
         folder / "model.safetensors",
         metadata={"format": "pt"},
     )
-    tiny_vocabulary.save(folder, chosen.max_position)
+    tiny_vocabulary.save(folder, chosen.max_position, chosen.words)
     _save_processor(folder, chosen)
     return folder
 
@@ -101,6 +105,8 @@ def _sizes(sizes: dict[str, Any]) -> Sizes:
                 f"Known: {', '.join(known)}"
             )
     chosen = Sizes(**sizes)
+    if isinstance(chosen.words, str) or not all(w and isinstance(w, str) for w in chosen.words):
+        raise ConfigError(f"model.tiny.words={chosen.words!r}: must be a list of words, quoted")
     # vLLM's attention on the CPU takes heads of 32, 64, ... values alone.
     if chosen.hidden % (32 * chosen.heads) or chosen.vision_hidden % (4 * chosen.vision_heads):
         raise ConfigError(
@@ -118,7 +124,7 @@ def _sizes(sizes: dict[str, Any]) -> Sizes:
 def _config(sizes: Sizes) -> "Qwen2_5_VLConfig":
     from transformers import Qwen2_5_VLConfig
 
-    ids = tiny_vocabulary.ids()
+    ids = tiny_vocabulary.ids(sizes.words)
     half = sizes.hidden // sizes.heads // 2
     spatial = half * 3 // 8
     text = {

@@ -4,6 +4,7 @@ The pieces of an action's grammar are single tokens, so that an answer is about 
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 SPECIALS = (
@@ -43,16 +44,22 @@ CHAT_TEMPLATE = (
 )
 
 
-def pieces() -> tuple[str, ...]:
-    """What is one token beside the single bytes and the specials, in the order of their ids."""
+def pieces(words: Sequence[str] = ()) -> tuple[str, ...]:
+    """What is one token beside the single bytes and the specials, in the order of their ids.
+
+    Args:
+        words: more of them; those that are there already, and single bytes, add nothing.
+    """
     positions = [f"{hundredth / 100:.2f}" for hundredth in range(101)]
     spaced = [f" {word}" for word in (*_WORDS, *map(str, range(10)))]
-    return (*_GRAMMAR, *_ROLES, *positions, *_WORDS, *spaced)
+    own = (*_GRAMMAR, *_ROLES, *positions, *_WORDS, *spaced)
+    added = (w for w in words if len(w.encode()) > 1 and w not in SPECIALS)
+    return tuple(dict.fromkeys((*own, *added)))
 
 
-def ids() -> dict[str, int]:
+def ids(words: Sequence[str] = ()) -> dict[str, int]:
     """The id of every token: 256 bytes, then the specials, then the pieces."""
-    tokens = (*_byte_characters(), *SPECIALS, *pieces())
+    tokens = (*_byte_characters(), *SPECIALS, *pieces(words))
     return {token: id for id, token in enumerate(tokens)}
 
 
@@ -63,14 +70,15 @@ def _byte_characters() -> list[str]:
     return [chr(byte if byte in shown else next(hidden)) for byte in range(256)]
 
 
-def save(folder: Path, max_length: int) -> None:
+def save(folder: Path, max_length: int, words: Sequence[str] = ()) -> None:
     """Write tokenizer.json, tokenizer_config.json and the chat template.
 
     Args:
         folder: exists.
         max_length: tokens that the model can read.
+        words: see `pieces`.
     """
-    known = ids()
+    known = ids(words)
     added = [
         {
             "id": known[token],
@@ -81,7 +89,7 @@ def save(folder: Path, max_length: int) -> None:
             "normalized": False,
             "special": token in SPECIALS,
         }
-        for token in (*SPECIALS, *pieces())
+        for token in (*SPECIALS, *pieces(words))
     ]
     byte_level = {
         "type": "ByteLevel",

@@ -1,4 +1,5 @@
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -120,3 +121,15 @@ def test_a_hub_model_is_no_folder_beside_others(
     (tmp_path / "models").mkdir()
     with pytest.raises(ConfigError, match=r"model\.path=models/mine: no such folder"):
         check_model(ModelConfig(path="models/mine"))
+
+
+def test_words_of_a_configuration_are_tokens_too(tmp_path: Path) -> None:
+    words = ["<action>", "</action>", "north", " north", "green", "a", "<|im_end|>", "north"]
+    folder = tiny.build(tmp_path, 0, words=words)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    assert len(tokenizer.encode("<action>north</action>").ids) == 3
+    config = json.loads((folder / "config.json").read_text())
+    assert config["text_config"]["vocab_size"] == len(tiny_vocabulary.ids()) + 4
+    for wrong in ("north", [1], [""]):
+        with pytest.raises(ConfigError, match=r"model\.tiny\.words"):
+            check_model(ModelConfig(path="tiny", tiny={"words": wrong}))
