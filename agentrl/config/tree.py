@@ -273,6 +273,9 @@ class EvalConfig:
     """For an evaluation during training."""
     seeds: int = 1_000_000
     """The first held-out seed."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """For the environment's constructor, over `env.kwargs`, on held-out seeds: another part of the
+    data, or a harder level."""
     baselines: list[str] = field(default_factory=lambda: ["random", "expert"])
     """Scripted players that play the held-out seeds, to stand beside the model."""
 

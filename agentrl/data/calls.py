@@ -139,7 +139,9 @@ class Calls:
             for p in wanted
             if not isinstance(given[p], int | float | str) or isinstance(given[p], bool)
         ]:
-            raise ActionError(f"{name}: {odd[0]} is {_short(given[odd[0]])}, neither a number nor text")
+            raise ActionError(
+                f"{name}: {odd[0]} is {_short(given[odd[0]])}, neither a number nor text"
+            )
         return tuple(json.dumps(given[parameter], ensure_ascii=False) for parameter in wanted)
 
     def _known(self, said: str) -> str:

@@ -12,8 +12,9 @@ from typing import Any
 import gymnasium
 
 from agentrl import env, plugins
-from agentrl.config import EnvConfig
+from agentrl.config import Config, EnvConfig
 from agentrl.errors import ConfigError, told
+from agentrl.rollout.ticket import Split
 
 _OF_GYMNASIUM = ("max_episode_steps", "render_mode")
 """What `gymnasium.make` takes for itself."""
@@ -27,6 +28,13 @@ def env_kwargs(config: EnvConfig) -> dict[str, Any]:
         ConfigError: there is no such environment, or its two sections contradict each other.
     """
     return {**_for_both(config, config.translator), **config.kwargs}
+
+
+def env_of(config: Config, split: Split) -> EnvConfig:
+    """The environment of one kind of episodes: held-out ones may have settings of their own."""
+    if split != "eval" or not config.eval.kwargs:
+        return config.env
+    return replace(config.env, kwargs={**config.env.kwargs, **config.eval.kwargs})
 
 
 def with_allowed(config: EnvConfig, allow: Sequence[str]) -> EnvConfig:
@@ -77,8 +85,12 @@ def load_player(config: EnvConfig, name: str) -> env.Player:
     return player
 
 
-def check_env_kwargs(config: EnvConfig) -> None:
+def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> None:
     """See whether an environment takes its arguments, without making it.
+
+    Args:
+        config: the environment.
+        section: where its arguments stand, for the error.
 
     Raises:
         ConfigError: as `env_kwargs`; or its constructor does not take one, or lacks one.
@@ -86,23 +98,23 @@ def check_env_kwargs(config: EnvConfig) -> None:
     game = env.game(config.id)
     if game.app is not None and "device" in config.kwargs:
         raise ConfigError(
-            f"env.kwargs.device={config.kwargs['device']}: an episode is given one of the phones "
+            f"{section}.device={config.kwargs['device']}: an episode is given one of the phones "
             "in devices.source; name yours there"
         )
     if game.app is not None and _ALLOW in config.kwargs:
-        raise ConfigError(f"env.kwargs.{_ALLOW}: name these packages in devices.allow")
+        raise ConfigError(f"{section}.{_ALLOW}: name these packages in devices.allow")
     kind = plugins.load(game.entry_point)
     named = _named(kind)
     for name in config.kwargs:
         if name not in (*named, *_OF_GYMNASIUM) and not _takes_any(kind):
             raise ConfigError(
-                f"env.kwargs.{name}: {config.id} takes no such argument"
+                f"{section}.{name}: {config.id} takes no such argument"
                 f"{plugins.did_you_mean(name, named)}. It takes: {', '.join(named) or 'none'}"
             )
     given = {"device", *(gymnasium.spec(game.id).kwargs or {}), *env_kwargs(config)}
     needed = [name for name, parameter in named.items() if parameter.default is parameter.empty]
     if lacking := [name for name in needed if name not in given]:
-        raise ConfigError(f"env.kwargs: {config.id} cannot do without {', '.join(lacking)}")
+        raise ConfigError(f"{section}: {config.id} cannot do without {', '.join(lacking)}")
 
 
 def _for_both(config: EnvConfig, section: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,12 +13,12 @@ from agentrl.policies.opening import open_encoder, open_engine, open_scaler
 from agentrl.policies.policy import Policy
 from agentrl.policies.scripted import ScriptedPolicy
 from agentrl.replay.record import Recorder
-from agentrl.rollout.arguments import load_player
+from agentrl.rollout.arguments import env_of, load_player
 from agentrl.rollout.collector import Collector, Progress
 from agentrl.rollout.episode import Limits, play
 from agentrl.rollout.scoring import Scorer
 from agentrl.rollout.sharing import SharedPhones
-from agentrl.rollout.ticket import Ticket
+from agentrl.rollout.ticket import Split, Ticket
 from agentrl.rollout.world import World
 from agentrl.rollout.worlds import Worlds, open_worlds
 from agentrl.types import Episode, ScoredEpisode
@@ -99,7 +99,7 @@ class Rollouts:
         """Play these episodes, in any order and many at once.
 
         Args:
-            tickets: what to play.
+            tickets: what to play; all of one split.
             player: a scripted player's name; None for the model.
             greedy: the model takes its most probable token each time.
 
@@ -111,7 +111,7 @@ class Rollouts:
             ConfigError: no such player; the engine cannot start.
         """
         self.progress = Progress()
-        policy = await self._policy(player, greedy)
+        policy = await self._policy(player, greedy, tickets[0].split if tickets else "train")
 
         async def play_ticket(ticket: Ticket) -> Episode:
             return await self._play(ticket, policy)
@@ -142,16 +142,16 @@ class Rollouts:
                 keep_model_frame=keep,
             )
 
-        return await self.worlds.visit(act)
+        return await self.worlds.visit(act, ticket.split)
 
     def _record(self, ticket: Ticket, scored: ScoredEpisode) -> None:
         if self._recorder is not None:
             self._recorder.episode(scored, split=ticket.split, step=ticket.step)
 
-    async def _policy(self, player: str | None, greedy: bool) -> Policy:
+    async def _policy(self, player: str | None, greedy: bool, split: Split) -> Policy:
         if player is not None:
             return ScriptedPolicy(
-                load_player(self._config.env, player),
+                load_player(env_of(self._config, split), player),
                 encoder=self._encoder,
                 window=parse_history(self._config.env.history),
                 scale=open_scaler(self._config.model),

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -11,9 +12,10 @@ from agentrl.devices.pool import Borrower
 from agentrl.errors import AppLeft, DeviceError, NoDevice, PoolEmpty
 from agentrl.page import Pager
 from agentrl.phone.spec import AppSpec
-from agentrl.rollout.arguments import with_allowed
+from agentrl.rollout.arguments import env_of, with_allowed
 from agentrl.rollout.phones import open_pool
 from agentrl.rollout.sharing import SharedPhones, SharedPool
+from agentrl.rollout.ticket import Split
 from agentrl.rollout.world import World
 from agentrl.types import Episode, Image, Outcome
 
@@ -21,6 +23,7 @@ log = logging.getLogger(__name__)
 
 KeepFrame = Callable[[Image], str] | None
 Act = Callable[[World], Awaitable[Episode]]
+Settings = Callable[[Split], EnvConfig]
 
 
 class Worlds(Protocol):
@@ -31,8 +34,12 @@ class Worlds(Protocol):
     count_at_least: int
     """Of these, those that wait for nobody else."""
 
-    async def visit(self, act: Act) -> Episode:
+    async def visit(self, act: Act, split: Split = "train") -> Episode:
         """Play one episode in a world that nobody else uses meanwhile.
+
+        Args:
+            act: plays it.
+            split: what the episode is for; held-out ones may have settings of their own.
 
         Raises:
             NoDevice: no phone is left to play on, or none became free again and again.
@@ -46,7 +53,7 @@ class PhoneWorlds:
     """One world per lease of a phone.
 
     Args:
-        config: the environment.
+        settings: of the environment, by what is played.
         pool: of phones; is closed with this.
         keep_frame: see World.
         lease_s: how long an episode waits for a phone.
@@ -57,7 +64,7 @@ class PhoneWorlds:
 
     def __init__(
         self,
-        config: EnvConfig,
+        settings: Settings,
         pool: Borrower,
         keep_frame: KeepFrame,
         lease_s: float,
@@ -68,16 +75,16 @@ class PhoneWorlds:
         self.pool = pool
         self.count = count if pool.grows else min(count, len(pool))
         self.count_at_least = max(1, min(count, len(pool) // sharers))
-        self._config = config
+        self._settings = settings
         self._keep_frame = keep_frame
         self._lease_s = lease_s
         self._on_close = on_close
 
-    async def visit(self, act: Act) -> Episode:
+    async def visit(self, act: Act, split: Split = "train") -> Episode:
         """See Worlds.visit; an episode that the phone spoiled counts against it."""
         for _ in range(len(self.pool)):
             try:
-                return await self._visit(act)
+                return await self._visit(act, split)
             except PoolEmpty:
                 raise
             except NoDevice as error:  # the others may be quick, and this phone may come back
@@ -85,11 +92,12 @@ class PhoneWorlds:
                 busy = error
         raise busy
 
-    async def _visit(self, act: Act) -> Episode:
+    async def _visit(self, act: Act, split: Split) -> Episode:
         episode: Episode | None = None
         try:
             async with self.pool.lease(self._lease_s) as lease:
-                world = World(self._config, self._keep_frame, lease.serial, lease.token)
+                config = self._settings(split)
+                world = World(config, self._keep_frame, lease.serial, lease.token)
                 try:
                     episode = await act(world)
                 finally:
@@ -114,22 +122,23 @@ class RoomWorlds:
     """Environments without a phone, each kept for many episodes.
 
     Args:
-        config: the environment.
+        settings: of the environment, by what is played.
         keep_frame: see World.
         count: episodes at the same time, at most.
     """
 
-    def __init__(self, config: EnvConfig, keep_frame: KeepFrame, count: int) -> None:
+    def __init__(self, settings: Settings, keep_frame: KeepFrame, count: int) -> None:
         self.count = self.count_at_least = count
-        self._config = config
+        self._settings = settings
         self._keep_frame = keep_frame
-        self._free: list[World] = []
+        self._free: dict[Split, list[World]] = defaultdict(list)
         self._seats = asyncio.Semaphore(count)
 
-    async def visit(self, act: Act) -> Episode:
+    async def visit(self, act: Act, split: Split = "train") -> Episode:
         """See Worlds.visit; a world that failed is given up."""
         async with self._seats:
-            world = self._free.pop() if self._free else World(self._config, self._keep_frame)
+            free = self._free[split]
+            world = free.pop() if free else World(self._settings(split), self._keep_frame)
             try:
                 episode = await act(world)
             except BaseException:
@@ -138,13 +147,14 @@ class RoomWorlds:
             if episode.outcome.void:
                 world.close()
             else:
-                self._free.append(world)
+                free.append(world)
             return episode
 
     def close(self) -> None:
         """Close all environments."""
-        while self._free:
-            self._free.pop().close()
+        for free in self._free.values():
+            while free:
+                free.pop().close()
 
 
 def open_worlds(
@@ -168,8 +178,7 @@ def open_worlds(
     count = max(1, config.rollout.concurrency // n)
     game = env.game(config.env.id)
     if game.app is None:
-        return RoomWorlds(config.env, keep_frame, count)
-    told = with_allowed(config.env, config.devices.allow)
+        return RoomWorlds(lambda split: env_of(config, split), keep_frame, count)
     assert n == 1 or phones is not None, "somebody keeps what is shared"
     pager = Pager([AppSpec(app=game.app)], config.devices.app)
     try:
@@ -181,5 +190,9 @@ def open_worlds(
     except BaseException:
         pager.close()
         raise
+
+    def settings(split: Split) -> EnvConfig:
+        return with_allowed(env_of(config, split), config.devices.allow)
+
     lease_s = config.rollout.deadline_s
-    return PhoneWorlds(told, pool, keep_frame, lease_s, count, n, on_close=pager.close)
+    return PhoneWorlds(settings, pool, keep_frame, lease_s, count, n, on_close=pager.close)

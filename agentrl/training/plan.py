@@ -13,6 +13,7 @@ from agentrl.policies.opening import check_engine
 from agentrl.policies.origin import check_hub, check_model, is_on_hub
 from agentrl.rollout.arguments import (
     check_env_kwargs,
+    env_of,
     load_player,
     open_translator,
     with_allowed,
@@ -84,6 +85,7 @@ def _check_games(config: Config, players: Iterable[str]) -> None:
     """What it takes to play, whoever plays."""
     configuration.validate(config)
     check_env_kwargs(config.env)
+    check_env_kwargs(env_of(config, "eval"), "eval.kwargs")
     with_allowed(config.env, config.devices.allow)
     translator = open_translator(config.env)
     try:

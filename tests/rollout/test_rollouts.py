@@ -11,10 +11,11 @@ import pytest
 from agentrl import replay
 from agentrl.config import Config, DeadlinesConfig, DevicesConfig, EnvConfig, RewardConfig
 from agentrl.devices.adb import find_adb
-from agentrl.errors import PoolEmpty
+from agentrl.errors import ConfigError, PoolEmpty
 from agentrl.phone import spawn
 from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.rollouts import Rollouts
+from agentrl.training import plan
 from agentrl.types import Outcome
 
 TICKETS = tickets_of_step("train", 1, [5, 6], 8)
@@ -168,3 +169,25 @@ async def test_environment_that_hangs_voids_its_episodes_which_are_recorded(tiny
     assert {(s.outcome, s.error) for s in void} == {(Outcome.TIMEOUT, "no end within 0.5 s")}
     assert progress.void == {"timeout": len(void)} == {"timeout": 8 + 2}
     assert all(not any(s.rewards) for s in void)
+
+
+async def test_held_out_episodes_have_settings_of_their_own() -> None:
+    config = Config(
+        env=EnvConfig(
+            id="tests.rollout.games:Countdown-v0",
+            kwargs={"length": 2, "said": "!"},
+            translator={"names": ["down", "up"]},
+        )
+    )
+    config.eval.kwargs = {"length": 4}
+    rollouts = Rollouts(config, None, None)
+    await rollouts.start()
+    try:
+        for split, length in (("train", 2), ("eval", 4), ("train", 2)):
+            (scored,) = await rollouts.collect(tickets_of_step(split, 1, [3], 1), "player")
+            assert scored.episode.reset_info["left"] == length
+    finally:
+        await rollouts.close()
+    config.eval.kwargs = {"lenght": 4}
+    with pytest.raises(ConfigError, match=r"eval\.kwargs\.lenght.*did you mean 'length'"):
+        plan.check(config, "player")

@@ -18,7 +18,7 @@ async def test_episode_waits_for_a_busy_phone_only_so_long(adb_server):
         raise AssertionError("there was no phone to play on")
 
     with devices.open_source("virtual:2") as pool:
-        worlds = PhoneWorlds(EnvConfig(), pool, None, lease_s=0.3, count=2)
+        worlds = PhoneWorlds(lambda split: EnvConfig(), pool, None, lease_s=0.3, count=2)
         async with pool.lease(1), pool.lease(1):
             started = time.monotonic()
             with pytest.raises(NoDevice):
@@ -40,7 +40,7 @@ async def test_episode_that_was_given_up_or_left_neither_counts_nor_makes_up_for
 ):
     (ticket,) = tickets_of_step("train", 1, [5], 1)
     with devices.open_source("virtual:1") as pool:
-        worlds = PhoneWorlds(EnvConfig(), pool, None, lease_s=30, count=1)
+        worlds = PhoneWorlds(lambda split: EnvConfig(), pool, None, lease_s=30, count=1)
         failed = (Outcome.DEVICE_ERROR, "DeviceOffline: gone")
         for outcome, why in (failed, failed, (third, error), failed):
 
