@@ -18,7 +18,7 @@ from agentrl.rollout.rollouts import Rollouts
 from agentrl.training import plan
 from agentrl.types import Outcome
 
-TICKETS = tickets_of_step("train", 1, [5, 6], 12)
+TICKETS = tickets_of_step("train", 1, [5, 6], 8)
 """So many that a phone that fails is given time to do so three times."""
 
 
@@ -28,7 +28,7 @@ def number_game(source):
     config.devices = DevicesConfig(
         source=source,
         effect_delay_ms=[0, 0],
-        deadlines=DeadlinesConfig(connect_s=1.0, settle_s=2.0),
+        deadlines=DeadlinesConfig(connect_s=1.0, settle_s=1.0),
         patience_s=0,
     )
     config.rewards = [RewardConfig(function="agentrl.rewards.number_game:outcome")]
