@@ -1,6 +1,7 @@
 """Environments by name: registration, making, and what a game brings beside its `gymnasium.Env`."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -13,9 +14,16 @@ from agentrl import plugins
 from agentrl.errors import ConfigError, told
 from agentrl.types import Message, Observation
 
+TRANSLATOR = "agentrl.data.translator:SpaceTranslator"
+"""Of environments that bring none of their own."""
+
 
 class Translator(Protocol):
-    """All the words of a game: what the model is told, and what its reply means."""
+    """All the words of a game: what the model is told, and what its reply means.
+
+    Two more members are there for those who have a use for them: `render_mode`, which the
+    environment is made with, and `meet(env)`, called with the environment before its first reset.
+    """
 
     def instructions(self) -> str:
         """How to play; goes before the first observation. May be empty."""
@@ -49,24 +57,28 @@ class Game:
     """What agentrl knows of an environment beside its Gymnasium spec."""
 
     id: str
-    entry_point: str
-    """`module:Class` of the environment."""
-    translator: str
+    """Gymnasium's."""
+    entry_point: str | Callable[..., Any]
+    """`module:Class` of the environment, or what makes it."""
+    translator: str = TRANSLATOR
     """`module:name` of the translator's class; takes `translator` keyword arguments."""
     players: Mapping[str, str] = field(default_factory=dict)
-    """Scripted players by name, each `module:name` of a class without required arguments."""
+    """Scripted players by name, each `module:name` of a class without required arguments, but for
+    `action_space`, which is given to those that take it."""
     app: str | None = None
     """`module:name` of the app that a phone must run; None for an environment without phone."""
 
 
 _GAMES: dict[str, Game] = {}
+_RANDOM = {"random": "agentrl.data.translator:RandomPlayer"}
+"""Who plays where the translator is the common one."""
 
 
 def register(
     id: str,
     entry_point: str,
     *,
-    translator: str = "agentrl.data.discrete:DiscreteTranslator",
+    translator: str = TRANSLATOR,
     players: Mapping[str, str] | None = None,
     app: str | None = None,
     **spec: Any,
@@ -76,9 +88,10 @@ def register(
     Args:
         id: `Name-v0`.
         entry_point: `module:Class` of the `gymnasium.Env`.
-        translator: `module:Class` of its translator; the default takes the `names` of a few
-            discrete actions from the configuration.
-        players: scripted players, `{name: "module:Class"}`.
+        translator: `module:Class` of its translator; the default takes its words from the
+            configuration.
+        players: scripted players, `{name: "module:Class"}`; with the default translator there is a
+            `random` one in any case.
         app: `module:Class` of the phone app it plays, if it plays one.
         **spec: further arguments of `gymnasium.register`.
     """
@@ -89,26 +102,62 @@ def register(
         id=id,
         entry_point=entry_point,
         translator=translator,
-        players=dict(players or {}),
+        players={**(_RANDOM if translator == TRANSLATOR else {}), **(players or {})},
         app=app,
     )
 
 
 def game(id: str) -> Game:
-    """What is registered under `Name-v0`, `module:Name-v0` or `path/file.py:Name-v0`.
+    """What stands behind an environment's name.
+
+    Args:
+        id: `Name-v0` of agentrl or of Gymnasium, `module:Name-v0` where a module registers it,
+            `path/file.py:Name-v0`, or the class itself: `module:Class`, `path/file.py:Class`.
 
     Raises:
         ConfigError: the module or the environment does not exist.
     """
     module, _, name = id.rpartition(":")
-    plugins.import_module(module or "agentrl.envs")
-    if name not in _GAMES:
+    loaded = plugins.import_module(module or "agentrl.envs")
+    if name in _GAMES:
+        return _GAMES[name]
+    kind = getattr(loaded, name, None)
+    if module and isinstance(kind, type) and issubclass(kind, gymnasium.Env):
+        return _class_as_game(id, kind)
+    return _game_of_gymnasium(name)
+
+
+def games() -> list[Game]:
+    """All that are registered with agentrl, by their ids."""
+    plugins.import_module("agentrl.envs")
+    return [_GAMES[id] for id in sorted(_GAMES)]
+
+
+def _class_as_game(id: str, kind: type) -> Game:
+    """An environment that nobody has registered."""
+    module = id.rpartition(":")[0].removesuffix(".py")
+    own = f"{re.split(r'[./]', module)[-1]}/{kind.__name__}-v0"
+    if own not in gymnasium.registry:
+        gymnasium.register(id=own, entry_point=kind)
+    return Game(id=own, entry_point=kind, players=_RANDOM)
+
+
+def _game_of_gymnasium(name: str) -> Game:
+    try:
+        spec = gymnasium.spec(name)
+    except gymnasium.error.DeprecatedEnv as error:
+        raise ConfigError(f"env.id: {error}") from error
+    except gymnasium.error.Error as error:
+        known = [*_GAMES, *gymnasium.registry]
         raise ConfigError(
-            f"env.id: no environment {name!r} is registered"
-            f"{plugins.did_you_mean(name, _GAMES)}. Known: {', '.join(sorted(_GAMES)) or 'none'}. "
-            "A module of yours must call agentrl.register(...) when imported."
-        )
-    return _GAMES[name]
+            f"env.id: no environment {name!r} is registered{plugins.did_you_mean(name, known)}. "
+            f"Of agentrl: {', '.join(sorted(_GAMES)) or 'none'}. Gymnasium's own and those of "
+            "installed packages: agentrl envs list --all. A module of yours must call "
+            "agentrl.register(...) when imported, or name its class as module:Class."
+        ) from error
+    if spec.entry_point is None:
+        raise ConfigError(f"env.id: {name} can be made as a vector of environments alone")
+    return Game(id=spec.id, entry_point=spec.entry_point, players=_RANDOM)
 
 
 def apps() -> list[str]:
@@ -120,6 +169,10 @@ def apps() -> list[str]:
 def make_translator(id: str, kwargs: Mapping[str, Any] = MappingProxyType({})) -> Translator:
     """The translator of an environment.
 
+    Args:
+        id: of the environment.
+        kwargs: all that it is made with, an `action_space` that it takes as well.
+
     Raises:
         ConfigError: the environment does not exist, or its translator refuses the arguments.
     """
@@ -128,17 +181,16 @@ def make_translator(id: str, kwargs: Mapping[str, Any] = MappingProxyType({})) -
     except ConfigError:
         raise
     except Exception as error:
-        raise ConfigError(
-            f"env.translator: {id} does not take {dict(kwargs)}: {told(error)}"
-        ) from error
+        shown = {name: value for name, value in kwargs.items() if name != "action_space"}
+        raise ConfigError(f"env.translator: {id} does not take {shown}: {told(error)}") from error
     return translator
 
 
 def make(id: str, **kwargs: Any) -> "gymnasium.Env[Any, Any]":
-    """Make an environment by `Name-v0`, `module:Name-v0` or `path/file.py:Name-v0`.
+    """Make an environment.
 
     Args:
-        id: which one.
+        id: as `game` takes it.
         **kwargs: for its constructor.
 
     Raises:
@@ -149,3 +201,5 @@ def make(id: str, **kwargs: Any) -> "gymnasium.Env[Any, Any]":
         return gymnasium.make(spec, **kwargs)
     except TypeError as error:
         raise ConfigError(f"env.kwargs: {id} does not take them: {error}") from error
+    except (gymnasium.error.Error, ImportError) as error:  # a package that it needs, say
+        raise ConfigError(f"env.id: {id} cannot be made: {error}") from error

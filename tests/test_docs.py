@@ -13,7 +13,7 @@ import yaml
 from PIL import Image
 
 from agentrl.config import from_dict, load
-from agentrl.rollout.arguments import open_translator
+from agentrl.rollout.making import open_translator
 
 DOCS = Path(__file__).parents[1] / "docs"
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

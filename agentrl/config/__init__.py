@@ -17,6 +17,7 @@ from agentrl.config.tree import (
     RunConfig,
     TrainConfig,
     WarmStartConfig,
+    WrapperConfig,
 )
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "RunConfig",
     "TrainConfig",
     "WarmStartConfig",
+    "WrapperConfig",
     "find",
     "from_dict",
     "load",

@@ -40,17 +40,33 @@ class ModelConfig:
 
 
 @dataclass(slots=True, kw_only=True)
+class WrapperConfig:
+    """A Gymnasium wrapper around the environment."""
+
+    wrapper: str = "???"
+    """`module:Class` or `path/file.py:Class`."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """For the wrapper, beside the environment."""
+
+
+@dataclass(slots=True, kw_only=True)
 class EnvConfig:
     """What is played."""
 
     id: str = "NumberGame-v0"
-    """`Name-v0`, `module:Name-v0` or `path/file.py:Name-v0`."""
+    """An id of agentrl or Gymnasium, `module:Name-v0` where a module registers it, or the class
+    itself: `module:Class`, `path/file.py:Class`."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """For the environment's constructor. What its translator takes too, such as the number game's
     `mode`, is given to both; a scripted player gets what it takes."""
     translator: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the environment's translator. What the constructor takes too is given to
     both; two different values are an error."""
+    wrappers: list[WrapperConfig] = field(default_factory=list)
+    """Put around the environment, the first one innermost."""
+    state_key: Literal["info", "observation"] = "info"
+    """What names a state, for comparing siblings: `info["state_key"]`, or what the model is shown:
+    equal observations are then taken for the same state."""
     max_turns: int = 40
     """An episode that is not over by then is truncated."""
     history: str = "concat"
@@ -276,8 +292,9 @@ class EvalConfig:
     kwargs: dict[str, Any] = field(default_factory=dict)
     """For the environment's constructor, over `env.kwargs`, on held-out seeds: another part of the
     data, or a harder level."""
-    baselines: list[str] = field(default_factory=lambda: ["random", "expert"])
-    """Scripted players that play the held-out seeds, to stand beside the model."""
+    baselines: list[str] | None = None
+    """Scripted players that play the held-out seeds, to stand beside the model; None takes `random`
+    and `expert` where the environment has them."""
 
 
 @dataclass(slots=True, kw_only=True)

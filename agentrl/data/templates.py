@@ -1,9 +1,11 @@
 """Prompt templates: Jinja2 files that a user can edit."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from jinja2 import StrictUndefined
+from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
 from agentrl.config.load import path_of
@@ -26,6 +28,34 @@ def find_template(path: str) -> Path:
     raise ConfigError(f"env.prompt={path}: no such template file")
 
 
+def compiled(template: str, key: str) -> Callable[..., str]:
+    """A template as a function of the names that it may use.
+
+    Args:
+        template: Jinja2; it is rendered in a sandbox.
+        key: the setting that it stands in, for errors.
+
+    Raises:
+        ConfigError: it is no template; or, when it is called, it cannot be rendered.
+    """
+    environment = SandboxedEnvironment(undefined=StrictUndefined)
+    try:
+        parsed = environment.from_string(template)
+    except TemplateError as error:
+        what = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{key}: cannot be rendered: {what}") from error
+
+    def render(**names: Any) -> str:
+        try:
+            return parsed.render(**names).strip()
+        except Exception as error:  # a template computes: it can fail in as many ways as a program
+            raise ConfigError(
+                f"{key}: cannot be rendered: {type(error).__name__}: {error}"
+            ) from error
+
+    return render
+
+
 def render_instructions(path: str | None, instructions: str) -> str:
     """The words that open an episode.
 
@@ -40,11 +70,7 @@ def render_instructions(path: str | None, instructions: str) -> str:
         return instructions
     file = find_template(path)
     try:
-        template = SandboxedEnvironment(undefined=StrictUndefined).from_string(
-            file.read_text("utf-8")
-        )
-        return template.render(instructions=instructions).strip()
-    except Exception as error:  # A template computes: it can fail in as many ways as a program.
-        raise ConfigError(
-            f"env.prompt={path}: cannot be rendered: {type(error).__name__}: {error}"
-        ) from error
+        text = file.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"env.prompt={path}: cannot be read: {error}") from error
+    return compiled(text, f"env.prompt={path}")(instructions=instructions)

@@ -13,7 +13,7 @@ import gymnasium
 
 from agentrl import env, plugins
 from agentrl.config import Config, EnvConfig
-from agentrl.errors import ConfigError, told
+from agentrl.errors import ConfigError
 from agentrl.rollout.ticket import Split
 
 _OF_GYMNASIUM = ("max_episode_steps", "render_mode")
@@ -27,7 +27,7 @@ def env_kwargs(config: EnvConfig) -> dict[str, Any]:
     Raises:
         ConfigError: there is no such environment, or its two sections contradict each other.
     """
-    return {**_for_both(config, config.translator), **config.kwargs}
+    return {**for_both(config, config.translator), **config.kwargs}
 
 
 def env_of(config: Config, split: Split) -> EnvConfig:
@@ -46,8 +46,8 @@ def with_allowed(config: EnvConfig, allow: Sequence[str]) -> EnvConfig:
     game = env.game(config.id)
     if game.app is None or not allow:
         return config
-    kind = plugins.load(game.entry_point)
-    if _ALLOW not in _named(kind) and not _takes_any(kind):
+    kind = kind_of(game)
+    if _ALLOW not in named(kind) and not _takes_any(kind):
         raise ConfigError(
             f"devices.allow={list(allow)}: {config.id} guards no phone, its constructor takes no "
             f"`{_ALLOW}`; leave the setting out"
@@ -55,34 +55,12 @@ def with_allowed(config: EnvConfig, allow: Sequence[str]) -> EnvConfig:
     return replace(config, kwargs={**config.kwargs, _ALLOW: list(allow)})
 
 
-def open_translator(config: EnvConfig) -> env.Translator:
-    """The translator of an environment.
-
-    Raises:
-        ConfigError: as `env_kwargs`; or it refuses its arguments.
-    """
-    return env.make_translator(config.id, {**_for_both(config, config.kwargs), **config.translator})
-
-
-def load_player(config: EnvConfig, name: str) -> env.Player:
-    """A scripted player of an environment, with those of both sections' settings that it takes.
-
-    Raises:
-        ConfigError: the environment has no such player.
-    """
-    players = env.game(config.id).players
-    if name not in players:
-        raise ConfigError(
-            f"{config.id} has no player {name!r}{plugins.did_you_mean(name, players)}. "
-            f"It has: {', '.join(sorted(players)) or 'none'}."
-        )
-    kind = plugins.load(players[name])
-    given = {**config.kwargs, **config.translator}
-    try:
-        player: env.Player = kind(**{k: given[k] for k in _named(kind) if k in given})
-    except Exception as error:
-        raise ConfigError(f"the player {name!r} of {config.id} fails: {told(error)}") from error
-    return player
+def baselines(config: Config) -> list[str]:
+    """The scripted players that stand beside the model."""
+    if config.eval.baselines is not None:
+        return config.eval.baselines
+    players = env.game(config.env.id).players
+    return [name for name in ("random", "expert") if name in players]
 
 
 def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> None:
@@ -103,25 +81,29 @@ def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> None:
         )
     if game.app is not None and _ALLOW in config.kwargs:
         raise ConfigError(f"{section}.{_ALLOW}: name these packages in devices.allow")
-    kind = plugins.load(game.entry_point)
-    named = _named(kind)
+    kind = kind_of(game)
+    taken = named(kind)
     for name in config.kwargs:
-        if name not in (*named, *_OF_GYMNASIUM) and not _takes_any(kind):
+        if name not in (*taken, *_OF_GYMNASIUM) and not _takes_any(kind):
             raise ConfigError(
                 f"{section}.{name}: {config.id} takes no such argument"
-                f"{plugins.did_you_mean(name, named)}. It takes: {', '.join(named) or 'none'}"
+                f"{plugins.did_you_mean(name, taken)}. It takes: {', '.join(taken) or 'none'}"
             )
     given = {"device", *(gymnasium.spec(game.id).kwargs or {}), *env_kwargs(config)}
-    needed = [name for name, parameter in named.items() if parameter.default is parameter.empty]
+    needed = [name for name, parameter in taken.items() if parameter.default is parameter.empty]
     if lacking := [name for name in needed if name not in given]:
         raise ConfigError(f"{section}: {config.id} cannot do without {', '.join(lacking)}")
 
 
-def _for_both(config: EnvConfig, section: Mapping[str, Any]) -> dict[str, Any]:
-    """What of one section is for the environment and its translator alike."""
+def for_both(config: EnvConfig, section: Mapping[str, Any]) -> dict[str, Any]:
+    """What of one section is for the environment and its translator alike.
+
+    The common translator shares nothing: what an environment calls as it does is something else.
+    """
     game = env.game(config.id)
-    takers = (game.entry_point, game.translator)
-    both = set.intersection(*(set(_named(plugins.load(taker))) for taker in takers))
+    if game.translator == env.TRANSLATOR:
+        return {}
+    both = set(named(kind_of(game))) & set(named(plugins.load(game.translator)))
     for name in both & config.kwargs.keys() & config.translator.keys():
         if config.kwargs[name] != config.translator[name]:
             raise ConfigError(
@@ -131,7 +113,12 @@ def _for_both(config: EnvConfig, section: Mapping[str, Any]) -> dict[str, Any]:
     return {name: section[name] for name in section if name in both}
 
 
-def _named(kind: Any) -> dict[str, inspect.Parameter]:
+def kind_of(game: env.Game) -> Any:
+    """The class or function that makes an environment."""
+    return game.entry_point if callable(game.entry_point) else plugins.load(game.entry_point)
+
+
+def named(kind: Any) -> dict[str, inspect.Parameter]:
     """What a class or function takes by name; nothing where it does not say."""
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return {name: p for name, p in _signature(kind).items() if p.kind in by_name}

@@ -13,9 +13,10 @@ from agentrl.policies.opening import open_encoder, open_engine, open_scaler
 from agentrl.policies.policy import Policy
 from agentrl.policies.scripted import ScriptedPolicy
 from agentrl.replay.record import Recorder
-from agentrl.rollout.arguments import env_of, load_player
+from agentrl.rollout.arguments import env_of
 from agentrl.rollout.collector import Collector, Progress
 from agentrl.rollout.episode import Limits, play
+from agentrl.rollout.making import load_player
 from agentrl.rollout.scoring import Scorer
 from agentrl.rollout.sharing import SharedPhones
 from agentrl.rollout.ticket import Split, Ticket

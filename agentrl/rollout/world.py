@@ -4,6 +4,7 @@ Environments block, so each world has a thread of its own; every call has the de
 episode around it. A world whose call did not come back in time is given up, thread and all.
 """
 
+import hashlib
 import logging
 import math
 from collections.abc import Callable, Mapping
@@ -12,12 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from agentrl import env
 from agentrl.config import EnvConfig
-from agentrl.data.discrete import DiscreteTranslator
 from agentrl.data.templates import render_instructions
 from agentrl.errors import ActionError, EnvError, boundary, told
-from agentrl.rollout.arguments import env_kwargs, open_translator
+from agentrl.rollout.making import make_env, open_translator
 from agentrl.types import Image, Message, Observation
 from agentrl.worker import Worker
 
@@ -85,6 +84,14 @@ def _seconds(timings: Any) -> Mapping[str, float]:
     return {str(k): float(v) for k, v in timings.items() if isinstance(v, int | float)}
 
 
+def _key_of(seen: Observation) -> str:
+    """The same for equal observations."""
+    digest = hashlib.blake2b(seen.text.encode("utf-8", "replace"), digest_size=16)
+    for image in seen.images:
+        digest.update(np.int64(image.shape).tobytes() + image.tobytes())
+    return digest.hexdigest()
+
+
 class World:
     """One environment instance, reused for many episodes.
 
@@ -132,15 +139,10 @@ class World:
     def _reset(self, seed: int) -> Sight:
         with boundary(EnvError, f"{self._config.id}.reset(seed={seed})"):
             if self._env is None:
-                # Made anew for every lease: Gymnasium's own checks would cost more than a turn.
-                self._env = env.make(
-                    self._config.id,
-                    **env_kwargs(self._config),
-                    **self._place,
-                    disable_env_checker=True,
-                )
-                if isinstance(self.translator, DiscreteTranslator):
-                    self.translator.check(self._env.action_space)
+                mode = getattr(self.translator, "render_mode", None)
+                self._env = make_env(self._config, mode, **self._place)
+                if (meet := getattr(self.translator, "meet", None)) is not None:
+                    meet(self._env)
             observation, info = self._env.reset(seed=seed)
             return self._sight(observation, info)
 
@@ -162,6 +164,8 @@ class World:
     ) -> Sight:
         seen = self.translator.to_observation(observation, info)
         told = _checked(info)
+        if self._config.state_key == "observation":
+            told = {**told, "state_key": _key_of(seen)}
         hidden = _is_hidden(told)
         keep = None if hidden else self._keep_frame
         return Sight(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from agentrl import env
 from agentrl.config import Config
 from agentrl.config.load import path_of
+from agentrl.rollout.arguments import baselines
 from agentrl.training import warm_mark
 
 _SCRIPTED_TURNS_PER_S = 110.0
@@ -51,7 +52,7 @@ def _stages(config: Config) -> Iterator[tuple[str, str, float]]:
     played = steps * config.rollout.groups * config.rollout.group_size
     scripted, model = _paces(config)
     yield "start", "processes and model", _START_S
-    yield "baselines", *_games(config, evaluation.episodes * len(evaluation.baselines), scripted)
+    yield "baselines", *_games(config, evaluation.episodes * len(baselines(config)), scripted)
     if warm is not None and not _is_warm(config):
         seconds = warm.steps * warm.batch / _CLONED_TURNS_PER_S
         yield "demonstrations", *_games(config, warm.episodes, scripted)

@@ -11,6 +11,7 @@ from typing import Any
 
 from agentrl.config import Config, WarmStartConfig
 from agentrl.replay.record import Recorder
+from agentrl.rollout.arguments import baselines
 from agentrl.rollout.collector import Progress, tickets_of_step
 from agentrl.rollout.launch import AnyRollouts
 from agentrl.training import checkpoints, credit, seeds, warm_mark, warm_start, weights
@@ -88,7 +89,7 @@ class Job:
 
     async def play_baselines(self) -> None:
         """Scripted players on the held-out seeds, to stand beside the model."""
-        for player in self.config.eval.baselines:
+        for player in baselines(self.config):
             if player not in self.state.results:
                 with self._stage(f"baseline {player}"):
                     found = await self._evaluate(player, player=player)

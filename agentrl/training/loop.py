@@ -18,6 +18,7 @@ from agentrl.files import working_in
 from agentrl.policies.origin import resolve_model
 from agentrl.replay.record import Recorder
 from agentrl.rollout import cluster
+from agentrl.rollout.arguments import baselines
 from agentrl.rollout.launch import open_rollouts
 from agentrl.training import checkpoints, plan
 from agentrl.training.report.outlook import Amounts
@@ -91,7 +92,7 @@ def _is_finished(config: Config, folder: RunFolder) -> bool:
     if not (file.is_file() and folder.model.is_dir()):
         return False
     summary = json.loads(file.read_text())
-    played = {*config.eval.baselines, "before", "after"} <= summary.keys()
+    played = {*baselines(config), "before", "after"} <= summary.keys()
     return played and bool(summary.get("steps", 0) >= config.train.steps)
 
 

@@ -11,13 +11,8 @@ from agentrl.data.templates import render_instructions
 from agentrl.errors import ConfigError, told
 from agentrl.policies.opening import check_engine
 from agentrl.policies.origin import check_hub, check_model, is_on_hub
-from agentrl.rollout.arguments import (
-    check_env_kwargs,
-    env_of,
-    load_player,
-    open_translator,
-    with_allowed,
-)
+from agentrl.rollout.arguments import baselines, check_env_kwargs, env_of, with_allowed
+from agentrl.rollout.making import load_player, open_translator
 from agentrl.rollout.scoring import Scorer
 from agentrl.training.budget import budget
 from agentrl.training.report.loggers import check_loggers
@@ -65,7 +60,7 @@ def resolve(config: Config) -> dict[str, Any]:
 
 def _check_job(config: Config) -> None:
     warm = config.warm_start
-    _check_games(config, [*([warm.player] if warm else []), *config.eval.baselines])
+    _check_games(config, [*([warm.player] if warm else []), *baselines(config)])
     if lacking := extras.missing(config.rollout.engine, config.rollout.launcher):
         raise ConfigError(". ".join(lacking))
     from agentrl.training.algorithms import algorithm  # takes torch

@@ -19,9 +19,10 @@ from agentrl.data.templates import render_instructions
 from agentrl.errors import AgentRLError, ConfigError, EnvError, boundary
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.opening import open_encoder
-from agentrl.rollout.arguments import load_player, open_translator
+from agentrl.rollout.arguments import kind_of
 from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.launch import AnyRollouts
+from agentrl.rollout.making import load_player, open_translator
 from agentrl.training import seeds, warm_mark
 from agentrl.training.batching import to_samples
 from agentrl.training.launch import AnyLearner
@@ -60,8 +61,9 @@ def _code(config: Config, warm: WarmStartConfig) -> str:
     and those of a model that is a folder.
     """
     game = env.game(config.env.id)
-    named = [game.entry_point, game.translator, game.players.get(warm.player), game.app]
+    named = [game.translator, game.players.get(warm.player), game.app]
     modules = {reference.rpartition(":")[0] for reference in named if reference}
+    modules.add(kind_of(game).__module__)
     files = {plugins.import_module(module).__file__ for module in modules}
     folders = {Path(file).parent for file in files if file}
     folders |= {_OURS / "policies", _OURS / "training", Path(config.model.path).expanduser()}

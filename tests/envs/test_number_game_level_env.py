@@ -15,7 +15,7 @@ from agentrl.envs.android.app import NumberGameApp
 from agentrl.envs.android.env import NumberGame
 from agentrl.envs.android.players import Expert, Random
 from agentrl.errors import ConfigError
-from agentrl.rollout.arguments import open_translator
+from agentrl.rollout.making import open_translator
 
 APP = f"{NumberGameApp.__module__}:{NumberGameApp.__name__}"
 EVERYTHING = {

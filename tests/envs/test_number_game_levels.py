@@ -16,7 +16,7 @@ from agentrl.envs.android.rules import NumberGame, Phase
 from agentrl.envs.android.tips import draw_tip
 from agentrl.envs.android.translator import NumberGameTranslator
 from agentrl.errors import ActionError, ConfigError
-from agentrl.rollout.arguments import open_translator
+from agentrl.rollout.making import open_translator
 from tests.envs.levels import ALL, LEVELS, SEEDS, launched, play, tap
 
 RNG = np.random.default_rng(0)

@@ -7,10 +7,9 @@ from agentrl.errors import ConfigError
 from agentrl.rollout.arguments import (
     check_env_kwargs,
     env_kwargs,
-    load_player,
-    open_translator,
     with_allowed,
 )
+from agentrl.rollout.making import load_player, open_translator
 
 
 class Board(gymnasium.Env):

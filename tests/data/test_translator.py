@@ -1,0 +1,111 @@
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Discrete
+
+from agentrl.data.translator import RandomPlayer, SpaceTranslator
+from agentrl.errors import ConfigError
+from agentrl.types import Observation
+
+TRANSLATOR = SpaceTranslator(Discrete(2), ["left", "right"])
+
+
+def met(id, **settings):
+    """A translator that has met its environment, and what it shows first."""
+    made = gymnasium.make(id, disable_env_checker=True)
+    translator = SpaceTranslator(made.action_space, **settings)
+    made = gymnasium.make(id, render_mode=translator.render_mode, disable_env_checker=True)
+    translator.meet(made)
+    return translator.to_observation(*made.reset(seed=0))
+
+
+def test_a_picture_is_shown_and_words_are_told() -> None:
+    picture = np.full((20, 30, 3), 7, np.uint8)
+    shown = TRANSLATOR.to_observation(picture, {})
+    np.testing.assert_array_equal(shown.images[0], picture)
+    assert TRANSLATOR.to_observation(np.array([1, 2]), {}) == Observation(text="[1 2]")
+
+
+def test_a_grey_picture_is_shown_in_colour_and_a_small_board_is_told() -> None:
+    (picture,) = TRANSLATOR.to_observation(np.full((20, 30), 7, np.uint8), {}).images
+    assert picture.shape == (20, 30, 3)
+    board = TRANSLATOR.to_observation(np.arange(4, dtype=np.uint8).reshape(2, 2), {})
+    assert board == Observation(text="0 1\n2 3")
+
+
+def test_parts_of_a_dictionary_are_told_by_their_names() -> None:
+    parts = {"screen": np.zeros((16, 16, 3), np.uint8), "mission": "go", "at": (np.int64(1), 2)}
+    shown = TRANSLATOR.to_observation(parts, {})
+    assert len(shown.images) == 1
+    assert shown.text == "mission: go\nat: 1, 2"
+
+
+@pytest.mark.parametrize("array", [np.zeros((40, 60, 3)), np.zeros((3, 40, 60), np.uint8)])
+def test_an_array_that_is_no_picture_is_refused(array: np.ndarray) -> None:
+    with pytest.raises(ConfigError, match="uint8"):
+        TRANSLATOR.to_observation(array, {})
+
+
+def test_what_looks_like_the_place_of_a_picture_is_none() -> None:
+    message = TRANSLATOR.to_message(Observation(text="a <image> b"))
+    assert message.text.count("<image>") == 0
+
+
+def test_how_to_answer_is_told_unless_nothing_is_to_be() -> None:
+    assert TRANSLATOR.instructions() == (
+        "Answer with one of <action>left</action>, <action>right</action>."
+    )
+    told = SpaceTranslator(Discrete(2), instructions="Go home.").instructions()
+    assert told.startswith("Go home. Answer with one of <action>0</action>")
+    assert SpaceTranslator(Discrete(2), instructions="").instructions() == ""
+
+
+def test_what_the_environment_draws_can_be_shown() -> None:
+    text = met("FrozenLake-v1", show="ansi").text
+    assert text.splitlines()[0] == "[S]FFF"
+    taxi = met("Taxi-v4", show=["ansi", "observation"]).text
+    assert taxi.startswith("+---------+")
+    assert taxi.splitlines()[-1].isdigit()
+
+
+def test_a_template_tells_the_observation() -> None:
+    told = met("FrozenLake-v1", text="row {{ observation // 4 }} of {{ info.prob }}")
+    assert told == Observation(text="row 0 of 1")
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"show": "rendered"}, "did you mean 'render'"),
+        ({"show": []}, "must name something"),
+        ({"show": ["render", "ansi"]}, "not both"),
+        ({"text": "{{ observation"}, "cannot be rendered: TemplateSyntaxError"),
+        ({"text": "{{ seen }}"}, r"cannot be rendered.*seen"),
+        ({"names": ["a", "b"]}, "must be 4 names"),
+        ({"names": ["a", "b", "c", "c"]}, "each once"),
+        ({"style": "tags"}, "did you mean 'tag'"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings, complaint) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        met("FrozenLake-v1", **settings)
+
+
+def test_an_environment_that_does_not_render_so_is_named() -> None:
+    made = gymnasium.make("Blackjack-v1", disable_env_checker=True)
+    with pytest.raises(ConfigError, match="needs the render mode 'ansi'"):
+        SpaceTranslator(made.action_space, show="ansi").meet(made)
+
+
+def test_other_actions_than_were_seen_are_refused() -> None:
+    made = gymnasium.make("FrozenLake-v1", disable_env_checker=True)
+    with pytest.raises(ConfigError, match="must be the same"):
+        TRANSLATOR.meet(made)
+
+
+def test_the_random_player_takes_what_is_allowed() -> None:
+    player, rng = RandomPlayer(Discrete(3), ["a", "b", "c"]), np.random.default_rng(0)
+    said = {player.reply({}, rng) for _ in range(60)}
+    assert said == {f"<action>{name}</action>" for name in "abc"}
+    mask = np.array([0, 1, 0], np.int8)
+    assert {player.reply({"action_mask": mask}, rng) for _ in range(9)} == {"<action>b</action>"}

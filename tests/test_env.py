@@ -1,0 +1,116 @@
+from pathlib import Path
+
+import gymnasium
+import pytest
+
+import agentrl
+from agentrl import env
+from agentrl.config import EnvConfig, WrapperConfig
+from agentrl.errors import ConfigError
+from agentrl.rollout.making import action_space_of, load_player, make_env, open_translator
+
+CODE = """
+import gymnasium
+
+class Coin(gymnasium.Env):
+    action_space = gymnasium.spaces.Discrete(2)
+    observation_space = gymnasium.spaces.Discrete(2)
+    def __init__(self, bias=0.5, render_mode=None):
+        self.bias = bias
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
+    def step(self, action):
+        return 0, 1.0, True, False, {}
+
+class Doubled(gymnasium.RewardWrapper):
+    def __init__(self, env, by=2):
+        super().__init__(env)
+        self.by = by
+    def reward(self, reward):
+        return self.by * reward
+"""
+
+
+class Plain(gymnasium.Env):
+    """Nobody has registered it."""
+
+    action_space = gymnasium.spaces.Discrete(3)
+    observation_space = gymnasium.spaces.Discrete(1)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
+
+
+@pytest.fixture
+def coin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    file = f"coin_{tmp_path.name}.py"  # no two modules of one name
+    (tmp_path / file).write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("id", "own"),
+    [
+        ("FrozenLake-v1", "FrozenLake-v1"),
+        ("gymnasium:FrozenLake-v1", "FrozenLake-v1"),
+        (f"{__name__}:Plain", "test_env/Plain-v0"),
+        ("agentrl.envs:NumberGame-v0", "NumberGame-v0"),
+    ],
+)
+def test_an_environment_is_found_by_any_of_its_names(id: str, own: str) -> None:
+    assert env.game(id).id == own
+    assert env.game(id) == env.game(id)
+
+
+def test_a_class_in_a_file_is_an_environment_with_wrappers(coin: str) -> None:
+    wrapper = WrapperConfig(wrapper=f"{coin}:Doubled", kwargs={"by": 3})
+    config = EnvConfig(id=f"{coin}:Coin", kwargs={"bias": 0.1}, wrappers=[wrapper])
+    made = make_env(config)
+    assert made.unwrapped.bias == 0.1
+    made.reset(seed=1)
+    assert made.step(0)[1] == 3.0
+    assert open_translator(config).to_action("<action>1</action>") == 1
+    assert load_player(config, "random")
+    assert action_space_of(config) is action_space_of(config)
+
+
+@pytest.mark.parametrize(
+    ("id", "complaint"),
+    [
+        ("FrozenLak-v1", "did you mean 'FrozenLake-v1'"),
+        ("Taxi-v3", "use `Taxi-v4`"),
+        ("FrozenLake-v9", "agentrl envs list"),
+        ("no_module_of_mine:X-v0", "cannot be imported"),
+        (f"{__name__}:Plane", "no environment 'Plane'"),
+    ],
+)
+def test_what_does_not_exist_is_told(id: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        env.game(id)
+
+
+def test_what_cannot_be_made_is_told(coin: str) -> None:
+    for config, complaint in (
+        (EnvConfig(id=f"{coin}:Coin", kwargs={"bia": 1}), "does not take them"),
+        (EnvConfig(id="FrozenLake-v1", kwargs={"map_name": "5x5"}), "cannot be made: KeyError"),
+        (EnvConfig(id="NumberGame-v0"), "played on a phone"),
+        (
+            EnvConfig(
+                id=f"{coin}:Coin",
+                wrappers=[WrapperConfig(wrapper=f"{coin}:Doubled", kwargs={"times": 3})],
+            ),
+            "does not wrap it",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=complaint):
+            action_space_of(config)
+
+
+def test_all_that_is_registered_has_what_it_names() -> None:
+    for game in env.games():
+        references = [game.translator, *game.players.values(), *filter(None, [game.app])]
+        for reference in references:
+            assert callable(agentrl.plugins.load(reference)), (game.id, reference)
