@@ -133,6 +133,12 @@ def games() -> list[Game]:
     return [_GAMES[id] for id in sorted(_GAMES)]
 
 
+def foreign() -> list[str]:
+    """The ids that Gymnasium knows beside those of agentrl, its own and installed packages'."""
+    plugins.import_module("agentrl.envs")
+    return sorted(id for id in gymnasium.registry if id not in _GAMES and ":" not in id)
+
+
 def _class_as_game(id: str, kind: type) -> Game:
     """An environment that nobody has registered."""
     module = id.rpartition(":")[0].removesuffix(".py")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from agentrl import __version__
-from agentrl.cli import devices, doctor, evaluate, logs, phone, replay, train
+from agentrl.cli import devices, doctor, envs, evaluate, logs, phone, replay, train
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.links import check_links
 from agentrl.text import printable
@@ -24,6 +24,7 @@ app.command("replay")(replay.replay)
 app.command("doctor")(doctor.doctor)
 app.add_typer(phone.app, name="phone")
 app.add_typer(devices.app, name="devices")
+app.add_typer(envs.app, name="envs")
 
 
 def _print_version(wanted: bool) -> None:

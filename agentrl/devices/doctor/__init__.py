@@ -7,12 +7,12 @@ from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.address import is_network_serial
 from agentrl.devices.bench import toggle
 from agentrl.devices.doctor import readings, trials
-from agentrl.devices.doctor.findings import Finding, note, ok, wrong
 from agentrl.devices.doctor.readings import battery_level
 from agentrl.devices.launching import has_package
 from agentrl.devices.phone import AdbPhone
 from agentrl.devices.protocol import Deadlines, Device
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline
+from agentrl.findings import Finding, note, ok, wrong
 
 __all__ = ["Finding", "battery_level", "examine"]
 

@@ -4,12 +4,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from agentrl.devices.adb.script import Command
-from agentrl.devices.doctor.findings import Finding, note, ok, wrong
 from agentrl.devices.front import WINDOW
 from agentrl.devices.keyboard import ADB_KEYBOARD
 from agentrl.devices.protocol import Result
 from agentrl.devices.screen_size import DISPLAY, orientation_in
 from agentrl.devices.window import package_in
+from agentrl.findings import Finding, note, ok, wrong
 
 _LEAST_BATTERY = 20
 _LEAST_MB = 500

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from agentrl.devices import bench
-from agentrl.devices.doctor.findings import Finding, note, ok, wrong
 from agentrl.devices.phone import AdbPhone
 from agentrl.devices.protocol import Device
 from agentrl.errors import DeviceError, DeviceTimeout
+from agentrl.findings import Finding, note, ok, wrong
 
 PROBE = "org.agentrl.probe"
 """The app that publishes what arrives: two halves, each of which changes its colour by a tap."""

@@ -1,10 +1,10 @@
-"""What a doctor says about a phone."""
+"""What a doctor says about a phone or an environment."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 State = Literal["ok", "note", "wrong"]
-"""`note` is worth knowing, `wrong` is to be mended before anything is played on the phone."""
+"""`note` is worth knowing, `wrong` is to be mended before anything is played on it."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

@@ -1,0 +1,101 @@
+"""`agentrl envs`: what can be played, what is wrong with it, and the start of one's own."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from agentrl.text import printable
+
+if TYPE_CHECKING:
+    from agentrl.config import EnvConfig
+
+app = typer.Typer(help="Environments: list, check, start one.", no_args_is_help=True)
+_COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
+
+
+@app.command("list")
+def list_(
+    all_: Annotated[
+        bool, typer.Option("--all", help="Gymnasium's own and installed packages', too.")
+    ] = False,
+) -> None:
+    """List the environments that are known by name."""
+    from agentrl import env
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("env.id", "played on", "players"):
+        table.add_column(column)
+    for game in env.games():
+        place = "a phone" if game.app else "this machine"
+        table.add_row(game.id, place, ", ".join(sorted(game.players)))
+    Console().print(table)
+    if not all_:
+        typer.echo("Gymnasium's own and those of installed packages: agentrl envs list --all")
+        return
+    typer.echo("\nOf Gymnasium and installed packages:")
+    for id in env.foreign():
+        typer.echo(f"  {id}")
+
+
+@app.command()
+def check(
+    target: Annotated[
+        str,
+        typer.Argument(help="An environment as env.id names it, or a YAML file that names one."),
+    ],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Settings.", metavar="KEY=VALUE")
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Of each random game, at most.", min=1)] = 50,
+    deadline: Annotated[
+        float, typer.Option(help="Seconds that each finding may take.", min=1)
+    ] = 120.0,
+) -> None:
+    """Say what is wrong with an environment, and how to mend it.
+
+    Exits with 1 if something is to be mended.
+    """
+    from agentrl.rollout.checkup import examine
+
+    console, bad = Console(), 0
+    for found in examine(settings_of(target, overrides or []), steps, deadline):
+        bad += found.state == "wrong"
+        line = f"[{_COLOURS[found.state]}]{found.state:5}[/] [bold]{escape(found.what):19}[/] "
+        console.print(line + escape(printable(found.detail)), soft_wrap=True)
+        if found.mend and found.state != "ok":
+            console.print(f"      mend: {escape(printable(found.mend))}", soft_wrap=True)
+    if bad:
+        typer.echo(f"{bad} to be mended")
+        raise typer.Exit(1)
+    typer.echo("It can be played and trained on.")
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="Of the folder and its module, such as my_game.")],
+    where: Annotated[Path, typer.Option(help="The folder to put it in.")] = Path(),
+) -> None:
+    """Write the start of an environment: a game, its words, reward, players, settings and test."""
+    from agentrl.cli.scaffold import write
+
+    folder = write(where, name)
+    typer.echo(f"{folder} is there. Now:")
+    typer.echo(f"  cd {folder} && pytest && agentrl train config.yaml")
+
+
+def settings_of(target: str, overrides: list[str]) -> "EnvConfig":
+    """The environment that a name, or a configuration, stands for.
+
+    Raises:
+        ConfigError: it names none, or a setting that does not exist.
+    """
+    from agentrl import config as configuration
+
+    if target.endswith((".yaml", ".yml")):
+        return configuration.load(target, overrides).env
+    given = configuration.Config(env=configuration.EnvConfig(id=target))
+    return configuration.resolve(given, overrides).env
