@@ -211,7 +211,7 @@ def player(config: EnvConfig, name: str) -> Finding:
     """A scripted player's replies are read, and its game goes on to its end."""
     what = f"player {name}"
     translator, player = open_translator(config), load_player(config, name)
-    rng, total = np.random.default_rng(SEED), 0.0
+    rng, total = np.random.default_rng([SEED, 1]), 0.0  # not the game's own chance
     with closing(make_env(config, getattr(translator, "render_mode", None))) as made:
         _, info = made.reset(seed=SEED)
         for step in range(1, config.max_turns + 1):

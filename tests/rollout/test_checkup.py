@@ -1,0 +1,141 @@
+import time
+
+import gymnasium
+import numpy as np
+import pytest
+
+import agentrl
+from agentrl.config import EnvConfig
+from agentrl.rollout.checkup import examine
+
+SHAPE = (32, 32, 3)
+
+
+class Sick(gymnasium.Env):
+    """Has one fault at a time, or none."""
+
+    action_space = gymnasium.spaces.Discrete(2)
+    observation_space = gymnasium.spaces.Box(0, 255, SHAPE, np.uint8)
+    made = 0
+
+    def __init__(self, fault=None):
+        self.fault = fault
+        Sick.made += 1
+        self.number = Sick.made
+        if fault == "construction":
+            raise RuntimeError("no such level")
+
+    def _look(self):
+        shade = int(self.np_random.integers(256))
+        if self.fault == "chance":
+            shade = int(np.random.default_rng().integers(256))
+        if self.fault == "shared":
+            shade = self.number % 256
+        screen = np.full(SHAPE, shade, np.uint8)
+        info = {"state_key": str(self.steps)}
+        if self.fault == "time":
+            info["at"] = time.perf_counter()
+        if self.fault == "no json":
+            info["self"] = self
+        return (screen.astype(np.float64) if self.fault == "floats" else screen), info
+
+    def reset(self, *, seed=None, options=None):
+        if self.fault == "reset" and getattr(self, "steps", 0):
+            raise RuntimeError("not again")
+        if self.fault == "hang":
+            time.sleep(3)
+        super().reset(seed=None if self.fault == "deaf" else seed)
+        self.steps = 0
+        return self._look()
+
+    def step(self, action):
+        self.steps += 1
+        reward = float("nan") if self.fault == "nan" else float(action)
+        return (*self._look()[:1], reward, self.steps == 3, False, self._look()[1])
+
+
+class Words:
+    """Takes anything for an action."""
+
+    def __init__(self, crash=False):
+        self._crash = crash
+
+    def instructions(self):
+        return "Play."
+
+    def to_observation(self, observation, info):
+        return agentrl.types.Observation(images=(observation,))
+
+    def to_action(self, reply):
+        if self._crash:
+            return {"up": 1}[reply]
+        return len(reply)
+
+    def no_action(self):
+        return None
+
+
+class Mumbler:
+    def reply(self, info, rng):
+        return "hm"
+
+
+NAME = f"{__name__}:Sick"
+agentrl.register("SickWords-v0", NAME, translator=f"{__name__}:Words")
+agentrl.register("SickPlayer-v0", NAME, players={"mumbler": f"{__name__}:Mumbler"})
+
+
+def wrong_with(config, what, deadline_s=60.0):
+    """What is found wrong with one thing; what comes after it is not looked at."""
+    found = next(f for f in examine(config, 10, deadline_s) if f.what == what)
+    assert found.state == "wrong", found
+    return found.detail
+
+
+def test_nothing_is_wrong_with_a_sound_environment() -> None:
+    found = {f.what: f for f in examine(EnvConfig(id=NAME), steps=10)}
+    assert {f.state for f in found.values()} == {"ok"}, found
+    assert "32x32" in found["what is shown"].detail
+    assert found["another process"].detail == "plays as here"
+
+
+@pytest.mark.parametrize(
+    ("fault", "where", "told"),
+    [
+        ("construction", "made", "no such level"),
+        ("chance", "seeds", "differ in what is observed at step 0"),
+        ("deaf", "seeds", "differ"),
+        ("floats", "gymnasium's checker", "not within the observation space"),
+        ("no json", "info", "no JSON"),
+        ("reset", "reset after the end", "not again"),
+        ("nan", "reset after the end", "reward nan at step 1"),
+        ("shared", "copies", "otherwise"),
+    ],
+)
+def test_each_fault_is_found_and_told(fault: str, where: str, told: str) -> None:
+    assert told in wrong_with(EnvConfig(id=NAME, kwargs={"fault": fault}), where)
+
+
+def test_timings_in_info_are_noted() -> None:
+    config = EnvConfig(id=NAME, kwargs={"fault": "time"})
+    found = next(f for f in examine(config, 10) if f.what == "info")
+    assert (found.state, found.detail) == ("note", "'at' differs at step 0")
+
+
+def test_an_environment_that_hangs_is_told_in_time() -> None:
+    started = time.monotonic()
+    config = EnvConfig(id=NAME, kwargs={"fault": "hang"})
+    assert wrong_with(config, "seeds", deadline_s=0.2) == "no answer within 0.2 s"
+    assert time.monotonic() - started < 20
+
+
+def test_words_that_take_what_is_no_action_are_told() -> None:
+    id = f"{__name__}:SickWords-v0"
+    assert "became" in wrong_with(EnvConfig(id=id), "replies")
+    crash = EnvConfig(id=id, translator={"crash": True})
+    assert "KeyError" in wrong_with(crash, "replies")
+
+
+def test_a_player_that_is_not_understood_is_told() -> None:
+    config = EnvConfig(id=f"{__name__}:SickPlayer-v0")
+    assert "says 'hm'" in wrong_with(config, "player mumbler")
