@@ -196,7 +196,7 @@ async def _play(
     ledger, end = Ledger(), time.monotonic() + seconds
     worlds = open_worlds(config, _fingerprint, (0, 1))
     expert = load_player(config.env, "expert")
-    policy = ScriptedPolicy(expert, window=1, scale=open_scaler(config.model))
+    policy = ScriptedPolicy(expert, scale=open_scaler(config.model))
     limits = Limits(max_turns=config.env.max_turns, deadline_s=config.rollout.deadline_s)
     played: Counter[str] = Counter()
 

@@ -1,6 +1,6 @@
 """One tree of settings for a whole job."""
 
-from agentrl.config.check import parse_history, validate
+from agentrl.config.check import History, parse_history, validate
 from agentrl.config.load import find, from_dict, load, resolve, to_dict, to_yaml
 from agentrl.config.tree import (
     AlgorithmConfig,
@@ -28,6 +28,7 @@ __all__ = [
     "DevicesConfig",
     "EnvConfig",
     "EvalConfig",
+    "History",
     "ModelConfig",
     "OptimConfig",
     "RewardConfig",

@@ -13,6 +13,17 @@ from agentrl.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
+
+@dataclasses.dataclass(slots=True, kw_only=True, frozen=True)
+class History:
+    """What of the conversation a prompt shows."""
+
+    turns: int | None = None
+    """How many of the last screens; None for all."""
+    carries_memory: bool = False
+    """Whether what the model has written down is carried along."""
+
+
 _MOST_AT_ONCE = 100_000
 """Episodes of a step, in flight, or of an evaluation: beyond it is a slip of the keyboard."""
 _LONGEST_S = 1_000_000
@@ -22,18 +33,20 @@ _SCREEN_SIDE = (64, 4096)
 _PACKAGE = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*)+", re.ASCII)
 
 
-def parse_history(history: str) -> int | None:
-    """How many screens the prompt shows: None for the whole conversation.
+def parse_history(history: str) -> History:
+    """What of a conversation a prompt shows.
 
     Raises:
-        ConfigError: neither `concat` nor `window:k`.
+        ConfigError: neither `concat`, `window:k` nor `compact:k`.
     """
     if history == "concat":
-        return None
-    found = re.fullmatch(r"window[: ]([0-9]{1,6})", history.strip())
-    if found and int(found[1]) >= 1:
-        return int(found[1])
-    raise ConfigError(f"env.history={history!r}: must be 'concat' or 'window:k' with k >= 1")
+        return History()
+    found = re.fullmatch(r"(window|compact)(?:[: ]([0-9]{1,6}))?", history.strip())
+    if found and (found[2] or found[1] == "compact") and int(found[2] or 1) >= 1:
+        return History(turns=int(found[2] or 1), carries_memory=found[1] == "compact")
+    raise ConfigError(
+        f"env.history={history!r}: must be 'concat', 'window:k' or 'compact:k' with k >= 1"
+    )
 
 
 def _positive(config: Config) -> list[tuple[str, float]]:

@@ -70,7 +70,8 @@ class EnvConfig:
     max_turns: int = 40
     """An episode that is not over by then is truncated."""
     history: str = "concat"
-    """`concat` (the whole conversation) or `window:k` (the last k screens)."""
+    """`concat` (the whole conversation), `window:k` (the last k screens) or `compact:k` (the last k
+    screens, and what the model has written between `<memory>` and `</memory>`)."""
     prompt: str | None = None
     """A Jinja2 template file for the instructions; None takes the translator's own words."""
 

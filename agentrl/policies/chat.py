@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from agentrl.errors import ConfigError
 from agentrl.policies.kits import Kit, kit_for
 from agentrl.policies.kits.kit import read_json
-from agentrl.types import Image, Message, Prompt
+from agentrl.types import Image, Message
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -112,49 +112,6 @@ class ChatEncoder:
         for image, piece in zip(scaled, pieces, strict=True):
             ids += (*self.kit.image_markup(image), *self.text_ids(piece))
         return (*ids, self.end_id, *self._newline), scaled
-
-
-class Conversation:
-    """One episode's messages and replies, as the model reads them.
-
-    Args:
-        encoder: of the model.
-        instructions: the system's message; may be empty.
-        window: how many screens a prompt shows; None shows all, and then every prompt begins
-            with the one before and its reply.
-    """
-
-    def __init__(self, encoder: ChatEncoder, instructions: str, window: int | None = None) -> None:
-        self._encoder = encoder
-        self._preamble = encoder.preamble(instructions)
-        self._window = window
-        self._questions: list[tuple[int, ...]] = []
-        self._images: list[tuple[Image, ...]] = []
-        self._answers: list[tuple[int, ...]] = []
-
-    def observe(self, message: Message) -> Prompt:
-        """Add a message; the prompt for the reply to it.
-
-        Raises:
-            ValueError: `<image>` does not stand once for each picture.
-        """
-        assert len(self._questions) == len(self._answers), "the last prompt has no answer yet"
-        ids, images = self._encoder.question(message)
-        self._questions.append(ids)
-        self._images.append(images)
-        first = 0 if self._window is None else max(0, len(self._questions) - self._window)
-        token_ids = list(self._preamble)
-        for question, answer in zip(self._questions[first:], self._answers[first:], strict=False):
-            token_ids += question + answer
-        token_ids += ids
-        shown = tuple(image for images in self._images[first:] for image in images)
-        self._encoder.kit.collapse(token_ids, shown)  # one run of image tokens for each picture
-        return Prompt(token_ids=tuple(token_ids), images=shown)
-
-    def answer(self, reply_ids: Sequence[int]) -> None:
-        """Keep a reply, with the very ids that were sampled."""
-        assert len(self._questions) == len(self._answers) + 1, "there is nothing to answer"
-        self._answers.append((*reply_ids, *self._encoder.closing(reply_ids)))
 
 
 def _open_tokenizer(path: Path) -> "Tokenizer":

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from agentrl.policies.chat import ChatEncoder, Conversation
+from agentrl.config import History
+from agentrl.policies.chat import ChatEncoder
+from agentrl.policies.conversation import Conversation
 from agentrl.policies.engine import Engine, Sampling
 from agentrl.policies.policy import Answer
 from agentrl.types import Message
@@ -23,7 +25,7 @@ class ModelPolicy:
     Args:
         engine: started.
         encoder: of the engine's model.
-        window: how many screens a prompt shows; None shows all.
+        history: what of the conversation a prompt shows; None shows all.
         sampling: of every reply; its seed is replaced by one for each turn.
         max_context: tokens of a prompt and its reply, at most.
     """
@@ -33,12 +35,12 @@ class ModelPolicy:
         engine: Engine,
         encoder: ChatEncoder,
         *,
-        window: int | None = None,
+        history: History | None = None,
         sampling: Sampling | None = None,
         max_context: int = 4096,
     ) -> None:
         self.engine, self.encoder = engine, encoder
-        self.window, self.max_context = window, max_context
+        self.history, self.max_context = history, max_context
         self.sampling = sampling or Sampling()
 
     def sit(self, instructions: str, seed: int) -> "ModelSeat":
@@ -57,7 +59,7 @@ class ModelSeat:
 
     def __init__(self, policy: ModelPolicy, instructions: str, seed: int) -> None:
         self._policy, self._seed = policy, seed
-        self._conversation = Conversation(policy.encoder, instructions, policy.window)
+        self._conversation = Conversation(policy.encoder, instructions, policy.history)
         self._turn = 0
         self._left = False
         policy.engine.enter()

@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from agentrl.config import History
 from agentrl.env import Player
-from agentrl.policies.chat import ChatEncoder, Conversation
+from agentrl.policies.chat import ChatEncoder
+from agentrl.policies.conversation import Conversation
 from agentrl.policies.policy import Answer
 from agentrl.types import Image, Message, Prompt, Reply
 from agentrl.worker import Worker
@@ -18,7 +20,7 @@ class ScriptedPolicy:
     Args:
         player: what answers.
         encoder: of the model that is to learn from it; without one, answers carry no ids.
-        window: how many screens a prompt shows; None shows all.
+        history: what of the conversation a prompt shows; None shows all.
         scale: of the pictures of a message, where there is no encoder; None keeps them.
     """
 
@@ -26,10 +28,11 @@ class ScriptedPolicy:
         self,
         player: Player,
         encoder: ChatEncoder | None = None,
-        window: int | None = None,
+        history: History | None = None,
         scale: Callable[[Image], Image] | None = None,
     ) -> None:
-        self.player, self.encoder, self.window, self.scale = player, encoder, window, scale
+        self.player, self.encoder = player, encoder
+        self.history, self.scale = history, scale
 
     def sit(self, instructions: str, seed: int) -> "ScriptedSeat":
         """Take a seat; `seed` names the player's draws."""
@@ -50,7 +53,7 @@ class ScriptedSeat:
         self._rng = np.random.default_rng(seed)
         self._worker = Worker("player")  # a player may hang, and must not stop the others
         self._conversation = (
-            Conversation(policy.encoder, instructions, policy.window) if policy.encoder else None
+            Conversation(policy.encoder, instructions, policy.history) if policy.encoder else None
         )
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer:

@@ -154,7 +154,7 @@ class Rollouts:
             return ScriptedPolicy(
                 load_player(env_of(self._config, split), player),
                 encoder=self._encoder,
-                window=parse_history(self._config.env.history),
+                history=parse_history(self._config.env.history),
                 scale=open_scaler(self._config.model),
             )
         assert self._encoder is not None, "a model has a folder"
@@ -162,7 +162,7 @@ class Rollouts:
         return ModelPolicy(
             await self._started_engine(),
             self._encoder,
-            window=parse_history(self._config.env.history),
+            history=parse_history(self._config.env.history),
             sampling=Sampling(
                 temperature=0.0 if greedy else rollout.temperature,
                 max_new_tokens=rollout.max_new_tokens,

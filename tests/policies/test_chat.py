@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentrl.config import History
 from agentrl.errors import ConfigError
-from agentrl.policies.chat import ChatEncoder, Conversation
+from agentrl.policies.chat import ChatEncoder
+from agentrl.policies.conversation import Conversation
 from agentrl.types import Message
 from tests.policies.pictures import picture, screen
 
@@ -90,7 +92,7 @@ def test_every_prompt_of_a_whole_conversation_begins_with_the_last_and_its_reply
 def test_a_window_is_the_conversation_without_its_old_screens(
     encoder: ChatEncoder, replies: list[list[int]], window: int
 ) -> None:
-    talk = Conversation(encoder, "look", window)
+    talk = Conversation(encoder, "look", History(turns=window))
     for turn, reply in enumerate(replies):
         first = max(0, turn + 1 - window)
         fresh = Conversation(encoder, "look")

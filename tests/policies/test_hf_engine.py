@@ -10,7 +10,8 @@ from safetensors.torch import load_file, save_file
 
 from agentrl.errors import ConfigError, EngineError
 from agentrl.policies import tiny
-from agentrl.policies.chat import ChatEncoder, Conversation
+from agentrl.policies.chat import ChatEncoder
+from agentrl.policies.conversation import Conversation
 from agentrl.policies.engine import Sampling
 from agentrl.policies.hf_engine import HFEngine
 from agentrl.types import Prompt, Reply

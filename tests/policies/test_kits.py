@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from agentrl.errors import ConfigError
 from agentrl.policies import decode
-from agentrl.policies.chat import ChatEncoder, Conversation
+from agentrl.policies.chat import ChatEncoder
+from agentrl.policies.conversation import Conversation
 from agentrl.policies.engine import Sampling
 from agentrl.policies.kits import kit_for, load_model
 from agentrl.policies.kits.scale import scale, target_size

@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from agentrl.errors import ConfigError, EngineError
 from agentrl.policies import tiny, vllm_arguments
-from agentrl.policies.chat import ChatEncoder, Conversation
+from agentrl.policies.chat import ChatEncoder
+from agentrl.policies.conversation import Conversation
 from agentrl.policies.engine import Sampling
 from agentrl.policies.kits import load_model
 from agentrl.policies.vllm_engine import VLLMEngine

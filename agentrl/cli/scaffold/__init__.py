@@ -59,7 +59,7 @@ def _check(name: str) -> None:
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or keyword.iskeyword(name):
         raise ConfigError(
-            f"{name!r} is no name for a module: small letters, digits and underscores, as in my_game"
+            f"{name!r} is no name for a module: small letters, digits and underscores, as my_game"
         )
     if name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:
         raise ConfigError(f"{name!r} is the name of another module; take another one")
