@@ -139,7 +139,7 @@ def foreign() -> list[str]:
     return sorted(id for id in gymnasium.registry if id not in _GAMES and ":" not in id)
 
 
-def _class_as_game(id: str, kind: type) -> Game:
+def _class_as_game(id: str, kind: Any) -> Game:
     """An environment that nobody has registered."""
     module = id.rpartition(":")[0].removesuffix(".py")
     own = f"{re.split(r'[./]', module)[-1]}/{kind.__name__}-v0"

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from agentrl import __version__
-from agentrl.cli import devices, doctor, envs, evaluate, logs, phone, replay, train
+from agentrl.cli import devices, doctor, envs, evaluate, logs, phone, play, replay, train
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.links import check_links
 from agentrl.text import printable
@@ -20,6 +20,7 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
+app.command("play")(play.play)
 app.command("replay")(replay.replay)
 app.command("doctor")(doctor.doctor)
 app.add_typer(phone.app, name="phone")

@@ -1,7 +1,7 @@
 """One tree of settings for a whole job."""
 
 from agentrl.config.check import History, parse_history, validate
-from agentrl.config.load import find, from_dict, load, resolve, to_dict, to_yaml
+from agentrl.config.load import find, from_dict, is_packaged, load, resolve, to_dict, to_yaml
 from agentrl.config.tree import (
     AlgorithmConfig,
     CheckpointConfig,
@@ -39,6 +39,7 @@ __all__ = [
     "WrapperConfig",
     "find",
     "from_dict",
+    "is_packaged",
     "load",
     "parse_history",
     "resolve",

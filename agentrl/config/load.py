@@ -42,6 +42,11 @@ def path_of(text: str, what: str) -> Path:
     return path
 
 
+def is_packaged(name: str) -> bool:
+    """Whether a configuration of this name comes with agentrl."""
+    return (_PACKAGED / f"{name}.yaml").is_file()
+
+
 def find(name: str) -> Path:
     """The file of a configuration, given as a path or as the name of a packaged one.
 
@@ -76,15 +81,15 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def resolve(source: Config | str | Path, overrides: Sequence[str] = ()) -> Config:
-    """A configuration as it is, or loaded by its file or packaged name.
+    """A configuration as it is, or loaded by its file or packaged name, with overrides applied.
 
     Raises:
-        ConfigError: as `load`; or overrides of a configuration that is loaded already.
+        ConfigError: as `load`.
     """
     if not isinstance(source, Config):
         return load(source, overrides)
     if overrides:
-        raise ConfigError("overrides are for files; set the fields of a Config instead")
+        source = _merged(OmegaConf.create(to_dict(source)), overrides, "the configuration")
     _settle(source)
     return source
 
@@ -96,6 +101,11 @@ def _merge(path: Path, overrides: Sequence[str]) -> Config:
         raise ConfigError(f"{path}: cannot be read: {_first_line(error)}") from error
     if not isinstance(tree, DictConfig):
         raise ConfigError(f"{path}: must hold keys and values, not {type(tree).__name__}")
+    return _merged(tree, overrides, path)
+
+
+def _merged(tree: DictConfig, overrides: Sequence[str], path: Path | str) -> Config:
+    """A tree and overrides over the defaults; `path` says where the tree stands."""
     for override in overrides:
         key, equals, _ = override.partition("=")
         if not equals or not key:

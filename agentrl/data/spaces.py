@@ -99,10 +99,12 @@ class ChosenActions:
         parameters: Sequence[str] | None = None,
         style: str = "tag",
     ) -> None:
-        binary = isinstance(space, spaces.MultiBinary)
         parts = _parts(space)
-        counts = [2] * parts if binary else [int(n) for n in np.asarray(space.nvec)]
-        self._starts = [0] * len(counts) if binary else [int(s) for s in np.asarray(space.start)]
+        if isinstance(space, spaces.MultiBinary):
+            counts, self._starts = [2] * parts, [0] * parts
+        else:
+            counts = [int(count) for count in space.nvec]
+            self._starts = [int(start) for start in space.start]
         given = names if names is not None else [None] * len(counts)
         if len(given) != len(counts):
             raise ConfigError(

@@ -54,6 +54,7 @@ async def play(
     seed: int,
     limits: Limits,
     keep_model_frame: Callable[[Image], str] | None = None,
+    on_turn: Callable[[Turn], None] | None = None,
 ) -> Episode:
     """Play one episode to its end, whatever that is; never raises for a failure of the world.
 
@@ -65,6 +66,7 @@ async def play(
         seed: of the player's own draws.
         limits: turns and seconds.
         keep_model_frame: stores the pictures as the model saw them, instead of full frames.
+        on_turn: told of each turn as it ends.
 
     Returns:
         The episode; `outcome` and `error` say how it ended.
@@ -74,7 +76,7 @@ async def play(
     error = None
     try:
         async with asyncio.timeout(limits.deadline_s):
-            outcome = await _turns(ticket, world, seat, limits, diary, keep_model_frame)
+            outcome = await _turns(ticket, world, seat, limits, diary, keep_model_frame, on_turn)
     except TimeoutError:
         outcome, error = Outcome.TIMEOUT, f"no end within {limits.deadline_s:g} s"
     except DeviceError as failure:
@@ -108,6 +110,7 @@ async def _turns(
     limits: Limits,
     diary: _Diary,
     keep_model_frame: Callable[[Image], str] | None,
+    on_turn: Callable[[Turn], None] | None,
 ) -> Outcome:
     sight = await world.reset(ticket.seed)
     diary.reset_info = sight.info
@@ -128,6 +131,8 @@ async def _turns(
         timings = {**after.timings, **took}
         diary.turns.append(_turn(answer, action, unreadable, sight, after, timings))
         diary.last_frames = after.frames
+        if on_turn is not None:
+            on_turn(diary.turns[-1])
         if after.terminated:
             return Outcome.TERMINATED
         if after.truncated:

@@ -1,7 +1,7 @@
 """One engine, its worlds and its recorder: plays whole steps. Knows nothing of Ray."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from agentrl.rollout.sharing import SharedPhones
 from agentrl.rollout.ticket import Split, Ticket
 from agentrl.rollout.world import World
 from agentrl.rollout.worlds import Worlds, open_worlds
-from agentrl.types import Episode, ScoredEpisode
+from agentrl.types import Episode, ScoredEpisode, Turn
 
 
 class Rollouts:
@@ -112,7 +112,7 @@ class Rollouts:
             ConfigError: no such player; the engine cannot start.
         """
         self.progress = Progress()
-        policy = await self._policy(player, greedy, tickets[0].split if tickets else "train")
+        policy = await self.policy(player, greedy, tickets[0].split if tickets else "train")
 
         async def play_ticket(ticket: Ticket) -> Episode:
             return await self._play(ticket, policy)
@@ -128,7 +128,22 @@ class Rollouts:
         )
         return await collector.collect(tickets)
 
-    async def _play(self, ticket: Ticket, policy: Policy) -> Episode:
+    async def play(
+        self, ticket: Ticket, policy: Policy, on_turn: Callable[[Turn], None]
+    ) -> ScoredEpisode:
+        """Play one episode with any policy; it is recorded, and not played again if it is void.
+
+        Raises:
+            RewardError: it cannot be scored.
+            WorldError: no phone could be had.
+        """
+        scored = self._scorer.score(await self._play(ticket, policy, on_turn))
+        self._record(ticket, scored)
+        return scored
+
+    async def _play(
+        self, ticket: Ticket, policy: Policy, on_turn: Callable[[Turn], None] | None = None
+    ) -> Episode:
         rollout = self._config.rollout
         keep = self._recorder.frame if self._recorder and self._frames == "model" else None
 
@@ -141,6 +156,7 @@ class Rollouts:
                 seed=ticket.player_seed(self._config.seed),
                 limits=Limits(max_turns=self._config.env.max_turns, deadline_s=rollout.deadline_s),
                 keep_model_frame=keep,
+                on_turn=on_turn,
             )
 
         return await self.worlds.visit(act, ticket.split)
@@ -149,7 +165,12 @@ class Rollouts:
         if self._recorder is not None:
             self._recorder.episode(scored, split=ticket.split, step=ticket.step)
 
-    async def _policy(self, player: str | None, greedy: bool, split: Split) -> Policy:
+    async def policy(self, player: str | None, greedy: bool, split: Split) -> Policy:
+        """Who plays: a scripted player, or the model, whose engine is started now.
+
+        Raises:
+            ConfigError: no such player; the engine cannot start.
+        """
         if player is not None:
             return ScriptedPolicy(
                 load_player(env_of(self._config, split), player),

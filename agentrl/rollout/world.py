@@ -88,7 +88,7 @@ def _key_of(seen: Observation) -> str:
     """The same for equal observations."""
     digest = hashlib.blake2b(seen.text.encode("utf-8", "replace"), digest_size=16)
     for image in seen.images:
-        digest.update(np.int64(image.shape).tobytes() + image.tobytes())
+        digest.update(str(image.shape).encode() + image.tobytes())
     return digest.hexdigest()
 
 

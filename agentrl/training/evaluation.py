@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.devices.sight import Audit
 from agentrl.errors import ConfigError
-from agentrl.policies.origin import resolve_model
 from agentrl.rollout import cluster
 from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.launch import AnyRollouts, open_rollouts
@@ -27,6 +25,7 @@ from agentrl.training.report.display import Display
 from agentrl.training.report.outlook import Amounts
 from agentrl.training.report.watching import watching
 from agentrl.training.run import RunFolder
+from agentrl.training.target import checkpoint_of, model_folder, open_target, with_own_model
 from agentrl.types import ScoredEpisode
 
 log = logging.getLogger(__name__)
@@ -153,7 +152,7 @@ def evaluate(
         ConfigError: something named does not exist.
         WorldError: not one game could be played.
     """
-    config, run = _open_target(target, overrides)
+    config, run = open_target(target, overrides)
     count = config.eval.episodes if episodes is None else episodes
     if count < 1:
         raise ConfigError(f"episodes={count}: must be at least 1")
@@ -161,9 +160,9 @@ def evaluate(
         config, eval=replace(config.eval, episodes=count), run=replace(config.run, name=None)
     )
     player = None if policy == "model" else policy
-    kept = _checkpoint(run, checkpoint)
+    kept = checkpoint_of(run, checkpoint)
     if run is not None and player is None:
-        config = _with_own_model(config, run, kept)
+        config = with_own_model(config, run, kept)
     plan.check(config, player)
     name = "run" if isinstance(target, Config) else Path(target).stem
     if run is None and player is None:
@@ -194,39 +193,6 @@ def _who(run: Path | None, kept: Path | None, player: str | None) -> str:
     return "start" if run is None else "model"
 
 
-def _open_target(
-    target: Config | str | Path, overrides: Sequence[str]
-) -> tuple[Config, Path | None]:
-    """The configuration, and the run's folder if the target is one."""
-    if isinstance(target, Config):
-        return configuration.resolve(target, overrides), None
-    run = Path(target)
-    if not run.is_dir():
-        return configuration.load(target, overrides), None
-    RunFolder.existing(run)
-    return configuration.load(run / "config.yaml", overrides), run
-
-
-def _checkpoint(run: Path | None, name: str | None) -> Path | None:
-    if name is None:
-        return None
-    if run is None:
-        raise ConfigError(f"checkpoint={name}: only a run's folder has checkpoints")
-    return checkpoints.named(run, name)
-
-
-def _with_own_model(config: Config, run: Path, kept: Path | None) -> Config:
-    """The same configuration with the run's own model, which may have begun as another's."""
-    own = run / ("model" if kept is None else "start")
-    if kept is None and not own.is_dir():
-        raise ConfigError(
-            f"{run} has no final model yet: continue it with --resume, or name a checkpoint"
-        )
-    if not own.is_dir():  # it began as a folder or a model of the hub
-        return config
-    return replace(config, model=replace(config.model, path=str(own.absolute())))
-
-
 async def _evaluate(
     config: Config,
     folder: Path,
@@ -237,7 +203,7 @@ async def _evaluate(
 ) -> dict[str, Any]:
     count = config.eval.episodes
     with TemporaryDirectory(prefix="agentrl-") as scratch, _shown(config, folder) as display:
-        model = None if player is not None else _model(config, Path(scratch), kept)
+        model = None if player is not None else model_folder(config, Path(scratch), kept)
         rollouts = await open_rollouts(config, model, folder)
         try:
             display.stage("evaluation")
@@ -260,15 +226,6 @@ def _shown(config: Config, folder: Path) -> Iterator[Display]:
         yield display
     finally:
         display.close()
-
-
-def _model(config: Config, scratch: Path, kept: Path | None) -> Path:
-    """The folder of what is evaluated; what has to be made goes into the scratch folder."""
-    start = resolve_model(config.model, config.seed, scratch / "start")
-    if kept is None:
-        return start
-    checkpoints.export(kept, start, scratch / "model", config.model.dtype)
-    return scratch / "model"
 
 
 def as_record(name: str, step: int, evaluation: Evaluation) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def check(config: Config, player: str | None = None) -> None:
         ConfigError: the first thing that is not there, and what to do.
     """
     if player is not None:
-        _check_games(config, [player])
+        check_games(config, [player])
     else:
         _check_job(config)
         check_hub(config.model)
@@ -60,7 +60,7 @@ def resolve(config: Config) -> dict[str, Any]:
 
 def _check_job(config: Config) -> None:
     warm = config.warm_start
-    _check_games(config, [*([warm.player] if warm else []), *baselines(config)])
+    check_games(config, [*([warm.player] if warm else []), *baselines(config)])
     if lacking := extras.missing(config.rollout.engine, config.rollout.launcher):
         raise ConfigError(". ".join(lacking))
     from agentrl.training.algorithms import algorithm  # takes torch
@@ -76,8 +76,12 @@ def _check_job(config: Config) -> None:
         )
 
 
-def _check_games(config: Config, players: Iterable[str]) -> None:
-    """What it takes to play, whoever plays."""
+def check_games(config: Config, players: Iterable[str] = ()) -> None:
+    """What it takes to play, whoever plays.
+
+    Raises:
+        ConfigError: see `check`.
+    """
     configuration.validate(config)
     check_env_kwargs(config.env)
     check_env_kwargs(env_of(config, "eval"), "eval.kwargs")

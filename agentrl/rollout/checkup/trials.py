@@ -251,7 +251,7 @@ def _fuzz(rng: np.random.Generator) -> Iterator[str]:
 
 
 def _tokens(image: Image) -> int:
-    height, width = image.shape[:2]
+    height, width = (int(side) for side in image.shape[:2])
     return math.ceil(height / _MERGED) * math.ceil(width / _MERGED)
 
 

@@ -1,0 +1,123 @@
+"""`agentrl play`."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from agentrl.text import printable
+
+if TYPE_CHECKING:
+    from agentrl.config import Config
+    from agentrl.training.playing import Audience
+    from agentrl.types import Message, Turn
+
+
+def play(
+    target: Annotated[
+        str,
+        typer.Argument(help="An environment as env.id names it, a YAML file, or a run's folder."),
+    ],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Settings.", metavar="KEY=VALUE")
+    ] = None,
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="`human`, `model`, a scripted player, or the folder of a run or a model."
+        ),
+    ] = "human",
+    seed: Annotated[int, typer.Option(help="Of the episode.", min=0)] = 0,
+    greedy: Annotated[
+        bool, typer.Option("--greedy", help="The model takes its most probable token each time.")
+    ] = False,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Of a run: `best`, `last` or a step; else its final model.")
+    ] = None,
+    delay: Annotated[
+        float, typer.Option(help="Seconds to look at each turn of another player.", min=0)
+    ] = 0.0,
+    width: Annotated[
+        int, typer.Option(help="Of pictures, in characters; 0 shows none.", min=0, max=400)
+    ] = 48,
+) -> None:
+    """Play one episode in the terminal, or watch somebody play it.
+
+    Type an action, such as `up` or `tap(0.2, 0.7)`; an empty line ends the game. The episode is
+    recorded: agentrl replay shows it.
+    """
+    from agentrl.training.playing import HUMAN, MODEL
+    from agentrl.training.playing import play as play_one
+
+    known, settings = _target(target), list(overrides or [])
+    if Path(policy).is_dir():
+        if (Path(policy) / "config.yaml").is_file():
+            known = policy
+        else:
+            settings.append(f"model.path={policy}")
+        policy = MODEL
+    console = Console()
+    audience = _audience(console, width, delay if policy != HUMAN else 0.0)
+    scored, folder = play_one(
+        known,
+        audience,
+        policy=policy,
+        seed=seed,
+        greedy=greedy,
+        checkpoint=checkpoint,
+        overrides=settings,
+    )
+    episode = scored.episode
+    ended = f"{episode.outcome.value} after {len(episode.turns)} turns"
+    console.print(f"{ended}, reward {scored.total:g}", highlight=False)
+    if episode.error:
+        console.print(escape(printable(episode.error)), highlight=False)
+    metrics = episode.turns[-1].info.get("metrics", {}) if episode.turns else {}
+    for name, value in metrics.items():
+        console.print(f"{escape(str(name))} {value:g}", highlight=False)
+    typer.echo(f"recorded: {folder}  (agentrl replay {folder} --list)")
+
+
+def _target(target: str) -> "Config | str":
+    """What is no file, no run and no packaged configuration is the name of an environment."""
+    from agentrl import config as configuration
+
+    is_file = target.endswith((".yaml", ".yml")) or Path(target).is_dir()
+    if is_file or configuration.is_packaged(target):
+        return target
+    return configuration.Config(
+        env=configuration.EnvConfig(id=target),
+        rollout=configuration.RolloutConfig(engine="hf", launcher="local"),
+    )
+
+
+def _audience(console: Console, width: int, delay_s: float) -> "Audience":
+    from agentrl.cli.pictures import picture
+    from agentrl.training.playing import Audience
+
+    def told(words: str) -> None:
+        console.print(escape(printable(words)), style="yellow", highlight=False)
+
+    def sees(message: "Message") -> None:
+        for image in message.images if width else ():
+            console.print(picture(image, min(width, console.width)))
+        words = message.text.replace("<image>", "").strip()
+        if words:
+            console.print(escape(printable(words)), highlight=False)
+
+    def hears(turn: "Turn") -> None:
+        said = escape(printable(turn.reply))
+        went = escape(printable(turn.parse_error)) if turn.parse_error else f"{turn.env_reward:+g}"
+        console.print(f"[bold]{said}[/]  [dim]{went}[/]", highlight=False)
+        time.sleep(delay_s)
+
+    def asked() -> str | None:
+        try:
+            return input("> ").strip() or None
+        except EOFError:
+            return None
+
+    return Audience(told=told, sees=sees, hears=hears, asked=asked)

@@ -1,0 +1,126 @@
+"""Play one episode and watch it: oneself, a scripted player or a model."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from agentrl.config import Config
+from agentrl.errors import ActionError
+from agentrl.policies.policy import Policy
+from agentrl.policies.watched import HumanPolicy, WatchedPolicy
+from agentrl.rollout.making import open_translator
+from agentrl.rollout.rollouts import Rollouts
+from agentrl.rollout.ticket import Ticket
+from agentrl.training import plan
+from agentrl.training.run import RunFolder
+from agentrl.training.target import checkpoint_of, model_folder, open_target, with_own_model
+from agentrl.types import Message, ScoredEpisode, Turn
+
+HUMAN, MODEL = "human", "model"
+_A_DAY_S = 86_400.0
+_TAGS = ("action", "answer", "tool_call")
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Audience:
+    """Who watches."""
+
+    told: Callable[[str], None]
+    """Takes the instructions, before anything is played."""
+    sees: Callable[[Message], None]
+    """Takes what the player is shown, before it answers."""
+    hears: Callable[[Turn], None]
+    """Takes each turn as it ends."""
+    asked: Callable[[], str | None]
+    """Gives what a person answers; None to stop."""
+
+
+def play(
+    target: Config | str | Path,
+    audience: Audience,
+    *,
+    policy: str = HUMAN,
+    seed: int = 0,
+    greedy: bool = False,
+    checkpoint: str | None = None,
+    overrides: Sequence[str] = (),
+) -> tuple[ScoredEpisode, Path]:
+    """Play one episode; it is recorded as any other.
+
+    Args:
+        target: a run's folder, a configuration, or its file or name.
+        audience: who watches, and who is asked where a person plays.
+        policy: `human`, `model`, or the name of a scripted player.
+        seed: of the episode.
+        greedy: the model takes its most probable token each time.
+        checkpoint: of a run: `best`, `last` or a step; None takes its final model.
+        overrides: `key=value` settings.
+
+    Returns:
+        The episode, and the folder where it is recorded.
+
+    Raises:
+        ConfigError: something named does not exist, or nothing was played.
+    """
+    config, run = open_target(target, overrides)
+    kept = checkpoint_of(run, checkpoint)
+    if run is not None and policy == MODEL:
+        config = with_own_model(config, run, kept)
+    rollout = replace(config.rollout, launcher="local", concurrency=1)
+    if policy == HUMAN:
+        rollout = replace(rollout, deadline_s=_A_DAY_S)
+    config = replace(config, rollout=rollout, run=replace(config.run, name=None))
+    if policy == MODEL:
+        plan.check(config)
+    else:
+        plan.check_games(config, [] if policy == HUMAN else [policy])
+    folder = RunFolder.create(config, f"play-{policy}")
+    with TemporaryDirectory(prefix="agentrl-") as scratch:
+        model = model_folder(config, Path(scratch), kept) if policy == MODEL else None
+        scored = asyncio.run(_play(config, model, folder.path, audience, policy, seed, greedy))
+    return scored, folder.path
+
+
+async def _play(
+    config: Config,
+    model: Path | None,
+    folder: Path,
+    audience: Audience,
+    policy: str,
+    seed: int,
+    greedy: bool,
+) -> ScoredEpisode:
+    audience.told(open_translator(config.env).instructions())
+    rollouts = Rollouts(config, model, folder)
+    try:
+        await rollouts.start()
+        player: Policy = (
+            HumanPolicy(_reader(config, audience))
+            if policy == HUMAN
+            else await rollouts.policy(None if policy == MODEL else policy, greedy, "eval")
+        )
+        ticket = Ticket(split="eval", step=0, group=0, member=0, seed=seed, label=policy)
+        return await rollouts.play(ticket, WatchedPolicy(player, audience.sees), audience.hears)
+    finally:
+        await rollouts.close()
+
+
+def _reader(config: Config, audience: Audience) -> Callable[[], str | None]:
+    """Asks until there is an action; who types need not type the tags around it."""
+    translator = open_translator(config.env)
+
+    def ask() -> str | None:
+        while (said := audience.asked()) is not None:
+            complaints = []
+            for reply in (said, *(f"<{tag}>{said}</{tag}>" for tag in _TAGS)):
+                try:
+                    translator.to_action(reply)
+                    return reply
+                except ActionError as error:
+                    complaints.append(str(error))
+            audience.told(complaints[0 if "<" in said else 1])
+        return None
+
+    return ask

@@ -1,0 +1,59 @@
+"""What a command is pointed at: a run, a configuration, or an environment by its name."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from agentrl import config as configuration
+from agentrl.config import Config
+from agentrl.errors import ConfigError
+from agentrl.policies.origin import resolve_model
+from agentrl.training import checkpoints
+from agentrl.training.run import RunFolder
+
+
+def open_target(
+    target: Config | str | Path, overrides: Sequence[str]
+) -> tuple[Config, Path | None]:
+    """The configuration, and the run's folder if the target is one."""
+    if isinstance(target, Config):
+        return configuration.resolve(target, overrides), None
+    run = Path(target)
+    if not run.is_dir():
+        return configuration.load(target, overrides), None
+    RunFolder.existing(run)
+    return configuration.load(run / "config.yaml", overrides), run
+
+
+def checkpoint_of(run: Path | None, name: str | None) -> Path | None:
+    """The folder of a run's checkpoint; None where none is asked for.
+
+    Raises:
+        ConfigError: there is none of that name, or nothing that could have one.
+    """
+    if name is None:
+        return None
+    if run is None:
+        raise ConfigError(f"checkpoint={name}: only a run's folder has checkpoints")
+    return checkpoints.named(run, name)
+
+
+def with_own_model(config: Config, run: Path, kept: Path | None) -> Config:
+    """The same configuration with the run's own model, which may have begun as another's."""
+    own = run / ("model" if kept is None else "start")
+    if kept is None and not own.is_dir():
+        raise ConfigError(
+            f"{run} has no final model yet: continue it with --resume, or name a checkpoint"
+        )
+    if not own.is_dir():  # it began as a folder or a model of the hub
+        return config
+    return replace(config, model=replace(config.model, path=str(own.absolute())))
+
+
+def model_folder(config: Config, scratch: Path, kept: Path | None) -> Path:
+    """The folder of what is evaluated; what has to be made goes into the scratch folder."""
+    start = resolve_model(config.model, config.seed, scratch / "start")
+    if kept is None:
+        return start
+    checkpoints.export(kept, start, scratch / "model", config.model.dtype)
+    return scratch / "model"

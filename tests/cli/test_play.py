@@ -1,0 +1,71 @@
+"""`agentrl play`."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agentrl import replay
+from agentrl.cli import run
+from agentrl.cli.pictures import picture
+
+LAKE = ["play", "FrozenLake-v1", "env.kwargs.is_slippery=false"]
+NAMES = "env.translator.names=[left, down, right, up]"
+
+
+def play(monkeypatch: pytest.MonkeyPatch, typed: str, *arguments: str) -> int:
+    monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+    return run([*LAKE, NAMES, *arguments])
+
+
+def recorded(folder: Path) -> list[replay.Summary]:
+    (game,) = folder.iterdir()
+    return replay.open(game).episodes()
+
+
+def test_a_person_plays_by_typing_actions(monkeypatch, capsys, tmp_path) -> None:
+    way = ["down", "fly", "<action>down</action>", "right", "right", "down", "right"]
+    assert play(monkeypatch, "\n".join(way) + "\n", f"run.dir={tmp_path}") == 0
+    told = capsys.readouterr().out
+    assert "'fly' is no action" in told
+    assert "terminated after 6 turns, reward 1" in told
+    (episode,) = recorded(tmp_path)
+    assert episode.total == 1.0
+
+
+def test_who_stops_in_the_middle_has_played_so_far(monkeypatch, capsys, tmp_path) -> None:
+    assert play(monkeypatch, "down\n\n", f"run.dir={tmp_path}") == 0
+    assert "truncated after 1 turns" in capsys.readouterr().out
+    assert play(monkeypatch, "", f"run.dir={tmp_path}") == 2
+    assert "nothing was played" in capsys.readouterr().err
+
+
+def test_a_scripted_player_is_watched(capsys, tmp_path) -> None:
+    assert run([*LAKE, "--policy=random", "--seed=3", f"run.dir={tmp_path}"]) == 0
+    told = capsys.readouterr().out
+    assert told.count("<action>") >= len(recorded(tmp_path)[0].rewards)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["FrozenLake-v1", "--policy=exprt"], "no player 'exprt'"),
+        (["FrozenLake-v0"], "use `FrozenLake-v1`"),
+        (["number_gam.yaml"], "did you mean 'number_game'"),
+        (["FrozenLake-v1", "env.max_turns=0"], "env.max_turns"),
+    ],
+)
+def test_what_cannot_be_played_is_told(capsys, tmp_path, arguments, complaint) -> None:
+    assert run(["play", *arguments, f"run.dir={tmp_path}"]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_picture_shows_two_pixels_to_a_character() -> None:
+    image = np.zeros((4, 2, 3), np.uint8)
+    image[0], image[3] = (255, 0, 0), (0, 0, 255)
+    shown = picture(image, 2)
+    rows = shown.plain.splitlines()
+    assert (len(rows), len(rows[0])) == (2, 2)
+    first, last = shown.spans[0].style, shown.spans[-1].style
+    assert (first.color.name, last.bgcolor.name) == ("#ff0000", "#0000ff")
