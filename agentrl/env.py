@@ -112,11 +112,14 @@ def game(id: str) -> Game:
 
     Args:
         id: `Name-v0` of agentrl or of Gymnasium, `module:Name-v0` where a module registers it,
-            `path/file.py:Name-v0`, or the class itself: `module:Class`, `path/file.py:Class`.
+            `path/file.py:Name-v0`, the class itself: `module:Class`, `path/file.py:Class`, or
+            `http://HOST:PORT` of what serves one.
 
     Raises:
         ConfigError: the module or the environment does not exist.
     """
+    if id.startswith(("http://", "https://")):
+        return _remote_game(id)
     module, _, name = id.rpartition(":")
     loaded = plugins.import_module(module or "agentrl.envs")
     if name in _GAMES:
@@ -146,6 +149,15 @@ def _class_as_game(id: str, kind: Any) -> Game:
     if own not in gymnasium.registry:
         gymnasium.register(id=own, entry_point=kind)
     return Game(id=own, entry_point=kind, players=_RANDOM)
+
+
+def _remote_game(url: str) -> Game:
+    """An environment that a server plays."""
+    remote = "agentrl.remote.client:RemoteEnv"
+    own = f"remote/{re.sub(r'[^A-Za-z0-9.-]+', '-', url.partition('//')[2]).strip('-')}-v0"
+    if own not in gymnasium.registry:
+        gymnasium.register(id=own, entry_point=remote, kwargs={"url": url})
+    return Game(id=own, entry_point=remote, players=_RANDOM)
 
 
 def _game_of_gymnasium(name: str) -> Game:

@@ -99,3 +99,30 @@ def settings_of(target: str, overrides: list[str]) -> "EnvConfig":
         return configuration.load(target, overrides).env
     given = configuration.Config(env=configuration.EnvConfig(id=target))
     return configuration.resolve(given, overrides).env
+
+
+def serve(
+    environment: Annotated[
+        str, typer.Argument(help="An id, module:Class or path/file.py:Class; see env.id.")
+    ],
+    host: Annotated[str, typer.Option(help="The address to serve at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes a free one.", min=0, max=65535)] = 8100,
+    most: Annotated[int, typer.Option(help="Environments at a time.", min=1)] = 256,
+    idle: Annotated[float, typer.Option(help="Seconds until one is closed.", min=1)] = 900.0,
+    program: Annotated[
+        bool, typer.Option("--program", help="Print the server's program: it stands alone.")
+    ] = False,
+) -> None:
+    """Serve an environment to jobs elsewhere: env.id=http://HOST:PORT.
+
+    AGENTRL_ENV_SECRET, where it is set, must be the same for both.
+    """
+    from agentrl import env
+    from agentrl.remote import serve_env
+
+    if program:
+        typer.echo(Path(serve_env.__file__).read_text(encoding="utf-8"), nl=False)
+        return
+    env.game(environment)
+    given = ["--host", host, "--port", str(port), "--most", str(most), "--idle", str(idle)]
+    serve_env.main([environment, *given])

@@ -1,0 +1,1 @@
+"""Environments that run elsewhere, with whatever they need there; told over HTTP."""

@@ -1,0 +1,122 @@
+"""An environment that a server plays, as a Gymnasium environment here."""
+
+import http.client
+import os
+import time
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+import gymnasium
+
+from agentrl.errors import ConfigError, EnvError
+from agentrl.remote.serve_env import Unusable, pack, unpack
+
+_AGAIN_S = 0.2
+_TRIES = 5
+
+
+class RemoteEnv(gymnasium.Env[Any, Any]):
+    """What `agentrl serve-env` serves: the same spaces, the same steps.
+
+    Args:
+        url: of the server, `http://HOST:PORT`.
+        render_mode: asked for.
+        deadline_s: for each call.
+        **kwargs: for the environment's constructor.
+
+    Raises:
+        ConfigError: the URL is none, or the server refuses the arguments or the secret.
+        EnvError: no server answers.
+
+    A call whose connection breaks is made again under its number: it is never carried out twice.
+    """
+
+    metadata = {"render_modes": ["rgb_array", "ansi"]}  # noqa: RUF012 - the server's own follow
+
+    def __init__(
+        self, url: str, render_mode: str | None = None, deadline_s: float = 60.0, **kwargs: Any
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme != "http" or not parts.hostname or parts.path.strip("/"):
+            raise ConfigError(f"env.id={url}: must read http://HOST:PORT")
+        self._url, self._key, self._number = url, "", 0
+        self._http = http.client.HTTPConnection(parts.hostname, parts.port or 80, deadline_s)
+        self._deadline_s = deadline_s
+        asked = {} if render_mode is None else {"render_mode": render_mode}
+        try:
+            opened = self._ask("open", {"kwargs": {**kwargs, **asked}})
+        except BaseException:
+            self._http.close()
+            raise
+        self._key = str(opened["key"])
+        self.action_space = opened["action_space"]
+        self.observation_space = opened["observation_space"]
+        self.render_mode = opened["render_mode"]
+        self.metadata = opened["metadata"]
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """See gymnasium.Env.reset; EnvError where the server cannot."""
+        super().reset(seed=seed)
+        told = self._call("reset", {"seed": seed, "options": options})
+        return told["observation"], told["info"]
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """See gymnasium.Env.step; EnvError where the server cannot."""
+        told = self._call("step", {"action": action})
+        ends = bool(told["terminated"]), bool(told["truncated"])
+        return told["observation"], float(told["reward"]), *ends, told["info"]
+
+    def render(self) -> Any:
+        """What the server's environment draws."""
+        return self._call("render", {})["drawn"]
+
+    def close(self) -> None:
+        """Close the server's environment, if it can be reached."""
+        if self._key:
+            with suppress(EnvError):  # it is closed there when it has been idle for long
+                self._ask("close", {"key": self._key}, tries=1)
+            self._key = ""
+        self._http.close()
+
+    def _call(self, what: str, message: dict[str, Any]) -> Any:
+        self._number += 1
+        return self._ask(what, {**message, "key": self._key, "number": self._number})
+
+    def _ask(self, what: str, message: dict[str, Any], tries: int = _TRIES) -> Any:
+        """The server's answer.
+
+        Raises:
+            ConfigError: it refuses to make an environment.
+            EnvError: it refuses, is not there, or does not answer in time.
+        """
+        body = pack(message)
+        for last in [False] * (tries - 1) + [True]:
+            try:
+                return self._answer(what, body)
+            except TimeoutError as error:
+                self._http.close()
+                raise EnvError(f"{self._url}/{what}: none within {self._deadline_s:g} s") from error
+            except (OSError, http.client.HTTPException) as error:
+                self._http.close()
+                if last:
+                    raise EnvError(f"{self._url}: {type(error).__name__}: {error}") from error
+                time.sleep(_AGAIN_S)
+        raise AssertionError("the last try returns or raises")
+
+    def _answer(self, what: str, body: bytes) -> Any:
+        secret = os.environ.get("AGENTRL_ENV_SECRET", "")
+        headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+        self._http.request("POST", f"/{what}", body, headers)
+        response = self._http.getresponse()
+        try:
+            told = unpack(response.read())
+        except Unusable as error:
+            raise EnvError(f"{self._url}: is no server of an environment: {error}") from error
+        if response.status != 200 and what == "open":
+            raise ConfigError(f"env.id={self._url}: {told['error']}")
+        if response.status != 200:
+            raise EnvError(f"{self._url}: {told['error']}")
+        return told

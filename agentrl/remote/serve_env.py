@@ -1,0 +1,424 @@
+"""Serve a Gymnasium environment over HTTP. This file stands alone.
+
+It needs Python 3.9, numpy and gymnasium, and nothing of agentrl: copy it to where the environment
+can be imported, and run
+
+    python serve_env.py module:Class --port 8100
+
+Each client gets an environment of its own, in a thread of its own. A message is a JSON head, whose
+arrays stand as bytes behind it: see `pack`. Nothing that comes in is ever executed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hmac
+import importlib
+import importlib.util
+import json
+import os
+import queue
+import secrets
+import struct
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as LateError
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+LARGEST = 1 << 28
+"""Bytes of a message."""
+LOCAL = ("127.0.0.1", "::1", "localhost")
+
+
+class Unusable(ValueError):
+    """What a client asked for cannot be; its own mistake."""
+
+
+def pack(value: Any) -> bytes:
+    """A value as bytes: numbers, text, None, lists, tuples, dictionaries, arrays and spaces.
+
+    Raises:
+        Unusable: it holds something else.
+    """
+    blocks: list[bytes] = []
+    head = json.dumps(_told(value, blocks), allow_nan=True).encode()
+    return b"".join([struct.pack("<I", len(head)), head, *blocks])
+
+
+def unpack(message: bytes) -> Any:
+    """The inverse of `pack`; `Unusable` where the bytes are no such message."""
+    try:
+        (size,) = struct.unpack_from("<I", message)
+        if size > len(message) - 4:
+            raise Unusable("no message: it is not whole")
+        head = json.loads(message[4 : 4 + size])
+        return _read(head, memoryview(message)[4 + size :])
+    except (struct.error, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise Unusable(f"no message: {type(error).__name__}: {error}") from None
+
+
+def _told(value: Any, blocks: list[bytes]) -> Any:
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "biufU":
+            raise Unusable(f"an array of {value.dtype} cannot be sent")
+        start = sum(map(len, blocks))
+        blocks.append(np.ascontiguousarray(value).tobytes())
+        return {"$array": [value.dtype.str, list(value.shape), start, len(blocks[-1])]}
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, tuple):
+        return {"$tuple": [_told(part, blocks) for part in value]}
+    if isinstance(value, list):
+        return [_told(part, blocks) for part in value]
+    if isinstance(value, spaces.Space):
+        return {"$space": [type(value).__name__, _told(_arguments(value), blocks)]}
+    if hasattr(value, "items"):
+        if any(not isinstance(key, str) or key.startswith("$") for key in value):
+            raise Unusable(f"the keys {list(value)[:5]} cannot be sent: they must be plain text")
+        return {key: _told(part, blocks) for key, part in value.items()}
+    raise Unusable(f"a {type(value).__name__} cannot be sent")
+
+
+def _read(value: Any, data: memoryview) -> Any:
+    if isinstance(value, list):
+        return [_read(part, data) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if "$array" in value:
+        kind, shape, start, size = value["$array"]
+        dtype = np.dtype(str(kind))
+        if dtype.kind not in "biufU":
+            raise Unusable(f"an array of {dtype} is not read")
+        return np.frombuffer(data[start : start + size], dtype).reshape(shape).copy()
+    if "$tuple" in value:
+        return tuple(_read(part, data) for part in value["$tuple"])
+    if "$space" in value:
+        name, arguments = value["$space"]
+        if name not in SPACES:
+            raise Unusable(f"a space of the kind {name!r} is not read")
+        return SPACES[name](_read(arguments, data))
+    return {key: _read(part, data) for key, part in value.items()}
+
+
+SPACES: dict[str, Callable[[dict[str, Any]], spaces.Space[Any]]] = {
+    "Discrete": lambda a: spaces.Discrete(a["n"], start=a["start"]),
+    "MultiDiscrete": lambda a: spaces.MultiDiscrete(a["nvec"], start=a["start"]),
+    "MultiBinary": lambda a: spaces.MultiBinary(a["n"]),
+    "Box": lambda a: spaces.Box(a["low"], a["high"], dtype=np.dtype(a["dtype"])),
+    "Text": lambda a: spaces.Text(a["most"], min_length=a["least"], charset=a["letters"]),
+    "Tuple": lambda a: spaces.Tuple(a["parts"]),
+    "Dict": lambda a: spaces.Dict(dict(a["parts"])),
+    "Unknown": lambda a: Unknown(a["told"]),
+}
+
+
+class Unknown(spaces.Space[Any]):
+    """A space that is known by its name alone; it contains everything."""
+
+    def __init__(self, told: str) -> None:
+        super().__init__()
+        self.told = told
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Any:
+        """There is none."""
+        raise NotImplementedError(f"{self} cannot be drawn from")
+
+    def contains(self, x: Any) -> bool:
+        """Nobody here can say."""
+        return True
+
+    def __repr__(self) -> str:
+        return self.told
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Unknown) and other.told == self.told
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _arguments(space: Any) -> dict[str, Any]:
+    if isinstance(space, spaces.Discrete):
+        return {"n": int(space.n), "start": int(space.start)}
+    if isinstance(space, spaces.MultiDiscrete):
+        return {"nvec": space.nvec, "start": space.start}
+    if isinstance(space, spaces.MultiBinary):
+        return {"n": space.n if isinstance(space.n, int) else list(map(int, space.shape))}
+    if isinstance(space, spaces.Box):
+        return {"low": space.low, "high": space.high, "dtype": np.dtype(space.dtype).str}
+    if isinstance(space, spaces.Text):
+        letters = "".join(sorted(space.character_set))
+        return {"most": space.max_length, "least": space.min_length, "letters": letters}
+    if isinstance(space, spaces.Tuple):
+        return {"parts": tuple(space.spaces)}
+    if isinstance(space, spaces.Dict):
+        return {"parts": [[key, part] for key, part in space.spaces.items()]}
+    return {"told": repr(space)[:200]}
+
+
+def sendable(space: spaces.Space[Any]) -> spaces.Space[Any]:
+    """The space, or one that knows its name alone where its kind cannot be sent."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: sendable(part) for key, part in space.spaces.items()})
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([sendable(part) for part in space.spaces])
+    kinds = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box, spaces.Text)
+    return space if type(space) in kinds else Unknown(repr(space)[:200])
+
+
+class Room:
+    """One client's environment, in a thread of its own."""
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self._calls: queue.Queue[tuple[Future[Any], str, dict[str, Any]] | None] = queue.Queue()
+        self.used_at = time.monotonic()
+        self._last: tuple[int, Future[Any]] = (-1, Future())
+        self._make = make
+        self._env: Any = None
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def ask(self, number: int, what: str, arguments: dict[str, Any], deadline_s: float) -> Any:
+        """Do one thing; asked again under its number, as after a lost answer, it is not redone."""
+        self.used_at = time.monotonic()
+        if number != self._last[0]:
+            self._last = (number, Future())
+            self._calls.put((self._last[1], what, arguments))
+        try:
+            return self._last[1].result(deadline_s)
+        except LateError:
+            raise TimeoutError(f"{what} took longer than {deadline_s:g} s") from None
+        finally:
+            self.used_at = time.monotonic()
+
+    def close(self) -> None:
+        """Close the environment as soon as its thread is free; does not wait."""
+        self._calls.put((Future(), "close", {}))
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            answer, what, arguments = call
+            try:
+                answer.set_result(getattr(self, f"_{what}")(**arguments))
+            except BaseException as error:
+                answer.set_exception(error)
+
+    def _open(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        self._env = self._make(**kwargs)
+        metadata = {"render_modes": list(self._env.metadata.get("render_modes", []))}
+        return {
+            "action_space": sendable(self._env.action_space),
+            "observation_space": sendable(self._env.observation_space),
+            "render_mode": self._env.render_mode,
+            "metadata": metadata,
+        }
+
+    def _reset(self, seed: int | None, options: dict[str, Any] | None) -> dict[str, Any]:
+        observation, info = self._env.reset(seed=seed, options=options)
+        return {"observation": observation, "info": info}
+
+    def _step(self, action: Any) -> dict[str, Any]:
+        observation, reward, terminated, truncated, info = self._env.step(action)
+        return {
+            "observation": observation,
+            "reward": float(reward),
+            "terminated": bool(terminated),
+            "truncated": bool(truncated),
+            "info": info,
+        }
+
+    def _render(self) -> dict[str, Any]:
+        return {"drawn": self._env.render()}
+
+    def _close(self) -> None:
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+
+
+class EnvServer(ThreadingHTTPServer):
+    """Environments by the tokens that their clients were given.
+
+    Args:
+        make: makes one, with the client's keyword arguments.
+        address: host and port; port 0 takes a free one.
+        secret: that clients must know; empty for none, on this machine alone.
+        most: environments at a time.
+        idle_s: after which an environment that nobody uses is closed.
+        deadline_s: for each call.
+    """
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(
+        self,
+        make: Callable[..., Any],
+        address: tuple[str, int],
+        secret: str = "",
+        most: int = 256,
+        idle_s: float = 900.0,
+        deadline_s: float = 300.0,
+    ) -> None:
+        if address[0] not in LOCAL and not secret:
+            raise Unusable(f"{address[0]} can be reached by others: set AGENTRL_ENV_SECRET")
+        super().__init__(address, Handler)
+        self.make, self.secret, self.most = make, secret, most
+        self.idle_s, self.deadline_s = idle_s, deadline_s
+        self._rooms: dict[str, Room] = {}
+        self._lock = threading.Lock()
+
+    def service_actions(self) -> None:
+        """Close what nobody uses any more."""
+        late = time.monotonic() - self.idle_s
+        with self._lock:
+            idle = [key for key, room in self._rooms.items() if room.used_at < late]
+            rooms = [self._rooms.pop(key) for key in idle]
+        for room in rooms:
+            room.close()
+
+    def open(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """An environment for a client; its key and what it is like."""
+        room, key = Room(self.make), secrets.token_hex(16)
+        with self._lock:
+            if len(self._rooms) >= self.most:
+                raise Unusable(f"{self.most} environments are open: close some, or raise --most")
+            self._rooms[key] = room
+        try:
+            return {"key": key, **room.ask(0, "open", {"kwargs": kwargs}, self.deadline_s)}
+        except BaseException:
+            self.close(key)
+            raise
+
+    def close(self, key: str) -> None:
+        """End a client's environment."""
+        with self._lock:
+            room = self._rooms.pop(key, None)
+        if room is not None:
+            room.close()
+
+    def room(self, key: str) -> Room:
+        """A client's environment."""
+        with self._lock:
+            if key not in self._rooms:
+                raise Unusable("there is no such environment: it was closed, or idle for too long")
+            return self._rooms[key]
+
+    def answer(self, what: str, message: dict[str, Any]) -> Any:
+        """What a client is told."""
+        if what == "open":
+            return self.open(dict(message.get("kwargs", {})))
+        key = str(message.pop("key", ""))
+        if what == "close":
+            self.close(key)
+            return None
+        if what not in ("reset", "step", "render"):
+            raise Unusable(f"nothing is done at /{what}")
+        number, room = int(message.pop("number", -1)), self.room(key)
+        try:
+            return room.ask(number, what, message, self.deadline_s)
+        except TimeoutError:
+            self.close(key)  # its thread may never come back
+            raise
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection of a client."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = 1 << 16
+    timeout = 3600
+
+    server: EnvServer
+
+    def do_POST(self) -> None:
+        """Carry out a call; what goes wrong is told, never the way there."""
+        try:
+            status, answer = 200, self.server.answer(self.path.strip("/"), self._message())
+            body = pack(answer)
+        except Unusable as error:
+            status, body = 400, pack({"error": str(error)})
+        except PermissionError as error:
+            status, body = 403, pack({"error": str(error)})
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            told = f"{type(error).__name__}: {error} ({os.path.basename(place[0])}:{place[1]})"
+            status, body = 500, pack({"error": told[:2000]})
+        self.send_response(status)
+        self.send_header("Content-Type", "application/octet-stream")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _message(self) -> dict[str, Any]:
+        size = int(self.headers.get("Content-Length", -1))
+        if not 0 <= size <= LARGEST:
+            self.close_connection = True
+            raise Unusable(f"a message has from 0 to {LARGEST} bytes, not {size}")
+        body = self.rfile.read(size)
+        given = self.headers.get("Authorization", "")
+        wanted = f"Bearer {self.server.secret}"
+        if self.server.secret and not hmac.compare_digest(given.encode(), wanted.encode()):
+            raise PermissionError("the secret is another one (AGENTRL_ENV_SECRET)")
+        message = unpack(body)
+        if not isinstance(message, dict):
+            raise Unusable("a message is a dictionary")
+        return message
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Every call is nobody's news."""
+
+
+def maker(name: str) -> Callable[..., Any]:
+    """What makes an environment: an id, `module:Class`, `module:Id` or `path/file.py:Class`."""
+    module, _, last = name.rpartition(":")
+    if module.endswith(".py"):
+        path = os.path.abspath(module)
+        sys.path.insert(0, os.path.dirname(path))
+        module = os.path.splitext(os.path.basename(path))[0]
+    kind: Callable[..., Any] | None = (
+        getattr(importlib.import_module(module), last, None) if module else None
+    )
+    if kind is not None:
+        return kind
+    gymnasium.spec(last)
+    return lambda **kwargs: gymnasium.make(last, **kwargs)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve until it is stopped."""
+    parser = argparse.ArgumentParser(description="Serve a Gymnasium environment over HTTP.")
+    parser.add_argument("environment", help="an id, module:Class or path/file.py:Class")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8100)
+    parser.add_argument("--most", type=int, default=256, help="environments at a time")
+    parser.add_argument("--idle", type=float, default=900.0, help="seconds until one is closed")
+    given = parser.parse_args(arguments)
+    secret = os.environ.get("AGENTRL_ENV_SECRET", "")
+    sys.path.insert(0, os.getcwd())
+    make = maker(given.environment)
+    server = EnvServer(make, (given.host, given.port), secret, given.most, given.idle)
+    port = server.server_address[1]
+    sys.stdout.write(f"{given.environment} at http://{given.host}:{port}\n")
+    sys.stdout.flush()
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        sys.stdout.write("ended\n")
+    finally:
+        server.server_close()
+
+
+if __name__ == "__main__":
+    main()
