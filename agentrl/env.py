@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -188,19 +189,35 @@ def make_translator(id: str, kwargs: Mapping[str, Any] = MappingProxyType({})) -
     """The translator of an environment.
 
     Args:
-        id: of the environment.
-        kwargs: all that it is made with, an `action_space` that it takes as well.
+        id: as `game` takes it.
+        kwargs: what the translator is made with; an `action_space` that it takes and is not given
+            is seen by making the environment.
 
     Raises:
         ConfigError: the environment does not exist, or its translator refuses the arguments.
     """
+    found = game(id)
+    if found.translator == TRANSLATOR and "action_space" not in kwargs:
+        with closing(make(id)) as made:
+            kwargs = {**kwargs, "action_space": made.action_space}
+    return translator_of(found, kwargs)
+
+
+def translator_of(game: Game, kwargs: Mapping[str, Any]) -> Translator:
+    """A game's translator, made with these arguments.
+
+    Raises:
+        ConfigError: it does not exist, or refuses them.
+    """
     try:
-        translator: Translator = plugins.load(game(id).translator)(**kwargs)
+        translator: Translator = plugins.load(game.translator)(**kwargs)
     except ConfigError:
         raise
     except Exception as error:
         shown = {name: value for name, value in kwargs.items() if name != "action_space"}
-        raise ConfigError(f"env.translator: {id} does not take {shown}: {told(error)}") from error
+        raise ConfigError(
+            f"env.translator: {game.id} does not take {shown}: {told(error)}"
+        ) from error
     return translator
 
 

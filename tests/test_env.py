@@ -77,6 +77,39 @@ def test_a_class_in_a_file_is_an_environment_with_wrappers(coin: str) -> None:
     assert action_space_of(config) is action_space_of(config)
 
 
+class Loud:
+    """Words for an environment that somebody else wrote."""
+
+    def __init__(self, mark="!"):
+        self.mark = mark
+
+    def instructions(self):
+        return f"Play{self.mark}"
+
+
+class Stubborn:
+    def reply(self, info, rng):
+        return "<action>2</action>"
+
+
+def test_a_configuration_may_bring_words_and_players() -> None:
+    config = EnvConfig(
+        id="FrozenLake-v1",
+        words=f"{__name__}:Loud",
+        players={"stubborn": f"{__name__}:Stubborn"},
+        translator={"mark": "?"},
+    )
+    assert open_translator(config).instructions() == "Play?"
+    assert load_player(config, "stubborn").reply({}, None) == "<action>2</action>"
+    with pytest.raises(ConfigError, match="did you mean 'stubborn'"):
+        load_player(config, "stuborn")
+
+
+def test_the_common_words_are_made_without_a_configuration() -> None:
+    words = agentrl.make_translator("FrozenLake-v1", {"names": ["l", "d", "r", "u"]})
+    assert words.to_action("<action>u</action>") == 3
+
+
 @pytest.mark.parametrize(
     ("id", "complaint"),
     [

@@ -54,14 +54,18 @@ class EnvConfig:
     """What is played."""
 
     id: str = "NumberGame-v0"
-    """An id of agentrl or Gymnasium, `module:Name-v0` where a module registers it, or the class
-    itself: `module:Class`, `path/file.py:Class`."""
+    """An id of agentrl or Gymnasium, `module:Name-v0` where a module registers it, the class itself
+    (`module:Class`, `path/file.py:Class`), or `http://HOST:PORT` where `agentrl serve-env` runs."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """For the environment's constructor. What its translator takes too, such as the number game's
     `mode`, is given to both; a scripted player gets what it takes."""
     translator: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the environment's translator. What the constructor takes too is given to
     both; two different values are an error."""
+    words: str | None = None
+    """`module:Class` or `path/file.py:Class` of a translator, in place of the environment's own."""
+    players: dict[str, str] = field(default_factory=dict)
+    """More scripted players: a name, and `module:Class` or `path/file.py:Class`."""
     wrappers: list[WrapperConfig] = field(default_factory=list)
     """Put around the environment, the first one innermost."""
     state_key: Literal["info", "observation"] = "info"

@@ -21,6 +21,20 @@ _OF_GYMNASIUM = ("max_episode_steps", "render_mode")
 _ALLOW = "allow"
 
 
+def game_of(config: EnvConfig) -> env.Game:
+    """What stands behind an environment's name, with the words and players of the configuration.
+
+    Raises:
+        ConfigError: there is no such environment.
+    """
+    known = env.game(config.id)
+    return replace(
+        known,
+        translator=config.words or known.translator,
+        players={**known.players, **config.players},
+    )
+
+
 def env_kwargs(config: EnvConfig) -> dict[str, Any]:
     """What the environment is made with, beside its phone.
 
@@ -43,7 +57,7 @@ def with_allowed(config: EnvConfig, allow: Sequence[str]) -> EnvConfig:
     Raises:
         ConfigError: there are some, and it does not take them.
     """
-    game = env.game(config.id)
+    game = game_of(config)
     if game.app is None or not allow:
         return config
     kind = kind_of(game)
@@ -59,7 +73,7 @@ def baselines(config: Config) -> list[str]:
     """The scripted players that stand beside the model."""
     if config.eval.baselines is not None:
         return config.eval.baselines
-    players = env.game(config.env.id).players
+    players = game_of(config.env).players
     return [name for name in ("random", "expert") if name in players]
 
 
@@ -73,7 +87,7 @@ def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> None:
     Raises:
         ConfigError: as `env_kwargs`; or its constructor does not take one, or lacks one.
     """
-    game = env.game(config.id)
+    game = game_of(config)
     if game.app is not None and "device" in config.kwargs:
         raise ConfigError(
             f"{section}.device={config.kwargs['device']}: an episode is given one of the phones "
@@ -100,7 +114,7 @@ def for_both(config: EnvConfig, section: Mapping[str, Any]) -> dict[str, Any]:
 
     The common translator shares nothing: what an environment calls as it does is something else.
     """
-    game = env.game(config.id)
+    game = game_of(config)
     if game.translator == env.TRANSLATOR:
         return {}
     both = set(named(kind_of(game))) & set(named(plugins.load(game.translator)))

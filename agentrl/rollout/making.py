@@ -9,7 +9,7 @@ import gymnasium
 from agentrl import env, plugins
 from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.errors import ConfigError, told
-from agentrl.rollout.arguments import env_kwargs, for_both, named
+from agentrl.rollout.arguments import env_kwargs, for_both, game_of, named
 
 _SPACE = "action_space"
 _spaces: "dict[str, gymnasium.Space[Any]]" = {}
@@ -48,9 +48,9 @@ def open_translator(config: EnvConfig) -> env.Translator:
         ConfigError: there is no such environment, its sections contradict each other, or the
             translator refuses its arguments.
     """
+    game = game_of(config)
     given = {**for_both(config, config.kwargs), **config.translator}
-    kind = plugins.load(env.game(config.id).translator)
-    return env.make_translator(config.id, {**_space_for(kind, config), **given})
+    return env.translator_of(game, {**_space_for(plugins.load(game.translator), config), **given})
 
 
 def load_player(config: EnvConfig, name: str) -> env.Player:
@@ -59,7 +59,7 @@ def load_player(config: EnvConfig, name: str) -> env.Player:
     Raises:
         ConfigError: the environment has no such player.
     """
-    players = env.game(config.id).players
+    players = game_of(config).players
     if name not in players:
         raise ConfigError(
             f"{config.id} has no player {name!r}{plugins.did_you_mean(name, players)}. "
@@ -87,7 +87,7 @@ def action_space_of(config: EnvConfig) -> "gymnasium.Space[Any]":
     Raises:
         ConfigError: it cannot be made, or is played on a phone.
     """
-    if env.game(config.id).app is not None:
+    if game_of(config).app is not None:
         raise ConfigError(
             f"{config.id} is played on a phone: its actions are not known before one is there, so "
             "it needs a translator and players of its own"

@@ -6,13 +6,12 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from agentrl import env
 from agentrl.config import Config, EnvConfig
 from agentrl.devices.pool import Borrower
 from agentrl.errors import AppLeft, DeviceError, NoDevice, PoolEmpty
 from agentrl.page import Pager
 from agentrl.phone.spec import AppSpec
-from agentrl.rollout.arguments import env_of, with_allowed
+from agentrl.rollout.arguments import env_of, game_of, with_allowed
 from agentrl.rollout.phones import open_pool
 from agentrl.rollout.sharing import SharedPhones, SharedPool
 from agentrl.rollout.ticket import Split
@@ -176,7 +175,7 @@ def open_worlds(
     """
     _, n = share
     count = max(1, config.rollout.concurrency // n)
-    game = env.game(config.env.id)
+    game = game_of(config.env)
     if game.app is None:
         return RoomWorlds(lambda split: env_of(config, split), keep_frame, count)
     assert n == 1 or phones is not None, "somebody keeps what is shared"

@@ -5,13 +5,13 @@ from dataclasses import asdict
 from typing import Any
 
 from agentrl import config as configuration
-from agentrl import devices, env, extras
+from agentrl import devices, extras
 from agentrl.config import Config
 from agentrl.data.templates import render_instructions
 from agentrl.errors import ConfigError, told
 from agentrl.policies.opening import check_engine
 from agentrl.policies.origin import check_hub, check_model, is_on_hub
-from agentrl.rollout.arguments import baselines, check_env_kwargs, env_of, with_allowed
+from agentrl.rollout.arguments import baselines, check_env_kwargs, env_of, game_of, with_allowed
 from agentrl.rollout.making import load_player, open_translator
 from agentrl.rollout.scoring import Scorer
 from agentrl.training.budget import budget
@@ -43,7 +43,7 @@ def resolve(config: Config) -> dict[str, Any]:
         ConfigError: see `check`; the hub is not asked.
     """
     _check_job(config)
-    game = env.game(config.env.id)
+    game = game_of(config.env)
     later = " (no folder here: the Hugging Face hub is asked for it when the job starts)"
     return {
         "config": configuration.to_dict(config),
@@ -96,7 +96,7 @@ def check_games(config: Config, players: Iterable[str] = ()) -> None:
         load_player(config.env, name)
     Scorer(config.rewards)
     check_seeds(config)
-    if env.game(config.env.id).app is not None:
+    if game_of(config.env).app is not None:
         phones = config.devices
         devices.check_source(
             phones.source,

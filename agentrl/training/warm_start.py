@@ -19,7 +19,7 @@ from agentrl.data.templates import render_instructions
 from agentrl.errors import AgentRLError, ConfigError, EnvError, boundary
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.opening import open_encoder
-from agentrl.rollout.arguments import kind_of
+from agentrl.rollout.arguments import game_of, kind_of
 from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.launch import AnyRollouts
 from agentrl.rollout.making import load_player, open_translator
@@ -60,7 +60,7 @@ def _code(config: Config, warm: WarmStartConfig) -> str:
     These are the files beside those that the game names, our own that build and teach the model,
     and those of a model that is a folder.
     """
-    game = env.game(config.env.id)
+    game = game_of(config.env)
     named = [game.translator, game.players.get(warm.player), game.app]
     modules = {reference.rpartition(":")[0] for reference in named if reference}
     modules.add(kind_of(game).__module__)

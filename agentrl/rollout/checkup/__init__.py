@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from threading import Thread
 
-from agentrl import env
 from agentrl.config import EnvConfig
 from agentrl.errors import AgentRLError, told
 from agentrl.findings import Finding, wrong
+from agentrl.rollout.arguments import game_of
 from agentrl.rollout.checkup import trials
 
 __all__ = ["Finding", "examine"]
@@ -47,7 +47,7 @@ def _trials(
         "copies": partial(trials.copies, config, few),
         "another process": partial(trials.elsewhere, config, few, deadline_s),
     }
-    for name in env.game(config.id).players:
+    for name in game_of(config).players:
         found[f"player {name}"] = partial(trials.player, config, name)
     return found
 
