@@ -96,6 +96,7 @@ def _plain(settings: Any, names: str = "") -> list[tuple[str, float]]:
 def _not_negative(config: Config) -> list[tuple[str, float]]:
     algorithm, optim, warm = config.algorithm, config.optim, config.warm_start
     return [
+        ("env.processes", config.env.processes),
         ("devices.patience_s", config.devices.patience_s),
         ("rollout.max_refills", config.rollout.max_refills),
         ("train.steps", config.train.steps),

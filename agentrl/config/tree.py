@@ -68,6 +68,9 @@ class EnvConfig:
     """More scripted players: a name, and `module:Class` or `path/file.py:Class`."""
     wrappers: list[WrapperConfig] = field(default_factory=list)
     """Put around the environment, the first one innermost."""
+    processes: int = 0
+    """That play the environments of each rollout actor, so that they compute side by side and one
+    that crashes takes no other along; 0 plays them in threads. Not for phones."""
     state_key: Literal["info", "observation"] = "info"
     """What names a state, for comparing siblings: `info["state_key"]`, or what the model is shown:
     equal observations are then taken for the same state."""

@@ -23,6 +23,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         url: of the server, `http://HOST:PORT`.
         render_mode: asked for.
         deadline_s: for each call.
+        secret: the server's; None takes that of AGENTRL_ENV_SECRET.
         **kwargs: for the environment's constructor.
 
     Raises:
@@ -35,7 +36,12 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
     metadata = {"render_modes": ["rgb_array", "ansi"]}  # noqa: RUF012 - the server's own follow
 
     def __init__(
-        self, url: str, render_mode: str | None = None, deadline_s: float = 60.0, **kwargs: Any
+        self,
+        url: str,
+        render_mode: str | None = None,
+        deadline_s: float = 60.0,
+        secret: str | None = None,
+        **kwargs: Any,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname or parts.path.strip("/"):
@@ -43,6 +49,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         self._url, self._key, self._number = url, "", 0
         self._http = http.client.HTTPConnection(parts.hostname, parts.port or 80, deadline_s)
         self._deadline_s = deadline_s
+        self._secret = os.environ.get("AGENTRL_ENV_SECRET", "") if secret is None else secret
         asked = {} if render_mode is None else {"render_mode": render_mode}
         try:
             opened = self._ask("open", {"kwargs": {**kwargs, **asked}})
@@ -107,8 +114,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         raise AssertionError("the last try returns or raises")
 
     def _answer(self, what: str, body: bytes) -> Any:
-        secret = os.environ.get("AGENTRL_ENV_SECRET", "")
-        headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+        headers = {"Authorization": f"Bearer {self._secret}"} if self._secret else {}
         self._http.request("POST", f"/{what}", body, headers)
         response = self._http.getresponse()
         try:

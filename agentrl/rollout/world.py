@@ -22,6 +22,9 @@ from agentrl.worker import Worker
 
 log = logging.getLogger(__name__)
 
+Make = Callable[..., Any]
+"""Takes an EnvConfig and a render mode; gives the environment."""
+
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Sight:
@@ -100,6 +103,7 @@ class World:
         keep_frame: stores a full frame and returns its id; None keeps none.
         device: the serial of the phone it plays on; None for an environment without one.
         lease: what the environment is given as its `device`.
+        make: makes the environment, in its render mode.
     """
 
     def __init__(
@@ -108,11 +112,13 @@ class World:
         keep_frame: Callable[[Image], str] | None,
         device: str | None = None,
         lease: str | None = None,
+        make: Make = make_env,
     ) -> None:
         self.translator = open_translator(config)
         self.instructions = render_instructions(config.prompt, self.translator.instructions())
         self.device = device
         self._place = {} if lease is None else {"device": lease}
+        self._make = make
         self._config = config
         self._keep_frame = keep_frame
         self._env: Any = None
@@ -140,7 +146,7 @@ class World:
         with boundary(EnvError, f"{self._config.id}.reset(seed={seed})"):
             if self._env is None:
                 mode = getattr(self.translator, "render_mode", None)
-                self._env = make_env(self._config, mode, **self._place)
+                self._env = self._make(self._config, mode, **self._place)
                 if (meet := getattr(self.translator, "meet", None)) is not None:
                     meet(self._env)
             observation, info = self._env.reset(seed=seed)

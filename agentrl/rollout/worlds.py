@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Protocol
 
 from agentrl.config import Config, EnvConfig
@@ -13,6 +14,7 @@ from agentrl.page import Pager
 from agentrl.phone.spec import AppSpec
 from agentrl.rollout.arguments import env_of, game_of, with_allowed
 from agentrl.rollout.phones import open_pool
+from agentrl.rollout.processes import EnvProcesses
 from agentrl.rollout.sharing import SharedPhones, SharedPool
 from agentrl.rollout.ticket import Split
 from agentrl.rollout.world import World
@@ -124,10 +126,21 @@ class RoomWorlds:
         settings: of the environment, by what is played.
         keep_frame: see World.
         count: episodes at the same time, at most.
+        processes: that play them; None plays them in threads of this one.
+        deadline_s: for one call to an environment in another process.
     """
 
-    def __init__(self, settings: Settings, keep_frame: KeepFrame, count: int) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        keep_frame: KeepFrame,
+        count: int,
+        processes: EnvProcesses | None = None,
+        deadline_s: float = 60.0,
+    ) -> None:
         self.count = self.count_at_least = count
+        self._processes = processes
+        self._deadline_s = deadline_s
         self._settings = settings
         self._keep_frame = keep_frame
         self._free: dict[Split, list[World]] = defaultdict(list)
@@ -137,7 +150,7 @@ class RoomWorlds:
         """See Worlds.visit; a world that failed is given up."""
         async with self._seats:
             free = self._free[split]
-            world = free.pop() if free else World(self._settings(split), self._keep_frame)
+            world = free.pop() if free else self._open(split)
             try:
                 episode = await act(world)
             except BaseException:
@@ -149,11 +162,20 @@ class RoomWorlds:
                 free.append(world)
             return episode
 
+    def _open(self, split: Split) -> World:
+        config, processes = self._settings(split), self._processes
+        if processes is None:
+            return World(config, self._keep_frame)
+        make = partial(processes.make, deadline_s=self._deadline_s)
+        return World(config, self._keep_frame, make=make)
+
     def close(self) -> None:
         """Close all environments."""
         for free in self._free.values():
             while free:
                 free.pop().close()
+        if self._processes is not None:
+            self._processes.close()
 
 
 def open_worlds(
@@ -177,7 +199,11 @@ def open_worlds(
     count = max(1, config.rollout.concurrency // n)
     game = game_of(config.env)
     if game.app is None:
-        return RoomWorlds(lambda split: env_of(config, split), keep_frame, count)
+        processes = EnvProcesses(config.env.processes) if config.env.processes else None
+        deadline_s = config.rollout.deadline_s
+        return RoomWorlds(
+            lambda split: env_of(config, split), keep_frame, count, processes, deadline_s
+        )
     assert n == 1 or phones is not None, "somebody keeps what is shared"
     pager = Pager([AppSpec(app=game.app)], config.devices.app)
     try:

@@ -97,6 +97,11 @@ def check_games(config: Config, players: Iterable[str] = ()) -> None:
     Scorer(config.rewards)
     check_seeds(config)
     if game_of(config.env).app is not None:
+        if config.env.processes:
+            raise ConfigError(
+                f"env.processes={config.env.processes}: {config.env.id} is played on phones, which "
+                "compute by themselves; leave it out"
+            )
         phones = config.devices
         devices.check_source(
             phones.source,

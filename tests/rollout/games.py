@@ -1,6 +1,8 @@
 """A tiny environment whose failures can be chosen, and a player for it."""
 
 import asyncio
+import os
+import signal
 import sys
 import time
 
@@ -50,6 +52,8 @@ class Countdown(gymnasium.Env):
     def _fail(self):
         if self.fault == "raise":
             raise RuntimeError("the environment broke")
+        if self.fault == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
         if self.fault == "exit":
             sys.exit(0)
         if self.fault == "cancel":

@@ -4,9 +4,10 @@ from dataclasses import replace
 import pytest
 
 from agentrl import devices
-from agentrl.config import EnvConfig
+from agentrl.config import Config, EnvConfig, WrapperConfig
 from agentrl.errors import NoDevice
 from agentrl.rollout.collector import tickets_of_step
+from agentrl.rollout.rollouts import Rollouts
 from agentrl.rollout.worlds import PhoneWorlds
 from agentrl.types import Outcome
 from tests.rollout.test_collector import episode_of
@@ -50,3 +51,44 @@ async def test_episode_that_was_given_up_or_left_neither_counts_nor_makes_up_for
             assert (await worlds.visit(end)).outcome is outcome
         (phone,) = pool.stats()
         assert (phone.failures, phone.quarantined) == (3, put_aside)
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+async def test_processes_play_as_threads_do(processes: int) -> None:
+    wrapper = WrapperConfig(wrapper="gymnasium.wrappers:TimeLimit", kwargs={"max_episode_steps": 4})
+    settings = EnvConfig(
+        id="tests.rollout.games:Countdown-v0",
+        kwargs={"length": 9},
+        translator={"names": ["down", "up"]},
+        wrappers=[wrapper],
+        processes=processes,
+    )
+    rollouts = Rollouts(Config(env=settings), None, None)
+    await rollouts.start()
+    try:
+        played = await rollouts.collect(tickets_of_step("train", 1, [3, 4], 3), "player")
+        assert {(e.episode.outcome, len(e.episode.turns)) for e in played} <= {
+            (Outcome.TRUNCATED, 4), (Outcome.TRUNCATED, 5)
+        }  # fmt: skip
+        assert [e.episode.reset_info["state_key"] for e in played] == ["3/9"] * 3 + ["4/9"] * 3
+    finally:
+        await rollouts.close()
+
+
+async def test_process_that_crashes_voids_its_episodes_and_is_started_again() -> None:
+    settings = EnvConfig(
+        id="tests.rollout.games:Countdown-v0",
+        kwargs={"fault": "kill", "every": 3},
+        translator={"names": ["down", "up"]},
+        processes=1,
+    )
+    config = Config(env=settings)
+    config.rollout.concurrency = 1
+    rollouts = Rollouts(config, None, None)
+    await rollouts.start()
+    try:
+        played = await rollouts.collect(tickets_of_step("train", 1, [1, 2, 3, 4], 1), "player")
+        assert [e.episode.outcome.void for e in played] == [False, False, True, False]
+        assert "EnvError" in (played[2].episode.error or "")
+    finally:
+        await rollouts.close()
