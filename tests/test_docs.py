@@ -74,7 +74,7 @@ def test_overrides_are_taken_as_they_are_shown():
     assert load("number_game", ["devices.source=['0123456789']"]).devices.source == ["0123456789"]
 
 
-@pytest.mark.parametrize(("page", "count"), [("extending.md", 2), ("games.md", 1)])
+@pytest.mark.parametrize(("page", "count"), [("extending.md", 2), ("games.md", 1), ("environments.md", 1)])
 def test_pieces_of_yaml_are_settings(page, count):
     pieces = [code for code in blocks(page, "yaml") if not name_of(code)]
     assert len(pieces) == count
@@ -108,6 +108,17 @@ def test_examples_run_as_they_are_shown(folder, adb_server):
 def test_the_game_of_ones_own_resolves(folder):
     said = run(folder, "-m", "agentrl", "train", "my_game.yaml", "--dry-run")
     assert "LargerNumber-v0" in said
+
+
+def test_somebody_elses_environment_is_played_from_yaml_alone(tmp_path):
+    (code,) = [code for code in blocks("environments.md", "yaml") if name_of(code)]
+    (tmp_path / "frozen_lake.yaml").write_text(code.replace("steps: 100", "steps: 2"))
+    said = run(tmp_path, "-m", "agentrl", "play", "frozen_lake.yaml", "--policy", "random")
+    assert "mind the holes" in " ".join(said.split())
+    assert "You are at row 0, column 0." in said
+    settings = ["train.steps=1", "eval.episodes=4", "eval.every=0", "run.name=it"]
+    run(tmp_path, "-m", "agentrl", "train", "frozen_lake.yaml", *settings)
+    assert (tmp_path / "runs" / "it" / "summary.json").is_file()
 
 
 @pytest.mark.parametrize("page", [*(p.name for p in DOCS.glob("*.md")), "../README.md"])
