@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from PIL import Image as PillowImage
 from PIL import ImageDraw, ImageFont
 
-from agentrl.envs.android.layout import Box
+from agentrl.envs.frame.box import Box
 from agentrl.types import Image
 
 Colour = tuple[int, int, int]
