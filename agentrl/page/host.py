@@ -67,7 +67,7 @@ class PagedApp:
             deadline_s: how long a call waits for the app to come back from another.
         """
         self.package = app.package
-        self.activity = app.activity
+        self.activities: tuple[str, ...] = (app.activity, *getattr(app, "activities", ()))
         self.token = secrets.token_urlsafe(24)
         """The page's address on its server; who does not know it gets nothing."""
         self._deadline_s = deadline_s

@@ -51,13 +51,19 @@ class App(Protocol):
     inputs like touches: they are kept, and made again, so that the pictures repeat where the ticks
     do. `tick(a)` and then `tick(b)` must be `tick(a + b)`. They are not counted as touches.
 
+    An app of several activities names them in `activities: Sequence[str]`: it can be started as
+    each of them, is told by its extras which is meant, and has in `activity` what it shows now.
+
     Three more methods are there for those who have a use for them: `text(text: str) -> bool`
     gets what is typed, `clear_text() -> bool` takes it away, and `views() -> Sequence[View]`
     tells what is on the screen, for `uiautomator dump`.
     """
 
     package: str
-    activity: str
+
+    @property
+    def activity(self) -> str:
+        """What it is started as; a plain attribute will do."""
 
     def launch(self, extras: Mapping[str, str]) -> None:
         """Start afresh, as `am start -n package/activity --es key value ...` does.

@@ -43,6 +43,13 @@ class Installed:
         return f"{self.app.package}/{full(self.app.package, self.app.activity)}"
 
     @property
+    def components(self) -> set[str]:
+        """All that it can be started as."""
+        app = self.app
+        activities = (app.activity, *getattr(app, "activities", ()))
+        return {f"{app.package}/{full(app.package, activity)}" for activity in activities}
+
+    @property
     def version(self) -> tuple[str, int]:
         """Its name and its number."""
         told = self.manifest

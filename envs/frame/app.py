@@ -20,8 +20,13 @@ class GameApp:
     game: ClassVar[PhoneGame]
 
     def __init__(self) -> None:
-        self.package, self.activity = self.game.package, self.game.activity
+        self.package = self.game.package
         self.launch({})
+
+    @property
+    def activity(self) -> str:
+        """Of the game."""
+        return self.game.activity
 
     def launch(self, extras: Mapping[str, str]) -> None:
         """Start a new game.
