@@ -1,7 +1,10 @@
 import itertools
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from agentrl.envs.frame.box import to_screen
 from agentrl.envs.wechat import layout
@@ -119,3 +122,14 @@ def test_an_arrow_is_green_or_red_as_the_change_is() -> None:
         assert (green > red) == (app.state()["change"] > 0)
         seen.add(green > red)
     assert seen == {True, False}
+
+
+def test_the_picture_in_the_documentation_is_what_the_game_draws() -> None:
+    script = Path(__file__).parents[2] / "docs" / "make_tree_game.py"
+    told = runpy.run_path(str(script))
+    drawn, shown = (
+        np.asarray(one.convert("RGB"), dtype=int)
+        for one in (told["draw"](), Image.open(told["PICTURE"]))
+    )
+    assert drawn.shape == shown.shape
+    assert np.abs(drawn - shown).mean() < 1, "run: python docs/make_tree_game.py"
