@@ -43,8 +43,8 @@ class Ticker:
             self._is_running = False
 
     def _pass(self, ms: int) -> None:
-        tasks = self._phone.tasks
-        if tasks.feed(("tick", ms), tasks.front):
+        tasks, front = self._phone.tasks, self._phone.tasks.front
+        if tasks.feed(("tick", ms), front) or tasks.front != front:  # it may have crashed
             self._phone.display.later()
 
     def _tick_ms(self) -> int:

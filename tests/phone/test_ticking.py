@@ -74,3 +74,17 @@ def test_the_same_touches_and_ticks_give_the_same_pictures() -> None:
         assert state(phone) == state(other)
 
     asyncio.run(play())
+
+
+def test_an_app_that_fails_while_time_passes_is_gone_and_the_phone_goes_on() -> None:
+    class Broken(ToyApp):
+        def tick(self, ms: int) -> bool:
+            raise RuntimeError("out of time")
+
+    async def play() -> None:
+        phone = Phone([Broken()], size=(72, 128), effect_delay_ms=(0, 0))
+        start(phone)
+        await until(lambda: phone.shown.front is None)
+        assert PACKAGE in phone.tasks.crashed
+
+    asyncio.run(play())
