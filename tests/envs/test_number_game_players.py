@@ -89,3 +89,15 @@ def test_the_model_is_shown_the_screen_and_never_the_truth() -> None:
     message = translator.to_message(observation)
     assert (message.text, len(message.images)) == ("<image>", 1)
     assert not NumberGameTranslator(instruct=False).instructions()
+
+
+@pytest.mark.parametrize("mode", ["tap", "select"])
+def test_actions_can_be_said_as_tool_calls(mode: str) -> None:
+    app, rng = NumberGameApp(), np.random.default_rng(0)
+    translator = NumberGameTranslator(mode=mode, style="tool")
+    reply = Expert(mode, "tool").reply(app.state(), rng)
+    assert "<tool_call>" in reply
+    assert "<tool_call>" in translator.instructions()
+    action = translator.to_action(reply)
+    plain = NumberGameTranslator(mode=mode).to_action(Expert(mode).reply(app.state(), rng))
+    assert np.array_equal(action, plain)
