@@ -53,6 +53,14 @@ def test_time_stands_still_while_the_policy_thinks(env: ToyEnv) -> None:
     assert env.step(GO[1])[4]["state_key"] != key
 
 
+def test_a_state_has_one_name_wherever_the_game_lies_on_its_screen(env: ToyEnv) -> None:
+    state = launched().state()
+    moved = on_screen(state, Region(left=0.25, top=0.5, right=0.75, bottom=1.0))
+    assert moved["places"] != state["places"]
+    assert env.state_key(moved) == env.state_key(state)
+    assert env.state_key({**state, "at": 9}) != env.state_key(state)
+
+
 def test_who_closes_the_game_gets_the_lowest_reward_and_its_last_screen(env: ToyEnv) -> None:
     shown, _ = env.reset(seed=2)
     screen, reward, terminated, _, info = env.step(LEAVE)
