@@ -16,3 +16,15 @@ register(
     },
     app="agentrl.envs.android.app:NumberGameApp",
 )
+
+register(
+    "TreeGame-v0",
+    "agentrl.envs.wechat.env:TreeGame",
+    translator="agentrl.envs.wechat.translator:TreeGameTranslator",
+    players={
+        "expert": "agentrl.envs.wechat.players:Expert",
+        "mediocre": "agentrl.envs.wechat.players:Mediocre",
+        "random": "agentrl.envs.wechat.players:Random",
+    },
+    app="agentrl.envs.wechat.app:TreeGameApp",
+)

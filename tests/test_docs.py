@@ -99,7 +99,7 @@ def test_the_picture_of_the_levels_is_what_the_page_draws(tmp_path):
 @pytest.mark.adb
 def test_examples_run_as_they_are_shown(folder, adb_server):
     pieces = [code for code in blocks("extending.md", "python") if not name_of(code)]
-    assert len(pieces) == 4
+    assert len(pieces) == 5
     (folder / "all_of_it.py").write_text("\n".join(pieces))
     said = run(folder, "all_of_it.py")
     assert "eval terminated 3.0 {'env_reward': (1.0, 1.0, 1.0), 'brevity': (0.0, 0.0, 0.0)}" in said

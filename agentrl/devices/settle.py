@@ -52,6 +52,7 @@ def act_and_settle(
     state_shows: bool = False,
     before_state: State | None = None,
     only_in: Collection[str] | None = None,
+    moving: bool = False,
 ) -> Settled:
     """Perform an action and wait until its effect stands still on the screen.
 
@@ -83,6 +84,9 @@ def act_and_settle(
         before_state: what the app published when `before` was taken; None takes what it publishes
             right before the action.
         only_in: packages; the action is only done if one of them is in front. None: always.
+        moving: whether the app moves by itself, and its screen never rests: then the first capture
+            after it has handled the action is given, or after the action where it publishes
+            nothing.
 
     Raises:
         NotInFront: another package was in front than one of `only_in`, and nothing was done.
@@ -100,7 +104,9 @@ def act_and_settle(
     done = _act(watch, action, package, before_state, only_in)
     if done.left:
         return _settled(watch, watch.until_changed_and_still(or_last=True), done)
-    if done.state is not None or does_nothing(action):
+    if moving:
+        frame = watch.capture()
+    elif done.state is not None or does_nothing(action):
         frame = watch.until_still(watch.capture())
         if state_shows and done.news and not watch.differs(frame):
             frame = _until_shown(watch)
@@ -108,6 +114,7 @@ def act_and_settle(
         frame = watch.until_changed_and_still()
         if watch.effect_s is not None:
             frame = watch.until_quiet(frame, quiet_s)
+    if done.state is None and not does_nothing(action):
         front = device.focus() if package is not None else None
         done = _Handled(front=front, front_s=watch.past_s())
     return _settled(watch, frame, done)

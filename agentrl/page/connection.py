@@ -83,7 +83,9 @@ class Connection:
         """Everything, up to what it ended with; None where the page went."""
         try:
             await self._welcome()
-            return await self._first(self._read(), self._write(), self._beat(), self._ended())
+            return await self._first(
+                self._read(), self._write(), self._beat(), self._pass_time(), self._ended()
+            )
         except (WebSocketDisconnect, ConnectionError):
             return None
         except BadMessage as error:
@@ -146,6 +148,11 @@ class Connection:
         while True:
             await asyncio.sleep(_BEAT_S)
             await self._tell({"type": "beat"})
+
+    async def _pass_time(self) -> _Ending | None:
+        while True:
+            wait_s = await self._call(self._host.pass_time, self._loop.time())
+            await asyncio.sleep(wait_s)
 
     async def _ended(self) -> _Ending | None:
         return await self._ending

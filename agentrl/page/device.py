@@ -123,8 +123,9 @@ class PagedDevice:
     def launch(self, package: str, activity: str, extras: Mapping[str, str]) -> None:
         """Start an app afresh and wait until the screen shows it; opens the browser if need be."""
         host = self._hosts.get(package)
-        if host is None or activity != host.activity:
-            known = ", ".join(f"{h.package}/{h.activity}" for h in self._hosts.values()) or "none"
+        if host is None or activity not in host.activities:
+            apps = (f"{h.package}/{name}" for h in self._hosts.values() for name in h.activities)
+            known = ", ".join(dict.fromkeys(apps)) or "none"
             raise DeviceError(f"{self.serial}: {package}/{activity} is none of its apps: {known}")
         end = time.monotonic() + self.deadlines.launch_s
         try:

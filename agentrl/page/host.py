@@ -24,6 +24,9 @@ from agentrl.types import Image
 
 log = logging.getLogger(__name__)
 
+_STILL_S = 0.05
+"""How often an app in which no time passes is asked whether it does now."""
+
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Status:
@@ -64,7 +67,7 @@ class PagedApp:
             deadline_s: how long a call waits for the app to come back from another.
         """
         self.package = app.package
-        self.activity = app.activity
+        self.activities: tuple[str, ...] = (app.activity, *getattr(app, "activities", ()))
         self.token = secrets.token_urlsafe(24)
         """The page's address on its server; who does not know it gets nothing."""
         self._deadline_s = deadline_s
@@ -77,6 +80,8 @@ class PagedApp:
         self._drawn: Drawn | None = None
         self._shown: Drawn | None = None
         self._probes: list[Gesture] | None = None
+        self._passed_s: float | None = None
+        """Up to when time has passed in the app; None while it stands still."""
 
     def launch(self, extras: Mapping[str, str]) -> None:
         """Start afresh; touches of before that are still on their way come to nothing.
@@ -199,6 +204,28 @@ class PagedApp:
             if link is self._seat.link and self._seat.is_new(gesture):
                 self._take(gesture)
             return self._seat.handled
+
+    def pass_time(self, now_s: float) -> float:
+        """Let time pass in the app, while its page is to be seen and no pattern is on it.
+
+        Args:
+            now_s: by the clock of whoever calls; the whole ticks since the last call pass.
+
+        Returns:
+            Seconds until it should be called again.
+        """
+        with self._held():
+            seen = self._probes is None and self._seat.sight is Sight.VISIBLE
+            tick_ms = self._played.tick_ms() if seen else 0
+            if not tick_ms:
+                self._passed_s = None
+                return _STILL_S
+            passed_s = now_s if self._passed_s is None else self._passed_s
+            ticks = int((now_s - passed_s) * 1000 / tick_ms)
+            self._passed_s = passed_s + ticks * tick_ms / 1000
+            if ticks and self._played.tick(ticks * tick_ms):
+                self._show(redraw=True)
+            return tick_ms / 1000
 
     def draw(self) -> Drawn:
         """The newest frame, of the page's size."""

@@ -57,6 +57,20 @@ class Played:
         """A touch that is nobody's; it has no effect."""
         return self._consume(lambda app: False)
 
+    def tick(self, ms: int) -> bool:
+        """Time that passes, which is no touch; True if it had an effect."""
+        if not self.running:
+            return False
+        try:
+            return bool(getattr(self.app, "tick", lambda _: False)(ms))
+        except Exception:
+            self._crash()
+            return True
+
+    def tick_ms(self) -> int:
+        """How often the app wants to be told of time; 0 where none passes in it."""
+        return int(getattr(self.app, "tick_ms", 0)) if self.running else 0
+
     def published(self) -> str | None:
         """Its state as JSON, with `touches` and `launches`; None where it does not run."""
         if not self.running:

@@ -45,13 +45,25 @@ class App(Protocol):
     change after the delay of that phone. The same calls give the same pictures, always: a phone
     is saved by the calls that were made, and restored by making them again.
 
+    Time passes in it only where it says so: while its `tick_ms: int` is more than 0, the phone
+    calls `tick(ms: int) -> bool` with the milliseconds that have passed, whole multiples of
+    `tick_ms`, as long as the app is in front and to be seen; True if the state changed. Ticks are
+    inputs like touches: they are kept, and made again, so that the pictures repeat where the ticks
+    do. `tick(a)` and then `tick(b)` must be `tick(a + b)`. They are not counted as touches.
+
+    An app of several activities names them in `activities: Sequence[str]`: it can be started as
+    each of them, is told by its extras which is meant, and has in `activity` what it shows now.
+
     Three more methods are there for those who have a use for them: `text(text: str) -> bool`
     gets what is typed, `clear_text() -> bool` takes it away, and `views() -> Sequence[View]`
     tells what is on the screen, for `uiautomator dump`.
     """
 
     package: str
-    activity: str
+
+    @property
+    def activity(self) -> str:
+        """What it is started as; a plain attribute will do."""
 
     def launch(self, extras: Mapping[str, str]) -> None:
         """Start afresh, as `am start -n package/activity --es key value ...` does.

@@ -98,6 +98,7 @@ class Display:
                 files.remove(state_path(package))
         self.shown = shown
         self._changed.ring()
+        self._phone.ticker.wake()
         self._num_shown += 1
         late_s = self._phone.faults.number("publish_late_s")
         if late_s:

@@ -13,6 +13,7 @@ Input = tuple[Any, ...]
 """The name of one of an app's methods and what it was called with, in plain values."""
 
 SECONDS_PER_TOUCH = 5
+_TICK = "tick"
 _MOST_INPUTS = 200_000
 """Of one start; what comes after them cannot be played again."""
 
@@ -42,6 +43,13 @@ class Installed:
         return f"{self.app.package}/{full(self.app.package, self.app.activity)}"
 
     @property
+    def components(self) -> set[str]:
+        """All that it can be started as."""
+        app = self.app
+        activities = (app.activity, *getattr(app, "activities", ()))
+        return {f"{app.package}/{full(app.package, activity)}" for activity in activities}
+
+    @property
     def version(self) -> tuple[str, int]:
         """Its name and its number."""
         told = self.manifest
@@ -60,15 +68,15 @@ class Installed:
         self.area = None
 
     def feed(self, event: Input) -> bool:
-        """Let the app have a touch, a key or text; whether it used it.
+        """Let the app have a touch, a key, text or time; whether it used it.
 
         What the app raises is passed on: it has not counted the event, and is between two states.
         """
         used = self._apply(event)
-        self.touches += 1
-        self.clock_s += SECONDS_PER_TOUCH
-        if len(self.inputs) < _MOST_INPUTS:
-            self.inputs.append(event)
+        if event[0] != _TICK:
+            self.touches += 1
+            self.clock_s += SECONDS_PER_TOUCH
+        self._remember(event)
         if used:
             self.area = None
         return used
@@ -96,6 +104,13 @@ class Installed:
         """The state as a shell reads it."""
         state = {"touches": self.touches, "launches": self.launches, **self.app.state()}
         return json.dumps(state, ensure_ascii=False).encode()
+
+    def _remember(self, event: Input) -> None:
+        """Keep an input; times that follow each other are one, or they would be too many."""
+        if event[0] == _TICK and self.inputs and self.inputs[-1][0] == _TICK:
+            self.inputs[-1] = (_TICK, self.inputs[-1][1] + event[1])
+        elif len(self.inputs) < _MOST_INPUTS:
+            self.inputs.append(event)
 
     def _apply(self, event: Input) -> bool:
         name, *values = event

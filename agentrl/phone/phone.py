@@ -20,6 +20,7 @@ from agentrl.phone.power import Battery, Power
 from agentrl.phone.settings import Settings
 from agentrl.phone.system_apps import LAUNCHER
 from agentrl.phone.tasks import Tasks
+from agentrl.phone.ticking import Ticker
 
 _ROTATION_SETTINGS = ("accelerometer_rotation", "user_rotation")
 
@@ -61,6 +62,7 @@ class Phone:
         self.geometry = Geometry(size, self.settings)
         self.network = Network()
         self.hands = Hands(self)
+        self.ticker = Ticker(self)
         self.dialog: Dialog | None = None
         self.seen_commands = Seen()
         self.snapshots: dict[str, dict[str, Any]] = {}

@@ -32,6 +32,7 @@ _EVENTS: dict[str, tuple[type, ...]] = {
     "text": (str,),
     "clear_text": (),
     "status_bar": (),
+    "tick": (int,),
     "home": (),
 }
 """What an app can have gone through, and what each was called with."""

@@ -1,10 +1,8 @@
 """The parts of the number game's picture: what each shows, and how it is drawn."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
-from agentrl.envs.android import layout, paint
-from agentrl.envs.android.layout import Box
+from agentrl.envs.android import layout
 from agentrl.envs.android.palette import (
     BACK,
     BLUE,
@@ -23,6 +21,9 @@ from agentrl.envs.android.palette import (
 from agentrl.envs.android.places import Places, places
 from agentrl.envs.android.rounds import LAMPS
 from agentrl.envs.android.rules import STAKE, NumberGame, Phase
+from agentrl.envs.frame import paint
+from agentrl.envs.frame.box import Box
+from agentrl.envs.frame.pieces import Piece
 from agentrl.types import Image
 
 _MEANING = {
@@ -31,21 +32,18 @@ _MEANING = {
 }
 """The lamps' captions and the sizes of their fonts, by the number of cards."""
 
-Piece = tuple[Callable[..., None], tuple[Any, ...]]
-"""How a part of the picture is drawn, and all that it shows: the key of what is kept."""
-
 
 def background(picture: Image, cards: int) -> None:
     """Draw what never changes in a game with so many cards: title, panels, the lamps' captions."""
     picture[:] = PAGE
     board = layout.BOARD
     _panel(picture, board)
-    paint.text(picture, "NUMBER GAME", 0.5, _down(board, 0.16), 0.042, QUIET)
+    paint.text(picture, "NUMBER GAME", 0.5, board.down(0.16), 0.042, QUIET)
     for column, caption in zip(_thirds(), ("score", "round", "change"), strict=True):
-        paint.text(picture, caption, column, _down(board, 0.82), 0.036, QUIET)
+        paint.text(picture, caption, column, board.down(0.82), 0.036, QUIET)
     for (caption, size), box in zip(_MEANING[cards], layout.LAMPS, strict=True):
         _panel(picture, box)
-        paint.text(picture, caption, box.centre[0], _down(box, 0.9), size, QUIET)
+        paint.text(picture, caption, box.centre[0], box.down(0.9), size, QUIET)
 
 
 def pieces(game: NumberGame) -> Iterator[Piece]:
@@ -64,7 +62,7 @@ def _board(game: NumberGame) -> Iterator[Piece]:
     values = (str(game.score), f"{game.index + 1}/{len(game.rounds)}", change)
     inks = (INK, INK, {0: QUIET, STAKE: RIGHT}.get(game.change, WRONG))
     for column, value, ink in zip(_thirds(), values, inks, strict=True):
-        yield paint.text, (value, column, _down(layout.BOARD, 0.52), VALUES, ink)
+        yield paint.text, (value, column, layout.BOARD.down(0.52), VALUES, ink)
 
 
 def _lamps(game: NumberGame) -> Iterator[Piece]:
@@ -75,19 +73,19 @@ def _lamps(game: NumberGame) -> Iterator[Piece]:
 
 
 def _draw_lamp(picture: Image, box: Box, colour: paint.Colour) -> None:
-    bulb = Box(box.left, box.top, box.right, _down(box, 0.84))
+    bulb = Box(box.left, box.top, box.right, box.down(0.84))
     paint.disc(picture, bulb, EDGE, 0.118)
     paint.disc(picture, bulb, colour, 0.11)
 
 
 def _words(game: NumberGame, box: Box) -> Iterator[Piece]:
     instruction, feedback, ink = _sentences(game)
-    yield paint.text, (instruction, 0.5, _down(box, 0.3), 0.048, INK)
-    yield paint.text, (feedback, 0.5, _down(box, 0.68), 0.048, ink)
+    yield paint.text, (instruction, 0.5, box.down(0.3), 0.048, INK)
+    yield paint.text, (feedback, 0.5, box.down(0.68), 0.048, ink)
     if game.level.timed:
         yield _draw_clock, (box, game.time_left / game.level.timed)
     if game.tip is not None:
-        yield paint.text, (game.tip, 0.5, _down(box, 0.93), 0.04, QUIET)
+        yield paint.text, (game.tip, 0.5, box.down(0.93), 0.04, QUIET)
 
 
 def _sentences(game: NumberGame) -> tuple[str, str, paint.Colour]:
@@ -110,8 +108,8 @@ def _sentences(game: NumberGame) -> tuple[str, str, paint.Colour]:
 
 def _draw_clock(picture: Image, box: Box, left: float) -> None:
     """A bar as long as the share of the round's touches that is left."""
-    paint.text(picture, "time", 0.1, _down(box, 0.06), 0.036, QUIET)
-    track = Box(0.17, _down(box, 0.02), 0.94, _down(box, 0.1))
+    paint.text(picture, "time", 0.1, box.down(0.06), 0.036, QUIET)
+    track = Box(0.17, box.down(0.02), 0.94, box.down(0.1))
     paint.rounded(picture, track, EDGE, 0.012)
     if left:
         end = track.left + left * (track.right - track.left)
@@ -166,11 +164,6 @@ def _panel(picture: Image, box: Box, face: paint.Colour = PANEL) -> None:
     paint.rounded(picture, box, EDGE, 0.03)
     inner = Box(box.left + 0.005, box.top + 0.003, box.right - 0.005, box.bottom - 0.003)
     paint.rounded(picture, inner, face, 0.026)
-
-
-def _down(box: Box, share: float) -> float:
-    """A height within a box, from 0 at its top to 1 at its bottom."""
-    return box.top + share * (box.bottom - box.top)
 
 
 def _thirds() -> tuple[float, float, float]:

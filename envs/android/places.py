@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from agentrl.envs.android import layout
-from agentrl.envs.android.layout import Box
 from agentrl.envs.android.rules import NumberGame
+from agentrl.envs.frame.box import Box, tap_at
 
 _MOVABLE = (2, 3, 4)
 """The rows of the grid that are neither the score board's nor the lamps'."""
@@ -27,8 +27,8 @@ class Places:
 
     def taps(self) -> dict[str, Any]:
         """Where to tap, as plain values in [0, 1] of the whole screen."""
-        cards = [list(layout.tap_at(box)) for box in self.cards]
-        return {"cards": cards, "button": list(layout.tap_at(self.button))}
+        cards = [list(tap_at(box)) for box in self.cards]
+        return {"cards": cards, "button": list(tap_at(self.button))}
 
 
 STILL = {

@@ -12,47 +12,56 @@ from typing import Any
 
 import numpy as np
 
+from agentrl.envs.android.app import GAME
 from agentrl.envs.android.places import STILL
 from agentrl.envs.android.rules import Phase
+from agentrl.envs.android.translator import MODES
+from agentrl.envs.frame.players import Choice, GamePlayer
 
 PLACES = ("left", "middle", "right")
 
 
-class Expert:
+class Expert(GamePlayer):
     """Always picks right.
 
     Args:
         mode: `tap` or `select`, as the environment's.
+        style: in which actions are said: `tag` or `tool`.
     """
 
-    def __init__(self, mode: str = "tap") -> None:
-        self.mode = mode
+    game = GAME
+    modes = MODES
 
-    def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """The reply to the state whose truth stands in `info`."""
-        if info["phase"] == Phase.LAMP:
-            return f"<think>{info['lamp']}</think>{self._press(info)}"
-        if info["phase"] != Phase.PICK:
-            return f"<think>next</think>{self._press(info)}"
-        card = self.choose(info, rng)
-        numbers, places = info["numbers"], _names(info)
-        rising = sorted(range(len(numbers)), key=lambda place: numbers[place])
-        words = [*map(str, numbers), *(places[place] for place in rising), info["lamp"]]
-        return f"<think>{' '.join(words)} {places[card]}</think>{self._pick(info, card)}"
+    def __init__(self, mode: str = "tap", style: str = "tag") -> None:
+        super().__init__(mode, style)
 
-    def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> int:
+    def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
+        """A card, or the button."""
+        if info["phase"] == Phase.PICK:
+            return "cards", self.card(info, rng)
+        return "button", None
+
+    def card(self, info: Mapping[str, Any], rng: np.random.Generator) -> int:
         """The index of the card to pick."""
         return int(info["answer"])
 
-    def _pick(self, info: Mapping[str, Any], card: int) -> str:
-        if self.mode == "select":
-            return f"<action>select({card})</action>"
-        return _tap(*_taps(info)["cards"][card])
+    def think(self, info: Mapping[str, Any], choice: Choice) -> str:
+        """What is read off the screen, and what follows from it."""
+        if info["phase"] == Phase.LAMP:
+            return str(info["lamp"])
+        if choice[1] is None:
+            return "next"
+        numbers, places = info["numbers"], _names(info)
+        rising = sorted(range(len(numbers)), key=lambda place: numbers[place])
+        words = [*map(str, numbers), *(places[place] for place in rising), info["lamp"]]
+        return f"{' '.join(words)} {places[choice[1]]}"
 
-    def _press(self, info: Mapping[str, Any]) -> str:
+    def say(self, info: Mapping[str, Any], name: str, index: int | None = None) -> str:
+        """A tap; or a card, where any will do in place of the button."""
         if self.mode == "select":
-            return "<action>select(0)</action>"
-        return _tap(*_taps(info)["button"])
+            return self.calls.say("select", index or 0)
+        place = _taps(info)[name]
+        return self.touch(place if index is None else place[index])
 
 
 class Mediocre(Expert):
@@ -64,13 +73,14 @@ class Mediocre(Expert):
     Args:
         skill: the chance that it follows the lamp, in [0, 1].
         mode: `tap` or `select`, as the environment's.
+        style: in which actions are said: `tag` or `tool`.
     """
 
-    def __init__(self, skill: float = 0.3, mode: str = "tap") -> None:
-        super().__init__(mode)
+    def __init__(self, skill: float = 0.3, mode: str = "tap", style: str = "tag") -> None:
+        super().__init__(mode, style)
         self.skill = skill
 
-    def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> int:
+    def card(self, info: Mapping[str, Any], rng: np.random.Generator) -> int:
         """The right card, or the largest."""
         if rng.random() < self.skill:
             return int(info["answer"])
@@ -83,21 +93,22 @@ class Random(Expert):
     Args:
         stray: the share of taps anywhere, in [0, 1].
         mode: `tap` or `select`, as the environment's.
+        style: in which actions are said: `tag` or `tool`.
     """
 
-    def __init__(self, stray: float = 0.25, mode: str = "tap") -> None:
-        super().__init__(mode)
+    def __init__(self, stray: float = 0.25, mode: str = "tap", style: str = "tag") -> None:
+        super().__init__(mode, style)
         self.stray = stray
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
         """A reply that looks at `info` for nothing but where to tap."""
         cards = len(info["numbers"])
         if self.mode == "select":
-            return self._pick(info, int(rng.integers(cards)))
+            return self.say(info, "cards", int(rng.integers(cards)))
         if rng.random() < self.stray:
-            return _tap(rng.random(), rng.random())
+            return self.touch((rng.random(), rng.random()))
         target = int(rng.integers(cards + 1))
-        return self._press(info) if target == cards else self._pick(info, target)
+        return self.say(info, "button") if target == cards else self.say(info, "cards", target)
 
 
 def _names(info: Mapping[str, Any]) -> Sequence[str]:
@@ -109,7 +120,3 @@ def _names(info: Mapping[str, Any]) -> Sequence[str]:
 def _taps(info: Mapping[str, Any]) -> Mapping[str, Any]:
     """Where to tap; a truth that does not say so is of a game where nothing is moved."""
     return info.get("places") or STILL[len(info["numbers"])].taps()
-
-
-def _tap(x: float, y: float) -> str:
-    return f"<action>tap({x:.2f}, {y:.2f})</action>"

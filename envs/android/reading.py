@@ -13,12 +13,13 @@ import numpy as np
 
 from agentrl.devices.sight import UNREAD, Glyphs, check_frame, nearest, share_of
 from agentrl.devices.sight import Box as Area
-from agentrl.envs.android import layout, paint, palette
-from agentrl.envs.android.layout import Box
+from agentrl.envs.android import layout, palette
 from agentrl.envs.android.levels import Level
 from agentrl.envs.android.places import STILL, Places
 from agentrl.envs.android.rounds import LAMPS, Round
 from agentrl.envs.android.rules import STAKE, START_SCORE, Phase
+from agentrl.envs.frame import paint
+from agentrl.envs.frame.box import Box, to_screen
 from agentrl.types import Image
 
 MOST_TICKS = 40
@@ -65,7 +66,7 @@ def read_screen(frame: Image, level: Level) -> _Facts:
 
 
 def _board(frame: Image) -> _Facts:
-    top, bottom = (_down(layout.BOARD, share) for share in (0.3, 0.74))
+    top, bottom = (layout.BOARD.down(share) for share in (0.3, 0.74))
     rows = [
         _text(_signs("0123456789/+-", palette.VALUES), frame, _area(Box(left, top, right, bottom)))
         for left, right in ((c / 3 + 0.03, (c + 1) / 3 - 0.03) for c in range(3))
@@ -115,7 +116,7 @@ def _button(frame: Image, box: Box) -> str | None:
     Above its label it has one colour from end to end: a card of that colour beside half a button
     has a gap between.
     """
-    strip = Box(box.left + 0.03, _down(box, 0.1), box.right - 0.03, _down(box, 0.3))
+    strip = Box(box.left + 0.03, box.down(0.1), box.right - 0.03, box.down(0.3))
     face = nearest(frame, _BUTTONS, _area(strip), share=0.93)
     return face if face in ("open", "locked", "again") else None
 
@@ -166,7 +167,7 @@ def _number_on(frame: Image, box: Box, level: Level) -> int | str:
 def _lamp(frame: Image, level: Level, phase: str) -> _Facts:
     seen = []
     for lamp, box in zip(LAMPS, layout.LAMPS, strict=True):
-        x, y = Box(box.left, box.top, box.right, _down(box, 0.84)).centre
+        x, y = Box(box.left, box.top, box.right, box.down(0.84)).centre
         middle = _area(Box(x - 0.05, y - 0.02, x + 0.05, y + 0.02))
         seen.append((lamp, nearest(frame, _BULBS, middle, share=0.8)))
     lit = [lamp for lamp, colour in seen if colour == lamp]
@@ -204,7 +205,7 @@ def _clock(frame: Image, level: Level, where: Places | None) -> _Facts:
         return {}
     if where is None:
         return {"time_left": UNREAD}
-    track = Box(0.175, _down(where.words, 0.04), 0.935, _down(where.words, 0.08))
+    track = Box(0.175, where.words.down(0.04), 0.935, where.words.down(0.08))
     left, rest = (share_of(frame, c, _area(track)) for c in (palette.BLUE, palette.EDGE))
     return {"time_left": round(left * level.timed) if left + rest > 0.8 else UNREAD}
 
@@ -227,20 +228,15 @@ def _number(text: str) -> int | str:
 
 def _area(box: Box) -> Area:
     """A box of the app's area as one of the whole screen."""
-    return box.left, layout.to_screen(box.top), box.right, layout.to_screen(box.bottom)
+    return box.left, to_screen(box.top), box.right, to_screen(box.bottom)
 
 
 def _strip(card: Box) -> Area:
     """The part of a card above its number."""
-    return _area(Box(card.left + 0.04, _down(card, 0.06), card.right - 0.04, _down(card, 0.16)))
+    return _area(Box(card.left + 0.04, card.down(0.06), card.right - 0.04, card.down(0.16)))
 
 
 def _within(box: Box, share: float) -> Box:
     """The inner part of a box, so much of it left out on each side."""
     wide, high = share * (box.right - box.left), share * (box.bottom - box.top)
     return Box(box.left + wide, box.top + high, box.right - wide, box.bottom - high)
-
-
-def _down(box: Box, share: float) -> float:
-    """A height within a box, from 0 at its top to 1 at its bottom."""
-    return box.top + share * (box.bottom - box.top)

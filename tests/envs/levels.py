@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from agentrl.envs.android import layout
 from agentrl.envs.android.app import NumberGameApp
 from agentrl.envs.android.levels import Level
 from agentrl.envs.android.players import Expert
 from agentrl.envs.android.translator import NumberGameTranslator
+from agentrl.envs.frame.box import to_app
 
 SETTINGS: dict[str, tuple[Any, ...]] = {
     "memory": (False, True),
@@ -35,7 +35,7 @@ def launched(seed: int, rounds: int = 3, **level: Any) -> NumberGameApp:
 def tap(app: NumberGameApp, place: list[float]) -> bool:
     """Tap where the truth says that something lies."""
     x, y = place
-    return app.touch(x, layout.to_app(y))
+    return app.touch(x, to_app(y))
 
 
 def play(app: NumberGameApp, player: Expert, turns: int, seed: int = 0) -> dict[str, Any]:
@@ -45,5 +45,5 @@ def play(app: NumberGameApp, player: Expert, turns: int, seed: int = 0) -> dict[
         if app.state()["done"]:
             break
         x, y = translator.to_action(player.reply(app.state(), rng))
-        app.touch(float(x), layout.to_app(float(y)))
+        app.touch(float(x), to_app(float(y)))
     return dict(app.state())

@@ -7,6 +7,7 @@ import pytest
 from agentrl.envs.android import drawing, layout
 from agentrl.envs.android.app import NumberGameApp
 from agentrl.envs.android.rules import NumberGame, Phase
+from agentrl.envs.frame.box import Box, tap_at, to_app, to_screen
 
 
 @pytest.fixture
@@ -16,9 +17,9 @@ def app() -> NumberGameApp:
     return app
 
 
-def touch(app: NumberGameApp, box: layout.Box) -> bool:
-    x, y = layout.tap_at(box)
-    return app.touch(x, layout.to_app(y))
+def touch(app: NumberGameApp, box: Box) -> bool:
+    x, y = tap_at(box)
+    return app.touch(x, to_app(y))
 
 
 def test_cards_and_button_play_the_game_to_its_end(app: NumberGameApp) -> None:
@@ -86,7 +87,7 @@ def test_each_lamp_and_each_card_lies_in_a_cell_of_its_own() -> None:
     for row, boxes in ((1, layout.LAMPS), (3, layout.CARDS)):
         for column, box in enumerate(boxes):
             assert column / 3 < box.left < box.right < (column + 1) / 3
-            top, bottom = layout.to_screen(box.top), layout.to_screen(box.bottom)
+            top, bottom = to_screen(box.top), to_screen(box.bottom)
             assert row / 5 < top < bottom < (row + 1) / 5
 
 

@@ -14,6 +14,7 @@ from agentrl.envs.android.app import PACKAGE
 from agentrl.envs.android.env import NumberGame
 from agentrl.envs.android.players import Expert
 from agentrl.envs.android.translator import NumberGameTranslator
+from agentrl.envs.frame.box import STATUS_BAR, Box, tap_at
 from agentrl.errors import AppLeft, CaptureError, ConfigError, EnvError
 
 
@@ -24,8 +25,8 @@ def env() -> Iterator[NumberGame]:
     env.close()
 
 
-def tap(box: layout.Box) -> np.ndarray[Any, np.dtype[np.float32]]:
-    return np.array(layout.tap_at(box), dtype=np.float32)
+def tap(box: Box) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.array(tap_at(box), dtype=np.float32)
 
 
 def test_the_environment_keeps_gymnasiums_contract(env: NumberGame) -> None:
@@ -53,7 +54,7 @@ def test_a_wrong_pick_costs_and_a_miss_changes_nothing(env: NumberGame) -> None:
     before, info = env.reset(seed=5)
     after, reward, *_ = env.step(np.array([0.5, 0.5], dtype=np.float32))
     assert reward == 0
-    top = round(before.shape[0] * layout.STATUS_BAR)
+    top = round(before.shape[0] * STATUS_BAR)
     assert np.array_equal(before[top:], after[top:])
     wrong = (info["answer"] + 1) % 3
     screen, reward, *_ = env.step(tap(layout.CARDS[wrong]))
@@ -83,11 +84,11 @@ def fault(env: NumberGame) -> Iterator[Callable[..., None]]:
 
     def set_fault(**faults: str) -> None:
         for name, value in faults.items():
-            env._device.shell("setprop", f"debug.agentrl.fault.{name}", value)
+            env.device.shell("setprop", f"debug.agentrl.fault.{name}", value)
 
-    deadlines = env._device.deadlines
+    deadlines = env.device.deadlines
     yield set_fault
-    env._device.deadlines = deadlines
+    env.device.deadlines = deadlines
     set_fault(input="", focus="", publish_late_s="", front="", dialog="", capture="")
 
 
@@ -95,7 +96,7 @@ def test_captures_that_have_gone_stale_are_no_screens_of_the_game(
     env: NumberGame, fault: Callable[..., None]
 ) -> None:
     _, info = env.reset(seed=5)
-    env._device.deadlines = replace(env._device.deadlines, settle_s=1.0, launch_s=1.0)
+    env.device.deadlines = replace(env.device.deadlines, settle_s=1.0, launch_s=1.0)
     fault(capture="stale")
     with pytest.raises(CaptureError, match="the captures are stale"):
         env.step(tap(layout.CARDS[info["answer"]]))
@@ -103,15 +104,15 @@ def test_captures_that_have_gone_stale_are_no_screens_of_the_game(
         env.reset(seed=6)
     fault(capture="")
     shown, _ = env.reset(seed=7)
-    top = round(shown.shape[0] * layout.STATUS_BAR)
-    assert np.array_equal(shown[top:], env._device.screenshot()[top:])
+    top = round(shown.shape[0] * STATUS_BAR)
+    assert np.array_equal(shown[top:], env.device.screenshot()[top:])
 
 
 def test_a_tap_that_leaves_the_game_loses_every_pick_that_is_left(
     env: NumberGame, fault: Callable[..., None]
 ) -> None:
     env.reset(seed=5)
-    env._device.deadlines = replace(env._device.deadlines, settle_s=0.5)
+    env.device.deadlines = replace(env.device.deadlines, settle_s=0.5)
     fault(input="NotificationShade")
     _, reward, terminated, _, info = env.step(tap(layout.CARDS[0]))
     assert (reward, terminated, info["left"]) == (-2, True, True)
@@ -126,14 +127,14 @@ def test_what_the_world_puts_in_front_is_sent_away_and_the_pick_counts(
     _, info = env.reset(seed=5)
     fault(**world)
     end = time.monotonic() + 30
-    while env._device.focus() == PACKAGE:  # effects come late, those of the world too
+    while env.device.focus() == PACKAGE:  # effects come late, those of the world too
         assert time.monotonic() < end
         time.sleep(0.02)
     screen, reward, terminated, _, info = env.step(tap(layout.CARDS[info["answer"]]))
     assert (reward, terminated, info["right"]) == (1, False, 1)
     assert (info["guard"]["by"], "no_frame" in info["guard"]) == ("world", False)
-    top = round(screen.shape[0] * layout.STATUS_BAR)
-    assert np.array_equal(screen[top:], env._device.screenshot()[top:])
+    top = round(screen.shape[0] * STATUS_BAR)
+    assert np.array_equal(screen[top:], env.device.screenshot()[top:])
     assert "guard" not in env.step(tap(layout.BUTTON))[4]
 
 
@@ -173,7 +174,7 @@ def test_the_moment_between_two_windows_is_no_leaving(
 ) -> None:
     _, info = env.reset(seed=5)
     fault(focus="null")
-    shell = env._device.shell
+    shell = env.device.shell
     back = threading.Timer(0.6, shell, ("setprop", "debug.agentrl.fault.focus", ""))
     back.start()
     _, reward, terminated, _, info = env.step(tap(layout.CARDS[info["answer"]]))
@@ -185,7 +186,7 @@ def test_nothing_in_front_is_void_and_never_the_lowest_reward(
     env: NumberGame, fault: Callable[..., None]
 ) -> None:
     env.reset(seed=5)
-    env._device.deadlines = replace(env._device.deadlines, settle_s=1.0)
+    env.device.deadlines = replace(env.device.deadlines, settle_s=1.0)
     fault(focus="null")
     with pytest.raises(AppLeft, match="nothing is in front"):
         env.step(tap(layout.CARDS[0]))
@@ -200,7 +201,7 @@ def test_the_state_of_an_old_game_is_not_taken_for_the_new_one(
     fault(publish_late_s="0.5")
     _, info = env.reset(seed=seed)
     assert (info["seed"], info["round"], info["right"] + info["wrong"]) == (seed, 1, 0)
-    env._device.deadlines = replace(env._device.deadlines, launch_s=1.5)
+    env.device.deadlines = replace(env.device.deadlines, launch_s=1.5)
     fault(publish_late_s="inf")
     with pytest.raises(EnvError, match=f"launched with the seed {seed} and publishes no state"):
         env.reset(seed=seed)

@@ -133,8 +133,8 @@ def test_the_plain_game_is_launched_with_what_it_always_was(
     told = {"seed": "5", "rounds": "10", "memory": "false"}
     env = make()
     plain, _ = env.reset(seed=5)
-    env._device.launch("org.agentrl.numbergame", ".Main", told)
-    assert np.array_equal(plain, env._look().frame)
+    env.device.launch("org.agentrl.numbergame", ".Main", told)
+    assert np.array_equal(plain, env._stage.look().frame)
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl.devices.commands import pixel
-from agentrl.envs.android import drawing, layout, paint, palette, parts
+from agentrl.envs.android import drawing, layout, palette, parts
 from agentrl.envs.android.app import PACKAGE, NumberGameApp
 from agentrl.envs.android.layout import Box
 from agentrl.envs.android.levels import Level
 from agentrl.envs.android.places import places
 from agentrl.envs.android.rules import NumberGame, Phase
+from agentrl.envs.frame import paint
+from agentrl.envs.frame.box import to_screen
+from agentrl.envs.frame.pieces import Piece
 from agentrl.phone.phone import Phone
 from tests.envs.levels import ALL, LEVELS, SEEDS, launched
 
@@ -27,7 +30,7 @@ SIZES = [(720, 1280), (1080, 2400), (333, 777), (90, 160), (800, 900)]
 def cells(box: Box) -> set[tuple[int, int]]:
     """The cells of the screen's grid that a box reaches into."""
     columns = range(int(box.left * layout.COLUMNS), int(box.right * layout.COLUMNS) + 1)
-    top, bottom = layout.to_screen(box.top), layout.to_screen(box.bottom)
+    top, bottom = to_screen(box.top), to_screen(box.bottom)
     rows = range(int(top * layout.ROWS), int(bottom * layout.ROWS) + 1)
     return set(itertools.product(rows, columns))
 
@@ -218,7 +221,7 @@ def test_numbers_and_captions_stay_within_their_boxes(size: tuple[int, int]) -> 
 
 
 @lru_cache(maxsize=4096)
-def ink(piece: parts.Piece, width: int, height: int) -> Area:
+def ink(piece: Piece, width: int, height: int) -> Area:
     """The area of a picture of one colour that a part changes; (0, 0, 0, 0) if nothing."""
     picture = np.full((height, width, 3), 77, np.uint8)
     stroke, shown = piece

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from agentrl.envs.android import layout
 from agentrl.envs.android.app import NumberGameApp
 from agentrl.envs.android.players import Expert, Mediocre, Random
 from agentrl.envs.android.translator import NumberGameTranslator
+from agentrl.envs.frame.box import to_app
 from agentrl.errors import ActionError, ConfigError
 from agentrl.types import Observation
 
@@ -17,7 +17,7 @@ def play(player: Expert, seed: int, memory: bool = False) -> int:
         if app.state()["done"]:
             break
         x, y = translator.to_action(player.reply(app.state(), rng))
-        app.touch(float(x), layout.to_app(float(y)))
+        app.touch(float(x), to_app(float(y)))
     return int(app.state()["right"])
 
 
@@ -29,7 +29,7 @@ def test_the_expert_wins_every_round(memory: bool) -> None:
 def test_the_mediocre_player_prefers_the_largest_number() -> None:
     player, rng = Mediocre(skill=0.3), np.random.default_rng(0)
     red = {"numbers": [7, 3, 5], "lamp": "red", "answer": 1}
-    chosen = [player.choose(red, rng) for _ in range(1000)]
+    chosen = [player.card(red, rng) for _ in range(1000)]
     assert set(chosen) == {0, 1}
     assert 0.25 < np.mean(np.equal(chosen, 1)) < 0.35
     right = [play(player, seed) for seed in range(100)]
@@ -72,7 +72,7 @@ def test_a_reply_that_is_no_action_is_told(reply: str) -> None:
 
 
 def test_an_action_of_another_kind_is_refused() -> None:
-    with pytest.raises(ActionError, match="none of this game's"):
+    with pytest.raises(ActionError, match="no action 'key'"):
         NumberGameTranslator().to_action("<action>key(HOME)</action>")
 
 
@@ -89,3 +89,15 @@ def test_the_model_is_shown_the_screen_and_never_the_truth() -> None:
     message = translator.to_message(observation)
     assert (message.text, len(message.images)) == ("<image>", 1)
     assert not NumberGameTranslator(instruct=False).instructions()
+
+
+@pytest.mark.parametrize("mode", ["tap", "select"])
+def test_actions_can_be_said_as_tool_calls(mode: str) -> None:
+    app, rng = NumberGameApp(), np.random.default_rng(0)
+    translator = NumberGameTranslator(mode=mode, style="tool")
+    reply = Expert(mode, "tool").reply(app.state(), rng)
+    assert "<tool_call>" in reply
+    assert "<tool_call>" in translator.instructions()
+    action = translator.to_action(reply)
+    plain = NumberGameTranslator(mode=mode).to_action(Expert(mode).reply(app.state(), rng))
+    assert np.array_equal(action, plain)

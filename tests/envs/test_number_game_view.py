@@ -6,7 +6,7 @@ from agentrl.devices.sight import Audit
 from agentrl.envs.android.app import NumberGameApp
 from agentrl.envs.android.levels import Level
 from agentrl.envs.android.reading import read_screen
-from agentrl.envs.android.view import in_layout, on_screen
+from agentrl.envs.frame.view import in_layout, on_screen
 from agentrl.types import Image
 
 # A page that fills a long screen; one between the bars of its browser; one on a tablet's side.

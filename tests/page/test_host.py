@@ -7,6 +7,7 @@ from agentrl.page import PagedApp, Sight
 from agentrl.page.messages import BadMessage, Gesture, Hello
 from agentrl.page.seat import Close
 from agentrl.phone.apps import ProbeApp
+from tests.envs.toy import ToyApp
 
 
 class FakeLink:
@@ -236,3 +237,26 @@ def test_no_two_pages_have_the_same_address_and_none_can_be_guessed() -> None:
     tokens = {PagedApp(ProbeApp()).token for _ in range(50)}
     assert len(tokens) == 50
     assert min(map(len, tokens)) >= 32
+
+
+def test_time_passes_in_whole_ticks_while_the_page_is_to_be_seen() -> None:
+    host, link = PagedApp(ToyApp()), FakeLink()
+    host.launch({"clock": "running"})
+    host.connect(link, hello())
+    host.touch(0.1, 0.5)
+    assert host.pass_time(10.0) > 0, "nothing is painted yet"
+    paint(host, link)
+    for now_s, ticks in ((10.0, 0), (10.03, 1), (10.05, 2), (10.2, 10)):
+        assert host.pass_time(now_s) == 0.02
+        paint(host, link)
+        state = host.state()
+        assert state is not None
+        assert (state["ticks"], state["touches"]) == (ticks, 1)
+    host.look(link, False)
+    host.pass_time(99.0)
+    host.look(link, True)
+    host.pass_time(99.0)
+    paint(host, link)
+    state = host.state()
+    assert state is not None
+    assert state["ticks"] == 10

@@ -44,11 +44,15 @@ def station(stations: list[Station]) -> Station:
 
 
 def play(
-    capsys: pytest.CaptureFixture[str], folder: Path, *settings: str, episodes: int = 4
+    capsys: pytest.CaptureFixture[str],
+    folder: Path,
+    *settings: str,
+    episodes: int = 4,
+    config: str = "number_game_phone",
 ) -> dict[str, Any]:
     """What `agentrl eval` says of games of the expert."""
     code = cli.run([
-        "eval", "number_game_phone", "--policy=expert", f"--episodes={episodes}", "--json",
+        "eval", config, "--policy=expert", f"--episodes={episodes}", "--json",
         "rollout.launcher=local", "logging=[file]", "devices.effect_delay_ms=[0, 0]",
         f"run.dir={folder}", *settings,
     ])  # fmt: skip
@@ -89,6 +93,20 @@ def test_a_job_on_a_phone_that_lacks_the_app_is_as_one_on_a_phone_that_has_it(
     # Each browser was opened for its first game, and left where it was for the next.
     assert [len(station.phone.opened) for station in stations] == [n + 1 for n in opened]
     assert len({station.phone.opened[-1] for station in stations}) == 2, "each has its own page"
+
+
+def test_time_passes_on_a_page_as_on_a_phone_that_has_the_app(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, station: Station
+) -> None:
+    game = "env.kwargs={chops: 2, chop_ms: 200}"
+    played = [
+        play(capsys, tmp_path, f"devices.source={source}", game, episodes=1, config="tree_game")
+        for source in ([station.serial], "virtual:1")
+    ]
+    for one in played:
+        assert (one["void"], one["regret"], one["accuracy"]) == (0, 0.0, 1.0)
+    paged, virtual = (told(one["run"]) for one in played)
+    assert paged == virtual
 
 
 @pytest.mark.slow

@@ -91,7 +91,7 @@ def launch(call: Call, package: str, activity: str, extras: dict[str, str]) -> b
         tasks.bring(package)
         return True
     wanted = f"{package}/{full(package, activity)}"
-    if known is None or not known.is_enabled or (activity and wanted != known.component):
+    if known is None or not known.is_enabled or (activity and wanted not in known.components):
         call.fail("Error type 3")
         call.fail(f"Error: Activity class {{{package}/{activity}}} does not exist.")
         return False

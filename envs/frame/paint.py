@@ -1,5 +1,6 @@
 """Anti-aliased shapes and text on a numpy picture, quick enough for a phone's screen."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import cv2
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image as PillowImage
 from PIL import ImageDraw, ImageFont
 
-from agentrl.envs.android.layout import Box
+from agentrl.envs.frame.box import Box
 from agentrl.types import Image
 
 Colour = tuple[int, int, int]
@@ -49,6 +50,13 @@ def disc(picture: Image, box: Box, colour: Colour, size: float) -> None:
     scale = 1 << _SHIFT
     middle = (round(x * width * scale), round(y * height * scale))
     cv2.circle(picture, middle, round(size * width * scale), colour, -1, cv2.LINE_AA, _SHIFT)
+
+
+def polygon(picture: Image, points: Sequence[tuple[float, float]], colour: Colour) -> None:
+    """Fill a polygon; its corners (x, y) are in [0, 1] of the picture."""
+    height, width = picture.shape[:2]
+    corners = np.array(points) * (width, height) * (1 << _SHIFT)
+    cv2.fillPoly(picture, [np.round(corners).astype(np.int32)], colour, cv2.LINE_AA, _SHIFT)
 
 
 def text(

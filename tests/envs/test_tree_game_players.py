@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+
+from agentrl.envs.wechat.players import Expert, Mediocre, Random
+from agentrl.envs.wechat.translator import TreeGameTranslator
+from agentrl.rewards import tree_game
+from agentrl.types import Episode, Outcome, Turn
+from tests.envs.tree import launched, play, tap
+
+
+def test_the_expert_has_no_regret_in_any_level() -> None:
+    levels = [{}, {"total": "hidden"}, {"noise": 50}, {"chops": 5}]
+    for level in levels:
+        ends = [play(Expert(), seed, **level) for seed in range(5)]
+        assert [end["regret"] for end in ends] == [0.0] * 5
+        assert all(end["done"] for end in ends)
+
+
+def test_chance_regrets_half_and_a_player_who_mostly_replaces_less() -> None:
+    def regret(player: Expert | Random) -> float:
+        return float(np.mean([play(player, seed)["regret"] for seed in range(60)]))
+
+    assert 0.4 < regret(Random()) < 0.6
+    assert 0.3 < regret(Mediocre()) < 0.48
+    assert 0.4 < regret(Mediocre(skill=0.0)) < 0.6
+
+
+def test_a_thought_says_what_the_popup_says_whatever_is_chosen() -> None:
+    app, rng = launched(4), np.random.default_rng(0)
+    assert Expert().reply(app.state(), rng).startswith("<think>next</think>")
+    tap(app, "chop")
+    way = "up" if app.state()["change"] > 0 else "down"
+    for player in (Expert(), Mediocre(skill=0.0)):
+        assert player.reply(app.state(), rng).startswith(f"<think>{way}</think>")
+    hidden = {**app.state(), "total": "hidden"}
+    told = " ".join(map(str, app.state()["differences"]))
+    assert Expert().reply(hidden, rng).startswith(f"<think>{told} {way}</think>")
+
+
+@pytest.mark.parametrize("style", ["tag", "tool"])
+def test_calls_are_said_and_read_in_both_styles(style: str) -> None:
+    words, rng = TreeGameTranslator(mode="calls", style=style), np.random.default_rng(0)
+    app = launched(4)
+    assert words.to_action(Expert("calls", style).reply(app.state(), rng)) == 0
+    tap(app, "chop")
+    chosen = words.to_action(Expert("calls", style).reply(app.state(), rng))
+    assert chosen == {"replace": 1, "decompose": 2}[app.state()["optimal"]]
+    assert words.to_action(Random(mode="calls", style=style).reply(app.state(), rng)) in (1, 2)
+    assert "chop" in words.instructions()
+
+
+def test_the_words_tell_the_formula_and_what_a_level_changes() -> None:
+    plain = TreeGameTranslator().instructions()
+    assert "4 attack + health + 3 defence + 2 agility + 2 dodge" in plain
+    assert "10 chops" in plain
+    assert "Answer <action>tap(x, y)</action>, x and y from 0.00" in plain
+    hidden = TreeGameTranslator(total="hidden", noise=20, chops=1).instructions()
+    assert "not shown" in hidden
+    assert "wrong way" in hidden
+    assert "one chop" in hidden
+    assert TreeGameTranslator(instruct=False).instructions() == ""
+
+
+def turn(reward: float, regret: float, *, changed: bool = True, error: str | None = None) -> Turn:
+    return Turn(
+        prompt_ids=(), reply_ids=(), reply_logprobs=(), reply_versions=(), reply="", images=(),
+        frames=(), action=None, parse_error=error, env_reward=reward, state_key=None,
+        info={"changed": changed, "regret": regret}, timings={},
+    )  # fmt: skip
+
+
+def test_rewards_are_a_number_a_turn() -> None:
+    turns = (turn(0.0, 0.4), turn(0.5, 0.2), turn(0.0, 0.2, changed=False), turn(0, 0.2, error="?"))
+    episode = Episode(
+        id="e", env_id="TreeGame-v0", seed=1, group="g", member=0, reset_info={}, turns=turns,
+        final_frames=(), outcome=Outcome.TERMINATED, error=None, device=None,
+    )  # fmt: skip
+    assert tree_game.outcome(episode) == [0.0, 0.5, 0.0, 0.0]
+    assert tree_game.regret(episode) == [0.0, 0.0, 0.0, -0.2]
+    assert tree_game.format(episode) == [0.0, 0.0, -0.5, -0.5]
+    assert tree_game.format(episode, cost=0.1) == [0.0, 0.0, -0.1, -0.1]

@@ -1,0 +1,36 @@
+"""Tree games that are played in this process."""
+
+from typing import Any
+
+import numpy as np
+
+from agentrl.envs.frame.box import to_app
+from agentrl.envs.frame.players import GamePlayer
+from agentrl.envs.wechat.app import TreeGameApp
+from agentrl.envs.wechat.rules import Level
+from agentrl.envs.wechat.translator import TreeGameTranslator
+
+
+def launched(seed: int = 0, **level: Any) -> TreeGameApp:
+    """The app as the environment launches it, with a tree that is quick to chop."""
+    app = TreeGameApp()
+    app.launch({"seed": str(seed), **Level(**{"chop_ms": 0, **level}).extras()})
+    return app
+
+
+def tap(app: TreeGameApp, name: str) -> bool:
+    """Tap where the truth says that something lies."""
+    x, y = app.state()["places"][name]
+    return app.touch(x, to_app(y))
+
+
+def play(player: GamePlayer, seed: int, turns: int = 24, **level: Any) -> dict[str, Any]:
+    """The truth after so many turns, or at the end of the game."""
+    app, rng = launched(seed, **level), np.random.default_rng(seed)
+    words = TreeGameTranslator()
+    for _ in range(turns):
+        if app.state()["done"] or "closed" in app.state():
+            break
+        x, y = words.to_action(player.reply(app.state(), rng))
+        app.touch(float(x), to_app(float(y)))
+    return dict(app.state())
