@@ -23,7 +23,7 @@ _Observation = str | Image | dict[str, Any]
 _Info = dict[str, Any]
 
 
-class Sokoban(gymnasium.Env[_Observation, int]):
+class Sokoban(gymnasium.Env[_Observation, Any]):
     """Push every box onto a target; who moves against a box pushes it, two are too heavy.
 
     Observation: the board as text (rows of `# .$@*+`, joined by line breaks), as a picture
@@ -141,7 +141,7 @@ class Sokoban(gymnasium.Env[_Observation, int]):
         truncated = not over and self._moves >= self.max_steps
         return self._seen(text), reward, over, truncated, self._info(text)
 
-    def render(self) -> Image | str | None:  # type: ignore[override]
+    def render(self) -> Image | str | None:
         """The board, as a picture or as text."""
         if self.render_mode == "rgb_array":
             return draw(self._board, self.cell)

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from agentrl.envs.sokoban.board import Board, parse
+from agentrl.envs.sokoban.board import Board
+from agentrl.envs.sokoban.parsing import parse
 from agentrl.errors import ConfigError
 
 

@@ -57,7 +57,7 @@ def _tile(character: str, cell: int) -> Image:
         tile[:] = _MORTAR
         tile[square < 0.9] = _WALL
     if character in ".+":
-        tile[(across + down > 0.55) & (across + down < 0.95)] = _TARGET
+        tile[(across + down > 0.55) & (across + down < 1.02)] = _TARGET
     if character in "$*":
         face, edge = (_DONE, _DONE_EDGE) if character == "*" else (_BOX, _EDGE)
         tile[square < 0.8] = edge

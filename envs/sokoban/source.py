@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agentrl.envs.sokoban.board import Board, parse
+from agentrl.envs.sokoban.board import Board
 from agentrl.envs.sokoban.generator import Kind, Level, generate
 from agentrl.envs.sokoban.levels import read_levels
+from agentrl.envs.sokoban.parsing import parse
 from agentrl.envs.sokoban.solver import OutOfReach, solve
 from agentrl.envs.sokoban.split import belongs, check_split
 from agentrl.errors import ConfigError
