@@ -8,10 +8,13 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import agentrl
 from agentrl.config import EnvConfig
 from agentrl.envs.sokoban.board import CHARACTERS, MOVES
+from agentrl.envs.sokoban.deadlock import is_deadlocked
 from agentrl.envs.sokoban.env import Sokoban
 from agentrl.envs.sokoban.parsing import parse
 from agentrl.envs.sokoban.picture import draw
@@ -19,8 +22,9 @@ from agentrl.envs.sokoban.players import Expert, Mediocre, Random
 from agentrl.envs.sokoban.translator import SokobanTranslator
 from agentrl.errors import ActionError, ConfigError
 from agentrl.rewards import sokoban as rewards
-from agentrl.rollout.arguments import load_player, open_translator
+from agentrl.rollout.making import load_player, open_translator
 from agentrl.types import Episode, Outcome, Turn
+from tests.envs.sokoban_search import move
 
 UP, DOWN, LEFT, RIGHT = range(4)
 TWO_BOXES = "; 0\n#######\n#     #\n# @$. #\n#  $. #\n#     #\n#######\n"
@@ -62,6 +66,24 @@ def test_rewards_are_those_of_the_field(level: Callable[..., gymnasium.Env[Any, 
     env.reset(seed=0)
     walk = play(env, [UP, DOWN, LEFT, LEFT])  # the last one against the wall
     assert walk == [(-0.1, False, False)] * 4
+
+
+@given(st.integers(0, 2**32), st.lists(st.integers(0, 3), min_size=1, max_size=60))
+@settings(max_examples=40, deadline=None)
+def test_each_reward_follows_from_the_two_boards_around_it(seed: int, walk: list[int]) -> None:
+    env = Sokoban(size=6, boxes=2, max_steps=50)
+    before, _ = env.reset(seed=seed)
+    for steps, action in enumerate(walk, 1):
+        after, reward, over, truncated, info = env.step(action)
+        assert after == move(before, MOVES[action])
+        gained = after.count("*") - before.count("*")
+        solved = "$" not in after
+        assert reward == pytest.approx(-0.1 + (gained > 0) - (gained < 0) + 10 * solved)
+        assert (over, truncated) == (solved, not solved and steps >= 50)
+        assert info["deadlock"] is is_deadlocked(parse(after))
+        if over or truncated:
+            break
+        before = after
 
 
 def test_the_last_box_ends_the_game_and_brings_ten(
