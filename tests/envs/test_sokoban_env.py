@@ -18,7 +18,7 @@ from agentrl.envs.sokoban.deadlock import is_deadlocked
 from agentrl.envs.sokoban.env import Sokoban
 from agentrl.envs.sokoban.parsing import parse
 from agentrl.envs.sokoban.picture import draw
-from agentrl.envs.sokoban.players import Expert, Mediocre, Random
+from agentrl.envs.sokoban.players import Expert, Mediocre, Random, best
 from agentrl.envs.sokoban.translator import SokobanTranslator
 from agentrl.errors import ActionError, ConfigError
 from agentrl.rewards import sokoban as rewards
@@ -290,7 +290,8 @@ def success(player: Expert, games: int = 100, **kwargs: Any) -> float:
         _, info = env.reset(seed=seed)
         over = truncated = False
         while not (over or truncated):
-            *_, over, truncated, info = env.step(player.choose(info, rng))
+            action = SokobanTranslator().to_action(player.reply(info, rng))
+            *_, over, truncated, info = env.step(action)
         solved += info["success"]
     return solved / games
 
@@ -302,11 +303,39 @@ def test_the_expert_solves_all_and_the_others_do_not() -> None:
     assert success(Mediocre(skill=0.0), deadlock="end", games=40) < 0.2
 
 
-def test_on_a_lost_board_the_expert_still_answers() -> None:
-    info = {"board": "#####\n#$ .#\n# @ #\n#####"}
-    assert Expert().choose(info, np.random.default_rng(0)) in range(4)
-    solved = {"board": "#####\n# @*#\n#####"}
-    assert Expert().choose(solved, np.random.default_rng(0)) in range(4)
+LOST, DONE = "#####\n#$ .#\n# @ #\n#####", "#####\n# @*#\n#####"
+
+
+@pytest.mark.parametrize("board", [LOST, DONE])
+def test_where_nothing_helps_the_expert_still_answers(board: str) -> None:
+    reply = Expert().reply({"board": board}, np.random.default_rng(0))
+    assert SokobanTranslator().to_action(reply) in range(4)
+
+
+AROUND = "######\n#.   #\n#@$  #\n#    #\n######"
+"""The box must go up and left: the player walks below it first."""
+
+
+def test_a_thought_says_where_player_box_and_target_are_and_which_way_to_push() -> None:
+    rng, info = np.random.default_rng(0), {"board": AROUND}
+    reply = Expert().reply(info, rng)
+    assert reply == "<think>2 1 2 2 1 1 up</think><action>down</action>"
+    hasty = Mediocre(skill=0.0).reply(info, rng)
+    assert hasty == "<think>2 1 2 2 1 1 right</think><action>right</action>"
+    assert Expert(think=False).reply(info, rng) == "<action>down</action>"
+
+
+def test_of_two_boxes_the_one_that_is_pushed_next_is_named_with_its_own_target() -> None:
+    board = "########\n#.  $@.#\n#   $  #\n#      #\n########"
+    plan = best(board)
+    assert plan is not None
+    text = board
+    while (after := move(text, MOVES[plan.move])).replace("@", " ") == text.replace("@", " "):
+        text, plan = after, best(after)
+        assert plan is not None
+    row, column = divmod(plan.box, 8)
+    assert text.split("\n")[row][column] == "$"
+    assert board.split("\n")[plan.target // 8][plan.target % 8] == "."
 
 
 def test_players_take_the_style_of_the_translator() -> None:
