@@ -115,12 +115,12 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
         self._board: Board = self._level.board
         self._moves = self._pushes = 0
         self._changed, self._lost = True, self._is_lost()
-        text = self._board.text()
-        return self._seen(text), self._info(text)
+        self._text = self._board.text()
+        return self._seen(), self._info()
 
     def step(self, action: int) -> tuple[_Observation, float, bool, bool, _Info]:
         """Move, and push what is in the way."""
-        if not self.action_space.contains(action):
+        if not isinstance(action, int | np.integer) or not 0 <= action < len(MOVES):
             raise ValueError(f"{action!r} is no action: 0 up, 1 down, 2 left, 3 right")
         before, after = self._board, self._board.move(int(action))
         self._board, self._changed = after, after is not before
@@ -137,26 +137,27 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
         if ended:
             reward += STEP * max(0, self.max_steps - self._moves)
         over = solved or ended
-        text = after.text()
+        if self._changed:
+            self._text = after.text()
         truncated = not over and self._moves >= self.max_steps
-        return self._seen(text), reward, over, truncated, self._info(text)
+        return self._seen(), reward, over, truncated, self._info()
 
     def render(self) -> Image | str | None:
         """The board, as a picture or as text."""
         if self.render_mode == "rgb_array":
             return draw(self._board, self.cell)
-        return self._board.text() if self.render_mode == "ansi" else None
+        return self._text if self.render_mode == "ansi" else None
 
     def _is_lost(self) -> bool | None:
         return None if self.deadlock == "off" else is_deadlocked(self._board)
 
-    def _seen(self, text: str) -> _Observation:
+    def _seen(self) -> _Observation:
         if self.observation == "text":
-            return text
+            return self._text
         picture = draw(self._board, self.cell)
-        return picture if self.observation == "image" else {"text": text, "image": picture}
+        return picture if self.observation == "image" else {"text": self._text, "image": picture}
 
-    def _info(self, text: str) -> _Info:
+    def _info(self) -> _Info:
         board, success, optimal = self._board, self._board.solved, self._level.optimal
         done, boxes = board.on_target, board.num_boxes
         metrics = {
@@ -167,7 +168,7 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
         if optimal is not None:
             metrics["efficiency"] = optimal / self._moves if success else 0.0
         return {
-            "board": text,
+            "board": self._text,
             "seed": self._seed,
             "level": self._level.number,
             "moves": self._moves,
@@ -178,7 +179,7 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
             "changed": self._changed,
             "success": success,
             "deadlock": self._lost,
-            "state_key": f"{self._seed}\n{text}",
+            "state_key": f"{self._seed}\n{self._text}",
             "metrics": metrics,
         }
 
