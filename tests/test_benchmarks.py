@@ -120,6 +120,13 @@ def test_paired_games_of_one_run_tell_what_training_brought(tmp_path):
         run("paired", tmp_path, "--metric", "luck")
 
 
+def test_our_side_of_the_sokoban_benchmark_counts_whole_episodes():
+    job = {"size": 5, "boxes": 1, "picture": "rgb_array", "seconds": 0.01, "seed": 0}
+    told = json.loads(run("sokoban", "--ours", json.dumps(job)))
+    assert 1 <= told["episodes"] <= told["steps"] <= 120 * told["episodes"]
+    assert 0 < told["generating"] < told["seconds"]
+
+
 def test_conditions_name_the_command_the_machine_and_the_versions(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["benchmarks/devices.py", "--rounds", "4"])
     told = load("conditions").conditions("numpy", "nothing-at-all").splitlines()

@@ -1,8 +1,9 @@
 """Levels from a seed, each with the solver's proof that it can be solved, and in how many moves."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from agentrl.envs.sokoban.board import Board
 from agentrl.envs.sokoban.room import Room, bits
@@ -10,8 +11,11 @@ from agentrl.envs.sokoban.solver import OutOfReach, solve
 from agentrl.envs.sokoban.split import belongs, check_split
 from agentrl.errors import ConfigError
 
-SMALLEST, LARGEST = 4, 32
-_TRIES = 20_000
+SMALLEST, LARGEST = 3, 32
+_TRIES = 2_000
+"""Boards of which one must be a level of the kind that was asked for."""
+_DRAWS = 50
+"""Rooms that are drawn for a board, on average and at most."""
 _STATES = 500
 """A level on which the solver needs more is drawn again, so that no level takes long."""
 _TURN = 0.35
@@ -49,6 +53,11 @@ class Kind:
                 raise ConfigError(
                     f"the {name} is {value}; walls included it must lie in [{SMALLEST}, {LARGEST}]."
                 )
+        if max(self.height, self.width) < 5:
+            raise ConfigError(
+                f"{self.height} by {self.width} cells, walls included, leave no room for a player, "
+                "a box and a target in a row: ask for 3 by 5 at least."
+            )
         inside = (self.height - 2) * (self.width - 2)
         if not 1 <= self.boxes <= inside // 3:
             raise ConfigError(
@@ -79,12 +88,7 @@ def generate(seed: int, kind: Kind) -> Level:
     Raises:
         ConfigError: none was found; levels of that kind are too rare.
     """
-    rng = random.Random(seed)
-    for _ in range(_TRIES):
-        room = _draw_room(rng, kind)
-        board = _draw_board(rng, room) if belongs(room, kind.split, kind.held_out) else None
-        if board is None:
-            continue
+    for board in islice(_boards(random.Random(seed), kind), _TRIES):
         try:
             moves = solve(board, _STATES)
         except OutOfReach:
@@ -97,6 +101,16 @@ def generate(seed: int, kind: Kind) -> Level:
         f"boxes={kind.boxes}, min_moves={kind.min_moves}, max_moves={kind.max_moves}, "
         f"split={kind.split}: ask for less moves, fewer boxes or more room"
     )
+
+
+def _boards(rng: random.Random, kind: Kind) -> Iterator[Board]:
+    """Boards of one split that can be solved, of any length; it ends where there are hardly any."""
+    for _ in range(_DRAWS * _TRIES):
+        room = _draw_room(rng, kind)
+        if belongs(room, kind.split, kind.held_out):
+            board = _draw_board(rng, room)
+            if board is not None:
+                yield board
 
 
 def _draw_room(rng: random.Random, kind: Kind) -> Room:

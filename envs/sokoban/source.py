@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 
 from agentrl.envs.sokoban.board import Board
@@ -94,7 +95,18 @@ def open_source(
         split=split,
         held_out=held_out,
     )
+    _try(kind)
     return Drawn(kind=kind)
+
+
+@lru_cache(maxsize=64)
+def _try(kind: Kind) -> None:
+    """Draw one level, so that a kind without levels is noticed before anything is played.
+
+    Raises:
+        ConfigError: there was none.
+    """
+    generate(0, kind)
 
 
 def _optimal(board: Board, states: int) -> int | None:

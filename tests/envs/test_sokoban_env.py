@@ -189,6 +189,8 @@ def test_a_level_that_takes_too_long_to_solve_has_no_optimal_length(
         ({"cell": 1}, "cell is 1"),
         ({"max_steps": 0}, "max_steps is 0"),
         ({"split": "test"}, "split is 'test'"),
+        ({"size": 5, "min_moves": 40}, "ask for less moves, fewer boxes or more room"),
+        ({"size": [4, 4]}, "leave no room"),
         ({"levels": "/nowhere/levels.txt"}, "cannot be read"),
         ({"render_mode": "human"}, "render_mode is 'human'"),
     ],

@@ -19,6 +19,7 @@ KINDS = st.sampled_from(
     [
         Kind(height=5, width=5),
         Kind(height=4, width=8),
+        Kind(height=3, width=5),
         Kind(height=6, width=5, boxes=2),
         Kind(height=6, width=6, boxes=3),
     ]
@@ -220,7 +221,7 @@ def test_a_turned_or_mirrored_room_is_the_same_room() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"height": 3}, "height is 3"),
+        ({"height": 2}, "height is 2"),
         ({"width": 99}, "width is 99"),
         ({"boxes": 0}, "boxes is 0"),
         ({"height": 5, "width": 5, "boxes": 4}, "boxes is 4"),
