@@ -1,6 +1,7 @@
 """What finished runs reached, as Markdown (python benchmarks/table_of_runs.py RUN [RUN ...]).
 
-Accuracy, or the reward where the environment tells no accuracy; episodes; minutes of all stages.
+Accuracy, success, or the reward where the environment tells neither; episodes; minutes of all
+stages.
 """
 
 import argparse
@@ -36,7 +37,7 @@ def _results(summary: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any
 
 
 def _score(result: Mapping[str, Any]) -> float:
-    return float(result.get("accuracy", result["reward"]))
+    return float(next(result[key] for key in ("accuracy", "success", "reward") if key in result))
 
 
 def _print(first: str, cells: Sequence[str]) -> None:

@@ -28,3 +28,14 @@ register(
     },
     app="agentrl.envs.wechat.app:TreeGameApp",
 )
+
+register(
+    "Sokoban-v0",
+    "agentrl.envs.sokoban.env:Sokoban",
+    translator="agentrl.envs.sokoban.translator:SokobanTranslator",
+    players={
+        "expert": "agentrl.envs.sokoban.players:Expert",
+        "mediocre": "agentrl.envs.sokoban.players:Mediocre",
+        "random": "agentrl.envs.sokoban.players:Random",
+    },
+)

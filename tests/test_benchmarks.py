@@ -93,6 +93,40 @@ def test_two_runs_are_compared_by_their_last_evaluations(tmp_path):
         assert cell in row
 
 
+def test_paired_games_of_one_run_tell_what_training_brought(tmp_path):
+    wins = {"before": [0, 0, 1, 0], "after": [1, 1, 1, 0]}
+    records = [
+        {
+            "name": f"{when} {way}",
+            "by_seed": {
+                str(seed): {"reward": -9.0, "success": float(win)}
+                for seed, win in enumerate(wins[when] if way == "sampled" else wins["after"])
+            },
+        }
+        for when in wins
+        for way in ("sampled", "greedy")
+    ]
+    lines = "".join(json.dumps(record) + "\n" for record in [*records, {**records[0], "name": "x"}])
+    (tmp_path / "evaluations.jsonl").write_text(lines)
+    sampled, greedy = (
+        next(line for line in run("paired", tmp_path).splitlines() if way in line)
+        for way in ("sampled", "greedy")
+    )
+    for cell in ("success", " 4 ", "0.250", "0.750", "+0.500", "+0.000 to +1.000"):
+        assert cell in sampled
+    assert "+0.000 to +0.000" in greedy
+    assert "-9.000" in run("paired", tmp_path, "--metric", "reward")
+    with pytest.raises(AssertionError, match="no metric 'luck'; there are reward, success"):
+        run("paired", tmp_path, "--metric", "luck")
+
+
+def test_our_side_of_the_sokoban_benchmark_counts_whole_episodes():
+    job = {"size": 5, "boxes": 1, "picture": "rgb_array", "seconds": 0.01, "seed": 0}
+    told = json.loads(run("sokoban", "--ours", json.dumps(job)))
+    assert 1 <= told["episodes"] <= told["steps"] <= 120 * told["episodes"]
+    assert 0 < told["generating"] < told["seconds"]
+
+
 def test_conditions_name_the_command_the_machine_and_the_versions(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["benchmarks/devices.py", "--rounds", "4"])
     told = load("conditions").conditions("numpy", "nothing-at-all").splitlines()

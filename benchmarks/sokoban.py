@@ -1,0 +1,175 @@
+"""Sokoban here against gym-sokoban from PyPI (python benchmarks/sokoban.py).
+
+Steps/s of random moves, the generation of levels included, each side in a process of its own, in
+turn. Ours proves each level solvable and finds the length of its shortest solution, theirs does
+not. Then both walk at random on the same levels, and board, reward and end are compared.
+
+gym-sokoban needs packages that agentrl does not go with: they are installed into a temporary
+virtual environment (`--venv DIR` keeps it, and finds it again).
+"""
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import time
+import venv
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from conditions import conditions
+from rich.console import Console
+from rich.table import Table
+
+import agentrl
+from agentrl.envs.sokoban.generator import Kind, generate
+
+# gym 0.26 is its last; pkg_resources, which gym-sokoban reads its tiles with, left setuptools 82.
+PACKAGES = ("gym-sokoban==0.0.6", "gym==0.26.2", "setuptools<81")
+CASES = ((5, 1), (7, 1), (7, 2), (10, 4))
+"""Size, walls included, and boxes; the last is both sides' usual size."""
+PICTURES = {"rgb_array": "16 pixels a cell", "tiny_rgb_array": "1 pixel; ours text"}
+"""What their `step` draws, and how the table calls it."""
+THEIRS = Path(__file__).with_name("sokoban_theirs.py")
+
+
+def main() -> None:
+    """Measure, compare, and print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
+    parser.add_argument("--walks", type=int, default=200)
+    parser.add_argument("--venv", type=Path)
+    parser.add_argument("--ours", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.ours:
+        print(json.dumps(speed(**json.loads(options.ours))))
+        return
+    with ExitStack() as stack:
+        folder = options.venv or Path(stack.enter_context(TemporaryDirectory(prefix="sokoban-")))
+        python = install(folder)
+        print(conditions("gymnasium", "numpy"), "\nagainst: ", ", ".join(PACKAGES[:2]), "\n")
+        Console(width=110).print(speeds(python, options.seconds))
+        Console(width=110).print(rules(python, options.walks))
+
+
+def install(folder: Path) -> Path:
+    """The Python of a virtual environment that has gym-sokoban."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+        pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *PACKAGES]
+        subprocess.run(pip, check=True)
+    return python
+
+
+def speeds(python: Path, seconds: float) -> Table:
+    """One row for each case."""
+    table = Table(
+        "size", "boxes", "a cell", "theirs, steps/s", "ours", "times", "theirs, ms a level", "ours",
+    )  # fmt: skip
+    for picture, shown in PICTURES.items():
+        for size, boxes in CASES:
+            job = {"size": size, "boxes": boxes, "picture": picture, "seconds": seconds, "seed": 0}
+            theirs = ask(python, {"what": "speed", **job})
+            ours = json.loads(
+                subprocess.run(
+                    [sys.executable, __file__, "--ours", json.dumps(job)],
+                    check=True,
+                    capture_output=True,
+                    text=True,
+                ).stdout
+            )
+            rates = [side["steps"] / side["seconds"] for side in (theirs, ours)]
+            levels = [1000 * side["generating"] / side["episodes"] for side in (theirs, ours)]
+            table.add_row(
+                str(size), str(boxes), shown, *(f"{rate:,.0f}" for rate in rates),
+                f"{rates[1] / rates[0]:.1f}", *(f"{level:.2f}" for level in levels),
+            )  # fmt: skip
+    return table
+
+
+def ask(python: Path, job: Mapping[str, Any]) -> Any:
+    """What gym-sokoban answers in its own environment."""
+    done = subprocess.run(
+        [python, "-W", "ignore", THEIRS],
+        input=json.dumps(job),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # it warns of its age
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1])  # before it, it tells of failed levels
+
+
+def speed(size: int, boxes: int, picture: str, seconds: float, seed: int) -> Mapping[str, float]:
+    """Ours: whole episodes of random moves, with the generation of their levels."""
+    observation = "image" if picture == "rgb_array" else "text"
+    env = agentrl.make(
+        "Sokoban-v0", size=size, boxes=boxes, observation=observation, cell=16,
+        disable_env_checker=True,
+    )  # fmt: skip
+    rng = random.Random(seed)
+    steps = episodes = 0
+    generating = 0.0
+    started = time.perf_counter()
+    while time.perf_counter() - started < seconds:
+        before = time.perf_counter()
+        env.reset(seed=episodes)
+        generating += time.perf_counter() - before
+        over = truncated = False
+        while not (over or truncated):
+            _, _, over, truncated, _ = env.step(rng.randrange(4))
+            steps += 1
+        episodes += 1
+    spent = time.perf_counter() - started
+    return {"steps": steps, "episodes": episodes, "seconds": spent, "generating": generating}
+
+
+def rules(python: Path, count: int, max_steps: int = 120) -> Table:
+    """Walks of both on the same levels, step by step."""
+    rng = random.Random(0)
+    walks = []
+    for seed in range(count):
+        size, boxes = CASES[seed % len(CASES)]
+        level = generate(seed, Kind(height=size, width=size, boxes=boxes)).board.text()
+        walks.append({"level": level, "moves": [rng.randrange(4) for _ in range(max_steps)]})
+    theirs = ask(python, {"what": "walks", "walks": walks, "max_steps": max_steps})
+    ours = [_walk(walk["level"], walk["moves"], max_steps) for walk in walks]
+    pairs = [
+        (their, our)
+        for walk in zip(theirs, ours, strict=True)
+        for their, our in zip(*walk, strict=True)
+    ]
+    table = Table("walks", "steps", "solved", "boards differ", "rewards differ", "ends differ")
+    table.add_row(
+        str(count),
+        f"{len(pairs):,}",
+        str(sum("$" not in walk[-1][0] for walk in ours)),
+        str(sum(their[0] != our[0] for their, our in pairs)),
+        str(sum(abs(their[1] - our[1]) > 1e-9 for their, our in pairs)),
+        str(sum(their[2] != our[2] for their, our in pairs)),
+    )
+    return table
+
+
+def _walk(level: str, moves: list[int], max_steps: int) -> list[tuple[str, float, bool]]:
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "level.txt"
+        file.write_text(level)
+        env = agentrl.make("Sokoban-v0", levels=str(file), max_steps=max_steps, solver_states=0)
+        env.reset(seed=0)
+    told = []
+    for move in moves:
+        text, reward, over, truncated, _ = env.step(move)
+        told.append((text, float(reward), over or truncated))
+        if told[-1][2]:
+            break
+    return told
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""Sokoban as a Gymnasium environment."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from agentrl.envs.sokoban.board import CHARACTERS, MOVES, Board
+from agentrl.envs.sokoban.deadlock import is_deadlocked
+from agentrl.envs.sokoban.picture import draw
+from agentrl.envs.sokoban.source import open_source
+from agentrl.errors import ConfigError
+from agentrl.types import Image
+
+OBSERVATIONS = ("text", "image", "both")
+DEADLOCKS = ("off", "tell", "end")
+STEP, BOX_ON, BOX_OFF, SOLVED = -0.1, 1.0, -1.0, 10.0
+"""The rewards that the field uses, as in gym-sokoban."""
+
+_Observation = str | Image | dict[str, Any]
+_Info = dict[str, Any]
+
+
+class Sokoban(gymnasium.Env[_Observation, Any]):
+    """Push every box onto a target; who moves against a box pushes it, two are too heavy.
+
+    Observation: the board as text (rows of `# .$@*+`, joined by line breaks), as a picture
+    uint8[H, W, 3], or both, `{"text": ..., "image": ...}`. Actions: `Discrete(4)`, up, down, left,
+    right; a move that is blocked takes its turn. Reward: -0.1 for each step, +1 for a box that
+    comes onto a target, -1 for one that leaves it, +10 when all are there, which ends the episode.
+
+    `info` holds `board` (text), `seed`, `level` (which one of a file's), `moves`, `pushes`,
+    `on_target`, `boxes`, `optimal` (moves of a shortest solution, None where it is not known),
+    `changed` (whether the last action moved anything), `success`, `deadlock` (None if not looked
+    for), `state_key` (seed and board), and `metrics`: `success`, `on_target` (share of the boxes)
+    and `efficiency` (optimal moves by those made, 0 without success), and `deadlock`.
+
+    Args:
+        size: of generated levels, walls included, as the field counts: `5` has 3 by 3 cells
+            inside. One number, or `[height, width]`.
+        boxes: as many as targets.
+        min_moves: of a shortest solution, at least.
+        max_moves: of a shortest solution, at most; None for no bound.
+        split: `all` levels, those of `train`, or those of `eval`. A room (walls and targets,
+            however turned or mirrored) belongs to one side, so that no board of one side is ever
+            met on the other.
+        held_out: share of the rooms that are `eval`'s.
+        levels: a file of levels, or a folder of such, in Boxoban's format; None to generate them.
+            The seed counts through them.
+        observation: `text`, `image` or `both`.
+        cell: pixels of a cell's side.
+        max_steps: after which the episode is truncated.
+        deadlock: `tell` in `info` whether the board is certainly lost; `end` the episode there
+            and charge the steps that are left, so that to lose early is not worth more than to
+            lose late; `off`.
+        solver_states: how long the shortest solution of a level from a file is looked for, in
+            states; 0 not at all. Generated levels have been solved.
+        render_mode: None, `rgb_array` or `ansi`.
+
+    Raises:
+        ConfigError: one of them does not exist, or levels that cannot be had.
+    """
+
+    metadata = {"render_modes": ["rgb_array", "ansi"], "render_fps": 8}  # noqa: RUF012 - Gymnasium's
+
+    def __init__(
+        self,
+        size: int | Sequence[int] = 7,
+        boxes: int = 1,
+        min_moves: int = 1,
+        max_moves: int | None = None,
+        split: str = "all",
+        held_out: float = 0.2,
+        levels: str | None = None,
+        observation: str = "text",
+        cell: int = 28,
+        max_steps: int = 120,
+        deadlock: str = "tell",
+        solver_states: int = 20_000,
+        render_mode: str | None = None,
+    ) -> None:
+        _check("observation", observation, OBSERVATIONS)
+        _check("deadlock", deadlock, DEADLOCKS)
+        _check("render_mode", render_mode, (None, *self.metadata["render_modes"]))
+        for name, value, least in (("cell", cell, 4), ("max_steps", max_steps, 1)):
+            if value < least:
+                raise ConfigError(f"{name} is {value}; it must be at least {least}.")
+        self._source = open_source(
+            size=size,
+            boxes=boxes,
+            min_moves=min_moves,
+            max_moves=max_moves,
+            split=split,
+            held_out=held_out,
+            levels=levels,
+            states=solver_states,
+        )
+        self.observation = observation
+        self.cell, self.max_steps = cell, max_steps
+        self.deadlock = deadlock
+        self.render_mode = render_mode
+        self.action_space = spaces.Discrete(len(MOVES))
+        self.observation_space = _space(observation, *self._source.size, cell)
+        self._seed = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[_Observation, _Info]:
+        """Begin the level of this seed, or of a drawn one where none is given."""
+        super().reset(seed=seed)
+        self._seed = int(self.np_random.integers(2**31)) if seed is None else seed
+        self._level = self._source.draw(self._seed)
+        self._board: Board = self._level.board
+        self._moves = self._pushes = 0
+        self._changed, self._lost = True, self._is_lost()
+        self._text = self._board.text()
+        return self._seen(), self._info()
+
+    def step(self, action: int) -> tuple[_Observation, float, bool, bool, _Info]:
+        """Move, and push what is in the way."""
+        if not isinstance(action, int | np.integer) or not 0 <= action < len(MOVES):
+            raise ValueError(f"{action!r} is no action: 0 up, 1 down, 2 left, 3 right")
+        before, after = self._board, self._board.move(int(action))
+        self._board, self._changed = after, after is not before
+        self._moves += 1
+        reward = STEP
+        if after.boxes != before.boxes:
+            self._pushes += 1
+            self._lost = self._is_lost()
+            gained = after.on_target - before.on_target
+            reward += BOX_ON * (gained > 0) + BOX_OFF * (gained < 0)
+        solved = after.solved
+        reward += SOLVED * solved
+        ended = bool(self._lost) and self.deadlock == "end"
+        if ended:
+            reward += STEP * max(0, self.max_steps - self._moves)
+        over = solved or ended
+        if self._changed:
+            self._text = after.text()
+        truncated = not over and self._moves >= self.max_steps
+        return self._seen(), reward, over, truncated, self._info()
+
+    def render(self) -> Image | str | None:
+        """The board, as a picture or as text."""
+        if self.render_mode == "rgb_array":
+            return draw(self._board, self.cell)
+        return self._text if self.render_mode == "ansi" else None
+
+    def _is_lost(self) -> bool | None:
+        return None if self.deadlock == "off" else is_deadlocked(self._board)
+
+    def _seen(self) -> _Observation:
+        if self.observation == "text":
+            return self._text
+        picture = draw(self._board, self.cell)
+        return picture if self.observation == "image" else {"text": self._text, "image": picture}
+
+    def _info(self) -> _Info:
+        board, success, optimal = self._board, self._board.solved, self._level.optimal
+        done, boxes = board.on_target, board.num_boxes
+        metrics = {
+            "success": float(success),
+            "on_target": done / boxes,
+            "deadlock": float(bool(self._lost)),
+        }
+        if optimal is not None:
+            metrics["efficiency"] = optimal / self._moves if success else 0.0
+        return {
+            "board": self._text,
+            "seed": self._seed,
+            "level": self._level.number,
+            "moves": self._moves,
+            "pushes": self._pushes,
+            "on_target": done,
+            "boxes": boxes,
+            "optimal": optimal,
+            "changed": self._changed,
+            "success": success,
+            "deadlock": self._lost,
+            "state_key": f"{self._seed}\n{self._text}",
+            "metrics": metrics,
+        }
+
+
+def _check(name: str, value: str | None, known: Sequence[str | None]) -> None:
+    if value not in known:
+        raise ConfigError(f"{name} is {value!r}; it must be one of {', '.join(map(str, known))}.")
+
+
+def _space(observation: str, height: int, width: int, cell: int) -> "spaces.Space[Any]":
+    """Where observations lie; the sizes are those of the largest level."""
+    text = spaces.Text(height * (width + 1) - 1, charset=f"{CHARACTERS}\n")
+    image = spaces.Box(0, 255, (height * cell, width * cell, 3), np.uint8)
+    both = spaces.Dict({"text": text, "image": image})
+    return {"text": text, "image": image, "both": both}[observation]

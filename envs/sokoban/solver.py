@@ -1,0 +1,165 @@
+"""The shortest solution of a board, in moves.
+
+A* over pushes: a state is where the boxes are and where the last push has left the player, an edge
+is the shortest walk to a box and the push, and costs its moves. The estimate is the least number
+of pushes if no box were in another's way, each box with a target of its own.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from agentrl.envs.sokoban.board import Board
+from agentrl.envs.sokoban.room import Room, bits, moved
+
+_FAR = 1 << 20
+"""More pushes than any solution has."""
+_MATCHED = 6
+"""With more boxes than that the estimate gives several boxes the same target."""
+
+
+class OutOfReach(Exception):
+    """The search looked at as many states as it may, and has no answer."""
+
+
+class State(NamedTuple):
+    """What a search goes through."""
+
+    boxes: int
+    player: int
+
+
+class Push(NamedTuple):
+    """A walk to a box, and the push."""
+
+    walk: int
+    """Moves before the push."""
+    stand: int
+    """The player's cell before the push; the box is the next cell in its direction."""
+    direction: int
+    """Index of `MOVES`."""
+
+
+def solve(board: Board, limit: int = 100_000) -> tuple[int, ...] | None:
+    """A shortest solution.
+
+    Args:
+        board: to solve.
+        limit: states that may be expanded, which bounds time and memory.
+
+    Returns:
+        Indices of `MOVES`; none where it is solved already, None where it has no solution.
+
+    Raises:
+        OutOfReach: the limit was reached before it was certain.
+    """
+    room, start = board.room, State(board.boxes, board.player)
+    estimate = _estimate(room)
+    costs: dict[State, int] = {start: 0}
+    came: dict[State, tuple[State, Push]] = {}
+    queue = [(estimate(board.boxes), 0, start)]
+    expanded = 0
+    while queue:
+        _, negative, state = heappop(queue)
+        if -negative > costs[state]:
+            continue  # it was reached by a shorter way since
+        if state.boxes == room.targets:
+            return _moves(room, state, came)
+        expanded += 1
+        if expanded > limit:
+            raise OutOfReach(f"no answer after {limit} states")
+        for push in pushes(room, state):
+            after, cost = pushed(room, state, push), push.walk + 1 - negative
+            if cost < costs.get(after, _FAR) and (rest := estimate(after.boxes)) < _FAR:
+                costs[after], came[after] = cost, (state, push)
+                heappush(queue, (cost + rest, -cost, after))
+    return None
+
+
+def pushes(room: Room, state: State) -> Iterator[Push]:
+    """Every push that does not take its box to a dead cell, with the shortest walk to it."""
+    boxes, width = state.boxes, room.width
+    free = room.floor & ~boxes
+    safe = free & ~room.dead
+    # A box one step ahead, and a cell that may take it two steps ahead.
+    stands = [free & moved(boxes, -step) & moved(safe, -2 * step) for step in room.steps]
+    wanted = stands[0] | stands[1] | stands[2] | stands[3]
+    reached = edge = 1 << state.player
+    walk = 0
+    while edge and wanted:
+        if edge & wanted:
+            wanted &= ~edge
+            for direction, stand in enumerate(stands):
+                for cell in bits(edge & stand):
+                    yield Push(walk, cell, direction)
+        edge = (edge << 1 | edge >> 1 | edge << width | edge >> width) & free & ~reached
+        reached |= edge
+        walk += 1
+
+
+def pushed(room: Room, state: State, push: Push) -> State:
+    """The state after a push."""
+    box = push.stand + room.steps[push.direction]
+    return State(state.boxes ^ (1 << box | 1 << box + room.steps[push.direction]), box)
+
+
+def _estimate(room: Room) -> Callable[[int], int]:
+    """A function of the boxes: the least pushes; `_FAR` or more where all is lost."""
+    rows = {cell: [found.get(cell, _FAR) for found in room.distances] for cell in bits(room.floor)}
+    count = len(room.distances)
+    if count > _MATCHED:
+        return cache(lambda boxes: sum(min(rows[box]) for box in bits(boxes)))
+    choices = _choices(count)
+
+    @cache
+    def matched(boxes: int) -> int:
+        best = [0, *[_FAR] * ((1 << count) - 1)]
+        for box, turn in zip(bits(boxes), choices, strict=True):
+            row = rows[box]
+            for old, target, new in turn:
+                cost = best[old] + row[target]
+                if cost < best[new]:
+                    best[new] = cost
+        return best[-1]
+
+    return matched
+
+
+def _choices(count: int) -> list[list[tuple[int, int, int]]]:
+    """For each box in turn: the targets taken before, the one it takes, those taken then."""
+    return [
+        [
+            (taken, target, taken | 1 << target)
+            for taken in range(1 << count)
+            for target in range(count)
+            if taken.bit_count() == turn and not taken >> target & 1
+        ]
+        for turn in range(count)
+    ]
+
+
+def _moves(room: Room, last: State, came: Mapping[State, tuple[State, Push]]) -> tuple[int, ...]:
+    """The moves that led to a state, walks included."""
+    moves: list[int] = []
+    while last in came:
+        last, push = came[last]
+        moves += [push.direction, *reversed(_walk(room, last, push.stand))]
+    return tuple(reversed(moves))
+
+
+def _walk(room: Room, state: State, end: int) -> list[int]:
+    """The moves of a shortest walk between the boxes."""
+    came: dict[int, tuple[int, int]] = {}
+    queue = [state.player]
+    for cell in queue:  # grows meanwhile
+        for direction, step in enumerate(room.steps):
+            to = cell + step
+            if to not in came and to != state.player and (room.floor & ~state.boxes) >> to & 1:
+                came[to] = cell, direction
+                queue.append(to)
+    moves: list[int] = []
+    while end != state.player:
+        end, direction = came[end]
+        moves.append(direction)
+    return moves[::-1]

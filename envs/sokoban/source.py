@@ -1,0 +1,125 @@
+"""Where levels come from: drawn by their seed, or read from files."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Protocol
+
+from agentrl.envs.sokoban.board import Board
+from agentrl.envs.sokoban.generator import Kind, Level, generate
+from agentrl.envs.sokoban.levels import read_levels
+from agentrl.envs.sokoban.parsing import parse
+from agentrl.envs.sokoban.solver import OutOfReach, solve
+from agentrl.envs.sokoban.split import belongs, check_split
+from agentrl.errors import ConfigError
+
+
+class Source(Protocol):
+    """Gives a level for every seed."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of every level."""
+
+    def draw(self, seed: int) -> Level:
+        """The level of a seed, always the same."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Drawn:
+    """Levels from the generator."""
+
+    kind: Kind
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of every level."""
+        return self.kind.height, self.kind.width
+
+    def draw(self, seed: int) -> Level:
+        """The level of a seed."""
+        return generate(seed, self.kind)
+
+
+@dataclass(slots=True, kw_only=True)
+class Read:
+    """Levels from files, filled up with walls to one size; the seed counts through them."""
+
+    boards: Sequence[Board]
+    states: int
+    """How long a shortest solution is looked for."""
+    size: tuple[int, int]
+    _solved: dict[int, int | None] = field(default_factory=dict)
+
+    def draw(self, seed: int) -> Level:
+        """The level of a seed."""
+        number = seed % len(self.boards)
+        board = self.boards[number]
+        if number not in self._solved:
+            self._solved[number] = _optimal(board, self.states)
+        return Level(board=_filled(board, *self.size), optimal=self._solved[number], number=number)
+
+
+def open_source(
+    *,
+    size: int | Sequence[int],
+    boxes: int,
+    min_moves: int,
+    max_moves: int | None,
+    split: str,
+    held_out: float,
+    levels: str | None,
+    states: int,
+) -> Source:
+    """The levels that an environment plays; its arguments are `Sokoban`'s.
+
+    Raises:
+        ConfigError: there are none such.
+    """
+    if levels is not None:
+        check_split(split, held_out)
+        boards = [b for b in read_levels(levels) if belongs(b.room, split, held_out)]
+        if not boards:
+            raise ConfigError(f"levels={levels}: none of its levels is of the split {split!r}")
+        height, width = (max(getattr(b.room, side) for b in boards) for side in ("height", "width"))
+        return Read(boards=boards, states=states, size=(height, width))
+    sides = [size, size] if isinstance(size, int) else list(size)
+    if len(sides) != 2 or not all(isinstance(side, int) for side in sides):
+        raise ConfigError(f"size is {size}; it must be one number, or [height, width].")
+    kind = Kind(
+        height=sides[0],
+        width=sides[1],
+        boxes=boxes,
+        min_moves=min_moves,
+        max_moves=max_moves,
+        split=split,
+        held_out=held_out,
+    )
+    _try(kind)
+    return Drawn(kind=kind)
+
+
+@lru_cache(maxsize=64)
+def _try(kind: Kind) -> None:
+    """Draw one level, so that a kind without levels is noticed before anything is played.
+
+    Raises:
+        ConfigError: there was none.
+    """
+    generate(0, kind)
+
+
+def _optimal(board: Board, states: int) -> int | None:
+    try:
+        moves = solve(board, states)
+    except OutOfReach:
+        return None
+    return None if moves is None else len(moves)
+
+
+def _filled(board: Board, height: int, width: int) -> Board:
+    """The same level with walls on the right and below."""
+    if (board.room.height, board.room.width) == (height, width):
+        return board
+    rows = [row.ljust(width, "#") for row in board.text().split("\n")]
+    return parse("\n".join([*rows, *["#" * width] * (height - len(rows))]))

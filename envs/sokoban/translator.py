@@ -1,0 +1,89 @@
+"""The words of Sokoban: what the model is told, and what its reply means."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentrl.data.calls import Calls
+from agentrl.envs.sokoban.board import MOVES
+from agentrl.types import Message, Observation
+
+_RULES = (
+    "You play Sokoban. Push every box onto a target. You push a box by moving against it; the cell "
+    "behind it must be free, and you never pull. A box in a corner is lost."
+)
+_TEXT = "# is a wall, $ a box, . a target, * a box on a target, @ you, + you on a target{floor}."
+_IMAGE = (
+    "In the picture dark cells are walls, the blue disc is you, brown squares are boxes, red "
+    "diamonds targets, green squares boxes on a target."
+)
+
+
+class SokobanTranslator:
+    """Shows the board as the environment does, and reads one move.
+
+    Args:
+        style: of actions, `tag` or `tool`.
+        instruct: whether the rules are told before the first board. A model that was taught by
+            demonstrations does without.
+        observation: as the environment's; says what the signs mean.
+        spaced: a blank between the characters of a row, and `_` for floor. The tokenizers of
+            large models join signs that stand together, and lose count of them.
+
+    Raises:
+        ConfigError: a style that does not exist.
+    """
+
+    def __init__(
+        self,
+        style: str = "tag",
+        instruct: bool = True,
+        observation: str = "text",
+        spaced: bool = False,
+    ) -> None:
+        self._calls = Calls(MOVES, style)
+        self._instruct = instruct
+        self._observation = observation
+        self._spaced = spaced
+
+    def instructions(self) -> str:
+        """The rules, the signs and the grammar of replies; empty without `instruct`."""
+        if not self._instruct:
+            return ""
+        signs = []
+        if self._observation != "image":
+            signs.append(_TEXT.format(floor=", _ floor" if self._spaced else ""))
+        if self._observation != "text":
+            signs.append(_IMAGE)
+        return " ".join([_RULES, *signs, f"Answer with one of {self._calls.told()}."])
+
+    def to_observation(self, observation: Any, info: Mapping[str, Any]) -> Observation:
+        """The picture, the text, or both."""
+        if isinstance(observation, str):
+            return Observation(text=self._written(observation))
+        if isinstance(observation, Mapping):
+            return Observation(
+                images=(observation["image"],), text=self._written(observation["text"])
+            )
+        return Observation(images=(observation,))
+
+    def to_message(self, observation: Observation) -> Message:
+        """The picture, then the text."""
+        parts = ["<image>"] * len(observation.images) + [observation.text] * bool(observation.text)
+        return Message(role="user", text="\n".join(parts), images=observation.images)
+
+    def to_action(self, reply: str) -> int:
+        """The index of the move.
+
+        Raises:
+            ActionError: the reply names none, several, or something else.
+        """
+        return MOVES.index(self._calls.read(reply).name)
+
+    def no_action(self) -> None:
+        """A reply that is no action leaves the board as it is."""
+        return
+
+    def _written(self, text: str) -> str:
+        if not self._spaced:
+            return text
+        return "\n".join(" ".join(row.replace(" ", "_")) for row in text.split("\n"))
