@@ -16,3 +16,14 @@ register(
     },
     app="agentrl.envs.android.app:NumberGameApp",
 )
+
+register(
+    "QA-v0",
+    "agentrl.envs.qa.env:QA",
+    translator="agentrl.envs.qa.translator:QATranslator",
+    players={
+        "expert": "agentrl.envs.qa.players:Expert",
+        "mediocre": "agentrl.envs.qa.players:Mediocre",
+        "random": "agentrl.envs.qa.players:Random",
+    },
+)
