@@ -16,9 +16,9 @@ COLOURS = {
     "yellow": (240, 190, 30),
 }
 SHAPES = ("circle", "square", "triangle")
-SIZES = {"small": 0.62, "large": 1.0}
-_MARGIN = 0.06
-"""Of a cell, kept free around a shape."""
+SIZES = {"small": 0.7, "large": 1.0}
+_OFF = 0.05
+"""Of a cell, that a shape may stand off its middle."""
 _SEEN = 0.55
 """Of its own area that every shape shows at least, whatever lies over it."""
 _TRIES = 40
@@ -141,9 +141,8 @@ def _seat(rng: np.random.Generator, things: list[Thing], level: Level) -> list[T
     """Each in a cell of its own, a little off its middle."""
     cells = rng.permutation(level.side**2)[: len(things)]
     for thing, cell in zip(things, cells.tolist(), strict=True):
-        thing.radius = 0.31 * SIZES[thing.size]
-        room = 0.5 - _MARGIN - 1.4 * thing.radius
-        dx, dy = rng.uniform(-1, 1, 2) * max(0.02, room)
+        thing.radius = 0.32 * SIZES[thing.size]
+        dx, dy = rng.uniform(-_OFF, _OFF, 2)
         thing.x, thing.y = cell % level.side + 0.5 + dx, cell // level.side + 0.5 + dy
     return things
 

@@ -1,5 +1,6 @@
 """A question and its answer, as a Gymnasium environment of one step."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -118,5 +119,5 @@ def _info(task: Task) -> dict[str, Any]:
     if task.slip is not None:
         info["slip"] = list(task.slip)
     if task.facts:
-        info["facts"] = dict(task.facts)
+        info["facts"] = copy.deepcopy(dict(task.facts))
     return info
