@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 _NUMBER = re.compile(
-    r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|\.(?!\d))?(?:[eE][-+]?\d{1,3})?", re.ASCII
+    r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?", re.ASCII
 )
 _SIGNS = str.maketrans({"\N{MINUS SIGN}": "-", "\N{FULLWIDTH PERCENT SIGN}": "%", "$": ""})
 _LONGEST = 100
@@ -45,9 +45,7 @@ def number(text: str) -> Fraction | None:
 
 
 def _decimal(text: str) -> Fraction | None:
-    if not _NUMBER.fullmatch(text) or not any(c.isdigit() for c in text):
-        return None
-    return Fraction(text.replace(",", "").removesuffix("."))
+    return Fraction(text.replace(",", "")) if _NUMBER.fullmatch(text) else None
 
 
 def numeric(answer: str, accepted: Sequence[str], tolerance: float = 0.0) -> bool:

@@ -14,6 +14,7 @@ Inputs = dict[str, Any]
 Row = dict[str, float]
 """What it says of it: `overall`, and further components."""
 
+BatchFunction = Callable[[list[Inputs]], Sequence[Mapping[str, Any]]]
 OVERALL = "overall"
 _MOST = 64
 """Episodes of one call."""
@@ -54,9 +55,7 @@ class BatchReward:
             up, and does not hold up the others.
     """
 
-    def __init__(
-        self, name: str, function: Callable[..., Sequence[Mapping[str, Any]]], deadline_s: float
-    ) -> None:
+    def __init__(self, name: str, function: BatchFunction, deadline_s: float) -> None:
         self._name, self._function, self._deadline_s = name, function, deadline_s
         self._lock = threading.Lock()
         self._waiting: list[tuple[Inputs, Future[Row]]] = []
@@ -105,47 +104,65 @@ class BatchReward:
 
     def _answer(self, taken: Sequence[tuple[Inputs, "Future[Row]"]]) -> None:
         try:
-            rows = self._call([inputs for inputs, _ in taken])
-        except AgentRLError as error:  # raised on purpose, and so about all of them
+            rows = rows_of(self._name, self._function, [inputs for inputs, _ in taken])
+        except AgentRLError as error:
             for _, answer in taken:
                 answer.set_exception(error)
-        except (Exception, SystemExit) as error:
-            if len(taken) > 1:  # an episode pays for itself alone: each without the others
-                for one in taken:
-                    self._answer([one])
+            return
+        for (_, answer), row in zip(taken, rows, strict=True):
+            if isinstance(row, RewardError):
+                answer.set_exception(row)
             else:
-                taken[0][1].set_exception(RewardError(f"{self._name}: {told(error)}"))
-        else:
-            for (_, answer), row in zip(taken, rows, strict=True):
-                if isinstance(row, RewardError):
-                    answer.set_exception(row)
-                else:
-                    answer.set_result(row)
+                answer.set_result(row)
 
-    def _call(self, inputs: list[Inputs]) -> list[Row | RewardError]:
-        """A row or what is wrong with it, for each; raises what the function raises."""
-        found = self._function(inputs)
+
+def rows_of(name: str, function: BatchFunction, inputs: list[Inputs]) -> list[Row | RewardError]:
+    """What a batch function says of some episodes: a row of each, or what is wrong with it.
+
+    An episode pays for itself alone: where the function fails over several, it is asked again for
+    each without the others.
+
+    Args:
+        name: of the function, for messages.
+        function: is called with the inputs.
+        inputs: one for each episode.
+
+    Raises:
+        AgentRLError: raised by the function on purpose, and so about all of them.
+    """
+    try:
+        found = function(inputs)
         if not isinstance(found, Sequence) or isinstance(found, str | bytes):
             raise TypeError(f"returned {type(found).__name__}, not a list of dictionaries")
         if len(found) != len(inputs):
             raise ValueError(f"returned {len(found)} rows for {len(inputs)} episodes")
-        return [self._checked(row) for row in found]
+    except AgentRLError:
+        raise
+    except (Exception, SystemExit) as error:
+        if len(inputs) == 1:
+            return [RewardError(f"{name}: {told(error)}")]
+        return [row for one in inputs for row in rows_of(name, function, [one])]
+    return [_checked(name, row) for row in found]
 
-    def _checked(self, row: Any) -> Row | RewardError:
-        try:
-            return checked_row(row)
-        except (TypeError, ValueError) as error:
-            return RewardError(f"{self._name}: {told(error)}")
+
+def _checked(name: str, row: Any) -> Row | RewardError:
+    try:
+        return checked_row(row)
+    except (TypeError, ValueError) as error:
+        return RewardError(f"{name}: {told(error)}")
 
 
 def checked_row(row: Any) -> Row:
     """A row as plain numbers.
 
     Raises:
-        TypeError, ValueError: it is no dictionary, has no `overall`, or holds what is no number.
+        TypeError, ValueError: it is no dictionary, has no `overall`, or holds what is no number;
+            or it says why there is none, as `{"error": "..."}`.
     """
     if not isinstance(row, Mapping):
         raise TypeError(f"a row is {type(row).__name__}, not a dictionary")
+    if row.keys() == {"error"}:
+        raise ValueError(str(row["error"])[:500])
     if OVERALL not in row:
         raise ValueError(f"a row has no {OVERALL!r}; it has {sorted(map(str, row))[:8]}")
     numbers = {str(name): _number(str(name), value) for name, value in row.items()}

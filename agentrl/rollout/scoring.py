@@ -72,6 +72,18 @@ def _component(name: str, config: RewardConfig, deadline_s: float) -> Component:
     Raises:
         ConfigError: see Scorer.
     """
+    function, is_batch = open_function(config)
+    if is_batch:
+        return _per_batch(name, BatchReward(f"reward {name}", function, deadline_s))
+    return _per_episode(name, function)
+
+
+def open_function(config: RewardConfig) -> tuple[Callable[..., Any], bool]:
+    """A configured function with its kwargs, and whether it takes batches.
+
+    Raises:
+        ConfigError: see Scorer.
+    """
     function = plugins.load(config.function)
     if inspect.isclass(function):
         function = _made(config, function)
@@ -80,9 +92,7 @@ def _component(name: str, config: RewardConfig, deadline_s: float) -> Component:
         function = functools.partial(function, **config.kwargs)
     if not callable(function):
         raise ConfigError(f"rewards: {config.function} is no function")
-    if _takes_batches(config, function):
-        return _per_batch(name, BatchReward(f"reward {name}", function, deadline_s))
-    return _per_episode(name, function)
+    return function, _takes_batches(config, function)
 
 
 def _made(config: RewardConfig, kind: type) -> Any:
