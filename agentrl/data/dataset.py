@@ -128,7 +128,7 @@ class Dataset:
                 kept.append(place)
                 cells += [(place, image) for image in asked.images]
         broken = seen.examine(cells, self._root, self._broken)
-        return bad | broken, kept
+        return dict(sorted((bad | broken).items())), kept
 
     def _broken(self, cells: Sequence[tuple[int, Any]]) -> dict[int, str]:
         """Which of these pictures cannot be shown; decoding lets other threads run."""

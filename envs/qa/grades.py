@@ -16,9 +16,9 @@ def grader(grade: str, tolerance: float) -> Callable[[str, Task], bool | None]:
         ConfigError: there is no such rule.
     """
     if grade not in GRADES:
-        raise ConfigError(f"env.kwargs.grade={grade!r}: must be one of {', '.join(GRADES)}")
+        raise ConfigError(f"grade={grade!r}: must be one of {', '.join(GRADES)}")
     if not 0 <= tolerance < 1:
-        raise ConfigError(f"env.kwargs.tolerance={tolerance}: must lie in [0, 1)")
+        raise ConfigError(f"tolerance={tolerance}: must lie in [0, 1)")
 
     def judge(answer: str, task: Task) -> bool | None:
         if grade == "none":

@@ -1,4 +1,4 @@
-"""What `env.kwargs.data` names: questions drawn here, or a data set."""
+"""What `data` names: questions drawn here, or a data set."""
 
 import json
 import threading
@@ -50,7 +50,7 @@ def _of_split(data: Mapping[str, str], split: str | None) -> str:
     if split is None or split not in data:
         known = ", ".join(map(str, data))
         hint = did_you_mean(str(split), map(str, data))
-        raise ConfigError(f"env.kwargs.split={split}: data names {known}; choose one{hint}")
+        raise ConfigError(f"split={split}: data names {known}; choose one{hint}")
     return data[split]
 
 
@@ -58,12 +58,12 @@ def _drawn(data: str, level: str, pixels: int | None, **others: Any) -> Source:
     """The seeds of training and of evaluation are others: what is drawn needs no splits."""
     for name in ("split", "template", "image_root", "hold_out", "keys"):
         if others.get(name):
-            raise ConfigError(f"env.kwargs.{name}={others[name]}: {data} is drawn, it takes none")
+            raise ConfigError(f"{name}={others[name]}: {data} is drawn, it takes none")
     size = {} if pixels is None or data == "arithmetic" else {"pixels": pixels}
     try:
         return DRAWN[data](level=level, **size)
     except ValueError as error:
-        raise ConfigError(f"env.kwargs.{error}") from None
+        raise ConfigError(f"{error}") from None
 
 
 @lru_cache(maxsize=8)
@@ -74,16 +74,16 @@ def _read(data: str, settings: str, stamp: int) -> Source:
     if hold_out:
         if not 0 < hold_out < 1 or split not in ("train", "eval"):
             raise ConfigError(
-                f"env.kwargs.hold_out={hold_out}, split={split}: a share in (0, 1) is held out "
+                f"hold_out={hold_out}, split={split}: a share in (0, 1) is held out "
                 "where split is eval, and left where it is train"
             )
         part, split = (split, hold_out), None
     template = chosen["template"]
     if template is not None and template.endswith(".jinja"):
-        template = find_template(template, "env.kwargs.template").read_text("utf-8")
+        template = find_template(template, "template").read_text("utf-8")
     root = chosen["image_root"]
     if root is not None and not Path(root).expanduser().is_dir():
-        raise ConfigError(f"env.kwargs.image_root={root}: there is no such folder")
+        raise ConfigError(f"image_root={root}: there is no such folder")
     return Dataset(
         open_table(data, split),
         data,
