@@ -53,7 +53,7 @@ class Remote:
         self._url = f"{str(url).rstrip('/')}/score"
         self._deadline_s, self._attempts, self._images = deadline_s, attempts, images
         # A proxy cannot reach this machine's own ports.
-        proxies = {} if _is_here(parts.hostname) else None
+        proxies: dict[str, str] | None = {} if _is_here(parts.hostname) else None
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies), _Stay())
 
     def __call__(self, reward_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -63,16 +63,17 @@ class Remote:
             RewardError: the server gave none.
         """
         body = json.dumps({"inputs": [self._sent(one) for one in reward_inputs]}).encode()
-        end = time.monotonic() + self._deadline_s
+        end, why = time.monotonic() + self._deadline_s, ""
         for attempt in range(1, self._attempts + 1):
             found = self._ask(body, end - time.monotonic())
-            if not isinstance(found, str):
+            if isinstance(found, bytes):
                 return self._rows(found, len(reward_inputs))
+            why = f"asked {attempt} times: {found}"
             pause_s = _FIRST_PAUSE_S * 2 ** (attempt - 1)
             if attempt == self._attempts or time.monotonic() + pause_s >= end:
                 break
             time.sleep(pause_s)
-        raise RewardError(f"{self._url}: asked {attempt} times: {found}")
+        raise RewardError(f"{self._url}: {why}")
 
     def _sent(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         images = inputs.get("images", ()) if self._images else ()

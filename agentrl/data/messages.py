@@ -8,6 +8,12 @@ from typing import Any
 from agentrl.data.tables import BadRow
 
 IMAGE = "<image>"
+_ROLES = (
+    ["user"],
+    ["user", "assistant"],
+    ["system", "user"],
+    ["system", "user", "assistant"],
+)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -37,11 +43,7 @@ def read_messages(value: Any) -> Question:
     images: list[Any] = []
     answer: str | None = None
     roles = [message.get("role") for message in messages]
-    if roles not in (
-        [*(["system"] * with_system), "user", *(["assistant"] * answered)]
-        for with_system in (0, 1)
-        for answered in (0, 1)
-    ):
+    if roles not in _ROLES:
         raise BadRow(
             f"its messages are by {roles}; a question is one user's message, after a system's or "
             "not, with the assistant's answer behind it or not"

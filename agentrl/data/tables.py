@@ -23,9 +23,13 @@ class BadRow(ValueError):
 class Table(Protocol):
     """Some rows and the names of their columns."""
 
-    columns: Sequence[str]
-    root: Path
-    """What its pictures' paths are relative to."""
+    @property
+    def columns(self) -> Sequence[str]:
+        """Their names, in order."""
+
+    @property
+    def root(self) -> Path:
+        """What the pictures' paths are relative to."""
 
     def __len__(self) -> int: ...
 

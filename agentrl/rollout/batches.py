@@ -131,7 +131,7 @@ def rows_of(name: str, function: BatchFunction, inputs: list[Inputs]) -> list[Ro
         AgentRLError: raised by the function on purpose, and so about all of them.
     """
     try:
-        found = function(inputs)
+        found: Any = function(inputs)
         if not isinstance(found, Sequence) or isinstance(found, str | bytes):
             raise TypeError(f"returned {type(found).__name__}, not a list of dictionaries")
         if len(found) != len(inputs):

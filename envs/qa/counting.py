@@ -134,7 +134,8 @@ def _thing(rng: np.random.Generator, wanted: dict[str, str], fits: bool) -> Thin
         missed = order[:1] if rng.random() < 0.6 else list(map(str, rng.permutation(order)[:2]))
         for name in missed:
             kept[name] = str(rng.choice([v for v in choices[name] if v != wanted[name]]))
-    return Thing(**(named | kept))
+    named |= kept
+    return Thing(shape=named["shape"], colour=named["colour"], size=named["size"])
 
 
 def _seat(rng: np.random.Generator, things: list[Thing], level: Level) -> list[Thing]:
@@ -206,7 +207,7 @@ def _counted(things: list[Thing], wanted: dict[str, str], level: Level) -> str:
 
 def _in_order(things: list[Thing], level: Level) -> list[Thing | None]:
     if level.free:
-        return sorted(things, key=lambda thing: (int(thing.y), thing.x))
+        return [*sorted(things, key=lambda thing: (int(thing.y), thing.x))]
     cells: list[Thing | None] = [None] * level.side**2
     for thing in things:
         cells[int(thing.y) * level.side + int(thing.x)] = thing
