@@ -1,6 +1,7 @@
 """The pages under docs/ say what the code does: their tables are its own, their examples run."""
 
 import importlib.util
+import json
 import re
 import shlex
 import subprocess
@@ -108,6 +109,15 @@ def test_examples_run_as_they_are_shown(folder, adb_server):
 def test_the_game_of_ones_own_resolves(folder):
     said = run(folder, "-m", "agentrl", "train", "my_game.yaml", "--dry-run")
     assert "LargerNumber-v0" in said
+
+
+def test_the_data_set_of_ones_own_is_played(folder):
+    run(folder, "make_questions.py")
+    job = ("my_questions.yaml", "--policy", "expert", "--episodes", "4", "--json")
+    said = run(folder, "-m", "agentrl", "eval", *job, "eval.baselines=[]")
+    found = json.loads(said)
+    assert (found["accuracy"], found["reward/compute_score"]) == (1.0, 1.2)
+    assert found["reward/compute_score/short"] == 1.0
 
 
 @pytest.mark.parametrize("page", [*(p.name for p in DOCS.glob("*.md")), "../README.md"])
