@@ -1,9 +1,10 @@
 """Questions from the rows of a data set, and what is wrong with them."""
 
 import hashlib
+import itertools
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ KEYS = {
 _NAMED = 5
 """Bad rows that an error names."""
 _THREADS = 8
+_AT_ONCE = 256
+"""Pictures that are held at once while they are examined."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -116,7 +119,6 @@ class Dataset:
         """Why rows are bad, and the places of those that belong to this part, bad ones too."""
         bad: dict[int, str] = {}
         kept: list[int] = []
-        cells: list[tuple[int, Any]] = []
         for place in range(len(self._table)):
             try:
                 asked = self._asked(self._table.row(place))
@@ -126,22 +128,31 @@ class Dataset:
                 continue
             if part is None or (_share(asked) < part[1]) == (part[0] == "eval"):
                 kept.append(place)
-                cells += [(place, image) for image in asked.images]
-        broken = seen.examine(cells, self._root, self._broken)
+        good = [place for place in kept if place not in bad]
+        broken = seen.examine(lambda: self._cells(good), self._root, self._broken)
         return dict(sorted((bad | broken).items())), kept
 
-    def _broken(self, cells: Sequence[tuple[int, Any]]) -> dict[int, str]:
+    def _cells(self, places: Sequence[int]) -> Iterator[seen.Cell]:
+        """The pictures of some rows as they stand there, which may be all their bytes."""
+        for place in places:
+            for image in self._asked(self._table.row(place)).images:
+                yield place, image
+
+    def _broken(self, cells: Iterator[seen.Cell]) -> dict[int, str]:
         """Which of these pictures cannot be shown; decoding lets other threads run."""
 
-        def look(cell: tuple[int, Any]) -> tuple[int, str] | None:
+        def look(cell: seen.Cell) -> tuple[int, str] | None:
             try:
                 pictures.load(cell[1], self._root)
             except PictureError as error:
                 return cell[0], str(error)
             return None
 
+        found: dict[int, str] = {}
         with ThreadPoolExecutor(_THREADS) as pool:
-            return dict(found for found in pool.map(look, cells) if found is not None)
+            while some := list(itertools.islice(cells, _AT_ONCE)):
+                found |= dict(bad for bad in pool.map(look, some) if bad is not None)
+        return found
 
     def _refuse(self, on_bad: str, count: int) -> None:
         if on_bad not in ("refuse", "skip"):

@@ -1,10 +1,11 @@
 """Pictures that were examined before, and have not changed since, are not decoded again."""
 
 import hashlib
+import itertools
 import json
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +22,26 @@ Cell = tuple[int, Any]
 
 
 def examine(
-    cells: Sequence[Cell], root: Path, broken: Callable[[Sequence[Cell]], dict[int, str]]
+    cells: Callable[[], Iterator[Cell]],
+    root: Path,
+    broken: Callable[[Iterator[Cell]], dict[int, str]],
 ) -> dict[int, str]:
     """What `broken` says of these pictures, now or the last time.
 
     Files are told apart by path, size and time; whatever else by all of its bytes.
 
     Args:
-        cells: pictures as they stand in the rows.
+        cells: goes through the pictures as they stand in the rows; may be called twice.
         root: the folder of their files.
         broken: decodes them; why each of some rows is bad.
     """
-    if len(cells) < _FEW:
-        return broken(cells)
-    kept = FOLDER.expanduser() / f"{_digest(cells, root)}.json"
+    if sum(1 for _ in itertools.islice(cells(), _FEW)) < _FEW:
+        return broken(cells())
+    kept = FOLDER.expanduser() / f"{_digest(cells(), root)}.json"
     try:
         return {int(place): str(why) for place, why in json.loads(kept.read_text()).items()}
     except (OSError, ValueError, AttributeError):
-        found = broken(cells)
+        found = broken(cells())
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         partial = kept.with_suffix(f".{os.getpid()}")
@@ -49,7 +52,7 @@ def examine(
     return found
 
 
-def _digest(cells: Sequence[Cell], root: Path) -> str:
+def _digest(cells: Iterator[Cell], root: Path) -> str:
     digest = hashlib.sha256(str(root).encode(errors="replace"))
     for place, value in cells:
         digest.update(f"{place}\0".encode())

@@ -3,6 +3,7 @@
 import csv
 import json
 import sys
+import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -156,7 +157,9 @@ def _found(data: str) -> Path | None:
     Raises:
         ConfigError: it is meant as a file, and is not there.
     """
-    for folder in ("", *sys.path):
+    # Where libraries lie, there are folders by many names.
+    libraries = tuple(sysconfig.get_paths().values())
+    for folder in ("", *(place for place in sys.path if not place.startswith(libraries))):
         path = Path(folder, data).expanduser()
         try:
             if path.is_file() or path.is_dir():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.data import pictures, seen
+from agentrl.data import pictures, seen, tables
 from agentrl.data.dataset import Dataset
 from agentrl.data.tables import BadRow, open_table
 from agentrl.data.tasks import row_of
@@ -387,3 +387,11 @@ def test_data_is_read_from_many_threads(tmp_path):
     assert len(found) == 4
     assert all(names == found[0] for names in found)
     assert np.unique(found[0]).size == 50
+
+
+def test_folder_of_a_library_is_no_data_set(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("json", "numpy"):
+        assert tables._found(name) is None
+    (tmp_path / "json").mkdir()
+    assert tables._found("json") == tmp_path / "json"

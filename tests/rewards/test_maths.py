@@ -85,23 +85,29 @@ def test_whatever_is_written_is_right_or_wrong_or_unsettled(verifier, reply):
 def test_its_process_ends_with_the_one_that_asks():
     code = (
         "from agentrl.rewards.verifier import Verifier; v = Verifier(10.0);"
-        "v.verify('1', '<answer>1</answer>'); print(v._process.pid, flush=True);"
-        "import os; os._exit(9)"
+        "print(v._running().pid, flush=True); import os; os._exit(9)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 9
     # Its standard input has ended, and so does it; a zombie of init's does not count.
     subprocess.run(
-        ["timeout", "20", "tail", f"--pid={done.stdout.strip()}", "-f", "/dev/null"], check=True
+        ["timeout", "20", "tail", "-s", "0.1", f"--pid={done.stdout.strip()}", "-f", "/dev/null"],
+        check=True,
     )
 
 
-def score(name, episode, **kwargs):
-    config = RewardConfig(function=f"agentrl.rewards.maths:{name}", kwargs=kwargs)
-    return Scorer([config], 30.0).score(episode)
+@pytest.fixture
+def score(verifier, monkeypatch):
+    monkeypatch.setattr(maths, "Verifier", lambda deadline_s: verifier)  # one process for all
+
+    def score(name, episode, **kwargs):
+        config = RewardConfig(function=f"agentrl.rewards.maths:{name}", kwargs=kwargs)
+        return Scorer([config], 30.0).score(episode)
+
+    return score
 
 
-def test_r1v_weighs_accuracy_and_format():
+def test_r1v_weighs_accuracy_and_format(score):
     good = score("R1V", answered("<think>6*7</think><answer>42</answer>"), format_weight=0.2)
     assert good.rewards == (0.0, 1.0)
     bare = score("R1V", answered(r"\boxed{42}"), format_weight=0.2)
@@ -112,7 +118,7 @@ def test_r1v_weighs_accuracy_and_format():
     assert tidy.components["R1V/accuracy"] == (0.0, 0.0)
 
 
-def test_dapo_punishes_what_is_too_long():
+def test_dapo_punishes_what_is_too_long(score):
     reply = r"\boxed{42}"  # three tokens, in these tests
     assert score("DAPO", answered(reply), longest=10, buffer=4).total == 1.0
     assert score("DAPO", answered(reply), longest=4, buffer=2).total == 0.5

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from agentrl import cli
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rewards.remote import Remote
@@ -157,18 +158,13 @@ def test_token_is_asked_for_where_one_is_set(tmp_path, monkeypatch):
         (["theirs.py:compute_score", "bonus"], "key=value"),
     ],
 )
-def test_mistakes_of_the_command_are_told(tmp_path, arguments, words):
-    from agentrl.cli import run
-
-    (tmp_path / "theirs.py").write_text(THEIRS)
-    arguments[0] = f"{tmp_path}/{arguments[0]}"
-    done = subprocess.run(
-        [sys.executable, "-m", "agentrl", "serve-reward", *arguments],
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert run  # the command stands there
+def test_mistakes_of_the_command_are_told(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.delenv("AGENTRL_REWARD_TOKEN", raising=False)
+    (tmp_path / "theirs_too.py").write_text(THEIRS)
+    where = arguments[0].replace("theirs.py", f"{tmp_path}/theirs_too.py")
+    assert cli.run(["serve-reward", where, *arguments[1:]]) == 2
+    assert words in capsys.readouterr().err
+    sys.modules.pop("theirs_too", None)
 
 
 ROWS = json.dumps({"rows": [{"overall": 1.0}]}).encode()
