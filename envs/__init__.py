@@ -39,3 +39,14 @@ register(
         "random": "agentrl.envs.sokoban.players:Random",
     },
 )
+
+register(
+    "QA-v0",
+    "agentrl.envs.qa.env:QA",
+    translator="agentrl.envs.qa.translator:QATranslator",
+    players={
+        "expert": "agentrl.envs.qa.players:Expert",
+        "mediocre": "agentrl.envs.qa.players:Mediocre",
+        "random": "agentrl.envs.qa.players:Random",
+    },
+)

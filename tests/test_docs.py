@@ -1,6 +1,7 @@
 """The pages under docs/ say what the code does: their tables are its own, their examples run."""
 
 import importlib.util
+import json
 import re
 import shlex
 import subprocess
@@ -74,7 +75,9 @@ def test_overrides_are_taken_as_they_are_shown():
     assert load("number_game", ["devices.source=['0123456789']"]).devices.source == ["0123456789"]
 
 
-@pytest.mark.parametrize(("page", "count"), [("extending.md", 2), ("games.md", 1), ("environments.md", 1)])
+@pytest.mark.parametrize(
+    ("page", "count"), [("extending.md", 2), ("games.md", 1), ("environments.md", 1)]
+)
 def test_pieces_of_yaml_are_settings(page, count):
     pieces = [code for code in blocks(page, "yaml") if not name_of(code)]
     assert len(pieces) == count
@@ -119,6 +122,15 @@ def test_somebody_elses_environment_is_played_from_yaml_alone(tmp_path):
     settings = ["train.steps=1", "eval.episodes=4", "eval.every=0", "run.name=it"]
     run(tmp_path, "-m", "agentrl", "train", "frozen_lake.yaml", *settings)
     assert (tmp_path / "runs" / "it" / "summary.json").is_file()
+
+
+def test_the_data_set_of_ones_own_is_played(folder):
+    run(folder, "make_questions.py")
+    job = ("my_questions.yaml", "--policy", "expert", "--episodes", "4", "--json")
+    said = run(folder, "-m", "agentrl", "eval", *job, "eval.baselines=[]")
+    found = json.loads(said)
+    assert (found["accuracy"], found["reward/compute_score"]) == (1.0, 1.2)
+    assert found["reward/compute_score/short"] == 1.0
 
 
 @pytest.mark.parametrize("page", [*(p.name for p in DOCS.glob("*.md")), "../README.md"])

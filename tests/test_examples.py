@@ -35,3 +35,14 @@ def test_reward_rises_on_an_environment_of_ones_own(tmp_path):
     before, after = (summary[when]["sampled"]["right"] for when in ("before", "after"))
     assert before < 0.65  # the teacher guesses
     assert after > before + 0.25
+
+
+@pytest.mark.timeout(400)
+def test_model_learns_to_use_a_tool_before_it_answers(tmp_path):
+    run(tmp_path, EXAMPLES / "ask_with_tools.py")
+    (folder,) = (tmp_path / "runs").iterdir()
+    summary = json.loads((folder / "summary.json").read_text())
+    before, after = (summary[when]["sampled"]["looked"] for when in ("before", "after"))
+    assert before < 0.6  # the teacher mostly looks elsewhere
+    assert after > before + 0.2
+    assert summary["expert"]["right"] == 1.0

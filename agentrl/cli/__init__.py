@@ -6,7 +6,18 @@ from typing import Annotated
 import typer
 
 from agentrl import __version__
-from agentrl.cli import devices, doctor, envs, evaluate, logs, phone, play, replay, train
+from agentrl.cli import (
+    devices,
+    doctor,
+    envs,
+    evaluate,
+    logs,
+    phone,
+    play,
+    replay,
+    serve_reward,
+    train,
+)
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.links import check_links
 from agentrl.text import printable
@@ -22,6 +33,7 @@ app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("play")(play.play)
 app.command("replay")(replay.replay)
+app.command("serve-reward")(serve_reward.serve_reward)
 app.command("doctor")(doctor.doctor)
 app.command("serve-env")(envs.serve)
 app.add_typer(phone.app, name="phone")

@@ -152,6 +152,9 @@ class RewardConfig:
     """Its share in the sum."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """For the function, beside the episode."""
+    kind: Literal["auto", "episode", "batch"] = "auto"
+    """What the function takes: an episode, or a list of inputs, one for each episode (`batch`);
+    `auto` goes by its first parameter, which batch functions call `reward_inputs`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -182,6 +185,8 @@ class RolloutConfig:
     """For phones and engine to come up."""
     reward_deadline_s: float = 60.0
     """For the reward functions of one episode."""
+    reward_failure: Literal["void", "error"] = "void"
+    """A reward function that fails voids the episode, or ends the job."""
     max_refills: int = 8
     """Void episodes that each actor plays again, per step or evaluation."""
     engine_kwargs: dict[str, Any] = field(default_factory=dict)

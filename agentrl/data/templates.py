@@ -14,18 +14,22 @@ from agentrl.errors import ConfigError
 _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
 
 
-def find_template(path: str) -> Path:
+def find_template(path: str, what: str = "env.prompt") -> Path:
     """A template by path, or looked for as modules are: beside the configuration that names it.
+
+    Args:
+        path: of the file.
+        what: the setting that it comes from.
 
     Raises:
         ConfigError: there is none.
     """
-    template = path_of(path, "env.prompt")
+    template = path_of(path, what)
     folders = (Path(), *map(Path, sys.path), _PACKAGED, _PACKAGED.parent)
     for folder in folders:
         if (folder / template).is_file():
             return folder / template
-    raise ConfigError(f"env.prompt={path}: no such template file")
+    raise ConfigError(f"{what}={path}: no such template file")
 
 
 def compiled(template: str, key: str) -> Callable[..., str]:

@@ -80,6 +80,8 @@ def baselines(config: Config) -> list[str]:
 def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> None:
     """See whether an environment takes its arguments, without making it.
 
+    One that has more to look at, such as a data set, has a class method `check_kwargs` for it.
+
     Args:
         config: the environment.
         section: where its arguments stand, for the error.
@@ -107,6 +109,11 @@ def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> None:
     needed = [name for name, parameter in taken.items() if parameter.default is parameter.empty]
     if lacking := [name for name in needed if name not in given]:
         raise ConfigError(f"{section}: {config.id} cannot do without {', '.join(lacking)}")
+    if (check := getattr(kind, "check_kwargs", None)) is not None:
+        try:
+            check(**{k: v for k, v in env_kwargs(config).items() if k not in _OF_GYMNASIUM})
+        except ConfigError as error:
+            raise ConfigError(f"{section}: {error}") from error
 
 
 def for_both(config: EnvConfig, section: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,6 +71,7 @@ class Collector:
         done: told of each episode as it ends, void ones too.
         progress: counts what has been played, while it is played.
         score_s: deadline of one episode's scoring.
+        must_score: an episode that cannot be scored ends the collection, instead of being void.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Collector:
         done: Callable[[Ticket, ScoredEpisode], None],
         progress: Progress,
         score_s: float = 60.0,
+        must_score: bool = False,
     ) -> None:
         self._play = play
         self._score = score
@@ -90,6 +92,7 @@ class Collector:
         self._done = done
         self._progress = progress
         self._score_s = score_s
+        self._must_score = must_score
 
     async def collect(self, tickets: Sequence[Ticket]) -> list[ScoredEpisode]:
         """Play all tickets; void episodes are refilled while the bound allows.
@@ -100,6 +103,7 @@ class Collector:
 
         Raises:
             WorldError: more than half of the episodes are void, or no phone is left.
+            RewardError: an episode cannot be scored, and must be.
         """
         waiting = deque(enumerate(tickets))
         results: dict[int, ScoredEpisode] = {}
@@ -109,9 +113,14 @@ class Collector:
             nonlocal refills
             while waiting:
                 place, ticket = waiting.popleft()
-                scored = await self._scored(await self._play(ticket))
+                scored, failure = await self._scored(await self._play(ticket))
                 self._count(scored)
                 self._done(ticket, scored)
+                if failure is not None and self._must_score:
+                    raise RewardError(
+                        f"{failure}. With rollout.reward_failure=void the episode would be played "
+                        "again instead"
+                    )
                 if scored.episode.outcome.void and refills > 0:
                     refills -= 1
                     waiting.append((place, replace(ticket, attempt=ticket.attempt + 1)))
@@ -131,18 +140,19 @@ class Collector:
             raise WorldError(f"{len(void)} of {len(episodes)} episodes are void: {_causes(void)}")
         return episodes
 
-    async def _scored(self, episode: Episode) -> ScoredEpisode:
+    async def _scored(self, episode: Episode) -> tuple[ScoredEpisode, RewardError | None]:
         # A thread for each episode: one that hangs is left behind, and delays no other.
         worker = Worker("scoring")
         try:
             async with asyncio.timeout(self._score_s):
-                return await worker.call(self._score, episode)
+                return await worker.call(self._score, episode), None
         except RewardError as error:
-            return _without_reward(episode, error)
+            failure = error
         except TimeoutError:
-            return _without_reward(episode, RewardError(f"none within {self._score_s:g} s"))
+            failure = RewardError(f"{episode.id}: none within {self._score_s:g} s")
         finally:
             worker.close()
+        return _without_reward(episode, failure), failure
 
     def _count(self, scored: ScoredEpisode) -> None:
         self._progress.episodes += 1

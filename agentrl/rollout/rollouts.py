@@ -50,7 +50,7 @@ class Rollouts:
         self._run = run
         self._share = share
         self._phones = phones
-        self._scorer = Scorer(config.rewards)
+        self._scorer = Scorer(config.rewards, config.rollout.reward_deadline_s)
         self._encoder: ChatEncoder | None = None
         self._exit = AsyncExitStack()
         self.engine: Engine | None = None
@@ -125,6 +125,7 @@ class Rollouts:
             done=self._record,
             progress=self.progress,
             score_s=self._config.rollout.reward_deadline_s,
+            must_score=self._config.rollout.reward_failure == "error",
         )
         return await collector.collect(tickets)
 

@@ -1,5 +1,6 @@
 """Score an episode by the reward functions that the configuration names."""
 
+import functools
 import inspect
 import math
 from collections.abc import Callable, Sequence
@@ -9,10 +10,13 @@ import numpy as np
 
 from agentrl import plugins
 from agentrl.config import RewardConfig
-from agentrl.errors import ConfigError, RewardError, boundary
+from agentrl.errors import ConfigError, RewardError, boundary, told
+from agentrl.rollout.batches import OVERALL, BatchReward, inputs_of
 from agentrl.types import Episode, ScoredEpisode
 
 RewardFunction = Callable[..., float | Sequence[float]]
+Component = Callable[[Episode], dict[str, tuple[float, ...]]]
+"""Says of an episode what counts, under the component's own name, and what is told beside it."""
 
 
 def env_reward(episode: Episode) -> Sequence[float]:
@@ -23,19 +27,22 @@ def env_reward(episode: Episode) -> Sequence[float]:
 class Scorer:
     """The weighted sum of some reward functions; the environment's own reward if none is named.
 
+    Args:
+        rewards: the functions. One that is a class is made once, with its kwargs, and its object
+            is called without them.
+        deadline_s: for what a batch function says of one episode.
+
     Raises:
         ConfigError: a function does not exist, cannot be called, or does not take its kwargs.
     """
 
-    def __init__(self, rewards: Sequence[RewardConfig]) -> None:
-        self._parts: list[tuple[str, RewardFunction, float, dict[str, Any]]] = []
+    def __init__(self, rewards: Sequence[RewardConfig], deadline_s: float = 60.0) -> None:
+        self._parts: list[tuple[str, Component, float]] = []
         for config in rewards:
-            function = plugins.load(config.function)
-            _check_callable(config, function)
             name = _own_name(config.function, [part[0] for part in self._parts])
-            self._parts.append((name, function, config.weight, dict(config.kwargs)))
+            self._parts.append((name, _component(name, config, deadline_s), config.weight))
         if not self._parts:
-            self._parts.append(("env_reward", env_reward, 1.0, {}))
+            self._parts.append(("env_reward", _per_episode("env_reward", env_reward), 1.0))
 
     def score(self, episode: Episode) -> ScoredEpisode:
         """All components and their weighted sum; a void episode has none.
@@ -49,13 +56,81 @@ class Scorer:
             )
         components: dict[str, tuple[float, ...]] = {}
         totals = [0.0] * len(episode.turns)
-        for name, function, weight, kwargs in self._parts:
+        for name, component, weight in self._parts:
             with boundary(RewardError, f"reward {name} of episode {episode.id}"):
-                components[name] = _per_turn(name, function(episode, **kwargs), episode)
-            totals = [t + weight * c for t, c in zip(totals, components[name], strict=True)]
+                found = component(episode)
+            components |= found
+            totals = [t + weight * c for t, c in zip(totals, found[name], strict=True)]
         if not all(math.isfinite(total) for total in totals):
             raise RewardError(f"the rewards of episode {episode.id} add up to {totals}")
         return ScoredEpisode(episode=episode, components=components, rewards=tuple(totals))
+
+
+def _component(name: str, config: RewardConfig, deadline_s: float) -> Component:
+    """What a configured function says of an episode.
+
+    Raises:
+        ConfigError: see Scorer.
+    """
+    function, is_batch = open_function(config)
+    if is_batch:
+        return _per_batch(name, BatchReward(f"reward {name}", function, deadline_s))
+    return _per_episode(name, function)
+
+
+def open_function(config: RewardConfig) -> tuple[Callable[..., Any], bool]:
+    """A configured function with its kwargs, and whether it takes batches.
+
+    Raises:
+        ConfigError: see Scorer.
+    """
+    function = plugins.load(config.function)
+    if inspect.isclass(function):
+        function = _made(config, function)
+    elif callable(function):
+        _check_takes(config, function, (None,))
+        function = functools.partial(function, **config.kwargs)
+    if not callable(function):
+        raise ConfigError(f"rewards: {config.function} is no function")
+    return function, _takes_batches(config, function)
+
+
+def _made(config: RewardConfig, kind: type) -> Any:
+    _check_takes(config, kind, ())
+    try:
+        return kind(**config.kwargs)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"rewards: {config.function} cannot be made: {told(error)}") from error
+
+
+def _takes_batches(config: RewardConfig, function: Callable[..., Any]) -> bool:
+    """As it is said; else by what all functions of that kind call what they are given."""
+    if config.kind != "auto":
+        return config.kind == "batch"
+    return next(iter(inspect.signature(function).parameters), None) == "reward_inputs"
+
+
+def _per_batch(name: str, reward: BatchReward) -> Component:
+    """`overall` under the function's own name, and the others below it."""
+
+    def component(episode: Episode) -> dict[str, tuple[float, ...]]:
+        row = reward.row(inputs_of(episode))
+        before = (0.0,) * (len(episode.turns) - 1)
+        return {
+            name if key == OVERALL else f"{name}/{key}": (*before, value)
+            for key, value in row.items()
+        }
+
+    return component
+
+
+def _per_episode(name: str, function: RewardFunction) -> Component:
+    def component(episode: Episode) -> dict[str, tuple[float, ...]]:
+        return {name: _per_turn(name, function(episode), episode)}
+
+    return component
 
 
 def _own_name(function: str, taken: Sequence[str]) -> str:
@@ -64,11 +139,9 @@ def _own_name(function: str, taken: Sequence[str]) -> str:
     return stem if stem not in taken else f"{stem}-{sum(n.startswith(stem) for n in taken) + 1}"
 
 
-def _check_callable(config: RewardConfig, function: Any) -> None:
-    if not callable(function):
-        raise ConfigError(f"rewards: {config.function} is no function")
+def _check_takes(config: RewardConfig, function: Any, given: Sequence[None]) -> None:
     try:
-        inspect.signature(function).bind(None, **config.kwargs)
+        inspect.signature(function).bind(*given, **config.kwargs)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"rewards: {config.function} does not take its kwargs: {error}") from None
 

@@ -50,15 +50,20 @@ class Evaluation:
 
 
 def metrics_of(scored: ScoredEpisode) -> dict[str, float]:
-    """Numbers of one episode: its return, its length, and `info["metrics"]` of its last turn."""
+    """Numbers of one episode: its return, its length, and `info["metrics"]` of its last turn.
+
+    Where its reward has several components, each of them as well, unweighted: `reward/NAME`.
+    """
     turns = scored.episode.turns
     own = turns[-1].info.get("metrics", {}) if turns else {}
     unreadable = sum(t.parse_error is not None for t in turns)
+    components = {f"reward/{name}": float(sum(v)) for name, v in scored.components.items()}
     return {
         "reward": scored.total,
         "turns": float(len(turns)),
         "unreadable": unreadable / max(1, len(turns)),
         **{str(k): float(v) for k, v in own.items()},
+        **(components if len(components) > 1 else {}),
     }
 
 

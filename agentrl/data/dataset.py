@@ -1,0 +1,316 @@
+"""Questions from the rows of a data set, and what is wrong with them."""
+
+import hashlib
+import itertools
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import StrictUndefined, TemplateError
+from jinja2.sandbox import SandboxedEnvironment
+
+from agentrl.data import pictures, seen
+from agentrl.data.messages import IMAGE, Question, read_messages
+from agentrl.data.pictures import PictureError
+from agentrl.data.tables import BadRow, Row, Table
+from agentrl.data.tasks import Task, row_of
+from agentrl.errors import ConfigError, told
+from agentrl.plugins import did_you_mean
+
+log = logging.getLogger(__name__)
+
+KEYS = {
+    "problem": ("problem", "question", "prompt"),
+    "answer": ("answer", "solution", "label"),
+    "images": ("images", "image"),
+    "options": ("options", "choices"),
+    "messages": ("messages", "message", "conversations"),
+}
+"""What a column may be called where nothing is said."""
+_NAMED = 5
+"""Bad rows that an error names."""
+_THREADS = 8
+_AT_ONCE = 256
+"""Pictures that are held at once while they are examined."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Asked:
+    """A row's words, its pictures still where they are."""
+
+    problem: str
+    accepted: tuple[str, ...]
+    images: tuple[Any, ...]
+    options: tuple[str, ...]
+
+
+class Dataset:
+    """The good rows of a table as questions; see `Source`.
+
+    Args:
+        table: of rows.
+        name: of the data, for messages.
+        keys: columns by what they hold, where they are called otherwise than `KEYS` says.
+        template: Jinja2 for a question's words; None takes the problem as it stands.
+        image_root: the folder that pictures' paths must stay in; None for the table's own.
+        on_bad: `refuse` or `skip`.
+        shuffle: names the order of the rows; None keeps it.
+        part: (`train` or `eval`, the share that `eval` has); None takes all rows.
+
+    Raises:
+        ConfigError: a column is not there, the template is broken, rows are bad and not to be
+            skipped, or none is left.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        name: str,
+        *,
+        keys: Mapping[str, str] | None = None,
+        template: str | None = None,
+        image_root: Path | None = None,
+        on_bad: str = "refuse",
+        shuffle: int | None = 0,
+        part: tuple[str, float] | None = None,
+    ) -> None:
+        self._table, self._name, self._shuffle = table, name, shuffle
+        self._root = (image_root or table.root).absolute()
+        self._keys = _columns(table, name, dict(keys or {}))
+        self._template = _compiled(template)
+        bad, kept = self._examined(part)
+        self.bad: Mapping[str, str] = {table.name(place): why for place, why in bad.items()}
+        """Why a row cannot be used, by its name."""
+        self._kept = np.array([place for place in kept if place not in bad], np.int64)
+        self._refuse(on_bad, len(kept))
+        self.guesses = self._usual_answers()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def task(self, seed: int) -> Task:
+        """The question of a seed.
+
+        Raises:
+            BadRow: its row has become bad since it was examined.
+        """
+        place = int(self._kept[row_of(seed, len(self._kept), self._shuffle)])
+        name = f"{self._name} {self._table.name(place)}"
+        try:
+            asked = self._asked(self._table.row(place))
+            shown = tuple(pictures.load(image, self._root) for image in asked.images)
+        except (BadRow, PictureError) as error:
+            raise BadRow(f"{name}: {error}") from error
+        return Task(
+            name=name,
+            problem=asked.problem,
+            accepted=asked.accepted,
+            images=shown,
+            options=asked.options,
+            guesses=self.guesses,
+        )
+
+    def _examined(self, part: tuple[str, float] | None) -> tuple[dict[int, str], list[int]]:
+        """Why rows are bad, and the places of those that belong to this part, bad ones too."""
+        bad: dict[int, str] = {}
+        kept: list[int] = []
+        for place in range(len(self._table)):
+            try:
+                asked = self._asked(self._table.row(place))
+            except BadRow as error:
+                bad[place] = str(error)
+                kept.append(place)
+                continue
+            if part is None or (_share(asked) < part[1]) == (part[0] == "eval"):
+                kept.append(place)
+        good = [place for place in kept if place not in bad]
+        broken = seen.examine(lambda: self._cells(good), self._root, self._broken)
+        return dict(sorted((bad | broken).items())), kept
+
+    def _cells(self, places: Sequence[int]) -> Iterator[seen.Cell]:
+        """The pictures of some rows as they stand there, which may be all their bytes."""
+        for place in places:
+            for image in self._asked(self._table.row(place)).images:
+                yield place, image
+
+    def _broken(self, cells: Iterator[seen.Cell]) -> dict[int, str]:
+        """Which of these pictures cannot be shown; decoding lets other threads run."""
+
+        def look(cell: seen.Cell) -> tuple[int, str] | None:
+            try:
+                pictures.load(cell[1], self._root)
+            except PictureError as error:
+                return cell[0], str(error)
+            return None
+
+        found: dict[int, str] = {}
+        with ThreadPoolExecutor(_THREADS) as pool:
+            while some := list(itertools.islice(cells, _AT_ONCE)):
+                found |= dict(bad for bad in pool.map(look, some) if bad is not None)
+        return found
+
+    def _refuse(self, on_bad: str, count: int) -> None:
+        if on_bad not in ("refuse", "skip"):
+            raise ConfigError(f"on_bad={on_bad!r}: must be refuse or skip")
+        named = "; ".join(f"{row}: {why}" for row, why in list(self.bad.items())[:_NAMED])
+        more = f"; and {len(self.bad) - _NAMED} more" if len(self.bad) > _NAMED else ""
+        what = f"data={self._name}: {len(self.bad)} of {count} rows are bad: {named}{more}"
+        if self.bad and on_bad == "refuse":
+            raise ConfigError(f"{what}. Mend them, or leave them out with on_bad=skip")
+        if not len(self._kept):
+            raise ConfigError(what if self.bad else f"data={self._name}: there is no row in it")
+        if self.bad:
+            log.warning("%s. They are skipped (on_bad=skip)", what)
+
+    def _usual_answers(self) -> tuple[str, ...]:
+        """A few of the answers that the rows have, for players who guess."""
+        places = self._kept[:: max(1, len(self._kept) // 50)].tolist()
+        answers = (self._asked(self._table.row(place)).accepted[0] for place in places)
+        return tuple(sorted(dict.fromkeys(answers))[:10])
+
+    def _asked(self, row: Row) -> Asked:
+        said = self._said(row)
+        images = _list(row.get(self._keys.get("images", "")))
+        own = [image for image in said.images if image is not None]
+        if own and images:
+            raise BadRow("it has pictures in its messages and in a column of their own")
+        images = own or images
+        problem = self._rendered(row, said.problem)
+        places = problem.count(IMAGE)
+        if not places:
+            problem = IMAGE * len(images) + problem
+        elif places != len(images):
+            raise BadRow(f"{IMAGE} stands {places} times in it, for {len(images)} pictures")
+        if not problem.replace(IMAGE, "").strip() and not images:
+            raise BadRow("it asks nothing")
+        if not problem.isascii():
+            _check_unicode(problem)
+        options = tuple(map(str, _list(row.get(self._keys.get("options", "")))))
+        return Asked(
+            problem=problem,
+            accepted=_accepted(self._answer(row, said), options),
+            images=tuple(images),
+            options=options,
+        )
+
+    def _said(self, row: Row) -> Question:
+        if "messages" in self._keys:
+            return read_messages(row.get(self._keys["messages"]))
+        problem = row.get(self._keys["problem"])
+        if not isinstance(problem, str):
+            raise BadRow(f"{self._keys['problem']} is {_kind(problem)}, not text")
+        return Question(problem=problem, images=(), answer=None)
+
+    def _answer(self, row: Row, said: Question) -> Any:
+        if "answer" not in self._keys:
+            return said.answer
+        return row.get(self._keys["answer"])
+
+    def _rendered(self, row: Row, problem: str) -> str:
+        if self._template is None:
+            return problem
+        try:
+            return str(self._template.render({**row, "problem": problem})).strip()
+        except Exception as error:  # a template computes: it can fail in as many ways as a program
+            raise BadRow(f"the template fails: {told(error)}") from error
+
+
+def _columns(table: Table, name: str, keys: dict[str, str]) -> dict[str, str]:
+    """The column of each thing that there is one for."""
+    if not len(table):
+        raise ConfigError(f"data={name}: there is no row in it")
+    have = list(table.columns)
+    for thing, column in keys.items():
+        if thing not in KEYS:
+            raise ConfigError(f"keys.{thing}: must be one of {', '.join(KEYS)}")
+        if column not in have:
+            raise ConfigError(
+                f"keys.{thing}={column}: {name} has no such column{did_you_mean(column, have)}. "
+                f"It has: {', '.join(have)}"
+            )
+    found = {
+        thing: keys.get(thing) or next((n for n in names if n in have), None)
+        for thing, names in KEYS.items()
+    }
+    columns = {thing: column for thing, column in found.items() if column is not None}
+    if "problem" in columns and "messages" in columns:
+        # A column that is named counts; of two that are guessed, the plain words.
+        del columns["problem" if "messages" in keys and "problem" not in keys else "messages"]
+    if "problem" not in columns and "messages" not in columns:
+        raise ConfigError(
+            f"data={name}: no column is called problem or messages; say which holds the question, "
+            f"as keys={{problem: ...}}. It has: {', '.join(have)}"
+        )
+    if "answer" not in columns and "messages" not in columns:
+        raise ConfigError(
+            f"data={name}: no column is called answer; say which holds it, as keys={{answer: ...}}."
+            f" It has: {', '.join(have)}"
+        )
+    return columns
+
+
+def _check_unicode(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # half of a character, which JSON can hold
+        raise BadRow(f"its words are no Unicode: {error}") from None
+
+
+def _compiled(template: str | None) -> Any:
+    if template is None:
+        return None
+    try:
+        return SandboxedEnvironment(undefined=StrictUndefined).from_string(template)
+    except TemplateError as error:
+        raise ConfigError(f"template={template!r:.80}: is none: {told(error)}") from error
+
+
+def _list(value: Any) -> list[Any]:
+    """The values of a cell: none, one, or several; a list may be written as JSON."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return []
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise BadRow(f"{value[:40]!r} is no list in JSON") from None
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _accepted(answer: Any, options: Sequence[str]) -> tuple[str, ...]:
+    values = answer if isinstance(answer, list | tuple) else [answer]
+    if options and len(values) == 1 and isinstance(values[0], int):
+        values = [options[values[0]]] if 0 <= values[0] < len(options) else [None]
+    texts = tuple(_words(value) for value in values)
+    if not texts or not all(texts):
+        raise BadRow(f"it has no answer: {answer!r:.40}")
+    return texts
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return str(value).lower() if isinstance(value, bool) else ""
+    if isinstance(value, float) and not np.isfinite(value):
+        return ""
+    return str(value).strip()
+
+
+def _kind(value: Any) -> str:
+    return "missing" if value is None else type(value).__name__
+
+
+def _share(asked: Asked) -> float:
+    """Where a row falls in [0, 1), told by what it asks: equal questions stay together."""
+    words = [asked.problem, *asked.accepted]
+    digest = hashlib.blake2b("\0".join(words).encode(errors="replace"), digest_size=8)
+    for image in asked.images:
+        held = image.get("bytes") or image.get("path") if isinstance(image, Mapping) else image
+        digest.update(
+            held if isinstance(held, bytes) else str(held)[:10_000].encode(errors="replace")
+        )
+    return int.from_bytes(digest.digest(), "big") / 2**64

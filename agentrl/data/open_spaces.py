@@ -1,0 +1,83 @@
+"""Gymnasium spaces for words and pictures as they are: of any length, and of any size."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from agentrl.types import Image
+
+_SIDES = (8, 32)
+"""Of the pictures that are drawn by chance, in pixels."""
+
+
+class AnyText(gymnasium.spaces.Text):
+    """Any text up to a length, in every script; samples are letters and digits."""
+
+    def __init__(self, max_length: int = 100_000, seed: Any = None) -> None:
+        super().__init__(max_length=max_length, min_length=0, seed=seed)
+
+    def contains(self, x: Any) -> bool:
+        """Whether it is a text, and not too long."""
+        return isinstance(x, str) and len(x) <= self.max_length
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        """A short text: a long one tells no more."""
+        count = int(self.np_random.integers(1, 20))
+        letters = self.np_random.choice(list("abcdefghij0123456789 "), size=count)
+        return "".join(map(str, letters))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AnyText) and self.max_length == other.max_length
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"AnyText({self.max_length})"
+
+
+class Pictures(gymnasium.Space[tuple[Image, ...]]):
+    """Some pictures, uint8[H, W, 3] each, of any size.
+
+    Args:
+        most: pictures.
+        seed: of samples.
+    """
+
+    def __init__(self, most: int = 64, seed: Any = None) -> None:
+        super().__init__(None, None, seed)
+        self.most = most
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """They have no fixed size."""
+        return False
+
+    def contains(self, x: Any) -> bool:
+        """Whether they are pictures, and not too many."""
+        return (
+            isinstance(x, tuple)
+            and len(x) <= self.most
+            and all(
+                isinstance(p, np.ndarray)
+                and p.dtype == np.uint8
+                and p.ndim == 3
+                and p.shape[2] == 3
+                and min(p.shape) > 0
+                for p in x
+            )
+        )
+
+    def sample(self, mask: Any = None, probability: Any = None) -> tuple[Image, ...]:
+        """A few small pictures of noise."""
+        count = int(self.np_random.integers(0, min(self.most, 3) + 1))
+        sides = self.np_random.integers(*_SIDES, size=(count, 2))
+        return tuple(self.np_random.integers(0, 256, (*s, 3)).astype(np.uint8) for s in sides)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pictures) and self.most == other.most
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Pictures({self.most})"

@@ -1,0 +1,148 @@
+"""Pictures as data sets hold them: a path, bytes, base64, a data URI, PIL, or `{bytes, path}`."""
+
+import base64
+import binascii
+import io
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import PIL.ImageOps
+
+from agentrl.types import Image
+
+_MOST_PIXELS = 64_000_000
+"""Of one picture: beyond, it is a mistake or an attack."""
+_DATA_URI = re.compile(r"data:image/[\w.+-]+;base64,", re.ASCII | re.IGNORECASE)
+_ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]+://", re.ASCII | re.IGNORECASE)
+_BASE64 = re.compile(r"[A-Za-z0-9+/\-_\s]{64,}={0,2}\s*", re.ASCII)
+"""What is shorter, or holds a dot, is the name of a file."""
+
+
+class PictureError(ValueError):
+    """A picture that is not there, not allowed, or none."""
+
+
+def load(value: Any, root: Path) -> Image:
+    """The picture that a cell of a data set stands for, upright, over white where it has holes.
+
+    Args:
+        value: a path, bytes, base64, a data URI, a PIL image, an array uint8[H, W, 3], or a
+            mapping with `bytes` or `path`, as Hugging Face data sets have it.
+        root: the folder that paths are relative to, and must stay in.
+
+    Returns:
+        uint8[H, W, 3].
+
+    Raises:
+        PictureError: why there is none.
+    """
+    if isinstance(value, np.ndarray):
+        return _checked(value)
+    if isinstance(value, PIL.Image.Image):
+        return _decoded(value)
+    found = source(value, root)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a broken EXIF block, of a large picture
+            opened = PIL.Image.open(found if isinstance(found, Path) else io.BytesIO(found))
+            with opened:
+                return _decoded(opened)
+    except FileNotFoundError:
+        raise PictureError(f"{value}: there is no such file in {root}") from None
+    except PictureError:
+        raise
+    # A decoder meets whatever stands in a file.
+    except Exception as error:
+        raise PictureError(f"{_short(value)}: {type(error).__name__}: {_of(error)}") from error
+
+
+def source(value: Any, root: Path) -> Path | bytes:
+    """Where a picture's bytes are: a file below the root, or themselves.
+
+    Raises:
+        PictureError: it is none of the forms, or a path that leads out of the root.
+    """
+    if isinstance(value, Mapping):
+        held = value.get("bytes")
+        value = held if held is not None else value.get("path")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, str) and _DATA_URI.match(value):
+        return _unpacked(value.partition(",")[2], value)
+    if isinstance(value, Path) or (
+        isinstance(value, str) and value and not _BASE64.fullmatch(value)
+    ):
+        return _below(root, value)
+    if isinstance(value, str) and value:
+        # A long name without a dot is a file if there is one; else it is base64.
+        return named if (named := _file(root, value)) else _unpacked(value, value)
+    raise PictureError(f"{_short(value)} is no picture: neither path, bytes, base64 nor PIL image")
+
+
+def _below(root: Path, value: str | Path) -> Path:
+    if _ELSEWHERE.match(str(value)):
+        raise PictureError(f"{_short(value)}: nothing is fetched; download it, and name the file")
+    try:
+        path = (root / value).resolve()
+        inside = path.is_relative_to(root.resolve())
+    except (OSError, ValueError, RuntimeError) as error:
+        raise PictureError(f"{_short(value)}: cannot be a path: {error}") from None
+    if not inside:
+        raise PictureError(
+            f"{_short(value)}: leads out of {root}; name the folder that holds all pictures in "
+            "image_root"
+        )
+    return path
+
+
+def _file(root: Path, value: str) -> Path | None:
+    try:
+        path = _below(root, value)
+        return path if path.is_file() else None
+    except (PictureError, OSError):
+        return None
+
+
+def _unpacked(text: str, value: Any) -> bytes:
+    try:
+        plain = "".join(text.split()).translate(str.maketrans("-_", "+/")).rstrip("=")
+        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise PictureError(f"{_short(value)}: broken base64: {error}") from None
+
+
+def _decoded(picture: PIL.Image.Image) -> Image:
+    if picture.width * picture.height > _MOST_PIXELS:
+        raise PictureError(
+            f"{picture.width}x{picture.height} pixels; {_MOST_PIXELS:,} are the most"
+        )
+    upright = PIL.ImageOps.exif_transpose(picture)
+    if upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info:
+        shown = upright.convert("RGBA")
+        ground = PIL.Image.new("RGBA", shown.size, "white")
+        upright = PIL.Image.alpha_composite(ground, shown)
+    elif upright.mode.startswith("I;16"):  # PIL would clip all but the darkest
+        return _checked(np.stack([(np.asarray(upright) >> 8).astype(np.uint8)] * 3, axis=-1))
+    return _checked(np.array(upright.convert("RGB")))
+
+
+def _checked(picture: Any) -> Image:
+    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or not picture.size:
+        raise PictureError(
+            f"{picture.dtype}{list(picture.shape)} is no picture; it must be uint8[H, W, 3]"
+        )
+    return np.asarray(picture, np.uint8)
+
+
+def _short(value: Any) -> str:
+    return repr(value) if len(repr(value)) <= 80 else repr(value)[:77] + "..."
+
+
+def _of(error: Exception) -> str:
+    # PIL names the buffer that it read from, by its address.
+    return re.sub(r"<_io\.BytesIO object at 0x[0-9a-f]+>", "the bytes", str(error))

@@ -1,0 +1,238 @@
+"""Counting: shapes of a few colours and sizes, and how many of them are red circles."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from agentrl.data.tasks import Task
+from agentrl.envs.qa.shapes import Canvas, outline
+from agentrl.types import Image
+
+COLOURS = {
+    "red": (220, 50, 47),
+    "green": (40, 170, 70),
+    "blue": (45, 95, 220),
+    "yellow": (240, 190, 30),
+}
+SHAPES = ("circle", "square", "triangle")
+SIZES = {"small": 0.7, "large": 1.0}
+_OFF = 0.05
+"""Of a cell, that a shape may stand off its middle."""
+_SEEN = 0.55
+"""Of its own area that every shape shows at least, whatever lies over it."""
+_TRIES = 40
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Level:
+    """How hard the pictures are."""
+
+    side: int
+    """Cells of a row and of a column."""
+    least: int
+    """Shapes, at least."""
+    most: int
+    """And at most."""
+    free: bool
+    """They lie anywhere, also over each other; else each has a cell of its own."""
+
+
+LEVELS = {
+    "easy": Level(side=3, least=1, most=9, free=False),
+    "hard": Level(side=5, least=8, most=16, free=True),
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Thing:
+    """One shape; place and radius in cells, from the upper left corner."""
+
+    shape: str
+    colour: str
+    size: str
+    x: float = 0.0
+    y: float = 0.0
+    radius: float = 0.0
+
+    def fits(self, wanted: dict[str, str]) -> bool:
+        """Whether it has the wanted properties."""
+        return all(getattr(self, name) == value for name, value in wanted.items())
+
+
+class Counting:
+    """Questions such as "How many red circles are there?", drawn from their seeds.
+
+    Args:
+        level: `easy`: up to 9 shapes, none over another. `hard`: 8 to 16, anywhere, and a size may
+            be asked for as well.
+        pixels: of the picture's sides.
+
+    Raises:
+        ValueError: no such level, or a picture too small to see anything in.
+    """
+
+    def __init__(self, level: str = "easy", pixels: int = 252) -> None:
+        if level not in LEVELS:
+            raise ValueError(f"level={level!r}: must be one of {', '.join(LEVELS)}")
+        if not 28 <= pixels <= 2048:
+            raise ValueError(f"pixels={pixels}: must lie in [28, 2048]")
+        self._level, self._pixels = LEVELS[level], pixels
+
+    def task(self, seed: int) -> Task:
+        """The question of a seed."""
+        rng = np.random.default_rng([seed, 71])
+        level = self._level
+        wanted = _wanted(rng, level)
+        total = int(rng.integers(level.least, level.most + 1))
+        count = int(rng.integers(0, min(total, 9) + 1))
+        things = [_thing(rng, wanted, fits=k < count) for k in range(total)]
+        place = _scatter if level.free else _seat
+        things = place(rng, things, level)
+        picture = _draw(things, level, self._pixels)
+        return Task(
+            name=f"counting {seed}",
+            problem=f"<image>How many {_told(wanted)} are there?",
+            accepted=(str(sum(t.fits(wanted) for t in things)),),
+            images=(picture,),
+            guesses=tuple(map(str, range(10))),
+            thought=_counted(things, wanted, level),
+            slip=_careless(things, wanted, level),
+            facts={"wanted": wanted, "things": [_facts(t) for t in things]},
+        )
+
+
+def _wanted(rng: np.random.Generator, level: Level) -> dict[str, str]:
+    """What is asked for: mostly a colour and a shape; else a colour or a shape."""
+    wanted = {"colour": str(rng.choice(list(COLOURS))), "shape": str(rng.choice(SHAPES))}
+    kind = rng.random()
+    if kind < 0.1:
+        del wanted["shape"]
+    elif kind < 0.2:
+        del wanted["colour"]
+    elif level.free and kind < 0.5:
+        wanted["size"] = str(rng.choice(list(SIZES)))
+    return wanted
+
+
+def _thing(rng: np.random.Generator, wanted: dict[str, str], fits: bool) -> Thing:
+    """A shape that fits, or one that misses by little: mostly in one property alone."""
+    named = {
+        "colour": str(rng.choice(list(COLOURS))),
+        "shape": str(rng.choice(SHAPES)),
+        "size": str(rng.choice(list(SIZES))),
+    }
+    kept = dict(wanted)
+    if not fits:
+        choices: dict[str, list[str]] = {
+            "colour": list(COLOURS),
+            "shape": list(SHAPES),
+            "size": list(SIZES),
+        }
+        # Looking at the colour alone is often wrong: most shapes that miss have the right one.
+        order = [n for n in ("shape", "size", "colour") if n in wanted]
+        missed = order[:1] if rng.random() < 0.6 else list(map(str, rng.permutation(order)[:2]))
+        for name in missed:
+            kept[name] = str(rng.choice([v for v in choices[name] if v != wanted[name]]))
+    named |= kept
+    return Thing(shape=named["shape"], colour=named["colour"], size=named["size"])
+
+
+def _seat(rng: np.random.Generator, things: list[Thing], level: Level) -> list[Thing]:
+    """Each in a cell of its own, a little off its middle."""
+    cells = rng.permutation(level.side**2)[: len(things)]
+    for thing, cell in zip(things, cells.tolist(), strict=True):
+        thing.radius = 0.32 * SIZES[thing.size]
+        dx, dy = rng.uniform(-_OFF, _OFF, 2)
+        thing.x, thing.y = cell % level.side + 0.5 + dx, cell // level.side + 0.5 + dy
+    return things
+
+
+def _scatter(rng: np.random.Generator, things: list[Thing], level: Level) -> list[Thing]:
+    """Anywhere, those behind first; one that would hide another too much is left out."""
+    fine = 16
+    owner = np.full((level.side * fine, level.side * fine), -1)
+    kept: list[Thing] = []
+    areas: list[int] = []
+    for thing in things:
+        thing.radius = 0.5 * SIZES[thing.size]
+        for _ in range(_TRIES):
+            thing.x, thing.y = rng.uniform(0.8, level.side - 0.8, 2)
+            covered = _covers(thing, owner.shape[0], fine)
+            after = np.where(covered, len(kept), owner)
+            left = [int((after == k).sum()) for k in range(len(kept))]
+            if all(now >= _SEEN * area for now, area in zip(left, areas, strict=True)):
+                owner = after
+                areas.append(int(covered.sum()))
+                kept.append(thing)
+                break
+    return kept
+
+
+def _covers(thing: Thing, side: int, fine: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    canvas = Canvas(side, side, (0, 0, 0))
+    centre = (thing.x * fine, thing.y * fine)
+    canvas.fill(outline(thing.shape, centre, thing.radius * fine), (255, 255, 255))
+    return canvas.picture()[..., 0] > 127
+
+
+def _draw(things: list[Thing], level: Level, pixels: int) -> Image:
+    canvas, cell = Canvas(pixels, pixels), pixels / level.side
+    for thing in things:
+        centre = (thing.x * cell, thing.y * cell)
+        if level.free:  # an edge tells two of one colour apart where they overlap
+            canvas.fill(outline(thing.shape, centre, thing.radius * cell * 1.08), (60, 60, 60))
+        canvas.fill(outline(thing.shape, centre, thing.radius * cell), COLOURS[thing.colour])
+    return canvas.picture()
+
+
+def _told(wanted: dict[str, str]) -> str:
+    """`small red circles`, `red shapes`."""
+    words = [wanted[name] for name in ("size", "colour") if name in wanted]
+    return " ".join([*words, f"{wanted.get('shape', 'shape')}s"])
+
+
+def _counted(things: list[Thing], wanted: dict[str, str], level: Level) -> str:
+    """Look at each place in reading order, say what is there, and how many that makes.
+
+    Each word follows from one place of the picture, or from the few words before it, so that a
+    small model learns to count. Where shapes lie anywhere, they are taken row by row.
+    """
+    words, count = [], 0
+    for thing in _in_order(things, level):
+        count += int(thing is not None and thing.fits(wanted))
+        words.append(f" {_named(thing, wanted)} {count}")
+    return "".join(words)
+
+
+def _in_order(things: list[Thing], level: Level) -> list[Thing | None]:
+    if level.free:
+        return [*sorted(things, key=lambda thing: (int(thing.y), thing.x))]
+    cells: list[Thing | None] = [None] * level.side**2
+    for thing in things:
+        cells[int(thing.y) * level.side + int(thing.x)] = thing
+    return cells
+
+
+def _named(thing: Thing | None, wanted: dict[str, str]) -> str:
+    if thing is None:
+        return "none"
+    size = f"{thing.size} " if "size" in wanted else ""
+    return f"{size}{thing.colour} {thing.shape}"
+
+
+def _careless(things: list[Thing], wanted: dict[str, str], level: Level) -> tuple[str, str] | None:
+    """Looking at the first property alone, the colour where one is asked for."""
+    if len(wanted) < 2:
+        return None
+    loose = {"colour": wanted["colour"]}
+    return _counted(things, loose, level), str(sum(t.fits(loose) for t in things))
+
+
+def _facts(thing: Thing) -> dict[str, Any]:
+    return {
+        "shape": thing.shape,
+        "colour": thing.colour,
+        "size": thing.size,
+        "at": [round(float(thing.x), 2), round(float(thing.y), 2)],
+    }

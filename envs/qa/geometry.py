@@ -1,0 +1,190 @@
+"""Geometry with a figure: lengths, angles and areas that follow from what is written in it."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from agentrl.data.tasks import Task
+from agentrl.envs.qa.shapes import Canvas, Point
+
+LEVELS = ("easy", "hard")
+_INK = (30, 30, 40)
+_FILL = (205, 222, 245)
+_MARK = (190, 60, 40)
+_TRIPLES = ((3, 4, 5), (6, 8, 10), (5, 12, 13), (8, 15, 17), (9, 12, 15), (7, 24, 25))
+
+Drawn = tuple[str, int, str]
+"""The question, its answer and the thought behind it."""
+
+
+class Geometry:
+    """Questions about a figure, drawn from their seeds; every answer is a whole number.
+
+    Args:
+        level: `easy`: the area or the perimeter of a rectangle, the third angle of a triangle.
+            `hard`: also a right triangle's longest side, the area of an L, an angle outside.
+        pixels: of the picture's sides.
+
+    Raises:
+        ValueError: no such level, or a picture too small to read.
+    """
+
+    def __init__(self, level: str = "easy", pixels: int = 280) -> None:
+        if level not in LEVELS:
+            raise ValueError(f"level={level!r}: must be one of {', '.join(LEVELS)}")
+        if not 112 <= pixels <= 2048:
+            raise ValueError(f"pixels={pixels}: must lie in [112, 2048]")
+        self._kinds = _EASY if level == "easy" else _EASY + _HARD
+        self._pixels = pixels
+
+    def task(self, seed: int) -> Task:
+        """The question of a seed."""
+        rng = np.random.default_rng([seed, 73])
+        figure = _Figure(self._pixels)
+        kind = self._kinds[int(rng.integers(len(self._kinds)))]
+        asked, answer, thought = kind(rng, figure)
+        guesses = sorted({max(1, answer + d) for d in (-20, -10, -5, -1, 0, 1, 5, 10, 20)})
+        return Task(
+            name=f"geometry {seed}",
+            problem=f"<image>{asked}",
+            accepted=(str(answer),),
+            images=(figure.canvas.picture(),),
+            guesses=tuple(map(str, guesses)),
+            thought=thought,
+            facts={"kind": kind.__name__.strip("_")},
+        )
+
+
+class _Figure:
+    """A canvas of 100 by 100 units."""
+
+    def __init__(self, pixels: int) -> None:
+        self.canvas, self._unit = Canvas(pixels, pixels, (250, 250, 250)), pixels / 100
+
+    def polygon(self, corners: list[Point]) -> None:
+        """Fill and outline."""
+        points = [self._at(corner) for corner in corners]
+        self.canvas.fill(points, _FILL)
+        for a, b in zip(points, [*points[1:], points[0]], strict=True):
+            self.canvas.line(a, b, _INK, 0.9 * self._unit)
+
+    def line(self, a: Point, b: Point) -> None:
+        """A straight line."""
+        self.canvas.line(self._at(a), self._at(b), _INK, 0.9 * self._unit)
+
+    def write(self, text: str, at: Point, mark: bool = False) -> None:
+        """A short text around a point; what is asked for is marked."""
+        colour = _MARK if mark else _INK
+        self.canvas.write(text, self._at(at), colour, 5.5 * self._unit)
+
+    def square_mark(self, corner: Point) -> None:
+        """The sign of a right angle, up and to the right of a corner."""
+        x, y = corner
+        for a, b in (((x, y - 6), (x + 6, y - 6)), ((x + 6, y - 6), (x + 6, y))):
+            self.line(a, b)
+
+    def _at(self, point: Point) -> Point:
+        return point[0] * self._unit, point[1] * self._unit
+
+
+def _rectangle(rng: np.random.Generator, figure: _Figure) -> Drawn:
+    a, b = map(int, rng.integers(2, 20, 2))
+    scale = 56 / max(a, b)
+    w, h = max(18.0, a * scale), max(18.0, b * scale)
+    left, top = 50 - w / 2, 50 - h / 2
+    figure.polygon([(left, top), (left + w, top), (left + w, top + h), (left, top + h)])
+    figure.write(str(a), (50, top - 6))
+    figure.write(str(b), (left - 8, 50))
+    if rng.random() < 0.5:
+        return "What is the area of the rectangle?", a * b, f"{a} * {b} = {a * b}"
+    around = 2 * (a + b)
+    return "What is the perimeter of the rectangle?", around, f"2 * ({a} + {b}) = {around}"
+
+
+def _triangle(rng: np.random.Generator) -> tuple[list[Point], list[int]]:
+    """The corners of a triangle and its whole angles there, in degrees."""
+    while True:
+        a, b = map(int, rng.integers(30, 110, 2))
+        if 180 - a - b >= 30:
+            break
+    left, right = np.radians(a), np.radians(b)
+    height = 1 / (1 / np.tan(left) + 1 / np.tan(right))
+    across = height / np.tan(left)
+    low, high = min(0.0, across), max(1.0, across)
+    scale = min(64 / (high - low), 60 / height)
+    start = 50 - scale * (low + high) / 2
+    base = 50 + scale * height / 2
+    corners = [
+        (start, base),
+        (start + scale, base),
+        (start + scale * across, base - scale * height),
+    ]
+    return [(float(x), float(y)) for x, y in corners], [a, b, 180 - a - b]
+
+
+def _inside(corners: list[Point], number: int, share: float = 0.26) -> Point:
+    """A point near a corner, towards the middle of the figure."""
+    middle = np.mean(corners, axis=0)
+    x, y = (1 - share) * np.array(corners[number]) + share * middle
+    return float(x), float(y)
+
+
+def _third_angle(rng: np.random.Generator, figure: _Figure) -> Drawn:
+    corners, angles = _triangle(rng)
+    figure.polygon(corners)
+    asked = int(rng.integers(3))
+    for number, angle in enumerate(angles):
+        hidden = number == asked
+        figure.write("x" if hidden else str(angle), _inside(corners, number, 0.36), hidden)
+    a, b = (angle for number, angle in enumerate(angles) if number != asked)
+    thought = f"180 - {a} - {b} = {angles[asked]}"
+    return "The angles are in degrees. How large is x?", angles[asked], thought
+
+
+def _longest_side(rng: np.random.Generator, figure: _Figure) -> Drawn:
+    a, b, c = _TRIPLES[int(rng.integers(len(_TRIPLES)))]
+    if rng.random() < 0.5:
+        a, b = b, a
+    scale = 60 / max(a, b)
+    w, h = max(24.0, a * scale), max(24.0, b * scale)
+    left, base = 50 - w / 2, 50 + h / 2
+    figure.polygon([(left, base), (left + w, base), (left, base - h)])
+    figure.square_mark((left, base))
+    figure.write(str(a), (50, base + 7))
+    figure.write(str(b), (left - 8, 50))
+    figure.write("x", (50 + 6, 50 - 6), True)
+    return "How long is x?", c, f"{a} * {a} + {b} * {b} = {c * c}, x = {c}"
+
+
+def _ell(rng: np.random.Generator, figure: _Figure) -> Drawn:
+    """A rectangle that lacks its upper right corner."""
+    w, h = map(int, rng.integers(6, 16, 2))
+    cut_w, cut_h = int(rng.integers(2, w - 2)), int(rng.integers(2, h - 2))
+    scale = 60 / max(w, h)
+    left, top = 50 - w * scale / 2, 50 - h * scale / 2
+    corners = [(0, 0), (w - cut_w, 0), (w - cut_w, cut_h), (w, cut_h), (w, h), (0, h)]
+    figure.polygon([(left + x * scale, top + y * scale) for x, y in corners])
+    figure.write(str(w), (50, top + h * scale + 7))
+    figure.write(str(h), (left - 8, 50))
+    figure.write(str(w - cut_w), (left + (w - cut_w) * scale / 2, top - 6))
+    figure.write(str(h - cut_h), (left + w * scale + 8, top + (h + cut_h) * scale / 2))
+    area = w * h - cut_w * cut_h
+    thought = f"{w} * {h} - {cut_w} * {cut_h} = {area}"
+    return "All corners are right angles. What is the area of the figure?", area, thought
+
+
+def _outer_angle(rng: np.random.Generator, figure: _Figure) -> Drawn:
+    corners, angles = _triangle(rng)
+    figure.polygon(corners)
+    x, y = corners[1]
+    figure.line((x, y), (min(98.0, x + 18), y))
+    for number in (0, 2):
+        figure.write(str(angles[number]), _inside(corners, number, 0.36))
+    figure.write("x", (x + 6, y - 7), True)
+    answer = angles[0] + angles[2]
+    thought = f"{angles[0]} + {angles[2]} = {answer}"
+    return "The angles are in degrees. How large is x?", answer, thought
+
+
+_EASY: tuple[Callable[[np.random.Generator, _Figure], Drawn], ...] = (_rectangle, _third_angle)
+_HARD = (_longest_side, _ell, _outer_angle)

@@ -1,0 +1,96 @@
+"""What `data` names: questions drawn here, or a data set."""
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from agentrl.data.dataset import Dataset
+from agentrl.data.tables import open_table
+from agentrl.data.tasks import Source
+from agentrl.data.templates import find_template
+from agentrl.envs.qa.arithmetic import Arithmetic
+from agentrl.envs.qa.counting import Counting
+from agentrl.envs.qa.geometry import Geometry
+from agentrl.errors import ConfigError
+from agentrl.plugins import did_you_mean
+
+DRAWN: Mapping[str, Callable[..., Source]] = {
+    "counting": Counting,
+    "geometry": Geometry,
+    "arithmetic": Arithmetic,
+}
+_opening = threading.Lock()
+
+
+def open_source(data: str | Mapping[str, str], **settings: Any) -> Source:
+    """Open what a job names; a data set is read once for all environments of a process.
+
+    Args:
+        data: as the environment's.
+        **settings: the environment's other arguments that say how to read it.
+
+    Raises:
+        ConfigError: there is no such data, or it is bad.
+    """
+    settings = {**settings, "keys": dict(settings.get("keys") or {})}
+    if isinstance(data, Mapping):
+        data, settings["split"] = _of_split(data, settings["split"]), None
+    if data in DRAWN:
+        return _drawn(data, **settings)
+    path = Path(data).expanduser()
+    stamp = path.stat().st_mtime_ns if path.is_file() else 0
+    with _opening:
+        return _read(data, json.dumps(settings, sort_keys=True, default=str), stamp)
+
+
+def _of_split(data: Mapping[str, str], split: str | None) -> str:
+    if split is None or split not in data:
+        known = ", ".join(map(str, data))
+        hint = did_you_mean(str(split), map(str, data))
+        raise ConfigError(f"split={split}: data names {known}; choose one{hint}")
+    return data[split]
+
+
+def _drawn(data: str, level: str, pixels: int | None, **others: Any) -> Source:
+    """The seeds of training and of evaluation are others: what is drawn needs no splits."""
+    for name in ("split", "template", "image_root", "hold_out", "keys"):
+        if others.get(name):
+            raise ConfigError(f"{name}={others[name]}: {data} is drawn, it takes none")
+    size = {} if pixels is None or data == "arithmetic" else {"pixels": pixels}
+    try:
+        return DRAWN[data](level=level, **size)
+    except ValueError as error:
+        raise ConfigError(f"{error}") from None
+
+
+@lru_cache(maxsize=8)
+def _read(data: str, settings: str, stamp: int) -> Source:
+    chosen = json.loads(settings)
+    split, hold_out = chosen["split"], chosen["hold_out"]
+    part = None
+    if hold_out:
+        if not 0 < hold_out < 1 or split not in ("train", "eval"):
+            raise ConfigError(
+                f"hold_out={hold_out}, split={split}: a share in (0, 1) is held out "
+                "where split is eval, and left where it is train"
+            )
+        part, split = (split, hold_out), None
+    template = chosen["template"]
+    if template is not None and template.endswith(".jinja"):
+        template = find_template(template, "template").read_text("utf-8")
+    root = chosen["image_root"]
+    if root is not None and not Path(root).expanduser().is_dir():
+        raise ConfigError(f"image_root={root}: there is no such folder")
+    return Dataset(
+        open_table(data, split),
+        data,
+        keys=chosen["keys"],
+        template=template,
+        image_root=None if root is None else Path(root).expanduser(),
+        on_bad=chosen["on_bad"],
+        shuffle=chosen["shuffle"],
+        part=part,
+    )

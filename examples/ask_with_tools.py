@@ -1,0 +1,157 @@
+"""Questions that take a tool: zoom into a picture, or calculate; then answer.
+
+Run: python examples/ask_with_tools.py [key=value ...]
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+
+import agentrl
+from agentrl.data.calls import Calls
+from agentrl.data.open_spaces import AnyText, Pictures
+from agentrl.envs.qa.tools import calculate, zoom
+from agentrl.errors import ActionError
+from agentrl.types import Message, Observation
+
+COLOURS = {"red": (220, 40, 40), "green": (30, 160, 60), "blue": (40, 80, 220)}
+BOXES = {1: (0, 0, 0.5, 0.5), 2: (0.5, 0, 1, 0.5), 3: (0, 0.5, 0.5, 1), 4: (0.5, 0.5, 1, 1)}
+TOOLS = ("zoom", "calculate", "answer")
+FORMS = ("zoom(box)", "calculate(term)", "answer(text)")
+
+
+class AskWithTools(gymnasium.Env):
+    """What colour is the dot in a box of a picture too large to be shown? What is 17 * 23?"""
+
+    observation_space = gymnasium.spaces.Dict({"text": AnyText(), "images": Pictures()})
+    action_space = gymnasium.spaces.Dict(
+        {"tool": gymnasium.spaces.Discrete(len(TOOLS)), "argument": AnyText()}
+    )
+
+    def __init__(self, kinds=("colour", "sum")):
+        self.kinds = tuple(kinds)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        draw = self.np_random
+        self.uses = []
+        if str(draw.choice(self.kinds)) == "sum":
+            a, b = map(int, draw.integers(11, 100, 2))
+            self.picture, self.tool = None, f"{a} * {b}"
+            self.answer, text = str(a * b), f"What is {a} * {b}?"
+            return self._shows(text)
+        colours = [str(draw.choice(list(COLOURS))) for _ in BOXES]
+        box = int(draw.integers(1, 5))
+        self.picture, self.tool, self.answer = self._drawn(colours), str(box), colours[box - 1]
+        thumbnail = np.full((28, 28, 3), 128, np.uint8)  # all that fits of so large a picture
+        return self._shows(f"Box {box}: colour?", thumbnail)
+
+    def _drawn(self, colours):
+        picture = np.full((560, 560, 3), 240, np.uint8)
+        for colour, (left, top, _, _) in zip(colours, BOXES.values(), strict=True):
+            y, x = int(top * 560) + 80, int(left * 560) + 80
+            picture[y : y + 120, x : x + 120] = COLOURS[colour]
+        return picture
+
+    def step(self, action):
+        name, argument = TOOLS[int(action["tool"])], str(action["argument"])
+        if name == "answer":
+            right = argument.strip() == self.answer
+            helped = float(self.tool in self.uses)
+            observation, info = self._shows("")
+            info["metrics"] = {"right": float(right), "looked": helped}
+            return observation, float(right), True, False, info
+        self.uses.append(argument.strip())
+        try:  # what a tool cannot do is told, and costs a turn
+            observation, info = self._used(name, argument)
+        except ValueError as error:
+            observation, info = self._shows(f"{name}: {error}"[:200])
+        return observation, 0.0, False, False, info
+
+    def _used(self, name, argument):
+        if name == "calculate":
+            return self._shows(f"= {calculate(argument)}")
+        number = int(argument) if argument.strip() in "1234" and argument.strip() else 0
+        if self.picture is None or number not in BOXES:
+            raise ValueError("there is no such box")
+        return self._shows("", zoom(self.picture, BOXES[number], 28))
+
+    def _shows(self, text, *images):
+        info = {"uses": list(self.uses), "tool": self.tool, "answer": self.answer}
+        info["kind"] = "sum" if self.picture is None else "colour"
+        return {"text": text, "images": images}, info
+
+
+class Words:
+    def __init__(self, style="tag", instruct=True):
+        self.calls, self.instruct = Calls(FORMS, style), instruct
+
+    def instructions(self):
+        if not self.instruct:
+            return ""
+        return f"Use a tool, then answer. Each reply is one of {self.calls.told()}."
+
+    def to_observation(self, observation, info):
+        return Observation(images=tuple(observation["images"]), text=observation["text"])
+
+    def to_message(self, observation):
+        marks = "<image>" * len(observation.images)
+        return Message(role="user", text=marks + observation.text, images=observation.images)
+
+    def to_action(self, reply):
+        call = self.calls.read(reply)
+        argument = call.arguments[0]
+        if argument.startswith('"'):
+            try:
+                argument = json.loads(argument)
+            except ValueError:
+                raise ActionError("the argument is no text") from None
+        return {"tool": TOOLS.index(call.name), "argument": argument}
+
+    def no_action(self):
+        return None
+
+
+class Expert:
+    """Uses the right tool, then answers."""
+
+    looks = 1.0
+
+    def __init__(self, style="tag"):
+        self.calls = Calls(FORMS, style)
+
+    def reply(self, info, rng):
+        if info["uses"]:
+            return self.calls.say("answer", self.answer(info, rng))
+        if info["kind"] == "sum":
+            return self.calls.say("calculate", json.dumps(info["tool"]))
+        wanted = info["tool"] if rng.random() < self.looks else str(rng.integers(1, 5))
+        return self.calls.say("zoom", wanted)
+
+    def answer(self, info, rng):
+        return info["answer"]
+
+
+class Careless(Expert):
+    """Looks into any box, and answers well only where it was the right one."""
+
+    looks = 0.2
+
+    def answer(self, info, rng):
+        looked = info["kind"] == "sum" or info["tool"] in info["uses"]
+        return info["answer"] if looked else str(rng.choice(list(COLOURS)))
+
+
+agentrl.register(
+    "AskWithTools-v0",
+    "ask_with_tools:AskWithTools",
+    translator="ask_with_tools:Words",
+    players={"expert": "ask_with_tools:Expert", "careless": "ask_with_tools:Careless"},
+)
+
+if __name__ == "__main__":
+    run = agentrl.train(Path(__file__).with_suffix(".yaml"), overrides=sys.argv[1:])
+    print(json.dumps(json.loads((run / "summary.json").read_text()), indent=2))

@@ -1,0 +1,99 @@
+"""Maths answers, compared by math-verify: numbers, LaTeX, sets, intervals, equations."""
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from agentrl.errors import ConfigError
+from agentrl.rewards.form import is_think_answer, is_think_boxed
+from agentrl.rewards.length import soft_punishment
+from agentrl.rewards.verifier import Verifier
+
+GET_MATH = "pip install 'agentrl[math]'"
+
+
+class Accuracy:
+    r"""1 for an answer that equals the truth, else 0; a batch function.
+
+    The answer is the last `\boxed{...}`, what stands between `<answer>` tags, or else what looks
+    like an answer in the reply. `unsettled` is 1 where it could not be compared in time: nobody
+    can be made to wait by an answer such as 9^9^9^9, and so it counts as wrong.
+
+    Args:
+        deadline_s: for one answer.
+
+    Raises:
+        ConfigError: math-verify is not installed.
+    """
+
+    def __init__(self, deadline_s: float = 5.0) -> None:
+        if find_spec("math_verify") is None:
+            raise ConfigError(f"maths needs math-verify, not installed: {GET_MATH}")
+        self._verifier = Verifier(deadline_s)
+
+    def __call__(self, reward_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+        """A row for each episode; its `ground_truth` must be maths.
+
+        Raises:
+            RewardError: a truth that cannot be read, or a verifier that does not start.
+        """
+        return [self._row(inputs) for inputs in reward_inputs]
+
+    def _row(self, inputs: Mapping[str, Any]) -> dict[str, float]:
+        accuracy, unsettled = self._verifier.verify(inputs["ground_truth"], inputs["response"])
+        return {"overall": accuracy, "unsettled": unsettled}
+
+
+class R1V(Accuracy):
+    """R1-V's reward: accuracy and format, weighed; a batch function.
+
+    The accuracy is math-verify's; an answer that is no maths is right if it is the same text. The
+    format is `<think>...</think><answer>...</answer>`, or a thought and a box.
+
+    Args:
+        format_weight: the share of the format in `overall`, in [0, 1].
+        deadline_s: for one answer.
+    """
+
+    def __init__(self, format_weight: float = 0.5, deadline_s: float = 5.0) -> None:
+        super().__init__(deadline_s)
+        if not 0 <= format_weight <= 1:
+            raise ConfigError(f"format_weight={format_weight}: must lie in [0, 1]")
+        self._format = format_weight
+
+    def _row(self, inputs: Mapping[str, Any]) -> dict[str, float]:
+        reply = inputs["response"]
+        accuracy, unsettled = self._verifier.verify(inputs["ground_truth"], reply, words=True)
+        form = float(is_think_answer(reply) or is_think_boxed(reply))
+        overall = (1 - self._format) * accuracy + self._format * form
+        return {"overall": overall, "accuracy": accuracy, "format": form, "unsettled": unsettled}
+
+
+class DAPO(Accuracy):
+    """DAPO's reward: 1 for a right answer, -1 for a wrong one, less for replies that are too long.
+
+    A batch function (arXiv:2503.14476, sections 3.4 and 3.5).
+
+    Args:
+        longest: tokens of a reply, at most: usually `rollout.max_new_tokens`.
+        buffer: the tokens before that over which the punishment grows.
+        factor: the punishment at the end of them.
+        deadline_s: for one answer.
+    """
+
+    def __init__(
+        self, longest: int, buffer: int, factor: float = 1.0, deadline_s: float = 5.0
+    ) -> None:
+        super().__init__(deadline_s)
+        soft_punishment(0, longest, buffer)
+        self._longest, self._buffer, self._factor = longest, buffer, factor
+
+    def _row(self, inputs: Mapping[str, Any]) -> dict[str, float]:
+        accuracy, unsettled = self._verifier.verify(inputs["ground_truth"], inputs["response"])
+        overlong = soft_punishment(inputs["response_length"], self._longest, self._buffer)
+        return {
+            "overall": (2 * accuracy - 1) + self._factor * overlong,
+            "accuracy": accuracy,
+            "overlong": overlong,
+            "unsettled": unsettled,
+        }

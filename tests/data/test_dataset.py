@@ -1,0 +1,397 @@
+import base64
+import json
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrl.data import pictures, seen, tables
+from agentrl.data.dataset import Dataset
+from agentrl.data.tables import BadRow, open_table
+from agentrl.data.tasks import row_of
+from agentrl.errors import ConfigError
+from tests.data.rows import jpeg, picture, png, sums, write_csv, write_jsonl
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(seen, "FOLDER", tmp_path / "cache")
+
+
+def opened(path, split=None, **settings):
+    return Dataset(open_table(str(path), split), path.name, **{"shuffle": None} | settings)
+
+
+def all_of(data):
+    return [data.task(seed) for seed in range(len(data))]
+
+
+# --- formats ------------------------------------------------------------------------------
+
+
+def write_parquet(path, rows):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    return path
+
+
+def write_json(path, rows):
+    path.write_text(json.dumps(rows))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("a.jsonl", write_jsonl),
+        ("a.json", write_json),
+        ("a.csv", write_csv),
+        ("a.parquet", write_parquet),
+    ],
+)
+def test_every_format_asks_the_same_questions(tmp_path, name, write):
+    data = opened(write(tmp_path / name, sums(5)))
+    assert [(t.problem, t.answer) for t in all_of(data)] == [
+        (f"What is {n} + 1?", str(n + 1)) for n in range(5)
+    ]
+
+
+def test_parquet_holds_pictures_as_bytes_and_as_hugging_face_has_them(tmp_path):
+    rows = [
+        {"problem": "?", "answer": "a", "images": [{"bytes": png(picture(n)), "path": None}] * 2}
+        for n in (10, 20)
+    ]
+    data = opened(write_parquet(tmp_path / "a.parquet", rows))
+    assert [len(t.images) for t in all_of(data)] == [2, 2]
+    assert data.task(1).images[0][1, 1].tolist() == [20, 20, 20]
+    plain = [{"problem": "?", "answer": "a", "image": png(picture(30))}]
+    data = opened(write_parquet(tmp_path / "b.parquet", plain))
+    assert data.task(0).images[0][1, 1, 0] == 30
+
+
+@pytest.fixture
+def hugging_face(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    rows = {
+        "question": [f"q{n}" for n in range(6)],
+        "label": [f"a{n}" for n in range(6)],
+        "image": [{"bytes": png(picture(n)), "path": None} for n in range(6)],
+    }
+    features = datasets.Features(
+        question=datasets.Value("string"), label=datasets.Value("string"), image=datasets.Image()
+    )
+    whole = datasets.Dataset.from_dict(rows, features=features)
+    parts = datasets.DatasetDict(train=whole.select(range(4)), test=whole.select(range(4, 6)))
+    parts.save_to_disk(str(tmp_path / "kept"))
+    return tmp_path / "kept"
+
+
+def test_hugging_face_data_set_is_read_with_its_splits_and_pictures(hugging_face):
+    data = opened(hugging_face, "test")
+    assert [(t.problem, t.answer) for t in all_of(data)] == [
+        ("<image>q4", "a4"),
+        ("<image>q5", "a5"),
+    ]
+    assert data.task(0).images[0][1, 1, 0] == 4
+    with pytest.raises(ConfigError, match="has train, test; name one"):
+        opened(hugging_face)
+    with pytest.raises(ConfigError, match="split=eval"):
+        opened(hugging_face, "eval")
+
+
+def test_folder_that_the_datasets_library_reads(tmp_path):
+    pytest.importorskip("datasets")
+    (tmp_path / "set").mkdir()
+    write_jsonl(tmp_path / "set" / "train.jsonl", sums(3))
+    assert len(opened(tmp_path / "set", "train")) == 3
+
+
+def test_picture_of_a_hugging_face_data_set_that_is_broken_is_named_by_its_row(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    broken = [{"bytes": png(), "path": None}, {"bytes": b"broken", "path": None}]
+    features = datasets.Features(
+        problem=datasets.Value("string"),
+        answer=datasets.Value("string"),
+        images=datasets.List(datasets.Image()),
+    )
+    datasets.Dataset.from_dict(
+        {"problem": ["a", "b"], "answer": ["1", "2"], "images": [[one] for one in broken]},
+        features=features,
+    ).save_to_disk(str(tmp_path / "kept"))
+    with pytest.raises(ConfigError, match=r"1 of 2 rows are bad: row 1: .*cannot identify"):
+        opened(tmp_path / "kept")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.txt", "", "must be a folder, or end in"),
+        ("a.jsonl", "", "no row in it"),
+        ("a.json", "{}", "must hold a list"),
+        ("a.json", "[", "no JSON"),
+        ("a.csv", "\xff", "no row|cannot be read"),
+        ("a.parquet", "PAR1", "cannot be read"),
+    ],
+)
+def test_file_that_holds_no_table_is_refused(tmp_path, name, content, words):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ConfigError, match=words):
+        opened(tmp_path / name)
+
+
+def test_file_that_is_not_there_is_no_id_of_the_hub(tmp_path):
+    for name in ("./nothing.jsonl", "nothing.jsonl", str(tmp_path / "nothing"), "~/nothing/at"):
+        with pytest.raises(ConfigError, match="no such file"):
+            open_table(name, None)
+
+
+# --- columns, templates, messages ---------------------------------------------------------
+
+
+def test_columns_may_be_called_anything(tmp_path):
+    path = write_jsonl(tmp_path / "a.jsonl", [{"q": "1 + 1?", "a": 2, "hint": "even"}])
+    data = opened(path, keys={"problem": "q", "answer": "a"}, template="{{ problem }} ({{ hint }})")
+    assert (data.task(0).problem, data.task(0).answer) == ("1 + 1? (even)", "2")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"keys": {"problem": "questoin"}}, r"no such column \(did you mean 'question'\?\)"),
+        ({"keys": {"problm": "question"}}, "must be one of problem, answer"),
+        ({}, "no column is called answer"),
+        ({"keys": {"answer": "right"}, "template": "{{ problem"}, "template="),
+        ({"keys": {"answer": "right"}, "template": "{{ nothing }}"}, "1 of 1 rows are bad"),
+        ({"keys": {"answer": "right"}, "on_bad": "ignore"}, "must be refuse or skip"),
+    ],
+)
+def test_wrong_key_or_template_is_told(tmp_path, settings, words):
+    path = write_jsonl(tmp_path / "a.jsonl", [{"question": "?", "right": "!"}])
+    with pytest.raises(ConfigError, match=words):
+        opened(path, **settings)
+
+
+def test_template_cannot_reach_beyond_its_row(tmp_path):
+    path = write_jsonl(tmp_path / "a.jsonl", sums(1))
+    with pytest.raises(ConfigError, match="rows are bad"):
+        opened(path, template="{{ problem.__class__.__mro__[1].__subclasses__() }}")
+
+
+CONVERSATION = [
+    {"role": "system", "content": "Be short."},
+    {
+        "role": "user",
+        "content": [
+            {"type": "text", "text": "Here "},
+            {"type": "image", "image": "a.png"},
+            {"type": "text", "text": " and there "},
+            {
+                "type": "image_url",
+                "image_url": {"url": "data:image/png;base64," + base64.b64encode(png()).decode()},
+            },
+        ],
+    },
+    {"role": "assistant", "content": "Nothing."},
+]
+
+
+@pytest.mark.parametrize("name", ["messages", "message"])
+@pytest.mark.parametrize("written", [False, True])
+def test_messages_are_questions_with_their_pictures_in_place(tmp_path, name, written):
+    (tmp_path / "a.png").write_bytes(png())
+    cell = json.dumps(CONVERSATION) if written else CONVERSATION
+    task = opened(write_jsonl(tmp_path / "a.jsonl", [{name: cell}])).task(0)
+    assert task.problem == "Be short.\n\nHere <image> and there <image>"
+    assert task.answer == "Nothing."
+    assert [image.shape for image in task.images] == [(6, 8, 3)] * 2
+
+
+def test_pictures_of_messages_may_stand_in_a_column(tmp_path):
+    (tmp_path / "a.png").write_bytes(png())
+    said = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "what?"}]}]
+    row = {"messages": said, "images": ["a.png"], "answer": "it"}
+    task = opened(write_jsonl(tmp_path / "a.jsonl", [row])).task(0)
+    assert (task.problem, len(task.images), task.answer) == ("<image>what?", 1, "it")
+
+
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        ("[{", "no JSON"),
+        ([], "not a list of messages"),
+        (["hello"], "not an object"),
+        ([{"role": "user", "content": 3}], "neither text nor parts"),
+        ([{"role": "user", "content": [{"type": "video"}]}], "type 'video'"),
+        ([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}], "messages are by"),
+        ([{"role": "user", "content": "a"}], "no answer"),
+    ],
+)
+def test_messages_that_ask_no_single_question_are_bad_rows(tmp_path, messages, words):
+    path = write_jsonl(tmp_path / "a.jsonl", [{"messages": messages}])
+    with pytest.raises(ConfigError, match=words):
+        opened(path)
+
+
+def test_options_make_a_multiple_choice(tmp_path):
+    rows = [
+        {"problem": "?", "options": ["red", "blue"], "answer": "B"},
+        {"problem": "?", "options": '["red", "blue"]', "answer": 1},
+    ]
+    first, second = all_of(opened(write_jsonl(tmp_path / "a.jsonl", rows)))
+    assert first.options == second.options == ("red", "blue")
+    assert (first.answer, second.answer) == ("B", "blue")
+
+
+# --- bad data -----------------------------------------------------------------------------
+
+
+BAD = [
+    ({"problem": "<image> <image>?", "answer": "1", "images": ["a.png"]}, "stands 2 times"),
+    ({"problem": "?", "answer": "1", "images": ["gone.png"]}, "no such file"),
+    ({"problem": "?", "answer": "1", "images": ["../a.png"]}, "leads out of"),
+    ({"problem": "?", "answer": None}, "no answer"),
+    ({"problem": "?", "answer": "  "}, "no answer"),
+    ({"problem": None, "answer": "1"}, "problem is missing, not text"),
+    ({"problem": " ", "answer": "1"}, "asks nothing"),
+    ({"answer": "1"}, "problem is missing"),
+    ({"problem": "\ud800", "answer": "1"}, "no Unicode"),
+]
+
+
+def test_bad_rows_are_named_counted_and_refused_or_skipped(tmp_path, caplog):
+    good = {"problem": "?", "answer": "1", "images": ["a.png"]}
+    (tmp_path / "a.png").write_bytes(png())
+    path = write_jsonl(tmp_path / "a.jsonl", [good, *(row for row, _ in BAD), good])
+    with path.open("a") as file:
+        file.write("{broken\n[1]\n")
+    with pytest.raises(ConfigError) as refused:
+        opened(path)
+    said = str(refused.value)
+    assert "11 of 13 rows are bad: line 2: <image> stands 2 times" in said
+    assert "and 6 more" in said
+    assert "on_bad=skip" in said
+    data = opened(path, on_bad="skip")
+    assert len(data) == 2
+    assert "They are skipped" in caplog.text
+    for (_, words), why in zip(BAD, data.bad.values(), strict=False):
+        assert words in why
+    assert data.bad["line 12"].startswith("no JSON")
+    assert data.bad["line 13"] == "list, not an object with keys"
+
+
+def test_data_without_one_good_row_is_refused_in_any_case(tmp_path):
+    path = write_jsonl(tmp_path / "a.jsonl", [{"problem": "?", "answer": None}] * 3)
+    with pytest.raises(ConfigError, match="3 of 3 rows are bad"):
+        opened(path, on_bad="skip")
+
+
+def folder_of_pictures(folder, count, corrupt):
+    whole = jpeg(side=16)
+    (folder / "images").mkdir()
+    for n in range(count):
+        (folder / "images" / f"{n}.jpg").write_bytes(corrupt.get(n, whole))
+    rows = [{"problem": "?", "answer": n, "image": f"images/{n}.jpg"} for n in range(count)]
+    return write_jsonl(folder / "a.jsonl", rows)
+
+
+def test_three_corrupt_pictures_among_ten_thousand_are_named(tmp_path):
+    corrupt = {17: jpeg()[:-400], 4242: b"", 9999: b"GIF89a nothing"}
+    path = folder_of_pictures(tmp_path, 10_000, corrupt)
+    with pytest.raises(ConfigError) as refused:
+        opened(path)
+    said = str(refused.value)
+    assert "3 of 10000 rows are bad: line 18: 'images/17.jpg'" in said
+    assert "line 4243: " in said
+    assert "line 10000: " in said
+    assert len(opened(path, on_bad="skip")) == 9997
+
+
+def test_pictures_that_have_not_changed_are_not_decoded_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(seen, "_FEW", 1)
+    path = folder_of_pictures(tmp_path, 10, {3: b""})
+    decoded = []
+    load = pictures.load
+    monkeypatch.setattr(pictures, "load", lambda *a: decoded.append(a) or load(*a))
+    counts = []
+    for _ in range(2):
+        assert len(opened(path, on_bad="skip")) == 9
+        counts.append(len(decoded))
+    (tmp_path / "images" / "3.jpg").write_bytes(jpeg(side=16))
+    assert len(opened(path, on_bad="skip")) == 10
+    assert [*counts, len(decoded)] == [10, 10, 20]
+
+
+def test_row_that_became_bad_after_it_was_examined_is_an_error_and_no_black_picture(tmp_path):
+    (tmp_path / "a.png").write_bytes(png())
+    row = {"problem": "?", "answer": "1", "images": ["a.png"]}
+    data = opened(write_jsonl(tmp_path / "a.jsonl", [row]))
+    (tmp_path / "a.png").unlink()
+    with pytest.raises(BadRow, match=r"a.jsonl line 1: a.png: there is no such file"):
+        data.task(0)
+
+
+def test_line_of_a_csv_that_lacks_cells_is_bad(tmp_path):
+    (tmp_path / "a.csv").write_text("problem,answer\nq,1\nonly one\n")
+    with pytest.raises(ConfigError, match=r"1 of 2 rows are bad: line 3: .*2 cells"):
+        opened(tmp_path / "a.csv")
+
+
+# --- order and splits ---------------------------------------------------------------------
+
+
+@given(st.integers(1, 50), st.integers(0, 99), st.integers(0, 20), st.integers(0, 3))
+def test_consecutive_seeds_visit_every_row_once_an_epoch(count, block, epoch, shuffle):
+    first = block * 1_000_000 + epoch * count
+    rows = [row_of(seed, count, shuffle) for seed in range(first, first + count)]
+    assert sorted(rows) == list(range(count))
+
+
+def test_order_is_another_in_each_epoch_and_for_each_run_and_the_same_when_asked_again():
+    def order(first, shuffle=0):
+        return [row_of(first + n, 100, shuffle) for n in range(100)]
+
+    orders = [order(0), order(100), order(5_000_000), order(0, shuffle=1)]
+    assert len({tuple(o) for o in orders}) == 4
+    assert orders[0] == order(0)
+    assert order(0, shuffle=None) == list(range(100))
+
+
+def test_held_out_rows_are_others_and_stay_so_when_the_file_is_reordered(tmp_path):
+    rows = sums(300)
+    path = write_jsonl(tmp_path / "a.jsonl", rows)
+    problems = {
+        part: {t.problem for t in all_of(opened(path, part=(part, 0.2)))}
+        for part in ("train", "eval")
+    }
+    assert not problems["train"] & problems["eval"]
+    assert len(problems["train"] | problems["eval"]) == 300
+    assert 30 < len(problems["eval"]) < 90
+    other = write_jsonl(tmp_path / "b.jsonl", [*rows[::-1], *rows])  # and everything twice
+    assert {t.problem for t in all_of(opened(other, part=("eval", 0.2)))} == problems["eval"]
+
+
+def test_data_is_read_from_many_threads(tmp_path):
+    data = opened(write_jsonl(tmp_path / "a.jsonl", sums(50)), shuffle=3)
+    found, threads = [], []
+    for _ in range(4):
+        threads.append(
+            threading.Thread(target=lambda: found.append([t.name for t in all_of(data)]))
+        )
+        threads[-1].start()
+    for thread in threads:
+        thread.join(20)
+    assert len(found) == 4
+    assert all(names == found[0] for names in found)
+    assert np.unique(found[0]).size == 50
+
+
+def test_folder_of_a_library_is_no_data_set(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("json", "numpy"):
+        assert tables._found(name) is None
+    (tmp_path / "json").mkdir()
+    assert tables._found("json") == tmp_path / "json"

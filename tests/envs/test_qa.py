@@ -1,0 +1,242 @@
+import json
+import subprocess
+import sys
+import warnings
+from collections import Counter
+
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import agentrl
+from agentrl import config as configuration
+from agentrl.config import EnvConfig
+from agentrl.data.open_spaces import AnyText, Pictures
+from agentrl.envs.qa.arithmetic import Arithmetic
+from agentrl.envs.qa.counting import LEVELS, SHAPES, Counting
+from agentrl.envs.qa.geometry import Geometry
+from agentrl.errors import ActionError, ConfigError
+from agentrl.rollout.arguments import check_env_kwargs
+from agentrl.rollout.making import load_player
+from tests.data.rows import picture, png, sums, write_jsonl
+
+DRAWN = [
+    {"data": name, "level": level}
+    for name in ("counting", "geometry", "arithmetic")
+    for level in ("easy", "hard")
+]
+
+
+def made(**kwargs):
+    return agentrl.make("QA-v0", **kwargs).unwrapped
+
+
+@pytest.fixture
+def questions(tmp_path):
+    (tmp_path / "a.png").write_bytes(png())
+    rows = [
+        {"problem": "<image>How grey?", "answer": str(n), "images": ["a.png"]} for n in range(9)
+    ]
+    return write_jsonl(tmp_path / "questions.jsonl", rows)
+
+
+@pytest.mark.parametrize("kwargs", DRAWN, ids=lambda k: f"{k['data']}-{k['level']}")
+def test_what_is_drawn_keeps_the_contract(kwargs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(made(**kwargs), skip_render_check=True)
+
+
+def test_data_set_keeps_the_contract(questions):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(made(data=str(questions)), skip_render_check=True)
+
+
+def test_spaces_hold_what_they_draw_and_nothing_else():
+    text, pictures = AnyText(10, seed=1), Pictures(3, seed=1)
+    assert all(pictures.contains(pictures.sample()) for _ in range(20))
+    assert all(AnyText(seed=n).sample() in AnyText() for n in range(20))
+    assert "größer 数" in text
+    assert "x" * 11 not in text
+    assert 3 not in text
+    assert (picture(),) in pictures
+    assert [picture()] not in pictures
+    assert (picture().astype(float),) not in pictures
+    assert (picture(),) * 4 not in pictures
+    assert text == AnyText(10) != AnyText(11)
+    assert pictures == Pictures(3) != Pictures(4)
+
+
+@pytest.mark.parametrize("kwargs", DRAWN, ids=lambda k: f"{k['data']}-{k['level']}")
+def test_expert_is_right_and_who_guesses_is_seldom(kwargs):
+    env = made(**kwargs)
+    translator = agentrl.make_translator("QA-v0")
+    rng = np.random.default_rng(0)
+    right = Counter()
+    for seed in range(40):
+        for name in ("expert", "random"):
+            _, info = env.reset(seed=seed)
+            player = load_player(EnvConfig(id="QA-v0"), name)
+            action = translator.to_action(player.reply(info, rng))
+            _, reward, terminated, _, info = env.step(action)
+            assert terminated
+            assert info["metrics"] == {"accuracy": reward}
+            right[name] += reward
+    assert right["expert"] == 40
+    assert right["random"] < 20
+
+
+def test_habit_of_the_mediocre_player_is_mostly_wrong():
+    config = EnvConfig(id="QA-v0", kwargs={"data": "counting"})
+    env, rng = made(data="counting"), np.random.default_rng(0)
+    player, translator = load_player(config, "mediocre"), agentrl.make_translator("QA-v0")
+    right = 0.0
+    for seed in range(200):
+        _, info = env.reset(seed=seed)
+        right += env.step(translator.to_action(player.reply(info, rng)))[1]
+    assert 80 < right < 150
+
+
+def test_same_seed_gives_the_same_picture_and_another_seed_another():
+    for kwargs in DRAWN:
+        first, again, other = (made(**kwargs).reset(seed=s) for s in (7, 7, 8))
+        assert first[1] == again[1] != other[1]
+        for a, b in zip(first[0]["images"], again[0]["images"], strict=True):
+            assert np.array_equal(a, b)
+
+
+def test_counts_are_those_of_the_picture():
+    for seed in range(60):
+        task = Counting().task(seed)
+        wanted, things = task.facts["wanted"], task.facts["things"]
+        count = sum(all(thing[k] == v for k, v in wanted.items()) for thing in things)
+        assert task.answer == str(count)
+        assert task.thought.endswith(f" {count}")
+        assert len(task.thought.split(" none")) - 1 == 9 - len(things)
+    assert {t["shape"] for s in range(20) for t in Counting().task(s).facts["things"]} == {*SHAPES}
+
+
+def test_every_shape_of_a_hard_picture_can_be_seen():
+    least, most = LEVELS["hard"].least, LEVELS["hard"].most
+    for seed in range(5):
+        task = Counting("hard").task(seed)
+        assert least - 2 <= len(task.facts["things"]) <= most
+        assert int(task.answer) <= 9
+
+
+def test_shapes_are_drawn_with_smooth_edges_and_stay_on_the_picture():
+    picture = Counting(pixels=84).task(3).images[0]
+    assert picture.shape == (84, 84, 3)
+    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 20
+    border = np.concatenate([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
+    assert (border == picture[0, 0]).all()
+
+
+def test_sums_of_arithmetic_and_geometry_follow_from_their_thoughts():
+    for seed in range(50):
+        for task in (Arithmetic("hard").task(seed), Geometry("hard", 112).task(seed)):
+            last = task.thought.replace("x =", "=").rsplit("=", 1)[1].split(",")[-1]
+            assert int(last) == int(task.answer)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "words"),
+    [
+        ({"data": "counting", "level": "harder"}, "level='harder'"),
+        ({"data": "counting", "pixels": 5}, "pixels=5"),
+        ({"data": "counting", "keys": {"problem": "q"}}, "counting is drawn"),
+        ({"data": "nothing.jsonl"}, "no such file"),
+        ({"grade": "exactly"}, "grade='exactly'"),
+        ({"tolerance": 2.0}, "tolerance=2.0"),
+        ({"data": {"train": "counting"}, "split": "eval"}, "data names train"),
+        ({"shuffel": 1}, "did you mean 'shuffle'"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_played(kwargs, words):
+    with pytest.raises(ConfigError, match=words):
+        check_env_kwargs(EnvConfig(id="QA-v0", kwargs=kwargs))
+
+
+def test_bad_rows_end_a_dry_run_with_their_names(tmp_path):
+    write_jsonl(tmp_path / "bad.jsonl", [*sums(3), {"problem": "?", "answer": None}])
+    (tmp_path / "job.yaml").write_text(
+        "env: {id: QA-v0, kwargs: {data: bad.jsonl}, max_turns: 1}\n"
+        "rollout: {engine: hf, launcher: local}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "agentrl", "train", "job.yaml", "--dry-run"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "1 of 4 rows are bad: line 4: it has no answer" in done.stderr
+
+
+def test_splits_of_several_files_and_of_a_share(tmp_path):
+    write_jsonl(tmp_path / "a.jsonl", sums(30))
+    write_jsonl(tmp_path / "b.jsonl", sums(5))
+    files = {"train": str(tmp_path / "a.jsonl"), "eval": str(tmp_path / "b.jsonl")}
+
+    def problems(count, **kwargs):
+        env = made(**kwargs)
+        return {env.reset(seed=seed)[1]["problem"] for seed in range(count)}
+
+    assert len(problems(30, data=files, split="train")) == 30
+    assert len(problems(30, data=files, split="eval")) == 5
+    halves = [problems(60, data=files["train"], hold_out=0.5, split=s) for s in ("train", "eval")]
+    assert not halves[0] & halves[1]
+    assert len(halves[0] | halves[1]) == 30
+    with pytest.raises(ConfigError, match=r"hold_out=0.5, split=None"):
+        made(data=files["train"], hold_out=0.5)
+
+
+def test_answers_are_graded_as_it_is_said(tmp_path):
+    row = {"problem": "?", "options": ["four", "five"], "answer": "B"}
+    path = str(write_jsonl(tmp_path / "a.jsonl", [row]))
+
+    def reward(answer, **kwargs):
+        env = made(data=path, **kwargs)
+        env.reset(seed=0)
+        return env.step(answer)[1]
+
+    assert reward("b") == 1.0
+    assert reward("five") == 0.0
+    assert reward("five", grade="choice") == 1.0
+    assert reward("", grade="choice") == 0.0
+    env = made(data=path, grade="none")
+    env.reset(seed=0)
+    assert "metrics" not in env.step("B")[4]
+
+
+def test_translator_asks_as_it_stands_and_reads_the_answer(questions):
+    env = made(data=str(questions))
+    translator = agentrl.make_translator("QA-v0", {"style": "boxed"})
+    observation, info = env.reset(seed=3)
+    message = translator.to_message(translator.to_observation(observation, info))
+    assert (message.text, len(message.images)) == ("<image>How grey?", 1)
+    assert r"\boxed{your answer}" in translator.instructions()
+    assert translator.to_action(r"so \boxed{3}") == "3"
+    with pytest.raises(ActionError):
+        translator.to_action("<answer>3</answer>")
+    assert env.step(translator.no_action())[1] == 0.0
+    assert agentrl.make_translator("QA-v0", {"instruct": False}).instructions() == ""
+    with pytest.raises(ConfigError, match="style"):
+        agentrl.make_translator("QA-v0", {"style": "spoken"})
+
+
+def test_job_over_a_data_set_records_its_components(tmp_path, questions):
+    config = configuration.from_dict(
+        {
+            "run": {"dir": str(tmp_path / "runs")},
+            "env": {"id": "QA-v0", "kwargs": {"data": str(questions)}, "max_turns": 1},
+            "rewards": [
+                {"function": "agentrl.rewards.matching:exact"},
+                {"function": "agentrl.rewards.form:think_answer", "weight": 0.5},
+            ],
+            "logging": [],
+        }
+    )
+    found = agentrl.evaluate(config, policy="expert", episodes=4)
+    assert found["reward"] == 1.5
+    assert (found["reward/exact"], found["reward/think_answer"]) == (1.0, 1.0)
+    assert json.dumps(found)

@@ -1,0 +1,173 @@
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentrl.config import RewardConfig
+from agentrl.errors import ConfigError, RewardError
+from agentrl.rewards import maths
+from agentrl.rewards.length import soft_punishment
+from agentrl.rewards.verifier import Verifier
+from agentrl.rollout.scoring import Scorer
+from tests.rollout.test_batches import answered
+
+
+@pytest.fixture(scope="module")
+def verifier():
+    made = Verifier(10.0)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("truth", "reply", "right"),
+    [
+        ("1/2", r"so it is \boxed{\frac{1}{2}}", True),
+        ("0.5", "<think>half</think><answer>1/2</answer>", True),
+        (r"$x^2+1$", r"\boxed{1+x^2}", True),
+        (r"\{1,2,3\}", r"\boxed{\{3,2,1\}}", True),
+        (r"\{1,2,3\}", r"\boxed{\{3,2\}}", False),
+        ("[0,1)", r"\boxed{[0,1)}", True),
+        ("[0,1)", r"\boxed{[0,1]}", False),
+        (r"(-\infty,2]\cup[3,\infty)", r"\boxed{(-\infty, 2] \cup [3, \infty)}", True),
+        ("(1,2)", r"\boxed{(2,1)}", False),
+        (r"2\sqrt{3}", r"<answer>\boxed{\sqrt{12}}</answer>", True),
+        ("1,200", r"\boxed{1200}", True),
+        ("10%", r"\boxed{0.1}", True),
+        ("42", "the answer is 42", True),
+        ("42", "<answer>41</answer>", False),
+        ("42", "", False),
+        ("42", r"first \boxed{42}, no: \boxed{7}", False),
+    ],
+)
+def test_answers_are_compared_as_maths(verifier, truth, reply, right):
+    assert verifier.verify(truth, reply) == (float(right), 0.0)
+
+
+def test_it_works_in_a_thread_where_the_librarys_own_time_outs_cannot(verifier):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(verifier.verify("3", r"\boxed{3}")))
+    thread.start()
+    thread.join(30)
+    assert found == [(1.0, 0.0)]
+
+
+def test_answer_that_takes_for_ever_is_wrong_and_told_and_the_next_is_compared():
+    verifier = Verifier(2.0)
+    assert verifier.verify("42", r"\boxed{9^{9^{9^{9}}}}") == (0.0, 1.0)
+    assert verifier.verify("42", r"\boxed{42}") == (1.0, 0.0)
+    verifier.close()
+
+
+@pytest.mark.parametrize("truth", [None, "", "  "])
+def test_without_a_truth_there_is_no_reward(verifier, truth):
+    with pytest.raises(RewardError, match="no ground_truth"):
+        verifier.verify(truth, r"\boxed{1}")
+
+
+def test_words_that_are_no_maths_are_compared_as_text(verifier):
+    assert verifier.verify("(B)", "<answer>(b)</answer>", words=True) == (1.0, 0.0)
+    assert verifier.verify("blue", "<answer>red</answer>", words=True) == (0.0, 0.0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.text(alphabet=r"\{}$()[]^_0123456789abx+-*/=,. ", max_size=40))
+def test_whatever_is_written_is_right_or_wrong_or_unsettled(verifier, reply):
+    right, unsettled = verifier.verify("42", reply)
+    assert right in (0.0, 1.0)
+    assert unsettled in (0.0, 1.0)
+
+
+def test_its_process_ends_with_the_one_that_asks():
+    code = (
+        "from agentrl.rewards.verifier import Verifier; v = Verifier(10.0);"
+        "print(v._running().pid, flush=True); import os; os._exit(9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 9
+    # Its standard input has ended, and so does it; a zombie of init's does not count.
+    subprocess.run(
+        ["timeout", "20", "tail", "-s", "0.1", f"--pid={done.stdout.strip()}", "-f", "/dev/null"],
+        check=True,
+    )
+
+
+@pytest.fixture
+def score(verifier, monkeypatch):
+    monkeypatch.setattr(maths, "Verifier", lambda deadline_s: verifier)  # one process for all
+
+    def score(name, episode, **kwargs):
+        config = RewardConfig(function=f"agentrl.rewards.maths:{name}", kwargs=kwargs)
+        return Scorer([config], 30.0).score(episode)
+
+    return score
+
+
+def test_r1v_weighs_accuracy_and_format(score):
+    good = score("R1V", answered("<think>6*7</think><answer>42</answer>"), format_weight=0.2)
+    assert good.rewards == (0.0, 1.0)
+    bare = score("R1V", answered(r"\boxed{42}"), format_weight=0.2)
+    assert bare.total == pytest.approx(0.8)
+    assert bare.components["R1V/format"] == (0.0, 0.0)
+    tidy = score("R1V", answered("<think>?</think><answer>41</answer>"), format_weight=0.2)
+    assert tidy.total == pytest.approx(0.2)
+    assert tidy.components["R1V/accuracy"] == (0.0, 0.0)
+
+
+def test_dapo_punishes_what_is_too_long(score):
+    reply = r"\boxed{42}"  # three tokens, in these tests
+    assert score("DAPO", answered(reply), longest=10, buffer=4).total == 1.0
+    assert score("DAPO", answered(reply), longest=4, buffer=2).total == 0.5
+    assert score("DAPO", answered(reply), longest=3, buffer=2, factor=0.5).total == 0.5
+    assert score("DAPO", answered(r"\boxed{1}"), longest=10, buffer=4).total == -1.0
+
+
+@given(st.integers(0, 200), st.integers(1, 100), st.integers(1, 100))
+def test_punishment_is_the_papers(length, longest, buffer):
+    buffer = min(buffer, longest)
+    if length <= longest - buffer:
+        expected = 0.0
+    elif length <= longest:
+        expected = ((longest - buffer) - length) / buffer
+    else:
+        expected = -1.0
+    assert soft_punishment(length, longest, buffer) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs", "words"),
+    [
+        ("R1V", {"format_weight": 2}, "format_weight=2"),
+        ("DAPO", {"longest": 4, "buffer": 5}, "buffer=5"),
+        ("DAPO", {}, "does not take its kwargs"),
+        ("Accuracy", {"deadline": 1}, "does not take its kwargs"),
+    ],
+)
+def test_senseless_settings_are_refused_before_any_work(name, kwargs, words):
+    with pytest.raises(ConfigError, match=words):
+        Scorer([RewardConfig(function=f"agentrl.rewards.maths:{name}", kwargs=kwargs)])
+
+
+def test_lack_of_the_library_is_told_before_any_work(monkeypatch):
+    monkeypatch.setattr(maths, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"agentrl\[math\]"):
+        maths.Accuracy()
+
+
+def test_verifier_says_nothing_but_json(tmp_path):
+    asked = [{"truth": "1", "reply": r"\boxed{1}", "words": False}]
+    done = subprocess.run(
+        [sys.executable, "-m", "agentrl.rewards.verify"],
+        input="".join(json.dumps(one) + "\n" for one in asked),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+    )
+    ready, answer = map(json.loads, done.stdout.splitlines())
+    assert ready == {"ready": True}
+    assert answer == {"right": True, "unsettled": False}

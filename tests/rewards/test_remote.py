@@ -1,0 +1,205 @@
+import http.server
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from agentrl import cli
+from agentrl.config import RewardConfig
+from agentrl.errors import ConfigError, RewardError
+from agentrl.rewards.remote import Remote
+from agentrl.rollout.scoring import Scorer
+from tests.rollout.test_batches import answered
+
+THEIRS = """
+import time
+
+
+def compute_score(reward_inputs, bonus=0.0):
+    rows = []
+    for one in reward_inputs:
+        if one["response"] == "raise":
+            raise KeyError("a bad day")
+        if one["response"] == "hang":
+            time.sleep(60)
+        rows.append({
+            "overall": float(one["response"] == one["ground_truth"]) + bonus,
+            "bright": float(one["images"][0].mean()) if one["images"] else -1.0,
+        })
+    return rows
+
+
+def of_an_episode(episode):
+    return 0.0
+"""
+
+
+@contextmanager
+def served(folder, *arguments, **environment):
+    (folder / "theirs.py").write_text(THEIRS)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agentrl", "serve-reward", "theirs.py:compute_score", "--port", "0",
+         *arguments],
+        cwd=folder, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment},
+    )  # fmt: skip
+    try:
+        found = re.search(r"http://\S+", process.stdout.readline())
+        yield found[0]
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        process.stdout.close()
+
+
+@contextmanager
+def answering(*answers):
+    """A server that gives these answers one after the other: (status, body)."""
+    left = list(answers)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            status, body = left.pop(0)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", left
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def inputs(*replies, image=None):
+    images = [] if image is None else [image]
+    return [{"response": r, "ground_truth": "42", "images": images} for r in replies]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with served(tmp_path_factory.mktemp("server"), "bonus=0.5", "--deadline-s", "3") as url:
+        yield url
+
+
+def test_function_is_asked_over_the_network_with_its_pictures(server):
+    image = np.full((4, 6, 3), 100, np.uint8)
+    rows = Remote(server, images=True)(inputs("42", "41", image=image))
+    assert rows == [{"overall": 1.5, "bright": 100.0}, {"overall": 0.5, "bright": 100.0}]
+    assert Remote(server)(inputs("42", image=image)) == [{"overall": 1.5, "bright": -1.0}]
+
+
+def test_it_is_a_reward_like_any_other(server):
+    config = RewardConfig(function="agentrl.rewards.remote:Remote", kwargs={"url": server})
+    scored = Scorer([config], 30.0).score(answered("42"))
+    assert scored.components == {"Remote": (0.0, 1.5), "Remote/bright": (0.0, -1.0)}
+
+
+def test_failure_over_there_is_told_here_and_spares_the_other_episodes(server):
+    good, bad = Remote(server)(inputs("42", "raise"))
+    assert good["overall"] == 1.5
+    assert "KeyError: 'a bad day'" in bad["error"]
+    config = RewardConfig(function="agentrl.rewards.remote:Remote", kwargs={"url": server})
+    with pytest.raises(RewardError, match="a bad day"):
+        Scorer([config], 30.0).score(answered("raise"))
+
+
+def test_call_that_hangs_over_there_is_given_up_and_the_next_is_answered(server):
+    with pytest.raises(RewardError, match="nothing within 3 s"):
+        Remote(server, attempts=1)(inputs("hang"))
+    assert Remote(server)(inputs("42"))[0]["overall"] == 1.5
+
+
+def test_request_that_is_none_is_refused_with_words(server):
+    import httpx
+
+    for body, words in [
+        (b"{", "no JSON"),
+        (b"[]", "must be"),
+        (json.dumps({"inputs": [{"images": ["/etc/passwd"]}]}).encode(), "data URI"),
+    ]:
+        answer = httpx.post(f"{server}/score", content=body)
+        assert answer.status_code == 400
+        assert words in answer.json()["error"]
+    assert httpx.get(f"{server}/health").json() == {"function": "theirs.py:compute_score"}
+
+
+def test_token_is_asked_for_where_one_is_set(tmp_path, monkeypatch):
+    with served(tmp_path, AGENTRL_REWARD_TOKEN="open sesame") as url:
+        with pytest.raises(RewardError, match="401"):
+            Remote(url)(inputs("42"))
+        monkeypatch.setenv("AGENTRL_REWARD_TOKEN", "open sesame")
+        assert Remote(url)(inputs("42"))[0]["overall"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["theirs.py:of_an_episode"], "takes an episode"),
+        (["theirs.py:compute_score", "--host", "0.0.0.0"], "AGENTRL_REWARD_TOKEN"),
+        (["theirs.py:compute_score", "bnous=1"], "does not take its kwargs"),
+        (["theirs.py:compute_score", "bonus"], "key=value"),
+    ],
+)
+def test_mistakes_of_the_command_are_told(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.delenv("AGENTRL_REWARD_TOKEN", raising=False)
+    (tmp_path / "theirs_too.py").write_text(THEIRS)
+    where = arguments[0].replace("theirs.py", f"{tmp_path}/theirs_too.py")
+    assert cli.run(["serve-reward", where, *arguments[1:]]) == 2
+    assert words in capsys.readouterr().err
+    sys.modules.pop("theirs_too", None)
+
+
+ROWS = json.dumps({"rows": [{"overall": 1.0}]}).encode()
+
+
+def test_busy_server_is_asked_again():
+    with answering((503, b"later"), (502, b"later"), (200, ROWS)) as (url, left):
+        assert Remote(url)(inputs("42")) == [{"overall": 1.0}]
+        assert left == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ((200, b"<html>"), "no rows"),
+        ((200, b'{"rows": []}'), "0 rows for 1 episodes"),
+        ((500, b'{"error": "out of memory"}'), "500: out of memory"),
+        ((302, b""), "302"),
+    ],
+)
+def test_answer_that_is_none_is_an_error_at_once(answer, words):
+    with answering(answer, (200, ROWS)) as (url, left):
+        with pytest.raises(RewardError, match=words):
+            Remote(url)(inputs("42"))
+        assert len(left) == 1
+
+
+def test_server_that_is_not_there_is_told_within_the_deadline():
+    with pytest.raises(RewardError, match=r"asked 2 times: .*refused"):
+        Remote("http://127.0.0.1:9", attempts=2)(inputs("42"))
+
+
+@pytest.mark.parametrize(
+    "kwargs", [{"url": "ftp://x"}, {"url": "nonsense"}, {"url": "http://x", "attempts": 0}]
+)
+def test_address_that_cannot_be_is_refused_before_any_work(kwargs):
+    with pytest.raises(ConfigError):
+        Scorer([RewardConfig(function="agentrl.rewards.remote:Remote", kwargs=kwargs)])

@@ -1,0 +1,197 @@
+import dataclasses
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from agentrl.config import RewardConfig
+from agentrl.errors import ConfigError, RewardError
+from agentrl.rollout.batches import BatchReward, inputs_of
+from agentrl.rollout.collector import Collector, Progress, tickets_of_step
+from agentrl.rollout.scoring import Scorer
+from agentrl.types import Outcome
+from tests.rollout.test_collector import episode_of
+
+TICKET = tickets_of_step("train", 1, [5], 1)[0]
+
+THEIRS = '''
+def compute_score(reward_inputs: list[dict], format_weight: float = 0.1) -> list[dict]:
+    """As it stands in the repository of another trainer."""
+    scores = []
+    for reward_input in reward_inputs:
+        right = float(reward_input["response"].strip() == reward_input["ground_truth"])
+        short = float(reward_input["response_length"] < 10)
+        scores.append(
+            {
+                "overall": (1 - format_weight) * right + format_weight * short,
+                "format": short,
+                "accuracy": right,
+            }
+        )
+    return scores
+'''
+
+
+def answered(reply="42", truth="42", turns=2, ticket=TICKET):
+    episode = episode_of(ticket, turns=turns)
+    last = dataclasses.replace(
+        episode.turns[-1], reply=reply, reply_ids=(1, 2, 3), info={"ground_truth": truth}
+    )
+    return dataclasses.replace(episode, turns=(*episode.turns[:-1], last))
+
+
+def batch(name, **fields):
+    return Scorer([RewardConfig(function=f"tests.rollout.batch_rewards:{name}", **fields)], 5.0)
+
+
+def test_function_written_for_another_trainer_works_unchanged(tmp_path):
+    path = tmp_path / "their_math_reward.py"
+    path.write_text(THEIRS)
+    scorer = Scorer([RewardConfig(function=f"{path}:compute_score", kwargs={"format_weight": 0.5})])
+    right, wrong = scorer.score(answered()), scorer.score(answered(reply="41"))
+    assert right.rewards == (0.0, 1.0)
+    assert wrong.rewards == (0.0, 0.5)
+    assert wrong.components == {
+        "compute_score": (0.0, 0.5),
+        "compute_score/format": (0.0, 1.0),
+        "compute_score/accuracy": (0.0, 0.0),
+    }
+
+
+def test_inputs_hold_what_an_episode_was():
+    inputs = inputs_of(answered(turns=3))
+    assert (inputs["response"], inputs["response_length"]) == ("42", 3)
+    assert len(inputs["responses"]) == 3
+    assert inputs["responses"][-1] == "42"
+    assert inputs["ground_truth"] == "42"
+    assert inputs["env_rewards"] == [1.0, 1.0, 1.0]
+    assert inputs["info"] == {"ground_truth": "42"}
+
+
+def test_truth_may_stand_in_the_first_info():
+    episode = dataclasses.replace(episode_of(TICKET, turns=1), reset_info={"ground_truth": "7"})
+    assert inputs_of(episode)["ground_truth"] == "7"
+
+
+def test_kind_can_be_said_where_the_parameter_has_another_name():
+    assert batch("of_other_name", kind="batch").score(answered()).total == 2.0
+    with pytest.raises(RewardError, match="of_other_name"):
+        batch("of_other_name").score(answered())
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("raises", "KeyError"),
+        ("too_few", "returned 0 rows for 1 episodes"),
+        ("without_overall", "has no 'overall'"),
+        ("not_a_number", "'overall' is nan, not a finite number"),
+        ("a_text", "'accuracy' is 'yes', not a number"),
+        ("no_list", "returned NoneType"),
+        ("no_row", "a row is float"),
+    ],
+)
+def test_nonsense_is_a_typed_error_and_never_a_silent_zero(name, words):
+    with pytest.raises(RewardError, match=words):
+        batch(name).score(answered())
+
+
+def test_config_error_of_a_reward_ends_the_job():
+    with pytest.raises(ConfigError, match="no such key"):
+        batch("misconfigured").score(answered())
+
+
+def test_class_is_made_once_with_its_kwargs_and_refused_before_any_work():
+    scorer = batch("Counter", kwargs={"first": 3})
+    assert [scorer.score(answered()).total for _ in range(2)] == [3.0, 4.0]
+    with pytest.raises(ConfigError, match="first must not be negative"):
+        batch("Counter", kwargs={"first": -1})
+    with pytest.raises(ConfigError, match="does not take its kwargs"):
+        batch("Counter", kwargs={"frist": 1})
+
+
+def test_episodes_that_end_while_it_is_busy_are_scored_together():
+    sizes, entered, release = [], threading.Event(), threading.Event()
+
+    def slow_first(reward_inputs):
+        sizes.append(len(reward_inputs))
+        entered.set()
+        release.wait(10)
+        return [{"overall": i["n"]} for i in reward_inputs]
+
+    reward = BatchReward("slow_first", slow_first, 20.0)
+    with ThreadPoolExecutor(8) as pool:
+        first = pool.submit(reward.row, {"n": 0})
+        assert entered.wait(10)
+        others = [pool.submit(reward.row, {"n": n}) for n in range(1, 6)]
+        until(lambda: len(reward._waiting) == 5)
+        release.set()
+        assert [f.result()["overall"] for f in (first, *others)] == [0, 1, 2, 3, 4, 5]
+    assert sizes == [1, 5]
+
+
+def test_one_bad_episode_does_not_take_the_others_of_its_batch_with_it():
+    entered, release = threading.Event(), threading.Event()
+
+    def picky(reward_inputs):
+        entered.set()
+        release.wait(10)
+        return [{"overall": 1 / i["n"]} for i in reward_inputs]
+
+    reward = BatchReward("picky", picky, 20.0)
+    with ThreadPoolExecutor(8) as pool:
+        first = pool.submit(reward.row, {"n": 1})
+        assert entered.wait(10)
+        others = [pool.submit(reward.row, {"n": n}) for n in (0, 2, 4)]
+        until(lambda: len(reward._waiting) == 3)
+        release.set()
+        assert first.result() == {"overall": 1.0}
+        with pytest.raises(RewardError, match="ZeroDivisionError"):
+            others[0].result()
+        assert [f.result()["overall"] for f in others[1:]] == [0.5, 0.25]
+
+
+def test_call_that_hangs_is_given_up_and_does_not_hold_up_the_next():
+    hang, calls = threading.Event(), []
+
+    def hangs_once(reward_inputs):
+        calls.append(len(reward_inputs))
+        if len(calls) == 1:
+            hang.wait(30)
+        return [{"overall": 1.0} for _ in reward_inputs]
+
+    reward = BatchReward("hangs_once", hangs_once, 0.3)
+    with pytest.raises(RewardError, match=r"nothing within 0.3 s"):
+        reward.row({})
+    assert reward.row({}) == {"overall": 1.0}
+    hang.set()
+
+
+async def test_failure_ends_the_job_where_it_must_not_be_passed_over():
+    done = []
+
+    async def play(ticket):
+        return answered(ticket=ticket)
+
+    def collector(must_score):
+        return Collector(
+            play=play,
+            score=batch("raises").score,
+            concurrency=1,
+            max_refills=0,
+            done=lambda ticket, scored: done.append(scored.episode.outcome),
+            progress=Progress(),
+            must_score=must_score,
+        )
+
+    with pytest.raises(RewardError, match="reward_failure=void"):
+        await collector(True).collect([TICKET])
+    assert done == [Outcome.ENV_ERROR]  # and it was recorded before
+
+
+def until(holds, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.001)
