@@ -1,0 +1,148 @@
+"""2048: a pure, seeded state machine.
+
+A move slides all tiles of a 4x4 board to one side. Two equal ones that meet merge into one of their
+sum, once in a move, and the sum is added to the score. A move that slides nothing is none. After
+each move a 2 (nine times in ten) or a 4 comes up in an empty cell: which one hangs on the seed, the
+number of moves so far and the cells that are empty.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from agentrl.envs.minigames.chance import chance, check
+
+SIDE = 4
+MOVES = ("up", "down", "left", "right")
+_FOUR = 0.1
+
+Row = tuple[int, ...]
+Board = tuple[Row, ...]
+"""Rows from the top, each from the left; 0 for an empty cell."""
+
+
+class Game2048:
+    """One game.
+
+    Args:
+        seed: >= 0.
+        goal: the tile that wins and ends the game, a power of 2 from 8 on.
+
+    Raises:
+        ValueError: a negative seed, or a goal that cannot be reached.
+    """
+
+    ticks_per_turn = 0
+
+    def __init__(self, seed: int = 0, goal: int = 2048) -> None:
+        check(seed)
+        if goal < 8 or goal > 65536 or goal & (goal - 1):
+            raise ValueError(f"goal is {goal}; it must be a power of 2 from 8 to 65536.")
+        self.seed, self.goal = seed, goal
+        self.score = self.num_moves = 0
+        self.board: Board = ((0,) * SIDE,) * SIDE
+        self._spawn(0)
+        self._spawn(1)
+
+    def move(self, name: str) -> bool:
+        """Slide the tiles `up`, `down`, `left` or `right`; False where none would move."""
+        if self.done:
+            return False
+        board, gain = slide(self.board, name)
+        if board == self.board:
+            return False
+        self.board = board
+        self.score += gain
+        self.num_moves += 1
+        self._spawn(self.num_moves + 1)
+        return True
+
+    def moves(self) -> tuple[str, ...]:
+        """The moves that slide something."""
+        return () if self.won else legal(self.board)
+
+    @property
+    def won(self) -> bool:
+        """Whether the goal stands on the board."""
+        return max(map(max, self.board)) >= self.goal
+
+    @property
+    def lost(self) -> bool:
+        """Whether nothing can be moved."""
+        return not self.won and not legal(self.board)
+
+    @property
+    def done(self) -> bool:
+        """Whether the game is over."""
+        return self.won or self.lost
+
+    def state(self) -> dict[str, Any]:
+        """The truth as plain JSON values."""
+        return {
+            "seed": self.seed,
+            "goal": self.goal,
+            "num_moves": self.num_moves,
+            "score": self.score,
+            "board": [list(row) for row in self.board],
+            "largest": max(map(max, self.board)),
+            "moves": list(self.moves()),
+            "won": self.won,
+            "lost": self.lost,
+            "done": self.done,
+        }
+
+    def _spawn(self, event: int) -> None:
+        dice = chance(self.seed, event)
+        cells = empty(self.board)
+        cell = cells[int(dice.integers(len(cells)))]
+        self.board = put(self.board, cell, 4 if dice.random() < _FOUR else 2)
+
+
+def slide(board: Board, name: str) -> tuple[Board, int]:
+    """The board after a move, before a new tile comes, and what the move adds to the score.
+
+    Raises:
+        ValueError: there is no such move.
+    """
+    if name not in MOVES:
+        raise ValueError(f"{name!r} is no move; there are {', '.join(MOVES)}.")
+    lines = tuple(zip(*board, strict=True)) if name in ("up", "down") else board
+    step = -1 if name in ("down", "right") else 1
+    slid = [_merge(line[::step]) for line in lines]
+    new = tuple(line[::step] for line, _ in slid)
+    if name in ("up", "down"):
+        new = tuple(zip(*new, strict=True))
+    return new, sum(gain for _, gain in slid)
+
+
+def legal(board: Board) -> tuple[str, ...]:
+    """The moves that slide something."""
+    return tuple(name for name in MOVES if slide(board, name)[0] != board)
+
+
+def empty(board: Board) -> list[tuple[int, int]]:
+    """Row and column of each empty cell, in reading order."""
+    return [(y, x) for y, row in enumerate(board) for x, tile in enumerate(row) if not tile]
+
+
+def put(board: Sequence[Sequence[int]], cell: tuple[int, int], tile: int) -> Board:
+    """The board with a tile in a cell."""
+    return tuple(
+        tuple(tile if (y, x) == cell else old for x, old in enumerate(row))
+        for y, row in enumerate(board)
+    )
+
+
+@lru_cache(maxsize=65536)
+def _merge(line: Row) -> tuple[Row, int]:
+    """One line slid towards its start, and what it adds to the score."""
+    tiles = [tile for tile in line if tile]
+    merged: list[int] = []
+    gain = at = 0
+    while at < len(tiles):
+        tile = tiles[at]
+        if at + 1 < len(tiles) and tiles[at + 1] == tile:
+            tile, gain, at = 2 * tile, gain + 2 * tile, at + 1
+        merged.append(tile)
+        at += 1
+    return (*merged, *(0,) * (len(line) - len(merged))), gain

@@ -1,0 +1,166 @@
+"""A space fighter: a pure, seeded state machine.
+
+A ship at the bottom of the screen flies to the column that it was sent to, one column a tick, and
+fires upwards in every second tick. Enemies and rocks come down by one row a tick, one a row at most.
+A shot that meets an enemy destroys it and adds 10 to the score; rocks swallow shots. What hits the
+ship takes 10 from the score and one of its lives; what passes it does nothing. The game is lost with
+the last life and won at the end of its time, which is counted in ticks.
+"""
+
+from typing import Any
+
+from agentrl.envs.minigames.chance import chance, check
+
+COLUMNS, ROWS = 5, 8
+LIVES = 3
+STAKE = 10
+MOVES = ("left", "stay", "right")
+_SHOT = 2
+"""Rows that a shot rises in a tick."""
+_SOMETHING, _ROCK = 0.55, 0.35
+"""How often something comes in a tick, and how often that is a rock."""
+
+Thing = tuple[str, int, int]
+"""`enemy` or `rock`, its column and its row from the top."""
+Shot = tuple[int, int]
+"""Column and row."""
+
+
+class SpaceFighter:
+    """One game.
+
+    Args:
+        seed: >= 0.
+        length: of the game, in ticks, >= 1.
+
+    Raises:
+        ValueError: a negative seed, or no tick.
+    """
+
+    ticks_per_turn = 1
+
+    def __init__(self, seed: int = 0, length: int = 60) -> None:
+        check(seed, length=length)
+        self.seed, self.length = seed, length
+        self.time = self.score = 0
+        self.lives = LIVES
+        self.ship = self.target = COLUMNS // 2
+        self.things: tuple[Thing, ...] = ()
+        self.shots: tuple[Shot, ...] = ()
+        for start in range(ROWS // 2):
+            self._come_down(start)
+
+    def send(self, column: int) -> bool:
+        """Have the ship fly to a column; False where it is on its way there."""
+        if self.done or not 0 <= column < COLUMNS or column == self.target:
+            return False
+        self.target = column
+        return True
+
+    def move(self, name: str) -> bool:
+        """`left`, `right` or `stay`: fly to the next column, or none.
+
+        Raises:
+            ValueError: another move.
+        """
+        if name not in MOVES:
+            raise ValueError(f"{name!r} is no move; there are {', '.join(MOVES)}.")
+        return self.send(min(max(self.ship + MOVES.index(name) - 1, 0), COLUMNS - 1))
+
+    def tick(self) -> None:
+        """Let a moment pass."""
+        if self.done:
+            return
+        self.ship += (self.target > self.ship) - (self.target < self.ship)
+        self._rise()
+        self.time += 1
+        self._come_down(ROWS // 2 + self.time)
+        self._collide()
+        if self.time % 2 == 0:
+            self.shots = (*self.shots, (self.ship, ROWS - 1))
+
+    def moves(self) -> tuple[str, ...]:
+        """All that do not lead over the edge."""
+        if self.done:
+            return ()
+        return MOVES[self.ship == 0 : 2 + (self.ship < COLUMNS - 1)]
+
+    @property
+    def lost(self) -> bool:
+        """Whether no life is left."""
+        return self.lives <= 0
+
+    @property
+    def won(self) -> bool:
+        """Whether the ship came through."""
+        return self.time >= self.length and not self.lost
+
+    @property
+    def done(self) -> bool:
+        """Whether the game is over."""
+        return self.lost or self.won
+
+    def state(self) -> dict[str, Any]:
+        """The truth as plain JSON values."""
+        return {
+            "seed": self.seed,
+            "length": self.length,
+            "score": self.score,
+            "time": self.time,
+            "lives": self.lives,
+            "ship": self.ship,
+            "target": self.target,
+            "things": [list(thing) for thing in self.things],
+            "shots": [list(shot) for shot in self.shots],
+            "moves": list(self.moves()),
+            "won": self.won,
+            "lost": self.lost,
+            "done": self.done,
+        }
+
+    def _rise(self) -> None:
+        """The shots fly on; each ends at the first thing on its way."""
+        left = []
+        for column, row in self.shots:
+            for _ in range(_SHOT):
+                row -= 1
+                if self._meets(column, row):
+                    break
+            else:
+                if row >= 0:
+                    left.append((column, row))
+        self.shots = tuple(left)
+
+    def _come_down(self, event: int) -> None:
+        self.things = tuple((kind, x, y + 1) for kind, x, y in self.things if y + 1 < ROWS)
+        self.shots = tuple((x, y) for x, y in self.shots if not self._meets(x, y))
+        new = draw_thing(self.seed, event)
+        if new is not None:
+            self.things = (*self.things, new)
+
+    def _meets(self, column: int, row: int) -> bool:
+        """Whether a shot ends here; an enemy ends as well."""
+        for thing in self.things:
+            if thing[1:] == (column, row):
+                if thing[0] == "enemy":
+                    self.things = tuple(other for other in self.things if other != thing)
+                    self.score += STAKE
+                return True
+        return False
+
+    def _collide(self) -> None:
+        place = (self.ship, ROWS - 1)
+        left = tuple(thing for thing in self.things if thing[1:] != place)
+        if len(left) < len(self.things):
+            self.things = left
+            self.lives -= 1
+            self.score -= STAKE
+
+
+def draw_thing(seed: int, event: int) -> Thing | None:
+    """What comes into the top row at one event of a game with this seed."""
+    dice = chance(seed, event)
+    if dice.random() >= _SOMETHING:
+        return None
+    column = int(dice.integers(COLUMNS))
+    return ("rock" if dice.random() < _ROCK else "enemy", column, 0)
