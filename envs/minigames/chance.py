@@ -1,4 +1,4 @@
-"""Chance that hangs on the seed and on what it is drawn for, and never on the order of the calls."""
+"""Chance that hangs on the seed and on what it is drawn for, never on the order of the calls."""
 
 import numpy as np
 

@@ -3,7 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.envs.minigames.flappy_bird import BIRD, COLUMNS, GAP, PACE, UNIT, Bird, FlappyBird, hits
+from agentrl.envs.minigames.flappy_bird import (
+    BIRD,
+    COLUMNS,
+    GAP,
+    PACE,
+    UNIT,
+    Bird,
+    FlappyBird,
+    hits,
+)
 
 _TURNS = COLUMNS + 1
 """So far ahead is seen what comes."""

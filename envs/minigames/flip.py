@@ -3,7 +3,7 @@
 Pairs of pictures lie face down. A turned card shows its picture; the second one of a turn either
 makes a pair, which stays and adds 10 to the score, or takes 2 away, and both are turned back by the
 next touch of a card that lies face down. The game is won with the last pair; it is lost when
-so many cards have been turned as there are, three times.
+three times as many cards have been turned as there are.
 """
 
 from typing import Any

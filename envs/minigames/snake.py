@@ -2,8 +2,8 @@
 
 A tick moves the snake by one cell where its head looks. A move turns the head; it never turns
 back. Food makes it longer by one, and new food lies in a free cell that hangs on the seed, the
-amount eaten and the snake itself. The wall, its own body and hunger end the game: it must eat within
-so many ticks as there are cells, twice. The end of its tail moves on, so its cell is free.
+amount eaten and the snake itself. The wall, its own body and hunger end the game: it must eat
+within twice as many ticks as there are cells. The end of its tail moves on, so its cell is free.
 """
 
 from typing import Any

@@ -1,10 +1,10 @@
 """A space fighter: a pure, seeded state machine.
 
 A ship at the bottom of the screen flies to the column that it was sent to, one column a tick, and
-fires upwards in every second tick. Enemies and rocks come down by one row a tick, one a row at most.
-A shot that meets an enemy destroys it and adds 10 to the score; rocks swallow shots. What hits the
-ship takes 10 from the score and one of its lives; what passes it does nothing. The game is lost with
-the last life and won at the end of its time, which is counted in ticks.
+fires upwards in every second tick. Enemies and rocks come down by one row a tick, one a row at
+most. A shot that meets an enemy destroys it and adds 10 to the score; rocks swallow shots. What
+hits the ship takes 10 from the score and one of its lives; what passes it does nothing. The game is
+lost with the last life and won at the end of its time, which is counted in ticks.
 """
 
 from typing import Any

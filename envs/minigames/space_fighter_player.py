@@ -20,9 +20,7 @@ def _is_hit(state: Mapping[str, Any], column: int) -> bool:
 
 def _worth(state: Mapping[str, Any], column: int) -> float:
     """How good it is to shoot from a column, or near the columns where it is good."""
-    return max(
-        _targets(state, other) / (1 + abs(other - column)) ** 2 for other in range(COLUMNS)
-    )
+    return max(_targets(state, other) / (1 + abs(other - column)) ** 2 for other in range(COLUMNS))
 
 
 def _targets(state: Mapping[str, Any], column: int) -> float:
