@@ -7,11 +7,21 @@ hits the ship takes 10 from the score and one of its lives; what passes it does 
 lost with the last life and won at the end of its time, which is counted in ticks.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from agentrl.envs.minigames.chance import chance, check
+from agentrl.envs.frame.box import Grid
+from agentrl.envs.frame.rules import Place, Rules
+from agentrl.envs.frame.settings import Paced, one_of
+from agentrl.envs.minigames.chance import chance
 
 COLUMNS, ROWS = 5, 8
+GRID = Grid(columns=COLUMNS, rows=ROWS + 1)
+"""A row of a score board, and the field."""
+TOP = 1
+"""The field's first row."""
+_LANES = tuple(GRID.cell(column, TOP, 1, ROWS, margin=0) for column in range(COLUMNS))
 LIVES = 3
 STAKE = 10
 MOVES = ("left", "stay", "right")
@@ -26,22 +36,31 @@ Shot = tuple[int, int]
 """Column and row."""
 
 
-class SpaceFighter:
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Level(Paced):
+    """How long a game is, and how it is paced.
+
+    Raises:
+        ValueError: a value that its setting cannot have.
+    """
+
+    length: int = one_of(60, range(1, 1001), "the ticks to come through, from 1 to 1000")
+    ticks: int = one_of(1, range(1, 1001), "how many ticks an action takes, from 1 to 1000")
+
+
+class SpaceFighter(Rules):
     """One game.
 
     Args:
         seed: >= 0.
-        length: of the game, in ticks, >= 1.
+        **level: settings of `Level`.
 
     Raises:
-        ValueError: a negative seed, or no tick.
+        ValueError: a negative seed, or a level that does not exist.
     """
 
-    ticks_per_turn = 1
-
-    def __init__(self, seed: int = 0, length: int = 60) -> None:
-        check(seed, length=length)
-        self.seed, self.length = seed, length
+    def __init__(self, seed: int = 0, **level: Any) -> None:
+        self.seed, self.length = seed, Level(**level).length
         self.time = self.score = 0
         self.lives = LIVES
         self.ship = self.target = COLUMNS // 2
@@ -49,6 +68,18 @@ class SpaceFighter:
         self.shots: tuple[Shot, ...] = ()
         for start in range(ROWS // 2):
             self._come_down(start)
+
+    def touch(self, x: float, y: float) -> bool:
+        """Send the ship to the column that is touched."""
+        return any(lane.holds(x, y) and self.send(column) for column, lane in enumerate(_LANES))
+
+    def swipe(self, x1: float, y1: float, x2: float, y2: float) -> bool:
+        """Drag the ship: it is sent to the column where the finger leaves the screen."""
+        return self.touch(x2, y2)
+
+    def places(self) -> Mapping[str, Place]:
+        """The columns to the left of the ship, of its own, and to its right."""
+        return {name: _LANES[self._beside(name)] for name in MOVES}
 
     def send(self, column: int) -> bool:
         """Have the ship fly to a column; False where it is on its way there."""
@@ -65,12 +96,17 @@ class SpaceFighter:
         """
         if name not in MOVES:
             raise ValueError(f"{name!r} is no move; there are {', '.join(MOVES)}.")
-        return self.send(min(max(self.ship + MOVES.index(name) - 1, 0), COLUMNS - 1))
+        return self.send(self._beside(name))
 
-    def tick(self) -> None:
+    @property
+    def tick_ms(self) -> int:
+        """Half a second."""
+        return 0 if self.done else 500
+
+    def tick(self) -> bool:
         """Let a moment pass."""
         if self.done:
-            return
+            return False
         self.ship += (self.target > self.ship) - (self.target < self.ship)
         self._rise()
         self.time += 1
@@ -78,6 +114,7 @@ class SpaceFighter:
         self._collide()
         if self.time % 2 == 0:
             self.shots = (*self.shots, (self.ship, ROWS - 1))
+        return True
 
     def moves(self) -> tuple[str, ...]:
         """All that do not lead over the edge."""
@@ -103,8 +140,6 @@ class SpaceFighter:
     def state(self) -> dict[str, Any]:
         """The truth as plain JSON values."""
         return {
-            "seed": self.seed,
-            "length": self.length,
             "score": self.score,
             "time": self.time,
             "lives": self.lives,
@@ -117,6 +152,10 @@ class SpaceFighter:
             "lost": self.lost,
             "done": self.done,
         }
+
+    def _beside(self, name: str) -> int:
+        """The column of a move, on the screen."""
+        return min(max(self.ship + MOVES.index(name) - 1, 0), COLUMNS - 1)
 
     def _rise(self) -> None:
         """The shots fly on; each ends at the first thing on its way."""

@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.envs.minigames.flappy_bird import (
+from agentrl.envs.minigames.flappy_bird.rules import (
     BIRD,
     COLUMNS,
     GAP,
     PACE,
     UNIT,
     Bird,
-    FlappyBird,
     hits,
 )
 
@@ -20,7 +19,7 @@ _TURNS = COLUMNS + 1
 _Gates = tuple[tuple[int, int], ...]
 
 
-def best(state: Mapping[str, Any], ticks: int = FlappyBird.ticks_per_turn) -> str:
+def best(state: Mapping[str, Any], ticks: int = 4) -> str:
     """The move after which the bird can live on, and comes nearest to the next gate's middle.
 
     Args:

@@ -6,13 +6,23 @@ amount eaten and the snake itself. The wall, its own body and hunger end the gam
 within twice as many ticks as there are cells. The end of its tail moves on, so its cell is free.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from agentrl.envs.minigames.chance import chance, check
+from agentrl.envs.frame.box import Grid
+from agentrl.envs.frame.rules import Place, Rules
+from agentrl.envs.frame.settings import Paced, one_of
+from agentrl.envs.minigames.chance import chance
+from agentrl.envs.minigames.swipes import SWIPES, direction
 
 STEPS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 MOVES = tuple(STEPS)
 COLUMNS, ROWS = 6, 8
+GRID = Grid(columns=COLUMNS, rows=ROWS + 2)
+"""A row of a score board, the field, and a row that is free."""
+TOP = 1
+"""The field's first row."""
 LENGTH = 3
 """Of the snake at the start."""
 PATIENCE = 2 * COLUMNS * ROWS
@@ -22,29 +32,46 @@ Cell = tuple[int, int]
 """Column and row, from the top left."""
 
 
-class Snake:
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Level(Paced):
+    """How long a game is, and how it is paced.
+
+    Raises:
+        ValueError: a value that its setting cannot have.
+    """
+
+    goal: int = one_of(
+        10, range(1, COLUMNS * ROWS - LENGTH + 1), "the food that wins, from 1 to 45"
+    )
+    ticks: int = one_of(1, range(1, 1001), "how many ticks an action takes, from 1 to 1000")
+
+
+class Snake(Rules):
     """One game.
 
     Args:
         seed: >= 0.
-        goal: the food that wins and ends the game, from 1 to what fits on the board.
+        **level: settings of `Level`.
 
     Raises:
-        ValueError: a negative seed, or a goal that cannot be reached.
+        ValueError: a negative seed, or a level that does not exist.
     """
 
-    ticks_per_turn = 1
-
-    def __init__(self, seed: int = 0, goal: int = 10) -> None:
-        check(seed, goal=goal)
-        if goal > COLUMNS * ROWS - LENGTH:
-            raise ValueError(f"goal is {goal}; at most {COLUMNS * ROWS - LENGTH} fit on the board.")
-        self.seed, self.goal = seed, goal
+    def __init__(self, seed: int = 0, **level: Any) -> None:
+        self.seed, self.goal = seed, Level(**level).goal
         self.score = self.hunger = 0
         self.heading = MOVES[int(chance(seed, 0).integers(len(MOVES)))]
         self.body = _born(self.heading)
-        self.food = self._new_food()
+        self.food: Cell | None = self._new_food()
         self.lost = False
+
+    def swipe(self, x1: float, y1: float, x2: float, y2: float) -> bool:
+        """Turn the head where the swipe goes."""
+        return self.move(direction(x1, y1, x2, y2))
+
+    def places(self) -> Mapping[str, Place]:
+        """The four swipes."""
+        return SWIPES
 
     def move(self, name: str) -> bool:
         """Turn the head `up`, `down`, `left` or `right`; False where it looks there already.
@@ -59,21 +86,27 @@ class Snake:
         self.heading = name
         return True
 
-    def tick(self) -> None:
+    @property
+    def tick_ms(self) -> int:
+        """Half a second."""
+        return 0 if self.done else 500
+
+    def tick(self) -> bool:
         """Move by one cell."""
         if self.done:
-            return
+            return False
         head = ahead(self.body[0], self.heading)
         eats = head == self.food
         rest = self.body if eats else self.body[:-1]
         self.hunger = 0 if eats else self.hunger + 1
         if not on_board(head) or head in rest or self.hunger > PATIENCE:
             self.lost = True
-            return
+            return True
         self.body = (head, *rest)
         if eats:
             self.score += 1
             self.food = None if self.won else self._new_food()
+        return True
 
     def moves(self) -> tuple[str, ...]:
         """All but the way back."""
@@ -92,11 +125,13 @@ class Snake:
         return self.lost or self.won
 
     def state(self) -> dict[str, Any]:
-        """The truth as plain JSON values; the body from the head to the tail."""
+        """The truth as plain JSON values; the body from the head to the tail.
+
+        `worth` is the score, less 1 for a game that is lost.
+        """
         return {
-            "seed": self.seed,
-            "goal": self.goal,
             "score": self.score,
+            "worth": self.score - self.lost,
             "heading": self.heading,
             "body": [list(cell) for cell in self.body],
             "food": None if self.food is None else list(self.food),

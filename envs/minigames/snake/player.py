@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from agentrl.envs.minigames.snake import MOVES, Cell, ahead, on_board
+from agentrl.envs.minigames.snake.rules import MOVES, Cell, ahead, on_board
 
 
 def best(state: Mapping[str, Any]) -> str:

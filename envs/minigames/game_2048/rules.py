@@ -6,14 +6,23 @@ each move a 2 (nine times in ten) or a 4 comes up in an empty cell: which one ha
 number of moves so far and the cells that are empty.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from agentrl.envs.minigames.chance import chance, check
+from agentrl.envs.frame.box import Grid
+from agentrl.envs.frame.rules import Place, Rules
+from agentrl.envs.frame.settings import Settings, one_of
+from agentrl.envs.minigames.chance import chance
+from agentrl.envs.minigames.swipes import SWIPES, direction
 
 SIDE = 4
-MOVES = ("up", "down", "left", "right")
+MOVES = tuple(SWIPES)
+GRID = Grid(columns=SIDE, rows=SIDE + 3)
+"""Two rows of a score board, the board, and one row that is free."""
+TOP = 2
+"""The board's first row."""
 _FOUR = 0.1
 
 Row = tuple[int, ...]
@@ -21,38 +30,55 @@ Board = tuple[Row, ...]
 """Rows from the top, each from the left; 0 for an empty cell."""
 
 
-class Game2048:
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Level(Settings):
+    """How long a game is.
+
+    Raises:
+        ValueError: a goal that cannot be reached.
+    """
+
+    goal: int = one_of(
+        2048, [2**n for n in range(3, 17)], "the tile that wins, a power of 2 from 8 to 65536"
+    )
+
+
+class Game2048(Rules):
     """One game.
 
     Args:
         seed: >= 0.
-        goal: the tile that wins and ends the game, a power of 2 from 8 on.
+        **level: settings of `Level`.
 
     Raises:
-        ValueError: a negative seed, or a goal that cannot be reached.
+        ValueError: a negative seed, or a level that does not exist.
     """
 
-    ticks_per_turn = 0
-
-    def __init__(self, seed: int = 0, goal: int = 2048) -> None:
-        check(seed)
-        if goal < 8 or goal > 65536 or goal & (goal - 1):
-            raise ValueError(f"goal is {goal}; it must be a power of 2 from 8 to 65536.")
-        self.seed, self.goal = seed, goal
-        self.score = self.num_moves = 0
+    def __init__(self, seed: int = 0, **level: Any) -> None:
+        self.seed, self.goal = seed, Level(**level).goal
+        self.score = self.merits = self.num_moves = 0
         self.board: Board = ((0,) * SIDE,) * SIDE
         self._spawn(0)
         self._spawn(1)
+
+    def swipe(self, x1: float, y1: float, x2: float, y2: float) -> bool:
+        """Slide the tiles where the swipe goes."""
+        return self.move(direction(x1, y1, x2, y2))
+
+    def places(self) -> Mapping[str, Place]:
+        """The four swipes."""
+        return SWIPES
 
     def move(self, name: str) -> bool:
         """Slide the tiles `up`, `down`, `left` or `right`; False where none would move."""
         if self.done:
             return False
-        board, gain = slide(self.board, name)
+        board, merged = slide(self.board, name)
         if board == self.board:
             return False
         self.board = board
-        self.score += gain
+        self.score += sum(merged)
+        self.merits += sum(tile.bit_length() - 1 for tile in merged)
         self.num_moves += 1
         self._spawn(self.num_moves + 1)
         return True
@@ -77,12 +103,15 @@ class Game2048:
         return self.won or self.lost
 
     def state(self) -> dict[str, Any]:
-        """The truth as plain JSON values."""
+        """The truth as plain JSON values.
+
+        `worth` adds what a merge is worth: the exponent of its tile, by that of 2048, and -1 for a
+        game that is lost.
+        """
         return {
-            "seed": self.seed,
-            "goal": self.goal,
             "num_moves": self.num_moves,
             "score": self.score,
+            "worth": self.merits / 11 - self.lost,
             "board": [list(row) for row in self.board],
             "largest": max(map(max, self.board)),
             "moves": list(self.moves()),
@@ -98,8 +127,8 @@ class Game2048:
         self.board = put(self.board, cell, 4 if dice.random() < _FOUR else 2)
 
 
-def slide(board: Board, name: str) -> tuple[Board, int]:
-    """The board after a move, before a new tile comes, and what the move adds to the score.
+def slide(board: Board, name: str) -> tuple[Board, tuple[int, ...]]:
+    """The board after a move, before a new tile comes, and the tiles that have merged.
 
     Raises:
         ValueError: there is no such move.
@@ -112,7 +141,7 @@ def slide(board: Board, name: str) -> tuple[Board, int]:
     new = tuple(line[::step] for line, _ in slid)
     if name in ("up", "down"):
         new = tuple(zip(*new, strict=True))
-    return new, sum(gain for _, gain in slid)
+    return new, tuple(tile for _, merged in slid for tile in merged)
 
 
 def legal(board: Board) -> tuple[str, ...]:
@@ -134,15 +163,17 @@ def put(board: Sequence[Sequence[int]], cell: tuple[int, int], tile: int) -> Boa
 
 
 @lru_cache(maxsize=65536)
-def _merge(line: Row) -> tuple[Row, int]:
-    """One line slid towards its start, and what it adds to the score."""
+def _merge(line: Row) -> tuple[Row, Row]:
+    """One line slid towards its start, and the tiles that have merged."""
     tiles = [tile for tile in line if tile]
+    left: list[int] = []
     merged: list[int] = []
-    gain = at = 0
+    at = 0
     while at < len(tiles):
         tile = tiles[at]
         if at + 1 < len(tiles) and tiles[at + 1] == tile:
-            tile, gain, at = 2 * tile, gain + 2 * tile, at + 1
-        merged.append(tile)
+            tile, at = 2 * tile, at + 1
+            merged.append(tile)
+        left.append(tile)
         at += 1
-    return (*merged, *(0,) * (len(line) - len(merged))), gain
+    return (*left, *(0,) * (len(line) - len(left))), tuple(merged)

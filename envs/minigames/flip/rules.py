@@ -6,33 +6,47 @@ next touch of a card that lies face down. The game is won with the last pair; it
 three times as many cards have been turned as there are.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from agentrl.envs.minigames.chance import chance, check
+from agentrl.envs.frame.box import Box, Grid
+from agentrl.envs.frame.rules import Place, Rules
+from agentrl.envs.frame.settings import Settings, one_of
+from agentrl.envs.minigames.chance import chance
 
 SIZES = {3: (3, 2), 6: (3, 4), 8: (4, 4)}
 """Columns and rows of a table with so many pairs."""
 PAIR, MISS = 10, -2
 
 
-class Flip:
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Level(Settings):
+    """How many cards there are.
+
+    Raises:
+        ValueError: so many pairs have no table.
+    """
+
+    pairs: int = one_of(6, SIZES, "how many pairs there are, one of 3, 6 and 8")
+
+
+class Flip(Rules):
     """One game.
 
     Args:
         seed: >= 0.
-        pairs: 3, 6 or 8.
+        **level: settings of `Level`.
 
     Raises:
-        ValueError: a negative seed, or so many pairs have no table.
+        ValueError: a negative seed, or a level that does not exist.
     """
 
-    ticks_per_turn = 0
-
-    def __init__(self, seed: int = 0, pairs: int = 6) -> None:
-        check(seed)
-        if pairs not in SIZES:
-            raise ValueError(f"pairs is {pairs}; it must be one of {', '.join(map(str, SIZES))}.")
-        self.seed, self.pairs = seed, pairs
+    def __init__(self, seed: int = 0, **level: Any) -> None:
+        self.seed = seed
+        self.pairs = pairs = Level(**level).pairs
+        self.boxes = table(pairs)
+        """Where each card lies, in reading order."""
         self.cards = tuple(int(n) // 2 for n in chance(seed).permutation(2 * pairs))
         """The picture of each card, in reading order."""
         self.found: frozenset[int] = frozenset()
@@ -42,6 +56,14 @@ class Flip:
         self.seen: frozenset[int] = frozenset()
         """Cards that have been turned at least once."""
         self.score = self.turned = 0
+
+    def touch(self, x: float, y: float) -> bool:
+        """Turn the card that is touched."""
+        return any(box.holds(x, y) and self.flip(card) for card, box in enumerate(self.boxes))
+
+    def places(self) -> Mapping[str, Place]:
+        """The cards."""
+        return {"flip": self.boxes}
 
     def flip(self, card: int) -> bool:
         """Turn a card, counted from 0 in reading order; False where it shows its picture."""
@@ -57,16 +79,12 @@ class Flip:
             self._compare(first[0], card)
         return True
 
-    def move(self, name: str) -> bool:
-        """Turn the card of this number."""
-        return name.isdecimal() and self.flip(int(name))
-
-    def moves(self) -> tuple[str, ...]:
+    def moves(self) -> tuple[int, ...]:
         """The numbers of the cards that can be turned."""
         if self.done:
             return ()
         shown = {*self.found, *self.open}
-        return tuple(str(card) for card in range(len(self.cards)) if card not in shown)
+        return tuple(card for card in range(len(self.cards)) if card not in shown)
 
     @property
     def limit(self) -> int:
@@ -101,8 +119,6 @@ class Flip:
         """
         known = [face if card in self.seen else None for card, face in enumerate(self.cards)]
         return {
-            "seed": self.seed,
-            "pairs": self.pairs,
             "score": self.score,
             "faces": list(self.faces),
             "known": known,
@@ -123,3 +139,17 @@ class Flip:
             self.score += PAIR
         else:
             self.score += MISS
+
+
+def grid(pairs: int) -> Grid:
+    """Of a table with so many pairs: a row or two of a score board, then the cards."""
+    return Grid(columns=3, rows=5) if SIZES[pairs][0] == 3 else Grid(columns=4, rows=7)
+
+
+def table(pairs: int) -> tuple[Box, ...]:
+    """Where the cards lie, in reading order, below the score board."""
+    columns, rows = SIZES[pairs]
+    top = 1 if columns == 3 else 2
+    return tuple(
+        grid(pairs).cell(column, top + row) for row in range(rows) for column in range(columns)
+    )

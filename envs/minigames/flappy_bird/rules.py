@@ -6,12 +6,22 @@ counted in ticks, lengths in eighths of a cell: whoever flaps every fourth tick,
 bird exactly one cell higher, or lower, after four of them, and the gates one column nearer.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.envs.minigames.chance import chance, check
+from agentrl.envs.frame.box import Grid
+from agentrl.envs.frame.rules import Place, Rules
+from agentrl.envs.frame.settings import Paced, one_of
+from agentrl.envs.minigames.chance import chance
 
 COLUMNS, ROWS = 6, 8
+GRID = Grid(columns=COLUMNS, rows=ROWS + 2)
+"""A row of a score board, the field, and the ground."""
+TOP = 1
+"""The field's first row."""
+BOARD = GRID.cell(0, 0, COLUMNS, margin=0)
+FIELD = GRID.cell(0, TOP, COLUMNS, ROWS + 1, margin=0)
 UNIT = 8
 """Lengths in a cell."""
 FLAP, GRAVITY, FALL = -5, 2, 2
@@ -41,27 +51,43 @@ class Bird:
         return Bird(self.y + speed, speed)
 
 
-class FlappyBird:
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Level(Paced):
+    """How long a game is, and how it is paced.
+
+    Raises:
+        ValueError: a value that its setting cannot have.
+    """
+
+    goal: int = one_of(10, range(1, 1001), "the gates that win, from 1 to 1000")
+
+
+class FlappyBird(Rules):
     """One game.
 
     Args:
         seed: >= 0.
-        goal: the gates that win and end the game, >= 1.
+        **level: settings of `Level`.
 
     Raises:
-        ValueError: a negative seed, or no gate.
+        ValueError: a negative seed, or a level that does not exist.
     """
 
-    ticks_per_turn = 4
-
-    def __init__(self, seed: int = 0, goal: int = 10) -> None:
-        check(seed, goal=goal)
-        self.seed, self.goal = seed, goal
+    def __init__(self, seed: int = 0, **level: Any) -> None:
+        self.seed, self.goal = seed, Level(**level).goal
         self.time = 0
         self.bird = Bird(ROWS * UNIT // 2 + UNIT // 2)
         self.lost = False
         self._flaps = False
-        self._gaps = draw_gaps(seed, goal)
+        self._gaps = draw_gaps(seed, self.goal)
+
+    def touch(self, x: float, y: float) -> bool:
+        """Flap, wherever below the score board; upon it nothing happens."""
+        return FIELD.holds(x, y) and self.move("flap")
+
+    def places(self) -> Mapping[str, Place]:
+        """The field, and the score board, where only time passes."""
+        return {"flap": FIELD, "wait": BOARD}
 
     def move(self, name: str) -> bool:
         """`flap`, or `wait` and let time pass.
@@ -76,13 +102,19 @@ class FlappyBird:
         self._flaps = True
         return True
 
-    def tick(self) -> None:
+    @property
+    def tick_ms(self) -> int:
+        """An eighth of a second."""
+        return 0 if self.done else 125
+
+    def tick(self) -> bool:
         """Let a moment pass."""
         if self.done:
-            return
+            return False
         self.bird, self._flaps = self.bird.after(self._flaps), False
         self.time += 1
         self.lost = hits(self.bird, self.gates)
+        return True
 
     def moves(self) -> tuple[str, ...]:
         """Both, while the bird flies."""
@@ -113,14 +145,14 @@ class FlappyBird:
         return self.lost or self.won
 
     def state(self) -> dict[str, Any]:
-        """The truth as plain JSON values."""
+        """The truth as plain JSON values; `worth` is the score, less 1 for a game that is lost."""
         return {
-            "seed": self.seed,
-            "goal": self.goal,
             "score": self.score,
+            "worth": self.score - self.lost,
             "time": self.time,
             "y": self.bird.y,
             "speed": self.bird.speed,
+            "flaps": self._flaps,
             "gates": [list(gate) for gate in self.gates],
             "moves": list(self.moves()),
             "won": self.won,

@@ -1,10 +1,11 @@
 """Who plays 2048 well: it looks at each move and at each tile that may come after it."""
 
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from agentrl.envs.minigames.game_2048 import SIDE, Board, Row, empty, legal, put, slide
+from agentrl.envs.minigames.game_2048.rules import Board, Row, empty, legal, put, slide
 
 _MOST_CELLS = 6
 """Cells in which a new tile is tried; on an empty board it hardly matters where it comes."""
@@ -16,7 +17,8 @@ _LOST = -1e6
 def best(state: Mapping[str, Any]) -> str:
     """The move whose board is worth most, on average over the tiles that may come."""
     board: Board = tuple(map(tuple, state["board"]))
-    return max(state["moves"], key=lambda name: _expected(slide(board, name)[0]))
+    moves: list[str] = state["moves"]
+    return max(moves, key=lambda name: _expected(slide(board, name)[0]))
 
 
 def _expected(board: Board) -> float:
@@ -40,19 +42,15 @@ def _worth(board: Board) -> float:
     columns: Board = tuple(zip(*board, strict=True))
     ways = (board, board[::-1], columns, columns[::-1])
     falls = max(max(_fall(way, 0), _fall(way, 1)) for way in ways)
-    return falls + _EMPTY * len(empty(board)) * _largest(board) ** 0.5
+    return falls + _EMPTY * len(empty(board)) * math.sqrt(max(map(max, board)))
 
 
 def _fall(board: Board, turned: int) -> float:
     """The tiles, each worth half of the one before it, along a snake that begins in a corner."""
-    return sum(_row_fall(row, (y + turned) % 2) / 16**y for y, row in enumerate(board))
+    return sum(_row_fall(row, (y + turned) % 2) * 0.0625**y for y, row in enumerate(board))
 
 
 @lru_cache(maxsize=65536)
 def _row_fall(row: Row, turned: int) -> float:
     line = row[::-1] if turned else row
-    return sum(tile / 2**x for x, tile in enumerate(line))
-
-
-def _largest(board: Board) -> int:
-    return max(max(row) for row in board[:SIDE])
+    return sum(tile * 0.5**x for x, tile in enumerate(line))

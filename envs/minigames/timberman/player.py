@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.envs.minigames.timberman import MOVES
+from agentrl.envs.minigames.timberman.rules import MOVES
 
 
 def best(state: Mapping[str, Any]) -> str:

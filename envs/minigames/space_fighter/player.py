@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.envs.minigames.space_fighter import COLUMNS, MOVES, ROWS
+from agentrl.envs.minigames.space_fighter.rules import COLUMNS, MOVES, ROWS
 
 
 def best(state: Mapping[str, Any]) -> str:

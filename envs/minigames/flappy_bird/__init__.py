@@ -1,0 +1,1 @@
+"""Flappy Bird: fly through the gates."""

@@ -1,0 +1,61 @@
+"""The picture of Flappy Bird: a bird among the posts of its gates."""
+
+from collections.abc import Iterator
+
+from agentrl.envs.frame import paint
+from agentrl.envs.frame.box import Box
+from agentrl.envs.frame.paint import Colour
+from agentrl.envs.frame.pieces import Piece, draw
+from agentrl.envs.minigames import parts
+from agentrl.envs.minigames.flappy_bird.rules import (
+    BIRD,
+    COLUMNS,
+    GAP,
+    GRID,
+    RADIUS,
+    ROWS,
+    TOP,
+    UNIT,
+    FlappyBird,
+)
+from agentrl.envs.minigames.palette import BROWN, GREEN, INK, ORANGE, PANEL, RED, YELLOW
+from agentrl.types import Image
+
+_SKY: Colour = (222, 240, 252)
+
+
+def render(game: FlappyBird, width: int, height: int) -> Image:
+    """Draw the app's area, uint8[height, width, 3]."""
+    return draw((_ground, ()), _pieces(game), width, height)
+
+
+def _ground(picture: Image) -> None:
+    parts.page(picture, GRID, "FLAPPY BIRD", ("gates", "wait here", "game"))
+    paint.rounded(picture, GRID.cell(0, TOP, COLUMNS, ROWS, margin=0), _SKY, 0.0)
+    earth = GRID.cell(0, TOP + ROWS, COLUMNS, margin=0)
+    paint.rounded(picture, earth, BROWN, 0.0)
+    paint.text(picture, "Tap to flap.", 0.5, earth.down(0.5), 0.042, PANEL)
+
+
+def _pieces(game: FlappyBird) -> Iterator[Piece]:
+    shown = (f"{game.score}/{game.goal}", "", parts.outcome(game.won, game.lost))
+    yield parts.values, (GRID, shown)
+    for x, gap in game.gates:
+        yield _gate, (x / UNIT, gap)
+    yield _bird, (game.bird.y / UNIT, game.bird.speed < 0, game.lost)
+
+
+def _gate(picture: Image, column: float, gap: int) -> None:
+    for row, rows in ((0, gap), (gap + GAP, ROWS - gap - GAP)):
+        if rows:
+            post = GRID.cell(column, TOP + row, 1, rows, margin=0)
+            paint.rounded(picture, parts.inset(post, 0.008), GREEN, 0.01)
+
+
+def _bird(picture: Image, row: float, rises: bool, lost: bool) -> None:
+    cell = GRID.cell(BIRD, TOP + row - 0.5, margin=0)
+    paint.disc(picture, cell, RED if lost else YELLOW, RADIUS / UNIT / COLUMNS)
+    beak = ((0.7, 0.4), (1.0, 0.3 if rises else 0.7), (0.7, 0.62))
+    parts.polygon(picture, cell, beak, ORANGE)
+    eye = Box(cell.across(0.5), cell.down(0.3), cell.across(0.7), cell.down(0.46))
+    paint.disc(picture, eye, INK, 0.012)

@@ -1,0 +1,1 @@
+"""Flip: find the pairs among cards that lie face down."""

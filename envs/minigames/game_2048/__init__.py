@@ -1,0 +1,1 @@
+"""2048: slide tiles, merge equal ones."""

@@ -1,0 +1,1 @@
+"""Snake: eat, grow, and run into nothing."""

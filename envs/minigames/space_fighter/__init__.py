@@ -1,0 +1,1 @@
+"""A space fighter: shoot enemies, and keep clear of what comes down."""

@@ -1,0 +1,22 @@
+"""Swipes in four directions, wherever on the screen."""
+
+from collections.abc import Mapping
+
+from agentrl.envs.frame.box import Path
+
+SWIPES: Mapping[str, Path] = {
+    "up": Path(0.5, 0.65, 0.5, 0.45),
+    "down": Path(0.5, 0.45, 0.5, 0.65),
+    "left": Path(0.7, 0.55, 0.3, 0.55),
+    "right": Path(0.3, 0.55, 0.7, 0.55),
+}
+"""One swipe for each direction."""
+_TALL = 16 / 9
+
+
+def direction(x1: float, y1: float, x2: float, y2: float) -> str:
+    """`up`, `down`, `left` or `right`: where a swipe in [0, 1] of an upright screen goes most."""
+    across, down = x2 - x1, (y2 - y1) * _TALL
+    if abs(across) >= abs(down):
+        return "right" if across >= 0 else "left"
+    return "down" if down > 0 else "up"

@@ -1,0 +1,1 @@
+"""Timberman: chop a tree and keep clear of its branches."""
