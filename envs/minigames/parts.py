@@ -30,14 +30,14 @@ def page(picture: Image, grid: Grid, title: str, captions: Sequence[str], rows: 
     if not flat:
         paint.text(picture, title, 0.5, board.down(0.16), 0.042, QUIET)
     for at, caption in enumerate(captions):
-        y = board.down(0.78 if flat else 0.86)
-        paint.text(picture, caption, _column(at, captions), y, 0.03 if flat else 0.034, QUIET)
+        y = board.down(0.72 if flat else 0.86)
+        paint.text(picture, caption, _column(at, captions), y, 0.028 if flat else 0.034, QUIET)
 
 
 def values(picture: Image, grid: Grid, shown: Sequence[str], rows: int = 1) -> None:
     """What stands above the captions of a score board."""
     board = _board(grid, rows)
-    share, size = (0.35, 0.052) if _is_flat(board) else (0.54, 0.075)
+    share, size = (0.33, 0.052) if _is_flat(board) else (0.54, 0.075)
     for at, value in enumerate(shown):
         paint.text(picture, value, _column(at, shown), board.down(share), size, _ink(value))
 

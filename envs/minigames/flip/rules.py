@@ -17,6 +17,8 @@ from agentrl.envs.minigames.chance import chance
 
 SIZES = {3: (3, 2), 6: (3, 4), 8: (4, 4)}
 """Columns and rows of a table with so many pairs."""
+MOST = 16
+"""Cards of the largest table."""
 PAIR, MISS = 10, -2
 
 
@@ -62,8 +64,9 @@ class Flip(Rules):
         return any(box.holds(x, y) and self.flip(card) for card, box in enumerate(self.boxes))
 
     def places(self) -> Mapping[str, Place]:
-        """The cards."""
-        return {"flip": self.boxes}
+        """The cards; of those that this table lacks, the score board, where nothing happens."""
+        board = grid(self.pairs).cell(0, 0, SIZES[self.pairs][0])
+        return {"flip": (*self.boxes, *(board,) * (MOST - len(self.boxes)))}
 
     def flip(self, card: int) -> bool:
         """Turn a card, counted from 0 in reading order; False where it shows its picture."""

@@ -1,0 +1,70 @@
+"""Flappy Bird on a phone: its app, environment, translator and players."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentrl.envs.frame.app import GameApp
+from agentrl.envs.frame.env import GameEnv
+from agentrl.envs.frame.game import PhoneGame
+from agentrl.envs.frame.players import Choice, RandomPlayer
+from agentrl.envs.frame.translator import GameTranslator
+from agentrl.envs.minigames.flappy_bird.drawing import render
+from agentrl.envs.minigames.flappy_bird.player import best
+from agentrl.envs.minigames.flappy_bird.rules import FlappyBird, Level
+from agentrl.envs.minigames.players import Skilled
+
+GAME = PhoneGame(
+    package="org.agentrl.flappybird",
+    rules=FlappyBird,
+    draw=render,
+    level=Level,
+    calls={"flap": 1, "wait": 1},
+    words=(
+        "You play Flappy Bird on a phone. A tap below the score board makes the bird flap and "
+        "rise, else it falls; a tap on the score board only lets time pass. Fly through the gaps "
+        "between the green posts, and touch neither them nor the ground nor the ceiling."
+    ),
+    score="worth",
+    metrics=("score", "won"),
+)
+
+
+class FlappyBirdApp(GameApp):
+    """Flappy Bird as an app."""
+
+    game = GAME
+
+
+class FlappyBirdEnv(GameEnv):
+    """Flappy Bird as an environment."""
+
+    app = FlappyBirdApp
+
+
+class FlappyBirdTranslator(GameTranslator):
+    """The words of Flappy Bird."""
+
+    game = GAME
+
+
+class Expert(Skilled):
+    """Plays as well as can be seen."""
+
+    game = GAME
+
+    def best(self, info: Mapping[str, Any]) -> Choice:
+        """The best call that it knows."""
+        return best(info, info["ticks"]), None
+
+
+class Mediocre(Expert):
+    """Makes any call in half of its turns."""
+
+    def __init__(self, skill: float = 0.5, mode: str = "touch", style: str = "tag") -> None:
+        super().__init__(skill, mode, style)
+
+
+class Random(RandomPlayer):
+    """Makes any call, and touches anywhere now and then."""
+
+    game = GAME

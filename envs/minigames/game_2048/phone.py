@@ -1,0 +1,71 @@
+"""2048 on a phone: its app, environment, translator and players."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentrl.envs.frame.app import GameApp
+from agentrl.envs.frame.env import GameEnv
+from agentrl.envs.frame.game import PhoneGame
+from agentrl.envs.frame.players import Choice, RandomPlayer
+from agentrl.envs.frame.translator import GameTranslator
+from agentrl.envs.minigames.game_2048.drawing import render
+from agentrl.envs.minigames.game_2048.player import best
+from agentrl.envs.minigames.game_2048.rules import MOVES, Game2048, Level
+from agentrl.envs.minigames.players import Skilled
+
+GAME = PhoneGame(
+    package="org.agentrl.game2048",
+    rules=Game2048,
+    draw=render,
+    level=Level,
+    calls=dict.fromkeys(MOVES, 1),
+    swipes=True,
+    words=(
+        "You play 2048 on a phone. A swipe slides all tiles of the board to one side; two equal "
+        "tiles that meet become one of their sum. When nothing can slide any more, the game is "
+        "lost; make the largest tile you can."
+    ),
+    score="worth",
+    metrics=("score", "largest", "won"),
+)
+
+
+class Game2048App(GameApp):
+    """2048 as an app."""
+
+    game = GAME
+
+
+class Game2048Env(GameEnv):
+    """2048 as an environment."""
+
+    app = Game2048App
+
+
+class Game2048Translator(GameTranslator):
+    """The words of 2048."""
+
+    game = GAME
+
+
+class Expert(Skilled):
+    """Plays as well as can be seen."""
+
+    game = GAME
+
+    def best(self, info: Mapping[str, Any]) -> Choice:
+        """The best call that it knows."""
+        return best(info), None
+
+
+class Mediocre(Expert):
+    """Makes any call in half of its turns."""
+
+    def __init__(self, skill: float = 0.5, mode: str = "touch", style: str = "tag") -> None:
+        super().__init__(skill, mode, style)
+
+
+class Random(RandomPlayer):
+    """Makes any call, and touches anywhere now and then."""
+
+    game = GAME

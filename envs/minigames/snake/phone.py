@@ -1,0 +1,70 @@
+"""Snake on a phone: its app, environment, translator and players."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentrl.envs.frame.app import GameApp
+from agentrl.envs.frame.env import GameEnv
+from agentrl.envs.frame.game import PhoneGame
+from agentrl.envs.frame.players import Choice, RandomPlayer
+from agentrl.envs.frame.translator import GameTranslator
+from agentrl.envs.minigames.players import Skilled
+from agentrl.envs.minigames.snake.drawing import render
+from agentrl.envs.minigames.snake.player import best
+from agentrl.envs.minigames.snake.rules import MOVES, Level, Snake
+
+GAME = PhoneGame(
+    package="org.agentrl.snake",
+    rules=Snake,
+    draw=render,
+    level=Level,
+    calls=dict.fromkeys(MOVES, 1),
+    swipes=True,
+    words=(
+        "You play Snake on a phone. A swipe turns the dark head of the snake, which moves by one "
+        "cell at a time. Eat the red food; the wall and your own body end the game."
+    ),
+    score="worth",
+    metrics=("score", "won"),
+)
+
+
+class SnakeApp(GameApp):
+    """Snake as an app."""
+
+    game = GAME
+
+
+class SnakeEnv(GameEnv):
+    """Snake as an environment."""
+
+    app = SnakeApp
+
+
+class SnakeTranslator(GameTranslator):
+    """The words of Snake."""
+
+    game = GAME
+
+
+class Expert(Skilled):
+    """Plays as well as can be seen."""
+
+    game = GAME
+
+    def best(self, info: Mapping[str, Any]) -> Choice:
+        """The best call that it knows."""
+        return best(info), None
+
+
+class Mediocre(Expert):
+    """Makes any call in half of its turns."""
+
+    def __init__(self, skill: float = 0.5, mode: str = "touch", style: str = "tag") -> None:
+        super().__init__(skill, mode, style)
+
+
+class Random(RandomPlayer):
+    """Makes any call, and touches anywhere now and then."""
+
+    game = GAME

@@ -1,0 +1,70 @@
+"""Timberman on a phone: its app, environment, translator and players."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentrl.envs.frame.app import GameApp
+from agentrl.envs.frame.env import GameEnv
+from agentrl.envs.frame.game import PhoneGame
+from agentrl.envs.frame.players import Choice, RandomPlayer
+from agentrl.envs.frame.translator import GameTranslator
+from agentrl.envs.minigames.players import Skilled
+from agentrl.envs.minigames.timberman.drawing import render
+from agentrl.envs.minigames.timberman.player import best
+from agentrl.envs.minigames.timberman.rules import MOVES, Level, Timberman
+
+GAME = PhoneGame(
+    package="org.agentrl.timberman",
+    rules=Timberman,
+    draw=render,
+    level=Level,
+    calls=dict.fromkeys(MOVES, 1),
+    words=(
+        "You play Timberman on a phone. A tap on the left or the right half chops the tree from "
+        "that side: its lowest piece goes, and all above comes down by one. A branch on your side, "
+        "at your height or come down to it, ends the game, and so does the bar when it is empty."
+    ),
+    score="worth",
+    metrics=("score", "won"),
+)
+
+
+class TimbermanApp(GameApp):
+    """Timberman as an app."""
+
+    game = GAME
+
+
+class TimbermanEnv(GameEnv):
+    """Timberman as an environment."""
+
+    app = TimbermanApp
+
+
+class TimbermanTranslator(GameTranslator):
+    """The words of Timberman."""
+
+    game = GAME
+
+
+class Expert(Skilled):
+    """Plays as well as can be seen."""
+
+    game = GAME
+
+    def best(self, info: Mapping[str, Any]) -> Choice:
+        """The best call that it knows."""
+        return best(info), None
+
+
+class Mediocre(Expert):
+    """Makes any call in half of its turns."""
+
+    def __init__(self, skill: float = 0.5, mode: str = "touch", style: str = "tag") -> None:
+        super().__init__(skill, mode, style)
+
+
+class Random(RandomPlayer):
+    """Makes any call, and touches anywhere now and then."""
+
+    game = GAME
