@@ -50,3 +50,23 @@ register(
         "random": "agentrl.envs.qa.players:Random",
     },
 )
+for _folder, _name in (
+    ("game_2048", "Game2048"),
+    ("timberman", "Timberman"),
+    ("snake", "Snake"),
+    ("flip", "Flip"),
+    ("flappy_bird", "FlappyBird"),
+    ("space_fighter", "SpaceFighter"),
+):
+    _module = f"agentrl.envs.minigames.{_folder}.phone"
+    register(
+        f"{_name}-v0",
+        f"{_module}:{_name}Env",
+        translator=f"{_module}:{_name}Translator",
+        players={
+            "expert": f"{_module}:Expert",
+            "mediocre": f"{_module}:Mediocre",
+            "random": f"{_module}:Random",
+        },
+        app=f"{_module}:{_name}App",
+    )

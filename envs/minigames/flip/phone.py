@@ -26,7 +26,7 @@ GAME = PhoneGame(
         "differ are turned back by your next tap on a card that lies face down. Find all pairs "
         "with few turns. Cards are counted from 0 in reading order."
     ),
-    scale=0.1,
+    score="worth",
     metrics=("score", "won"),
 )
 

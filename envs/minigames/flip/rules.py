@@ -118,11 +118,13 @@ class Flip(Rules):
     def state(self) -> dict[str, Any]:
         """The truth as plain JSON values.
 
-        `known` holds the pictures that have been seen, as a player would remember them.
+        `worth` is the score, a pair for 1; `known` holds the pictures that have been seen, as a
+        player would remember them.
         """
         known = [face if card in self.seen else None for card, face in enumerate(self.cards)]
         return {
             "score": self.score,
+            "worth": self.score / PAIR,
             "faces": list(self.faces),
             "known": known,
             "open": list(self.open),

@@ -25,7 +25,7 @@ GAME = PhoneGame(
         "ship there, one column at a time; it fires by itself. Shoot red enemies; grey rocks "
         "cannot be shot. Keep clear of everything that comes down: you have few lives."
     ),
-    scale=0.1,
+    score="worth",
     metrics=("score", "lives", "won"),
 )
 

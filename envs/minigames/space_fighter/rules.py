@@ -138,9 +138,10 @@ class SpaceFighter(Rules):
         return self.lost or self.won
 
     def state(self) -> dict[str, Any]:
-        """The truth as plain JSON values."""
+        """The truth as plain JSON values; `worth` is the score, an enemy for 1."""
         return {
             "score": self.score,
+            "worth": self.score / STAKE,
             "time": self.time,
             "lives": self.lives,
             "ship": self.ship,

@@ -1,0 +1,149 @@
+import itertools
+import json
+import time
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agentrl.env import make_translator
+from agentrl.envs.frame.box import to_app
+from tests.envs.minigames import SHORT, extras, new_app, player
+
+IDS = list(SHORT)
+SIZES = [(720, 1231), (333, 777), (90, 154), (400, 230)]
+
+
+def play(id: str, name: str, seed: int, turns: int = 400, **level: str) -> list[dict[str, Any]]:
+    """The states of a game that a scripted player plays by touches, with no phone between."""
+    app, rng = new_app(id), np.random.default_rng(seed)
+    translator, who = make_translator(id), player(id, name)
+    app.launch({**extras(id, seed), **level})
+    states = [app.state()]
+    while not states[-1]["done"] and len(states) <= turns:
+        action = translator.to_action(who.reply(states[-1], rng))
+        x1, y1, x2, y2 = [float(share) for share in (*action, *action)][:4]
+        if (x1, y1) == (x2, y2):
+            app.touch(x1, to_app(y1))
+        else:
+            app.swipe(x1, to_app(y1), x2, to_app(y2), 300)
+        states.append(app.state())
+    return states
+
+
+@pytest.mark.parametrize(
+    ("id", "level"),
+    [
+        ("Game2048-v0", {"goal": "128"}),
+        ("Timberman-v0", {"goal": "30"}),
+        ("Snake-v0", {"goal": "10"}),
+        ("Flip-v0", {"pairs": "8"}),
+        ("FlappyBird-v0", {"goal": "10"}),
+        ("SpaceFighter-v0", {"length": "60"}),
+    ],
+)
+def test_the_expert_wins_and_every_touch_of_its_does_something(
+    id: str, level: dict[str, str]
+) -> None:
+    for seed in range(4):
+        states = play(id, "expert", seed, **level)
+        assert states[-1]["won"], (seed, states[-1])
+        for before, after in itertools.pairwise(states):
+            assert before != after
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_players_of_less_skill_do_worse(id: str) -> None:
+    level = {"goal": "2048"} if id == "Game2048-v0" else {"length": "30", "pairs": "6"}
+    best, middle, worst = (
+        np.mean([play(id, name, seed, 50, **level)[-1]["score"] for seed in range(8)])
+        for name in ("expert", "mediocre", "random")
+    )
+    assert best > middle > worst
+
+
+def test_the_memory_player_turns_each_card_at_most_twice() -> None:
+    for seed in range(10):
+        turned: Counter[int] = Counter()
+        states = play("Flip-v0", "expert", seed, pairs="8")
+        for before, after in itertools.pairwise(states):
+            pair = {*after["found"]} - {*before["found"]} - {*before["open"]}
+            turned[pair.pop() if pair else after["open"][-1]] += 1
+        assert max(turned.values()) <= 2
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_states_are_plain_json_and_hold_the_places_of_all_calls(id: str) -> None:
+    app = new_app(id)
+    app.launch(extras(id, 3))
+    state = app.state()
+    assert json.loads(json.dumps(state)) == state
+    assert state["seed"] == 3
+    assert {*app.game.calls} <= {*state["places"], "flip(card)"}
+
+
+@pytest.mark.parametrize("id", IDS)
+@pytest.mark.parametrize("size", SIZES)
+def test_pictures_have_the_size_asked_for_and_tell_one_state_from_the_next(
+    id: str, size: tuple[int, int]
+) -> None:
+    app, rng, who = new_app(id), np.random.default_rng(0), player(id, "expert", mode="calls")
+    app.launch(extras(id, 3))
+    pictures = [app.render(*size)]
+    while not app.rules.done:
+        name, index = who.choose(app.state(), rng)
+        app.rules.flip(index) if index is not None else app.rules.move(name)
+        for _ in range(4 if id == "FlappyBird-v0" else 1):
+            app.rules.tick()
+        pictures.append(app.render(*size))
+        assert np.array_equal(pictures[-1], app.render(*size))
+    assert {(picture.shape, picture.dtype) for picture in pictures} == {
+        ((size[1], size[0], 3), np.dtype(np.uint8))
+    }
+    for before, after in itertools.pairwise(pictures):
+        assert not np.array_equal(before, after)
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_a_picture_belongs_to_its_caller(id: str) -> None:
+    app = new_app(id)
+    app.launch(extras(id, 3))
+    first = app.render(180, 308)
+    kept = first.copy()
+    first[:] = 0
+    assert np.array_equal(app.render(180, 308), kept)
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_a_frame_is_drawn_in_a_few_milliseconds(id: str) -> None:
+    app = new_app(id)
+    app.launch(extras(id, 3))
+    app.render(720, 1231)
+    seconds = []
+    for _ in range(20):
+        start = time.perf_counter()
+        app.render(720, 1231)
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 0.02
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_the_words_name_every_call(id: str) -> None:
+    told = make_translator(id, {"mode": "calls", "style": "tool"}).instructions()
+    for form in new_app(id).game.calls:
+        assert f'"{form.partition("(")[0]}"' in told
+
+
+def test_cards_that_a_small_table_lacks_are_turned_in_vain() -> None:
+    app = new_app("Flip-v0")
+    app.launch({"pairs": "3"})
+    cards = app.state()["places"]["flip"]
+    assert [app.touch(x, to_app(y)) for x, y in cards] == [True] * 6 + [False] * 10
+
+
+def test_a_drag_sends_the_ship_where_it_ends() -> None:
+    app = new_app("SpaceFighter-v0")
+    app.launch({})
+    assert app.swipe(0.5, 0.9, 0.9, 0.5, 300)
+    assert (app.state()["target"], app.state()["ship"]) == (4, 3)
