@@ -42,7 +42,7 @@ def play(game: Any, dice: int, turns: int = 60) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("make", GAMES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=SEEDS, dice=SEEDS)
 def test_same_seed_and_same_moves_give_the_same_game(
     make: Callable[[int], Any], seed: int, dice: int
@@ -53,7 +53,7 @@ def test_same_seed_and_same_moves_give_the_same_game(
 
 
 @pytest.mark.parametrize("make", GAMES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=SEEDS, dice=SEEDS)
 def test_a_game_that_is_over_stays_as_it_is(
     make: Callable[[int], Any], seed: int, dice: int
@@ -78,7 +78,7 @@ def test_other_seeds_give_other_games(make: Callable[[int], Any]) -> None:
 
 @pytest.mark.parametrize("make", [Game2048, Timberman, Snake, FlappyBird])
 @given(seed=SEEDS, dice=SEEDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_the_score_never_falls(make: Callable[[int], Any], seed: int, dice: int) -> None:
     scores = [state["score"] for state in play(make(seed), dice)]
     assert scores == sorted(scores)
@@ -163,7 +163,7 @@ def test_a_tile_merges_once_in_a_move(
 
 
 @given(SEEDS, SEEDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_each_move_of_2048_adds_one_tile_of_2_or_4(seed: int, dice: int) -> None:
     sums = [sum(map(sum, state["board"])) for state in play(Game2048(seed), dice)]
     assert {after - before for before, after in itertools.pairwise(sums)} <= {2, 4}
@@ -289,7 +289,7 @@ def test_a_pair_pays_and_a_miss_costs_and_is_turned_back_by_the_next_touch() -> 
 
 
 @given(SEEDS)
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_gates_lie_on_the_field_and_a_longer_flight_begins_with_the_shorter_one(seed: int) -> None:
     gaps = flappy_bird.draw_gaps(seed, 30)
     assert flappy_bird.draw_gaps(seed, 10) == gaps[:10]
@@ -325,7 +325,7 @@ def test_ground_ceiling_and_posts_end_the_flight() -> None:
 
 
 @given(SEEDS, SEEDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_score_and_lives_tell_what_was_shot_and_what_hit(seed: int, dice: int) -> None:
     states = play(SpaceFighter(seed), dice, turns=100)
     for before, after in itertools.pairwise(states):

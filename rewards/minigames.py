@@ -1,0 +1,37 @@
+"""Rewards of the small phone games, one value per turn."""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from agentrl.types import Episode
+
+
+def outcome(episode: Episode) -> list[float]:
+    """What the game itself pays: the change of its `worth` (docs/games.md)."""
+    return [turn.env_reward for turn in episode.turns]
+
+
+def format(episode: Episode) -> list[float]:
+    """-1 for a reply that is no action, and for an action that changes nothing, else 0."""
+    return [
+        -1.0 if turn.parse_error is not None or not turn.info.get("changed", True) else 0.0
+        for turn in episode.turns
+    ]
+
+
+def closer(episode: Episode) -> list[float]:
+    """For Snake: 1 for a turn that ends nearer to the food than it began, or with it; else 0."""
+    infos = [episode.reset_info, *(turn.info for turn in episode.turns)]
+    return [
+        float(after["score"] > before["score"] or _distance(after) < _distance(before))
+        for before, after in itertools.pairwise(infos)
+    ]
+
+
+def _distance(info: Mapping[str, Any]) -> float:
+    """Steps from the head to the food."""
+    if info["food"] is None:
+        return 0.0
+    (x, y), (u, v) = info["body"][0], info["food"]
+    return float(abs(x - u) + abs(y - v))
