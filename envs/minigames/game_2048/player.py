@@ -1,6 +1,6 @@
 """Who plays 2048 well: it looks at each move and at each tile that may come after it."""
 
-import math
+import itertools
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -9,9 +9,7 @@ from agentrl.envs.minigames.game_2048.rules import Board, Row, empty, legal, put
 
 _MOST_CELLS = 6
 """Cells in which a new tile is tried; on an empty board it hardly matters where it comes."""
-_EMPTY = 2.7
-"""What an empty cell is worth beside what lies in the corner."""
-_LOST = -1e6
+_LOST = -1_600_000.0
 
 
 def best(state: Mapping[str, Any]) -> str:
@@ -38,19 +36,21 @@ def _best_worth(board: Board) -> float:
 
 
 def _worth(board: Board) -> float:
-    """How well the tiles fall from a corner along the rows, to and fro, and how much is empty."""
-    columns: Board = tuple(zip(*board, strict=True))
-    ways = (board, board[::-1], columns, columns[::-1])
-    falls = max(max(_fall(way, 0), _fall(way, 1)) for way in ways)
-    return falls + _EMPTY * len(empty(board)) * math.sqrt(max(map(max, board)))
-
-
-def _fall(board: Board, turned: int) -> float:
-    """The tiles, each worth half of the one before it, along a snake that begins in a corner."""
-    return sum(_row_fall(row, (y + turned) % 2) * 0.0625**y for y, row in enumerate(board))
+    """How good all rows and columns are."""
+    return sum(map(_line_worth, (*board, *zip(*board, strict=True))))
 
 
 @lru_cache(maxsize=65536)
-def _row_fall(row: Row, turned: int) -> float:
-    line = row[::-1] if turned else row
-    return sum(tile * 0.5**x for x, tile in enumerate(line))
+def _line_worth(line: Row) -> float:
+    """Empty cells and neighbours that can merge are good, tiles that rise and fall are not.
+
+    The features and their weights are those that nneonneo found for his player of 2048
+    (https://stackoverflow.com/a/22498940).
+    """
+    ranks = [tile.bit_length() - 1 if tile else 0 for tile in line]
+    pairs = list(itertools.pairwise(ranks))
+    merges = sum(one == next != 0 for one, next in pairs)
+    rises = sum(float(next**4 - one**4) for one, next in pairs if next > one)
+    falls = sum(float(one**4 - next**4) for one, next in pairs if one > next)
+    tiles = sum(float(rank**3.5) for rank in ranks)
+    return 270 * line.count(0) + 700 * merges - 47 * min(rises, falls) - 11 * tiles

@@ -1,0 +1,80 @@
+"""Draws docs/images/minigames.png and prints how well the scripted players of the small games do.
+
+python docs/make_minigames.py          # the picture
+python docs/make_minigames.py scores   # the table, as in docs/games.md; some minutes
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from agentrl import plugins
+from agentrl.env import game, make_translator
+from agentrl.envs.frame.app import GameApp
+from agentrl.envs.frame.box import to_app
+
+PICTURE = Path(__file__).parent / "images/minigames.png"
+SHOWN = {
+    "Game2048-v0": 90,
+    "Timberman-v0": 9,
+    "Snake-v0": 40,
+    "Flip-v0": 11,
+    "FlappyBird-v0": 14,
+    "SpaceFighter-v0": 25,
+}
+"""The games, and after how many turns of the expert they are drawn."""
+GAMES = 20
+MOST_TURNS = 3000
+
+
+def play(id: str, name: str, seed: int, turns: int = MOST_TURNS) -> tuple[GameApp, int]:
+    """An app in which a scripted player has played by touches, and how often it touched."""
+    app, rng = plugins.load(str(game(id).app))(), np.random.default_rng(seed)
+    player, words = plugins.load(game(id).players[name])(), make_translator(id)
+    app.launch({"seed": str(seed)})
+    for turn in range(turns):
+        state = app.state()
+        if state["done"]:
+            return app, turn
+        x1, y1, *end = map(float, words.to_action(player.reply(state, rng)))
+        x2, y2 = end or (x1, y1)
+        if (x1, y1) == (x2, y2):
+            app.touch(x1, to_app(y1))
+        else:
+            app.swipe(x1, to_app(y1), x2, to_app(y2), 300)
+    return app, turns
+
+
+def picture() -> Image.Image:
+    """All games side by side."""
+    edge = {"pad_width": ((8, 8), (8, 8), (0, 0)), "constant_values": 255}
+    screens = [play(id, "expert", 3, turns)[0].render(270, 462) for id, turns in SHOWN.items()]
+    whole = np.hstack([np.pad(screen, **edge) for screen in screens])
+    return Image.fromarray(whole).quantize(96)
+
+
+def scores() -> None:
+    """One line for each game and player."""
+    print(
+        f"| game | player | mean score | won | turns |\n|---|---|---|---|---|  <!-- {GAMES} games -->"
+    )
+    for id in SHOWN:
+        for name in ("random", "mediocre", "expert"):
+            ends = [play(id, name, seed) for seed in range(GAMES)]
+            score, won, turns = (
+                np.mean(values)
+                for values in zip(
+                    *((app.state()["score"], app.state()["won"], turns) for app, turns in ends),
+                    strict=True,
+                )
+            )
+            print(f"| {id} | {name} | {score:.1f} | {won:.2f} | {turns:.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["scores"]:
+        scores()
+    else:
+        picture().save(PICTURE, optimize=True)
