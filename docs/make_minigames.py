@@ -57,9 +57,8 @@ def picture() -> Image.Image:
 
 def scores() -> None:
     """One line for each game and player."""
-    print(
-        f"| game | player | mean score | won | turns |\n|---|---|---|---|---|  <!-- {GAMES} games -->"
-    )
+    print(f"{GAMES} games each\n")
+    print("| game | player | mean score | won | turns |\n|---|---|---|---|---|")
     for id in SHOWN:
         for name in ("random", "mediocre", "expert"):
             ends = [play(id, name, seed) for seed in range(GAMES)]

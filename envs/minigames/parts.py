@@ -2,16 +2,11 @@
 
 from collections.abc import Sequence
 
-import cv2
-import numpy as np
-
 from agentrl.envs.frame import paint
 from agentrl.envs.frame.box import Box, Grid
 from agentrl.envs.frame.paint import Colour
 from agentrl.envs.minigames.palette import EDGE, GREEN, INK, PAGE, PANEL, QUIET, RED
 from agentrl.types import Image
-
-_SHIFT = 4
 
 
 def panel(picture: Image, box: Box, face: Colour = PANEL) -> None:
@@ -62,10 +57,7 @@ def polygon(
     picture: Image, box: Box, corners: Sequence[tuple[float, float]], colour: Colour
 ) -> None:
     """Fill a shape; its corners are in [0, 1] of the box."""
-    height, width = picture.shape[:2]
-    points = [(box.across(x) * width, box.down(y) * height) for x, y in corners]
-    fixed = np.round(np.array(points) * (1 << _SHIFT)).astype(np.int32)
-    cv2.fillPoly(picture, [fixed], colour, cv2.LINE_AA, _SHIFT)
+    paint.polygon(picture, [(box.across(x), box.down(y)) for x, y in corners], colour)
 
 
 def _board(grid: Grid, rows: int) -> Box:
