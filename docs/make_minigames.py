@@ -29,47 +29,43 @@ GAMES = 20
 MOST_TURNS = 3000
 
 
-def play(id: str, name: str, seed: int, turns: int = MOST_TURNS) -> tuple[GameApp, int]:
-    """An app in which a scripted player has played by touches, and how often it touched."""
+def play(id: str, name: str, seed: int, turns: int = MOST_TURNS) -> GameApp:
+    """An app in which a scripted player has played by touches."""
     app, rng = plugins.load(str(game(id).app))(), np.random.default_rng(seed)
     player, words = plugins.load(game(id).players[name])(), make_translator(id)
     app.launch({"seed": str(seed)})
-    for turn in range(turns):
+    for _ in range(turns):
         state = app.state()
         if state["done"]:
-            return app, turn
+            break
         x1, y1, *end = map(float, words.to_action(player.reply(state, rng)))
         x2, y2 = end or (x1, y1)
         if (x1, y1) == (x2, y2):
             app.touch(x1, to_app(y1))
         else:
             app.swipe(x1, to_app(y1), x2, to_app(y2), 300)
-    return app, turns
+    return app
 
 
 def picture() -> Image.Image:
     """All games side by side."""
     edge = {"pad_width": ((8, 8), (8, 8), (0, 0)), "constant_values": 255}
-    screens = [play(id, "expert", 3, turns)[0].render(270, 462) for id, turns in SHOWN.items()]
+    screens = [play(id, "expert", 3, turns).render(270, 462) for id, turns in SHOWN.items()]
     whole = np.hstack([np.pad(screen, **edge) for screen in screens])
     return Image.fromarray(whole).quantize(96)
 
 
 def scores() -> None:
-    """One line for each game and player."""
-    print(f"{GAMES} games each\n")
-    print("| game | player | mean score | won | turns |\n|---|---|---|---|---|")
+    """A row for each game: the mean score, and the share of games that were won."""
+    names = ("random", "mediocre", "expert")
+    print(f"{GAMES} games each\n\n| `env.id` | {' | '.join(names)} |\n|---|---|---|---|")
     for id in SHOWN:
-        for name in ("random", "mediocre", "expert"):
-            ends = [play(id, name, seed) for seed in range(GAMES)]
-            score, won, turns = (
-                np.mean(values)
-                for values in zip(
-                    *((app.state()["score"], app.state()["won"], turns) for app, turns in ends),
-                    strict=True,
-                )
-            )
-            print(f"| {id} | {name} | {score:.1f} | {won:.2f} | {turns:.0f} |", flush=True)
+        cells = []
+        for name in names:
+            ends = [play(id, name, seed).state() for seed in range(GAMES)]
+            score, won = (np.mean([end[key] for end in ends]) for key in ("score", "won"))
+            cells.append(f"{score:.1f} ({won:.2f})")
+        print(f"| `{id}` | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":
