@@ -5,7 +5,7 @@ import math
 import pickle
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from multiprocessing import get_context
 from threading import Thread
@@ -17,6 +17,7 @@ from gymnasium.utils.env_checker import check_env
 from agentrl.config import EnvConfig
 from agentrl.errors import ActionError, told
 from agentrl.findings import Finding, note, ok, wrong
+from agentrl.rollout.arguments import game_of
 from agentrl.rollout.checkup.played import SEED, Played, difference, play, same
 from agentrl.rollout.making import load_player, make_env, open_translator
 from agentrl.types import Image
@@ -143,9 +144,10 @@ def replies(config: EnvConfig) -> Finding:
     """Whatever a model writes is an action of the space, or an ActionError."""
     translator, rng = open_translator(config), np.random.default_rng(SEED)
     with closing(make_env(config)) as made:
-        space = made.action_space
+        space, info = made.action_space, made.reset(seed=SEED)[1]
+    said = [load_player(config, name).reply(info, rng) for name in game_of(config).players]
     actions, worst = 0, 0.0
-    for reply in _fuzz(rng):
+    for reply in _fuzz(said, rng):
         started = time.perf_counter()
         try:
             action = translator.to_action(reply)
@@ -227,27 +229,20 @@ def player(config: EnvConfig, name: str) -> Finding:
     return note(what, f"no end within env.max_turns, return {total:g}", "raise env.max_turns?")
 
 
-def _fuzz(rng: np.random.Generator) -> Iterator[str]:
-    """Replies of every kind: words of the grammar in any order, and any characters at all."""
+def _fuzz(said: Sequence[str], rng: np.random.Generator) -> Iterator[str]:
+    """Replies of every kind: what players said, parts of it, and words of any grammar between."""
     pieces = (
         *("<action>", "</action>", "<tool_call>", "</tool_call>", "<think>", "</think>"),
         *("tap(", "act(", "say(", ")", ", ", "0", "1", "0.5", "-1", "1e999", "NaN", '"', "{", "}"),
-        *(
-            '{"name": "',
-            '", "arguments": {',
-            "up",
-            "left",
-            "\x00",
-            "\u202e",
-            "\U0001d7d9",
-            "\n",
-            " ",
-        ),
+        *('{"name": "', '", "arguments": {', "up", "left", "\x00", "\u202e", "\U0001d7d9", " "),
     )
-    for number in range(_FUZZ):
-        words = rng.choice(pieces, size=int(rng.integers(0, 12)))
-        inside = "".join(map(str, words))
-        yield f"<action>{inside}</action>" if number % 2 else inside
+    yield from said
+    for number in range(_FUZZ - len(said)):
+        inside = "".join(map(str, rng.choice(pieces, size=int(rng.integers(0, 12)))))
+        whole = said[number % len(said)] if said else ""
+        cut = int(rng.integers(len(whole) + 1))
+        kinds = (inside, f"<action>{inside}</action>", whole[:cut] + inside + whole[cut:])
+        yield kinds[number % 3]
 
 
 def _tokens(image: Image) -> int:

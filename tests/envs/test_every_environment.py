@@ -1,0 +1,42 @@
+"""What must hold for every environment that comes with agentrl."""
+
+import gymnasium
+import pytest
+
+from agentrl import env
+from agentrl.config import EnvConfig
+from agentrl.rollout.checkup import examine
+from agentrl.rollout.checkup.played import same
+
+ON_PHONES = {game.id for game in env.games() if game.app is not None}
+SLOW = pytest.mark.slow, pytest.mark.adb, pytest.mark.timeout(600)
+IDS = [pytest.param(g.id, marks=SLOW if g.id in ON_PHONES else ()) for g in env.games()]
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_nothing_is_wrong_with_it(id: str, request: pytest.FixtureRequest) -> None:
+    if id in ON_PHONES:
+        request.getfixturevalue("adb_server")
+    found = list(examine(EnvConfig(id=id), steps=5, deadline_s=200))
+    assert not [one for one in found if one.state == "wrong"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "settings"),
+    # Gymnasium's shared memory does not give text back as it was.
+    [("sync", {}), ("async", {"shared_memory": False})],
+)
+@pytest.mark.parametrize("id", ["Sokoban-v0", "QA-v0"])
+def test_it_works_in_vector_environments(id: str, mode: str, settings: dict[str, bool]) -> None:
+    env.game(id)
+    both = gymnasium.make_vec(id, num_envs=2, vectorization_mode=mode, vector_kwargs=settings)
+    alone = gymnasium.make(id, disable_env_checker=True)
+    try:
+        seen, _ = both.reset(seed=[3, 4])
+        ours, _ = alone.reset(seed=3)
+        first = {key: value[0] for key, value in seen.items()} if id == "QA-v0" else seen[0]
+        assert same(first, ours)
+        both.step(both.action_space.sample())
+    finally:
+        both.close()
+        alone.close()
