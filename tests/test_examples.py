@@ -37,6 +37,7 @@ def test_reward_rises_on_an_environment_of_ones_own(tmp_path):
     assert after > before + 0.25
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_model_learns_to_use_a_tool_before_it_answers(tmp_path):
     run(tmp_path, EXAMPLES / "ask_with_tools.py")

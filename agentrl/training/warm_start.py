@@ -2,13 +2,16 @@
 
 import asyncio
 import hashlib
+import itertools
 import json
 import logging
 import math
 import os
 import shutil
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -57,8 +60,8 @@ def cache_folder(config: Config) -> Path | None:
 def _code(config: Config, warm: WarmStartConfig) -> str:
     """A digest of what the clone is made with.
 
-    These are the files beside those that the game names, our own that build and teach the model,
-    and those of a model that is a folder.
+    These are the files beside those that the game names, those that its arguments name, such as a
+    data set, our own that build and teach the model, and those of a model that is a folder.
     """
     game = game_of(config.env)
     named = [game.translator, game.players.get(warm.player), game.app]
@@ -68,11 +71,29 @@ def _code(config: Config, warm: WarmStartConfig) -> str:
     folders = {Path(file).parent for file in files if file}
     folders |= {_OURS / "policies", _OURS / "training", Path(config.model.path).expanduser()}
     digest = hashlib.sha256()
-    for file in sorted(f for folder in folders for f in folder.glob("*") if f.is_file()):
+    beside = sorted(f for folder in folders for f in folder.glob("*") if f.is_file())
+    for file in (*beside, *_named_files(config.env.kwargs)):
         # Weights are told apart by size and time: to read gigabytes for a name would be too much.
         large = file.stat().st_size > _LARGE
         digest.update(str(file.stat()[-4:]).encode() if large else file.read_bytes())
     return digest.hexdigest()
+
+
+def _named_files(value: Any) -> Iterator[Path]:
+    """The files that an environment's arguments name, here or where modules are looked for."""
+    if isinstance(value, Mapping):
+        for item in value.values():
+            yield from _named_files(item)
+    elif isinstance(value, str) and value:
+        places = (Path(folder, value) for folder in ("", *sys.path))
+        yield from itertools.islice(filter(_is_file, places), 1)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # words that are no path
+        return False
 
 
 def _instructions(config: Config) -> str:

@@ -106,11 +106,11 @@ def _wanted(rng: np.random.Generator, level: Level) -> dict[str, str]:
     """What is asked for: mostly a colour and a shape; else a colour or a shape."""
     wanted = {"colour": str(rng.choice(list(COLOURS))), "shape": str(rng.choice(SHAPES))}
     kind = rng.random()
-    if kind < 0.1:
+    if kind < 0.2:
         del wanted["shape"]
-    elif kind < 0.2:
+    elif kind < 0.4:
         del wanted["colour"]
-    elif level.free and kind < 0.5:
+    elif level.free and kind < 0.7:
         wanted["size"] = str(rng.choice(list(SIZES)))
     return wanted
 
@@ -142,7 +142,7 @@ def _seat(rng: np.random.Generator, things: list[Thing], level: Level) -> list[T
     """Each in a cell of its own, a little off its middle."""
     cells = rng.permutation(level.side**2)[: len(things)]
     for thing, cell in zip(things, cells.tolist(), strict=True):
-        thing.radius = 0.32 * SIZES[thing.size]
+        thing.radius = 0.31 * SIZES[thing.size]
         dx, dy = rng.uniform(-_OFF, _OFF, 2)
         thing.x, thing.y = cell % level.side + 0.5 + dx, cell // level.side + 0.5 + dy
     return things

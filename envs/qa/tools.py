@@ -39,7 +39,9 @@ def calculate(term: str) -> str:
 
 def _value(node: ast.expr) -> Fraction:
     if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        return _bounded(Fraction(repr(node.value)))
+        if not abs(node.value) <= _LARGEST:
+            raise ValueError("a number is too large")
+        return Fraction(repr(node.value))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd | ast.USub):
         value = _value(node.operand)
         return -value if isinstance(node.op, ast.USub) else value

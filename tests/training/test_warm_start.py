@@ -35,6 +35,21 @@ def test_another_job_takes_another_clone(override):
     assert warm_start.cache_folder(settings()) != warm_start.cache_folder(settings(override))
 
 
+def test_another_data_set_in_the_same_file_takes_another_clone(tmp_path):
+    path = tmp_path / "questions.jsonl"
+
+    def folder():
+        long = "{{ problem }}" + " and so on" * 100  # which is no path
+        kwargs = f"env.kwargs={{data: {{train: '{path}'}}, template: '{long}'}}"
+        return warm_start.cache_folder(settings("env.id=QA-v0", "env.translator={}", kwargs))
+
+    path.write_text('{"problem": "1 + 1?", "answer": 2}')
+    before = folder()
+    assert folder() == before
+    path.write_text('{"problem": "1 + 2?", "answer": 3}')
+    assert folder() != before
+
+
 def test_what_does_not_touch_the_clone_takes_the_same():
     same = settings("optim.lr=1", "train.steps=3", "rollout.engine=hf")
     assert warm_start.cache_folder(settings()) == warm_start.cache_folder(same)
