@@ -115,7 +115,7 @@ def serve(
 ) -> None:
     """Serve an environment to jobs elsewhere: env.id=http://HOST:PORT.
 
-    AGENTRL_ENV_SECRET, where it is set, must be the same for both.
+    AGENTRL_ENV_TOKEN, where it is set, must be the same for both.
     """
     from agentrl import env
     from agentrl.remote import serve_env

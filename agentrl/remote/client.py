@@ -23,11 +23,11 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         url: of the server, `http://HOST:PORT`.
         render_mode: asked for.
         deadline_s: for each call.
-        secret: the server's; None takes that of AGENTRL_ENV_SECRET.
+        token: the server's; None takes that of AGENTRL_ENV_TOKEN.
         **kwargs: for the environment's constructor.
 
     Raises:
-        ConfigError: the URL is none, or the server refuses the arguments or the secret.
+        ConfigError: the URL is none, or the server refuses the arguments or the token.
         EnvError: no server answers.
 
     A call whose connection breaks is made again under its number: it is never carried out twice.
@@ -40,7 +40,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         url: str,
         render_mode: str | None = None,
         deadline_s: float = 60.0,
-        secret: str | None = None,
+        token: str | None = None,
         **kwargs: Any,
     ) -> None:
         parts = urlsplit(url)
@@ -49,7 +49,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         self._url, self._key, self._number = url, "", 0
         self._http = http.client.HTTPConnection(parts.hostname, parts.port or 80, deadline_s)
         self._deadline_s = deadline_s
-        self._secret = os.environ.get("AGENTRL_ENV_SECRET", "") if secret is None else secret
+        self._token = os.environ.get("AGENTRL_ENV_TOKEN", "") if token is None else token
         asked = {} if render_mode is None else {"render_mode": render_mode}
         try:
             opened = self._ask("open", {"kwargs": {**kwargs, **asked}})
@@ -114,7 +114,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         raise AssertionError("the last try returns or raises")
 
     def _answer(self, what: str, body: bytes) -> Any:
-        headers = {"Authorization": f"Bearer {self._secret}"} if self._secret else {}
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         self._http.request("POST", f"/{what}", body, headers)
         response = self._http.getresponse()
         try:

@@ -252,7 +252,7 @@ class EnvServer(ThreadingHTTPServer):
     Args:
         make: makes one, with the client's keyword arguments.
         address: host and port; port 0 takes a free one.
-        secret: that clients must know; empty for none, on this machine alone.
+        token: that clients must know; empty for none, on this machine alone.
         most: environments at a time.
         idle_s: after which an environment that nobody uses is closed.
         deadline_s: for each call.
@@ -265,15 +265,15 @@ class EnvServer(ThreadingHTTPServer):
         self,
         make: Callable[..., Any],
         address: tuple[str, int],
-        secret: str = "",
+        token: str = "",
         most: int = 256,
         idle_s: float = 900.0,
         deadline_s: float = 300.0,
     ) -> None:
-        if address[0] not in LOCAL and not secret:
-            raise Unusable(f"{address[0]} can be reached by others: set AGENTRL_ENV_SECRET")
+        if address[0] not in LOCAL and not token:
+            raise Unusable(f"{address[0]} can be reached by others: set AGENTRL_ENV_TOKEN")
         super().__init__(address, Handler)
-        self.make, self.secret, self.most = make, secret, most
+        self.make, self.token, self.most = make, token, most
         self.idle_s, self.deadline_s = idle_s, deadline_s
         self._rooms: dict[str, Room] = {}
         self._lock = threading.Lock()
@@ -368,9 +368,9 @@ class Handler(BaseHTTPRequestHandler):
             raise Unusable(f"a message has from 0 to {LARGEST} bytes, not {size}")
         body = self.rfile.read(size)
         given = self.headers.get("Authorization", "")
-        wanted = f"Bearer {self.server.secret}"
-        if self.server.secret and not hmac.compare_digest(given.encode(), wanted.encode()):
-            raise PermissionError("the secret is another one (AGENTRL_ENV_SECRET)")
+        wanted = f"Bearer {self.server.token}"
+        if self.server.token and not hmac.compare_digest(given.encode(), wanted.encode()):
+            raise PermissionError("the token is missing or another (AGENTRL_ENV_TOKEN)")
         message = unpack(body)
         if not isinstance(message, dict):
             raise Unusable("a message is a dictionary")
@@ -405,10 +405,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--most", type=int, default=256, help="environments at a time")
     parser.add_argument("--idle", type=float, default=900.0, help="seconds until one is closed")
     given = parser.parse_args(arguments)
-    secret = os.environ.get("AGENTRL_ENV_SECRET", "")
+    token = os.environ.get("AGENTRL_ENV_TOKEN", "")
     sys.path.insert(0, os.getcwd())
     make = maker(given.environment)
-    server = EnvServer(make, (given.host, given.port), secret, given.most, given.idle)
+    server = EnvServer(make, (given.host, given.port), token, given.most, given.idle)
     port = server.server_address[1]
     sys.stdout.write(f"{given.environment} at http://{given.host}:{port}\n")
     sys.stdout.flush()

@@ -37,7 +37,7 @@ class EnvProcesses:
     """
 
     def __init__(self, count: int) -> None:
-        self._secret = secrets.token_hex(16)
+        self._token = secrets.token_hex(16)
         self._processes: list[tuple[subprocess.Popen[bytes], str] | None] = [None] * count
         self._turns = itertools.cycle(range(count))
         self._lock = threading.Lock()
@@ -53,7 +53,7 @@ class EnvProcesses:
         """
         with self._lock:
             url = self._url(next(self._turns), config)
-        return RemoteEnv(url, render_mode, deadline_s, secret=self._secret, **env_kwargs(config))
+        return RemoteEnv(url, render_mode, deadline_s, token=self._token, **env_kwargs(config))
 
     def _url(self, place: int, config: EnvConfig) -> str:
         known = self._processes[place]
@@ -71,7 +71,7 @@ class EnvProcesses:
             start_new_session=True,  # Ctrl-C is for us; we end them in good order
         )
         path = [entry or os.getcwd() for entry in sys.path]
-        spec = {"env": asdict(config), "path": path, "secret": self._secret, "parent": os.getpid()}
+        spec = {"env": asdict(config), "path": path, "token": self._token, "parent": os.getpid()}
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -112,7 +112,7 @@ def _serve(spec: dict[str, Any], teller: int) -> None:
     def make(render_mode: str | None = None, **kwargs: Any) -> "gymnasium.Env[Any, Any]":
         return make_env(replace(config, kwargs=kwargs, translator={}), render_mode)
 
-    server = EnvServer(make, ("127.0.0.1", 0), spec["secret"], most=100_000, idle_s=86_400.0)
+    server = EnvServer(make, ("127.0.0.1", 0), spec["token"], most=100_000, idle_s=86_400.0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     os.write(teller, f"http://127.0.0.1:{server.server_address[1]}\n".encode())
     while os.getppid() == spec["parent"]:

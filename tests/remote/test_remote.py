@@ -194,14 +194,14 @@ def test_an_environment_that_nobody_uses_is_closed(start: Start, remote) -> None
 
 
 def test_who_does_not_know_the_secret_is_refused(start: Start, remote, monkeypatch) -> None:
-    url, _ = start(AGENTRL_ENV_SECRET="s3cret")
+    url, _ = start(AGENTRL_ENV_TOKEN="s3cret")
     for wrong in ("", "another"):
-        monkeypatch.setenv("AGENTRL_ENV_SECRET", wrong)
-        with pytest.raises(ConfigError, match="the secret is another one"):
+        monkeypatch.setenv("AGENTRL_ENV_TOKEN", wrong)
+        with pytest.raises(ConfigError, match="the token is missing or another"):
             RemoteEnv(url)
-    monkeypatch.setenv("AGENTRL_ENV_SECRET", "s3cret")
+    monkeypatch.setenv("AGENTRL_ENV_TOKEN", "s3cret")
     remote(url)
-    with pytest.raises(Unusable, match="AGENTRL_ENV_SECRET"):
+    with pytest.raises(Unusable, match="AGENTRL_ENV_TOKEN"):
         serve_env.EnvServer(gymnasium.Env, ("0.0.0.0", 0))
 
 
