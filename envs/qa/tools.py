@@ -38,7 +38,11 @@ def calculate(term: str) -> str:
 
 
 def _value(node: ast.expr) -> Fraction:
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+    if (
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, int | float)
+        and not isinstance(node.value, bool)
+    ):
         if not abs(node.value) <= _LARGEST:
             raise ValueError("a number is too large")
         return Fraction(repr(node.value))

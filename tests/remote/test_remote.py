@@ -49,7 +49,7 @@ class Game(gymnasium.Env):
         return self.look()
     def step(self, action):
         self.steps += 1
-        if action[0] == 1 and action[1]: time.sleep(3)
+        if action[0] == 1 and action[1]: time.sleep(60)
         if action[0] == 2 and action[1] == 2: raise RuntimeError("the game broke")
         ended = self.steps == self.length
         return self.look()[0], np.float32(0.5), ended, False, {"n": self.steps}
@@ -150,9 +150,9 @@ def test_what_it_raises_is_told_and_another_game_can_begin(start: Start, remote)
 
 
 def test_a_call_that_takes_too_long_is_given_up(start: Start, remote) -> None:
-    env = remote(start()[0], deadline_s=0.5)
+    env = remote(start()[0], deadline_s=4.0)
     env.reset(seed=1)
-    with pytest.raises(EnvError, match=r"none within 0\.5 s"):
+    with pytest.raises(EnvError, match=r"none within 4 s"):
         env.step(HANG)
 
 
