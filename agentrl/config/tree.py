@@ -66,6 +66,8 @@ class EnvConfig:
     """`module:Class` or `path/file.py:Class` of a translator, in place of the environment's own."""
     players: dict[str, str] = field(default_factory=dict)
     """More scripted players: a name, and `module:Class` or `path/file.py:Class`."""
+    player: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the scripted players, for each of them that takes them."""
     wrappers: list[WrapperConfig] = field(default_factory=list)
     """Put around the environment, the first one innermost."""
     processes: int = 0

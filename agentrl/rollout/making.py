@@ -1,6 +1,7 @@
 """Make what a configuration names: the environment, its translator and its players."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -54,10 +55,11 @@ def open_translator(config: EnvConfig) -> env.Translator:
 
 
 def load_player(config: EnvConfig, name: str) -> env.Player:
-    """A scripted player of an environment, with those of both sections' settings that it takes.
+    """A scripted player of an environment, with those of its settings that it takes.
 
     Raises:
-        ConfigError: the environment has no such player.
+        ConfigError: the environment has no such player, or none that takes something in
+            `env.player`.
     """
     players = game_of(config).players
     if name not in players:
@@ -66,7 +68,8 @@ def load_player(config: EnvConfig, name: str) -> env.Player:
             f"It has: {', '.join(sorted(players)) or 'none'}."
         )
     kind = plugins.load(players[name])
-    given = {**_space_for(kind, config), **config.kwargs, **config.translator}
+    _check_player(config, players)
+    given = {**_space_for(kind, config), **config.kwargs, **config.translator, **config.player}
     try:
         player: env.Player = kind(**{k: given[k] for k in named(kind) if k in given})
     except ConfigError:
@@ -74,6 +77,17 @@ def load_player(config: EnvConfig, name: str) -> env.Player:
     except Exception as error:
         raise ConfigError(f"the player {name!r} of {config.id} fails: {told(error)}") from error
     return player
+
+
+def _check_player(config: EnvConfig, players: Mapping[str, str]) -> None:
+    """See whether some player takes each of `env.player`."""
+    taken = {argument for one in players.values() for argument in named(plugins.load(one))}
+    for name in config.player:
+        if name not in taken:
+            raise ConfigError(
+                f"env.player.{name}: no player of {config.id} takes it"
+                f"{plugins.did_you_mean(name, taken)}. They take: {', '.join(sorted(taken))}"
+            )
 
 
 def _space_for(kind: Any, config: EnvConfig) -> dict[str, Any]:

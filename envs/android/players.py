@@ -27,13 +27,23 @@ class Expert(GamePlayer):
     Args:
         mode: `tap` or `select`, as the environment's.
         style: in which actions are said: `tag` or `tool`.
+        notes: whether it writes the lamp down where it goes out: for a history that carries what
+            is between `<memory>` and `</memory>` along.
     """
 
     game = GAME
     modes = MODES
 
-    def __init__(self, mode: str = "tap", style: str = "tag") -> None:
+    def __init__(self, mode: str = "tap", style: str = "tag", notes: bool = False) -> None:
         super().__init__(mode, style)
+        self.notes = notes
+
+    def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
+        """The reply to the state whose truth stands in `info`."""
+        reply = super().reply(info, rng)
+        if self.notes and info["phase"] == Phase.LAMP:
+            return f"<memory>{info['lamp']}</memory>{reply}"
+        return reply
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
         """A card, or the button."""
@@ -74,10 +84,13 @@ class Mediocre(Expert):
         skill: the chance that it follows the lamp, in [0, 1].
         mode: `tap` or `select`, as the environment's.
         style: in which actions are said: `tag` or `tool`.
+        notes: see Expert.
     """
 
-    def __init__(self, skill: float = 0.3, mode: str = "tap", style: str = "tag") -> None:
-        super().__init__(mode, style)
+    def __init__(
+        self, skill: float = 0.3, mode: str = "tap", style: str = "tag", notes: bool = False
+    ) -> None:
+        super().__init__(mode, style, notes)
         self.skill = skill
 
     def card(self, info: Mapping[str, Any], rng: np.random.Generator) -> int:

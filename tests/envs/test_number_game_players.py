@@ -3,6 +3,7 @@ import pytest
 
 from agentrl.envs.android.app import NumberGameApp
 from agentrl.envs.android.players import Expert, Mediocre, Random
+from agentrl.envs.android.rules import Phase
 from agentrl.envs.android.translator import NumberGameTranslator
 from agentrl.envs.frame.box import to_app
 from agentrl.errors import ActionError, ConfigError
@@ -101,3 +102,11 @@ def test_actions_can_be_said_as_tool_calls(mode: str) -> None:
     action = translator.to_action(reply)
     plain = NumberGameTranslator(mode=mode).to_action(Expert(mode).reply(app.state(), rng))
     assert np.array_equal(action, plain)
+
+
+def test_who_takes_notes_writes_the_lamp_down_where_it_goes_out() -> None:
+    rng = np.random.default_rng(0)
+    lamp = {"phase": Phase.LAMP, "lamp": "green", "numbers": [1, 2, 3]}
+    for player in (Expert(notes=True), Mediocre(notes=True)):
+        assert player.reply(lamp, rng).startswith("<memory>green</memory><think>green</think>")
+    assert "<memory>" not in Expert().reply(lamp, rng)

@@ -61,6 +61,15 @@ def test_what_one_takes_is_given_to_it_alone():
     assert load_player(config, "player").given == ("tap", 5, True)
 
 
+def test_players_have_settings_of_their_own():
+    config = board({"rounds": 5})
+    config.player = {"rounds": 7, "polite": True}
+    assert load_player(config, "player").given == ("tap", 7, True)
+    config.player = {"polit": True}
+    with pytest.raises(ConfigError, match=r"env\.player\.polit.*did you mean 'polite'"):
+        load_player(config, "player")
+
+
 def test_contradiction_between_the_two_is_refused():
     config = board({"mode": "tap"}, {"mode": "select"})
     for use in (env_kwargs, open_translator):
