@@ -119,7 +119,7 @@ def test_somebody_elses_environment_is_played_from_yaml_alone(tmp_path):
     said = run(tmp_path, "-m", "agentrl", "play", "frozen_lake.yaml", "--policy", "random")
     assert "mind the holes" in " ".join(said.split())
     assert "You are at row 0, column 0." in said
-    settings = ["train.steps=1", "eval.episodes=4", "eval.every=0", "run.name=it"]
+    settings = ["train.steps=1", "rollout.group_size=4", "eval.episodes=2", "run.name=it"]
     run(tmp_path, "-m", "agentrl", "train", "frozen_lake.yaml", *settings)
     assert (tmp_path / "runs" / "it" / "summary.json").is_file()
 
