@@ -1,6 +1,7 @@
 import inspect
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from tests.envs.toy import CELLS, Stumbler, ToyApp, ToyEnv, ToyWords, Walker
 
 @pytest.fixture(scope="module")
 def env() -> Iterator[ToyEnv]:
-    env = ToyEnv(mode="calls", ticks=2)
+    env = ToyEnv(mode="calls", ticks=3)
     yield env
     env.close()
 
@@ -39,7 +40,7 @@ def test_a_call_touches_its_place_and_pays_what_the_score_changes(env: ToyEnv) -
     assert (reward, info["at"], info["changed"]) == (0.5, 0, True)
     assert not np.array_equal(before, screen)
     _, reward, done, _, info = env.step(LEFT)
-    assert (reward, done, info["metrics"]) == (5.0, False, {"score": 11.0, "ticks": 4.0})
+    assert (reward, done, info["metrics"]) == (5.0, False, {"score": 11.0, "ticks": 6.0})
 
 
 def test_time_stands_still_while_the_policy_thinks(env: ToyEnv) -> None:
@@ -100,10 +101,15 @@ def test_the_environment_waits_for_what_an_action_has_begun() -> None:
         env.close()
 
 
-def test_what_never_ends_is_the_environments_failure(env: ToyEnv) -> None:
-    env.reset(seed=2)
-    with pytest.raises(EnvError, match="still busy"):
-        env.step(WORK)  # time is paused, and two ticks are too few
+def test_what_never_ends_is_the_environments_failure() -> None:
+    env = ToyEnv(mode="calls", ticks=2)
+    try:
+        env.reset(seed=2)
+        env.device.deadlines = replace(env.device.deadlines, settle_s=0.5)
+        with pytest.raises(EnvError, match="still busy"):
+            env.step(WORK)  # takes three ticks, and time is paused
+    finally:
+        env.close()
 
 
 def test_the_settings_of_a_level_are_named_arguments() -> None:
