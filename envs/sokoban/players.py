@@ -71,7 +71,7 @@ class Mediocre(Expert):
         think: whether it says its thought before its action.
     """
 
-    def __init__(self, skill: float = 0.5, style: str = "tag", think: bool = True) -> None:
+    def __init__(self, skill: float = 0.7, style: str = "tag", think: bool = True) -> None:
         super().__init__(style, think)
         self.skill = skill
 
