@@ -25,6 +25,15 @@ State = Literal["ok", "optional", "missing"]
 _COLOURS = {"ok": "green", "optional": "yellow", "missing": "red"}
 _GIB = 1 << 30
 _ADB_SERVER_S = 5.0
+_EXTRAS = (
+    ("tensorboard", "tensorboard"),
+    ("wandb", "wandb"),
+    ("matplotlib", "plot"),
+    ("pyarrow", "data"),
+    ("datasets", "data"),
+    ("math-verify", "math"),
+)
+"""Packages that some jobs use, and what they are installed with."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -67,7 +76,7 @@ def examine() -> Iterator[Finding]:
     yield from _adb()
     yield from _gpu()
     yield from _machine()
-    for name, extra in (("tensorboard", "tensorboard"), ("wandb", "wandb"), ("matplotlib", "plot")):
+    for name, extra in _EXTRAS:
         yield _package(name, "optional", f"pip install 'agentrl[{extra}]'")
 
 
