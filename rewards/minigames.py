@@ -13,9 +13,12 @@ def outcome(episode: Episode) -> list[float]:
 
 
 def format(episode: Episode) -> list[float]:
-    """-1 for a reply that is no action, and for an action that changes nothing, else 0."""
+    """-1 for a reply that is no action, and for an action that changes nothing, else 0.
+
+    On a running clock nothing need be changed: there who acts before the next tick does no harm.
+    """
     return [
-        -1.0 if turn.parse_error is not None or not turn.info.get("changed", True) else 0.0
+        -1.0 if turn.parse_error is not None or _is_vain(turn.info) else 0.0
         for turn in episode.turns
     ]
 
@@ -27,6 +30,10 @@ def closer(episode: Episode) -> list[float]:
         float(after["score"] > before["score"] or _distance(after) < _distance(before))
         for before, after in itertools.pairwise(infos)
     ]
+
+
+def _is_vain(info: Mapping[str, Any]) -> bool:
+    return not info.get("changed", True) and info.get("clock") != "running"
 
 
 def _distance(info: Mapping[str, Any]) -> float:

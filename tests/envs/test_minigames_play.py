@@ -134,6 +134,21 @@ def test_cards_that_a_small_table_lacks_are_turned_in_vain() -> None:
     assert [app.touch(x, to_app(y)) for x, y in cards] == [True] * 6 + [False] * 10
 
 
+@pytest.mark.parametrize("late", [0, 1])
+def test_on_a_running_clock_a_flap_may_come_a_tick_late(late: int) -> None:
+    who, rng = player("FlappyBird-v0", "expert", mode="calls"), np.random.default_rng(0)
+    for seed in range(5):
+        app = new_app("FlappyBird-v0")
+        app.launch({"seed": str(seed), "clock": "running"})
+        while not app.state()["done"]:
+            name, _ = who.choose(app.state(), rng)
+            for _ in range(late):
+                app.rules.tick()
+            app.rules.move(name)
+            app.rules.tick()
+        assert app.state()["won"], (seed, app.state())
+
+
 def test_a_drag_sends_the_ship_where_it_ends() -> None:
     app = new_app("SpaceFighter-v0")
     app.launch({})

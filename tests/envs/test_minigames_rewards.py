@@ -16,6 +16,8 @@ def test_a_game_pays_what_its_worth_changes_by() -> None:
 def test_what_is_no_action_or_does_nothing_costs() -> None:
     turns = (turn(info={"changed": True}), turn(info={"changed": False}), turn(parse_error="none"))
     assert minigames.format(episode("e", turns)) == [0.0, -1.0, -1.0]
+    early = turn(info={"changed": False, "clock": "running"})
+    assert minigames.format(episode("e", (early,))) == [0.0]
 
 
 def test_a_step_towards_the_food_is_worth_something_and_so_is_the_food() -> None:

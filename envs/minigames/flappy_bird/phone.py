@@ -54,7 +54,7 @@ class Expert(Skilled):
 
     def best(self, info: Mapping[str, Any]) -> Choice:
         """The best call that it knows."""
-        return best(info, info["ticks"]), None
+        return best(info), None
 
 
 class Mediocre(Expert):

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentrl.envs.minigames.flappy_bird.rules import (
-    BIRD,
     COLUMNS,
     GAP,
     PACE,
+    ROWS,
     UNIT,
     Bird,
     hits,
@@ -15,21 +15,25 @@ from agentrl.envs.minigames.flappy_bird.rules import (
 
 _TURNS = COLUMNS + 1
 """So far ahead is seen what comes."""
+_LOW = 15
+"""Lengths below the upper end of a gap from which a flap stays within it."""
 
 _Gates = tuple[tuple[int, int], ...]
 
 
-def best(state: Mapping[str, Any], ticks: int = 4) -> str:
+def best(state: Mapping[str, Any]) -> str:
     """The move after which the bird can live on, and comes nearest to the next gate's middle.
 
-    Args:
-        state: what the game publishes.
-        ticks: that pass between two moves.
+    On a running clock nobody knows how many ticks pass up to the next move: there it flaps as soon
+    as it is in the lower part of the gap, and not before.
     """
     bird, gates = Bird(state["y"], state["speed"]), tuple(map(tuple, state["gates"]))
-    low = bird.y > _aim(gates)
+    if state.get("clock") == "running":
+        is_low = bird.y > _top(gates) + _LOW and not state["flaps"]
+        return "flap" if is_low else "wait"
+    low = bird.y > _top(gates) + GAP * UNIT / 2
     for name in ("flap", "wait") if low else ("wait", "flap"):
-        if _lives(bird, gates, name == "flap", ticks, _TURNS):
+        if _lives(bird, gates, name == "flap", state.get("ticks", 4), _TURNS):
             return name
     return "flap" if low else "wait"
 
@@ -44,7 +48,7 @@ def _lives(bird: Bird, gates: _Gates, flaps: bool, ticks: int, turns: int) -> bo
     return turns == 1 or any(_lives(bird, gates, way, ticks, turns - 1) for way in (True, False))
 
 
-def _aim(gates: _Gates) -> float:
-    """The height of the middle of the next gate's gap, in lengths; in between where none is."""
-    ahead = [gap for x, gap in gates if x + UNIT > BIRD * UNIT]
-    return (ahead[0] + GAP / 2) * UNIT if ahead else 4.5 * UNIT
+def _top(gates: _Gates) -> float:
+    """The upper end of the next gap, in lengths; one in the middle where no gate is seen."""
+    ahead = [gap for x, gap in gates if x > 1]  # a gate at 1 is behind the bird
+    return (ahead[0] if ahead else (ROWS - GAP) / 2) * UNIT
