@@ -1,5 +1,8 @@
+import subprocess
+import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -92,3 +95,40 @@ async def test_process_that_crashes_voids_its_episodes_and_is_started_again() ->
         assert "EnvError" in (played[2].episode.error or "")
     finally:
         await rollouts.close()
+
+
+HOLDER = """
+import sys, time
+from agentrl.config import EnvConfig
+from agentrl.rollout.processes import EnvProcesses
+
+if __name__ == "__main__":
+    processes = EnvProcesses(1)
+    made = processes.make(EnvConfig(id="FrozenLake-v1"), None, 60.0)
+    made.reset(seed=1)
+    print(processes._processes[0][0].pid, flush=True)
+    time.sleep(100)
+"""
+
+
+def test_processes_end_with_their_parent_whatever_ends_it(tmp_path: Path) -> None:
+    (tmp_path / "holder.py").write_text(HOLDER)
+    holder = subprocess.Popen(
+        [sys.executable, str(tmp_path / "holder.py")], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    child = int(holder.stdout.readline())
+    holder.kill()
+    holder.wait(10)
+    holder.stdout.close()
+    end = time.monotonic() + 20
+    while is_running(child):
+        assert time.monotonic() < end, "the process of the environments is still there"
+        time.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
