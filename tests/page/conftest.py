@@ -21,7 +21,7 @@ _ARGUMENTS = [
 OpenPage = Callable[..., Tab]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")  # while it is open, asyncio.run refuses to run
 def chromium() -> Iterator[Browser]:
     """A real browser, for which this machine is at the other end of a tunnel."""
     with sync_playwright() as playwright:
@@ -43,7 +43,7 @@ def start_chromium(kind: BrowserType, *arguments: str) -> Browser:
     )
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")  # while it is open, asyncio.run refuses to run
 def only_server() -> Iterator[PageServer]:
     with PageServer() as server:
         yield server
