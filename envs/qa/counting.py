@@ -106,11 +106,11 @@ def _wanted(rng: np.random.Generator, level: Level) -> dict[str, str]:
     """What is asked for: mostly a colour and a shape; else a colour or a shape."""
     wanted = {"colour": str(rng.choice(list(COLOURS))), "shape": str(rng.choice(SHAPES))}
     kind = rng.random()
-    if kind < 0.2:
+    if kind < 0.1:
         del wanted["shape"]
-    elif kind < 0.4:
+    elif kind < 0.2:
         del wanted["colour"]
-    elif level.free and kind < 0.7:
+    elif level.free and kind < 0.5:
         wanted["size"] = str(rng.choice(list(SIZES)))
     return wanted
 
