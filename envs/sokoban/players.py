@@ -59,11 +59,11 @@ class Expert:
 
 
 class Mediocre(Expert):
-    """Follows a shortest solution now and then; mostly it runs straight at the box and pushes on.
+    """Follows a shortest solution, but in some turns it runs straight at the box and pushes on.
 
     It goes to the nearest box that is on no target, rows before columns where both are as far, and
-    pushes it wherever that leads. A model that copies it has a habit to leave behind, not only
-    chance: its most frequent move is wrong wherever one has to walk around the box.
+    pushes it wherever that leads, often into a corner. A model that copies it has a habit to leave
+    behind, not only chance.
 
     Args:
         skill: the chance of a move by the solution, in [0, 1].
