@@ -47,9 +47,9 @@ from agentrl.phone import spawn
 from agentrl.phone.screen import bar_height
 from agentrl.policies.opening import open_scaler
 from agentrl.policies.scripted import ScriptedPolicy
-from agentrl.rollout.arguments import load_player
 from agentrl.rollout.collector import Collector, Progress
 from agentrl.rollout.episode import Limits, play
+from agentrl.rollout.making import load_player
 from agentrl.rollout.scoring import Scorer
 from agentrl.rollout.ticket import Ticket
 from agentrl.rollout.worlds import open_worlds

@@ -17,7 +17,7 @@ IDS = [pytest.param(g.id, marks=SLOW if g.id in ON_PHONES else ()) for g in env.
 def test_nothing_is_wrong_with_it(id: str, request: pytest.FixtureRequest) -> None:
     if id in ON_PHONES:
         request.getfixturevalue("adb_server")
-    found = list(examine(EnvConfig(id=id), steps=5, deadline_s=200))
+    found = list(examine(EnvConfig(id=id), steps=2, deadline_s=200))
     assert not [one for one in found if one.state == "wrong"]
 
 
