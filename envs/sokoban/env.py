@@ -43,10 +43,11 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
         boxes: as many as targets.
         min_moves: of a shortest solution, at least.
         max_moves: of a shortest solution, at most; None for no bound.
-        split: `all` levels, those of `train`, or those of `eval`. A room (walls and targets,
-            however turned or mirrored) belongs to one side, so that no board of one side is ever
-            met on the other.
-        held_out: share of the rooms that are `eval`'s.
+        split: `all` levels, those of `train`, or those of `eval`.
+        held_out: the share that is `eval`'s.
+        held_out_by: what belongs to one side as a whole: a `room` (walls and targets, however
+            turned or mirrored), so that no board of one side is ever met on the other; or, where
+            rooms are few, a `level` as it stands, boxes and player included.
         levels: a file of levels, or a folder of such, in Boxoban's format; None to generate them.
             The seed counts through them.
         observation: `text`, `image` or `both`.
@@ -73,6 +74,7 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
         max_moves: int | None = None,
         split: str = "all",
         held_out: float = 0.2,
+        held_out_by: str = "room",
         levels: str | None = None,
         observation: str = "text",
         cell: int = 28,
@@ -94,6 +96,7 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
             max_moves=max_moves,
             split=split,
             held_out=held_out,
+            held_out_by=held_out_by,
             levels=levels,
             states=solver_states,
         )

@@ -8,7 +8,7 @@ from itertools import islice
 from agentrl.envs.sokoban.board import Board
 from agentrl.envs.sokoban.room import Room, bits
 from agentrl.envs.sokoban.solver import OutOfReach, solve
-from agentrl.envs.sokoban.split import belongs, check_split
+from agentrl.envs.sokoban.split import belongs, check_split, room_belongs
 from agentrl.errors import ConfigError
 
 SMALLEST, LARGEST = 3, 32
@@ -42,12 +42,14 @@ class Kind:
     max_moves: int | None = None
     """Of a shortest solution; None for no bound."""
     split: str = "all"
-    """`all`, or the rooms of one side: `train`, `eval`."""
+    """`all`, or the levels of one side: `train`, `eval`."""
     held_out: float = 0.2
-    """The share of rooms that are `eval`."""
+    """The share that is `eval`."""
+    held_out_by: str = "room"
+    """What is held out as a whole: `room` or `level`."""
 
     def __post_init__(self) -> None:
-        check_split(self.split, self.held_out)
+        check_split(self.split, self.held_out, self.held_out_by)
         for name, value in (("height", self.height), ("width", self.width)):
             if not SMALLEST <= value <= LARGEST:
                 raise ConfigError(
@@ -107,10 +109,12 @@ def _boards(rng: random.Random, kind: Kind) -> Iterator[Board]:
     """Boards of one split that can be solved, of any length; it ends where there are hardly any."""
     for _ in range(_DRAWS * _TRIES):
         room = _draw_room(rng, kind)
-        if belongs(room, kind.split, kind.held_out):
-            board = _draw_board(rng, room)
-            if board is not None:
-                yield board
+        by_room = kind.held_out_by == "room"
+        if by_room and not room_belongs(room, kind.split, kind.held_out):
+            continue  # sooner than a board is drawn
+        board = _draw_board(rng, room)
+        if board is not None and belongs(board, kind.split, kind.held_out, kind.held_out_by):
+            yield board
 
 
 def _draw_room(rng: random.Random, kind: Kind) -> Room:

@@ -68,6 +68,7 @@ def open_source(
     max_moves: int | None,
     split: str,
     held_out: float,
+    held_out_by: str,
     levels: str | None,
     states: int,
 ) -> Source:
@@ -77,8 +78,8 @@ def open_source(
         ConfigError: there are none such.
     """
     if levels is not None:
-        check_split(split, held_out)
-        boards = [b for b in read_levels(levels) if belongs(b.room, split, held_out)]
+        check_split(split, held_out, held_out_by)
+        boards = [b for b in read_levels(levels) if belongs(b, split, held_out, held_out_by)]
         if not boards:
             raise ConfigError(f"levels={levels}: none of its levels is of the split {split!r}")
         height, width = (max(getattr(b.room, side) for b in boards) for side in ("height", "width"))
@@ -94,6 +95,7 @@ def open_source(
         max_moves=max_moves,
         split=split,
         held_out=held_out,
+        held_out_by=held_out_by,
     )
     _try(kind)
     return Drawn(kind=kind)

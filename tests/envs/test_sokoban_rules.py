@@ -10,7 +10,7 @@ from agentrl.envs.sokoban.generator import Kind, generate
 from agentrl.envs.sokoban.levels import levels_in, levels_text, read_levels
 from agentrl.envs.sokoban.parsing import parse
 from agentrl.envs.sokoban.solver import OutOfReach, solve
-from agentrl.envs.sokoban.split import belongs, canonical
+from agentrl.envs.sokoban.split import canonical, room_belongs
 from agentrl.errors import ConfigError
 from tests.envs.sokoban_search import move, shortest
 
@@ -203,9 +203,18 @@ def test_no_board_of_a_held_out_level_is_met_in_training_even_turned_or_mirrored
     for split in ("train", "eval"):
         kind = Kind(height=5, width=5, split=split)
         rooms = {generate(seed, kind).board.room for seed in range(400)}
-        assert all(belongs(room, split, kind.held_out) for room in rooms)
+        assert all(room_belongs(room, split, kind.held_out) for room in rooms)
         met[split] = {canonical(room) for room in rooms}
     assert len(met["eval"]) > 5
+    assert not met["train"] & met["eval"]
+
+
+def test_levels_can_be_held_out_one_by_one() -> None:
+    met = {}
+    for split in ("train", "eval"):
+        kind = Kind(height=5, width=5, min_moves=3, split=split, held_out_by="level")
+        met[split] = {generate(seed, kind).board.text() for seed in range(400)}
+    assert min(map(len, met.values())) > 50
     assert not met["train"] & met["eval"]
 
 
