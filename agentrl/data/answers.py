@@ -1,5 +1,6 @@
 """The answer that a reply gives, however it is marked; in linear time, whatever a model writes."""
 
+from agentrl.data.tags import between
 from agentrl.errors import ActionError
 
 _BOXED = r"\boxed{"
@@ -27,7 +28,7 @@ def answer_in(reply: str, style: str = "either") -> str:
             wanted = r"\boxed{...}" if style == "boxed" else r"<answer>...</answer> or \boxed{...}"
             raise ActionError(f"no {wanted} in the reply; it must hold the answer")
     else:
-        found = _tagged(reply)
+        found = between(reply, "answer")
     boxed = last_boxed(found) if style != "answer" else None
     answer = (found if boxed is None else boxed).strip()
     if not answer:
@@ -35,18 +36,6 @@ def answer_in(reply: str, style: str = "either") -> str:
     if len(answer) > _LONGEST:
         raise ActionError(f"an answer of {len(answer)} characters; {_LONGEST} are the most")
     return answer
-
-
-def _tagged(reply: str) -> str:
-    opening, closing = reply.count("<answer>"), reply.count("</answer>")
-    _, _, rest = reply.partition("<answer>")
-    inside, found, _ = rest.partition("</answer>")
-    if opening != 1 or closing != 1 or not found:
-        raise ActionError(
-            f"{opening} <answer> and {closing} </answer> in the reply; exactly one pair must be "
-            "there"
-        )
-    return inside
 
 
 def last_boxed(text: str) -> str | None:

@@ -179,12 +179,13 @@ def _split(inside: str) -> tuple[str, ...]:
 
 
 def _as_json(argument: str) -> str:
-    """An argument as JSON: a bare word becomes a string."""
+    """An argument as JSON: a bare word becomes a string, `true` and `NaN` as well."""
     try:
-        value = json.loads(argument)
+        value = json.loads(argument, parse_constant=lambda word: None)
     except ValueError:
         return in_json(argument)
-    return argument if isinstance(value, int | float | str) else in_json(argument)
+    is_value = isinstance(value, int | float | str) and not isinstance(value, bool)
+    return argument if is_value else in_json(argument)
 
 
 def _short(said: Any) -> str:

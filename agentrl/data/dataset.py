@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import StrictUndefined, TemplateError
-from jinja2.sandbox import SandboxedEnvironment
 
 from agentrl.data import pictures, seen
 from agentrl.data.messages import IMAGE, Question, read_messages
 from agentrl.data.pictures import PictureError
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.data.tasks import Task, row_of
+from agentrl.data.templates import parsed
 from agentrl.errors import ConfigError, told
 from agentrl.plugins import did_you_mean
 
@@ -82,7 +81,9 @@ class Dataset:
         self._table, self._name, self._shuffle = table, name, shuffle
         self._root = (image_root or table.root).absolute()
         self._keys = _columns(table, name, dict(keys or {}))
-        self._template = _compiled(template)
+        self._template = (
+            None if template is None else parsed(template, f"template={template!r:.80}")
+        )
         bad, kept = self._examined(part)
         self.bad: Mapping[str, str] = {table.name(place): why for place, why in bad.items()}
         """Why a row cannot be used, by its name."""
@@ -259,15 +260,6 @@ def _check_unicode(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:  # half of a character, which JSON can hold
         raise BadRow(f"its words are no Unicode: {error}") from None
-
-
-def _compiled(template: str | None) -> Any:
-    if template is None:
-        return None
-    try:
-        return SandboxedEnvironment(undefined=StrictUndefined).from_string(template)
-    except TemplateError as error:
-        raise ConfigError(f"template={template!r:.80}: is none: {told(error)}") from error
 
 
 def _list(value: Any) -> list[Any]:

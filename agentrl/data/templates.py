@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateError
+from jinja2 import StrictUndefined, Template, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
 from agentrl.config.load import path_of
@@ -32,26 +32,38 @@ def find_template(path: str, what: str = "env.prompt") -> Path:
     raise ConfigError(f"{what}={path}: no such template file")
 
 
-def compiled(template: str, key: str) -> Callable[..., str]:
-    """A template as a function of the names that it may use.
+def parsed(template: str, key: str) -> Template:
+    """A template that renders in a sandbox.
 
     Args:
-        template: Jinja2; it is rendered in a sandbox.
-        key: the setting that it stands in, for errors.
+        template: Jinja2.
+        key: the setting that it stands in, for the error.
 
     Raises:
-        ConfigError: it is no template; or, when it is called, it cannot be rendered.
+        ConfigError: it is no template.
     """
-    environment = SandboxedEnvironment(undefined=StrictUndefined)
     try:
-        parsed = environment.from_string(template)
+        return SandboxedEnvironment(undefined=StrictUndefined).from_string(template)
     except TemplateError as error:
         what = f"{type(error).__name__}: {error}"
         raise ConfigError(f"{key}: cannot be rendered: {what}") from error
 
+
+def compiled(template: str, key: str) -> Callable[..., str]:
+    """A template as a function of the names that it may use.
+
+    Args:
+        template: see `parsed`, like what follows.
+        key: of the setting.
+
+    Raises:
+        ConfigError: it is no template; or, when it is called, it cannot be rendered.
+    """
+    found = parsed(template, key)
+
     def render(**names: Any) -> str:
         try:
-            return parsed.render(**names).strip()
+            return found.render(**names).strip()
         except Exception as error:  # a template computes: it can fail in as many ways as a program
             raise ConfigError(
                 f"{key}: cannot be rendered: {type(error).__name__}: {error}"

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.data.calls import STYLES, Call, Calls
+from agentrl.data.calls import STYLES, Call, Calls, in_json
 from agentrl.errors import ActionError, ConfigError
 
 FORMS = ("up", "chop()", "tap(x, y)", "say(text)", "key(NAME)")
 TAG, TOOL = Calls(FORMS), Calls(FORMS, style="tool")
 
 NUMBERS = st.floats(0, 1).map(lambda x: f"{x:.2f}") | st.integers().map(str)
-TEXTS = st.text(max_size=20).map(lambda text: TOOL.say("say", text).split('"text": ')[1][:-14])
+TEXTS = st.text(max_size=20).map(in_json)
 SAID = st.one_of(
     st.just(("up", ())),
     st.just(("chop", ())),
@@ -41,6 +41,11 @@ def test_each_style_says_it_in_its_way() -> None:
         '<tool_call>{"name": "key", "arguments": {"name": "BACK"}}</tool_call>'
     )
     assert TAG.told().startswith("<action>up</action>, <action>chop()</action>")
+
+
+@pytest.mark.parametrize("word", ["true", "null", "NaN", "-Infinity", "BACK"])
+def test_a_bare_word_is_text_whatever_json_makes_of_it(word: str) -> None:
+    assert TOOL.read(TOOL.say("key", word)).arguments == (f'"{word}"',)
 
 
 def test_a_name_without_arguments_is_read_with_and_without_parentheses() -> None:
