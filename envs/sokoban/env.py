@@ -118,7 +118,7 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
         self._board: Board = self._level.board
         self._moves = self._pushes = 0
         self._changed, self._lost = True, self._is_lost()
-        self._text = self._board.text()
+        self._text, self._on_target = self._board.text(), self._board.on_target
         return self._seen(), self._info()
 
     def step(self, action: int) -> tuple[_Observation, float, bool, bool, _Info]:
@@ -132,7 +132,8 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
         if after.boxes != before.boxes:
             self._pushes += 1
             self._lost = self._is_lost()
-            gained = after.on_target - before.on_target
+            gained = after.on_target - self._on_target
+            self._on_target += gained
             reward += BOX_ON * (gained > 0) + BOX_OFF * (gained < 0)
         solved = after.solved
         reward += SOLVED * solved
@@ -161,8 +162,8 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
         return picture if self.observation == "image" else {"text": self._text, "image": picture}
 
     def _info(self) -> _Info:
-        board, success, optimal = self._board, self._board.solved, self._level.optimal
-        done, boxes = board.on_target, board.num_boxes
+        success, optimal = self._board.solved, self._level.optimal
+        done, boxes = self._on_target, self._board.num_boxes
         metrics = {
             "success": float(success),
             "on_target": done / boxes,
