@@ -23,6 +23,12 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
+def quoted(value: object, length: int = 40) -> str:
+    """A value for a message: in quotes where it is text, and cut where it is long."""
+    told = value if isinstance(value, str) else str(value)
+    return repr(told if len(told) <= length else f"{told[:length]}...")
+
+
 def short_serial(serial: str) -> str:
     """A name of a phone for what is shared, the same in every run: `net-3fa2c1`, `usb-91d00b`.
 

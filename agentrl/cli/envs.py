@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from agentrl.errors import ConfigError
 from agentrl.text import printable
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def settings_of(target: str, overrides: list[str]) -> "EnvConfig":
 def serve(
     environment: Annotated[
         str, typer.Argument(help="An id, module:Class or path/file.py:Class; see env.id.")
-    ],
+    ] = "",
     host: Annotated[str, typer.Option(help="The address to serve at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 takes a free one.", min=0, max=65535)] = 8100,
     most: Annotated[int, typer.Option(help="Environments at a time.", min=1)] = 256,
@@ -123,6 +124,8 @@ def serve(
     if program:
         typer.echo(Path(serve_env.__file__).read_text(encoding="utf-8"), nl=False)
         return
+    if not environment:
+        raise ConfigError("ENVIRONMENT is missing: an id, module:Class or path/file.py:Class.")
     env.game(environment)
     given = ["--host", host, "--port", str(port), "--most", str(most), "--idle", str(idle)]
     serve_env.main([environment, *given])

@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 from agentrl.data.tags import action_in, between
 from agentrl.errors import ActionError, ConfigError
 from agentrl.plugins import did_you_mean
+from agentrl.text import quoted
 
 Style = Literal["tag", "tool"]
 STYLES: tuple[Style, ...] = get_args(Style)
@@ -104,10 +105,10 @@ class Calls:
             return Call(name=said.strip())
         found = _CALL.fullmatch(said)
         if found is None:
-            raise ActionError(f"{_short(said)} is no action; {self._known(said)}")
+            raise ActionError(f"{quoted(said)} is no action; {self._known(said)}")
         name, inside = found.groups()
         if name not in self._forms:
-            raise ActionError(f"there is no action {_short(name)}; {self._known(name)}")
+            raise ActionError(f"there is no action {quoted(name)}; {self._known(name)}")
         return Call(name=name, arguments=_split(inside))
 
     def _tool_call(self, reply: str) -> Call:
@@ -115,12 +116,12 @@ class Calls:
         try:
             call = json.loads(said)
         except (ValueError, RecursionError):
-            raise ActionError(f"{_short(said)} is no JSON object with a name") from None
+            raise ActionError(f"{quoted(said)} is no JSON object with a name") from None
         if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
-            raise ActionError(f"{_short(said)} is no JSON object with a name")
+            raise ActionError(f"{quoted(said)} is no JSON object with a name")
         name = call["name"]
         if name not in self._forms:
-            raise ActionError(f"there is no action {_short(name)}; {self._known(name)}")
+            raise ActionError(f"there is no action {quoted(name)}; {self._known(name)}")
         return Call(name=name, arguments=self._values(name, call.get("arguments", {})))
 
     def _values(self, name: str, given: Any) -> tuple[str, ...]:
@@ -133,14 +134,14 @@ class Calls:
         form = self._forms[name]
         wanted = _parameters(form)
         if not isinstance(given, Mapping) or set(given) != set(wanted):
-            raise ActionError(f"{name} takes the arguments {list(wanted)}, not {_short(given)}")
+            raise ActionError(f"{name} takes the arguments {list(wanted)}, not {quoted(given)}")
         if odd := [
             p
             for p in wanted
             if not isinstance(given[p], int | float | str) or isinstance(given[p], bool)
         ]:
             raise ActionError(
-                f"{name}: {odd[0]} is {_short(given[odd[0]])}, neither a number nor text"
+                f"{name}: {odd[0]} is {quoted(given[odd[0]])}, neither a number nor text"
             )
         return tuple(json.dumps(given[parameter], ensure_ascii=False) for parameter in wanted)
 
@@ -172,7 +173,7 @@ def _split(inside: str) -> tuple[str, ...]:
     while place < len(text):
         found = _ARGUMENT.match(text, place)
         if found is None:
-            raise ActionError(f"{_short(inside)} are no arguments: a quote is not closed")
+            raise ActionError(f"{quoted(inside)} are no arguments: a quote is not closed")
         arguments.append(found[1].strip())
         place = found.end()
     return tuple(arguments)
@@ -186,8 +187,3 @@ def _as_json(argument: str) -> str:
         return in_json(argument)
     is_value = isinstance(value, int | float | str) and not isinstance(value, bool)
     return argument if is_value else in_json(argument)
-
-
-def _short(said: Any) -> str:
-    text = said if isinstance(said, str) else str(said)
-    return repr(text if len(text) <= 40 else text[:40] + "...")

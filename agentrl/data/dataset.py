@@ -20,6 +20,7 @@ from agentrl.data.tasks import Task, row_of
 from agentrl.data.templates import parsed
 from agentrl.errors import ConfigError, told
 from agentrl.plugins import did_you_mean
+from agentrl.text import quoted
 
 log = logging.getLogger(__name__)
 
@@ -270,7 +271,7 @@ def _list(value: Any) -> list[Any]:
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
-            raise BadRow(f"{value[:40]!r} is no list in JSON") from None
+            raise BadRow(f"{quoted(value)} is no list in JSON") from None
     return list(value) if isinstance(value, list | tuple) else [value]
 
 

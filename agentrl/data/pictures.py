@@ -13,6 +13,7 @@ import numpy as np
 import PIL.Image
 import PIL.ImageOps
 
+from agentrl.text import quoted
 from agentrl.types import Image
 
 _MOST_PIXELS = 64_000_000
@@ -58,7 +59,7 @@ def load(value: Any, root: Path) -> Image:
         raise
     # A decoder meets whatever stands in a file.
     except Exception as error:
-        raise PictureError(f"{_short(value)}: {type(error).__name__}: {_of(error)}") from error
+        raise PictureError(f"{quoted(value, 80)}: {type(error).__name__}: {_of(error)}") from error
 
 
 def source(value: Any, root: Path) -> Path | bytes:
@@ -81,20 +82,24 @@ def source(value: Any, root: Path) -> Path | bytes:
     if isinstance(value, str) and value:
         # A long name without a dot is a file if there is one; else it is base64.
         return named if (named := _file(root, value)) else _unpacked(value, value)
-    raise PictureError(f"{_short(value)} is no picture: neither path, bytes, base64 nor PIL image")
+    raise PictureError(
+        f"{quoted(value, 80)} is no picture: neither path, bytes, base64 nor PIL image"
+    )
 
 
 def _below(root: Path, value: str | Path) -> Path:
     if _ELSEWHERE.match(str(value)):
-        raise PictureError(f"{_short(value)}: nothing is fetched; download it, and name the file")
+        raise PictureError(
+            f"{quoted(value, 80)}: nothing is fetched; download it, and name the file"
+        )
     try:
         path = (root / value).resolve()
         inside = path.is_relative_to(root.resolve())
     except (OSError, ValueError, RuntimeError) as error:
-        raise PictureError(f"{_short(value)}: cannot be a path: {error}") from None
+        raise PictureError(f"{quoted(value, 80)}: cannot be a path: {error}") from None
     if not inside:
         raise PictureError(
-            f"{_short(value)}: leads out of {root}; name the folder that holds all pictures in "
+            f"{quoted(value, 80)}: leads out of {root}; name the folder that holds all pictures in "
             "image_root"
         )
     return path
@@ -113,7 +118,7 @@ def _unpacked(text: str, value: Any) -> bytes:
         plain = "".join(text.split()).translate(str.maketrans("-_", "+/")).rstrip("=")
         return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise PictureError(f"{_short(value)}: broken base64: {error}") from None
+        raise PictureError(f"{quoted(value, 80)}: broken base64: {error}") from None
 
 
 def _decoded(picture: PIL.Image.Image) -> Image:
@@ -137,10 +142,6 @@ def _checked(picture: Any) -> Image:
             f"{picture.dtype}{list(picture.shape)} is no picture; it must be uint8[H, W, 3]"
         )
     return np.asarray(picture, np.uint8)
-
-
-def _short(value: Any) -> str:
-    return repr(value) if len(repr(value)) <= 80 else repr(value)[:77] + "..."
 
 
 def _of(error: Exception) -> str:

@@ -21,6 +21,7 @@ from agentrl.data.calls import Calls, in_json
 from agentrl.data.tags import action_in
 from agentrl.errors import ActionError, ConfigError
 from agentrl.plugins import did_you_mean
+from agentrl.text import quoted
 
 _MOST_NAMES = 30
 """Of an action space whose names are told one by one."""
@@ -146,7 +147,7 @@ class ChosenActions:
         names = self._names[part]
         if word not in names:
             raise ActionError(
-                f"{self._parameters[part]} is {word[:40]!r}; it is one of "
+                f"{self._parameters[part]} is {quoted(word)}; it is one of "
                 f"{', '.join(names)}{did_you_mean(word, names)}"
             )
         return names.index(word)
@@ -206,7 +207,7 @@ class NumberedActions:
         kinds = int if self._whole else int | float
         if isinstance(number, bool) or not isinstance(number, kinds) or not _is_finite(number):
             kind = "whole number" if self._whole else "number"
-            raise ActionError(f"{name} is {said[:40]!r}, no {kind}")
+            raise ActionError(f"{name} is {quoted(said)}, no {kind}")
         low, high = self._space.low[part], self._space.high[part]
         if not low <= number <= high:
             raise ActionError(f"{name} is {number:g}; it goes from {low:g} to {high:g}")
@@ -241,7 +242,7 @@ class WrittenActions:
             said = action_in(reply).strip()
         if not self._space.contains(said):
             raise ActionError(
-                f"{said[:40]!r} is none of the texts that the environment takes: {self._limits()}"
+                f"{quoted(said)} is none of the texts that the environment takes: {self._limits()}"
             )
         return said
 

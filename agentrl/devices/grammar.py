@@ -26,9 +26,10 @@ from typing import Literal
 
 from agentrl.data.calls import Calls, in_json
 from agentrl.devices.actions import Action, Done, Drag, Key, LongPress, Swipe, Tap, Type, Wait
-from agentrl.devices.spelling import Spelling, short
+from agentrl.devices.spelling import Spelling
 from agentrl.errors import ActionError, ConfigError
 from agentrl.plugins import did_you_mean
+from agentrl.text import quoted
 
 KEYS = ("BACK", "HOME", "ENTER", "DEL", "MENU", "VOLUME_UP", "VOLUME_DOWN")
 MAX_WAIT_S = 5.0
@@ -145,18 +146,20 @@ class Grammar:
             except ValueError:
                 text = None
         if not isinstance(text, str):
-            raise ActionError(f'type takes one JSON string, as in type("hello"), not {short(said)}')
+            raise ActionError(
+                f'type takes one JSON string, as in type("hello"), not {quoted(said)}'
+            )
         if len(text) > self.max_text:
             raise ActionError(f"type takes at most {self.max_text} characters, not {len(text)}")
         if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in text):
-            raise ActionError(f"{short(text)} holds a NUL or half a character: nobody types that")
+            raise ActionError(f"{quoted(text)} holds a NUL or half a character: nobody types that")
         return Type(text)
 
     def _key(self, said: str) -> Key:
         name = said.strip("'\"").upper()
         if name not in self.keys:
             known = ", ".join(self.keys)
-            raise ActionError(f"there is no key {short(said)}; keys are {known}")
+            raise ActionError(f"there is no key {quoted(said)}; keys are {known}")
         return Key(name)
 
     def _wait(self, said: str) -> Wait:

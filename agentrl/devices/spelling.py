@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from agentrl.errors import ActionError, ConfigError
 from agentrl.plugins import did_you_mean
+from agentrl.text import quoted
 
 _NUMBER = re.compile(r"\d{1,6}(\.\d{0,12})?|\.\d{1,12}", re.ASCII)
 _SIGNED = re.compile(rf"-?({_NUMBER.pattern})", re.ASCII)
@@ -55,7 +56,7 @@ class Spelling:
             ActionError: it is none.
         """
         if not (_SIGNED if signed else _NUMBER).fullmatch(text):
-            raise ActionError(f"{short(text)} is no number such as 0.25")
+            raise ActionError(f"{quoted(text)} is no number such as 0.25")
         return float(text)
 
     def read(self, name: str, given: list[str], form: str, points: int) -> list[float]:
@@ -91,8 +92,3 @@ class Spelling:
 
     def _with_sides(self, numbers: "list[float] | tuple[float, ...]") -> list[tuple[float, float]]:
         return [(number, self.sides[index % 2]) for index, number in enumerate(numbers)]
-
-
-def short(text: str) -> str:
-    """A text for a message, cut where it is long."""
-    return repr(text if len(text) <= 40 else text[:40] + "...")

@@ -17,6 +17,7 @@ from agentrl.config import EnvConfig
 from agentrl.data.templates import render_instructions
 from agentrl.errors import ActionError, EnvError, boundary, told
 from agentrl.rollout.making import make_env, open_translator
+from agentrl.text import quoted
 from agentrl.types import Image, Message, Observation
 from agentrl.worker import Worker
 
@@ -207,7 +208,7 @@ class World:
             return self.translator.to_message(observation)
 
     def _action(self, reply: str) -> Any:
-        with boundary(EnvError, f"the translator's reading of {reply[:80]!r}"):
+        with boundary(EnvError, f"the translator's reading of {quoted(reply, 80)}"):
             return self.translator.to_action(reply)
 
     def close(self) -> None:
