@@ -4,6 +4,8 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from agentrl.types import Episode
 
 
@@ -24,10 +26,15 @@ def format(episode: Episode) -> list[float]:
 
 
 def closer(episode: Episode) -> list[float]:
-    """For Snake: 1 for a turn that ends nearer to the food than it began, or with it; else 0."""
+    """For Snake: 1 for a turn that ends nearer to the food than it began, or with it; else 0.
+
+    One that ends farther off costs 1: nothing is earned by going to and fro.
+    """
     infos = [episode.reset_info, *(turn.info for turn in episode.turns)]
     return [
-        float(after["score"] > before["score"] or _distance(after) < _distance(before))
+        1.0
+        if after["score"] > before["score"]
+        else float(np.sign(_distance(before) - _distance(after)))
         for before, after in itertools.pairwise(infos)
     ]
 

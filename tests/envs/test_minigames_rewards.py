@@ -20,9 +20,9 @@ def test_what_is_no_action_or_does_nothing_costs() -> None:
     assert minigames.format(episode("e", (early,))) == [0.0]
 
 
-def test_a_step_towards_the_food_is_worth_something_and_so_is_the_food() -> None:
+def test_a_step_towards_the_food_is_worth_something_and_one_away_costs_as_much() -> None:
     infos = [snake((1, 3), (3, 3), 0), snake((2, 3), (3, 3), 0), snake((2, 3), (3, 3), 0)]
     infos += [snake((3, 3), (0, 0), 1), snake((3, 4), (0, 0), 1), snake((3, 3), None, 2)]
     turns = tuple(turn(info=info) for info in infos[1:])
     played = episode("e", turns, reset_info=infos[0])
-    assert minigames.closer(played) == [1.0, 0.0, 1.0, 0.0, 1.0]
+    assert minigames.closer(played) == [1.0, 0.0, 1.0, -1.0, 1.0]
