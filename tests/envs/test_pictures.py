@@ -1,0 +1,54 @@
+"""The same seed gives the same pictures wherever a game runs, byte for byte.
+
+Both the virtual phone and the page show what an app renders. The digests below are those of every
+machine; a version of Pillow or OpenCV that draws otherwise shows here first.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agentrl import plugins
+from agentrl.env import game
+from agentrl.envs.frame.box import to_app
+
+DIGESTS: Mapping[str, str] = {
+    "NumberGame-v0": "af2104bc9bb092df",
+    "TreeGame-v0": "908740da328f6495",
+    "Game2048-v0": "4bb6a999de961aa2",
+    "Timberman-v0": "4644d28317d7c238",
+    "Snake-v0": "bffcdd7e3631a38d",
+    "Flip-v0": "8b3408def84f4646",
+    "FlappyBird-v0": "16747077441f91ad",
+    "SpaceFighter-v0": "eceb80d925515879",
+}
+
+
+@pytest.mark.parametrize("id", DIGESTS)
+def test_the_same_seed_and_touches_give_the_same_pictures_on_every_machine(id: str) -> None:
+    assert digest(id) == DIGESTS[id]
+
+
+def digest(id: str, touches: int = 12) -> str:
+    """Of the pictures of one game that is touched at places which it names."""
+    app: Any = plugins.load(str(game(id).app))()
+    app.launch({"seed": "3"})
+    rng, seen = np.random.default_rng(0), hashlib.sha256()
+    for _ in range(touches):
+        for size in ((180, 308), (360, 616)):
+            seen.update(app.render(*size).tobytes())
+        named = app.state()["places"].values()
+        touched = [one for place in named for one in (place if _is_many(place) else [place])]
+        x, y, *end = touched[int(rng.integers(len(touched)))]
+        if end:
+            app.swipe(x, to_app(y), end[0], to_app(end[1]), 300)
+        else:
+            app.touch(x, to_app(y))
+    return seen.hexdigest()[:16]
+
+
+def _is_many(place: list[Any]) -> bool:
+    return isinstance(place[0], list)
