@@ -96,7 +96,7 @@ class Counting:
             accepted=(str(sum(t.fits(wanted) for t in things)),),
             images=(picture,),
             guesses=tuple(map(str, range(10))),
-            thought=_counted(things, wanted, level),
+            thought=_counted(things, wanted, wanted, level),
             slip=_careless(things, wanted, level),
             facts={"wanted": wanted, "things": [_facts(t) for t in things]},
         )
@@ -192,16 +192,19 @@ def _told(wanted: dict[str, str]) -> str:
     return " ".join([*words, f"{wanted.get('shape', 'shape')}s"])
 
 
-def _counted(things: list[Thing], wanted: dict[str, str], level: Level) -> str:
-    """Look at each place in reading order, say what is there, and how many that makes.
+def _counted(
+    things: list[Thing], wanted: dict[str, str], asked: dict[str, str], level: Level
+) -> str:
+    """Look at each place in reading order, say what is there, and how many wanted ones that makes.
 
-    Each word follows from one place of the picture, or from the few words before it, so that a
-    small model learns to count. Where shapes lie anywhere, they are taken row by row.
+    Of a shape the properties are said that the question asks for, no others: each word follows from
+    one place of the picture, or from the few words before it, so that a small model learns to
+    count. Where shapes lie anywhere, they are taken row by row.
     """
     words, count = [], 0
     for thing in _in_order(things, level):
         count += int(thing is not None and thing.fits(wanted))
-        words.append(f" {_named(thing, wanted)} {count}")
+        words.append(f" {_named(thing, asked)} {count}")
     return "".join(words)
 
 
@@ -214,11 +217,10 @@ def _in_order(things: list[Thing], level: Level) -> list[Thing | None]:
     return cells
 
 
-def _named(thing: Thing | None, wanted: dict[str, str]) -> str:
+def _named(thing: Thing | None, asked: dict[str, str]) -> str:
     if thing is None:
         return "none"
-    size = f"{thing.size} " if "size" in wanted else ""
-    return f"{size}{thing.colour} {thing.shape}"
+    return " ".join(getattr(thing, name) for name in ("size", "colour", "shape") if name in asked)
 
 
 def _careless(things: list[Thing], wanted: dict[str, str], level: Level) -> tuple[str, str] | None:
@@ -226,7 +228,7 @@ def _careless(things: list[Thing], wanted: dict[str, str], level: Level) -> tupl
     if len(wanted) < 2:
         return None
     loose = {"colour": wanted["colour"]}
-    return _counted(things, loose, level), str(sum(t.fits(loose) for t in things))
+    return _counted(things, loose, wanted, level), str(sum(t.fits(loose) for t in things))
 
 
 def _facts(thing: Thing) -> dict[str, Any]:
