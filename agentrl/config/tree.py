@@ -170,9 +170,13 @@ class RolloutConfig:
     actors: int = 1
     """Processes that play; each has an engine of its own, and all borrow from the same phones."""
     groups: int = 4
-    """Groups per training step; the members of a group share the seed."""
+    """Groups per training step."""
     group_size: int = 8
-    """Episodes that share a seed and are compared with each other."""
+    """Episodes that are compared with each other."""
+    seed_per: Literal["group", "episode"] = "group"
+    """A `group` shares its seed, so that its members begin alike; or each `episode` has its own:
+    for games that all begin alike and go on by chance, such as FrozenLake. A seed decides its
+    chances too, and what is right by those of one seed is not right by others."""
     concurrency: int = 32
     """Episodes in flight, at most; a phone plays one of them."""
     temperature: float = 1.0

@@ -50,11 +50,22 @@ class Progress:
 
 
 def tickets_of_step(
-    split: Split, step: int, seeds: Sequence[int], group_size: int, label: str = ""
+    split: Split,
+    step: int,
+    seeds: Sequence[int | Sequence[int]],
+    group_size: int,
+    label: str = "",
 ) -> list[Ticket]:
-    """One group per seed."""
+    """One group for each seed, which its members share, or for each sequence of their own seeds."""
     return [
-        Ticket(split=split, step=step, group=group, member=member, seed=seed, label=label)
+        Ticket(
+            split=split,
+            step=step,
+            group=group,
+            member=member,
+            seed=seed if isinstance(seed, int) else seed[member],
+            label=label,
+        )
         for group, seed in enumerate(seeds)
         for member in range(group_size)
     ]

@@ -4,6 +4,8 @@ Held-out seeds lie below `_FIRST`; above it every run seed has a range of its ow
 for demonstrations and the second for training. So nothing that is evaluated is ever trained on.
 """
 
+from collections.abc import Sequence
+
 from agentrl.config import Config
 from agentrl.errors import ConfigError
 
@@ -23,10 +25,20 @@ def demonstration(config: Config, episodes: int) -> list[int]:
     return list(range(first, first + episodes))
 
 
-def training(config: Config, step: int) -> list[int]:
-    """One seed per group of this step (from 1)."""
-    first = _FIRST + config.seed * _RANGE + _HALF + (step - 1) * config.rollout.groups
-    return list(range(first, first + config.rollout.groups))
+def training(config: Config, step: int) -> Sequence[int | Sequence[int]]:
+    """One for each group of this step (from 1), or as many as it has members."""
+    count = _seeds_of_step(config)
+    first = _FIRST + config.seed * _RANGE + _HALF + (step - 1) * count
+    seeds = range(first, first + count)
+    if config.rollout.seed_per == "group":
+        return seeds
+    size = config.rollout.group_size
+    return [seeds[member : member + size] for member in range(0, count, size)]
+
+
+def _seeds_of_step(config: Config) -> int:
+    groups, size = config.rollout.groups, config.rollout.group_size
+    return groups if config.rollout.seed_per == "group" else groups * size
 
 
 def check_seeds(config: Config) -> None:
@@ -41,5 +53,7 @@ def check_seeds(config: Config) -> None:
     if not 0 <= config.seed < 1000:
         raise ConfigError(f"seed={config.seed}: must lie in [0, 999]")
     demos = config.warm_start.episodes if config.warm_start else 0
-    if max(demos, config.train.steps * config.rollout.groups) > _HALF:
-        raise ConfigError(f"more than {_HALF} seeds of one kind: lower train.steps or groups")
+    if max(demos, config.train.steps * _seeds_of_step(config)) > _HALF:
+        raise ConfigError(
+            f"more than {_HALF} seeds of one kind: lower train.steps or rollout.groups"
+        )
