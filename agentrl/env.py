@@ -145,8 +145,11 @@ def foreign() -> list[str]:
 
 def _class_as_game(id: str, kind: Any) -> Game:
     """An environment that nobody has registered."""
-    module = id.rpartition(":")[0].removesuffix(".py")
-    own = f"{re.split(r'[./]', module)[-1]}/{kind.__name__}-v0"
+    module = re.split(r"\W+", id.rpartition(":")[0].removesuffix(".py").strip("/"))
+    own = f"{module[-1]}/{kind.__name__}-v0"
+    if own in gymnasium.registry and gymnasium.registry[own].entry_point is not kind:
+        own = f"{'-'.join(module)}/{kind.__name__}-v0"  # another module's class has the short name
+        gymnasium.registry.pop(own, None)  # a file may be loaded once more
     if own not in gymnasium.registry:
         gymnasium.register(id=own, entry_point=kind)
     return Game(id=own, entry_point=kind, players=_RANDOM)

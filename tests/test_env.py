@@ -77,6 +77,20 @@ def test_a_class_in_a_file_is_an_environment_with_wrappers(coin: str) -> None:
     assert action_space_of(config) is action_space_of(config)
 
 
+def test_classes_of_one_name_in_modules_of_one_name_are_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for folder, bias in (("heads", 1), ("tails", 2)):
+        (tmp_path / folder).mkdir()
+        code = CODE.replace("bias=0.5", f"bias={bias}")
+        assert code != CODE
+        (tmp_path / folder / "coins.py").write_text(code)
+    names = [f"{folder}.coins:Coin" for folder in ("heads", "tails", "heads")]
+    assert [make_env(EnvConfig(id=name)).unwrapped.bias for name in names] == [1, 2, 1]
+    assert env.game(names[0]).id != env.game(names[1]).id
+
+
 class Loud:
     """Words for an environment that somebody else wrote."""
 

@@ -36,10 +36,8 @@ def _told(value: Any, images: list[Image]) -> str:
         return "\n".join(f"{key}: {words}" for key, words in parts if words)
     if isinstance(value, tuple | list):
         return ", ".join(words for part in value if (words := _told(part, images)))
-    if isinstance(value, np.ndarray) and value.ndim >= 2:
+    if isinstance(value, np.ndarray) and value.ndim:
         return _array(value, images)
-    if isinstance(value, np.ndarray | np.generic):
-        return str(value)
     return str(value)
 
 
@@ -52,9 +50,22 @@ def _array(value: "np.ndarray[Any, Any]", images: list[Image]) -> str:
             f"the environment shows {value.dtype}{list(value.shape)}; a picture is uint8[H, W, 3] "
             "or uint8[H, W]. Convert it in a wrapper (env.wrappers) or in a translator of your own."
         )
+    if value.ndim == 1:
+        return str(value)
     if value.ndim > 2:
         return "\n\n".join(_array(part, images) for part in value)
     return "\n".join(" ".join(map(str, row)) for row in value.tolist())
+
+
+def pictures(observation: Any) -> list[Image]:
+    """The pictures that `shown` shows, without a word of the rest, however much it is."""
+    if isinstance(observation, Mapping):
+        observation = list(observation.values())
+    if isinstance(observation, tuple | list):
+        return [picture for part in observation for picture in pictures(part)]
+    if isinstance(observation, np.ndarray) and is_picture(observation):
+        return [in_colour(observation)]
+    return []
 
 
 def is_picture(value: "np.ndarray[Any, Any]") -> bool:

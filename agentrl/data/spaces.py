@@ -10,6 +10,7 @@
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -23,6 +24,8 @@ from agentrl.errors import ActionError, ConfigError
 from agentrl.plugins import did_you_mean
 from agentrl.text import quoted
 
+_MARKS = re.compile(r"[()<>\",]")
+"""What parts a call from its arguments, or these from each other."""
 _MOST_NAMES = 30
 """Of an action space whose names are told one by one."""
 
@@ -308,9 +311,13 @@ def _names(given: Any, count: int, key: str) -> tuple[str, ...]:
         return tuple(map(str, range(count)))
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise ConfigError(f"{key}={given!r}: must be a list of {count} names")
-    names = tuple(str(name) for name in given)
-    if len(names) != count or len(set(names)) != count or not all(n.strip() for n in names):
+    names = tuple(str(name).strip() for name in given)
+    if len(names) != count or len(set(names)) != count or not all(names):
         raise ConfigError(f"{key}={list(names)}: must be {count} names, each once")
+    if odd := [name for name in names if _MARKS.search(name)]:
+        raise ConfigError(
+            f"{key}: {odd[0]!r} holds a bracket, a comma or a quote, as calls do; leave it out"
+        )
     return names
 
 
@@ -328,7 +335,12 @@ def _parameters(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
 
 def _word(argument: str) -> str:
     """An argument that is a word or a number, without its quotes."""
-    return str(json.loads(argument)) if argument.startswith('"') else argument
+    if not argument.startswith('"'):
+        return argument
+    try:
+        return str(json.loads(argument))
+    except ValueError:
+        raise ActionError(f"{quoted(argument)} is no text in quotes") from None
 
 
 def _is_finite(number: float) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from agentrl.data.shown import in_colour, is_picture, shown
+from agentrl.data.shown import in_colour, pictures, shown
 from agentrl.data.spaces import speech_of
 from agentrl.data.templates import compiled
 from agentrl.errors import ConfigError, EnvError
@@ -106,8 +106,8 @@ class SpaceTranslator:
     def _seen(self, observation: Any, info: Mapping[str, Any]) -> Observation:
         if self._text is None:
             return shown(observation)
-        pictures = shown(observation).images if _has_picture(observation) else ()
-        return Observation(images=pictures, text=self._text(observation=observation, info=info))
+        words = self._text(observation=observation, info=info)
+        return Observation(images=tuple(pictures(observation)), text=words)
 
     def _rendered(self) -> Observation:
         assert self._env is not None, "the environment was met"
@@ -186,11 +186,6 @@ def _checked(show: Sequence[str]) -> tuple[str, ...]:
             "render and ansi: an environment renders in one mode"
         )
     return tuple(show)
-
-
-def _has_picture(observation: Any) -> bool:
-    parts = observation.values() if isinstance(observation, Mapping) else [observation]
-    return any(isinstance(part, np.ndarray) and is_picture(part) for part in parts)
 
 
 def _plain(drawn: str) -> str:

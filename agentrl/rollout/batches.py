@@ -76,7 +76,7 @@ class BatchReward:
             return answer.result(self._deadline_s)
         except TimeoutError:
             with self._lock:
-                self._give_up((inputs, answer))
+                self._give_up(answer)
             raise RewardError(f"{self._name}: nothing within {self._deadline_s:g} s") from None
 
     def _start(self) -> None:
@@ -84,9 +84,8 @@ class BatchReward:
         self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
         self._thread.start()
 
-    def _give_up(self, mine: tuple[Inputs, Future[Row]]) -> None:
-        if mine in self._waiting:
-            self._waiting.remove(mine)
+    def _give_up(self, mine: Future[Row]) -> None:
+        self._waiting = [(inputs, answer) for inputs, answer in self._waiting if answer is not mine]
         self._thread = None
         if self._waiting:
             self._start()

@@ -40,7 +40,17 @@ def test_parts_of_a_dictionary_are_told_by_their_names() -> None:
     assert shown.text == "mission: go\nat: 1, 2"
 
 
-@pytest.mark.parametrize("array", [np.zeros((40, 60, 3)), np.zeros((3, 40, 60), np.uint8)])
+@pytest.mark.parametrize("text", [None, "so"])
+def test_pictures_are_shown_wherever_they_stand(text: str | None) -> None:
+    picture = np.zeros((16, 16, 3), np.uint8)
+    translator = SpaceTranslator(Discrete(2), text=text)
+    for observation in ((picture, 1), {"agent": {"rgb": picture, "at": [1]}}, [(picture,)]):
+        assert len(translator.to_observation(observation, {}).images) == 1
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros((40, 60, 3)), np.zeros((3, 40, 60), np.uint8), np.zeros(1001)]
+)
 def test_an_array_that_is_no_picture_is_refused(array: np.ndarray) -> None:
     with pytest.raises(ConfigError, match="uint8"):
         TRANSLATOR.to_observation(array, {})

@@ -3,6 +3,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 from agentrl.config import RewardConfig
@@ -165,6 +166,30 @@ def test_call_that_hangs_is_given_up_and_does_not_hold_up_the_next():
     with pytest.raises(RewardError, match=r"nothing within 0.3 s"):
         reward.row({})
     assert reward.row({}) == {"overall": 1.0}
+    hang.set()
+
+
+def test_siblings_with_equal_replies_and_pictures_wait_for_one_that_hangs_without_harm():
+    hang, calls = threading.Event(), []
+
+    def hangs_once(reward_inputs):
+        calls.append(len(reward_inputs))
+        if len(calls) == 1:
+            hang.wait(30)
+        return [{"overall": 1.0} for _ in reward_inputs]
+
+    reward = BatchReward("hangs_once", hangs_once, 0.5)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(reward.row, {"images": [np.zeros((4, 4, 3), np.uint8)]})
+        while not calls:
+            time.sleep(0.01)
+        time.sleep(0.3)  # so that those who come now have time left when the first is given up
+        others = [
+            pool.submit(reward.row, {"images": [np.zeros((4, 4, 3), np.uint8)]}) for _ in range(3)
+        ]
+        with pytest.raises(RewardError, match="nothing within"):
+            first.result()
+        assert [other.result() for other in others] == [{"overall": 1.0}] * 3
     hang.set()
 
 

@@ -234,6 +234,7 @@ def _fuzz(said: Sequence[str], rng: np.random.Generator) -> Iterator[str]:
     pieces = (
         *("<action>", "</action>", "<tool_call>", "</tool_call>", "<think>", "</think>"),
         *("tap(", "act(", "say(", ")", ", ", "0", "1", "0.5", "-1", "1e999", "NaN", '"', "{", "}"),
+        *('"\\q"', '"left"x', '"a\n"'),
         *('{"name": "', '", "arguments": {', "up", "left", "\x00", "\u202e", "\U0001d7d9", " "),
     )
     yield from said
