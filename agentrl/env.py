@@ -157,10 +157,10 @@ def _class_as_game(id: str, kind: Any) -> Game:
 
 def _remote_game(url: str) -> Game:
     """An environment that a server plays."""
-    remote = "agentrl.remote.client:RemoteEnv"
+    remote = "agentrl.remote.client:served"
     own = f"remote/{re.sub(r'[^A-Za-z0-9.-]+', '-', url.partition('//')[2]).strip('-')}-v0"
     if own not in gymnasium.registry:
-        gymnasium.register(id=own, entry_point=remote, kwargs={"url": url})
+        gymnasium.register(id=own, entry_point=remote, kwargs={"agentrl_url": url})
     return Game(id=own, entry_point=remote, players=_RANDOM)
 
 

@@ -28,7 +28,7 @@ def format(episode: Episode) -> list[float]:
 def closer(episode: Episode) -> list[float]:
     """For Snake: 1 for a turn that ends nearer to the food than it began, or with it; else 0.
 
-    One that ends farther off costs 1: nothing is earned by going to and fro.
+    One that ends farther off costs 1: nothing is earned by going in circles.
     """
     infos = [episode.reset_info, *(turn.info for turn in episode.turns)]
     return [

@@ -2,8 +2,11 @@
 
 import http.client
 import os
+import secrets
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,6 +15,8 @@ import gymnasium
 from agentrl.errors import ConfigError, EnvError
 from agentrl.remote.serve_env import Unusable, pack, unpack
 
+_REFUSED = (400, 403)
+"""What the client asked for is wrong, and so is not asked for again."""
 _AGAIN_S = 0.2
 _TRIES = 5
 
@@ -21,10 +26,9 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
 
     Args:
         url: of the server, `http://HOST:PORT`.
-        render_mode: asked for.
+        kwargs: for the environment's constructor.
         deadline_s: for each call.
         token: the server's; None takes that of AGENTRL_ENV_TOKEN.
-        **kwargs: for the environment's constructor.
 
     Raises:
         ConfigError: the URL is none, or the server refuses the arguments or the token.
@@ -38,25 +42,22 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
     def __init__(
         self,
         url: str,
-        render_mode: str | None = None,
+        kwargs: Mapping[str, Any] = MappingProxyType({}),
         deadline_s: float = 60.0,
         token: str | None = None,
-        **kwargs: Any,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname or parts.path.strip("/"):
             raise ConfigError(f"env.id={url}: must read http://HOST:PORT")
-        self._url, self._key, self._number = url, "", 0
+        self._url, self._key, self._number = url, secrets.token_hex(16), 0
         self._http = http.client.HTTPConnection(parts.hostname, parts.port or 80, deadline_s)
         self._deadline_s = deadline_s
         self._token = os.environ.get("AGENTRL_ENV_TOKEN", "") if token is None else token
-        asked = {} if render_mode is None else {"render_mode": render_mode}
         try:
-            opened = self._ask("open", {"kwargs": {**kwargs, **asked}})
+            opened = self._ask("open", {"key": self._key, "kwargs": dict(kwargs)})
         except BaseException:
             self._http.close()
             raise
-        self._key = str(opened["key"])
         self.action_space = opened["action_space"]
         self.observation_space = opened["observation_space"]
         self.render_mode = opened["render_mode"]
@@ -121,8 +122,13 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
             told = unpack(response.read())
         except Unusable as error:
             raise EnvError(f"{self._url}: is no server of an environment: {error}") from error
-        if response.status != 200 and what == "open":
+        if response.status in _REFUSED and what == "open":
             raise ConfigError(f"env.id={self._url}: {told['error']}")
         if response.status != 200:
             raise EnvError(f"{self._url}: {told['error']}")
         return told
+
+
+def served(agentrl_url: str, **kwargs: Any) -> RemoteEnv:
+    """As `gymnasium.make` calls it: whatever else it is given is the environment's own."""
+    return RemoteEnv(agentrl_url, kwargs)

@@ -18,7 +18,7 @@ import importlib.util
 import json
 import os
 import queue
-import secrets
+import re
 import struct
 import sys
 import threading
@@ -287,15 +287,23 @@ class EnvServer(ThreadingHTTPServer):
         for room in rooms:
             room.close()
 
-    def open(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """An environment for a client; its key and what it is like."""
-        room, key = Room(self.make), secrets.token_hex(16)
+    def open(self, key: str, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """What the environment of a client is like, which names it by a key that nobody guesses."""
+        if not re.fullmatch("[0-9a-f]{32}", key):
+            raise Unusable("a key has 32 hexadecimal digits, drawn by chance")
         with self._lock:
-            if len(self._rooms) >= self.most:
-                raise Unusable(f"{self.most} environments are open: close some, or raise --most")
-            self._rooms[key] = room
+            if key not in self._rooms:
+                if len(self._rooms) >= self.most:
+                    raise Unusable(
+                        f"{self.most} environments are open: close some, or raise --most"
+                    )
+                self._rooms[key] = Room(self.make)
+            room = self._rooms[key]
         try:
-            return {"key": key, **room.ask(0, "open", {"kwargs": kwargs}, self.deadline_s)}
+            return room.ask(0, "open", {"kwargs": kwargs}, self.deadline_s)
+        except TypeError as error:  # of an argument that it does not take
+            self.close(key)
+            raise Unusable(f"TypeError: {error}") from error
         except BaseException:
             self.close(key)
             raise
@@ -316,9 +324,9 @@ class EnvServer(ThreadingHTTPServer):
 
     def answer(self, what: str, message: dict[str, Any]) -> Any:
         """What a client is told."""
-        if what == "open":
-            return self.open(dict(message.get("kwargs", {})))
         key = str(message.pop("key", ""))
+        if what == "open":
+            return self.open(key, dict(message.get("kwargs", {})))
         if what == "close":
             self.close(key)
             return None
@@ -362,16 +370,16 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _message(self) -> dict[str, Any]:
-        size = int(self.headers.get("Content-Length", -1))
-        if not 0 <= size <= LARGEST:
-            self.close_connection = True
-            raise Unusable(f"a message has from 0 to {LARGEST} bytes, not {size}")
-        body = self.rfile.read(size)
+        kept, self.close_connection = self.close_connection, True
         given = self.headers.get("Authorization", "")
         wanted = f"Bearer {self.server.token}"
         if self.server.token and not hmac.compare_digest(given.encode(), wanted.encode()):
             raise PermissionError("the token is missing or another (AGENTRL_ENV_TOKEN)")
-        message = unpack(body)
+        size = int(self.headers.get("Content-Length", -1))
+        if not 0 <= size <= LARGEST:
+            raise Unusable(f"a message has from 0 to {LARGEST} bytes, not {size}")
+        message = unpack(self.rfile.read(size))
+        self.close_connection = kept  # what was refused unread would be taken for the next call
         if not isinstance(message, dict):
             raise Unusable("a message is a dictionary")
         return message

@@ -18,9 +18,9 @@ from typing import Any
 import gymnasium
 
 from agentrl.config import EnvConfig, WrapperConfig
-from agentrl.errors import EnvError
+from agentrl.errors import ConfigError, EnvError
 from agentrl.remote.client import RemoteEnv
-from agentrl.remote.serve_env import EnvServer
+from agentrl.remote.serve_env import EnvServer, Unusable
 from agentrl.rollout.arguments import env_kwargs
 from agentrl.rollout.making import make_env
 
@@ -53,7 +53,8 @@ class EnvProcesses:
         """
         with self._lock:
             url = self._url(next(self._turns), config)
-        return RemoteEnv(url, render_mode, deadline_s, token=self._token, **env_kwargs(config))
+        asked = {} if render_mode is None else {"render_mode": render_mode}
+        return RemoteEnv(url, {**asked, **env_kwargs(config)}, deadline_s, self._token)
 
     def _url(self, place: int, config: EnvConfig) -> str:
         known = self._processes[place]
@@ -109,8 +110,11 @@ def _serve(spec: dict[str, Any], teller: int) -> None:
     sys.path += [entry for entry in spec["path"] if entry not in sys.path]
     config = _config_of(spec["env"])
 
-    def make(render_mode: str | None = None, **kwargs: Any) -> "gymnasium.Env[Any, Any]":
-        return make_env(replace(config, kwargs=kwargs, translator={}), render_mode)
+    def make(**kwargs: Any) -> "gymnasium.Env[Any, Any]":
+        try:
+            return make_env(replace(config, kwargs=kwargs, translator={}))
+        except ConfigError as error:
+            raise Unusable(str(error)) from error
 
     server = EnvServer(make, ("127.0.0.1", 0), spec["token"], most=100_000, idle_s=86_400.0)
     threading.Thread(target=server.serve_forever, daemon=True).start()

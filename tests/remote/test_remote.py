@@ -3,6 +3,7 @@
 import http.client
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import gymnasium
 import numpy as np
@@ -38,11 +40,14 @@ class Game(gymnasium.Env):
         "n": gymnasium.spaces.Discrete(9),
     })
     metadata = {"render_modes": ["rgb_array"]}
-    def __init__(self, render_mode=None, length=3, fault=None):
+    def __init__(self, render_mode=None, length=3, fault=None, url=0, deadline_s=0, token=0):
+        if fault == "full": raise OSError("too many open files")
         self.render_mode, self.length, self.fault = render_mode, length, fault
+        self.named = [url, deadline_s, token]
     def look(self):
         screen = self.np_random.integers(256, size=(8, 6, 3), dtype=np.uint8)
-        return {"screen": screen, "n": self.steps}, {"at": (1, 2), "mask": np.ones(2, np.int8)}
+        told = {"at": (1, 2), "mask": np.ones(2, np.int8), "named": self.named}
+        return {"screen": screen, "n": self.steps}, told
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.steps = 0
@@ -144,7 +149,7 @@ async def test_episodes_are_collected_from_it_and_its_failures_void_them(start: 
 
 
 def test_what_it_raises_is_told_and_another_game_can_begin(start: Start, remote) -> None:
-    env = remote(start()[0], fault="break")
+    env = remote(start()[0], {"fault": "break"})
     env.reset(seed=1)
     with pytest.raises(EnvError, match=r"RuntimeError: the game broke \(game\.py"):
         env.step(BREAK)
@@ -153,7 +158,7 @@ def test_what_it_raises_is_told_and_another_game_can_begin(start: Start, remote)
 
 
 def test_a_call_that_takes_too_long_is_given_up(start: Start, remote) -> None:
-    env = remote(start()[0], deadline_s=4.0, fault="hang")
+    env = remote(start()[0], {"fault": "hang"}, deadline_s=4.0)
     env.reset(seed=1)
     with pytest.raises(EnvError, match=r"none within 4 s"):
         env.step(PLAY)
@@ -168,6 +173,38 @@ def test_a_call_that_is_made_again_is_carried_out_once(start: Start, remote) -> 
     again = env.step(PLAY)
     assert_same(first[0], again[0])
     assert env.step(PLAY)[4]["n"] == 2
+
+
+def test_an_environment_whose_opening_is_asked_for_again_is_opened_once(start: Start) -> None:
+    url, _ = start("--most", "1")
+    for _ in range(2):
+        status, told = post(url, "open", pack({"key": "0" * 32}))
+        assert (status, told["render_mode"]) == (200, None)
+    assert post(url, "open", pack({"key": "1" * 32}))[0] == 400
+
+
+def test_a_constructor_that_fails_voids_and_one_that_refuses_ends(start: Start, remote) -> None:
+    url, _ = start()
+    with pytest.raises(EnvError, match="OSError: too many"):
+        remote(url, {"fault": "full"})
+    with pytest.raises(ConfigError, match="lenght"):
+        remote(url, {"lenght": 2})
+
+
+def test_arguments_of_an_environment_may_be_called_as_the_servers_are(
+    start: Start, tmp_path
+) -> None:
+    url, _ = start()
+    there = make_env(EnvConfig(id=url, kwargs={"url": "here", "deadline_s": 1, "token": "a"}))
+    assert there.reset(seed=1)[1]["named"] == ["here", 1, "a"]
+    there.close()
+
+
+def test_who_does_not_know_the_secret_sends_no_message(start: Start) -> None:
+    url, _ = start(AGENTRL_ENV_TOKEN="s3cret")
+    with socket.create_connection(urlsplit(url).netloc.split(":"), timeout=20) as connection:
+        connection.sendall(b"POST /open HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 403")
 
 
 def test_a_server_that_dies_is_told(start: Start, remote) -> None:
@@ -214,20 +251,24 @@ def test_who_does_not_know_the_secret_is_refused(start: Start, remote, monkeypat
         ("open", b"", "no message"),
         ("open", b"\xff\xff\xff\xff{}", "no message"),
         ("open", pack([1]), "is a dictionary"),
-        ("open", pack({"kwargs": {"lenght": 2}}), "unexpected keyword"),
+        ("open", pack({"key": "0" * 32, "kwargs": {"lenght": 2}}), "unexpected keyword"),
+        ("open", pack({"key": "../x"}), "32 hexadecimal"),
         ("step", pack({"key": "x", "action": 1}), "no such environment"),
         ("_make", pack({"key": "x"}), "nothing is done"),
         ("open", b"[" * 100_000, "no message"),
     ],
 )
 def test_what_is_no_call_is_refused(start: Start, path: str, body: bytes, told: str) -> None:
-    host = start()[0].removeprefix("http://")
-    connection = http.client.HTTPConnection(host, timeout=20)
-    connection.request("POST", f"/{path}", body)
-    response = connection.getresponse()
-    assert response.status in (400, 500)
-    assert told in unpack(response.read())["error"]
-    connection.close()
+    status, answer = post(start()[0], path, body)
+    assert status in (400, 500)
+    assert told in answer["error"]
+
+
+def post(url: str, path: str, body: bytes) -> tuple[int, Any]:
+    with closing(http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)) as connection:
+        connection.request("POST", f"/{path}", body)
+        response = connection.getresponse()
+        return response.status, unpack(response.read())
 
 
 def test_what_is_no_server_is_told() -> None:

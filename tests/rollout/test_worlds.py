@@ -1,6 +1,8 @@
+import re
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,8 +10,9 @@ import pytest
 
 from agentrl import devices
 from agentrl.config import Config, EnvConfig, WrapperConfig
-from agentrl.errors import NoDevice
+from agentrl.errors import ConfigError, NoDevice
 from agentrl.rollout.collector import tickets_of_step
+from agentrl.rollout.processes import EnvProcesses
 from agentrl.rollout.rollouts import Rollouts
 from agentrl.rollout.worlds import PhoneWorlds
 from agentrl.types import Outcome
@@ -76,6 +79,19 @@ async def test_processes_play_as_threads_do(processes: int) -> None:
         assert [e.episode.reset_info["state_key"] for e in played] == ["3/9"] * 3 + ["4/9"] * 3
     finally:
         await rollouts.close()
+
+
+def test_environment_in_a_process_renders_as_its_arguments_say() -> None:
+    processes = EnvProcesses(1)
+    try:
+        config = EnvConfig(id="FrozenLake-v1", kwargs={"render_mode": "ansi"})
+        with closing(processes.make(config, "rgb_array", 60.0)) as made:
+            made.reset(seed=1)
+            assert "SFFF" in re.sub(r"\x1b\[[0-9;]*m", "", made.render())
+        with pytest.raises(ConfigError, match="nothing"):
+            processes.make(EnvConfig(id="FrozenLake-v1", kwargs={"nothing": 1}), None, 60.0)
+    finally:
+        processes.close()
 
 
 async def test_process_that_crashes_voids_its_episodes_and_is_started_again() -> None:
