@@ -26,6 +26,9 @@ class Accuracy:
         ConfigError: math-verify is not installed.
     """
 
+    most = 1
+    """Answers are compared one by one: nobody waits for those that came later."""
+
     def __init__(self, deadline_s: float = 5.0) -> None:
         if find_spec("math_verify") is None:
             raise ConfigError(f"maths needs math-verify, not installed: {GET_MATH}")

@@ -65,7 +65,7 @@ class Remote:
         body = json.dumps({"inputs": [self._sent(one) for one in reward_inputs]}).encode()
         end, why = time.monotonic() + self._deadline_s, ""
         for attempt in range(1, self._attempts + 1):
-            found = self._ask(body, end - time.monotonic())
+            found = self._ask(body, end)
             if isinstance(found, bytes):
                 return self._rows(found, len(reward_inputs))
             why = f"asked {attempt} times: {found}"
@@ -79,7 +79,7 @@ class Remote:
         images = inputs.get("images", ()) if self._images else ()
         return {**inputs, "images": [_data_uri(image) for image in images]}
 
-    def _ask(self, body: bytes, left_s: float) -> bytes | str:
+    def _ask(self, body: bytes, end: float) -> bytes | str:
         """The answer, or why there is none yet.
 
         Raises:
@@ -90,8 +90,8 @@ class Remote:
             headers["Authorization"] = f"Bearer {token}"
         request = urllib.request.Request(self._url, body, headers)
         try:
-            with self._opener.open(request, timeout=max(0.01, left_s)) as answer:
-                return _bounded(answer, left_s)
+            with self._opener.open(request, timeout=max(0.01, end - time.monotonic())) as answer:
+                return _bounded(answer, end)
         except urllib.error.HTTPError as error:
             with error:
                 why = f"{error.code}: {_told(error.read(2000))}"
@@ -120,14 +120,18 @@ class _Stay(urllib.request.HTTPRedirectHandler):
         return
 
 
-def _bounded(answer: Any, left_s: float) -> bytes:
+def _bounded(answer: Any, end: float) -> bytes:
     """The whole answer; a server that sends a little at a time has the same deadline.
+
+    Args:
+        answer: an HTTP response.
+        end: in the seconds of `time.monotonic`.
 
     Raises:
         RewardError: it is too large.
         TimeoutError: it did not come in time.
     """
-    end, body = time.monotonic() + left_s, b""
+    body = b""
     while chunk := answer.read1(65536):
         body += chunk
         if len(body) > _LARGEST:

@@ -1,18 +1,16 @@
 """`agentrl envs`: what can be played, what is wrong with it, and the start of one's own."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from agentrl.cli.target import target_of
 from agentrl.errors import ConfigError
 from agentrl.text import printable
-
-if TYPE_CHECKING:
-    from agentrl.config import EnvConfig
 
 app = typer.Typer(help="Environments: list, check, start one.", no_args_is_help=True)
 _COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
@@ -60,10 +58,12 @@ def check(
 
     Exits with 1 if something is to be mended.
     """
+    from agentrl.config import resolve
     from agentrl.rollout.checkup import examine
 
+    settings = resolve(target_of(target), overrides or []).env
     console, bad = Console(), 0
-    for found in examine(settings_of(target, overrides or []), steps, deadline):
+    for found in examine(settings, steps, deadline):
         bad += found.state == "wrong"
         line = f"[{_COLOURS[found.state]}]{found.state:5}[/] [bold]{escape(found.what):19}[/] "
         console.print(line + escape(printable(found.detail)), soft_wrap=True)
@@ -88,23 +88,10 @@ def new(
     typer.echo(f"  cd {folder} && pytest && agentrl train config.yaml")
 
 
-def settings_of(target: str, overrides: list[str]) -> "EnvConfig":
-    """The environment that a name, or a configuration, stands for.
-
-    Raises:
-        ConfigError: it names none, or a setting that does not exist.
-    """
-    from agentrl import config as configuration
-
-    if target.endswith((".yaml", ".yml")):
-        return configuration.load(target, overrides).env
-    given = configuration.Config(env=configuration.EnvConfig(id=target))
-    return configuration.resolve(given, overrides).env
-
-
 def serve(
     environment: Annotated[
-        str, typer.Argument(help="An id, module:Class or path/file.py:Class; see env.id.")
+        str,
+        typer.Argument(help="An environment as env.id names it, or a YAML file that names one."),
     ] = "",
     host: Annotated[str, typer.Option(help="The address to serve at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 takes a free one.", min=0, max=65535)] = 8100,
@@ -119,6 +106,7 @@ def serve(
     AGENTRL_ENV_TOKEN, where it is set, must be the same for both.
     """
     from agentrl import env
+    from agentrl.config import resolve
     from agentrl.remote import serve_env
 
     if program:
@@ -126,6 +114,10 @@ def serve(
         return
     if not environment:
         raise ConfigError("ENVIRONMENT is missing: an id, module:Class or path/file.py:Class.")
-    env.game(environment)
+    id = resolve(target_of(environment)).env.id
+    env.game(id)
     given = ["--host", host, "--port", str(port), "--most", str(most), "--idle", str(idle)]
-    serve_env.main([environment, *given])
+    try:
+        serve_env.main([id, *given])
+    except serve_env.Unusable as error:
+        raise ConfigError(str(error)) from error

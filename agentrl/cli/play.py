@@ -8,10 +8,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from agentrl.cli.target import target_of
 from agentrl.text import printable
 
 if TYPE_CHECKING:
-    from agentrl.config import Config
     from agentrl.training.playing import Audience
     from agentrl.types import Message, Turn
 
@@ -52,7 +52,7 @@ def play(
     from agentrl.training.playing import HUMAN, MODEL
     from agentrl.training.playing import play as play_one
 
-    known, settings = _target(target), list(overrides or [])
+    known, settings = target_of(target), list(overrides or [])
     if Path(policy).is_dir():
         if (Path(policy) / "config.yaml").is_file():
             known = policy
@@ -79,19 +79,6 @@ def play(
     for name, value in metrics.items():
         console.print(f"{escape(str(name))} {value:g}", highlight=False)
     typer.echo(f"recorded: {folder}  (agentrl replay {folder} --list)")
-
-
-def _target(target: str) -> "Config | str":
-    """What is no file, no run and no packaged configuration is the name of an environment."""
-    from agentrl import config as configuration
-
-    is_file = target.endswith((".yaml", ".yml")) or Path(target).is_dir()
-    if is_file or configuration.is_packaged(target):
-        return target
-    return configuration.Config(
-        env=configuration.EnvConfig(id=target),
-        rollout=configuration.RolloutConfig(engine="hf", launcher="local"),
-    )
 
 
 def _audience(console: Console, width: int, delay_s: float) -> "Audience":

@@ -1,10 +1,9 @@
 """`agentrl serve-reward`."""
 
 import os
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-import yaml
 
 from agentrl.errors import ConfigError
 
@@ -25,7 +24,7 @@ def serve_reward(
 
     AGENTRL_REWARD_TOKEN, if it is set here, must be set where the server is asked, too.
     """
-    from agentrl.config import RewardConfig
+    from agentrl.config import RewardConfig, arguments
 
     try:
         from agentrl.rollout.reward_server import serve
@@ -35,7 +34,7 @@ def serve_reward(
         ) from None
     serve(
         RewardConfig(
-            function=function, kwargs=_given(kwargs or []), kind="batch" if batch else "auto"
+            function=function, kwargs=arguments(kwargs or []), kind="batch" if batch else "auto"
         ),
         host=host,
         port=port,
@@ -43,16 +42,3 @@ def serve_reward(
         token=os.environ.get("AGENTRL_REWARD_TOKEN") or None,
         ready=lambda url: typer.echo(f"{function} is served at {url}"),
     )
-
-
-def _given(pairs: list[str]) -> dict[str, Any]:
-    given: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.isidentifier():
-            raise ConfigError(f"{pair!r}: an argument of the function reads key=value")
-        try:
-            given[key] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise ConfigError(f"{pair!r}: the value is no YAML") from None
-    return given

@@ -1,7 +1,16 @@
 """One tree of settings for a whole job."""
 
 from agentrl.config.check import History, parse_history, validate
-from agentrl.config.load import find, from_dict, is_packaged, load, resolve, to_dict, to_yaml
+from agentrl.config.load import (
+    arguments,
+    find,
+    from_dict,
+    is_packaged,
+    load,
+    resolve,
+    to_dict,
+    to_yaml,
+)
 from agentrl.config.tree import (
     AlgorithmConfig,
     CheckpointConfig,
@@ -37,6 +46,7 @@ __all__ = [
     "TrainConfig",
     "WarmStartConfig",
     "WrapperConfig",
+    "arguments",
     "find",
     "from_dict",
     "is_packaged",

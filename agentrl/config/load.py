@@ -106,12 +106,8 @@ def _merge(path: Path, overrides: Sequence[str]) -> Config:
 
 def _merged(tree: DictConfig, overrides: Sequence[str], path: Path | str) -> Config:
     """A tree and overrides over the defaults; `path` says where the tree stands."""
-    for override in overrides:
-        key, equals, _ = override.partition("=")
-        if not equals or not key:
-            raise ConfigError(f"{override!r}: an override reads key=value, such as train.steps=5")
     try:
-        given = OmegaConf.from_dotlist(list(overrides))
+        given = _read(overrides)
         merged = OmegaConf.merge(OmegaConf.structured(Config), tree, given)
         # Merged into the tree, what is left open would become the default.
         left_open = sorted(OmegaConf.missing_keys(OmegaConf.merge(tree, given)))
@@ -124,6 +120,26 @@ def _merged(tree: DictConfig, overrides: Sequence[str], path: Path | str) -> Con
     except (OmegaConfBaseException, YAMLError, TypeError, ValueError, RecursionError) as error:
         by = f" with {', '.join(overrides)}" if overrides else ""
         raise ConfigError(f"{path}{by}: {_first_line(error)}") from error
+
+
+def _read(overrides: Sequence[str]) -> DictConfig:
+    for override in overrides:
+        key, equals, _ = override.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"{override!r}: an override reads key=value, such as train.steps=5")
+    return OmegaConf.from_dotlist(list(overrides))
+
+
+def arguments(overrides: Sequence[str]) -> dict[str, Any]:
+    """`key=value` texts as plain values, read as a configuration's.
+
+    Raises:
+        ConfigError: one that is no `key=value`.
+    """
+    try:
+        return cast(dict[str, Any], OmegaConf.to_container(_read(overrides)))
+    except (OmegaConfBaseException, YAMLError, TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{', '.join(overrides)}: {_first_line(error)}") from error
 
 
 def _settle(config: Config) -> None:

@@ -300,7 +300,8 @@ class EnvServer(ThreadingHTTPServer):
                 self._rooms[key] = Room(self.make)
             room = self._rooms[key]
         try:
-            return room.ask(0, "open", {"kwargs": kwargs}, self.deadline_s)
+            told: dict[str, Any] = room.ask(0, "open", {"kwargs": kwargs}, self.deadline_s)
+            return told
         except TypeError as error:  # of an argument that it does not take
             self.close(key)
             raise Unusable(f"TypeError: {error}") from error

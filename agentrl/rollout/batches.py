@@ -17,7 +17,7 @@ Row = dict[str, float]
 BatchFunction = Callable[[list[Inputs]], Sequence[Mapping[str, Any]]]
 OVERALL = "overall"
 _MOST = 64
-"""Episodes of one call."""
+"""Episodes of one call, where the function has no `most` of its own."""
 
 
 def inputs_of(episode: Episode) -> Inputs:
@@ -50,13 +50,15 @@ class BatchReward:
 
     Args:
         name: for messages.
-        function: takes a list of inputs, and returns a row for each.
+        function: takes a list of inputs, and returns a row for each; its attribute `most`, where
+            it has one, is how many it is given at once.
         deadline_s: for one episode, from the time it comes in. A call that takes longer is given
             up, and does not hold up the others.
     """
 
     def __init__(self, name: str, function: BatchFunction, deadline_s: float) -> None:
         self._name, self._function, self._deadline_s = name, function, deadline_s
+        self._most = int(getattr(function, "most", _MOST))
         self._lock = threading.Lock()
         self._waiting: list[tuple[Inputs, Future[Row]]] = []
         self._thread: threading.Thread | None = None
@@ -95,7 +97,7 @@ class BatchReward:
             with self._lock:
                 if self._thread is not threading.current_thread():
                     return  # given up, and another has taken over
-                taken, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
+                taken, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
                 if not taken:
                     self._thread = None
                     return

@@ -193,6 +193,19 @@ def test_siblings_with_equal_replies_and_pictures_wait_for_one_that_hangs_withou
     hang.set()
 
 
+def test_function_is_given_as_many_at_once_as_it_wants():
+    class OneByOne:
+        most = 1
+
+        def __call__(self, reward_inputs):
+            time.sleep(0.2)
+            return [{"overall": float(len(reward_inputs))} for _ in reward_inputs]
+
+    reward = BatchReward("one by one", OneByOne(), 10.0)
+    with ThreadPoolExecutor() as pool:
+        assert {row["overall"] for row in pool.map(reward.row, [{}] * 4)} == {1.0}
+
+
 async def test_failure_ends_the_job_where_it_must_not_be_passed_over():
     done = []
 
