@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 _START_S = 60.0
 """For the process to come up: it imports sympy."""
+_SPARE_S = 1.0
+"""After which the process ends by itself where nobody has ended it at the deadline."""
 _LONGEST = 4000
 """Characters of the reply's end that are looked at; longer answers are none."""
 
@@ -93,7 +95,7 @@ class Verifier:
             return self._process
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "agentrl.rewards.verify"],
+            [sys.executable, "-m", "agentrl.rewards.verify", str(self._deadline_s + _SPARE_S)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # math-verify tells of each answer that it cannot read
@@ -105,7 +107,7 @@ class Verifier:
             self.close()
             raise RewardError(
                 f"maths: the verifier is not up after {_START_S:g} s; try "
-                f"{sys.executable} -m agentrl.rewards.verify"
+                f"{sys.executable} -m agentrl.rewards.verify 5"
             )
         return self._process
 

@@ -1,9 +1,13 @@
-"""The other side of `verifier`: reads questions from the standard input, one JSON a line."""
+"""The other side of `verifier`: reads questions from the standard input, one JSON a line.
+
+Its argument is how many seconds of computing it may spend on one of them before it ends.
+"""
 
 import json
 import logging
 import os
 import resource
+import signal
 import sys
 from functools import lru_cache
 from typing import Any, BinaryIO
@@ -22,11 +26,16 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     logging.disable(logging.CRITICAL)
     _say(answers, {"ready": _truth("1")[0] is not None})
+    most_s = float(sys.argv[1])
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     for line in sys.stdin.buffer:
+        # Who asked may have been killed, and can then not end what never ends.
+        signal.setitimer(signal.ITIMER_PROF, most_s)
         try:
             _say(answers, _answer(**json.loads(line)))
         except (MemoryError, RecursionError):
             _say(answers, {"right": False, "unsettled": True})
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def _say(answers: BinaryIO, answer: dict[str, Any]) -> None:

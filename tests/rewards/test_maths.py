@@ -82,10 +82,13 @@ def test_whatever_is_written_is_right_or_wrong_or_unsettled(verifier, reply):
     assert unsettled in (0.0, 1.0)
 
 
-def test_its_process_ends_with_the_one_that_asks():
+@pytest.mark.parametrize("asked", ["", r"\boxed{9^{9^{9^{9}}}}"])
+def test_its_process_ends_with_the_one_that_asks(asked):
+    question = json.dumps({"truth": "42", "reply": asked, "words": False})
     code = (
-        "from agentrl.rewards.verifier import Verifier; v = Verifier(10.0);"
-        "print(v._running().pid, flush=True); import os; os._exit(9)"
+        "from agentrl.rewards.verifier import Verifier; v = Verifier(1.0); p = v._running();"
+        f"p.stdin.write({question.encode()!r} + b'\\n' if {bool(asked)} else b''); p.stdin.flush();"
+        "print(p.pid, flush=True); import os; os._exit(9)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 9
@@ -161,7 +164,7 @@ def test_lack_of_the_library_is_told_before_any_work(monkeypatch):
 def test_verifier_says_nothing_but_json(tmp_path):
     asked = [{"truth": "1", "reply": r"\boxed{1}", "words": False}]
     done = subprocess.run(
-        [sys.executable, "-m", "agentrl.rewards.verify"],
+        [sys.executable, "-m", "agentrl.rewards.verify", "5"],
         input="".join(json.dumps(one) + "\n" for one in asked),
         capture_output=True,
         text=True,
