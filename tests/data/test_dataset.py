@@ -334,6 +334,13 @@ def test_row_that_became_bad_after_it_was_examined_is_an_error_and_no_black_pict
         data.task(0)
 
 
+def test_row_of_a_list_is_named_by_its_number(tmp_path):
+    path = write_json(tmp_path / "a.json", [*sums(2), 3])
+    with pytest.raises(ConfigError, match="1 of 3 rows are bad: row 3: int, not an object"):
+        opened(path)
+    assert opened(path, on_bad="skip").task(0).name == "a.json row 1"
+
+
 def test_line_of_a_csv_that_lacks_cells_is_bad(tmp_path):
     (tmp_path / "a.csv").write_text("problem,answer\nq,1\nonly one\n")
     with pytest.raises(ConfigError, match=r"1 of 2 rows are bad: line 3: .*2 cells"):
