@@ -1,3 +1,4 @@
+import itertools
 import json
 import subprocess
 import sys
@@ -123,6 +124,18 @@ def test_every_shape_of_a_hard_picture_can_be_seen():
         task = Counting("hard").task(seed)
         assert least - 2 <= len(task.facts["things"]) <= most
         assert int(task.answer) <= 9
+
+
+def test_shapes_that_are_asked_for_lie_over_others_as_often_as_under_them():
+    over: Counter[bool] = Counter()
+    for seed in range(25):
+        facts = Counting("hard", 28).task(seed).facts
+        fits = [all(t[k] == v for k, v in facts["wanted"].items()) for t in facts["things"]]
+        places = [np.array(t["at"]) for t in facts["things"]]  # those behind come first
+        for front, behind in itertools.combinations(reversed(range(len(places))), 2):
+            if fits[front] != fits[behind] and np.hypot(*(places[front] - places[behind])) < 0.7:
+                over[fits[front]] += 1
+    assert 0.3 < over[True] / over.total() < 0.7
 
 
 def test_shapes_are_drawn_with_smooth_edges_and_stay_on_the_picture():
