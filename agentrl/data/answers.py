@@ -29,7 +29,7 @@ def answer_in(reply: str, style: str = "either") -> str:
             raise ActionError(f"no {wanted} in the reply; it must hold the answer")
     else:
         found = between(reply, "answer")
-    boxed = last_boxed(found) if style != "answer" else None
+    boxed = last_boxed(found)
     answer = (found if boxed is None else boxed).strip()
     if not answer:
         raise ActionError("the answer is empty")

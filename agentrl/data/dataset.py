@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.data import pictures, seen
+from agentrl.data import grading, pictures, seen
 from agentrl.data.messages import IMAGE, Question, read_messages
 from agentrl.data.pictures import PictureError
 from agentrl.data.tables import BadRow, Row, Table
@@ -193,6 +193,8 @@ class Dataset:
         if not problem.isascii():
             _check_unicode(problem)
         options = tuple(map(str, _list(row.get(self._keys.get("options", "")))))
+        if (option := grading.misplaced(options)) is not None:
+            raise BadRow(f"its option {quoted(option)} is the letter of another one")
         return Asked(
             problem=problem,
             accepted=_accepted(self._answer(row, said), options),
@@ -277,12 +279,21 @@ def _list(value: Any) -> list[Any]:
 
 def _accepted(answer: Any, options: Sequence[str]) -> tuple[str, ...]:
     values = answer if isinstance(answer, list | tuple) else [answer]
-    if options and len(values) == 1 and isinstance(values[0], int):
-        values = [options[values[0]]] if 0 <= values[0] < len(options) else [None]
+    if options and len(values) == 1 and type(values[0]) is int:  # a bool is a word
+        values = [_option_at(values[0], options)]
     texts = tuple(_words(value) for value in values)
     if not texts or not all(texts):
         raise BadRow(f"it has no answer: {answer!r:.40}")
     return texts
+
+
+def _option_at(place: int, options: Sequence[str]) -> str:
+    if not 0 <= place < len(options):
+        raise BadRow(f"its answer {place} is no place of {len(options)} options, counted from 0")
+    text = str(place)
+    if text in map(grading.plain, options) and grading.plain(options[place]) != text:
+        raise BadRow(f"its answer {place} is the place of an option and the text of another one")
+    return options[place]
 
 
 def _words(value: Any) -> str:

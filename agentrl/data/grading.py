@@ -81,6 +81,18 @@ def choice(answer: str, accepted: Sequence[str], options: Sequence[str] = ()) ->
     return given is not None and given in {letter(text, options) for text in accepted}
 
 
+def misplaced(options: Sequence[str]) -> str | None:
+    """The first option that is the letter of another one, as `a` is behind `an`; None without one.
+
+    Nobody could tell whether a reply means the letter or the text.
+    """
+    for place, option in enumerate(options):
+        named = _CHOICE.fullmatch(plain(option))
+        if named and place != ord(named[1].upper()) - ord("A") < len(options):
+            return option
+    return None
+
+
 def letter(text: str, options: Sequence[str] = ()) -> str | None:
     """The letter that a text chooses, A for the first; None if it chooses none.
 

@@ -46,16 +46,19 @@ class Table(Protocol):
 
 
 class Lines:
-    """The rows of a JSONL or CSV file, in memory.
+    """The rows of a JSONL, JSON or CSV file, in memory.
 
     Args:
         path: of the file.
-        rows: each with its line, counted from 1; a text says why it is none.
+        rows: each with its number, counted from 1; a text says why it is none.
+        counted: what the numbers count, `line` or `row`.
     """
 
-    def __init__(self, path: Path, rows: Sequence[tuple[int, Row | str]]) -> None:
+    def __init__(
+        self, path: Path, rows: Sequence[tuple[int, Row | str]], counted: str = "line"
+    ) -> None:
         self.root = path.parent
-        self._rows = rows
+        self._rows, self._counted = rows, counted
         columns = (row for _, row in rows if not isinstance(row, str))
         self.columns = tuple(dict.fromkeys(name for row in columns for name in row))
 
@@ -71,7 +74,7 @@ class Lines:
 
     def name(self, place: int) -> str:
         """See Table.name."""
-        return f"line {self._rows[place][0]}"
+        return f"{self._counted} {self._rows[place][0]}"
 
 
 class Columns:
@@ -197,7 +200,7 @@ def _json(path: Path) -> Table:
     if not isinstance(rows, list):
         raise ConfigError(f"data={path}: must hold a list of rows, not {type(rows).__name__}")
     kept = [r if isinstance(r, dict) else f"{type(r).__name__}, not an object" for r in rows]
-    return Lines(path, list(enumerate(kept)))
+    return Lines(path, list(enumerate(kept, 1)), "row")
 
 
 def _csv(path: Path) -> Table:

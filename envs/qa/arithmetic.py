@@ -1,11 +1,17 @@
 """Arithmetic in words and signs, with whole answers."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from agentrl.data.tasks import Task
+from agentrl.envs.qa.split import HOLD_OUT, Part
 
 LEVELS = ("easy", "hard")
 _SIGNS = {"+": 1, "-": 1, "*": 2}
+
+Drawn = tuple[str, int, str]
+"""The term, its value and the thought behind it."""
 
 
 class Arithmetic:
@@ -14,20 +20,25 @@ class Arithmetic:
     Args:
         level: `easy`: two numbers below 10, added or subtracted. `hard`: three numbers below 100
             and their products, with brackets.
+        split: `train` or `eval`, told by the term; None draws from all terms.
+        hold_out: the share of terms that is `eval`.
 
     Raises:
-        ValueError: no such level.
+        ValueError: no such level or split, or nothing in it.
     """
 
-    def __init__(self, level: str = "easy") -> None:
+    def __init__(
+        self, level: str = "easy", split: str | None = None, hold_out: float = HOLD_OUT
+    ) -> None:
         if level not in LEVELS:
             raise ValueError(f"level={level!r}: must be one of {', '.join(LEVELS)}")
         self._hard = level == "hard"
+        self._part = Part(split, hold_out, (term for term, _, _ in self._draws(0)))
 
     def task(self, seed: int) -> Task:
         """The question of a seed."""
-        rng = np.random.default_rng([seed, 72])
-        term, value, thought = _hard(rng) if self._hard else _easy(rng)
+        draws = self._draws(seed)
+        term, value, thought = next(drawn for drawn in draws if self._part.holds(drawn[0]))
         near = sorted({value + d for d in (-10, -2, -1, 0, 1, 2, 10)})
         return Task(
             name=f"arithmetic {seed}",
@@ -38,8 +49,13 @@ class Arithmetic:
             facts={"term": term},
         )
 
+    def _draws(self, seed: int) -> Iterator[Drawn]:
+        rng = np.random.default_rng([seed, 72])
+        while True:
+            yield _hard(rng) if self._hard else _easy(rng)
 
-def _easy(rng: np.random.Generator) -> tuple[str, int, str]:
+
+def _easy(rng: np.random.Generator) -> Drawn:
     a, b = map(int, rng.integers(0, 10, 2))
     sign = str(rng.choice(["+", "-"]))
     term = f"{a} {sign} {b}"
@@ -47,7 +63,7 @@ def _easy(rng: np.random.Generator) -> tuple[str, int, str]:
     return term, value, f"{term} = {value}"
 
 
-def _hard(rng: np.random.Generator) -> tuple[str, int, str]:
+def _hard(rng: np.random.Generator) -> Drawn:
     """`(a x b) y c`, with the brackets where the signs would be read otherwise."""
     a, b, c = map(int, rng.integers(2, 100, 3))
     first, second = map(str, rng.choice(list(_SIGNS), 2))

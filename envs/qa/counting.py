@@ -87,6 +87,8 @@ class Counting:
         total = int(rng.integers(level.least, level.most + 1))
         count = int(rng.integers(0, min(total, 9) + 1))
         things = [_thing(rng, wanted, fits=k < count) for k in range(total)]
+        if level.free:  # what lies over what tells nothing about the answer
+            things = [things[k] for k in rng.permutation(total)]
         place = _scatter if level.free else _seat
         things = place(rng, things, level)
         picture = _draw(things, level, self._pixels)

@@ -21,10 +21,12 @@ class QA(gymnasium.Env[dict[str, Any], str]):
     Args:
         data: `counting`, `geometry` or `arithmetic`, drawn here; a file (.jsonl, .csv, .parquet); a
             folder or an id of the Hugging Face hub; or `{split: any of these}`.
-        split: one of the data's own splits; or, with `hold_out`, `train` or `eval`.
-        hold_out: the share of rows that belong to `eval`, told by what stands in them.
-        level: of what is drawn here, `easy` or `hard`.
-        pixels: of the sides of what is drawn here; None for its own size.
+        split: one of the data's own splits; or, with `hold_out`, `train` or `eval`. Of geometry and
+            arithmetic `train` or `eval`; None draws from all questions.
+        hold_out: the share of questions that belong to `eval`, told by what they ask; None for all
+            rows of a data set, and for 0.2 of what is drawn in splits.
+        level: of what is drawn here, `easy` or `hard`; None for `easy`.
+        pixels: of the sides of counting's and geometry's pictures; None for their own size.
         keys: the columns that hold `problem`, `answer`, `images`, `options` or `messages`, where
             they are called otherwise.
         template: Jinja2 for the words of a question, with the row's columns and `problem`; or a
@@ -36,7 +38,7 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         tolerance: of `numeric`, as a share of the true number.
 
     Raises:
-        ConfigError: the data is not there, or bad.
+        ConfigError: the data is not there, or bad, or a setting means nothing to it.
     """
 
     def __init__(
@@ -44,8 +46,8 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         data: str | Mapping[str, str] = "counting",
         *,
         split: str | None = None,
-        hold_out: float = 0.0,
-        level: str = "easy",
+        hold_out: float | None = None,
+        level: str | None = None,
         pixels: int | None = None,
         keys: Mapping[str, str] | None = None,
         template: str | None = None,

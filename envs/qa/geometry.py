@@ -1,11 +1,13 @@
 """Geometry with a figure: lengths, angles and areas that follow from what is written in it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from agentrl.data.tasks import Task
 from agentrl.envs.qa.shapes import Canvas, Point
+from agentrl.envs.qa.split import HOLD_OUT, Part
+from agentrl.types import Image
 
 LEVELS = ("easy", "hard")
 _INK = (30, 30, 40)
@@ -24,58 +26,78 @@ class Geometry:
         level: `easy`: the area or the perimeter of a rectangle, the third angle of a triangle.
             `hard`: also a right triangle's longest side, the area of an L, an angle outside.
         pixels: of the picture's sides.
+        split: `train` or `eval`, told by the kind of the figure, what is asked of it and its
+            numbers, in whatever order they stand; None draws from all questions.
+        hold_out: the share of questions that is `eval`.
 
     Raises:
-        ValueError: no such level, or a picture too small to read.
+        ValueError: no such level or split, nothing in it, or a picture too small to read.
     """
 
-    def __init__(self, level: str = "easy", pixels: int = 280) -> None:
+    def __init__(
+        self,
+        level: str = "easy",
+        pixels: int = 280,
+        split: str | None = None,
+        hold_out: float = HOLD_OUT,
+    ) -> None:
         if level not in LEVELS:
             raise ValueError(f"level={level!r}: must be one of {', '.join(LEVELS)}")
         if not 112 <= pixels <= 2048:
             raise ValueError(f"pixels={pixels}: must lie in [112, 2048]")
         self._kinds = _EASY if level == "easy" else _EASY + _HARD
         self._pixels = pixels
+        self._part = Part(split, hold_out, (_asked(*drawn) for drawn in self._draws(0)))
 
     def task(self, seed: int) -> Task:
         """The question of a seed."""
-        rng = np.random.default_rng([seed, 73])
-        figure = _Figure(self._pixels)
-        kind = self._kinds[int(rng.integers(len(self._kinds)))]
-        asked, answer, thought = kind(rng, figure)
+        draws = (drawn for drawn in self._draws(seed) if self._part.holds(_asked(*drawn)))
+        kind, figure, (asked, answer, thought) = next(draws)
         guesses = sorted({max(1, answer + d) for d in (-20, -10, -5, -1, 0, 1, 5, 10, 20)})
         return Task(
             name=f"geometry {seed}",
             problem=f"<image>{asked}",
             accepted=(str(answer),),
-            images=(figure.canvas.picture(),),
+            images=(figure.picture(self._pixels),),
             guesses=tuple(map(str, guesses)),
             thought=thought,
-            facts={"kind": kind.__name__.strip("_")},
+            facts={"kind": kind},
         )
+
+    def _draws(self, seed: int) -> Iterator[tuple[str, "_Figure", Drawn]]:
+        rng = np.random.default_rng([seed, 73])
+        while True:
+            figure = _Figure()
+            kind = self._kinds[int(rng.integers(len(self._kinds)))]
+            yield kind.__name__.strip("_"), figure, kind(rng, figure)
+
+
+def _asked(kind: str, figure: "_Figure", drawn: Drawn) -> str:
+    """The same text for a figure and for one that is turned."""
+    return " ".join([kind, drawn[0], *sorted(text for text, _, _ in figure.texts)])
 
 
 class _Figure:
-    """A canvas of 100 by 100 units."""
+    """A polygon, lines over it and words over both, on 100 by 100 units."""
 
-    def __init__(self, pixels: int) -> None:
-        self.canvas, self._unit = Canvas(pixels, pixels, (250, 250, 250)), pixels / 100
+    def __init__(self) -> None:
+        self.corners: list[Point] = []
+        self.lines: list[tuple[Point, Point]] = []
+        self.texts: list[tuple[str, Point, bool]] = []
 
     def polygon(self, corners: list[Point]) -> None:
-        """Fill and outline."""
-        points = [self._at(corner) for corner in corners]
-        self.canvas.fill(points, _FILL)
-        for a, b in zip(points, [*points[1:], points[0]], strict=True):
-            self.canvas.line(a, b, _INK, 0.9 * self._unit)
+        """Filled and outlined; a figure has one."""
+        self.corners = corners
+        for a, b in zip(corners, [*corners[1:], corners[0]], strict=True):
+            self.line(a, b)
 
     def line(self, a: Point, b: Point) -> None:
         """A straight line."""
-        self.canvas.line(self._at(a), self._at(b), _INK, 0.9 * self._unit)
+        self.lines.append((a, b))
 
     def write(self, text: str, at: Point, mark: bool = False) -> None:
         """A short text around a point; what is asked for is marked."""
-        colour = _MARK if mark else _INK
-        self.canvas.write(text, self._at(at), colour, 5.5 * self._unit)
+        self.texts.append((text, at, mark))
 
     def square_mark(self, corner: Point) -> None:
         """The sign of a right angle, up and to the right of a corner."""
@@ -83,8 +105,19 @@ class _Figure:
         for a, b in (((x, y - 6), (x + 6, y - 6)), ((x + 6, y - 6), (x + 6, y))):
             self.line(a, b)
 
-    def _at(self, point: Point) -> Point:
-        return point[0] * self._unit, point[1] * self._unit
+    def picture(self, pixels: int) -> Image:
+        """uint8[pixels, pixels, 3]."""
+        canvas, unit = Canvas(pixels, pixels, (250, 250, 250)), pixels / 100
+
+        def at(point: Point) -> Point:
+            return point[0] * unit, point[1] * unit
+
+        canvas.fill([at(corner) for corner in self.corners], _FILL)
+        for a, b in self.lines:
+            canvas.line(at(a), at(b), _INK, 0.9 * unit)
+        for text, place, mark in self.texts:
+            canvas.write(text, at(place), _MARK if mark else _INK, 5.5 * unit)
+        return canvas.picture()
 
 
 def _rectangle(rng: np.random.Generator, figure: _Figure) -> Drawn:

@@ -37,15 +37,6 @@ class Canvas:
         start, end = _fine([a, b]).tolist()
         cv2.line(self._fine, start, end, colour, max(1, round(width * _FINER)))
 
-    def arc(
-        self, centre: Point, radius: float, angles: Point, colour: Colour, width: float = 2.0
-    ) -> None:
-        """Draw an arc; angles in degrees, from the right and counter-clockwise."""
-        first, last = angles
-        count = max(2, math.ceil(abs(last - first) / 4) + 1)
-        points = [on_circle(centre, radius, float(a)) for a in np.linspace(first, last, count)]
-        cv2.polylines(self._fine, [_fine(points)], False, colour, max(1, round(width * _FINER)))
-
     def write(self, text: str, centre: Point, colour: Colour, height: float = 16.0) -> None:
         """Write a short text around a point; the height of its capitals in pixels."""
         font, scale = cv2.FONT_HERSHEY_SIMPLEX, height * _FINER / 21.0
@@ -70,31 +61,26 @@ def on_circle(centre: Point, radius: float, degrees: float) -> Point:
     return centre[0] + radius * math.cos(angle), centre[1] - radius * math.sin(angle)
 
 
-def outline(shape: str, centre: Point, radius: float, turned: float = 0.0) -> list[Point]:
+def outline(shape: str, centre: Point, radius: float) -> list[Point]:
     """The corners of a shape.
 
     Args:
-        shape: `circle`, `square`, `triangle` or `diamond`.
+        shape: `circle`, `square` or `triangle`.
         centre: in pixels.
         radius: of a circle of about the same area, in pixels.
-        turned: degrees.
 
     Raises:
         KeyError: there is no such shape.
     """
     corners, size, first = _SHAPES[shape]
     step = 360 / corners
-    return [
-        on_circle(centre, radius * size, first + turned + corner * step)
-        for corner in range(corners)
-    ]
+    return [on_circle(centre, radius * size, first + corner * step) for corner in range(corners)]
 
 
 _SHAPES = {
     "circle": (48, 1.0, 0.0),
     "square": (4, 1.25, 45.0),
     "triangle": (3, 1.4, 90.0),
-    "diamond": (4, 1.25, 0.0),
 }
 """Corners, the distance of a corner for radius 1, and the angle of the first one."""
 

@@ -1,5 +1,6 @@
 """What `data` names: questions drawn here, or a data set."""
 
+import inspect
 import json
 import threading
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from agentrl.data.templates import find_template
 from agentrl.envs.qa.arithmetic import Arithmetic
 from agentrl.envs.qa.counting import Counting
 from agentrl.envs.qa.geometry import Geometry
+from agentrl.envs.qa.split import SPLITS
 from agentrl.errors import ConfigError
 from agentrl.plugins import did_you_mean
 
@@ -39,7 +41,13 @@ def open_source(data: str | Mapping[str, str], **settings: Any) -> Source:
     if isinstance(data, Mapping):
         data, settings["split"] = _of_split(data, settings["split"]), None
     if data in DRAWN:
-        return _drawn(data, **settings)
+        return _drawn(data, settings)
+    for name in ("level", "pixels"):
+        if settings[name] is not None:
+            raise ConfigError(
+                f"{name}={settings[name]!r}: only what is drawn takes it ({', '.join(DRAWN)}), "
+                f"and data={data} is not; leave {name} out"
+            )
     path = Path(data).expanduser()
     stamp = path.stat().st_mtime_ns if path.is_file() else 0
     with _opening:
@@ -54,16 +62,29 @@ def _of_split(data: Mapping[str, str], split: str | None) -> str:
     return data[split]
 
 
-def _drawn(data: str, level: str, pixels: int | None, **others: Any) -> Source:
-    """The seeds of training and of evaluation are others: what is drawn needs no splits."""
-    for name in ("split", "template", "image_root", "hold_out", "keys"):
-        if others.get(name):
-            raise ConfigError(f"{name}={others[name]}: {data} is drawn, it takes none")
-    size = {} if pixels is None or data == "arithmetic" else {"pixels": pixels}
+def _drawn(data: str, settings: Mapping[str, Any]) -> Source:
+    names = ("level", "pixels", "split", "hold_out", "template", "image_root", "keys")
+    given = {name: settings[name] for name in names if settings[name] not in (None, {})}
+    taken = inspect.signature(DRAWN[data]).parameters
+    for name, value in given.items():
+        if name not in taken:
+            raise ConfigError(
+                f"{name}={value!r}: {data} is drawn, and takes {', '.join(taken)} alone; "
+                f"leave {name} out"
+            )
+    if "hold_out" in given and "split" not in given:
+        raise ConfigError(_no_share(given["hold_out"], None))
     try:
-        return DRAWN[data](level=level, **size)
+        return DRAWN[data](**given)
     except ValueError as error:
         raise ConfigError(f"{error}") from None
+
+
+def _no_share(hold_out: float, split: str | None) -> str:
+    return (
+        f"hold_out={hold_out}, split={split}: a share in (0, 1) is held out "
+        "where split is eval, and left where it is train"
+    )
 
 
 @lru_cache(maxsize=8)
@@ -71,12 +92,9 @@ def _read(data: str, settings: str, stamp: int) -> Source:
     chosen = json.loads(settings)
     split, hold_out = chosen["split"], chosen["hold_out"]
     part = None
-    if hold_out:
-        if not 0 < hold_out < 1 or split not in ("train", "eval"):
-            raise ConfigError(
-                f"hold_out={hold_out}, split={split}: a share in (0, 1) is held out "
-                "where split is eval, and left where it is train"
-            )
+    if hold_out is not None:
+        if not 0 < hold_out < 1 or split not in SPLITS:
+            raise ConfigError(_no_share(hold_out, split))
         part, split = (split, hold_out), None
     template = chosen["template"]
     if template is not None and template.endswith(".jinja"):

@@ -246,6 +246,43 @@ def test_options_make_a_multiple_choice(tmp_path):
     assert (first.answer, second.answer) == ("B", "blue")
 
 
+def test_yes_or_no_is_no_place_of_an_option(tmp_path):
+    row = {"problem": "?", "options": ["false", "true"], "answer": False}
+    other = {"problem": "?", "options": ["true", "false"], "answer": False}
+    data = opened(write_jsonl(tmp_path / "a.jsonl", [row, other]))
+    assert [task.accepted for task in all_of(data)] == [("false",), ("false",)]
+
+
+@pytest.mark.parametrize("answer", [2, [2]])
+def test_number_that_is_a_place_and_another_options_text_is_refused(tmp_path, answer):
+    row = {"problem": "?", "options": [1, 2, 3, 5], "answer": answer}
+    with pytest.raises(ConfigError, match="answer 2 is the place of an option and the text of"):
+        opened(write_jsonl(tmp_path / "a.jsonl", [row]))
+    row["options"] = [0, 1, 2, 3]
+    assert opened(write_jsonl(tmp_path / "b.jsonl", [row])).task(0).accepted == ("2",)
+
+
+def test_number_that_is_no_place_is_refused(tmp_path):
+    row = {"problem": "?", "options": ["red", "blue"], "answer": 2}
+    with pytest.raises(ConfigError, match="answer 2 is no place of 2 options, counted from 0"):
+        opened(write_jsonl(tmp_path / "a.jsonl", [row]))
+
+
+@pytest.mark.parametrize(
+    "options", [["an", "a", "the"], ["b", "a"], ["the", "(a)"], ["C.", "x", "y"]]
+)
+def test_option_that_is_the_letter_of_another_one_is_refused(tmp_path, options):
+    row = {"problem": "?", "options": options, "answer": "B"}
+    with pytest.raises(ConfigError, match=r"its option '.*' is the letter of another one"):
+        opened(write_jsonl(tmp_path / "a.jsonl", [row]))
+
+
+@pytest.mark.parametrize("options", [["a", "b"], ["x", "y"], ["A. red", "B. blue"], ["an", "the"]])
+def test_option_that_is_its_own_letter_or_nobodys_is_kept(tmp_path, options):
+    row = {"problem": "?", "options": options, "answer": "B"}
+    assert opened(write_jsonl(tmp_path / "a.jsonl", [row])).task(0).options == tuple(options)
+
+
 # --- bad data -----------------------------------------------------------------------------
 
 
@@ -332,6 +369,13 @@ def test_row_that_became_bad_after_it_was_examined_is_an_error_and_no_black_pict
     (tmp_path / "a.png").unlink()
     with pytest.raises(BadRow, match=r"a.jsonl line 1: a.png: there is no such file"):
         data.task(0)
+
+
+def test_row_of_a_list_is_named_by_its_number(tmp_path):
+    path = write_json(tmp_path / "a.json", [*sums(2), 3])
+    with pytest.raises(ConfigError, match="1 of 3 rows are bad: row 3: int, not an object"):
+        opened(path)
+    assert opened(path, on_bad="skip").task(0).name == "a.json row 1"
 
 
 def test_line_of_a_csv_that_lacks_cells_is_bad(tmp_path):

@@ -1,4 +1,6 @@
+import itertools
 import json
+import re
 import subprocess
 import sys
 import warnings
@@ -125,6 +127,18 @@ def test_every_shape_of_a_hard_picture_can_be_seen():
         assert int(task.answer) <= 9
 
 
+def test_shapes_that_are_asked_for_lie_over_others_as_often_as_under_them():
+    over: Counter[bool] = Counter()
+    for seed in range(25):
+        facts = Counting("hard", 28).task(seed).facts
+        fits = [all(t[k] == v for k, v in facts["wanted"].items()) for t in facts["things"]]
+        places = [np.array(t["at"]) for t in facts["things"]]  # those behind come first
+        for front, behind in itertools.combinations(reversed(range(len(places))), 2):
+            if fits[front] != fits[behind] and np.hypot(*(places[front] - places[behind])) < 0.7:
+                over[fits[front]] += 1
+    assert 0.3 < over[True] / over.total() < 0.7
+
+
 def test_shapes_are_drawn_with_smooth_edges_and_stay_on_the_picture():
     shades = 0
     for seed in range(10):
@@ -149,6 +163,12 @@ def test_sums_of_arithmetic_and_geometry_follow_from_their_thoughts():
         ({"data": "counting", "level": "harder"}, "level='harder'"),
         ({"data": "counting", "pixels": 5}, "pixels=5"),
         ({"data": "counting", "keys": {"problem": "q"}}, "counting is drawn"),
+        ({"data": "counting", "split": "train"}, "leave split out"),
+        ({"data": "arithmetic", "pixels": 100}, "pixels=100: arithmetic is drawn.* leave pixels"),
+        ({"data": "arithmetic", "split": "test"}, "split='test': must be one of train, eval"),
+        ({"data": "arithmetic", "hold_out": 0.1}, "hold_out=0.1, split=None"),
+        ({"data": "geometry", "split": "eval", "hold_out": 1.0}, r"hold_out=1.0: .* in \(0, 1\)"),
+        ({"data": "arithmetic", "split": "eval", "hold_out": 1e-6}, "none is eval; choose another"),
         ({"data": "nothing.jsonl"}, "no such file"),
         ({"grade": "exactly"}, "grade='exactly'"),
         ({"tolerance": 2.0}, "tolerance=2.0"),
@@ -159,6 +179,53 @@ def test_sums_of_arithmetic_and_geometry_follow_from_their_thoughts():
 def test_mistakes_are_told_before_anything_is_played(kwargs, words):
     with pytest.raises(ConfigError, match=words):
         check_env_kwargs(EnvConfig(id="QA-v0", kwargs=kwargs))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"), [({"level": "hard"}, "level='hard'"), ({"pixels": 84}, "pixels=84")]
+)
+def test_settings_of_what_is_drawn_are_refused_over_a_file(questions, given, words):
+    with pytest.raises(ConfigError, match=f"{words}: only what is drawn takes it"):
+        made(data=str(questions), **given)
+
+
+def asked(task):
+    """The same for a rectangle or a triangle that is turned."""
+    kind, numbers = task.facts.get("kind"), re.findall(r"\d+", task.thought)
+    if kind in (None, "ell"):
+        return task.problem, task.thought
+    return kind, task.problem, task.answer, *sorted(numbers)
+
+
+@pytest.mark.parametrize(
+    ("source", "given"),
+    [(Arithmetic, ("easy",)), (Geometry, ("easy", 112)), (Geometry, ("hard", 112))],
+)
+def test_held_out_questions_are_never_drawn_in_training(source, given):
+    def drawn(first, count, split):
+        tasks = source(*given, split=split)
+        return {asked(tasks.task(seed)) for seed in range(first, first + count)}
+
+    train, held_out = drawn(105_000_000, 1500, "train"), drawn(1_000_000, 300, "eval")
+    everything = drawn(0, 500, None)
+    assert not train & held_out
+    assert train & everything
+    assert held_out & everything
+    if source is Arithmetic:
+        assert (len(train | held_out), len(held_out)) == (200, 40)
+
+
+@pytest.mark.parametrize("level", ["easy", "hard"])
+@pytest.mark.parametrize("data", ["arithmetic", "geometry"])
+def test_every_question_is_of_one_split_and_the_share_is_that_of_hold_out(data, level):
+    envs = [made(data=data, level=level, split=split) for split in (None, "train", "eval")]
+    held_out = 0
+    for seed in range(100):
+        infos = [env.reset(seed=seed)[1] for env in envs]
+        one, train, held = ((info["problem"], info["thought"]) for info in infos)
+        assert (one == train) != (one == held)
+        held_out += one == held
+    assert 10 <= held_out <= 32
 
 
 def test_bad_rows_end_a_dry_run_with_their_names(tmp_path):

@@ -26,6 +26,11 @@ def test_answer_is_found_in_tag_or_box(reply, answer):
     assert answer_in(reply) == answer
 
 
+@pytest.mark.parametrize("style", ["answer", "either"])
+def test_box_in_a_tag_is_opened_in_every_style(style):
+    assert answer_in(r"<answer>\boxed{5}</answer>", style) == "5"
+
+
 @pytest.mark.parametrize(
     ("reply", "style"),
     [
