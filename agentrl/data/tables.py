@@ -5,6 +5,7 @@ import json
 import sys
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -258,13 +259,18 @@ def _hugging_face(data: str, split: str | None, folder: Path | None) -> Table:
 
 
 def _raw(found: Any) -> Any:
-    """The same with pictures as bytes and paths: a broken one is then found by us, by its row."""
-    import datasets
-
+    """The same with pictures as bytes and paths, however deep: we open them, and name the rows."""
     for name, feature in found.features.items():
-        inner = getattr(feature, "feature", None)
-        if isinstance(feature, datasets.Image):
-            found = found.cast_column(name, datasets.Image(decode=False))
-        elif isinstance(inner, datasets.Image):
-            found = found.cast_column(name, datasets.List(datasets.Image(decode=False)))
+        if (raw := _undecoded(feature)) != feature:
+            found = found.cast_column(name, raw)
     return found
+
+
+def _undecoded(feature: Any) -> Any:
+    if isinstance(feature, dict):
+        return {name: _undecoded(inner) for name, inner in feature.items()}
+    if isinstance(feature, list):
+        return [_undecoded(inner) for inner in feature]
+    if hasattr(feature, "feature"):
+        return replace(feature, feature=_undecoded(feature.feature))
+    return replace(feature, decode=False) if getattr(feature, "decode", False) else feature

@@ -3,6 +3,7 @@ import json
 import threading
 
 import numpy as np
+import PIL.EpsImagePlugin
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from agentrl.data.dataset import Dataset
 from agentrl.data.tables import BadRow, open_table
 from agentrl.data.tasks import row_of
 from agentrl.errors import ConfigError
-from tests.data.rows import jpeg, picture, png, sums, write_csv, write_jsonl
+from tests.data.rows import POSTSCRIPT, jpeg, picture, png, sums, write_csv, write_jsonl
 
 
 @pytest.fixture(autouse=True)
@@ -124,6 +125,24 @@ def test_picture_of_a_hugging_face_data_set_that_is_broken_is_named_by_its_row(t
     ).save_to_disk(str(tmp_path / "kept"))
     with pytest.raises(ConfigError, match=r"1 of 2 rows are bad: row 1: .*cannot identify"):
         opened(tmp_path / "kept")
+
+
+def test_picture_in_the_messages_of_a_hugging_face_data_set_is_opened_by_us(tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    started = []
+    monkeypatch.setattr(PIL.EpsImagePlugin, "Ghostscript", lambda *a, **k: started.append(a))
+    part = {"type": "image", "image": {"bytes": POSTSCRIPT, "path": None}}
+    text = datasets.Value("string")
+    content = datasets.List({"type": text, "image": datasets.Image()})
+    datasets.Dataset.from_dict(
+        {"messages": [[{"role": "user", "content": [part]}]], "answer": ["1"]},
+        features=datasets.Features(
+            messages=datasets.List({"role": text, "content": content}), answer=text
+        ),
+    ).save_to_disk(str(tmp_path / "kept"))
+    with pytest.raises(ConfigError, match=r"1 of 1 rows are bad: row \d: .*cannot identify"):
+        opened(tmp_path / "kept")
+    assert not started
 
 
 @pytest.mark.parametrize(
