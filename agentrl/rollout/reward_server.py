@@ -123,7 +123,7 @@ def _inputs(body: bytes) -> list[Inputs]:
 
 
 def _picture(image: Any) -> Any:
-    if not isinstance(image, str) or not image.startswith("data:"):
+    if not pictures.is_data_uri(image):
         raise _Refused(400, "a picture must be a data URI")  # and never a path of this machine
     try:
         return pictures.load(image, Path())

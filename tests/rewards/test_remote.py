@@ -134,6 +134,8 @@ def test_request_that_is_none_is_refused_with_words(server):
         (b"{", "no JSON"),
         (b"[]", "must be"),
         (json.dumps({"inputs": [{"images": ["/etc/passwd"]}]}).encode(), "data URI"),
+        (json.dumps({"inputs": [{"images": ["data:/../mine.png"]}]}).encode(), "data URI"),
+        (json.dumps({"inputs": [{"images": ["data:x,image/png;base64,"]}]}).encode(), "data URI"),
     ]:
         answer = httpx.post(f"{server}/score", content=body)
         assert answer.status_code == 400
