@@ -123,7 +123,7 @@ def test_picture_of_a_hugging_face_data_set_that_is_broken_is_named_by_its_row(t
         {"problem": ["a", "b"], "answer": ["1", "2"], "images": [[one] for one in broken]},
         features=features,
     ).save_to_disk(str(tmp_path / "kept"))
-    with pytest.raises(ConfigError, match=r"1 of 2 rows are bad: row 1: .*cannot identify"):
+    with pytest.raises(ConfigError, match=r"1 of 2 rows are bad: row 2: .*cannot identify"):
         opened(tmp_path / "kept")
 
 
@@ -140,7 +140,7 @@ def test_picture_in_the_messages_of_a_hugging_face_data_set_is_opened_by_us(tmp_
             messages=datasets.List({"role": text, "content": content}), answer=text
         ),
     ).save_to_disk(str(tmp_path / "kept"))
-    with pytest.raises(ConfigError, match=r"1 of 1 rows are bad: row \d: .*cannot identify"):
+    with pytest.raises(ConfigError, match=r"1 of 1 rows are bad: row 1: .*cannot identify"):
         opened(tmp_path / "kept")
     assert not started
 
@@ -401,6 +401,42 @@ def test_line_of_a_csv_that_lacks_cells_is_bad(tmp_path):
     (tmp_path / "a.csv").write_text("problem,answer\nq,1\nonly one\n")
     with pytest.raises(ConfigError, match=r"1 of 2 rows are bad: line 3: .*2 cells"):
         opened(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("lines", "first"),
+    [
+        (["problem,answer", "q0,1", 'q1,"2', "q2,3", "q3,4"], 3),
+        (["problem,answer", '"q0', 'and more",1', '"q1,2', "q2,3"], 4),
+        (["problem,answer", 'q0,"2', "q1,3", 'q2,"4"'], 2),
+        (['"problem,answer', "q0,1"], 1),
+    ],
+)
+@pytest.mark.parametrize("on_bad", ["refuse", "skip"])
+def test_quote_that_nothing_closes_takes_no_rows_with_it(tmp_path, lines, first, on_bad):
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    with pytest.raises(ConfigError, match=f"the row that begins in line {first}: .*quote"):
+        opened(tmp_path / "a.csv", on_bad=on_bad)
+
+
+def test_row_of_several_lines_is_named_by_the_first(tmp_path):
+    (tmp_path / "a.csv").write_text('problem,answer\n\n"a ""big""\nquestion",1\nq,2\n')
+    asked = all_of(opened(tmp_path / "a.csv"))
+    assert [(t.name, t.problem) for t in asked] == [
+        ("a.csv line 3", 'a "big"\nquestion'),
+        ("a.csv line 5", "q"),
+    ]
+
+
+def test_column_that_stands_twice_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("question,question,answer\nreal,other,1\n")
+    with pytest.raises(ConfigError, match="two columns are called 'question'"):
+        opened(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(("name", "write"), [("a.json", write_json), ("a.parquet", write_parquet)])
+def test_rows_are_counted_from_one_in_every_format(tmp_path, name, write):
+    assert opened(write(tmp_path / name, sums(2))).task(1).name == f"{name} row 2"
 
 
 # --- order and splits ---------------------------------------------------------------------
