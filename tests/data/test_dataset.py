@@ -265,6 +265,70 @@ def test_options_make_a_multiple_choice(tmp_path):
     assert (first.answer, second.answer) == ("B", "blue")
 
 
+def test_options_may_stand_under_their_letters(tmp_path):
+    held = [
+        {"B": "two", "A": "one", "C": "three"},
+        {"a": "one", "b": "two", "c": "three", "d": None},
+        '{"A": "one", "B": "two", "C": "three"}',
+    ]
+    rows = [{"problem": "?", "options": options, "answer": "B"} for options in held]
+    data = opened(write_jsonl(tmp_path / "a.jsonl", rows), grade="choice")
+    assert [task.options for task in all_of(data)] == [("one", "two", "three")] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("A. one\nB. two", r"its options are 'A. one\\nB. two'; they must be a list"),
+        (5, "its options are '5'; they must be a list"),
+        ({"A": "one", "C": "three"}, "its options are under A, C, not under A, B"),
+        ({"text": ["one"], "label": ["A"]}, "its options are under text, label, not under"),
+        ('{"A"', "are no JSON"),
+        ([{"A": "one"}], "an option is dict, not text"),
+        (["one", None], "an option is missing, not text"),
+    ],
+)
+def test_options_that_cannot_be_told_apart_are_refused(tmp_path, options, words):
+    row = {"problem": "?", "options": options, "answer": "A"}
+    with pytest.raises(ConfigError, match=words):
+        opened(write_jsonl(tmp_path / "a.jsonl", [row]))
+
+
+@pytest.mark.parametrize(
+    ("options", "answer", "accepted"),
+    [
+        (["one", "two"], 1, "two"),
+        (["one", "two"], "1", "two"),
+        (["one", "two"], " 1.0", "two"),
+        (["one", "two"], 1.0, "two"),
+        (["1", "2", "3"], "2", "2"),
+        (["1.0", "2.0"], 1.0, "1.0"),
+        ([0, 1, 2], 1.0, "1"),
+        (["one", "two"], "1.5", "1.5"),
+        ([], "1", "1"),
+    ],
+)
+def test_place_of_an_option_is_one_whatever_type_the_format_has_for_it(
+    tmp_path, options, answer, accepted
+):
+    row = {"problem": "?", "options": options, "answer": answer}
+    task = opened(write_jsonl(tmp_path / "a.jsonl", [row])).task(0)
+    assert task.accepted == (accepted,)
+
+
+@pytest.mark.parametrize("answer", ["2", 2.0, "-1"])
+def test_place_that_is_none_is_refused_whatever_its_type(tmp_path, answer):
+    row = {"problem": "?", "options": ["one", "two"], "answer": answer}
+    with pytest.raises(ConfigError, match="is no place of 2 options"):
+        opened(write_jsonl(tmp_path / "a.jsonl", [row]))
+
+
+def test_place_stands_in_a_csv_as_in_json(tmp_path):
+    rows = [{"problem": "?", "options": '["one", "two"]', "answer": 1}]
+    for path in (write_csv(tmp_path / "a.csv", rows), write_jsonl(tmp_path / "a.jsonl", rows)):
+        assert opened(path, grade="choice").task(0).accepted == ("two",)
+
+
 def test_yes_or_no_is_no_place_of_an_option(tmp_path):
     row = {"problem": "?", "options": ["false", "true"], "answer": False}
     other = {"problem": "?", "options": ["true", "false"], "answer": False}
