@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from agentrl.data.messages import IMAGE, Question, read_messages
 from agentrl.data.pictures import PictureError
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.data.tasks import Task, row_of
-from agentrl.data.templates import parsed
+from agentrl.data.templates import names_in, parsed
 from agentrl.errors import ConfigError, told
 from agentrl.plugins import did_you_mean
 from agentrl.text import quoted
@@ -36,6 +37,16 @@ KEYS = {
 _NAMED = 5
 """Bad rows that an error names."""
 _THREADS = 8
+_LOOKED_AT = 20
+"""Rows in which columns of pictures are looked for."""
+_PICTURES = re.compile(
+    r"(img|image|pic|picture|photo|figure|screenshot)s?"
+    r"([ _-]?(path|file|name|filename|bytes|data|base64|b64|url|uri)s?)*",
+    re.IGNORECASE,
+)
+_PICTURE_FILE = re.compile(
+    r"^(data:image/.*|[^\n]{1,500}\.(png|jpe?g|webp|gif|bmp|tiff?))$", re.ASCII | re.IGNORECASE
+)
 _WHOLE = re.compile(r"-?\d{1,9}(\.0)?", re.ASCII)
 _AT_ONCE = 256
 """Pictures that are held at once while they are examined."""
@@ -95,6 +106,7 @@ class Dataset:
         self._kept = np.array([place for place in kept if place not in bad], np.int64)
         self._refuse(on_bad, len(kept))
         self.guesses = self._usual_answers()
+        self._tell_unused(set() if template is None else names_in(template))
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -178,6 +190,23 @@ class Dataset:
         places = self._kept[:: max(1, len(self._kept) // 50)].tolist()
         answers = (self._asked(self._table.row(place)).accepted[0] for place in places)
         return tuple(sorted(dict.fromkeys(answers))[:10])
+
+    def _tell_unused(self, rendered: set[str]) -> None:
+        """Name the columns that nobody is shown, and above all those that hold pictures."""
+        used = {*self._keys.values(), *rendered}
+        unused = [column for column in self._table.columns if column not in used]
+        if not unused:
+            return
+        words = f"data={self._name}: columns that are not used: {', '.join(map(quoted, unused))}"
+        some = [self._table.row(int(place)) for place in self._kept[:_LOOKED_AT]]
+        if "images" not in self._keys and not any(self._asked(row).images for row in some):
+            shown = [name for name in unused if _seems_pictures(name, some)]
+            if shown:
+                words += (
+                    f". The questions have no pictures, and {quoted(shown[0])} seems to hold some: "
+                    f"say keys={{images: {shown[0]}}} if it does"
+                )
+        _tell_once(words)
 
     def _asked(self, row: Row) -> Asked:
         said = self._said(row)
@@ -263,6 +292,20 @@ def _columns(table: Table, name: str, keys: dict[str, str]) -> dict[str, str]:
             f" It has: {', '.join(have)}"
         )
     return columns
+
+
+@lru_cache
+def _tell_once(words: str) -> None:
+    log.warning("%s", words)
+
+
+def _seems_pictures(column: str, rows: Sequence[Row]) -> bool:
+    """Whether a column is called as one of pictures, or names files of pictures."""
+    if _PICTURES.fullmatch(column):
+        return True
+    cells = (row.get(column) for row in rows)
+    firsts = (cell[0] if isinstance(cell, list) and cell else cell for cell in cells)
+    return any(isinstance(one, str) and _PICTURE_FILE.search(one) for one in firsts)
 
 
 def _check_unicode(text: str) -> None:

@@ -194,6 +194,25 @@ def test_wrong_key_or_template_is_told(tmp_path, settings, words):
         opened(path, **settings)
 
 
+@pytest.mark.parametrize("column", ["img", "image_path", "Picture", "photo", "where"])
+def test_pictures_in_a_column_of_another_name_are_told(tmp_path, caplog, column):
+    row = {"problem": "?", "answer": "1", "id": 7, column: "a.png"}
+    opened(write_jsonl(tmp_path / f"{column}.jsonl", [row, row]))
+    assert f"{column}.jsonl: columns that are not used: 'id', '{column}'. The qu" in caplog.text
+    assert f"say keys={{images: {column}}} if it does" in caplog.text
+
+
+def test_columns_that_are_not_used_are_told_once(tmp_path, caplog):
+    (tmp_path / "a.png").write_bytes(png())
+    row = {"problem": "?", "answer": "1", "image": "a.png", "img": "a.png", "hint": "x", "id": 7}
+    path = write_jsonl(tmp_path / "several.jsonl", [row])
+    for _ in range(2):
+        opened(path, template="{{ problem }} {{ hint }}")
+    assert [record.getMessage() for record in caplog.records] == [
+        "data=several.jsonl: columns that are not used: 'img', 'id'"
+    ]
+
+
 def test_template_cannot_reach_beyond_its_row(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", sums(1))
     with pytest.raises(ConfigError, match="rows are bad"):
