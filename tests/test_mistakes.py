@@ -113,6 +113,8 @@ def test_phones_that_nobody_has_named_are_asked_for(capsys):
             ["rollout.engine_kwargs.max_bach", "did you mean 'max_batch'"],
         ),
         ("rollout={engine: hf, engine_kwargs: {dtype: bfloat16}}", ["engine_kwargs.dtype: hf"]),
+        ("rollout.max_new_tokens=9999", ["rollout.max_new_tokens=9999", "at most"]),
+        ("run.name=../x", ["run.name='../x'", "plain name"]),
         ("rollout.temperature=2.5", ["rollout.temperature=2.5", "vLLM takes 2 at most"]),
     ],
 )

@@ -9,7 +9,7 @@ import gymnasium
 
 from agentrl import env, plugins
 from agentrl.config import EnvConfig, WrapperConfig
-from agentrl.errors import ConfigError, told
+from agentrl.errors import ConfigError, is_ours, told
 from agentrl.rollout.arguments import env_kwargs, for_both, game_of, named
 
 _SPACE = "action_space"
@@ -122,7 +122,9 @@ def _tried(config: EnvConfig) -> "gymnasium.Env[Any, Any]":
         return make_env(config)
     except ConfigError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if is_ours(error):
+            raise
         raise ConfigError(f"env.id: {config.id} cannot be made: {told(error)}") from error
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from agentrl import devices
 from agentrl.config import Config, EnvConfig, WrapperConfig
-from agentrl.errors import ConfigError, NoDevice
+from agentrl.errors import ConfigError, EnvError, NoDevice
 from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.processes import EnvProcesses
 from agentrl.rollout.rollouts import Rollouts
@@ -79,6 +79,30 @@ async def test_processes_play_as_threads_do(processes: int) -> None:
         assert [e.episode.reset_info["state_key"] for e in played] == ["3/9"] * 3 + ["4/9"] * 3
     finally:
         await rollouts.close()
+
+
+HANGS = """
+import ctypes, gymnasium
+
+class Hangs(gymnasium.Env):
+    action_space = observation_space = gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        if seed == 1: ctypes.PyDLL(None).sleep(60)  # with Python's lock
+        return 0, {}
+"""
+
+
+def test_process_that_hangs_is_ended_and_the_next_game_has_another(tmp_path: Path) -> None:
+    file = tmp_path / f"hangs_{tmp_path.name}.py"
+    file.write_text(HANGS)
+    processes, config = EnvProcesses(1), EnvConfig(id=f"{file}:Hangs")
+    try:
+        with closing(processes.make(config, None, 5.0)) as made, pytest.raises(EnvError):
+            made.reset(seed=1)
+        with closing(processes.make(config, None, 60.0)) as made:
+            assert made.reset(seed=2)[0] == 0
+    finally:
+        processes.close()
 
 
 def test_environment_in_a_process_renders_as_its_arguments_say() -> None:
