@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict
 from typing import Any
 
@@ -111,15 +112,18 @@ def action_space_of(config: EnvConfig) -> "gymnasium.Space[Any]":
         default=str,
     )
     if key not in _spaces:
-        made = _tried(config)
-        _spaces[key] = made.action_space
-        made.close()
+        _spaces[key] = _tried(config)
     return _spaces[key]
 
 
-def _tried(config: EnvConfig) -> "gymnasium.Env[Any, Any]":
+def _tried(config: EnvConfig) -> "gymnasium.Space[Any]":
     try:
-        return make_env(config)
+        if config.processes:
+            from agentrl.rollout.processes import tried_apart  # which make what is made here
+
+            return tried_apart(config)
+        with closing(make_env(config)) as made:
+            return made.action_space
     except ConfigError:
         raise
     except BaseException as error:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -106,6 +107,20 @@ class EnvProcesses:
                 if known is not None:
                     _end(known[0])
                     self._processes[place] = None
+
+
+def tried_apart(config: EnvConfig) -> "gymnasium.Space[Any]":
+    """The actions of an environment that is made once, in a process of its own.
+
+    Raises:
+        EnvError, ConfigError: as `EnvProcesses.make`.
+    """
+    processes = EnvProcesses(1)
+    try:
+        with closing(processes.make(config, None, _START_S)) as made:
+            return made.action_space
+    finally:
+        processes.close()
 
 
 class _Played(RemoteEnv):

@@ -12,6 +12,7 @@ from agentrl import devices
 from agentrl.config import Config, EnvConfig, WrapperConfig
 from agentrl.errors import ConfigError, EnvError, NoDevice
 from agentrl.rollout.collector import tickets_of_step
+from agentrl.rollout.making import action_space_of
 from agentrl.rollout.processes import EnvProcesses
 from agentrl.rollout.rollouts import Rollouts
 from agentrl.rollout.worlds import PhoneWorlds
@@ -103,6 +104,13 @@ def test_process_that_hangs_is_ended_and_the_next_game_has_another(tmp_path: Pat
             assert made.reset(seed=2)[0] == 0
     finally:
         processes.close()
+
+
+def test_environment_that_ends_its_process_when_made_is_told(tmp_path: Path) -> None:
+    file = tmp_path / f"ends_{tmp_path.name}.py"
+    file.write_text(f"import os\n{HANGS}    def __init__(self): os._exit(0)\n")
+    with pytest.raises(ConfigError, match="cannot be made: EnvError"):
+        action_space_of(EnvConfig(id=f"{file}:Hangs", processes=1))
 
 
 def test_environment_in_a_process_renders_as_its_arguments_say() -> None:
