@@ -53,6 +53,8 @@ def test_phones_that_nobody_has_named_are_asked_for(capsys):
         ("rewards=[{function: 'nothing.py:reward'}]", ["nothing.py", "no such file"]),
         ("algorithm.name=gropo", ["gropo", "did you mean 'grpo'"]),
         ("model.path=/no/such/folder", ["/no/such/folder", "no such folder"]),
+        ("model.tiny={layers: -3}", ["model.tiny.layers=-3", "above 0"]),
+        ("model.tiny={heads: two}", ["model.tiny.heads='two'", "whole number"]),
         ("model.tiny={hiden: 64}", ["hiden", "did you mean 'hidden'"]),
         ("warm_start.player=expret", ["expret", "did you mean 'expert'"]),
         ("logging=[consol]", ["consol", "did you mean 'console'"]),
