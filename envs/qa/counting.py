@@ -222,7 +222,9 @@ def _in_order(things: list[Thing], level: Level) -> list[Thing | None]:
 def _named(thing: Thing | None, asked: dict[str, str]) -> str:
     if thing is None:
         return "none"
-    return " ".join(getattr(thing, name) for name in ("size", "colour", "shape") if name in asked)
+    # As the question does: where any shape is asked for, each is a "shape".
+    words = [getattr(thing, name) for name in ("size", "colour") if name in asked]
+    return " ".join([*words, thing.shape if "shape" in asked else "shape"])
 
 
 def _careless(things: list[Thing], wanted: dict[str, str], level: Level) -> tuple[str, str] | None:
