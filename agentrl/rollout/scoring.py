@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -134,9 +135,10 @@ def _per_episode(name: str, function: RewardFunction) -> Component:
 
 
 def _own_name(function: str, taken: Sequence[str]) -> str:
-    """The function's name; numbered where another component has it."""
+    """The function's name; numbered from 2 where other components have it."""
     stem = function.rpartition(":")[2]
-    return stem if stem not in taken else f"{stem}-{sum(n.startswith(stem) for n in taken) + 1}"
+    names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
+    return next(name for name in names if name not in taken)
 
 
 def _check_takes(config: RewardConfig, function: Any, given: Sequence[None]) -> None:
