@@ -1,11 +1,11 @@
 """Flip on a phone: its app, environment and translator."""
 
 from agentrl.envs.frame.app import GameApp
-from agentrl.envs.frame.env import GameEnv
+from agentrl.envs.frame.env import Facts, GameEnv
 from agentrl.envs.frame.game import PhoneGame
 from agentrl.envs.frame.translator import GameTranslator
 from agentrl.envs.minigames.flip.drawing import render
-from agentrl.envs.minigames.flip.rules import MOST, Flip, Level
+from agentrl.envs.minigames.flip.rules import MISS, MOST, PAIR, Flip, Level
 
 GAME = PhoneGame(
     package="org.agentrl.flip",
@@ -33,6 +33,11 @@ class FlipEnv(GameEnv):
     """Flip as an environment."""
 
     app = FlipApp
+
+    def lowest(self, facts: Facts) -> float:
+        """A miss for each two cards that may still be turned, and 1 at least."""
+        misses: int = facts["limit"] // 2 - facts["turned"] // 2
+        return min(misses * MISS / PAIR, self.game.lowest)
 
 
 class FlipTranslator(GameTranslator):

@@ -1,7 +1,7 @@
 """Space fighter on a phone: its app, environment and translator."""
 
 from agentrl.envs.frame.app import GameApp
-from agentrl.envs.frame.env import GameEnv
+from agentrl.envs.frame.env import Facts, GameEnv
 from agentrl.envs.frame.game import PhoneGame
 from agentrl.envs.frame.translator import GameTranslator
 from agentrl.envs.minigames.space_fighter.drawing import render
@@ -34,6 +34,10 @@ class SpaceFighterEnv(GameEnv):
     """Space fighter as an environment."""
 
     app = SpaceFighterApp
+
+    def lowest(self, facts: Facts) -> float:
+        """A hit for each life that is left."""
+        return -float(facts["lives"])
 
 
 class SpaceFighterTranslator(GameTranslator):
