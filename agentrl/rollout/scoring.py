@@ -11,6 +11,7 @@ import numpy as np
 
 from agentrl import plugins
 from agentrl.config import RewardConfig
+from agentrl.data.replies import env_reward
 from agentrl.errors import ConfigError, RewardError, boundary, told
 from agentrl.rollout.batches import OVERALL, BatchReward, inputs_of
 from agentrl.types import Episode, ScoredEpisode
@@ -18,11 +19,6 @@ from agentrl.types import Episode, ScoredEpisode
 RewardFunction = Callable[..., float | Sequence[float]]
 Component = Callable[[Episode], dict[str, tuple[float, ...]]]
 """Says of an episode what counts, under the component's own name, and what is told beside it."""
-
-
-def env_reward(episode: Episode) -> Sequence[float]:
-    """The environment's own reward of each turn."""
-    return [turn.env_reward for turn in episode.turns]
 
 
 class Scorer:
