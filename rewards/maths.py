@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, RewardError
 from agentrl.rewards.form import is_think_answer, is_think_boxed
 from agentrl.rewards.length import soft_punishment
 from agentrl.rewards.verifier import Verifier
@@ -20,30 +20,39 @@ class Accuracy:
     can be made to wait by an answer such as 9^9^9^9, and so it counts as wrong.
 
     Args:
-        deadline_s: for one answer.
+        deadline_s: of computing, for one answer.
 
     Raises:
         ConfigError: math-verify is not installed.
     """
 
-    most = 1
-    """Answers are compared one by one: nobody waits for those that came later."""
+    most = 16
+    """So few that a call ends within `rollout.reward_deadline_s` though all of it is unsettled."""
+    words = False
+    """Whether a truth that is no maths is compared as text."""
 
     def __init__(self, deadline_s: float = 5.0) -> None:
         if find_spec("math_verify") is None:
             raise ConfigError(f"maths needs math-verify, not installed: {GET_MATH}")
         self._verifier = Verifier(deadline_s)
 
-    def __call__(self, reward_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+    def __call__(self, reward_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """A row for each episode; its `ground_truth` must be maths.
 
         Raises:
-            RewardError: a truth that cannot be read, or a verifier that does not start.
+            RewardError: a verifier that does not work.
         """
-        return [self._row(inputs) for inputs in reward_inputs]
+        pairs = [(inputs["ground_truth"], inputs["response"]) for inputs in reward_inputs]
+        return [
+            {"error": str(found)} if isinstance(found, RewardError) else self._row(inputs, *found)
+            for inputs, found in zip(
+                reward_inputs, self._verifier.verify_all(pairs, self.words), strict=True
+            )
+        ]
 
-    def _row(self, inputs: Mapping[str, Any]) -> dict[str, float]:
-        accuracy, unsettled = self._verifier.verify(inputs["ground_truth"], inputs["response"])
+    def _row(
+        self, inputs: Mapping[str, Any], accuracy: float, unsettled: float
+    ) -> dict[str, float]:
         return {"overall": accuracy, "unsettled": unsettled}
 
 
@@ -55,8 +64,10 @@ class R1V(Accuracy):
 
     Args:
         format_weight: the share of the format in `overall`, in [0, 1].
-        deadline_s: for one answer.
+        deadline_s: of computing, for one answer.
     """
+
+    words = True
 
     def __init__(self, format_weight: float = 0.5, deadline_s: float = 5.0) -> None:
         super().__init__(deadline_s)
@@ -64,9 +75,10 @@ class R1V(Accuracy):
             raise ConfigError(f"format_weight={format_weight}: must lie in [0, 1]")
         self._format = format_weight
 
-    def _row(self, inputs: Mapping[str, Any]) -> dict[str, float]:
+    def _row(
+        self, inputs: Mapping[str, Any], accuracy: float, unsettled: float
+    ) -> dict[str, float]:
         reply = inputs["response"]
-        accuracy, unsettled = self._verifier.verify(inputs["ground_truth"], reply, words=True)
         form = float(is_think_answer(reply) or is_think_boxed(reply))
         overall = (1 - self._format) * accuracy + self._format * form
         return {"overall": overall, "accuracy": accuracy, "format": form, "unsettled": unsettled}
@@ -81,7 +93,7 @@ class DAPO(Accuracy):
         longest: tokens of a reply, at most: usually `rollout.max_new_tokens`.
         buffer: the tokens before that over which the punishment grows.
         factor: the punishment at the end of them.
-        deadline_s: for one answer.
+        deadline_s: of computing, for one answer.
     """
 
     def __init__(
@@ -91,8 +103,9 @@ class DAPO(Accuracy):
         soft_punishment(0, longest, buffer)
         self._longest, self._buffer, self._factor = longest, buffer, factor
 
-    def _row(self, inputs: Mapping[str, Any]) -> dict[str, float]:
-        accuracy, unsettled = self._verifier.verify(inputs["ground_truth"], inputs["response"])
+    def _row(
+        self, inputs: Mapping[str, Any], accuracy: float, unsettled: float
+    ) -> dict[str, float]:
         overlong = soft_punishment(inputs["response_length"], self._longest, self._buffer)
         return {
             "overall": (2 * accuracy - 1) + self._factor * overlong,

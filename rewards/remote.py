@@ -5,17 +5,21 @@ import http.client
 import ipaddress
 import json
 import os
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from typing import Any, TypeVar
 
 import cv2
 
 from agentrl.errors import ConfigError, RewardError
 from agentrl.types import Image
+
+T = TypeVar("T")
 
 _LARGEST = 16 << 20
 """Bytes of an answer."""
@@ -90,16 +94,23 @@ class Remote:
             headers["Authorization"] = f"Bearer {token}"
         request = urllib.request.Request(self._url, body, headers)
         try:
-            with self._opener.open(request, timeout=max(0.01, end - time.monotonic())) as answer:
-                return _bounded(answer, end)
-        except urllib.error.HTTPError as error:
-            with error:
-                why = f"{error.code}: {_told(error.read(2000))}"
-            if error.code in _AGAIN:
-                return why
-            raise RewardError(f"{self._url}: {why}") from None
+            status, answer = _within(end, lambda: self._exchange(request, end))
         except (OSError, http.client.HTTPException) as error:
             return f"{type(error).__name__}: {error}"
+        if status // 100 == 2:
+            return answer
+        why = f"{status}: {_told(answer)}"
+        if status in _AGAIN:
+            return why
+        raise RewardError(f"{self._url}: {why}")
+
+    def _exchange(self, request: urllib.request.Request, end: float) -> tuple[int, bytes]:
+        try:
+            answer = self._opener.open(request, timeout=max(0.01, end - time.monotonic()))
+        except urllib.error.HTTPError as error:
+            answer = error
+        with answer:
+            return answer.status, _bounded(answer, end)
 
     def _rows(self, answer: bytes, count: int) -> list[dict[str, Any]]:
         try:
@@ -118,6 +129,28 @@ class _Stay(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *arguments: Any) -> None:
         """Refuse."""
         return
+
+
+def _within(end: float, call: Callable[[], T]) -> T:
+    """What a call returns or raises; one that does not end is left to itself.
+
+    Raises:
+        TimeoutError: it has not ended in time.
+    """
+    answer: Future[T] = Future()
+
+    def carry_out() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    # A socket's time-out is for each packet, and for no name that is looked up.
+    threading.Thread(target=carry_out, name="remote reward", daemon=True).start()
+    wait([answer], max(0.01, end - time.monotonic()))
+    if not answer.done():
+        raise TimeoutError("the answer did not end in time")
+    return answer.result()
 
 
 def _bounded(answer: Any, end: float) -> bytes:

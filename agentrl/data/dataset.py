@@ -4,9 +4,11 @@ import hashlib
 import itertools
 import json
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from agentrl.data.messages import IMAGE, Question, read_messages
 from agentrl.data.pictures import PictureError
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.data.tasks import Task, row_of
-from agentrl.data.templates import parsed
+from agentrl.data.templates import names_in, parsed
 from agentrl.errors import ConfigError, told
 from agentrl.plugins import did_you_mean
 from agentrl.text import quoted
@@ -35,6 +37,17 @@ KEYS = {
 _NAMED = 5
 """Bad rows that an error names."""
 _THREADS = 8
+_LOOKED_AT = 20
+"""Rows in which columns of pictures are looked for."""
+_PICTURES = re.compile(
+    r"(img|image|pic|picture|photo|figure|screenshot)s?"
+    r"([ _-]?(path|file|name|filename|bytes|data|base64|b64|url|uri)s?)*",
+    re.IGNORECASE,
+)
+_PICTURE_FILE = re.compile(
+    r"^(data:image/.*|[^\n]{1,500}\.(png|jpe?g|webp|gif|bmp|tiff?))$", re.ASCII | re.IGNORECASE
+)
+_WHOLE = re.compile(r"-?\d{1,9}(\.0)?", re.ASCII)
 _AT_ONCE = 256
 """Pictures that are held at once while they are examined."""
 
@@ -61,6 +74,7 @@ class Dataset:
         on_bad: `refuse` or `skip`.
         shuffle: names the order of the rows; None keeps it.
         part: (`train` or `eval`, the share that `eval` has); None takes all rows.
+        grade: the rule of its answers; a row that nobody could be right about is bad.
 
     Raises:
         ConfigError: a column is not there, the template is broken, rows are bad and not to be
@@ -78,8 +92,9 @@ class Dataset:
         on_bad: str = "refuse",
         shuffle: int | None = 0,
         part: tuple[str, float] | None = None,
+        grade: str = "none",
     ) -> None:
-        self._table, self._name, self._shuffle = table, name, shuffle
+        self._table, self._name, self._shuffle, self._grade = table, name, shuffle, grade
         self._root = (image_root or table.root).absolute()
         self._keys = _columns(table, name, dict(keys or {}))
         self._template = (
@@ -91,6 +106,7 @@ class Dataset:
         self._kept = np.array([place for place in kept if place not in bad], np.int64)
         self._refuse(on_bad, len(kept))
         self.guesses = self._usual_answers()
+        self._tell_unused(set() if template is None else names_in(template))
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -175,6 +191,23 @@ class Dataset:
         answers = (self._asked(self._table.row(place)).accepted[0] for place in places)
         return tuple(sorted(dict.fromkeys(answers))[:10])
 
+    def _tell_unused(self, rendered: set[str]) -> None:
+        """Name the columns that nobody is shown, and above all those that hold pictures."""
+        used = {*self._keys.values(), *rendered}
+        unused = [column for column in self._table.columns if column not in used]
+        if not unused:
+            return
+        words = f"data={self._name}: columns that are not used: {', '.join(map(quoted, unused))}"
+        some = [self._table.row(int(place)) for place in self._kept[:_LOOKED_AT]]
+        if "images" not in self._keys and not any(self._asked(row).images for row in some):
+            shown = [name for name in unused if _seems_pictures(name, some)]
+            if shown:
+                words += (
+                    f". The questions have no pictures, and {quoted(shown[0])} seems to hold some: "
+                    f"say keys={{images: {shown[0]}}} if it does"
+                )
+        _tell_once(words)
+
     def _asked(self, row: Row) -> Asked:
         said = self._said(row)
         images = _list(row.get(self._keys.get("images", "")))
@@ -192,12 +225,15 @@ class Dataset:
             raise BadRow("it asks nothing")
         if not problem.isascii():
             _check_unicode(problem)
-        options = tuple(map(str, _list(row.get(self._keys.get("options", "")))))
+        options = _options(row.get(self._keys.get("options", "")))
         if (option := grading.misplaced(options)) is not None:
             raise BadRow(f"its option {quoted(option)} is the letter of another one")
+        accepted = _accepted(self._answer(row, said), options)
+        if (why := grading.hopeless(self._grade, accepted, options)) is not None:
+            raise BadRow(why)
         return Asked(
             problem=problem,
-            accepted=_accepted(self._answer(row, said), options),
+            accepted=accepted,
             images=tuple(images),
             options=options,
         )
@@ -258,6 +294,20 @@ def _columns(table: Table, name: str, keys: dict[str, str]) -> dict[str, str]:
     return columns
 
 
+@lru_cache
+def _tell_once(words: str) -> None:
+    log.warning("%s", words)
+
+
+def _seems_pictures(column: str, rows: Sequence[Row]) -> bool:
+    """Whether a column is called as one of pictures, or names files of pictures."""
+    if _PICTURES.fullmatch(column):
+        return True
+    cells = (row.get(column) for row in rows)
+    firsts = (cell[0] if isinstance(cell, list) and cell else cell for cell in cells)
+    return any(isinstance(one, str) and _PICTURE_FILE.search(one) for one in firsts)
+
+
 def _check_unicode(text: str) -> None:
     try:
         text.encode()
@@ -277,14 +327,55 @@ def _list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
+def _options(value: Any) -> tuple[str, ...]:
+    """The choices of a cell, A first: a list, or a mapping from their letters."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise BadRow(f"its options {quoted(value)} are no JSON") from None
+    if isinstance(value, Mapping):
+        value = _in_order(value)
+    options = _list(value)
+    if len(options) == 1 and options[0] is value:
+        raise BadRow(f"its options are {quoted(value)}; they must be a list, or {{A: ..., B: ...}}")
+    for option in options:
+        if not isinstance(option, str | int | float):
+            raise BadRow(f"an option is {_kind(option)}, not text")
+    return tuple(map(str, options))
+
+
+def _in_order(options: Mapping[Any, Any]) -> list[Any]:
+    """The options of a mapping from their letters; Parquet has null for those that a row lacks."""
+    given = {str(key).upper(): value for key, value in options.items() if value is not None}
+    letters = [chr(ord("A") + place) for place in range(len(given))]
+    if sorted(given) != letters:
+        raise BadRow(f"its options are under {', '.join(map(str, options))}, not under A, B, ...")
+    return [given[letter] for letter in letters]
+
+
 def _accepted(answer: Any, options: Sequence[str]) -> tuple[str, ...]:
     values = answer if isinstance(answer, list | tuple) else [answer]
-    if options and len(values) == 1 and type(values[0]) is int:  # a bool is a word
-        values = [_option_at(values[0], options)]
+    if len(values) == 1 and (place := _place(values[0], options)) is not None:
+        values = [_option_at(place, options)]
     texts = tuple(_words(value) for value in values)
     if not texts or not all(texts):
         raise BadRow(f"it has no answer: {answer!r:.40}")
     return texts
+
+
+def _place(answer: Any, options: Sequence[str]) -> int | None:
+    """The place among the options that an answer is; None for one that is words.
+
+    A whole number is one, also where its format has no such type and makes it `1.0` or text; but
+    the words of an option are that option.
+    """
+    if not options or type(answer) is int:  # a bool is a word
+        return answer if options else None
+    words = _words(answer)
+    if not _WHOLE.fullmatch(words) or grading.plain(words) in map(grading.plain, options):
+        return None
+    return int(float(words))
 
 
 def _option_at(place: int, options: Sequence[str]) -> str:

@@ -5,6 +5,8 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+from agentrl.text import quoted
+
 _NUMBER = re.compile(
     r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?", re.ASCII
 )
@@ -79,6 +81,23 @@ def choice(answer: str, accepted: Sequence[str], options: Sequence[str] = ()) ->
     """
     given = letter(answer, options)
     return given is not None and given in {letter(text, options) for text in accepted}
+
+
+def hopeless(grade: str, accepted: Sequence[str], options: Sequence[str]) -> str | None:
+    """Why nobody could be right by a rule, whatever they said; None where somebody could.
+
+    Args:
+        grade: `numeric`, `choice`, or a rule that any text can satisfy.
+        accepted: what a row calls right.
+        options: its choices, A first.
+    """
+    for text in accepted:
+        if grade == "numeric" and number(text) is None:
+            return f"its answer {quoted(text)} is no number"
+        if grade == "choice" and letter(text, options) is None:
+            where = "none of its options" if options else "no letter, and it has no options"
+            return f"its answer {quoted(text)} is {where}"
+    return None
 
 
 def misplaced(options: Sequence[str]) -> str | None:

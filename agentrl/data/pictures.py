@@ -4,6 +4,7 @@ import base64
 import binascii
 import io
 import re
+import stat
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,8 @@ from agentrl.types import Image
 
 _MOST_PIXELS = 64_000_000
 """Of one picture: beyond, it is a mistake or an attack."""
+_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "PPM", "TIFF")
+"""What is decoded here: of other formats some are programs, and PIL runs them."""
 _DATA_URI = re.compile(r"data:image/[\w.+-]+;base64,", re.ASCII | re.IGNORECASE)
 _ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]+://", re.ASCII | re.IGNORECASE)
 _BASE64 = re.compile(r"[A-Za-z0-9+/\-_\s]{64,}={0,2}\s*", re.ASCII)
@@ -50,16 +53,25 @@ def load(value: Any, root: Path) -> Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a broken EXIF block, of a large picture
-            opened = PIL.Image.open(found if isinstance(found, Path) else io.BytesIO(found))
-            with opened:
+            held = _regular(found, value) if isinstance(found, Path) else io.BytesIO(found)
+            with PIL.Image.open(held, formats=_FORMATS) as opened:
                 return _decoded(opened)
     except FileNotFoundError:
         raise PictureError(f"{value}: there is no such file in {root}") from None
     except PictureError:
         raise
+    except PIL.UnidentifiedImageError:
+        raise PictureError(
+            f"{quoted(value, 80)}: cannot identify it as {', '.join(_FORMATS)}"
+        ) from None
     # A decoder meets whatever stands in a file.
     except Exception as error:
         raise PictureError(f"{quoted(value, 80)}: {type(error).__name__}: {_of(error)}") from error
+
+
+def is_data_uri(value: Any) -> bool:
+    """Whether it holds a picture itself, and can never be read as a path."""
+    return isinstance(value, str) and _DATA_URI.match(value) is not None
 
 
 def source(value: Any, root: Path) -> Path | bytes:
@@ -73,7 +85,7 @@ def source(value: Any, root: Path) -> Path | bytes:
         value = held if held is not None else value.get("path")
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    if isinstance(value, str) and _DATA_URI.match(value):
+    if is_data_uri(value):
         return _unpacked(value.partition(",")[2], value)
     if isinstance(value, Path) or (
         isinstance(value, str) and value and not _BASE64.fullmatch(value)
@@ -111,6 +123,13 @@ def _file(root: Path, value: str) -> Path | None:
         return path if path.is_file() else None
     except (PictureError, OSError):
         return None
+
+
+def _regular(path: Path, value: Any) -> Path:
+    """The same; reading from a pipe or a device may never end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise PictureError(f"{quoted(value, 80)}: is no regular file")
+    return path
 
 
 def _unpacked(text: str, value: Any) -> bytes:

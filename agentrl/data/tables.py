@@ -4,9 +4,10 @@ import csv
 import json
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 from agentrl.errors import ConfigError, told
 
@@ -102,7 +103,7 @@ class Columns:
 
     def name(self, place: int) -> str:
         """See Table.name."""
-        return f"row {place}"
+        return f"row {place + 1}"
 
 
 class _Arrow:
@@ -150,7 +151,7 @@ def open_table(data: str, split: str | None) -> Table:
         raise ConfigError(f"data={data}: must be a folder, or end in {', '.join(readers)}")
     try:
         return readers[path.suffix.lower()](path)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"data={data}: cannot be read: {told(error)}") from error
 
 
@@ -207,13 +208,36 @@ def _csv(path: Path) -> Table:
     csv.field_size_limit(_LONGEST_CELL)
     rows: list[tuple[int, Row | str]] = []
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-        for row in reader:
-            cells = len(reader.fieldnames or ())
-            whole = None not in row and None not in row.values()
-            wrong = f"it does not have the header's {cells} cells"
-            rows.append((reader.line_num, row if whole else wrong))
+        records = _records(path, file)
+        _, header = next(records, (0, []))
+        _check_header(path, header)
+        for number, cells in records:
+            whole = len(cells) == len(header)
+            wrong = f"it does not have the header's {len(header)} cells"
+            rows.append((number, dict(zip(header, cells, strict=True)) if whole else wrong))
     return Lines(path, rows)
+
+
+def _records(path: Path, file: TextIO) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each row that is not empty, and the line in which it begins."""
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    reader, first = csv.reader(file, delimiter=delimiter, strict=True), 1
+    try:
+        for cells in reader:
+            if cells:
+                yield first, cells
+            first = reader.line_num + 1
+    except csv.Error as error:
+        raise ConfigError(
+            f"data={path}: the row that begins in line {first}: {error}. A quote that opens a cell "
+            "must close it, and one within it is written twice"
+        ) from None
+
+
+def _check_header(path: Path, names: Sequence[str]) -> None:
+    for place, name in enumerate(names):
+        if name and name in names[:place]:
+            raise ConfigError(f"data={path}: two columns are called {name!r}; rename one")
 
 
 def _parquet(path: Path) -> Table:
@@ -258,13 +282,18 @@ def _hugging_face(data: str, split: str | None, folder: Path | None) -> Table:
 
 
 def _raw(found: Any) -> Any:
-    """The same with pictures as bytes and paths: a broken one is then found by us, by its row."""
-    import datasets
-
+    """The same with pictures as bytes and paths, however deep: we open them, and name the rows."""
     for name, feature in found.features.items():
-        inner = getattr(feature, "feature", None)
-        if isinstance(feature, datasets.Image):
-            found = found.cast_column(name, datasets.Image(decode=False))
-        elif isinstance(inner, datasets.Image):
-            found = found.cast_column(name, datasets.List(datasets.Image(decode=False)))
+        if (raw := _undecoded(feature)) != feature:
+            found = found.cast_column(name, raw)
     return found
+
+
+def _undecoded(feature: Any) -> Any:
+    if isinstance(feature, dict):
+        return {name: _undecoded(inner) for name, inner in feature.items()}
+    if isinstance(feature, list):
+        return [_undecoded(inner) for inner in feature]
+    if hasattr(feature, "feature"):
+        return replace(feature, feature=_undecoded(feature.feature))
+    return replace(feature, decode=False) if getattr(feature, "decode", False) else feature

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jinja2 import StrictUndefined, Template, TemplateError
+from jinja2 import StrictUndefined, Template, TemplateError, meta
 from jinja2.sandbox import SandboxedEnvironment
 
 from agentrl.config.load import path_of
@@ -47,6 +47,11 @@ def parsed(template: str, key: str) -> Template:
     except TemplateError as error:
         what = f"{type(error).__name__}: {error}"
         raise ConfigError(f"{key}: cannot be rendered: {what}") from error
+
+
+def names_in(template: str) -> set[str]:
+    """What a template is to be given; it must be one."""
+    return meta.find_undeclared_variables(SandboxedEnvironment().parse(template))
 
 
 def compiled(template: str, key: str) -> Callable[..., str]:

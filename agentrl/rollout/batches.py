@@ -140,7 +140,7 @@ def rows_of(name: str, function: BatchFunction, inputs: list[Inputs]) -> list[Ro
             raise ValueError(f"returned {len(found)} rows for {len(inputs)} episodes")
     except AgentRLError:
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # in a thread of ours: nobody else would hear of it
         if len(inputs) == 1:
             return [RewardError(f"{name}: {told(error)}")]
         return [row for one in inputs for row in rows_of(name, function, [one])]
@@ -149,33 +149,43 @@ def rows_of(name: str, function: BatchFunction, inputs: list[Inputs]) -> list[Ro
 
 def _checked(name: str, row: Any) -> Row | RewardError:
     try:
-        return checked_row(row)
-    except (TypeError, ValueError) as error:
+        if isinstance(row, Mapping) and row.keys() == {"error"}:
+            return RewardError(f"{name}: {str(row['error'])[:500]}")
+        return _plain(row)
+    except BaseException as error:  # as above: a row may be anything
         return RewardError(f"{name}: {told(error)}")
 
 
-def checked_row(row: Any) -> Row:
+def _plain(row: Any) -> Row:
     """A row as plain numbers.
 
     Raises:
-        TypeError, ValueError: it is no dictionary, has no `overall`, or holds what is no number;
-            or it says why there is none, as `{"error": "..."}`.
+        TypeError, ValueError: it is no dictionary, has no `overall`, or holds what is no number.
     """
     if not isinstance(row, Mapping):
         raise TypeError(f"a row is {type(row).__name__}, not a dictionary")
-    if row.keys() == {"error"}:
-        raise ValueError(str(row["error"])[:500])
     if OVERALL not in row:
         raise ValueError(f"a row has no {OVERALL!r}; it has {sorted(map(str, row))[:8]}")
-    numbers = {str(name): _number(str(name), value) for name, value in row.items()}
+    numbers = {str(name): finite(repr(str(name)), value) for name, value in row.items()}
     return {OVERALL: numbers.pop(OVERALL), **numbers}
 
 
-def _number(name: str, value: Any) -> float:
+def finite(name: str, value: Any) -> float:
+    """A value as a number.
+
+    Args:
+        name: of the value, for messages.
+        value: a number of any library.
+
+    Raises:
+        TypeError, ValueError: it is none, or none that is finite.
+    """
     try:
         number = float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is too large a number") from None
     except (TypeError, ValueError):
-        raise TypeError(f"{name!r} is {value!r:.60}, not a number") from None
-    if isinstance(value, str) or not math.isfinite(number):
-        raise ValueError(f"{name!r} is {value!r:.60}, not a finite number")
+        raise TypeError(f"{name} is {value!r:.60}, not a number") from None
+    if isinstance(value, str | bytes | bytearray) or not math.isfinite(number):
+        raise ValueError(f"{name} is {value!r:.60}, not a finite number")
     return number

@@ -26,6 +26,7 @@ from agentrl.data import pictures
 from agentrl.errors import AgentRLError, ConfigError, RewardError, told
 from agentrl.rollout.batches import BatchFunction, Inputs, rows_of
 from agentrl.rollout.scoring import open_function
+from agentrl.text import printable
 from agentrl.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ class RewardServer:
             inputs = _inputs(await self._body(request))
             return JSONResponse({"rows": await self._rows(inputs)})
         except _Refused as refused:
-            return JSONResponse({"error": str(refused)}, status_code=refused.status)
+            return JSONResponse({"error": printable(str(refused))}, status_code=refused.status)
 
     async def _body(self, request: Request) -> bytes:
         if self._token is not None:
@@ -101,7 +102,13 @@ class RewardServer:
                 raise _Refused(504, why) from None
             except AgentRLError as error:
                 raise _Refused(500, f"{type(error).__name__}: {error}") from error
-        return [{"error": str(r)} if isinstance(r, RewardError) else r for r in rows]
+        # Half a character, which JSON can bring, cannot be sent.
+        return [
+            {"error": printable(str(row))}
+            if isinstance(row, RewardError)
+            else {printable(name): value for name, value in row.items()}
+            for row in rows
+        ]
 
 
 def _inputs(body: bytes) -> list[Inputs]:
@@ -118,12 +125,15 @@ def _inputs(body: bytes) -> list[Inputs]:
     if not isinstance(inputs, list) or not all(isinstance(one, dict) for one in inputs):
         raise _Refused(400, 'must be {"inputs": [{...}, ...]}')
     for one in inputs:
-        one["images"] = [_picture(image) for image in one.get("images") or ()]
+        images = one.get("images")
+        if not isinstance(images, list | None):
+            raise _Refused(400, "images must be a list of data URIs")
+        one["images"] = [_picture(image) for image in images or ()]
     return inputs
 
 
 def _picture(image: Any) -> Any:
-    if not isinstance(image, str) or not image.startswith("data:"):
+    if not pictures.is_data_uri(image):
         raise _Refused(400, "a picture must be a data URI")  # and never a path of this machine
     try:
         return pictures.load(image, Path())

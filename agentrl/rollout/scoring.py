@@ -13,7 +13,7 @@ from agentrl import plugins
 from agentrl.config import RewardConfig
 from agentrl.data.replies import env_reward
 from agentrl.errors import ConfigError, RewardError, boundary, told
-from agentrl.rollout.batches import OVERALL, BatchReward, inputs_of
+from agentrl.rollout.batches import OVERALL, BatchReward, finite, inputs_of
 from agentrl.types import Episode, ScoredEpisode
 
 RewardFunction = Callable[..., float | Sequence[float]]
@@ -147,12 +147,7 @@ def _check_takes(config: RewardConfig, function: Any, given: Sequence[None]) -> 
 def _per_turn(name: str, value: Any, episode: Episode) -> tuple[float, ...]:
     """One number is credited to the last turn."""
     count = len(episode.turns)
-    if np.ndim(value) == 0:
-        values = (0.0,) * (count - 1) + (float(value),)
-    else:
-        values = tuple(float(v) for v in value)
+    values = [0.0] * (count - 1) + [value] if np.ndim(value) == 0 else list(value)
     if len(values) != count:
         raise RewardError(f"reward {name}: {len(values)} values for {count} turns")
-    if not all(math.isfinite(v) for v in values):
-        raise RewardError(f"reward {name}: {values} is not finite")
-    return values
+    return tuple(finite("a value", one) for one in values)

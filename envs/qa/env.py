@@ -23,8 +23,8 @@ class QA(gymnasium.Env[dict[str, Any], str]):
             folder or an id of the Hugging Face hub; or `{split: any of these}`.
         split: one of the data's own splits; or, with `hold_out`, `train` or `eval`. Of geometry and
             arithmetic `train` or `eval`; None draws from all questions.
-        hold_out: the share of questions that belong to `eval`, told by what they ask; None for all
-            rows of a data set, and for 0.2 of what is drawn in splits.
+        hold_out: the share of questions that belong to `eval`, told by what they ask; 0 for none.
+            None is 0 of a data set, and 0.2 of what is drawn in splits.
         level: of what is drawn here, `easy` or `hard`; None for `easy`.
         pixels: of the sides of counting's and geometry's pictures; None for their own size.
         keys: the columns that hold `problem`, `answer`, `images`, `options` or `messages`, where
@@ -32,8 +32,8 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         template: Jinja2 for the words of a question, with the row's columns and `problem`; or a
             file that ends in .jinja.
         image_root: the folder that holds the pictures; None for the data file's own.
-        on_bad: `refuse` the data if a row is bad, or `skip` such rows.
-        shuffle: names the order of the rows; None keeps them as they stand.
+        on_bad: `refuse` a data set if a row is bad, or `skip` such rows.
+        shuffle: names the order of a data set's rows; None keeps them as they stand.
         grade: `exact`, `numeric`, `choice`, or `none` where a reward function alone knows.
         tolerance: of `numeric`, as a share of the true number.
 
@@ -57,6 +57,7 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         grade: str = "exact",
         tolerance: float = 0.0,
     ) -> None:
+        self._grade = grader(grade, tolerance)
         self._source = open_source(
             data,
             split=split,
@@ -68,8 +69,8 @@ class QA(gymnasium.Env[dict[str, Any], str]):
             image_root=image_root,
             on_bad=on_bad,
             shuffle=shuffle,
+            grade=grade,
         )
-        self._grade = grader(grade, tolerance)
         self.observation_space = gymnasium.spaces.Dict({"text": AnyText(), "images": Pictures()})
         self.action_space = AnyText()
         self._task: Task | None = None

@@ -17,8 +17,8 @@ def grader(grade: str, tolerance: float) -> Callable[[str, Task], bool | None]:
     """
     if grade not in GRADES:
         raise ConfigError(f"grade={grade!r}: must be one of {', '.join(GRADES)}")
-    if not 0 <= tolerance < 1:
-        raise ConfigError(f"tolerance={tolerance}: must lie in [0, 1)")
+    if not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
+        raise ConfigError(f"tolerance={tolerance!r}: must lie in [0, 1)")
 
     def judge(answer: str, task: Task) -> bool | None:
         if grade == "none":

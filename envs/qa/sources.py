@@ -24,6 +24,19 @@ DRAWN: Mapping[str, Callable[..., Source]] = {
     "geometry": Geometry,
     "arithmetic": Arithmetic,
 }
+_KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
+    "split": ("a name", (str,)),
+    "hold_out": ("a share in (0, 1)", (int, float)),
+    "level": ("a name", (str,)),
+    "pixels": ("a whole number", (int,)),
+    "keys": ("columns by what they hold, as {problem: ...}", (Mapping,)),
+    "template": ("text", (str,)),
+    "image_root": ("a folder", (str, Path)),
+    "on_bad": ("refuse or skip", (str,)),
+    "shuffle": ("a whole number from 0 on, or null", (int,)),
+}
+_OF_ROWS = {"on_bad": "refuse", "shuffle": 0}
+"""What has a default though it means nothing to what is drawn."""
 _opening = threading.Lock()
 
 
@@ -37,9 +50,15 @@ def open_source(data: str | Mapping[str, str], **settings: Any) -> Source:
     Raises:
         ConfigError: there is no such data, or it is bad.
     """
-    settings = {**settings, "keys": dict(settings.get("keys") or {})}
+    _check_kinds(settings)
+    settings = {**settings, "keys": dict(settings["keys"] or {})}
     if isinstance(data, Mapping):
         data, settings["split"] = _of_split(data, settings["split"]), None
+    if not isinstance(data, str | Path) or not str(data):
+        raise ConfigError(
+            f"data={data!r}: must name a file, a folder, an id of the hub, or {', '.join(DRAWN)}"
+        )
+    data = str(data)
     if data in DRAWN:
         return _drawn(data, settings)
     for name in ("level", "pixels"):
@@ -54,6 +73,19 @@ def open_source(data: str | Mapping[str, str], **settings: Any) -> Source:
         return _read(data, json.dumps(settings, sort_keys=True, default=str), stamp)
 
 
+def _check_kinds(settings: Mapping[str, Any]) -> None:
+    for name, (words, kinds) in _KINDS.items():
+        value = settings[name]
+        if value is None:
+            continue
+        negative = name == "shuffle" and isinstance(value, int) and value < 0
+        if negative or isinstance(value, bool) or not isinstance(value, kinds):
+            raise ConfigError(f"{name}={value!r}: must be {words}")
+    for thing, column in (settings["keys"] or {}).items():
+        if not isinstance(column, str):
+            raise ConfigError(f"keys.{thing}={column!r}: must be the name of a column")
+
+
 def _of_split(data: Mapping[str, str], split: str | None) -> str:
     if split is None or split not in data:
         known = ", ".join(map(str, data))
@@ -63,16 +95,25 @@ def _of_split(data: Mapping[str, str], split: str | None) -> str:
 
 
 def _drawn(data: str, settings: Mapping[str, Any]) -> Source:
-    names = ("level", "pixels", "split", "hold_out", "template", "image_root", "keys")
-    given = {name: settings[name] for name in names if settings[name] not in (None, {})}
     taken = inspect.signature(DRAWN[data]).parameters
+    given = {
+        name: settings[name]
+        for name in _KINDS
+        if settings[name] != _OF_ROWS.get(name) and settings[name] != {}
+    }
+    if given.get("hold_out") == 0 and "hold_out" not in taken:
+        del given["hold_out"]
     for name, value in given.items():
         if name not in taken:
             raise ConfigError(
                 f"{name}={value!r}: {data} is drawn, and takes {', '.join(taken)} alone; "
                 f"leave {name} out"
             )
-    if "hold_out" in given and "split" not in given:
+    if settings["grade"] == "choice":
+        raise ConfigError(
+            f"grade=choice: {data} is drawn, and has no options; take exact or numeric"
+        )
+    if given.get("hold_out") and "split" not in given:
         raise ConfigError(_no_share(given["hold_out"], None))
     try:
         return DRAWN[data](**given)
@@ -92,7 +133,7 @@ def _read(data: str, settings: str, stamp: int) -> Source:
     chosen = json.loads(settings)
     split, hold_out = chosen["split"], chosen["hold_out"]
     part = None
-    if hold_out is not None:
+    if hold_out:
         if not 0 < hold_out < 1 or split not in SPLITS:
             raise ConfigError(_no_share(hold_out, split))
         part, split = (split, hold_out), None
@@ -111,4 +152,5 @@ def _read(data: str, settings: str, stamp: int) -> Source:
         on_bad=chosen["on_bad"],
         shuffle=chosen["shuffle"],
         part=part,
+        grade=chosen["grade"],
     )

@@ -17,7 +17,7 @@ class Part:
 
     Args:
         split: `train` or `eval`; None takes all questions.
-        hold_out: the share that is `eval`.
+        hold_out: the share that is `eval`, 0 for none.
         asked: what some questions ask, as they are drawn, without an end.
 
     Raises:
@@ -27,8 +27,8 @@ class Part:
     def __init__(self, split: str | None, hold_out: float, asked: Iterator[str]) -> None:
         if split is not None and split not in SPLITS:
             raise ValueError(f"split={split!r}: must be one of {', '.join(SPLITS)}")
-        if not 0 < hold_out < 1:
-            raise ValueError(f"hold_out={hold_out}: the share must lie in (0, 1)")
+        if not 0 <= hold_out < 1:
+            raise ValueError(f"hold_out={hold_out}: the share must lie in [0, 1)")
         self._split, self._hold_out = split, hold_out
         if not any(self.holds(question) for question in islice(asked, _TRIES)):
             raise ValueError(

@@ -6,6 +6,8 @@ import json
 import cv2
 import numpy as np
 
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 40 40\n%%EndComments\nshowpage\n"
+
 
 def picture(value=100, height=6, width=8):
     image = np.full((height, width, 3), value, np.uint8)

@@ -3,6 +3,7 @@ import json
 import threading
 
 import numpy as np
+import PIL.EpsImagePlugin
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from agentrl.data.dataset import Dataset
 from agentrl.data.tables import BadRow, open_table
 from agentrl.data.tasks import row_of
 from agentrl.errors import ConfigError
-from tests.data.rows import jpeg, picture, png, sums, write_csv, write_jsonl
+from tests.data.rows import POSTSCRIPT, jpeg, picture, png, sums, write_csv, write_jsonl
 
 
 @pytest.fixture(autouse=True)
@@ -122,8 +123,26 @@ def test_picture_of_a_hugging_face_data_set_that_is_broken_is_named_by_its_row(t
         {"problem": ["a", "b"], "answer": ["1", "2"], "images": [[one] for one in broken]},
         features=features,
     ).save_to_disk(str(tmp_path / "kept"))
-    with pytest.raises(ConfigError, match=r"1 of 2 rows are bad: row 1: .*cannot identify"):
+    with pytest.raises(ConfigError, match=r"1 of 2 rows are bad: row 2: .*cannot identify"):
         opened(tmp_path / "kept")
+
+
+def test_picture_in_the_messages_of_a_hugging_face_data_set_is_opened_by_us(tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    started = []
+    monkeypatch.setattr(PIL.EpsImagePlugin, "Ghostscript", lambda *a, **k: started.append(a))
+    part = {"type": "image", "image": {"bytes": POSTSCRIPT, "path": None}}
+    text = datasets.Value("string")
+    content = datasets.List({"type": text, "image": datasets.Image()})
+    datasets.Dataset.from_dict(
+        {"messages": [[{"role": "user", "content": [part]}]], "answer": ["1"]},
+        features=datasets.Features(
+            messages=datasets.List({"role": text, "content": content}), answer=text
+        ),
+    ).save_to_disk(str(tmp_path / "kept"))
+    with pytest.raises(ConfigError, match=r"1 of 1 rows are bad: row 1: .*cannot identify"):
+        opened(tmp_path / "kept")
+    assert not started
 
 
 @pytest.mark.parametrize(
@@ -173,6 +192,25 @@ def test_wrong_key_or_template_is_told(tmp_path, settings, words):
     path = write_jsonl(tmp_path / "a.jsonl", [{"question": "?", "right": "!"}])
     with pytest.raises(ConfigError, match=words):
         opened(path, **settings)
+
+
+@pytest.mark.parametrize("column", ["img", "image_path", "Picture", "photo", "where"])
+def test_pictures_in_a_column_of_another_name_are_told(tmp_path, caplog, column):
+    row = {"problem": "?", "answer": "1", "id": 7, column: "a.png"}
+    opened(write_jsonl(tmp_path / f"{column}.jsonl", [row, row]))
+    assert f"{column}.jsonl: columns that are not used: 'id', '{column}'. The qu" in caplog.text
+    assert f"say keys={{images: {column}}} if it does" in caplog.text
+
+
+def test_columns_that_are_not_used_are_told_once(tmp_path, caplog):
+    (tmp_path / "a.png").write_bytes(png())
+    row = {"problem": "?", "answer": "1", "image": "a.png", "img": "a.png", "hint": "x", "id": 7}
+    path = write_jsonl(tmp_path / "several.jsonl", [row])
+    for _ in range(2):
+        opened(path, template="{{ problem }} {{ hint }}")
+    assert [record.getMessage() for record in caplog.records] == [
+        "data=several.jsonl: columns that are not used: 'img', 'id'"
+    ]
 
 
 def test_template_cannot_reach_beyond_its_row(tmp_path):
@@ -244,6 +282,70 @@ def test_options_make_a_multiple_choice(tmp_path):
     first, second = all_of(opened(write_jsonl(tmp_path / "a.jsonl", rows)))
     assert first.options == second.options == ("red", "blue")
     assert (first.answer, second.answer) == ("B", "blue")
+
+
+def test_options_may_stand_under_their_letters(tmp_path):
+    held = [
+        {"B": "two", "A": "one", "C": "three"},
+        {"a": "one", "b": "two", "c": "three", "d": None},
+        '{"A": "one", "B": "two", "C": "three"}',
+    ]
+    rows = [{"problem": "?", "options": options, "answer": "B"} for options in held]
+    data = opened(write_jsonl(tmp_path / "a.jsonl", rows), grade="choice")
+    assert [task.options for task in all_of(data)] == [("one", "two", "three")] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("A. one\nB. two", r"its options are 'A. one\\nB. two'; they must be a list"),
+        (5, "its options are '5'; they must be a list"),
+        ({"A": "one", "C": "three"}, "its options are under A, C, not under A, B"),
+        ({"text": ["one"], "label": ["A"]}, "its options are under text, label, not under"),
+        ('{"A"', "are no JSON"),
+        ([{"A": "one"}], "an option is dict, not text"),
+        (["one", None], "an option is missing, not text"),
+    ],
+)
+def test_options_that_cannot_be_told_apart_are_refused(tmp_path, options, words):
+    row = {"problem": "?", "options": options, "answer": "A"}
+    with pytest.raises(ConfigError, match=words):
+        opened(write_jsonl(tmp_path / "a.jsonl", [row]))
+
+
+@pytest.mark.parametrize(
+    ("options", "answer", "accepted"),
+    [
+        (["one", "two"], 1, "two"),
+        (["one", "two"], "1", "two"),
+        (["one", "two"], " 1.0", "two"),
+        (["one", "two"], 1.0, "two"),
+        (["1", "2", "3"], "2", "2"),
+        (["1.0", "2.0"], 1.0, "1.0"),
+        ([0, 1, 2], 1.0, "1"),
+        (["one", "two"], "1.5", "1.5"),
+        ([], "1", "1"),
+    ],
+)
+def test_place_of_an_option_is_one_whatever_type_the_format_has_for_it(
+    tmp_path, options, answer, accepted
+):
+    row = {"problem": "?", "options": options, "answer": answer}
+    task = opened(write_jsonl(tmp_path / "a.jsonl", [row])).task(0)
+    assert task.accepted == (accepted,)
+
+
+@pytest.mark.parametrize("answer", ["2", 2.0, "-1"])
+def test_place_that_is_none_is_refused_whatever_its_type(tmp_path, answer):
+    row = {"problem": "?", "options": ["one", "two"], "answer": answer}
+    with pytest.raises(ConfigError, match="is no place of 2 options"):
+        opened(write_jsonl(tmp_path / "a.jsonl", [row]))
+
+
+def test_place_stands_in_a_csv_as_in_json(tmp_path):
+    rows = [{"problem": "?", "options": '["one", "two"]', "answer": 1}]
+    for path in (write_csv(tmp_path / "a.csv", rows), write_jsonl(tmp_path / "a.jsonl", rows)):
+        assert opened(path, grade="choice").task(0).accepted == ("two",)
 
 
 def test_yes_or_no_is_no_place_of_an_option(tmp_path):
@@ -382,6 +484,42 @@ def test_line_of_a_csv_that_lacks_cells_is_bad(tmp_path):
     (tmp_path / "a.csv").write_text("problem,answer\nq,1\nonly one\n")
     with pytest.raises(ConfigError, match=r"1 of 2 rows are bad: line 3: .*2 cells"):
         opened(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("lines", "first"),
+    [
+        (["problem,answer", "q0,1", 'q1,"2', "q2,3", "q3,4"], 3),
+        (["problem,answer", '"q0', 'and more",1', '"q1,2', "q2,3"], 4),
+        (["problem,answer", 'q0,"2', "q1,3", 'q2,"4"'], 2),
+        (['"problem,answer', "q0,1"], 1),
+    ],
+)
+@pytest.mark.parametrize("on_bad", ["refuse", "skip"])
+def test_quote_that_nothing_closes_takes_no_rows_with_it(tmp_path, lines, first, on_bad):
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    with pytest.raises(ConfigError, match=f"the row that begins in line {first}: .*quote"):
+        opened(tmp_path / "a.csv", on_bad=on_bad)
+
+
+def test_row_of_several_lines_is_named_by_the_first(tmp_path):
+    (tmp_path / "a.csv").write_text('problem,answer\n\n"a ""big""\nquestion",1\nq,2\n')
+    asked = all_of(opened(tmp_path / "a.csv"))
+    assert [(t.name, t.problem) for t in asked] == [
+        ("a.csv line 3", 'a "big"\nquestion'),
+        ("a.csv line 5", "q"),
+    ]
+
+
+def test_column_that_stands_twice_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("question,question,answer\nreal,other,1\n")
+    with pytest.raises(ConfigError, match="two columns are called 'question'"):
+        opened(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(("name", "write"), [("a.json", write_json), ("a.parquet", write_parquet)])
+def test_rows_are_counted_from_one_in_every_format(tmp_path, name, write):
+    assert opened(write(tmp_path / name, sums(2))).task(1).name == f"{name} row 2"
 
 
 # --- order and splits ---------------------------------------------------------------------

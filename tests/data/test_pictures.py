@@ -1,7 +1,9 @@
 import base64
 import io
+import os
 
 import numpy as np
+import PIL.EpsImagePlugin
 import PIL.Image
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from agentrl.data import pictures
 from agentrl.data.pictures import PictureError
-from tests.data.rows import jpeg, picture, png
+from tests.data.rows import POSTSCRIPT, jpeg, picture, png
 
 
 def forms(folder):
@@ -102,6 +104,28 @@ def test_picture_too_large_to_be_meant_is_refused_before_it_is_decoded():
     vast.save(held, "PNG")
     with pytest.raises(PictureError, match=r"20000x20000|decompression bomb"):
         pictures.load(held.getvalue(), None)
+
+
+@pytest.mark.parametrize("value", ["a.png", POSTSCRIPT])
+def test_picture_that_is_a_program_is_not_run(tmp_path, monkeypatch, value):
+    started = []
+    monkeypatch.setattr(PIL.EpsImagePlugin, "Ghostscript", lambda *a, **k: started.append(a))
+    (tmp_path / "a.png").write_bytes(POSTSCRIPT)
+    with pytest.raises(PictureError, match="cannot identify"):
+        pictures.load(value, tmp_path)
+    assert not started
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "PPM", "TIFF"])
+def test_plain_pictures_are_read_whatever_they_are_called(tmp_path, kind):
+    PIL.Image.fromarray(picture()).save(tmp_path / "a.picture", kind)
+    assert pictures.load("a.picture", tmp_path).shape == (6, 8, 3)
+
+
+def test_named_pipe_is_no_picture_and_nobody_waits_for_it(tmp_path):
+    os.mkfifo(tmp_path / "a.png")
+    with pytest.raises(PictureError, match=r"'a.png': is no regular file"):
+        pictures.load("a.png", tmp_path)
 
 
 @given(st.binary(max_size=200))

@@ -167,8 +167,25 @@ def test_sums_of_arithmetic_and_geometry_follow_from_their_thoughts():
         ({"data": "arithmetic", "pixels": 100}, "pixels=100: arithmetic is drawn.* leave pixels"),
         ({"data": "arithmetic", "split": "test"}, "split='test': must be one of train, eval"),
         ({"data": "arithmetic", "hold_out": 0.1}, "hold_out=0.1, split=None"),
-        ({"data": "geometry", "split": "eval", "hold_out": 1.0}, r"hold_out=1.0: .* in \(0, 1\)"),
+        ({"data": "geometry", "split": "eval", "hold_out": 1.0}, r"hold_out=1.0: .* in \[0, 1\)"),
         ({"data": "arithmetic", "split": "eval", "hold_out": 1e-6}, "none is eval; choose another"),
+        ({"data": "geometry", "split": "eval", "hold_out": 0.0}, "none is eval; choose another"),
+        ({"data": "counting", "shuffle": 1}, "shuffle=1: counting is drawn.* leave shuffle out"),
+        ({"data": "arithmetic", "shuffle": None}, "shuffle=None: arithmetic is drawn"),
+        ({"data": "geometry", "on_bad": "skip"}, "on_bad='skip': geometry is drawn"),
+        ({"data": "counting", "grade": "choice"}, "counting is drawn, and has no options"),
+        ({"data": "counting", "pixels": "wide"}, "pixels='wide': must be a whole number"),
+        ({"data": None}, "data=None: must name a file"),
+        ({"data": 5}, "data=5: must name a file"),
+        ({"data": {"train": None}, "split": "train"}, "data=None: must name a file"),
+        ({"data": "a.jsonl", "hold_out": "abc"}, "hold_out='abc': must be a share"),
+        ({"data": "a.jsonl", "keys": ["a"]}, r"keys=\['a'\]: must be columns"),
+        ({"data": "a.jsonl", "keys": {"answer": 1}}, "keys.answer=1: must be the name of a col"),
+        ({"data": "a.jsonl", "template": 5}, "template=5: must be text"),
+        ({"data": "a.jsonl", "shuffle": "abc"}, "shuffle='abc': must be a whole number"),
+        ({"data": "a.jsonl", "shuffle": -1}, "shuffle=-1: must be a whole number"),
+        ({"data": "a.jsonl", "shuffle": 1.5}, "shuffle=1.5: must be a whole number"),
+        ({"tolerance": "low"}, "tolerance='low'"),
         ({"data": "nothing.jsonl"}, "no such file"),
         ({"grade": "exactly"}, "grade='exactly'"),
         ({"tolerance": 2.0}, "tolerance=2.0"),
@@ -187,6 +204,14 @@ def test_mistakes_are_told_before_anything_is_played(kwargs, words):
 def test_settings_of_what_is_drawn_are_refused_over_a_file(questions, given, words):
     with pytest.raises(ConfigError, match=f"{words}: only what is drawn takes it"):
         made(data=str(questions), **given)
+
+
+@pytest.mark.parametrize("data", ["counting", "arithmetic", "geometry", "file"])
+def test_share_of_nothing_holds_nothing_out(questions, data):
+    env = made(data=str(questions) if data == "file" else data, hold_out=0.0)
+    same = made(data=str(questions) if data == "file" else data)
+    for seed in range(9):
+        assert env.reset(seed=seed)[1] == same.reset(seed=seed)[1]
 
 
 def asked(task):
@@ -276,6 +301,29 @@ def test_answers_are_graded_as_it_is_said(tmp_path):
     env = made(data=path, grade="none")
     env.reset(seed=0)
     assert "metrics" not in env.step("B")[4]
+
+
+@pytest.mark.parametrize(
+    ("grade", "row", "words"),
+    [
+        ("choice", {"options": ["one", "two"], "answer": "four"}, "'four' is none of its options"),
+        ("choice", {"options": ["one", "two"], "answer": "C"}, "'C' is none of its options"),
+        ("choice", {"options": ["one", "two"], "answer": ["A", "3"]}, "'3' is none of its options"),
+        ("choice", {"answer": "four"}, "'four' is no letter, and it has no options"),
+        ("numeric", {"answer": "four"}, "'four' is no number"),
+        ("numeric", {"answer": ["4", "IV"]}, "'IV' is no number"),
+    ],
+)
+def test_row_that_nobody_could_be_right_about_is_bad(tmp_path, grade, row, words):
+    good = {"options": ["one", "2"], "answer": "2"}
+    rows = [{"problem": "?", **one} for one in (good, row)]
+    path = str(write_jsonl(tmp_path / "a.jsonl", rows))
+    with pytest.raises(ConfigError, match=f"1 of 2 rows are bad: line 2: its answer {words}"):
+        check_env_kwargs(EnvConfig(id="QA-v0", kwargs={"data": path, "grade": grade}))
+    check_env_kwargs(EnvConfig(id="QA-v0", kwargs={"data": path, "grade": "exact"}))
+    env = made(data=path, grade=grade, on_bad="skip")
+    _, info = env.reset(seed=1)
+    assert env.step(info["ground_truth"])[1] == 1.0
 
 
 def test_translator_asks_as_it_stands_and_reads_the_answer(questions):

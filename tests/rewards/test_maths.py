@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
-from agentrl.rewards import maths
+from agentrl.rewards import maths, verify
 from agentrl.rewards.length import soft_punishment
 from agentrl.rewards.verifier import Verifier
 from agentrl.rollout.scoring import Scorer
@@ -63,6 +64,47 @@ def test_answer_that_takes_for_ever_is_wrong_and_told_and_the_next_is_compared()
     verifier.close()
 
 
+def test_answers_without_an_end_harm_no_others_and_void_nobody():
+    score = Scorer(
+        [RewardConfig(function="agentrl.rewards.maths:Accuracy", kwargs={"deadline_s": 0.5})], 18.0
+    ).score
+    bombs = [rf"\boxed{{9^{{9^{{9^{{{n}}}}}}}}}" for n in range(9, 21)]
+    replies = [r"\boxed{42}", *bombs[:6], r"\boxed{42}", r"\boxed{42}", *bombs[6:], r"\boxed{42}"]
+    with ThreadPoolExecutor(len(replies)) as pool:
+        scored = list(pool.map(lambda reply: score(answered(reply)), replies))
+    for reply, one in zip(replies, scored, strict=True):
+        right = float(reply not in bombs)
+        assert one.components == {"Accuracy": (0.0, right), "Accuracy/unsettled": (0.0, 1 - right)}
+
+
+def test_answer_that_took_all_its_time_is_unsettled_at_once_whatever_stands_around_it(monkeypatch):
+    verifier = Verifier(0.3)
+    for thought in ("", "hm ", "aha "):
+        found = verifier.verify_all([("42", rf"{thought}\boxed{{9^{{9^{{9^{{9}}}}}}}}")] * 4)
+        assert found == [(0.0, 1.0)] * 4
+        monkeypatch.setattr(verifier, "_ask", None)
+    verifier.close()
+
+
+@pytest.mark.parametrize(("computed_s", "known"), [(0.1, False), (5.0, True)])
+def test_answer_that_waited_for_others_is_tried_again(computed_s, known):
+    found = verify._found([b"{}"], computed_s, 5.0)
+    assert found == {"right": False, "unsettled": True, "known": known}
+
+
+def test_truth_that_is_not_read_in_time_is_an_error():
+    assert verify._found([], 0.1, 5.0) == {"error": "the truth is not read within 5 s"}
+
+
+def test_truth_that_cannot_be_read_is_its_own_alone(verifier):
+    found = verifier.verify_all([("...", "1"), (None, "1"), ("1", r"\boxed{1}")])
+    assert [str(one) for one in found[:2]] == [
+        "maths: the truth '...' is no maths; compare it as text",
+        "maths: the environment's info has no ground_truth",
+    ]
+    assert found[2] == (1.0, 0.0)
+
+
 @pytest.mark.parametrize("truth", [None, "", "  "])
 def test_without_a_truth_there_is_no_reward(verifier, truth):
     with pytest.raises(RewardError, match="no ground_truth"):
@@ -84,7 +126,7 @@ def test_whatever_is_written_is_right_or_wrong_or_unsettled(verifier, reply):
 
 @pytest.mark.parametrize("asked", ["", r"\boxed{9^{9^{9^{9}}}}"])
 def test_its_process_ends_with_the_one_that_asks(asked):
-    question = json.dumps({"truth": "42", "reply": asked, "words": False})
+    question = json.dumps([{"truth": "42", "said": None, "reply": asked, "words": False}])
     code = (
         "from agentrl.rewards.verifier import Verifier; v = Verifier(1.0); p = v._running();"
         f"p.stdin.write({question.encode()!r} + b'\\n' if {bool(asked)} else b''); p.stdin.flush();"
@@ -162,15 +204,18 @@ def test_lack_of_the_library_is_told_before_any_work(monkeypatch):
 
 
 def test_verifier_says_nothing_but_json(tmp_path):
-    asked = [{"truth": "1", "reply": r"\boxed{1}", "words": False}]
+    asked = [[{"truth": "1", "said": "1", "reply": "", "words": False}] * 2, []]
     done = subprocess.run(
-        [sys.executable, "-m", "agentrl.rewards.verify", "5"],
+        [sys.executable, "-m", "agentrl.rewards.verify", "5", "2"],
         input="".join(json.dumps(one) + "\n" for one in asked),
         capture_output=True,
         text=True,
         timeout=60,
         cwd=tmp_path,
     )
-    ready, answer = map(json.loads, done.stdout.splitlines())
-    assert ready == {"ready": True}
-    assert answer == {"right": True, "unsettled": False}
+    right = {"right": True, "unsettled": False}
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+        {"ready": True},
+        [right, right],
+        [],
+    ]

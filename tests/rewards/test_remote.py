@@ -3,10 +3,12 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import pytest
@@ -27,12 +29,16 @@ def compute_score(reward_inputs, bonus=0.0):
     for one in reward_inputs:
         if one["response"] == "raise":
             raise KeyError("a bad day")
+        if one["response"].startswith("raise "):
+            raise ValueError("no such word: " + one["response"])
         if one["response"] == "hang":
             time.sleep(60)
         rows.append({
             "overall": float(one["response"] == one["ground_truth"]) + bonus,
             "bright": float(one["images"][0].mean()) if one["images"] else -1.0,
         })
+        if one["response"].startswith("name "):
+            rows[-1][one["response"]] = 0.0
     return rows
 
 
@@ -121,6 +127,13 @@ def test_failure_over_there_is_told_here_and_spares_the_other_episodes(server):
         Scorer([config], 30.0).score(answered("raise"))
 
 
+def test_half_a_character_in_an_error_is_told_and_fails_nothing(server):
+    good, bad, named = Remote(server)(inputs("42", "raise \ud800", "name \ud800"))
+    assert good["overall"] == 1.5
+    assert named == {"overall": 0.5, "bright": -1.0, r"name \ud800": 0.0}
+    assert r"no such word: raise \ud800" in bad["error"]
+
+
 def test_call_that_hangs_over_there_is_given_up_and_the_next_is_answered(server):
     with pytest.raises(RewardError, match="nothing within 3 s"):
         Remote(server, attempts=1)(inputs("hang"))
@@ -133,7 +146,11 @@ def test_request_that_is_none_is_refused_with_words(server):
     for body, words in [
         (b"{", "no JSON"),
         (b"[]", "must be"),
+        (json.dumps({"inputs": [{"images": 5}]}).encode(), "a list of data URIs"),
+        (json.dumps({"inputs": [{"images": {"a": 1}}]}).encode(), "a list of data URIs"),
         (json.dumps({"inputs": [{"images": ["/etc/passwd"]}]}).encode(), "data URI"),
+        (json.dumps({"inputs": [{"images": ["data:/../mine.png"]}]}).encode(), "data URI"),
+        (json.dumps({"inputs": [{"images": ["data:x,image/png;base64,"]}]}).encode(), "data URI"),
     ]:
         answer = httpx.post(f"{server}/score", content=body)
         assert answer.status_code == 400
@@ -190,6 +207,38 @@ def test_answer_that_is_none_is_an_error_at_once(answer, words):
         with pytest.raises(RewardError, match=words):
             Remote(url)(inputs("42"))
         assert len(left) == 1
+
+
+@contextmanager
+def dripping(begin):
+    """A server that goes on a byte at a time, for as long as somebody listens."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    done = threading.Event()
+
+    def drip():
+        peer, _ = listening.accept()
+        with peer, suppress(OSError):
+            peer.sendall(begin)
+            while not done.wait(0.05):
+                peer.sendall(b"x")
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        done.set()
+        thread.join()
+        listening.close()
+
+
+@pytest.mark.parametrize(
+    "begin", [b"HTTP/1.0 200 ", b"HTTP/1.0 200 OK\r\n\r\n", b"HTTP/1.0 500 Oops\r\n\r\n"]
+)
+def test_server_that_answers_a_byte_at_a_time_has_the_same_deadline(begin):
+    with ThreadPoolExecutor() as pool, dripping(begin) as url:
+        asked = pool.submit(Remote(url, deadline_s=0.5), inputs("42"))
+        assert "in time" in str(asked.exception(15))
 
 
 def test_server_that_is_not_there_is_told_within_the_deadline():

@@ -25,6 +25,27 @@ def a_text(reward_inputs):
     return [{"overall": 1.0, "accuracy": "yes"} for _ in reward_inputs]
 
 
+def too_large(reward_inputs):
+    return [{"overall": 10**5000} for _ in reward_inputs]
+
+
+class Panic(BaseException):
+    """As PyO3's."""
+
+
+def panics(reward_inputs):
+    raise Panic("out of order")
+
+
+class Broken:
+    def __float__(self):
+        raise Panic("no value")
+
+
+def broken(reward_inputs):
+    return [{"overall": Broken()} for _ in reward_inputs]
+
+
 def no_list(reward_inputs):
     return None
 

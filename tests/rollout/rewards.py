@@ -25,6 +25,10 @@ def hangs(episode):
     time.sleep(2.0)  # longer than the deadline of the test that asks for it
 
 
+def returns(episode, value):
+    return value
+
+
 NUMBER = 3
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
-from agentrl.rollout.batches import BatchReward, inputs_of
+from agentrl.rollout.batches import BatchReward, inputs_of, rows_of
 from agentrl.rollout.collector import Collector, Progress, tickets_of_step
 from agentrl.rollout.scoring import Scorer
 from agentrl.types import Outcome
@@ -89,6 +89,9 @@ def test_kind_can_be_said_where_the_parameter_has_another_name():
         ("without_overall", "has no 'overall'"),
         ("not_a_number", "'overall' is nan, not a finite number"),
         ("a_text", "'accuracy' is 'yes', not a number"),
+        ("too_large", "'overall' is too large a number"),
+        ("panics", "Panic: out of order"),
+        ("broken", "Panic: no value"),
         ("no_list", "returned NoneType"),
         ("no_row", "a row is float"),
     ],
@@ -130,6 +133,16 @@ def test_episodes_that_end_while_it_is_busy_are_scored_together():
         release.set()
         assert [f.result()["overall"] for f in (first, *others)] == [0, 1, 2, 3, 4, 5]
     assert sizes == [1, 5]
+
+
+def test_huge_number_in_one_row_is_that_rows_alone():
+    huge = [{"overall": 1.0}, {"overall": 10**400}, {"error": "why"}]
+    good, large, told = rows_of("reward", lambda reward_inputs: huge, [{}, {}, {}])
+    assert good == {"overall": 1.0}
+    assert isinstance(large, RewardError)
+    assert "'overall' is too large a number" in str(large)
+    assert isinstance(told, RewardError)
+    assert str(told) == "reward: why"
 
 
 def test_one_bad_episode_does_not_take_the_others_of_its_batch_with_it():

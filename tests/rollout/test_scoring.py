@@ -45,6 +45,23 @@ def test_reward_that_raises_is_a_typed_error():
 
 
 @pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("3.5", "is '3.5', not a finite number"),
+        (["1", "1"], "is '1', not a finite number"),
+        (b"3", "is b'3', not a finite number"),
+        (float("inf"), "is inf, not a finite number"),
+        (10**400, "too large a number"),
+        (None, "is None, not a number"),
+        ([1.0], "1 values for 2 turns"),
+    ],
+)
+def test_what_is_no_reward_is_refused_as_in_a_batch(value, words):
+    with pytest.raises(RewardError, match=words):
+        scorer("returns", kwargs={"value": value}).score(episode_of(TICKET, turns=2))
+
+
+@pytest.mark.parametrize(
     ("function", "kwargs", "words"),
     [
         ("tests.rollout.rewards:gven", {}, "did you mean 'given'"),
