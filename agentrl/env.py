@@ -128,7 +128,16 @@ def game(id: str) -> Game:
     kind = getattr(loaded, name, None)
     if module and isinstance(kind, type) and issubclass(kind, gymnasium.Env):
         return _class_as_game(id, kind)
-    return _game_of_gymnasium(name)
+    try:
+        return _game_of_gymnasium(name)
+    except ConfigError:
+        if not module or re.search(r"-v\d+$", name):
+            raise
+        known = [n for n, one in vars(loaded).items() if isinstance(one, type)]
+        lack = "is no gymnasium.Env" if kind is not None else "is not there"
+        raise ConfigError(
+            f"env.id={id}: {name!r} {lack}{plugins.did_you_mean(name, known)}"
+        ) from None
 
 
 def games() -> list[Game]:

@@ -117,10 +117,22 @@ def boundary(error: type[WorldError], what: str) -> Iterator[None]:
         yield
     except AgentRLError:
         raise
-    except (Exception, SystemExit, asyncio.CancelledError) as cause:
-        if isinstance(cause, asyncio.CancelledError) and _in_event_loop():
-            raise  # Elsewhere it cancels nothing: somebody's code has raised it.
+    except BaseException as cause:
+        if is_ours(cause):
+            raise
         raise error(f"{what}: {told(cause)}") from cause
+
+
+def is_ours(cause: BaseException) -> bool:
+    """Whether an exception is no failure of the foreign code that it came through.
+
+    That code may raise what is no `Exception`: `SystemExit`, or the panic of a library in Rust.
+    Ours are Ctrl-C, the end of a generator, and a cancelled task; outside an event loop nothing is
+    cancelled, and somebody's code has raised that too.
+    """
+    if isinstance(cause, asyncio.CancelledError):
+        return _in_event_loop()
+    return isinstance(cause, KeyboardInterrupt | GeneratorExit)
 
 
 def told(cause: BaseException) -> str:

@@ -3,13 +3,15 @@
 import difflib
 import importlib
 import importlib.util
+import os
 import sys
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from agentrl.errors import ConfigError, told
+from agentrl.errors import ConfigError, is_ours, told
 from agentrl.links import check_links
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -32,6 +34,10 @@ def _dotted_name(path: Path) -> str | None:
             parts = path.relative_to(root).with_suffix("").parts
             return ".".join((package, *(p for p in parts if p != "__init__")))
     return None
+
+
+_importing = threading.RLock()
+"""Held while a file is imported: another thread must not find it half made."""
 
 
 def _import_file(where: str) -> ModuleType:
@@ -71,7 +77,10 @@ def import_module(where: str) -> ModuleType:
     """
     try:
         if where.endswith(".py"):
-            return _import_file(where)
+            with _importing:
+                return _import_file(where)
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())  # as files are found
         return importlib.import_module(where)
     except ConfigError:
         raise
@@ -79,7 +88,9 @@ def import_module(where: str) -> ModuleType:
         if where.startswith("agentrl."):
             check_links()
         raise ConfigError(f"{where}: cannot be imported: {error}") from error
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if is_ours(error):
+            raise
         raise ConfigError(f"{where} fails when imported: {told(error)}") from error
 
 

@@ -58,15 +58,16 @@ for _folder, _name in (
     ("flappy_bird", "FlappyBird"),
     ("space_fighter", "SpaceFighter"),
 ):
-    _module = f"agentrl.envs.minigames.{_folder}.phone"
+    _phone = f"agentrl.envs.minigames.{_folder}.phone"
+    _players = f"agentrl.envs.minigames.{_folder}.players"
     register(
         f"{_name}-v0",
-        f"{_module}:{_name}Env",
-        translator=f"{_module}:{_name}Translator",
+        f"{_phone}:{_name}Env",
+        translator=f"{_phone}:{_name}Translator",
         players={
-            "expert": f"{_module}:Expert",
-            "mediocre": f"{_module}:Mediocre",
-            "random": f"{_module}:Random",
+            "expert": f"{_players}:Expert",
+            "mediocre": f"{_players}:Mediocre",
+            "random": f"{_players}:Random",
         },
-        app=f"{_module}:{_name}App",
+        app=f"{_phone}:{_name}App",
     )

@@ -1,25 +1,32 @@
 """Rewards of Sokoban beside the game's own, which is `agentrl.rollout.scoring:env_reward`."""
 
+from agentrl.data.replies import fact
+from agentrl.rewards.form import action
 from agentrl.types import Episode
 
+format = action
+"""-1 for a reply that is no action, else 0.
 
-def format(episode: Episode) -> list[float]:
-    """-1 for a reply that is no action, else 0.
-
-    It leaves the board as it is and so costs no step: without this it would be worth more than a
-    move.
-    """
-    return [-1.0 if turn.parse_error is not None else 0.0 for turn in episode.turns]
+It leaves the board as it is and so costs no step: without this it would be worth more than a move.
+"""
 
 
 def useless(episode: Episode) -> list[float]:
-    """-1 for a move that was blocked, by a wall or by a box that cannot be pushed, else 0."""
+    """-1 for a move that was blocked, by a wall or by a box that cannot be pushed, else 0.
+
+    Raises:
+        KeyError: the environment does not tell what has `changed`.
+    """
     return [
-        -1.0 if turn.action is not None and not turn.info.get("changed", True) else 0.0
+        -1.0 if turn.action is not None and not fact(episode, turn.info, "changed") else 0.0
         for turn in episode.turns
     ]
 
 
 def success(episode: Episode) -> float:
-    """1 for a solved level, else 0: the outcome alone, without the game's steps and boxes."""
-    return float(bool(episode.turns) and bool(episode.turns[-1].info.get("success")))
+    """1 for a solved level, else 0: the outcome alone, without the game's steps and boxes.
+
+    Raises:
+        KeyError: the environment tells of no `success`.
+    """
+    return float(bool(episode.turns) and fact(episode, episode.turns[-1].info, "success"))

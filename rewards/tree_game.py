@@ -1,21 +1,24 @@
 """Rewards of the tree game, one value per turn."""
 
+from agentrl.data.replies import env_reward, fact
+from agentrl.rewards.form import effect
 from agentrl.types import Episode
 
-
-def outcome(episode: Episode) -> list[float]:
-    """By how much each choice was better than the other one, in [-1, 1]; 0 for other turns."""
-    return [turn.env_reward for turn in episode.turns]
+outcome = env_reward
+"""By how much each choice was better than the other one, in [-1, 1]; 0 for other turns."""
 
 
 def regret(episode: Episode) -> list[float]:
     """What a whole game fell short of: 0 for the best power that it allowed, -1 for the worst.
 
     It stands at the last turn, for comparing whole episodes.
+
+    Raises:
+        KeyError: the environment tells of no `regret`.
     """
     if not episode.turns:
         return []
-    short = float(episode.turns[-1].info.get("regret", 1.0))
+    short = float(fact(episode, episode.turns[-1].info, "regret"))
     return [*(0.0 for _ in episode.turns[1:]), -short]
 
 
@@ -27,8 +30,8 @@ def format(episode: Episode, cost: float = 0.5) -> list[float]:
     Args:
         episode: a finished one.
         cost: of each such turn.
+
+    Raises:
+        KeyError: the environment does not tell what has `changed`.
     """
-    return [
-        -cost if turn.parse_error is not None or not turn.info.get("changed", True) else 0.0
-        for turn in episode.turns
-    ]
+    return effect(episode, cost)

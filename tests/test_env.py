@@ -1,3 +1,4 @@
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import gymnasium
@@ -17,6 +18,7 @@ class Coin(gymnasium.Env):
     observation_space = gymnasium.spaces.Discrete(2)
     def __init__(self, bias=0.5, render_mode=None):
         self.bias = bias
+        if bias == "exit": raise SystemExit(0)
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         return 0, {}
@@ -131,12 +133,21 @@ def test_the_common_words_are_made_without_a_configuration() -> None:
         ("Taxi-v3", "use `Taxi-v4`"),
         ("FrozenLake-v9", "agentrl envs list"),
         ("no_module_of_mine:X-v0", "cannot be imported"),
-        (f"{__name__}:Plane", "no environment 'Plane'"),
+        (f"{__name__}:Plane", "'Plane' is not there .did you mean 'Plain'"),
+        (f"{__name__}:Loud", "'Loud' is no gymnasium.Env"),
+        ("http://127.0.0.1:99999", "must read http://HOST:PORT"),
     ],
 )
 def test_what_does_not_exist_is_told(id: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
-        env.game(id)
+        make_env(EnvConfig(id=id))
+
+
+def test_a_file_that_several_threads_ask_for_is_imported_once(tmp_path: Path) -> None:
+    file = tmp_path / f"slow_{tmp_path.name}.py"
+    file.write_text(f"import time\ntime.sleep(0.5)\n{CODE}")
+    with ThreadPoolExecutor(4) as pool:
+        assert len(set(pool.map(lambda _: env.game(f"{file}:Coin").id, range(4)))) == 1
 
 
 def test_what_cannot_be_made_is_told(coin: str) -> None:
@@ -144,6 +155,7 @@ def test_what_cannot_be_made_is_told(coin: str) -> None:
         (EnvConfig(id=f"{coin}:Coin", kwargs={"bia": 1}), "does not take them"),
         (EnvConfig(id="FrozenLake-v1", kwargs={"map_name": "5x5"}), "cannot be made: KeyError"),
         (EnvConfig(id="NumberGame-v0"), "played on a phone"),
+        (EnvConfig(id=f"{coin}:Coin", kwargs={"bias": "exit"}), "cannot be made: SystemExit"),
         (
             EnvConfig(
                 id=f"{coin}:Coin",

@@ -53,6 +53,8 @@ def test_phones_that_nobody_has_named_are_asked_for(capsys):
         ("rewards=[{function: 'nothing.py:reward'}]", ["nothing.py", "no such file"]),
         ("algorithm.name=gropo", ["gropo", "did you mean 'grpo'"]),
         ("model.path=/no/such/folder", ["/no/such/folder", "no such folder"]),
+        ("model.tiny={layers: -3}", ["model.tiny.layers=-3", "above 0"]),
+        ("model.tiny={heads: two}", ["model.tiny.heads='two'", "whole number"]),
         ("model.tiny={hiden: 64}", ["hiden", "did you mean 'hidden'"]),
         ("warm_start.player=expret", ["expret", "did you mean 'expert'"]),
         ("logging=[consol]", ["consol", "did you mean 'console'"]),
@@ -113,6 +115,8 @@ def test_phones_that_nobody_has_named_are_asked_for(capsys):
             ["rollout.engine_kwargs.max_bach", "did you mean 'max_batch'"],
         ),
         ("rollout={engine: hf, engine_kwargs: {dtype: bfloat16}}", ["engine_kwargs.dtype: hf"]),
+        ("rollout.max_new_tokens=9999", ["rollout.max_new_tokens=9999", "at most"]),
+        ("run.name=../x", ["run.name='../x'", "plain name"]),
         ("rollout.temperature=2.5", ["rollout.temperature=2.5", "vLLM takes 2 at most"]),
     ],
 )

@@ -59,11 +59,11 @@ def check(
     Exits with 1 if something is to be mended.
     """
     from agentrl.config import resolve
-    from agentrl.rollout.checkup import examine
+    from agentrl.rollout.checkup.apart import examine_apart
 
     settings = resolve(target_of(target), overrides or []).env
     console, bad = Console(), 0
-    for found in examine(settings, steps, deadline):
+    for found in examine_apart(settings, steps, deadline):
         bad += found.state == "wrong"
         line = f"[{_COLOURS[found.state]}]{found.state:5}[/] [bold]{escape(found.what):19}[/] "
         console.print(line + escape(printable(found.detail)), soft_wrap=True)

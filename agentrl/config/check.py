@@ -6,6 +6,7 @@ import logging
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from agentrl.config.tree import Config, DevicesConfig
@@ -120,6 +121,7 @@ def _at_most(config: Config) -> list[tuple[str, float, float]]:
         ("algorithm.discount", config.algorithm.discount, 1),
         ("optim.lr_final_ratio", config.optim.lr_final_ratio, 1),
         *((key, value, 1) for key, value in _of_warm_start(config, "lr_final_ratio")),
+        ("rollout.max_new_tokens", rollout.max_new_tokens, rollout.max_context - 1),
         ("rollout.concurrency", rollout.concurrency, _MOST_AT_ONCE),
         ("rollout.groups * group_size", rollout.groups * rollout.group_size, _MOST_AT_ONCE),
         ("eval.episodes", config.eval.episodes, _MOST_AT_ONCE),
@@ -158,6 +160,8 @@ def validate(config: Config) -> None:
     _check_source(config.devices.source)
     _check_app(config.devices)
     _check_privacy(config)
+    if (name := config.run.name) is not None and (Path(name).name != name or name == ".."):
+        raise ConfigError(f"run.name={name!r}: must be the plain name of a folder")
     parse_history(config.env.history)
     if config.algorithm.name == "grpo" and config.rollout.group_size == 1 and config.train.steps:
         _warn_once(

@@ -1,4 +1,4 @@
-"""What a reward function of single answers needs of an episode: its reply and the truth."""
+"""What reward functions need of an episode: its replies, what it was paid, and the truth."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,6 +6,11 @@ from typing import Any
 from agentrl.data.answers import answer_in
 from agentrl.errors import ActionError
 from agentrl.types import Episode
+
+
+def env_reward(episode: Episode) -> list[float]:
+    """The environment's own reward of each turn."""
+    return [turn.env_reward for turn in episode.turns]
 
 
 def last_reply(episode: Episode) -> str:
@@ -27,10 +32,26 @@ def truth(episode: Episode, key: str) -> Any:
     Raises:
         KeyError: nothing by that name; a reward without it would be made up.
     """
-    for info in (*(turn.info for turn in episode.turns[-1:]), episode.reset_info):
-        if key in info:
-            return info[key]
-    raise KeyError(f"the environment's info has no {key!r}, which this reward needs")
+    for turn in episode.turns[-1:]:
+        if key in turn.info:
+            return turn.info[key]
+    return fact(episode, episode.reset_info, key)
+
+
+def fact(episode: Episode, info: Mapping[str, Any], key: str) -> Any:
+    """What one info of an episode says.
+
+    Args:
+        episode: for the message.
+        info: of one of its turns, or of its first observation.
+        key: what it must say.
+
+    Raises:
+        KeyError: nothing by that name; a reward without it would be made up.
+    """
+    if key not in info:
+        raise KeyError(f"the info of {episode.env_id} has no {key!r}, which this reward needs")
+    return info[key]
 
 
 def accepted(episode: Episode) -> Sequence[str]:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from agentrl import plugins
-from agentrl.errors import ConfigError, told
+from agentrl.errors import ConfigError, is_ours, told
 from agentrl.phone.app import App
 
 
@@ -70,7 +70,9 @@ def _make_app(spec: AppSpec) -> App:
         raise
     except (TypeError, ValueError) as error:
         raise ConfigError(f"app {spec.app} does not take {dict(spec.kwargs)}: {error}") from error
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if is_ours(error):
+            raise
         raise ConfigError(
             f"app {spec.app} fails when made with {dict(spec.kwargs)}: {told(error)}"
         ) from error

@@ -104,6 +104,13 @@ def _sizes(sizes: dict[str, Any]) -> Sizes:
                 f"model.tiny.{name}: there is no such size{did_you_mean(name, known)}. "
                 f"Known: {', '.join(known)}"
             )
+        whole = isinstance(getattr(Sizes(), name), int)
+        value, kind = sizes[name], int if whole else int | float
+        if name != "words" and not (
+            type(value) is not bool and isinstance(value, kind) and value > 0
+        ):
+            what = "a whole number" if whole else "a number"
+            raise ConfigError(f"model.tiny.{name}={value!r}: must be {what} above 0")
     chosen = Sizes(**sizes)
     if isinstance(chosen.words, str) or not all(w and isinstance(w, str) for w in chosen.words):
         raise ConfigError(f"model.tiny.words={chosen.words!r}: must be a list of words, quoted")

@@ -3,6 +3,7 @@
 import http.client
 import os
 import secrets
+import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,12 +14,55 @@ from urllib.parse import urlsplit
 import gymnasium
 
 from agentrl.errors import ConfigError, EnvError
-from agentrl.remote.serve_env import Unusable, pack, unpack
+from agentrl.remote.serve_env import LARGEST, Unusable, pack, unpack
 
 _REFUSED = (400, 403)
 """What the client asked for is wrong, and so is not asked for again."""
 _AGAIN_S = 0.2
 _TRIES = 5
+
+
+class _Socket(socket.socket):
+    """Whose whole answer comes by `end`, in the seconds of `time.monotonic`."""
+
+    end = 0.0
+
+    def recv_into(self, *arguments: Any) -> int:
+        """See socket.socket; TimeoutError where the time is over."""
+        left_s = self.end - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the answer did not end in time")
+        self.settimeout(left_s)
+        return super().recv_into(*arguments)
+
+
+class _Connection(http.client.HTTPConnection):
+    """With a deadline for each call as a whole."""
+
+    sock: _Socket | None
+
+    def connect(self) -> None:
+        """See HTTPConnection."""
+        super().connect()
+        assert self.sock is not None
+        self.sock = _Socket(fileno=self.sock.detach())
+
+    def ask(self, path: str, body: bytes, headers: dict[str, str], deadline_s: float) -> Any:
+        """The answer's status and body.
+
+        Raises:
+            OSError, http.client.HTTPException: there is none, or it is too long.
+        """
+        if self.sock is None:
+            self.connect()
+        assert self.sock is not None
+        self.sock.end = time.monotonic() + deadline_s
+        self.sock.settimeout(deadline_s)
+        self.request("POST", path, body, headers)
+        answer = self.getresponse()
+        if (answer.length or 0) > LARGEST:
+            raise http.client.HTTPException(f"an answer of {answer.length} bytes is too long")
+        return answer.status, answer.read(LARGEST)
 
 
 class RemoteEnv(gymnasium.Env[Any, Any]):
@@ -46,11 +90,8 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         deadline_s: float = 60.0,
         token: str | None = None,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.hostname or parts.path.strip("/"):
-            raise ConfigError(f"env.id={url}: must read http://HOST:PORT")
         self._url, self._key, self._number = url, secrets.token_hex(16), 0
-        self._http = http.client.HTTPConnection(parts.hostname, parts.port or 80, deadline_s)
+        self._http = _Connection(*_place(url), deadline_s)
         self._deadline_s = deadline_s
         self._token = os.environ.get("AGENTRL_ENV_TOKEN", "") if token is None else token
         try:
@@ -58,10 +99,14 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         except BaseException:
             self._http.close()
             raise
-        self.action_space = opened["action_space"]
-        self.observation_space = opened["observation_space"]
-        self.render_mode = opened["render_mode"]
-        self.metadata = opened["metadata"]
+        try:
+            self.action_space = opened["action_space"]
+            self.observation_space = opened["observation_space"]
+            self.render_mode = opened["render_mode"]
+            self.metadata = opened["metadata"]
+        except (KeyError, TypeError) as error:
+            self._http.close()
+            raise ConfigError(f"env.id={url}: is no server of an environment") from error
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -116,19 +161,41 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
 
     def _answer(self, what: str, body: bytes) -> Any:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
-        self._http.request("POST", f"/{what}", body, headers)
-        response = self._http.getresponse()
+        status, answer = self._http.ask(f"/{what}", body, headers, self._deadline_s)
         try:
-            told = unpack(response.read())
-        except Unusable as error:
+            told = unpack(answer)
+            why = "" if status == 200 else str(told["error"])
+        except (Unusable, KeyError, TypeError) as error:
             raise EnvError(f"{self._url}: is no server of an environment: {error}") from error
-        if response.status in _REFUSED and what == "open":
-            raise ConfigError(f"env.id={self._url}: {told['error']}")
-        if response.status != 200:
-            raise EnvError(f"{self._url}: {told['error']}")
+        if status in _REFUSED and what == "open":
+            raise ConfigError(f"env.id={self._url}: {why}")
+        if status != 200:
+            raise EnvError(f"{self._url}: {why}")
         return told
+
+
+def _place(url: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme == "http" and parts.hostname and not parts.path.strip("/"):
+            return parts.hostname, parts.port or 80
+    except ValueError:  # a port or an address that cannot be
+        pass
+    raise ConfigError(f"env.id={url}: must read http://HOST:PORT")
 
 
 def served(agentrl_url: str, **kwargs: Any) -> RemoteEnv:
     """As `gymnasium.make` calls it: whatever else it is given is the environment's own."""
     return RemoteEnv(agentrl_url, kwargs)
+
+
+def is_up(url: str, deadline_s: float) -> bool:
+    """Whether a server answers at all."""
+    connection = _Connection(*_place(url), deadline_s)
+    try:
+        connection.ask("/up", b"", {}, deadline_s)
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+    return True

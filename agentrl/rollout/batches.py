@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from agentrl.data.replies import env_reward
 from agentrl.errors import AgentRLError, RewardError, told
 from agentrl.types import Episode
 
@@ -37,7 +38,7 @@ def inputs_of(episode: Episode) -> Inputs:
         "response_length": len(last.reply_ids),
         "ground_truth": told_at.get("ground_truth"),
         "images": list(last.images),
-        "env_rewards": [turn.env_reward for turn in episode.turns],
+        "env_rewards": env_reward(episode),
         "info": dict(last.info),
     }
 

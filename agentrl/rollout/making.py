@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict
 from typing import Any
 
@@ -9,7 +10,7 @@ import gymnasium
 
 from agentrl import env, plugins
 from agentrl.config import EnvConfig, WrapperConfig
-from agentrl.errors import ConfigError, told
+from agentrl.errors import ConfigError, is_ours, told
 from agentrl.rollout.arguments import env_kwargs, for_both, game_of, named
 
 _SPACE = "action_space"
@@ -111,18 +112,23 @@ def action_space_of(config: EnvConfig) -> "gymnasium.Space[Any]":
         default=str,
     )
     if key not in _spaces:
-        made = _tried(config)
-        _spaces[key] = made.action_space
-        made.close()
+        _spaces[key] = _tried(config)
     return _spaces[key]
 
 
-def _tried(config: EnvConfig) -> "gymnasium.Env[Any, Any]":
+def _tried(config: EnvConfig) -> "gymnasium.Space[Any]":
     try:
-        return make_env(config)
+        if config.processes:
+            from agentrl.rollout.processes import tried_apart  # which make what is made here
+
+            return tried_apart(config)
+        with closing(make_env(config)) as made:
+            return made.action_space
     except ConfigError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if is_ours(error):
+            raise
         raise ConfigError(f"env.id: {config.id} cannot be made: {told(error)}") from error
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -19,12 +20,14 @@ import gymnasium
 
 from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.errors import ConfigError, EnvError
-from agentrl.remote.client import RemoteEnv
+from agentrl.remote.client import RemoteEnv, is_up
 from agentrl.remote.serve_env import EnvServer, Unusable
 from agentrl.rollout.arguments import env_kwargs
 from agentrl.rollout.making import make_env
 
 _START_S = 60.0
+_ANSWER_S = 2.0
+"""For a process that is asked whether it hangs."""
 _LOOK_S = 1.0
 """How often a process looks whether its parent is there."""
 
@@ -54,7 +57,16 @@ class EnvProcesses:
         with self._lock:
             url = self._url(next(self._turns), config)
         asked = {} if render_mode is None else {"render_mode": render_mode}
-        return RemoteEnv(url, {**asked, **env_kwargs(config)}, deadline_s, self._token)
+        return _Played(self, url, {**asked, **env_kwargs(config)}, deadline_s, self._token)
+
+    def end_hung(self, url: str) -> None:
+        """End a process that answers nobody; one where a single environment hangs goes on."""
+        if is_up(url, _ANSWER_S):
+            return
+        with self._lock:
+            for known in self._processes:
+                if known is not None and known[1] == url:
+                    known[0].kill()
 
     def _url(self, place: int, config: EnvConfig) -> str:
         known = self._processes[place]
@@ -95,6 +107,35 @@ class EnvProcesses:
                 if known is not None:
                     _end(known[0])
                     self._processes[place] = None
+
+
+def tried_apart(config: EnvConfig) -> "gymnasium.Space[Any]":
+    """The actions of an environment that is made once, in a process of its own.
+
+    Raises:
+        EnvError, ConfigError: as `EnvProcesses.make`.
+    """
+    processes = EnvProcesses(1)
+    try:
+        with closing(processes.make(config, None, _START_S)) as made:
+            return made.action_space
+    finally:
+        processes.close()
+
+
+class _Played(RemoteEnv):
+    """An environment of one of the processes, which is ended where it hangs altogether."""
+
+    def __init__(self, owner: EnvProcesses, url: str, *arguments: Any) -> None:
+        self._owner = owner
+        super().__init__(url, *arguments)
+
+    def _answer(self, what: str, body: bytes) -> Any:
+        try:
+            return super()._answer(what, body)
+        except TimeoutError:
+            self._owner.end_hung(self._url)
+            raise
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from agentrl import plugins
 from agentrl.config import RewardConfig
+from agentrl.data.replies import env_reward
 from agentrl.errors import ConfigError, RewardError, boundary, told
 from agentrl.rollout.batches import OVERALL, BatchReward, finite, inputs_of
 from agentrl.types import Episode, ScoredEpisode
@@ -17,11 +19,6 @@ from agentrl.types import Episode, ScoredEpisode
 RewardFunction = Callable[..., float | Sequence[float]]
 Component = Callable[[Episode], dict[str, tuple[float, ...]]]
 """Says of an episode what counts, under the component's own name, and what is told beside it."""
-
-
-def env_reward(episode: Episode) -> Sequence[float]:
-    """The environment's own reward of each turn."""
-    return [turn.env_reward for turn in episode.turns]
 
 
 class Scorer:
@@ -134,9 +131,10 @@ def _per_episode(name: str, function: RewardFunction) -> Component:
 
 
 def _own_name(function: str, taken: Sequence[str]) -> str:
-    """The function's name; numbered where another component has it."""
+    """The function's name; numbered from 2 where other components have it."""
     stem = function.rpartition(":")[2]
-    return stem if stem not in taken else f"{stem}-{sum(n.startswith(stem) for n in taken) + 1}"
+    names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
+    return next(name for name in names if name not in taken)
 
 
 def _check_takes(config: RewardConfig, function: Any, given: Sequence[None]) -> None:

@@ -70,6 +70,8 @@ def _checked(info: Any) -> Mapping[str, Any]:
     if not isinstance(metrics, Mapping):
         raise TypeError(f"info['metrics'] is {metrics!r:.80}, not a dictionary of numbers")
     for name, value in metrics.items():
+        if not name.isprintable():
+            raise ValueError(f"info['metrics'] has the name {name!r}, which cannot be shown")
         if not isinstance(value, int | float) or not math.isfinite(value):
             raise ValueError(f"info['metrics'][{name!r}] is {value!r:.80}, not a finite number")
     return told

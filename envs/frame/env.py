@@ -169,7 +169,13 @@ class GameEnv(gymnasium.Env[Image, Action]):
         return float(self.game.scale * (after[self.game.score] - before[self.game.score]))
 
     def lowest(self, facts: Facts) -> float:
-        """What leaving costs: nothing that is left of the game could cost more."""
+        """What leaving earns: no more than the worst that is left, so that it never pays.
+
+        A game in which that hangs on the state reads it off the facts.
+
+        Args:
+            facts: of the last screen of the game.
+        """
         return self.game.lowest
 
     def metrics(self, facts: Facts) -> dict[str, float]:

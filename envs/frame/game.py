@@ -37,7 +37,8 @@ class PhoneGame:
     scale: float = 1.0
     """What a change of 1 is worth."""
     lowest: float = -1.0
-    """The reward of a player who leaves the game, for all that is left of it."""
+    """The reward of a player who leaves, as low as the worst that can be left of a game. Where that
+    hangs on the state, the environment overrides `GameEnv.lowest`."""
     metrics: tuple[str, ...] = field(default=("score",))
     """The published numbers that stand in `info["metrics"]`."""
 

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -10,28 +10,31 @@ from agentrl.envs.frame.players import Choice, GamePlayer
 
 
 class Skilled(GamePlayer):
-    """Makes the best call, or now and then any.
+    """Makes the best move, or now and then any of `info["moves"]`.
+
+    A class of its own for each game names the `game`, and one of less skill its `usual_skill`.
 
     Args:
-        skill: how often it makes the best one, in [0, 1].
+        skill: how often it makes the best one, in [0, 1]; None for the usual one.
         mode: `touch` or `calls`, as the environment's.
         style: in which actions are said: `tag` or `tool`.
     """
 
-    def __init__(self, skill: float = 1.0, mode: str = "touch", style: str = "tag") -> None:
+    usual_skill: ClassVar[float] = 1.0
+
+    def __init__(self, skill: float | None = None, mode: str = "touch", style: str = "tag") -> None:
         super().__init__(mode, style)
-        self.skill = skill
+        self.skill = self.usual_skill if skill is None else skill
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
-        """The best call, or any."""
-        if rng.random() < self.skill:
-            return self.best(info)
-        return self.other(info, rng)
-
-    def other(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
-        """Any call of those that can be made, by their names in `info["moves"]`."""
-        return str(rng.choice(info["moves"])), None
+        """The best move, or any."""
+        best = rng.random() < self.skill
+        return self.choice_of(self.best(info) if best else rng.choice(info["moves"]))
 
     @abstractmethod
-    def best(self, info: Mapping[str, Any]) -> Choice:
-        """The best call that this player knows."""
+    def best(self, info: Mapping[str, Any]) -> Any:
+        """The best of `info["moves"]` that this player knows."""
+
+    def choice_of(self, move: Any) -> Choice:
+        """How a move is made: by the call of its name."""
+        return str(move), None

@@ -222,12 +222,16 @@ def _in_order(things: list[Thing], level: Level) -> list[Thing | None]:
 def _named(thing: Thing | None, asked: dict[str, str]) -> str:
     if thing is None:
         return "none"
-    return " ".join(getattr(thing, name) for name in ("size", "colour", "shape") if name in asked)
+    # As the question does: where any shape is asked for, each is a "shape".
+    words = [getattr(thing, name) for name in ("size", "colour") if name in asked]
+    return " ".join([*words, thing.shape if "shape" in asked else "shape"])
 
 
-def _careless(things: list[Thing], wanted: dict[str, str], level: Level) -> tuple[str, str]:
-    """Looking at the colour alone where more is asked for, and at nothing where one thing is."""
-    loose = {"colour": wanted["colour"]} if len(wanted) > 1 else {}
+def _careless(things: list[Thing], wanted: dict[str, str], level: Level) -> tuple[str, str] | None:
+    """Looking at the first property alone, the colour where one is asked for."""
+    if len(wanted) < 2:
+        return None
+    loose = {"colour": wanted["colour"]}
     return _counted(things, loose, wanted, level), str(sum(t.fits(loose) for t in things))
 
 

@@ -39,17 +39,17 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
 
     Args:
         size: of generated levels, walls included, as the field counts: `5` has 3 by 3 cells
-            inside. One number, or `[height, width]`.
-        boxes: as many as targets.
-        min_moves: of a shortest solution, at least.
-        max_moves: of a shortest solution, at most; None for no bound.
+            inside. One number, or `[height, width]`; None for 7.
+        boxes: of generated levels, as many as targets; None for 1.
+        min_moves: of a shortest solution of generated levels, at least; None for 1.
+        max_moves: of a shortest solution of generated levels, at most; None for no bound.
         split: `all` levels, those of `train`, or those of `eval`.
         held_out: the share that is `eval`'s.
         held_out_by: what belongs to one side as a whole: a `room` (walls and targets, however
             turned or mirrored), so that no board of one side is ever met on the other; or, where
             rooms are few, a `level` as it stands, boxes and player included.
         levels: a file of levels, or a folder of such, in Boxoban's format; None to generate them.
-            The seed counts through them.
+            The seed counts through them; they have the size, boxes and solutions that they have.
         observation: `text`, `image` or `both`.
         cell: pixels of a cell's side.
         max_steps: after which the episode is truncated.
@@ -61,16 +61,17 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
         render_mode: None, `rgb_array` or `ansi`.
 
     Raises:
-        ConfigError: one of them does not exist, or levels that cannot be had.
+        ConfigError: one of them does not exist, or levels that cannot be had; or something is asked
+            of generated levels where a file's are played.
     """
 
     metadata = {"render_modes": ["rgb_array", "ansi"], "render_fps": 8}  # noqa: RUF012 - Gymnasium's
 
     def __init__(
         self,
-        size: int | Sequence[int] = 7,
-        boxes: int = 1,
-        min_moves: int = 1,
+        size: int | Sequence[int] | None = None,
+        boxes: int | None = None,
+        min_moves: int | None = None,
         max_moves: int | None = None,
         split: str = "all",
         held_out: float = 0.2,
@@ -107,6 +108,15 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
         self.action_space = spaces.Discrete(len(MOVES))
         self.observation_space = _space(observation, *self._source.size, cell)
         self._seed = 0
+
+    @classmethod
+    def check_kwargs(cls, **kwargs: Any) -> None:
+        """See whether such levels can be had, before anything is played.
+
+        Raises:
+            ConfigError: as the constructor.
+        """
+        cls(**kwargs)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

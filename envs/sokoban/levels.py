@@ -81,8 +81,3 @@ def _pieces(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
             rows.append(line.rstrip())
     if rows:
         yield number - len(rows) + 1, rows
-
-
-def levels_text(boards: Iterable[Board]) -> str:
-    """What `levels_in` reads as these boards."""
-    return "".join(f"; {place}\n{board.text()}\n\n" for place, board in enumerate(boards))

@@ -15,9 +15,6 @@ _BOX, _EDGE = (214, 150, 60), (120, 76, 20)
 _DONE, _DONE_EDGE = (70, 170, 90), (20, 90, 40)
 _PLAYER = (40, 90, 210)
 
-_Colour = tuple[int, int, int]
-_Mask = NDArray[np.bool_]
-
 _TILE_OF = np.zeros(256, np.uint8)
 for _place, _character in enumerate(CHARACTERS):
     _TILE_OF[ord(_character)] = _place

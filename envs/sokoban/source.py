@@ -62,9 +62,9 @@ class Read:
 
 def open_source(
     *,
-    size: int | Sequence[int],
-    boxes: int,
-    min_moves: int,
+    size: int | Sequence[int] | None,
+    boxes: int | None,
+    min_moves: int | None,
     max_moves: int | None,
     split: str,
     held_out: float,
@@ -77,28 +77,48 @@ def open_source(
     Raises:
         ConfigError: there are none such.
     """
+    asked = {"boxes": boxes, "min_moves": min_moves, "max_moves": max_moves}
     if levels is not None:
+        _refuse(levels, size=size, **asked)
         check_split(split, held_out, held_out_by)
         boards = [b for b in read_levels(levels) if belongs(b, split, held_out, held_out_by)]
         if not boards:
             raise ConfigError(f"levels={levels}: none of its levels is of the split {split!r}")
         height, width = (max(getattr(b.room, side) for b in boards) for side in ("height", "width"))
         return Read(boards=boards, states=states, size=(height, width))
+    wanted = {name: value for name, value in asked.items() if value is not None}
+    kind = Kind(**_sides(size), **wanted, split=split, held_out=held_out, held_out_by=held_out_by)
+    _try(kind)
+    return Drawn(kind=kind)
+
+
+def _refuse(levels: str, **asked: object) -> None:
+    """See that nothing is asked of levels that are what they are.
+
+    Raises:
+        ConfigError: something is.
+    """
+    given = [name for name, value in asked.items() if value is not None]
+    if given:
+        unset = ", ".join(f"{name}=null" for name in given)
+        raise ConfigError(
+            f"{', '.join(given)}: for generated levels only, and levels={levels} brings its own; "
+            f"leave out what a file cannot be asked for, or say {unset}."
+        )
+
+
+def _sides(size: int | Sequence[int] | None) -> dict[str, int]:
+    """Height and width, where they are asked for.
+
+    Raises:
+        ConfigError: they are not two numbers.
+    """
+    if size is None:
+        return {}
     sides = [size, size] if isinstance(size, int) else list(size)
     if len(sides) != 2 or not all(isinstance(side, int) for side in sides):
         raise ConfigError(f"size is {size}; it must be one number, or [height, width].")
-    kind = Kind(
-        height=sides[0],
-        width=sides[1],
-        boxes=boxes,
-        min_moves=min_moves,
-        max_moves=max_moves,
-        split=split,
-        held_out=held_out,
-        held_out_by=held_out_by,
-    )
-    _try(kind)
-    return Drawn(kind=kind)
+    return {"height": sides[0], "width": sides[1]}
 
 
 @lru_cache(maxsize=64)

@@ -1,10 +1,14 @@
 """The six small games, each with a level of few turns."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from agentrl import plugins
 from agentrl.env import game
+from agentrl.envs.frame.settings import Paced
 
 SHORT: Mapping[str, Mapping[str, Any]] = {
     "Game2048-v0": {"goal": 32},
@@ -29,3 +33,26 @@ def player(id: str, name: str, **kwargs: Any) -> Any:
 def extras(id: str, seed: int) -> dict[str, str]:
     """What launches a short game."""
     return {"seed": str(seed), **{name: str(value) for name, value in SHORT[id].items()}}
+
+
+def play_badly(id: str, seed: int, dice: int, **level: str) -> list[dict[str, Any]]:
+    """The states of a paused game in which each move is one that is worth least at once."""
+    app, rng = new_app(id), np.random.default_rng(dice)
+    app.launch({**extras(id, seed), **level})
+    states = [app.state()]
+    while not states[-1]["done"]:
+        tried = [after(app, move) for move in states[-1]["moves"]]
+        least = min(one.state()["worth"] for one in tried)
+        worst = [one for one in tried if one.state()["worth"] == least]
+        app = worst[int(rng.integers(len(worst)))]
+        states.append(app.state())
+    return states
+
+
+def after(app: Any, move: str | int) -> Any:
+    """The app after a move and the time that it takes; the app itself stays as it is."""
+    app = copy.deepcopy(app)
+    app.rules.flip(move) if isinstance(move, int) else app.rules.move(move)
+    for _ in range(app.level.ticks if isinstance(app.level, Paced) else 0):
+        app.rules.tick()
+    return app

@@ -1,18 +1,22 @@
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agentrl.devices import open_device
 from agentrl.env import apps, make, make_translator
 from agentrl.envs.frame import env as frame
-from tests.envs.minigames import SHORT, player
+from tests.envs.minigames import SHORT, play_badly, player
 
 IDS = list(SHORT)
+SEEDS = st.integers(min_value=0, max_value=2**31)
 REAL_TIME = ["Timberman-v0", "Snake-v0", "FlappyBird-v0", "SpaceFighter-v0"]
 
 MakeEnv = Callable[..., Any]
@@ -112,6 +116,59 @@ def test_a_mistake_costs_its_reward_and_ends_the_game(make_env: MakeEnv) -> None
         fatal = next((side for side in ("left", "right") if side in (before, above)), "left")
         _, reward, done, _, info = env.step(("left", "right").index(fatal))
     assert (reward, info["lost"]) == (-1.0, True)
+
+
+@pytest.mark.parametrize("id", IDS)
+@settings(max_examples=10, deadline=None)
+@given(seed=SEEDS, dice=SEEDS)
+def test_leaving_costs_as_much_as_the_worst_that_can_still_come(
+    id: str, make_env: MakeEnv, seed: int, dice: int
+) -> None:
+    env = make_env(id)
+    states = play_badly(id, seed, dice, length="40")
+    worth = [state["worth"] for state in states]
+    for turn, state in enumerate(states[:-1]):
+        worst = min(worth[turn:]) - worth[turn]
+        assert env.lowest(state) <= min(-1.0, worst) + 1e-9, state
+
+
+@pytest.mark.parametrize(
+    ("id", "level", "lowest"),
+    [
+        ("Flip-v0", {"pairs": 3}, -1.8),
+        ("Flip-v0", {"pairs": 6}, -3.6),
+        ("Flip-v0", {"pairs": 8}, -4.8),
+        ("SpaceFighter-v0", {}, -3.0),
+        ("Snake-v0", {}, -1.0),
+    ],
+)
+def test_who_leaves_at_once_loses_all_that_could_be_lost(
+    id: str, level: dict[str, int], lowest: float, make_env: MakeEnv
+) -> None:
+    env = make_env(id, mode="calls", **level)
+    env.reset(seed=3)
+    deadlines = env.device.deadlines
+    env.device.deadlines = replace(deadlines, settle_s=0.5)
+    env.device.shell("setprop", "debug.agentrl.fault.input", "NotificationShade")
+    try:
+        _, reward, terminated, _, info = env.step(0)
+    finally:
+        for name in ("input", "focus"):
+            env.device.shell("setprop", f"debug.agentrl.fault.{name}", "")
+        env.device.deadlines = deadlines
+    assert (reward, terminated, info["left"]) == (pytest.approx(lowest), True, True)
+
+
+def test_leaving_costs_less_where_less_is_left_to_lose_but_never_less_than_a_lost_game(
+    make_env: MakeEnv,
+) -> None:
+    env = make_env("Flip-v0")
+    costs = [env.lowest({"turned": turned, "limit": 18}) for turned in range(18)]
+    assert costs[:5] == pytest.approx([-1.8, -1.8, -1.6, -1.6, -1.4])
+    assert costs == sorted(costs)
+    assert costs[-1] == -1.0
+    env = make_env("SpaceFighter-v0")
+    assert [env.lowest({"lives": lives}) for lives in (3, 2, 1)] == [-3.0, -2.0, -1.0]
 
 
 def test_gymnasium_makes_it_by_name_and_a_random_agent_plays_it(

@@ -22,6 +22,7 @@ from agentrl.envs.sokoban.players import Expert, Mediocre, Random, best
 from agentrl.envs.sokoban.translator import SokobanTranslator
 from agentrl.errors import ActionError, ConfigError
 from agentrl.rewards import sokoban as rewards
+from agentrl.rollout.arguments import check_env_kwargs
 from agentrl.rollout.making import load_player, open_translator
 from agentrl.types import Episode, Outcome, Turn
 from tests.envs.sokoban_search import move
@@ -198,6 +199,38 @@ def test_a_level_that_takes_too_long_to_solve_has_no_optimal_length(
 def test_settings_that_cannot_be_are_refused(kwargs: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Sokoban(**kwargs)
+
+
+@pytest.mark.parametrize("given", [{"size": 7}, {"boxes": 1}, {"min_moves": 1}, {"max_moves": 9}])
+def test_what_is_asked_of_generated_levels_is_refused_beside_a_file(
+    level: Callable[..., gymnasium.Env[Any, Any]], given: dict[str, int]
+) -> None:
+    (name,) = given
+    said = f"{name}: for generated levels only, and levels=.*{name}=null"
+    with pytest.raises(ConfigError, match=said):
+        level(TWO_BOXES, **given)
+    level(TWO_BOXES, **dict.fromkeys(given))  # null, where another file gives one
+
+
+def test_several_that_are_asked_for_in_vain_are_named_together(
+    level: Callable[..., gymnasium.Env[Any, Any]],
+) -> None:
+    with pytest.raises(ConfigError, match="size, boxes: for generated levels only"):
+        level(TWO_BOXES, boxes=2, size=5)
+
+
+def test_levels_that_cannot_be_had_are_told_before_anything_is_played(tmp_path: Path) -> None:
+    (tmp_path / "levels.txt").write_text(TWO_BOXES)
+    for wrong in ({"size": 99}, {"levels": str(tmp_path / "levels.txt"), "min_moves": 1}):
+        with pytest.raises(ConfigError, match=r"env.kwargs: (the height is 99|min_moves: for gen)"):
+            check_env_kwargs(EnvConfig(id="Sokoban-v0", kwargs=wrong))
+
+
+def test_generated_levels_have_seven_rows_and_one_box_unless_others_are_asked_for() -> None:
+    plain, given = (Sokoban(**kwargs) for kwargs in ({}, {"size": 7, "boxes": 1, "min_moves": 1}))
+    assert [plain.reset(seed=s) for s in range(5)] == [given.reset(seed=s) for s in range(5)]
+    assert plain.reset(seed=0)[0].count("\n") == 6
+    assert Sokoban(min_moves=8, max_moves=9).reset(seed=0)[1]["optimal"] in (8, 9)
 
 
 def test_a_split_without_levels_is_told(level: Callable[..., gymnasium.Env[Any, Any]]) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from agentrl.envs.sokoban.board import MOVES, Board
 from agentrl.envs.sokoban.deadlock import frozen, is_deadlocked
 from agentrl.envs.sokoban.generator import Kind, generate
-from agentrl.envs.sokoban.levels import levels_in, levels_text, read_levels
+from agentrl.envs.sokoban.levels import levels_in, read_levels
 from agentrl.envs.sokoban.parsing import parse
 from agentrl.envs.sokoban.solver import OutOfReach, solve
 from agentrl.envs.sokoban.split import canonical, room_belongs
@@ -253,11 +253,16 @@ def test_levels_that_are_too_rare_are_told(monkeypatch: pytest.MonkeyPatch) -> N
 # --- files of levels ------------------------------------------------------------------------
 
 
+def written(boards: list[Board]) -> str:
+    """A file of these levels."""
+    return "".join(f"; {number}\n{board.text()}\n\n" for number, board in enumerate(boards))
+
+
 @given(st.lists(st.tuples(SEEDS, KINDS), min_size=1, max_size=4))
 @settings(max_examples=20, deadline=None)
 def test_what_is_written_is_read_again(drawn: list[tuple[int, Kind]]) -> None:
     levels = [generate(seed, kind).board for seed, kind in drawn]
-    assert levels_in(levels_text(levels)) == levels
+    assert levels_in(written(levels)) == levels
 
 
 @given(st.text(alphabet="# .$@*+;\n-x0", max_size=80))
@@ -269,7 +274,7 @@ def test_any_text_is_levels_or_a_mistake_that_is_told(text: str) -> None:
     except ConfigError as error:
         said = str(error)
     assert said.startswith("some.txt") == (not levels)
-    assert not levels or levels_in(levels_text(levels)) == levels
+    assert not levels or levels_in(written(levels)) == levels
 
 
 SOUND = "; 7\n#####\n#@$.#\n#####\n"

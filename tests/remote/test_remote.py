@@ -6,9 +6,11 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -277,6 +279,54 @@ def test_what_is_no_server_is_told() -> None:
             RemoteEnv(url)
     with pytest.raises(ConfigError, match=r"env\.id"):
         open_translator(EnvConfig(id="http://127.0.0.1:9"))
+
+
+@pytest.fixture
+def liar() -> Iterator[Callable[..., str]]:
+    """Serves one answer to whatever it is asked."""
+    running: list[ThreadingHTTPServer] = []
+
+    def begin(status: int, body: bytes, length: int | None = None, pause_s: float = 0.0) -> str:
+        class Answer(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body) if length is None else length))
+                self.end_headers()
+                with suppress(OSError):
+                    for place in range(len(body)):
+                        self.wfile.write(body[place : place + 1])
+                        time.sleep(pause_s)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        running.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_address[1]}"
+
+    yield begin
+    for server in running:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "body"), [(200, pack({})), (200, pack([1])), (500, pack([1])), (200, b"<html>")]
+)
+def test_what_answers_otherwise_is_no_server(liar, status: int, body: bytes) -> None:
+    with pytest.raises((ConfigError, EnvError), match="is no server of an environment"):
+        RemoteEnv(liar(status, body))
+
+
+def test_an_answer_that_trickles_or_never_ends_is_given_up(liar) -> None:
+    started = time.monotonic()
+    with pytest.raises(EnvError, match="none within 2 s"):
+        RemoteEnv(liar(200, b"x" * 100, pause_s=0.5), deadline_s=2.0)
+    assert time.monotonic() - started < 15
+    with pytest.raises(EnvError, match="too long"):
+        RemoteEnv(liar(200, b"x", length=10**12))
 
 
 VALUES = st.recursive(

@@ -16,6 +16,7 @@ INFOS = {
     "no info": None,
     "metrics of words": {"metrics": {"a": "x"}},
     "metrics that are none": {"metrics": None},
+    "metrics that steer": {"metrics": {"\x1b[31mred \ud800": 1.0}},
     "listed key": {"state_key": [1, 2]},
 }
 

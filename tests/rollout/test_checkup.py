@@ -1,3 +1,5 @@
+import ctypes
+import os
 import time
 
 import gymnasium
@@ -6,7 +8,7 @@ import pytest
 
 import agentrl
 from agentrl.config import EnvConfig
-from agentrl.rollout.checkup import examine
+from agentrl.rollout.checkup import apart, examine
 
 SHAPE = (32, 32, 3)
 
@@ -44,6 +46,10 @@ class Sick(gymnasium.Env):
             raise RuntimeError("not again")
         if self.fault == "hang":
             time.sleep(3)
+        if self.fault == "end":
+            os._exit(0)
+        if self.fault == "lock":
+            ctypes.PyDLL(None).sleep(60)  # unlike `time.sleep`, it keeps Python's lock
         super().reset(seed=None if self.fault == "deaf" else seed)
         self.steps = 0
         return self._look()
@@ -127,6 +133,23 @@ def test_an_environment_that_hangs_is_told_in_time() -> None:
     config = EnvConfig(id=NAME, kwargs={"fault": "hang"})
     assert wrong_with(config, "seeds", deadline_s=0.2) == "no answer within 0.2 s"
     assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"), [("end", "ended its process with code 0"), ("lock", "nothing else runs")]
+)
+def test_an_environment_that_takes_its_process_along_is_told(fault, told, monkeypatch) -> None:
+    monkeypatch.setattr(apart, "_SPARE_S", 12.0)
+    config = EnvConfig(id=NAME, kwargs={"fault": fault})
+    made, last = apart.examine_apart(config, 10, 8.0)
+    assert made.state == "ok"
+    assert (last.what, last.state) == ("after made", "wrong")
+    assert told in last.detail
+
+
+def test_what_a_process_of_its_own_finds_is_what_is_found_here() -> None:
+    config = EnvConfig(id=NAME, kwargs={"fault": "construction"})
+    assert [*apart.examine_apart(config, 10)] == [*examine(config, 10)]
 
 
 def test_words_that_take_what_is_no_action_are_told() -> None:

@@ -83,6 +83,7 @@ async def test_environment_may_truncate():
         ("cancel", Outcome.ENV_ERROR, "CancelledError"),
         ("no info", Outcome.ENV_ERROR, "info is NoneType"),
         ("metrics of words", Outcome.ENV_ERROR, "['metrics']['a'] is 'x'"),
+        ("metrics that steer", Outcome.ENV_ERROR, r"'\x1b[31mred \ud800', which cannot"),
         ("metrics that are none", Outcome.ENV_ERROR, "info['metrics'] is None"),
         ("listed key", Outcome.ENV_ERROR, "info['state_key'] is [1, 2]"),
         ("offline", Outcome.DEVICE_ERROR, "DeviceOffline: phone-1 is offline"),

@@ -85,5 +85,14 @@ def test_two_components_of_one_name_are_both_kept():
     assert scored.components == {"per_turn": (1.0,), "per_turn-2": (2.0,)}
 
 
+def test_a_second_component_of_one_name_is_the_second_whatever_else_begins_like_it():
+    parts = [
+        RewardConfig(function=f"tests.rollout.rewards:{name}")
+        for name in ("per_turn_again", "per_turn", "per_turn", "per_turn")
+    ]
+    scored = Scorer(parts).score(episode_of(TICKET, turns=1))
+    assert list(scored.components) == ["per_turn_again", "per_turn", "per_turn-2", "per_turn-3"]
+
+
 def test_number_of_numpy_is_a_number():
     assert scorer("numpy_number").score(episode_of(TICKET, turns=2)).rewards == (0.0, 2.0)

@@ -10,8 +10,9 @@ import pytest
 
 from agentrl import devices
 from agentrl.config import Config, EnvConfig, WrapperConfig
-from agentrl.errors import ConfigError, NoDevice
+from agentrl.errors import ConfigError, EnvError, NoDevice
 from agentrl.rollout.collector import tickets_of_step
+from agentrl.rollout.making import action_space_of
 from agentrl.rollout.processes import EnvProcesses
 from agentrl.rollout.rollouts import Rollouts
 from agentrl.rollout.worlds import PhoneWorlds
@@ -79,6 +80,37 @@ async def test_processes_play_as_threads_do(processes: int) -> None:
         assert [e.episode.reset_info["state_key"] for e in played] == ["3/9"] * 3 + ["4/9"] * 3
     finally:
         await rollouts.close()
+
+
+HANGS = """
+import ctypes, gymnasium
+
+class Hangs(gymnasium.Env):
+    action_space = observation_space = gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        if seed == 1: ctypes.PyDLL(None).sleep(60)  # with Python's lock
+        return 0, {}
+"""
+
+
+def test_process_that_hangs_is_ended_and_the_next_game_has_another(tmp_path: Path) -> None:
+    file = tmp_path / f"hangs_{tmp_path.name}.py"
+    file.write_text(HANGS)
+    processes, config = EnvProcesses(1), EnvConfig(id=f"{file}:Hangs")
+    try:
+        with closing(processes.make(config, None, 5.0)) as made, pytest.raises(EnvError):
+            made.reset(seed=1)
+        with closing(processes.make(config, None, 60.0)) as made:
+            assert made.reset(seed=2)[0] == 0
+    finally:
+        processes.close()
+
+
+def test_environment_that_ends_its_process_when_made_is_told(tmp_path: Path) -> None:
+    file = tmp_path / f"ends_{tmp_path.name}.py"
+    file.write_text(f"import os\n{HANGS}    def __init__(self): os._exit(0)\n")
+    with pytest.raises(ConfigError, match="cannot be made: EnvError"):
+        action_space_of(EnvConfig(id=f"{file}:Hangs", processes=1))
 
 
 def test_environment_in_a_process_renders_as_its_arguments_say() -> None:

@@ -59,7 +59,7 @@ def _within(deadline_s: float, what: str, find: Callable[[], Finding]) -> Findin
     def work() -> None:
         try:
             found.append(find())
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             mend = "mend it" if isinstance(error, AgentRLError) else "it must not raise"
             found.append(wrong(what, told(error), mend))
 

@@ -26,6 +26,7 @@ _FUZZ = 2000
 _MERGED = 28
 """Pixels of the side of what Qwen2.5-VL makes one token of."""
 _MANY_TOKENS = 2000
+_LONG_TEXT = 20_000
 _SLOW_MS = 1000.0
 
 
@@ -129,6 +130,8 @@ def shown(config: EnvConfig, steps: int) -> Finding:
         return wrong("what is shown", "nothing", "the translator must show a picture or text")
     if tokens > _MANY_TOKENS:
         return note("what is shown", detail, "smaller: model.max_pixels or model.image_size")
+    if longest > _LONG_TEXT:
+        return note("what is shown", f"{detail} characters", "less: env.translator.text")
     return ok("what is shown", f"{detail} characters")
 
 
@@ -224,6 +227,8 @@ def player(config: EnvConfig, name: str) -> Finding:
                 return wrong(what, f"says {reply[:60]!r}: {error}", "say what the translator reads")
             _, reward, terminated, truncated, info = made.step(action)
             total += float(reward)
+            if not math.isfinite(total):
+                return wrong(what, f"step {step} is worth {reward}", "a reward is a finite number")
             if terminated or truncated:
                 return ok(what, f"{step} steps, return {total:g}")
     return note(what, f"no end within env.max_turns, return {total:g}", "raise env.max_turns?")

@@ -1,17 +1,11 @@
-"""Flappy Bird on a phone: its app, environment, translator and players."""
-
-from collections.abc import Mapping
-from typing import Any
+"""Flappy Bird on a phone: its app, environment and translator."""
 
 from agentrl.envs.frame.app import GameApp
 from agentrl.envs.frame.env import GameEnv
 from agentrl.envs.frame.game import PhoneGame
-from agentrl.envs.frame.players import Choice, RandomPlayer
 from agentrl.envs.frame.translator import GameTranslator
 from agentrl.envs.minigames.flappy_bird.drawing import render
-from agentrl.envs.minigames.flappy_bird.player import best
 from agentrl.envs.minigames.flappy_bird.rules import FlappyBird, Level
-from agentrl.envs.minigames.players import Skilled
 
 GAME = PhoneGame(
     package="org.agentrl.flappybird",
@@ -43,28 +37,5 @@ class FlappyBirdEnv(GameEnv):
 
 class FlappyBirdTranslator(GameTranslator):
     """The words of Flappy Bird."""
-
-    game = GAME
-
-
-class Expert(Skilled):
-    """Plays as well as can be seen."""
-
-    game = GAME
-
-    def best(self, info: Mapping[str, Any]) -> Choice:
-        """The best call that it knows."""
-        return best(info), None
-
-
-class Mediocre(Expert):
-    """Makes any call in half of its turns."""
-
-    def __init__(self, skill: float = 0.5, mode: str = "touch", style: str = "tag") -> None:
-        super().__init__(skill, mode, style)
-
-
-class Random(RandomPlayer):
-    """Makes any call, and touches anywhere now and then."""
 
     game = GAME

@@ -1,19 +1,11 @@
-"""Flip on a phone: its app, environment, translator and players."""
-
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
+"""Flip on a phone: its app, environment and translator."""
 
 from agentrl.envs.frame.app import GameApp
-from agentrl.envs.frame.env import GameEnv
+from agentrl.envs.frame.env import Facts, GameEnv
 from agentrl.envs.frame.game import PhoneGame
-from agentrl.envs.frame.players import Choice, RandomPlayer
 from agentrl.envs.frame.translator import GameTranslator
 from agentrl.envs.minigames.flip.drawing import render
-from agentrl.envs.minigames.flip.player import best
-from agentrl.envs.minigames.flip.rules import MOST, Flip, Level
-from agentrl.envs.minigames.players import Skilled
+from agentrl.envs.minigames.flip.rules import MISS, MOST, PAIR, Flip, Level
 
 GAME = PhoneGame(
     package="org.agentrl.flip",
@@ -42,39 +34,13 @@ class FlipEnv(GameEnv):
 
     app = FlipApp
 
+    def lowest(self, facts: Facts) -> float:
+        """A miss for each two cards that may still be turned, and 1 at least."""
+        misses: int = facts["limit"] // 2 - facts["turned"] // 2
+        return min(misses * MISS / PAIR, self.game.lowest)
+
 
 class FlipTranslator(GameTranslator):
     """The words of Flip."""
 
     game = GAME
-
-
-class Expert(Skilled):
-    """Plays as well as can be seen."""
-
-    game = GAME
-
-    def best(self, info: Mapping[str, Any]) -> Choice:
-        """The best call that it knows."""
-        return "flip", best(info)
-
-
-class Mediocre(Expert):
-    """Turns any card that lies face down in half of its turns."""
-
-    def __init__(self, skill: float = 0.5, mode: str = "touch", style: str = "tag") -> None:
-        super().__init__(skill, mode, style)
-
-    def other(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
-        """A card that lies face down."""
-        return "flip", int(rng.choice(info["moves"]))
-
-
-class Random(RandomPlayer):
-    """Turns any card of the table, and touches anywhere now and then."""
-
-    game = GAME
-
-    def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
-        """Any card."""
-        return "flip", int(rng.integers(len(info["faces"])))

@@ -1,17 +1,11 @@
-"""2048 on a phone: its app, environment, translator and players."""
-
-from collections.abc import Mapping
-from typing import Any
+"""2048 on a phone: its app, environment and translator."""
 
 from agentrl.envs.frame.app import GameApp
 from agentrl.envs.frame.env import GameEnv
 from agentrl.envs.frame.game import PhoneGame
-from agentrl.envs.frame.players import Choice, RandomPlayer
 from agentrl.envs.frame.translator import GameTranslator
 from agentrl.envs.minigames.game_2048.drawing import render
-from agentrl.envs.minigames.game_2048.player import best
 from agentrl.envs.minigames.game_2048.rules import MOVES, Game2048, Level
-from agentrl.envs.minigames.players import Skilled
 
 GAME = PhoneGame(
     package="org.agentrl.game2048",
@@ -44,28 +38,5 @@ class Game2048Env(GameEnv):
 
 class Game2048Translator(GameTranslator):
     """The words of 2048."""
-
-    game = GAME
-
-
-class Expert(Skilled):
-    """Plays as well as can be seen."""
-
-    game = GAME
-
-    def best(self, info: Mapping[str, Any]) -> Choice:
-        """The best call that it knows."""
-        return best(info), None
-
-
-class Mediocre(Expert):
-    """Makes any call in half of its turns."""
-
-    def __init__(self, skill: float = 0.5, mode: str = "touch", style: str = "tag") -> None:
-        super().__init__(skill, mode, style)
-
-
-class Random(RandomPlayer):
-    """Makes any call, and touches anywhere now and then."""
 
     game = GAME

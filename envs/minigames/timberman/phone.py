@@ -1,16 +1,10 @@
-"""Timberman on a phone: its app, environment, translator and players."""
-
-from collections.abc import Mapping
-from typing import Any
+"""Timberman on a phone: its app, environment and translator."""
 
 from agentrl.envs.frame.app import GameApp
 from agentrl.envs.frame.env import GameEnv
 from agentrl.envs.frame.game import PhoneGame
-from agentrl.envs.frame.players import Choice, RandomPlayer
 from agentrl.envs.frame.translator import GameTranslator
-from agentrl.envs.minigames.players import Skilled
 from agentrl.envs.minigames.timberman.drawing import render
-from agentrl.envs.minigames.timberman.player import best
 from agentrl.envs.minigames.timberman.rules import MOVES, Level, Timberman
 
 GAME = PhoneGame(
@@ -43,28 +37,5 @@ class TimbermanEnv(GameEnv):
 
 class TimbermanTranslator(GameTranslator):
     """The words of Timberman."""
-
-    game = GAME
-
-
-class Expert(Skilled):
-    """Plays as well as can be seen."""
-
-    game = GAME
-
-    def best(self, info: Mapping[str, Any]) -> Choice:
-        """The best call that it knows."""
-        return best(info), None
-
-
-class Mediocre(Expert):
-    """Makes any call in half of its turns."""
-
-    def __init__(self, skill: float = 0.5, mode: str = "touch", style: str = "tag") -> None:
-        super().__init__(skill, mode, style)
-
-
-class Random(RandomPlayer):
-    """Makes any call, and touches anywhere now and then."""
 
     game = GAME

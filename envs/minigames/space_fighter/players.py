@@ -1,16 +1,36 @@
-"""Who plays the space fighter: never where something comes, and under the enemies else."""
+"""Scripted players of the space fighter: they know the truth and answer as a model would."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from agentrl.envs.frame.players import RandomPlayer
+from agentrl.envs.minigames.players import Skilled
+from agentrl.envs.minigames.space_fighter.phone import GAME
 from agentrl.envs.minigames.space_fighter.rules import COLUMNS, MOVES, ROWS
 
 
-def best(state: Mapping[str, Any]) -> str:
-    """The way to the worthiest column that is not hit in the next tick."""
-    ways = {name: state["ship"] + MOVES.index(name) - 1 for name in ("stay", "left", "right")}
-    free = [name for name in ways if name in state["moves"] and not _is_hit(state, ways[name])]
-    return max(free or state["moves"], key=lambda name: _worth(state, ways[name]))
+class Expert(Skilled):
+    """Is never where something comes, and under the enemies else."""
+
+    game = GAME
+
+    def best(self, info: Mapping[str, Any]) -> str:
+        """The way to the worthiest column that is not hit in the next tick."""
+        ways = {name: info["ship"] + MOVES.index(name) - 1 for name in ("stay", "left", "right")}
+        free = [name for name in ways if name in info["moves"] and not _is_hit(info, ways[name])]
+        return max(free or info["moves"], key=lambda name: _worth(info, ways[name]))
+
+
+class Mediocre(Expert):
+    """Makes any call in half of its turns."""
+
+    usual_skill = 0.5
+
+
+class Random(RandomPlayer):
+    """Makes any call, and touches anywhere now and then."""
+
+    game = GAME
 
 
 def _is_hit(state: Mapping[str, Any], column: int) -> bool:

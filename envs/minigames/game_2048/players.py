@@ -1,22 +1,42 @@
-"""Who plays 2048 well: it looks at each move and at each tile that may come after it."""
+"""Scripted players of 2048: they know the truth and answer as a model would."""
 
 import itertools
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from agentrl.envs.frame.players import RandomPlayer
+from agentrl.envs.minigames.game_2048.phone import GAME
 from agentrl.envs.minigames.game_2048.rules import Board, Row, empty, legal, put, slide
+from agentrl.envs.minigames.players import Skilled
 
 _MOST_CELLS = 6
 """Cells in which a new tile is tried; on an empty board it hardly matters where it comes."""
 _LOST = -1_600_000.0
 
 
-def best(state: Mapping[str, Any]) -> str:
-    """The move whose board is worth most, on average over the tiles that may come."""
-    board: Board = tuple(map(tuple, state["board"]))
-    moves: list[str] = state["moves"]
-    return max(moves, key=lambda name: _expected(slide(board, name)[0]))
+class Expert(Skilled):
+    """Looks at each move and at each tile that may come after it."""
+
+    game = GAME
+
+    def best(self, info: Mapping[str, Any]) -> str:
+        """The move whose board is worth most, on average over the tiles that may come."""
+        board: Board = tuple(map(tuple, info["board"]))
+        moves: list[str] = info["moves"]
+        return max(moves, key=lambda name: _expected(slide(board, name)[0]))
+
+
+class Mediocre(Expert):
+    """Makes any call in half of its turns."""
+
+    usual_skill = 0.5
+
+
+class Random(RandomPlayer):
+    """Makes any call, and touches anywhere now and then."""
+
+    game = GAME
 
 
 def _expected(board: Board) -> float:

@@ -1,24 +1,44 @@
-"""Who plays Snake with care: the shortest way to the food, where there is a way out after it."""
+"""Scripted players of Snake: they know the truth and answer as a model would."""
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from agentrl.envs.frame.players import RandomPlayer
+from agentrl.envs.minigames.players import Skilled
+from agentrl.envs.minigames.snake.phone import GAME
 from agentrl.envs.minigames.snake.rules import MOVES, Cell, ahead, on_board
 
 
-def best(state: Mapping[str, Any]) -> str:
-    """Towards the food if the tail can be reached from there, else after the tail."""
-    body: list[Cell] = [tuple(cell) for cell in state["body"]]
-    food: Cell = tuple(state["food"])
-    way = _way(body, food)
-    if way and _has_way_out(_gone(body, way)):
-        return way[0]
-    careful = [name for name in state["moves"] if _is_free(body, ahead(body[0], name), food)]
-    out = [name for name in careful if _has_way_out(_gone(body, [name], food))]
-    # Nothing is lost by a long way: the body goes on meanwhile.
-    far = sorted(out or careful, key=lambda name: -_room(body, ahead(body[0], name)))
-    return far[0] if far else str(state["moves"][0])
+class Expert(Skilled):
+    """Goes the shortest way to the food, where there is a way out after it."""
+
+    game = GAME
+
+    def best(self, info: Mapping[str, Any]) -> str:
+        """Towards the food if the tail can be reached from there, else after the tail."""
+        body: list[Cell] = [tuple(cell) for cell in info["body"]]
+        food: Cell = tuple(info["food"])
+        way = _way(body, food)
+        if way and _has_way_out(_gone(body, way)):
+            return way[0]
+        careful = [name for name in info["moves"] if _is_free(body, ahead(body[0], name), food)]
+        out = [name for name in careful if _has_way_out(_gone(body, [name], food))]
+        # Nothing is lost by a long way: the body goes on meanwhile.
+        far = sorted(out or careful, key=lambda name: -_room(body, ahead(body[0], name)))
+        return far[0] if far else str(info["moves"][0])
+
+
+class Mediocre(Expert):
+    """Makes any call in half of its turns."""
+
+    usual_skill = 0.5
+
+
+class Random(RandomPlayer):
+    """Makes any call, and touches anywhere now and then."""
+
+    game = GAME
 
 
 def _way(body: Sequence[Cell], goal: Cell) -> list[str]:

@@ -1,0 +1,66 @@
+"""Rewards of games: each needs what its game tells in `info`, and some games share one."""
+
+from typing import Any
+
+import pytest
+
+from agentrl.config import RewardConfig
+from agentrl.errors import RewardError
+from agentrl.rewards import form, minigames, number_game, sokoban, tree_game
+from agentrl.rollout.scoring import Scorer, env_reward
+from tests.replay.episodes import episode, turn
+
+NEEDS = {
+    "number_game:format": "changed",
+    "tree_game:format": "changed",
+    "tree_game:regret": "regret",
+    "sokoban:useless": "changed",
+    "sokoban:success": "success",
+    "minigames:format": "changed",
+    "minigames:closer": "food",
+    "form:effect": "changed",
+    "matching:exact": "ground_truth",
+}
+
+
+@pytest.mark.parametrize("reward", NEEDS)
+def test_reward_of_another_game_is_an_error_that_names_what_is_missing(reward: str) -> None:
+    first = {"score": 0, "success": False, "regret": 1.0}  # how a game ends is not told before
+    played = episode("e1", (turn(info={"score": 0}),), env_id="Pong-v0", reset_info=first)
+    scorer = Scorer([RewardConfig(function=f"agentrl.rewards.{reward}")])
+    with pytest.raises(RewardError) as raised:
+        scorer.score(played)
+    said = str(raised.value)
+    assert f"reward {reward.partition(':')[2]} of episode e1" in said
+    assert f"the info of Pong-v0 has no '{NEEDS[reward]}'" in said
+
+
+def test_what_was_not_read_needs_nothing_of_the_game() -> None:
+    played = episode("e", (turn(parse_error="none", action=None, info={}),))
+    assert number_game.format(played) == minigames.format(played) == sokoban.format(played) == [-1]
+    assert tree_game.format(played) == [-0.5]
+    assert sokoban.useless(played) == [0]
+
+
+def test_last_turn_tells_how_a_whole_game_went() -> None:
+    def told(**last: Any) -> Any:
+        first = turn(info={"success": False, "regret": 0.9})
+        return episode("e", (first, turn(info=last)), reset_info={"success": False, "regret": 1.0})
+
+    assert sokoban.success(told(success=True)) == 1.0
+    assert sokoban.success(told(success=False)) == 0.0
+    assert tree_game.regret(told(regret=0.25)) == [0.0, -0.25]
+
+
+def test_games_that_pay_alike_share_one_reward() -> None:
+    assert env_reward is number_game.outcome is tree_game.outcome is minigames.outcome
+    assert sokoban.format is form.action
+    assert number_game.format is minigames.format is form.effect
+    played = episode("e", (turn(info={"changed": False}), turn(info={"changed": True})))
+    assert form.effect(played) == [-1.0, 0.0]
+    assert tree_game.format(played) == form.effect(played, cost=0.5) == [-0.5, 0.0]
+
+
+def test_on_a_running_clock_nothing_need_be_changed() -> None:
+    early = turn(info={"changed": False, "clock": "running"})
+    assert form.effect(episode("e", (early,))) == [0.0]
