@@ -62,10 +62,14 @@ def check(
     from agentrl.rollout.checkup.apart import examine_apart
 
     settings = resolve(target_of(target), overrides or []).env
-    console, bad = Console(), 0
+    console, bad, told = Console(), 0, set[str]()
     for found in examine_apart(settings, steps, deadline):
         bad += found.state == "wrong"
         line = f"[{_COLOURS[found.state]}]{found.state:5}[/] [bold]{escape(found.what):19}[/] "
+        if found.state == "wrong" and found.detail in told:
+            console.print(f"{line}the same", soft_wrap=True)
+            continue
+        told.add(found.detail)
         console.print(line + escape(printable(found.detail)), soft_wrap=True)
         if found.mend and found.state != "ok":
             console.print(f"      mend: {escape(printable(found.mend))}", soft_wrap=True)

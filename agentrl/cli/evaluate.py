@@ -5,9 +5,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
 
 
 def evaluate(
@@ -32,6 +29,7 @@ def evaluate(
 ) -> None:
     """Play games on seeds that were never trained on."""
     from agentrl.training.evaluation import evaluate as play
+    from agentrl.training.report.display import table_of
 
     result = play(
         target,
@@ -45,12 +43,10 @@ def evaluate(
         typer.echo(json.dumps(result))
         return
     folder, audit = result.pop("run"), result.pop("audit", None)
-    title = Text(f"{target}: {policy}{', greedy' if greedy else ''}")
-    table = Table(*map(escape, result), title=title)
-    table.add_row(*(f"{value:g}" for value in result.values()))
-    Console().print(table)
+    who = f"{policy}{', greedy' if greedy else ''}"
+    Console().print(table_of({who: result}, target))
     if audit is not None:
-        from agentrl.devices.sight import table_of
+        from agentrl.devices import sight
 
-        typer.echo(table_of(audit))
+        typer.echo(sight.table_of(audit))
     typer.echo(f"recorded: {folder}  (agentrl replay {folder} --list)")

@@ -41,7 +41,12 @@ def play(
         float, typer.Option(help="Seconds to look at each turn of another player.", min=0)
     ] = 0.0,
     width: Annotated[
-        int, typer.Option(help="Of pictures, in characters; 0 shows none.", min=0, max=400)
+        int,
+        typer.Option(
+            help="Of pictures, in characters; 0 shows none, nor does a terminal without colours.",
+            min=0,
+            max=400,
+        ),
     ] = 48,
 ) -> None:
     """Play one episode in the terminal, or watch somebody play it.
@@ -89,7 +94,7 @@ def _audience(console: Console, width: int, delay_s: float) -> "Audience":
         console.print(escape(printable(words)), style="yellow", highlight=False)
 
     def sees(message: "Message") -> None:
-        for image in message.images if width else ():
+        for image in message.images if width and console.color_system else ():
             console.print(picture(image, min(width, console.width)))
         words = message.text.replace("<image>", "").strip()
         if words:

@@ -1,7 +1,7 @@
 """Prompt templates: Jinja2 files that a user can edit."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from agentrl.config.load import path_of
 from agentrl.errors import ConfigError
+from agentrl.plugins import did_you_mean
 
 _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
 
@@ -54,17 +55,23 @@ def names_in(template: str) -> set[str]:
     return meta.find_undeclared_variables(SandboxedEnvironment().parse(template))
 
 
-def compiled(template: str, key: str) -> Callable[..., str]:
+def compiled(template: str, key: str, given: Collection[str] = ()) -> Callable[..., str]:
     """A template as a function of the names that it may use.
 
     Args:
         template: see `parsed`, like what follows.
         key: of the setting.
+        given: those names, where they are known already.
 
     Raises:
-        ConfigError: it is no template; or, when it is called, it cannot be rendered.
+        ConfigError: it is no template, or uses a name that it is not given; or, when it is called,
+            it cannot be rendered.
     """
     found = parsed(template, key)
+    if given and (odd := sorted(names_in(template) - {*given, *found.globals})):
+        raise ConfigError(
+            f"{key}: it uses {odd[0]!r}{did_you_mean(odd[0], given)}; it may use {', '.join(given)}"
+        )
 
     def render(**names: Any) -> str:
         try:

@@ -55,7 +55,9 @@ class SpaceTranslator:
         self._space = action_space
         self._instructions = instructions
         self._show = _checked([show] if isinstance(show, str) else list(show))
-        self._text = None if text is None else compiled(text, "env.translator.text")
+        self._text = (
+            None if text is None else compiled(text, "env.translator.text", ("observation", "info"))
+        )
         self._env: gymnasium.Env[Any, Any] | None = None
 
     @property

@@ -1,6 +1,7 @@
 """Play one episode and watch it: oneself, a scripted player or a model."""
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -93,6 +94,8 @@ async def _play(
     greedy: bool,
 ) -> ScoredEpisode:
     audience.told(open_translator(config.env).instructions())
+    if policy == HUMAN:
+        audience.told("Type an action; an empty line ends the game.")
     rollouts = Rollouts(config, model, folder)
     try:
         await rollouts.start()
@@ -114,13 +117,17 @@ def _reader(config: Config, audience: Audience) -> Callable[[], str | None]:
     def ask() -> str | None:
         while (said := audience.asked()) is not None:
             complaints = []
-            for reply in (said, *(f"<{tag}>{said}</{tag}>" for tag in _TAGS)):
+            call = json.dumps({"name": said, "arguments": {}})
+            tagged = (*((tag, said) for tag in _TAGS), ("tool_call", call))
+            for reply in (said, *(f"<{tag}>{inside}</{tag}>" for tag, inside in tagged)):
                 try:
                     translator.to_action(reply)
                     return reply
                 except ActionError as error:
                     complaints.append(str(error))
-            audience.told(complaints[0 if "<" in said else 1])
+            # The one that got furthest, which is not about tags.
+            others = (c for c in reversed(complaints) if "complete <" not in c)
+            audience.told(next(others, complaints[0]))
         return None
 
     return ask

@@ -34,6 +34,16 @@ def test_a_person_plays_by_typing_actions(monkeypatch, capsys, tmp_path) -> None
     assert episode.total == 1.0
 
 
+def test_a_person_names_actions_in_any_style_and_is_told_which_there_are(
+    monkeypatch, capsys, tmp_path
+) -> None:
+    arguments = "env.translator.style=tool", f"run.dir={tmp_path}"
+    assert play(monkeypatch, "fly\ndown\n\n", *arguments) == 0
+    told = capsys.readouterr().out
+    assert "there is no action 'fly'; there are left, down, right, up" in told
+    assert '{"name": "down", "arguments": {}}' in told
+
+
 def test_who_stops_in_the_middle_has_played_so_far(monkeypatch, capsys, tmp_path) -> None:
     assert play(monkeypatch, "down\n\n", f"run.dir={tmp_path}") == 0
     assert "truncated after 1 turns" in capsys.readouterr().out

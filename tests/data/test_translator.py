@@ -90,7 +90,7 @@ def test_a_template_tells_the_observation() -> None:
         ({"show": []}, "must name something"),
         ({"show": ["render", "ansi"]}, "not both"),
         ({"text": "{{ observation"}, "cannot be rendered: TemplateSyntaxError"),
-        ({"text": "{{ seen }}"}, r"cannot be rendered.*seen"),
+        ({"text": "{{ seen }}"}, r"it uses .seen.; it may use observation, info"),
         ({"names": ["a", "b"]}, "must be 4 names"),
         ({"names": ["a", "b", "c", "c"]}, "each once"),
         ({"style": "tags"}, "did you mean 'tag'"),

@@ -3,6 +3,7 @@
 import json
 import math
 import pickle
+import re
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from agentrl.rollout.checkup.played import SEED, Played, difference, play, same
 from agentrl.rollout.making import load_player, make_env, open_translator
 from agentrl.types import Image
 
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _FUZZ = 2000
 _MERGED = 28
 """Pixels of the side of what Qwen2.5-VL makes one token of."""
@@ -263,5 +265,5 @@ def _plain(value: Any) -> Any:
 
 
 def _short(value: Any, length: int = 160) -> str:
-    text = " ".join(str(value).split())
+    text = " ".join(_COLOURS.sub("", str(value)).split())
     return text if len(text) <= length else f"{text[:length]}..."

@@ -86,14 +86,8 @@ class Display:
 
     def finish(self, results: Mapping[str, Any]) -> None:
         """Show a table of what everybody reached, and where the time went."""
-        rows = flat(results)
-        columns = list(dict.fromkeys(key for row in rows.values() for key in row))
-        if rows:
-            # Names of metrics and players are an environment's words, no markup.
-            table = Table("", *map(escape, columns), title=Text(f"{self._run}"))
-            for name, row in rows.items():
-                table.add_row(escape(name), *(f"{row[c]:g}" if c in row else "" for c in columns))
-            self._console.print(table)
+        if rows := flat(results):
+            self._console.print(table_of(rows, f"{self._run}"))
         spent = results.get("seconds", {})
         for stage, seconds in spent.items():
             self._console.print(Text(f"{stage:20} {span(seconds):>8}"))
@@ -157,3 +151,13 @@ class Display:
         facts.add_row(*(Text(name, style="dim", no_wrap=True) for name, _ in cells))
         facts.add_row(*(Text(value, style="bold", no_wrap=True) for _, value in cells))
         return facts
+
+
+def table_of(players: Mapping[str, Mapping[str, float]], title: str) -> Table:
+    """A column for each player, and a row for each number that one of them has."""
+    # Names of metrics and players are an environment's words, no markup.
+    table = Table("", *map(escape, players), title=Text(title))
+    for name in dict.fromkeys(name for numbers in players.values() for name in numbers):
+        cells = (f"{n[name]:g}" if name in n else "" for n in players.values())
+        table.add_row(escape(name), *cells)
+    return table
