@@ -44,6 +44,8 @@ def train(
     if others and not (resume and len(others) == 1):
         raise ConfigError(f"{others[0]!r}: an override reads key=value, such as train.steps=5")
     run = _run_to_resume(others[0] if others else config, settings) if resume else None
+    if run and not dry_run:
+        typer.echo(f"going on with {run}, with its own settings ({run / 'config.yaml'})")
     if dry_run:
         _print_plan(str(run / "config.yaml") if run else config, settings)
         return

@@ -67,6 +67,7 @@ class EnvProcesses:
             for known in self._processes:
                 if known is not None and known[1] == url:
                     known[0].kill()
+                    known[0].wait()  # or the next one may be sent to it
 
     def _url(self, place: int, config: EnvConfig) -> str:
         known = self._processes[place]

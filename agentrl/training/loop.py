@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from agentrl import config as configuration
 from agentrl.config import Config
+from agentrl.errors import ConfigError
 from agentrl.files import working_in
 from agentrl.policies.origin import resolve_model
 from agentrl.replay.record import Recorder
@@ -75,7 +76,9 @@ def train(
             folder.save_config(settings)
         try:
             asyncio.run(_train(settings, folder))
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, ConfigError) and checkpoints.latest(run) is None:
+                raise  # as it stands, it cannot be gone on with
             log.warning(
                 "%s; go on with: agentrl train --resume %s%s",
                 _kept(run),

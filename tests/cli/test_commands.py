@@ -75,7 +75,7 @@ def test_errors_become_one_line_and_an_exit_code(
     assert cli.run(["train", "number_game", "seed=14"]) == 130
 
 
-def test_resume_takes_a_folder_or_the_newest_run(loop: Any, tmp_path: Path) -> None:
+def test_resume_takes_a_folder_or_the_newest_run(loop: Any, tmp_path: Path, capsys: Any) -> None:
     config = tmp_path / "job.yaml"
     config.write_text(f"run: {{dir: {tmp_path / 'runs'}}}\n")
     old, new = (tmp_path / "runs" / f"job-{number}" for number in (1, 2))
@@ -87,8 +87,10 @@ def test_resume_takes_a_folder_or_the_newest_run(loop: Any, tmp_path: Path) -> N
     ):  # fmt: skip
         assert cli.run(["train", *arguments]) == 0
         assert loop.calls[-1][1]["resume"] == old
+    capsys.readouterr()
     assert cli.run(["train", str(config), "--resume"]) == 0
     assert loop.calls[-1][1]["resume"] == new
+    assert f"going on with {new}, with its own settings" in capsys.readouterr().out
     assert cli.run(["train", str(config), "--resume", "run.name=other"]) == 2
 
 
