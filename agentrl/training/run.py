@@ -4,6 +4,7 @@ import itertools
 import json
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -36,11 +37,15 @@ class State:
     """The best evaluation during training."""
 
 
-def _fresh_name(parent: str, name: str) -> str:
-    """The name with the time; numbered where that is taken."""
+def _fresh(parent: Path, name: str) -> Path:
+    """A new folder with the time in its name; numbered where another job was quicker."""
     stem = f"{name}-{time.strftime('%m%d-%H%M%S')}"
-    names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
-    return next(free for free in names if not (Path(parent) / free).exists())
+    for number in itertools.count(1):
+        path = parent / (stem if number == 1 else f"{stem}-{number}")
+        with suppress(FileExistsError):
+            path.mkdir(parents=True)
+            return path
+    raise AssertionError("there is always another number")
 
 
 class RunFolder:
@@ -63,8 +68,11 @@ class RunFolder:
         """
         path = Path(config.run.dir)
         try:
-            path /= config.run.name or _fresh_name(config.run.dir, name)
-            path.mkdir(parents=True)
+            if config.run.name is None:
+                path = _fresh(path, name)
+            else:
+                path /= config.run.name
+                path.mkdir(parents=True)
         except FileExistsError:
             raise ConfigError(
                 f"{path} exists: continue it with --resume {path}, or choose another run.name"

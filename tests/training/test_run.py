@@ -1,9 +1,10 @@
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from agentrl.config import Config
+from agentrl.config import Config, RunConfig
 from agentrl.errors import ConfigError
 from agentrl.training.run import RunFolder
 
@@ -57,3 +58,10 @@ def test_a_run_name_that_can_be_no_folder_is_told(tmp_path: Path) -> None:
     config.run.dir, config.run.name = str(tmp_path), "a\0b"
     with pytest.raises(ConfigError, match="cannot be written"):
         RunFolder.create(config, "job")
+
+
+def test_jobs_that_begin_at_the_same_time_have_folders_of_their_own(tmp_path: Path) -> None:
+    config = Config(run=RunConfig(dir=str(tmp_path / "runs")))
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: RunFolder.create(config, "job").path, range(8)))
+    assert len(set(made)) == 8
