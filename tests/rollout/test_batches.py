@@ -166,44 +166,42 @@ def test_one_bad_episode_does_not_take_the_others_of_its_batch_with_it():
         assert [f.result()["overall"] for f in others[1:]] == [0.5, 0.25]
 
 
-def test_call_that_hangs_is_given_up_and_does_not_hold_up_the_next():
-    hang, calls = threading.Event(), []
+@pytest.fixture
+def hangs_once():
+    """A batch function whose first call takes as long as the test; `calls` are their sizes."""
+    hang = threading.Event()
 
     def hangs_once(reward_inputs):
-        calls.append(len(reward_inputs))
-        if len(calls) == 1:
+        hangs_once.calls.append(len(reward_inputs))
+        if len(hangs_once.calls) == 1:
             hang.wait(30)
         return [{"overall": 1.0} for _ in reward_inputs]
 
+    hangs_once.calls = []
+    yield hangs_once
+    hang.set()
+
+
+def test_call_that_hangs_is_given_up_and_does_not_hold_up_the_next(hangs_once):
     reward = BatchReward("hangs_once", hangs_once, 0.3)
     with pytest.raises(RewardError, match=r"nothing within 0.3 s"):
         reward.row({})
     assert reward.row({}) == {"overall": 1.0}
-    hang.set()
 
 
-def test_siblings_with_equal_replies_and_pictures_wait_for_one_that_hangs_without_harm():
-    hang, calls = threading.Event(), []
+def test_siblings_with_equal_replies_and_pictures_wait_for_one_that_hangs_without_harm(hangs_once):
+    def inputs():
+        return {"images": [np.zeros((4, 4, 3), np.uint8)]}
 
-    def hangs_once(reward_inputs):
-        calls.append(len(reward_inputs))
-        if len(calls) == 1:
-            hang.wait(30)
-        return [{"overall": 1.0} for _ in reward_inputs]
-
-    reward = BatchReward("hangs_once", hangs_once, 0.5)
+    reward = BatchReward("hangs_once", hangs_once, 4.0)
     with ThreadPoolExecutor() as pool:
-        first = pool.submit(reward.row, {"images": [np.zeros((4, 4, 3), np.uint8)]})
-        while not calls:
-            time.sleep(0.01)
-        time.sleep(0.3)  # so that those who come now have time left when the first is given up
-        others = [
-            pool.submit(reward.row, {"images": [np.zeros((4, 4, 3), np.uint8)]}) for _ in range(3)
-        ]
+        first = pool.submit(reward.row, inputs())
+        until(lambda: hangs_once.calls)
+        time.sleep(2.0)  # so that those who come now have time left when the first is given up
+        others = [pool.submit(reward.row, inputs()) for _ in range(3)]
         with pytest.raises(RewardError, match="nothing within"):
             first.result()
         assert [other.result() for other in others] == [{"overall": 1.0}] * 3
-    hang.set()
 
 
 def test_function_is_given_as_many_at_once_as_it_wants():

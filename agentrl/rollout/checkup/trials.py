@@ -21,6 +21,7 @@ from agentrl.findings import Finding, note, ok, wrong
 from agentrl.rollout.arguments import game_of
 from agentrl.rollout.checkup.played import SEED, Played, difference, play, same
 from agentrl.rollout.making import load_player, make_env, open_translator
+from agentrl.text import quoted
 from agentrl.types import Image
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -159,11 +160,13 @@ def replies(config: EnvConfig) -> Finding:
         except ActionError:
             continue
         except Exception as error:
-            return wrong("replies", f"{reply[:60]!r}: {told(error)}", "raise ActionError")
+            return wrong("replies", f"{quoted(reply, 60)}: {told(error)}", "raise ActionError")
         finally:
             worst = max(worst, time.perf_counter() - started)
         if not space.contains(action):
-            return wrong("replies", f"{reply[:60]!r} became {action!r}", f"no action of {space}")
+            return wrong(
+                "replies", f"{quoted(reply, 60)} became {action!r}", f"no action of {space}"
+            )
         actions += 1
     return ok("replies", f"{_FUZZ} of any kind: {actions} actions, the rest refused; {worst:.3f} s")
 
@@ -226,7 +229,9 @@ def player(config: EnvConfig, name: str) -> Finding:
             try:
                 action = translator.to_action(reply)
             except ActionError as error:
-                return wrong(what, f"says {reply[:60]!r}: {error}", "say what the translator reads")
+                return wrong(
+                    what, f"says {quoted(reply, 60)}: {error}", "say what the translator reads"
+                )
             _, reward, terminated, truncated, info = made.step(action)
             total += float(reward)
             if not math.isfinite(total):
