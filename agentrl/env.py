@@ -1,6 +1,7 @@
 """Environments by name: registration, making, and what a game brings beside its `gymnasium.Env`."""
 
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -146,10 +147,31 @@ def games() -> list[Game]:
     return [_GAMES[id] for id in sorted(_GAMES)]
 
 
-def foreign() -> list[str]:
-    """The ids that Gymnasium knows beside those of agentrl, its own and installed packages'."""
+def foreign() -> dict[str, str]:
+    """The ids that Gymnasium knows beside those of agentrl, its own and installed packages'.
+
+    Returns:
+        Why each cannot be made here; empty where nothing stands against it.
+    """
     plugins.import_module("agentrl.envs")
-    return sorted(id for id in gymnasium.registry if id not in _GAMES and ":" not in id)
+    ids = sorted(id for id in gymnasium.registry if id not in _GAMES and ":" not in id)
+    return {id: _hindrance(id) for id in ids}
+
+
+def _hindrance(id: str) -> str:
+    """What an environment lacks. Gymnasium's own are made, others' modules only imported."""
+    point = gymnasium.spec(id).entry_point
+    try:
+        module = point if isinstance(point, str) else getattr(point, "__module__", "")
+        if module.startswith("gymnasium."):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that there is a newer version, say
+                gymnasium.make(id, disable_env_checker=True).close()
+        elif isinstance(point, str):
+            plugins.load(point)
+    except Exception as error:  # foreign modules fail in as many ways as there are
+        return str(error).partition("\n")[0] or type(error).__name__
+    return ""
 
 
 def _class_as_game(id: str, kind: Any) -> Game:

@@ -96,7 +96,7 @@ class Remote:
         try:
             status, answer = _within(end, lambda: self._exchange(request, end))
         except (OSError, http.client.HTTPException) as error:
-            return f"{type(error).__name__}: {error}"
+            return _reason(error)
         if status // 100 == 2:
             return answer
         why = f"{status}: {_told(answer)}"
@@ -121,6 +121,15 @@ class Remote:
             told = len(rows) if isinstance(rows, list) else type(rows).__name__
             raise RewardError(f"{self._url}: {told} rows for {count} episodes")
         return rows
+
+
+def _reason(error: Exception) -> str:
+    """Why nobody answered, and what to do where nobody is there."""
+    words = f"{type(error).__name__}: {error}"
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(cause, ConnectionRefusedError):
+        words += " (agentrl serve-reward starts a server)"
+    return words
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):

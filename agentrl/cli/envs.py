@@ -1,5 +1,6 @@
 """`agentrl envs`: what can be played, what is wrong with it, and the start of one's own."""
 
+import textwrap
 from pathlib import Path
 from typing import Annotated
 
@@ -36,8 +37,15 @@ def list_(
         typer.echo("Gymnasium's own and those of installed packages: agentrl envs list --all")
         return
     typer.echo("\nOf Gymnasium and installed packages:")
-    for id in env.foreign():
-        typer.echo(f"  {id}")
+    lacking: dict[str, list[str]] = {}
+    for id, why in env.foreign().items():
+        if why:
+            lacking.setdefault(printable(why), []).append(id)
+        else:
+            typer.echo(f"  {id}")
+    for why, ids in lacking.items():
+        typer.echo(f"\nNot here: {why}")
+        typer.echo(textwrap.fill(", ".join(ids), initial_indent="  ", subsequent_indent="  "))
 
 
 @app.command()

@@ -6,9 +6,17 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from agentrl.cli.target import target_of
+
 
 def evaluate(
-    target: Annotated[str, typer.Argument(help="A run's folder, a YAML file or a packaged name.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="A run's folder, a YAML file, a packaged name, or an environment as env.id names "
+            "it."
+        ),
+    ],
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Settings.", metavar="KEY=VALUE")
     ] = None,
@@ -32,7 +40,7 @@ def evaluate(
     from agentrl.training.report.display import table_of
 
     result = play(
-        target,
+        target_of(target),
         episodes=episodes,
         policy=policy,
         greedy=greedy,

@@ -77,7 +77,10 @@ def play(
     )
     episode = scored.episode
     ended = f"{episode.outcome.value} after {len(episode.turns)} turns"
-    console.print(f"{ended}, reward {scored.total:g}", highlight=False)
+    parts = {name: sum(values) for name, values in scored.components.items()}
+    of = ", ".join(f"{name} {value:g}" for name, value in parts.items())
+    of = f" (by `rewards`, before their weights: {of})" if len(parts) > 1 else ""
+    console.print(escape(f"{ended}, reward {scored.total:g}{of}"), highlight=False)
     if episode.error:
         console.print(escape(printable(episode.error)), highlight=False)
     metrics = episode.turns[-1].info.get("metrics", {}) if episode.turns else {}
@@ -102,8 +105,8 @@ def _audience(console: Console, width: int, delay_s: float) -> "Audience":
 
     def hears(turn: "Turn") -> None:
         said = escape(printable(turn.reply))
-        went = escape(printable(turn.parse_error)) if turn.parse_error else f"{turn.env_reward:+g}"
-        console.print(f"[bold]{said}[/]  [dim]{went}[/]", highlight=False)
+        went = turn.parse_error or f"the environment pays {turn.env_reward:+g}"
+        console.print(f"[bold]{said}[/]  [dim]{escape(printable(went))}[/]", highlight=False)
         time.sleep(delay_s)
 
     def asked() -> str | None:

@@ -8,12 +8,22 @@ if TYPE_CHECKING:
 
 
 def target_of(name: str) -> "Config | str":
-    """What is no file, no run and no packaged configuration is the name of an environment."""
+    """What is no file, no run and no packaged configuration is the name of an environment.
+
+    Raises:
+        ConfigError: it is a path in a folder that is there, and nothing stands at its end.
+    """
     from agentrl import config as configuration
+    from agentrl.errors import ConfigError
+    from agentrl.plugins import did_you_mean
 
     is_file = name.endswith((".yaml", ".yml")) or Path(name).is_dir()
     if is_file or configuration.is_packaged(name):
         return name
+    folder, slash, last = name.rpartition("/")
+    if slash and ":" not in name and Path(folder or "/").is_dir():
+        there = [path.name for path in Path(folder or "/").iterdir()]
+        raise ConfigError(f"{name}: there is no such folder or file{did_you_mean(last, there)}")
     return configuration.Config(
         env=configuration.EnvConfig(id=name),
         rollout=configuration.RolloutConfig(engine="hf", launcher="local"),

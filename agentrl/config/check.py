@@ -46,7 +46,8 @@ def parse_history(history: str) -> History:
     if found and (found[2] or found[1] == "compact") and int(found[2] or 1) >= 1:
         return History(turns=int(found[2] or 1), carries_memory=found[1] == "compact")
     raise ConfigError(
-        f"env.history={history!r}: must be 'concat', 'window:k' or 'compact:k' with k >= 1"
+        f"env.history={history!r}: must be 'concat', 'window:k' or 'compact:k' with k >= 1; "
+        "'compact' is 'compact:1'"
     )
 
 

@@ -240,11 +240,12 @@ class AlgorithmConfig:
 
     name: str = "grpo"
     """`grpo`; what else there is stands in agentrl/training/algorithms.py."""
-    compare: Literal["auto", "state", "episode"] = "auto"
-    """Siblings are compared at the same state by what came after it, or by whole episodes;
-    `auto` takes states where the environment names them."""
+    compare: Literal["auto", "state", "turn", "episode"] = "auto"
+    """Siblings are compared at the same state by what came after it, at any turns, or by whole
+    episodes; `auto` takes states where the environment names them, and episodes else."""
     discount: float = 1.0
-    """Of later rewards, in turns, where states are compared; 0 counts the turn's own alone."""
+    """Of later rewards, in turns, where states or turns are compared; 0 counts the turn's own
+    alone."""
     clip_low: float = 0.2
     """A probability may fall to `1 - clip_low` times what it was when sampled."""
     clip_high: float = 0.28

@@ -100,11 +100,17 @@ class Dataset:
         self._template = (
             None if template is None else parsed(template, f"template={template!r:.80}")
         )
-        bad, kept = self._examined(part)
+        bad, shares = self._examined(shared=part is not None)
         self.bad: Mapping[str, str] = {table.name(place): why for place, why in bad.items()}
-        """Why a row cannot be used, by its name."""
-        self._kept = np.array([place for place in kept if place not in bad], np.int64)
-        self._refuse(on_bad, len(kept))
+        """Why a row cannot be used, by its name; whichever part it would belong to."""
+        good = [place for place in shares if place not in bad]
+        if part is not None:
+            split, share = part
+            good = [place for place in good if (shares[place] < share) == (split == "eval")]
+        self._kept = np.array(good, np.int64)
+        self._refuse(on_bad)
+        if not good:
+            self._tell_empty(part, len(shares.keys() - bad.keys()))
         self.guesses = self._usual_answers()
         self._tell_unused(set() if template is None else names_in(template))
 
@@ -133,22 +139,18 @@ class Dataset:
             guesses=self.guesses,
         )
 
-    def _examined(self, part: tuple[str, float] | None) -> tuple[dict[int, str], list[int]]:
-        """Why rows are bad, and the places of those that belong to this part, bad ones too."""
+    def _examined(self, *, shared: bool) -> tuple[dict[int, str], dict[int, float]]:
+        """Why rows are bad; where those that can be read fall in [0, 1), if they are `shared`."""
         bad: dict[int, str] = {}
-        kept: list[int] = []
+        shares: dict[int, float] = {}
         for place in range(len(self._table)):
             try:
                 asked = self._asked(self._table.row(place))
+                shares[place] = _share(asked) if shared else 0.0
             except BadRow as error:
                 bad[place] = str(error)
-                kept.append(place)
-                continue
-            if part is None or (_share(asked) < part[1]) == (part[0] == "eval"):
-                kept.append(place)
-        good = [place for place in kept if place not in bad]
-        broken = seen.examine(lambda: self._cells(good), self._root, self._broken)
-        return dict(sorted((bad | broken).items())), kept
+        broken = seen.examine(lambda: self._cells(list(shares)), self._root, self._broken)
+        return dict(sorted((bad | broken).items())), shares
 
     def _cells(self, places: Sequence[int]) -> Iterator[seen.Cell]:
         """The pictures of some rows as they stand there, which may be all their bytes."""
@@ -172,18 +174,29 @@ class Dataset:
                 found |= dict(bad for bad in pool.map(look, some) if bad is not None)
         return found
 
-    def _refuse(self, on_bad: str, count: int) -> None:
+    def _refuse(self, on_bad: str) -> None:
         if on_bad not in ("refuse", "skip"):
             raise ConfigError(f"on_bad={on_bad!r}: must be refuse or skip")
+        if not self.bad:
+            return
         named = "; ".join(f"{row}: {why}" for row, why in list(self.bad.items())[:_NAMED])
         more = f"; and {len(self.bad) - _NAMED} more" if len(self.bad) > _NAMED else ""
-        what = f"data={self._name}: {len(self.bad)} of {count} rows are bad: {named}{more}"
-        if self.bad and on_bad == "refuse":
+        rows = len(self._table)
+        what = f"data={self._name}: {len(self.bad)} of {rows} rows are bad: {named}{more}"
+        if on_bad == "refuse":
             raise ConfigError(f"{what}. Mend them, or leave them out with on_bad=skip")
-        if not len(self._kept):
-            raise ConfigError(what if self.bad else f"data={self._name}: there is no row in it")
-        if self.bad:
-            log.warning("%s. They are skipped (on_bad=skip)", what)
+        if len(self.bad) == rows:
+            raise ConfigError(what)
+        _tell_once(f"{what}. They are skipped (on_bad=skip)")
+
+    def _tell_empty(self, part: tuple[str, float] | None, rows: int) -> None:
+        if part is None:
+            raise ConfigError(f"data={self._name}: there is no row in it")
+        split, share = part
+        raise ConfigError(
+            f"hold_out={share}: of the {rows} rows of {self._name} none is {split}; choose another "
+            "share, or split the data yourself with data={train: ..., eval: ...}"
+        )
 
     def _usual_answers(self) -> tuple[str, ...]:
         """A few of the answers that the rows have, for players who guess."""
@@ -283,15 +296,20 @@ def _columns(table: Table, name: str, keys: dict[str, str]) -> dict[str, str]:
         del columns["problem" if "messages" in keys and "problem" not in keys else "messages"]
     if "problem" not in columns and "messages" not in columns:
         raise ConfigError(
-            f"data={name}: no column is called problem or messages; say which holds the question, "
-            f"as keys={{problem: ...}}. It has: {', '.join(have)}"
+            f"data={name}: no column is called {_any_of('problem', 'messages')}; say which holds "
+            f"the question, as keys={{problem: ...}}. It has: {', '.join(have)}"
         )
     if "answer" not in columns and "messages" not in columns:
         raise ConfigError(
-            f"data={name}: no column is called answer; say which holds it, as keys={{answer: ...}}."
-            f" It has: {', '.join(have)}"
+            f"data={name}: no column is called {_any_of('answer')}; say which holds it, as "
+            f"keys={{answer: ...}}. It has: {', '.join(have)}"
         )
     return columns
+
+
+def _any_of(*things: str) -> str:
+    names = [name for thing in things for name in KEYS[thing]]
+    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 @lru_cache

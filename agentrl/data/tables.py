@@ -189,8 +189,15 @@ def _parsed(line: bytes) -> Row | str:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        return f"no JSON: {error}"
+        return f"no JSON: {_why(error)}"
     return row if isinstance(row, dict) else f"{type(row).__name__}, not an object with keys"
+
+
+def _why(error: ValueError | RecursionError) -> str:
+    """Of one line of JSON: its line's number is told elsewhere."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg}, at its character {error.pos + 1}"
+    return str(error)
 
 
 def _json(path: Path) -> Table:
@@ -235,6 +242,11 @@ def _records(path: Path, file: TextIO) -> Iterator[tuple[int, list[str]]]:
 
 
 def _check_header(path: Path, names: Sequence[str]) -> None:
+    if len(names) == 1 and (found := [sign for sign in ";\t|" if sign in names[0]]):
+        raise ConfigError(
+            f"data={path}: its first line is {names[0]!r}, one column; between two stands a comma "
+            f"in .csv and a tab in .tsv, and no {found[0]!r}"
+        )
     for place, name in enumerate(names):
         if name and name in names[:place]:
             raise ConfigError(f"data={path}: two columns are called {name!r}; rename one")
@@ -269,7 +281,10 @@ def _hugging_face(data: str, split: str | None, folder: Path | None) -> Table:
     try:
         found = datasets.load_from_disk(data) if written else datasets.load_dataset(data)
     except Exception as error:  # the hub, the network, or what stands in the folder
-        raise ConfigError(f"data={data}: cannot be loaded: {told(error)}") from error
+        what = "cannot be loaded"
+        if folder is None:
+            what = "neither a file nor a folder here or beside the configuration, nor found on the hub"
+        raise ConfigError(f"data={data}: {what}: {told(error)}") from error
     if isinstance(found, dict):
         if split not in found and not (split is None and len(found) == 1):
             raise ConfigError(f"split={split}: {data} has {', '.join(map(str, found))}; name one")

@@ -155,7 +155,10 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
             except (OSError, http.client.HTTPException) as error:
                 self._http.close()
                 if last:
-                    raise EnvError(f"{self._url}: {type(error).__name__}: {error}") from error
+                    gone = isinstance(error, ConnectionRefusedError)
+                    hint = " (agentrl serve-env starts a server)" if gone else ""
+                    words = f"{self._url}: {type(error).__name__}: {error}{hint}"
+                    raise EnvError(words) from error
                 time.sleep(_AGAIN_S)
         raise AssertionError("the last try returns or raises")
 

@@ -77,7 +77,7 @@ def baselines(config: Config) -> list[str]:
     return [name for name in ("random", "expert") if name in players]
 
 
-def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> None:
+def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> int | None:
     """See whether an environment takes its arguments, without making it.
 
     One that has more to look at, such as a data set, has a class method `check_kwargs` for it.
@@ -85,6 +85,9 @@ def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> None:
     Args:
         config: the environment.
         section: where its arguments stand, for the error.
+
+    Returns:
+        How many different episodes there are, where `check_kwargs` says so; else None.
 
     Raises:
         ConfigError: as `env_kwargs`; or its constructor does not take one, or lacks one.
@@ -109,11 +112,13 @@ def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> None:
     needed = [name for name, parameter in taken.items() if parameter.default is parameter.empty]
     if lacking := [name for name in needed if name not in given]:
         raise ConfigError(f"{section}: {config.id} cannot do without {', '.join(lacking)}")
-    if (check := getattr(kind, "check_kwargs", None)) is not None:
-        try:
-            check(**{k: v for k, v in env_kwargs(config).items() if k not in _OF_GYMNASIUM})
-        except ConfigError as error:
-            raise ConfigError(f"{section}: {error}") from error
+    if (check := getattr(kind, "check_kwargs", None)) is None:
+        return None
+    try:
+        found = check(**{k: v for k, v in env_kwargs(config).items() if k not in _OF_GYMNASIUM})
+    except ConfigError as error:
+        raise ConfigError(f"{section}: {error}") from error
+    return found if type(found) is int else None
 
 
 def for_both(config: EnvConfig, section: Mapping[str, Any]) -> dict[str, Any]:

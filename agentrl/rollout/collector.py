@@ -129,7 +129,7 @@ class Collector:
                 self._done(ticket, scored)
                 if failure is not None and self._must_score:
                     raise RewardError(
-                        f"{failure}. With rollout.reward_failure=void the episode would be played "
+                        f"{scored.episode.id}: {failure}. With rollout.reward_failure=void the episode would be played "
                         "again instead"
                     )
                 if scored.episode.outcome.void and refills > 0:
@@ -160,7 +160,7 @@ class Collector:
         except RewardError as error:
             failure = error
         except TimeoutError:
-            failure = RewardError(f"{episode.id}: none within {self._score_s:g} s")
+            failure = RewardError(f"none within {self._score_s:g} s")
         finally:
             worker.close()
         return _without_reward(episode, failure), failure

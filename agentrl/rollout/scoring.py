@@ -54,12 +54,12 @@ class Scorer:
         components: dict[str, tuple[float, ...]] = {}
         totals = [0.0] * len(episode.turns)
         for name, component, weight in self._parts:
-            with boundary(RewardError, f"reward {name} of episode {episode.id}"):
+            with boundary(RewardError, f"reward {name}"):
                 found = component(episode)
             components |= found
             totals = [t + weight * c for t, c in zip(totals, found[name], strict=True)]
         if not all(math.isfinite(total) for total in totals):
-            raise RewardError(f"the rewards of episode {episode.id} add up to {totals}")
+            raise RewardError(f"the rewards add up to {totals}")
         return ScoredEpisode(episode=episode, components=components, rewards=tuple(totals))
 
 

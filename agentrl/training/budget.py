@@ -1,4 +1,4 @@
-"""How much of what each stage of a job does, and about how long that takes.
+"""How much of what each stage of a job does, and, where it is known, about how long that takes.
 
 The times are estimates, and known for the tiny model on virtual phones with vLLM alone: they rest
 on what the stages of `configs/number_game.yaml` took on two cores (docs/results.md).
@@ -33,11 +33,13 @@ _MEANT = "an estimate for two cores that do nothing else"
 
 
 def budget(config: Config) -> dict[str, str]:
-    """What each stage does, at most, and about how long it takes; the last line is for all."""
+    """What each stage does, at most, and about how long it takes.
+
+    Where times are known there is a last line for all together.
+    """
     stages = [stage for stage in _stages(config) if stage[1]]
-    if unknown := _unknown(config):
-        told = {name: amount for name, amount, _ in stages}
-        return told | {"together": f"no estimate of the time is known for {unknown}"}
+    if not _is_known(config):
+        return {name: amount for name, amount, _ in stages}
     told = {name: f"{amount}, {_about(seconds)}" for name, amount, seconds in stages}
     total = _about(sum(seconds for *_, seconds in stages))
     return told | {"together": f"{total}: {_MEANT}"}
@@ -83,17 +85,14 @@ def _paces(config: Config) -> tuple[float, float]:
     )
 
 
-def _unknown(config: Config) -> str:
-    """The first setting that no time is known for; empty if there is none."""
-    if config.model.path != "tiny":
-        return f"model.path={config.model.path}"
-    if config.rollout.engine != "vllm":
-        return f"rollout.engine={config.rollout.engine}"
-    if env.game(config.env.id).app is None:
-        return f"env.id={config.env.id}"
-    if _num_virtual(config.devices.source) is None:
-        return f"devices.source={config.devices.source}"
-    return ""
+def _is_known(config: Config) -> bool:
+    """Whether times were measured for such a job."""
+    return (
+        config.model.path == "tiny"
+        and config.rollout.engine == "vllm"
+        and env.game(config.env.id).app is not None
+        and _num_virtual(config.devices.source) is not None
+    )
 
 
 def _num_virtual(source: object) -> int | None:

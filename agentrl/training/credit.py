@@ -4,7 +4,7 @@ Shapes: G episodes of a group; T turns of an episode; K turns that start from on
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -77,12 +77,40 @@ def by_state(group: Sequence[ScoredEpisode], discount: float) -> list[list[float
     Returns:
         [G][T]; 0 for every turn of a void episode.
     """
+    return _among(_meetings(group).values(), group, discount)
+
+
+def by_turn(group: Sequence[ScoredEpisode], discount: float) -> list[list[float]]:
+    """Every turn compared with all turns of the group, by what came after it.
+
+    The returns of REINFORCE++ (arXiv:2501.03262), a turn for a token, normalised over the group. It
+    asks for no company, and takes a state that promises more for a better move: with a discount
+    well below 1 and rewards that come at once that hardly matters.
+
+    Returns:
+        [G][T]; 0 for every turn of a void episode.
+    """
+    turns = [
+        (g, t)
+        for g, scored in enumerate(group)
+        if not scored.episode.outcome.void
+        for t in range(len(scored.episode.turns))
+    ]
+    return _among([turns], group, discount)
+
+
+def _among(
+    places: Iterable[Sequence[tuple[int, int]]], group: Sequence[ScoredEpisode], discount: float
+) -> list[list[float]]:
+    """[G][T] the discounted returns, normalised among the turns of each list; 0 for all others."""
     result = [[0.0] * len(scored.episode.turns) for scored in group]
-    for places in _meetings(group).values():
-        returns = [returns_to_go(group[g].rewards, discount)[t] for g, t in places]
-        everyone = torch.ones(len(places), dtype=torch.bool)
-        values = group_normalised(torch.tensor(returns, dtype=torch.float64), everyone)
-        for (g, t), value in zip(places, values.tolist(), strict=True):
+    returns = [returns_to_go(scored.rewards, discount) for scored in group]
+    for turns in places:
+        values = torch.tensor([returns[g][t] for g, t in turns], dtype=torch.float64)
+        if not len(values):
+            continue
+        advantages = group_normalised(values, torch.ones(len(values), dtype=torch.bool))
+        for (g, t), value in zip(turns, advantages.tolist(), strict=True):
             result[g][t] = value
     return result
 
@@ -107,7 +135,7 @@ def company(group: Sequence[ScoredEpisode]) -> float:
 
 
 def group_relative(group: Sequence[ScoredEpisode], config: AlgorithmConfig) -> list[list[float]]:
-    """Advantages by state or by whole episodes, as `algorithm.compare` says.
+    """Advantages by state, by turn or by whole episodes, as `algorithm.compare` says.
 
     `auto` compares states where the environment names one for every turn.
 
@@ -124,6 +152,8 @@ def group_relative(group: Sequence[ScoredEpisode], config: AlgorithmConfig) -> l
             f"algorithm.compare=state: {group[0].episode.env_id} does not name the state of every "
             "turn (info['state_key']); use algorithm.compare=episode, or auto"
         )
+    if config.compare == "turn":
+        return by_turn(group, config.discount)
     if config.compare == "episode" or not named:
         return by_episode(group)
     return by_state(group, config.discount)

@@ -19,7 +19,7 @@ from agentrl.training.algorithms import algorithm
 from agentrl.training.batching import to_samples
 from agentrl.training.evaluation import Evaluation, as_record, means, play_held_out
 from agentrl.training.launch import AnyLearner
-from agentrl.training.report import mismatch
+from agentrl.training.report import complaints
 from agentrl.training.report.reporter import Reporter
 from agentrl.training.report.watching import watching
 from agentrl.training.run import RunFolder, State
@@ -138,6 +138,9 @@ class Job:
                 evaluation = await self._evaluate(f"{when} {name}", greedy=greedy)
                 found[name] = evaluation.summary()
         self._keep_result(when, found)
+        words = complaints.unreadable(found["sampled"])
+        if when == "before" and words is not None:
+            log.warning("%s", words)
 
     async def step(self, step: int) -> None:
         """Play, score, compare siblings, update, publish; then evaluate and save when due."""
@@ -151,7 +154,7 @@ class Job:
             self.state.step = step
             await self._publish()
             self._log(step, groups, learned, (started, collected, updated, time.perf_counter()))
-            if (words := mismatch.complaint(step, learned)) is not None:
+            if (words := complaints.disagreement(step, learned)) is not None:
                 log.warning("%s", words)
         best = await self._evaluate_when_due()
         if best or step % self.config.checkpoint.every == 0 or step == self.config.train.steps:

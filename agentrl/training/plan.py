@@ -1,5 +1,6 @@
 """Check a whole job before any work starts: every name resolves, everything needed is there."""
 
+import logging
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
@@ -17,6 +18,8 @@ from agentrl.rollout.scoring import Scorer
 from agentrl.training.budget import budget
 from agentrl.training.report.loggers import check_loggers
 from agentrl.training.seeds import check_seeds
+
+log = logging.getLogger(__name__)
 
 
 def check(config: Config, player: str | None = None) -> None:
@@ -44,12 +47,17 @@ def resolve(config: Config) -> dict[str, Any]:
     """
     _check_job(config)
     game = game_of(config.env)
+    count = {
+        "training": check_env_kwargs(config.env),
+        "evaluation": check_env_kwargs(env_of(config, "eval"), "eval.kwargs"),
+    }
     later = " (no folder here: the Hugging Face hub is asked for it when the job starts)"
     return {
         "config": configuration.to_dict(config),
         "resolved": {
             "environment": game.id,
             "phone app": game.app or "none",
+            "different episodes": {k: v or "without an end" for k, v in count.items()},
             "players": sorted(game.players),
             "model": config.model.path + (later if is_on_hub(config.model) else ""),
             "rewards": [r.function for r in config.rewards] or ["the environment's own"],
@@ -84,7 +92,13 @@ def check_games(config: Config, players: Iterable[str] = ()) -> None:
     """
     configuration.validate(config)
     check_env_kwargs(config.env)
-    check_env_kwargs(env_of(config, "eval"), "eval.kwargs")
+    held_out = check_env_kwargs(env_of(config, "eval"), "eval.kwargs")
+    if held_out is not None and config.eval.episodes > held_out:
+        log.warning(
+            "eval.episodes=%s: only %s different ones are held out; they are played again and again",
+            config.eval.episodes,
+            held_out,
+        )
     with_allowed(config.env, config.devices.allow)
     translator = open_translator(config.env)
     try:

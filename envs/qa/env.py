@@ -1,7 +1,7 @@
 """A question and its answer, as a Gymnasium environment of one step."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 import gymnasium
@@ -76,13 +76,17 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         self._task: Task | None = None
 
     @classmethod
-    def check_kwargs(cls, **kwargs: Any) -> None:
+    def check_kwargs(cls, **kwargs: Any) -> int | None:
         """See whether the data is there and good, before anything is played.
+
+        Returns:
+            How many questions there are; None where they are drawn without an end.
 
         Raises:
             ConfigError: as the constructor.
         """
-        cls(**kwargs)
+        source = cls(**kwargs)._source
+        return len(source) if isinstance(source, Sized) else None
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None

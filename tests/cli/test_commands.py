@@ -107,6 +107,19 @@ def test_dry_run_prints_what_resolves(
     assert "Did you mean" in capsys.readouterr().err
 
 
+def test_eval_takes_an_environment_and_names_a_folder_that_is_not_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--policy", "random", "--episodes", "3", f"run.dir={tmp_path}"]
+    assert cli.run(["eval", "FrozenLake-v1", *arguments]) == 0
+    assert "FrozenLake-v1" in capsys.readouterr().out
+    (run,) = tmp_path.iterdir()
+    assert cli.run(["eval", f"{run}7", *arguments]) == 2
+    told = capsys.readouterr().err
+    assert "there is no such folder or file" in told
+    assert f"did you mean '{run.name}'" in told
+
+
 def test_eval_plays_prints_and_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["eval", str(EXAMPLE), "--policy", "guesser", "--episodes", "7"]
     arguments.append(f"run.dir={tmp_path}")

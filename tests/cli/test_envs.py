@@ -24,7 +24,11 @@ def test_what_is_registered_is_listed(capsys) -> None:
     assert "NumberGame-v0" in listed
     assert "FrozenLake-v1" not in listed
     assert run(["envs", "list", "--all"]) == 0
-    assert "FrozenLake-v1" in capsys.readouterr().out
+    listed, _, lacking = capsys.readouterr().out.partition("Not here: ")
+    assert "FrozenLake-v1" in listed
+    assert "robotics" in lacking.partition("\n")[0]
+    assert "Ant-v2" in lacking
+    assert "Ant-v2" not in listed
 
 
 def test_an_environment_of_gymnasium_is_checked(capsys) -> None:

@@ -422,6 +422,21 @@ def test_bad_rows_are_named_counted_and_refused_or_skipped(tmp_path, caplog):
     assert data.bad["line 13"] == "list, not an object with keys"
 
 
+def test_bad_rows_are_counted_once_whichever_part_is_asked_for(tmp_path, caplog):
+    rows = [{"problem": f"q{n}", "answer": "1"} for n in range(10)]
+    path = write_jsonl(tmp_path / "a.jsonl", [*rows, {"problem": " ", "answer": "1"}])
+    parts = [opened(path, on_bad="skip", part=(split, 0.5)) for split in ("train", "eval")]
+    assert sum(map(len, parts)) == 10
+    assert all(len(part.bad) == 1 for part in parts)
+    assert caplog.text.count("1 of 11 rows are bad") == 1
+
+
+def test_share_that_leaves_no_row_for_a_part_is_named(tmp_path):
+    path = write_jsonl(tmp_path / "a.jsonl", [{"problem": "?", "answer": "1"}])
+    with pytest.raises(ConfigError, match=r"hold_out=0.001: of the 1 rows of a.jsonl none is eval"):
+        opened(path, part=("eval", 0.001))
+
+
 def test_data_without_one_good_row_is_refused_in_any_case(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", [{"problem": "?", "answer": None}] * 3)
     with pytest.raises(ConfigError, match="3 of 3 rows are bad"):
@@ -478,6 +493,13 @@ def test_row_of_a_list_is_named_by_its_number(tmp_path):
     with pytest.raises(ConfigError, match="1 of 3 rows are bad: row 3: int, not an object"):
         opened(path)
     assert opened(path, on_bad="skip").task(0).name == "a.json row 1"
+
+
+@pytest.mark.parametrize("sign", [";", "\t"])
+def test_csv_that_is_divided_otherwise_is_told_so(tmp_path, sign):
+    (tmp_path / "a.csv").write_text(f"problem{sign}answer\nq{sign}1\n")
+    with pytest.raises(ConfigError, match="between two stands a comma"):
+        opened(tmp_path / "a.csv")
 
 
 def test_line_of_a_csv_that_lacks_cells_is_bad(tmp_path):

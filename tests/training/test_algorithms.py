@@ -100,6 +100,23 @@ def test_auto_compares_episodes_where_a_state_has_no_name():
         advantages(group, AlgorithmConfig(compare="state"))
 
 
+def test_turns_are_compared_with_all_turns_of_the_group_by_what_came_after_them():
+    group = [
+        scored([0.0, 1.0], ["a", "b"]),
+        scored([2.0], ["c"]),
+        scored([9.0], ["a"], outcome=Outcome.ENV_ERROR),
+    ]
+    result = advantages(group, AlgorithmConfig(compare="turn", discount=0.5))
+    spread = math.sqrt(7 / 12)  # of 1/2, 1 and 2, whose mean is 7/6
+    assert result[0] == pytest.approx([-2 / 3 / spread, -1 / 6 / spread], abs=1e-5)
+    assert result[1:] == [[pytest.approx(5 / 6 / spread, abs=1e-5)], [0.0]]
+
+
+def test_group_that_is_void_teaches_nothing_by_turns():
+    void = scored([1.0, 2.0], ["a", "b"], outcome=Outcome.ENV_ERROR)
+    assert advantages([void], AlgorithmConfig(compare="turn")) == [[0.0, 0.0]]
+
+
 def test_an_unknown_algorithm_is_answered_with_a_suggestion():
     with pytest.raises(ConfigError, match="did you mean 'grpo'"):
         algorithm("grop")
@@ -108,7 +125,7 @@ def test_an_unknown_algorithm_is_answered_with_a_suggestion():
 @given(
     rewards=st.lists(st.lists(REWARD, min_size=2, max_size=2), min_size=2, max_size=6),
     shift=st.integers(-20, 20),
-    compare=st.sampled_from(["state", "episode"]),
+    compare=st.sampled_from(["state", "turn", "episode"]),
 )
 def test_shifting_all_rewards_changes_no_advantage(rewards, shift, compare):
     config = AlgorithmConfig(compare=compare, discount=0.0)
@@ -121,7 +138,7 @@ def test_shifting_all_rewards_changes_no_advantage(rewards, shift, compare):
 
 @given(
     rewards=st.lists(st.lists(REWARD, min_size=2, max_size=2), min_size=1, max_size=6),
-    compare=st.sampled_from(["state", "episode"]),
+    compare=st.sampled_from(["state", "turn", "episode"]),
     data=st.data(),
 )
 def test_permuting_episodes_permutes_advantages(rewards, compare, data):

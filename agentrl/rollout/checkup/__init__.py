@@ -1,7 +1,7 @@
 """What is wrong with an environment, in plain words, and how to mend it."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from threading import Thread
 
 from agentrl.config import EnvConfig
@@ -9,6 +9,7 @@ from agentrl.errors import AgentRLError, told
 from agentrl.findings import Finding, wrong
 from agentrl.rollout.arguments import game_of
 from agentrl.rollout.checkup import trials
+from agentrl.rollout.checkup.played import play
 
 __all__ = ["Finding", "examine"]
 
@@ -35,13 +36,14 @@ def _trials(
     config: EnvConfig, steps: int, deadline_s: float
 ) -> Mapping[str, Callable[[], Finding]]:
     few = min(steps, 10)
+    twice = cache(lambda: (play(config, steps), play(config, steps)))
     found: dict[str, Callable[[], Finding]] = {
         "gymnasium's checker": partial(trials.gymnasium, config),
-        "seeds": partial(trials.seeds, config, steps),
-        "info": partial(trials.infos, config, steps),
+        "seeds": partial(trials.seeds, config, twice),
+        "info": partial(trials.infos, config, twice),
         "reset after the end": partial(trials.again, config),
-        "speed": partial(trials.speed, config, steps),
-        "what is shown": partial(trials.shown, config, steps),
+        "speed": partial(trials.speed, twice),
+        "what is shown": partial(trials.shown, twice),
         "words": partial(trials.words, config),
         "replies": partial(trials.replies, config),
         "copies": partial(trials.copies, config, few),

@@ -6,7 +6,7 @@ import pickle
 import re
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from multiprocessing import get_context
 from threading import Thread
@@ -32,6 +32,9 @@ _MANY_TOKENS = 2000
 _LONG_TEXT = 20_000
 _SLOW_MS = 1000.0
 
+Twice = Callable[[], tuple[Played, Played]]
+"""Plays the same game twice, or tells how it was played before."""
+
 
 def made(config: EnvConfig) -> Finding:
     """It is there and can be made."""
@@ -56,9 +59,9 @@ def gymnasium(config: EnvConfig) -> Finding:
     return ok("gymnasium's checker", "passes")
 
 
-def seeds(config: EnvConfig, steps: int) -> Finding:
+def seeds(config: EnvConfig, twice: Twice) -> Finding:
     """The same seed plays the same game, and another one another."""
-    one, other = (play(config, steps) for _ in range(2))
+    one, other = twice()
     if place := difference(one, other):
         return wrong(
             "seeds", f"two games of seed {SEED} differ {place}", "draw with self.np_random alone"
@@ -69,9 +72,9 @@ def seeds(config: EnvConfig, steps: int) -> Finding:
     return ok("seeds", f"the same seed gives the same {len(one.rewards)} steps, others differ")
 
 
-def infos(config: EnvConfig, steps: int) -> Finding:
+def infos(config: EnvConfig, twice: Twice) -> Finding:
     """What it tells beside is plain, the same for the same seed, and names the state."""
-    one, other = (play(config, steps) for _ in range(2))
+    one, other = twice()
     for place, (a, b) in enumerate(zip(one.infos, other.infos, strict=False)):
         json.dumps(a, default=_plain)
         if differs := [k for k in a if k in b and not same(a[k], b[k])]:
@@ -109,9 +112,9 @@ def again(config: EnvConfig) -> Finding:
     )
 
 
-def speed(config: EnvConfig, steps: int) -> Finding:
+def speed(twice: Twice) -> Finding:
     """How long a reset and a step take."""
-    played = play(config, steps)
+    played, _ = twice()
     if not played.step_ms:
         return wrong("speed", "the game was over at once", "a game has at least one step")
     median, worst = float(np.median(played.step_ms)), max(played.step_ms)
@@ -121,9 +124,9 @@ def speed(config: EnvConfig, steps: int) -> Finding:
     return ok("speed", detail)
 
 
-def shown(config: EnvConfig, steps: int) -> Finding:
+def shown(twice: Twice) -> Finding:
     """What the model sees, and how many tokens that is."""
-    shown = play(config, steps).shown
+    shown = twice()[0].shown
     sizes = {image.shape[:2] for seen in shown for image in seen.images}
     pictures = ", ".join(f"{width}x{height}" for height, width in sorted(sizes))
     tokens = max(sum(_tokens(image) for image in seen.images) for seen in shown)
