@@ -164,11 +164,18 @@ def validate(config: Config) -> None:
     if (name := config.run.name) is not None and (Path(name).name != name or name == ".."):
         raise ConfigError(f"run.name={name!r}: must be the plain name of a folder")
     parse_history(config.env.history)
-    if config.algorithm.name == "grpo" and config.rollout.group_size == 1 and config.train.steps:
+    if _has_no_siblings(config):
         _warn_once(
             "rollout.group_size=1: grpo compares siblings, so nothing can be learned; "
             "2 is the least, 8 is usual"
         )
+
+
+def _has_no_siblings(config: Config) -> bool:
+    """Whether episodes should be compared and each is alone."""
+    algorithm = config.algorithm
+    compares = algorithm.name == "grpo" and algorithm.compare != "turn"
+    return compares and config.rollout.group_size == 1 and config.train.steps > 0
 
 
 def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:

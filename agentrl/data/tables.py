@@ -283,7 +283,7 @@ def _hugging_face(data: str, split: str | None, folder: Path | None) -> Table:
     except Exception as error:  # the hub, the network, or what stands in the folder
         what = "cannot be loaded"
         if folder is None:
-            what = "neither a file nor a folder here or beside the configuration, nor found on the hub"
+            what = "no file or folder, here or beside the configuration, and not found on the hub"
         raise ConfigError(f"data={data}: {what}: {told(error)}") from error
     if isinstance(found, dict):
         if split not in found and not (split is None and len(found) == 1):

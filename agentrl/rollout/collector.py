@@ -104,6 +104,7 @@ class Collector:
         self._progress = progress
         self._score_s = score_s
         self._must_score = must_score
+        self._told: set[str] = set()
 
     async def collect(self, tickets: Sequence[Ticket]) -> list[ScoredEpisode]:
         """Play all tickets; void episodes are refilled while the bound allows.
@@ -129,8 +130,8 @@ class Collector:
                 self._done(ticket, scored)
                 if failure is not None and self._must_score:
                     raise RewardError(
-                        f"{scored.episode.id}: {failure}. With rollout.reward_failure=void the episode would be played "
-                        "again instead"
+                        f"{scored.episode.id}: {failure}. With rollout.reward_failure=void the "
+                        "episode would be played again instead"
                     )
                 if scored.episode.outcome.void and refills > 0:
                     refills -= 1
@@ -163,6 +164,10 @@ class Collector:
             failure = RewardError(f"none within {self._score_s:g} s")
         finally:
             worker.close()
+        words = str(failure)
+        if words not in self._told:  # a broken reward fails alike in every episode
+            self._told.add(words)
+            log.warning("%s is void, and so is who fails alike: %s", episode.id, words)
         return _without_reward(episode, failure), failure
 
     def _count(self, scored: ScoredEpisode) -> None:
@@ -175,7 +180,6 @@ class Collector:
 
 
 def _without_reward(episode: Episode, error: RewardError) -> ScoredEpisode:
-    log.warning("%s is void: %s", episode.id, error)
     void = replace(episode, outcome=Outcome.ENV_ERROR, error=f"RewardError: {error}")
     return ScoredEpisode(episode=void, components={}, rewards=(0.0,) * len(episode.turns))
 

@@ -95,7 +95,7 @@ def check_games(config: Config, players: Iterable[str] = ()) -> None:
     held_out = check_env_kwargs(env_of(config, "eval"), "eval.kwargs")
     if held_out is not None and config.eval.episodes > held_out:
         log.warning(
-            "eval.episodes=%s: only %s different ones are held out; they are played again and again",
+            "eval.episodes=%s: only %s different ones are held out; they are played repeatedly",
             config.eval.episodes,
             held_out,
         )

@@ -8,6 +8,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import yaml
 from gymnasium.utils.env_checker import check_env
 
 import agentrl
@@ -265,6 +266,23 @@ def test_bad_rows_end_a_dry_run_with_their_names(tmp_path):
     )  # fmt: skip
     assert done.returncode == 2
     assert "1 of 4 rows are bad: line 4: it has no answer" in done.stderr
+
+
+def test_dry_run_tells_how_many_questions_each_part_has(tmp_path):
+    write_jsonl(tmp_path / "a.jsonl", sums(20))
+    (tmp_path / "job.yaml").write_text(
+        "env: {id: QA-v0, kwargs: {data: a.jsonl, hold_out: 0.3, split: train}, max_turns: 1}\n"
+        "rollout: {engine: hf, launcher: local}\n"
+        "eval: {kwargs: {split: eval}, episodes: 21}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "agentrl", "train", "job.yaml", "--dry-run"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    count = yaml.safe_load(done.stdout)["resolved"]["different episodes"]
+    assert count["training"] + count["evaluation"] == 20
+    assert 0 < count["evaluation"] < 20
+    assert f"eval.episodes=21: only {count['evaluation']} different ones" in done.stderr
 
 
 def test_splits_of_several_files_and_of_a_share(tmp_path):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agentrl.config import RewardConfig
-from agentrl.errors import WorldError
+from agentrl.errors import RewardError, WorldError
 from agentrl.rollout.collector import Collector, Progress, tickets_of_step
 from agentrl.rollout.scoring import Scorer
 from agentrl.types import Episode, Outcome, Turn, cause
@@ -134,6 +134,20 @@ async def test_reward_that_is_none_voids_the_episode(value):
     assert [e.episode.outcome for e in episodes] == [Outcome.ENV_ERROR, Outcome.TERMINATED]
     assert episodes[0].rewards == (0.0, 0.0)
     assert "RewardError" in episodes[0].episode.error
+
+
+async def test_failures_that_are_alike_are_told_once(caplog):
+    async def play(ticket):
+        return episode_of(ticket)
+
+    def score(episode):
+        if episode.member < 3:
+            raise RewardError("reward format: no key 'changed'")
+        return Scorer([]).score(episode)
+
+    made, _ = collector(play, max_refills=2, score=score)
+    await made.collect(tickets_of_step("train", 1, [5], 8))
+    assert caplog.text.count("no key 'changed'") == 1
 
 
 async def test_reward_that_hangs_voids_its_episode_alone():
