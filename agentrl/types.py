@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Image = NDArray[np.uint8]
 """One picture, uint8[H, W, 3], RGB."""
+IMAGE = "<image>"
+"""Stands for a picture in the words of a message."""
 
 
 class Outcome(StrEnum):
@@ -65,7 +67,7 @@ class Observation:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Message:
-    """One side's words in a conversation; `<image>` in the text stands for the next picture."""
+    """One side's words in a conversation; `IMAGE` in the text stands for the next picture."""
 
     role: str
     text: str
@@ -109,6 +111,9 @@ class Turn:
     reply: str
     images: tuple[Image, ...]
     """All pictures of the prompt, scaled, as the model saw them."""
+    shown: str
+    """The words of this turn's message, `IMAGE` where a picture stood; empty where the screen was
+    private."""
     frames: tuple[str, ...]
     """Ids of the recorded full frames of this turn's observation."""
     action: Any | None
@@ -140,7 +145,11 @@ class Episode:
     member: int
     reset_info: Mapping[str, Any]
     """The environment's info of the first observation."""
+    instructions: str
+    """What was told before the first turn."""
     turns: tuple[Turn, ...]
+    final_shown: str
+    """The words that the last action led to."""
     final_frames: tuple[str, ...]
     """Ids of the recorded full frames that the last action led to."""
     outcome: Outcome

@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from agentrl.cli.target import target_of
 from agentrl.text import printable
+from agentrl.types import IMAGE
 
 if TYPE_CHECKING:
     from agentrl.training.playing import Audience
@@ -99,7 +100,7 @@ def _audience(console: Console, width: int, delay_s: float) -> "Audience":
     def sees(message: "Message") -> None:
         for image in message.images if width and console.color_system else ():
             console.print(picture(image, min(width, console.width)))
-        words = message.text.replace("<image>", "").strip()
+        words = message.text.replace(IMAGE, "").strip()
         if words:
             console.print(escape(printable(words)), highlight=False)
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from agentrl.data import grading, pictures, seen
-from agentrl.data.messages import IMAGE, Question, read_messages
+from agentrl.data.messages import Question, read_messages
 from agentrl.data.pictures import PictureError
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.data.tasks import Task, row_of
@@ -23,6 +23,7 @@ from agentrl.data.templates import names_in, parsed
 from agentrl.errors import ConfigError, told
 from agentrl.plugins import did_you_mean
 from agentrl.text import quoted
+from agentrl.types import IMAGE
 
 log = logging.getLogger(__name__)
 

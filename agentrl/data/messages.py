@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentrl.data.tables import BadRow
+from agentrl.types import IMAGE
 
-IMAGE = "<image>"
 _ROLES = (
     ["user"],
     ["user", "assistant"],

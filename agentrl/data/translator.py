@@ -13,7 +13,7 @@ from agentrl.data.spaces import speech_of
 from agentrl.data.templates import compiled
 from agentrl.errors import ConfigError, EnvError
 from agentrl.plugins import did_you_mean
-from agentrl.types import Image, Message, Observation
+from agentrl.types import IMAGE, Image, Message, Observation
 
 SHOWN = {"observation": None, "render": "rgb_array", "ansi": "ansi"}
 """What can be shown, and the render mode it needs."""
@@ -123,8 +123,8 @@ class SpaceTranslator:
     def to_message(self, observation: Observation) -> Message:
         """The pictures, then the text."""
         # Words of the environment that look like a picture's place are none.
-        words = observation.text.replace("<image>", "<image >")
-        text = "<image>" * len(observation.images) + words
+        words = observation.text.replace(IMAGE, "<image >")
+        text = IMAGE * len(observation.images) + words
         return Message(role="user", text=text, images=observation.images)
 
     def to_action(self, reply: str) -> Any:

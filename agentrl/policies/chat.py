@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 from agentrl.errors import ConfigError
 from agentrl.policies.kits import Kit, kit_for
 from agentrl.policies.kits.kit import read_json
-from agentrl.types import Image, Message
+from agentrl.types import IMAGE, Image, Message
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-IMAGE = "<image>"
 _QWEN_SYSTEM = "You are a helpful assistant."
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from agentrl.config import History
 from agentrl.data.tags import between
 from agentrl.errors import ActionError
-from agentrl.policies.chat import IMAGE, ChatEncoder
-from agentrl.types import Image, Message, Prompt
+from agentrl.policies.chat import ChatEncoder
+from agentrl.types import IMAGE, Image, Message, Prompt
 
 MEMORY = "memory"
 MOST_REMEMBERED = 1000

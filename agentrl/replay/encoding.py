@@ -52,7 +52,9 @@ def to_json(episode: Episode) -> dict[str, Any]:
         "group": episode.group,
         "member": episode.member,
         "reset_info": plain(episode.reset_info),
+        "instructions": episode.instructions,
         "turns": turns,
+        "final_shown": episode.final_shown,
         "final_frames": list(episode.final_frames),
         "outcome": episode.outcome.value,
         "error": episode.error,
@@ -69,6 +71,7 @@ def _turn_to_json(turn: Turn, before: tuple[int, ...]) -> dict[str, Any]:
         "reply_logprobs": list(turn.reply_logprobs),
         "reply_versions": list(turn.reply_versions),
         "reply": turn.reply,
+        "shown": turn.shown,
         "frames": list(turn.frames),
         "action": plain(turn.action),
         "parse_error": turn.parse_error,
@@ -89,6 +92,8 @@ def _shared_prefix(a: tuple[int, ...], b: tuple[int, ...]) -> int:
 def from_json(tree: Mapping[str, Any]) -> Episode:
     """The episode again, without pixels: the `images` of its turns are empty.
 
+    Format 1 knew no words of what was shown: they are empty there.
+
     Raises:
         KeyError, TypeError, ValueError: this is no episode.
     """
@@ -105,7 +110,9 @@ def from_json(tree: Mapping[str, Any]) -> Episode:
         group=tree["group"],
         member=tree["member"],
         reset_info=tree["reset_info"],
+        instructions=tree.get("instructions", ""),
         turns=tuple(turns),
+        final_shown=tree.get("final_shown", ""),
         final_frames=tuple(tree["final_frames"]),
         outcome=Outcome(tree["outcome"]),
         error=tree["error"],
@@ -121,6 +128,7 @@ def _turn_from_json(entry: Mapping[str, Any], before: tuple[int, ...]) -> Turn:
         reply_versions=tuple(entry["reply_versions"]),
         reply=entry["reply"],
         images=(),
+        shown=entry.get("shown", ""),
         frames=tuple(entry["frames"]),
         action=entry["action"],
         parse_error=entry["parse_error"],

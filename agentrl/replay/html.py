@@ -17,6 +17,7 @@ from agentrl.files import replacing
 from agentrl.replay.marks import mark_of
 from agentrl.replay.read import RecordedEpisode, Run
 from agentrl.text import printable
+from agentrl.types import IMAGE
 
 _WIDEST = 480
 """Pixels; a screen is shown at about 280."""
@@ -64,6 +65,8 @@ def render_html(run: Run, recorded: RecordedEpisode) -> str:
         summary=recorded.summary,
         episode=episode,
         turns=[_turn(recorded, number, pictures) for number in range(len(episode.turns))],
+        instructions=_shorten(episode.instructions),
+        final_shown=_shorten(episode.final_shown),
         final=[pictures.uri(frame) for frame in episode.final_frames],
     )
 
@@ -81,6 +84,7 @@ def _turn(recorded: RecordedEpisode, number: int, pictures: "_Pictures") -> Mapp
         "number": number + 1,
         "screens": [pictures.uri(frame) for frame in turn.frames],
         "mark": mark_of(turn),
+        "shown": _shorten(turn.shown.replace(IMAGE, "").strip()),
         "reply": _shorten(turn.reply),
         "action": None if turn.action is None else _shorten(json.dumps(turn.action)),
         "parse_error": turn.parse_error and _shorten(turn.parse_error),

@@ -13,7 +13,7 @@ The fields are described in docs/decisions/002-episode-file.md.
 import re
 from pathlib import Path
 
-FORMAT = 1
+FORMAT = 2
 """Of the episode file; a reader refuses what is newer than itself."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")

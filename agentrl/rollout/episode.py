@@ -19,7 +19,7 @@ from agentrl.policies.policy import Answer, Policy, Seat
 from agentrl.rollout.ticket import Ticket
 from agentrl.rollout.world import Sight, World
 from agentrl.text import short_serial, with_short_serials
-from agentrl.types import Episode, Image, Outcome, Turn
+from agentrl.types import Episode, Image, Message, Outcome, Turn
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class _Diary:
 
     turns: list[Turn] = field(default_factory=list)
     reset_info: Mapping[str, Any] = field(default_factory=dict)
-    last_frames: tuple[str, ...] = ()
+    last: Sight | None = None
 
 
 async def play(
@@ -88,6 +88,7 @@ async def play(
     if error:
         error = with_short_serials(error, [world.device] if world.device else [])
         log.warning("%s is void after %d turns: %s", ticket.id, len(diary.turns), error)
+    last = diary.last
     return Episode(
         id=ticket.id,
         env_id=env_id,
@@ -95,8 +96,10 @@ async def play(
         group=ticket.group_id,
         member=ticket.member,
         reset_info=diary.reset_info,
+        instructions=world.instructions,
         turns=tuple(diary.turns),
-        final_frames=diary.last_frames,
+        final_shown="" if last is None or last.hidden else last.observation.text,
+        final_frames=() if last is None else last.frames,
         outcome=outcome,
         error=error,
         device=short_serial(world.device) if world.device else None,
@@ -114,10 +117,12 @@ async def _turns(
 ) -> Outcome:
     sight = await world.reset(ticket.seed)
     diary.reset_info = sight.info
-    diary.last_frames = sight.frames
+    diary.last = sight
     while len(diary.turns) < limits.max_turns:
         started = time.perf_counter()
-        answer = await _ask(world, seat, sight)
+        message = await world.message(sight.observation)
+        with boundary(EnvError, "the player's answer"):
+            answer = await seat.answer(message, sight.info)
         if answer is None:
             if not diary.turns:
                 raise ConfigError(_NO_ROOM)
@@ -129,8 +134,8 @@ async def _turns(
         action, unreadable, after = await _act(world, answer, sight)
         took = {"generate": generated - started, "act": time.perf_counter() - generated}
         timings = {**after.timings, **took}
-        diary.turns.append(_turn(answer, action, unreadable, sight, after, timings))
-        diary.last_frames = after.frames
+        diary.turns.append(_turn(message, answer, action, unreadable, sight, after, timings))
+        diary.last = after
         if on_turn is not None:
             on_turn(diary.turns[-1])
         if after.terminated:
@@ -139,12 +144,6 @@ async def _turns(
             return Outcome.TRUNCATED
         sight = after
     return Outcome.TRUNCATED
-
-
-async def _ask(world: World, seat: Seat, sight: Sight) -> Answer | None:
-    message = await world.message(sight.observation)
-    with boundary(EnvError, "the player's answer"):
-        return await seat.answer(message, sight.info)
 
 
 def _still(sight: Sight, frames: tuple[str, ...]) -> Sight:
@@ -165,6 +164,7 @@ async def _act(world: World, answer: Answer, sight: Sight) -> tuple[Any, str | N
 
 
 def _turn(
+    message: Message,
     answer: Answer,
     action: Any,
     unreadable: str | None,
@@ -180,6 +180,7 @@ def _turn(
         reply_versions=(reply.version,) * len(reply.token_ids),
         reply=answer.text,
         images=answer.prompt.images,
+        shown="" if before.hidden else message.text,
         frames=before.frames,
         action=None if unreadable else action,
         parse_error=unreadable,

@@ -13,7 +13,7 @@ from agentrl.devices.grammar import FORMS
 from agentrl.envs.frame.game import MODES, NamedCalls, PhoneGame
 from agentrl.envs.frame.settings import Settings, signature
 from agentrl.errors import ConfigError
-from agentrl.types import Image, Message, Observation
+from agentrl.types import IMAGE, Image, Message, Observation
 
 
 class GameTranslator:
@@ -79,7 +79,7 @@ class GameTranslator:
 
     def to_message(self, observation: Observation) -> Message:
         """One picture, no words."""
-        return Message(role="user", text="<image>", images=observation.images)
+        return Message(role="user", text=IMAGE, images=observation.images)
 
     def to_action(self, reply: str) -> NDArray[np.float32] | int:
         """Where to touch, float32[2] or float32[4] of the screen, or the number of a call.

@@ -5,7 +5,7 @@ from typing import Any
 
 from agentrl.data.calls import Calls
 from agentrl.envs.sokoban.board import MOVES
-from agentrl.types import Message, Observation
+from agentrl.types import IMAGE, Message, Observation
 
 _RULES = (
     "You play Sokoban. Push every box onto a target. You push a box by moving against it; the cell "
@@ -68,7 +68,7 @@ class SokobanTranslator:
 
     def to_message(self, observation: Observation) -> Message:
         """The picture, then the text."""
-        parts = ["<image>"] * len(observation.images) + [observation.text] * bool(observation.text)
+        parts = [IMAGE] * len(observation.images) + [observation.text] * bool(observation.text)
         return Message(role="user", text="\n".join(parts), images=observation.images)
 
     def to_action(self, reply: str) -> int:

@@ -32,6 +32,11 @@ def test_a_person_plays_by_typing_actions(monkeypatch, capsys, tmp_path) -> None
     assert "terminated after 6 turns, reward 1" in told
     (episode,) = recorded(tmp_path)
     assert episode.total == 1.0
+    (game,) = tmp_path.iterdir()
+    played = replay.open(game).episode(episode.id).episode
+    assert "down" in played.instructions
+    assert [turn.shown for turn in played.turns] == ["0", "4", "8", "9", "10", "14"]
+    assert played.final_shown == "15"
 
 
 def test_a_person_names_actions_in_any_style_and_is_told_which_there_are(

@@ -385,7 +385,7 @@ def test_players_take_the_style_of_the_translator() -> None:
 def turn(action: int | None, changed: bool, success: bool = False) -> Turn:
     return Turn(
         prompt_ids=(), reply_ids=(), reply_logprobs=(), reply_versions=(), reply="", images=(),
-        frames=(), action=action, parse_error=None if action is not None else "none",
+        shown="", frames=(), action=action, parse_error=None if action is not None else "none",
         env_reward=-0.1, state_key=None, info={"changed": changed, "success": success},
     )  # fmt: skip
 
@@ -394,7 +394,8 @@ def test_rewards_beside_the_games_own() -> None:
     turns = (turn(0, True), turn(None, True), turn(1, False), turn(2, True, success=True))
     episode = Episode(
         id="e", env_id="Sokoban-v0", seed=0, group="g", member=0, reset_info={}, turns=turns,
-        final_frames=(), outcome=Outcome.TERMINATED, error=None, device=None,
+        instructions="", final_shown="", final_frames=(),
+        outcome=Outcome.TERMINATED, error=None, device=None,
     )  # fmt: skip
     assert rewards.format(episode) == [0.0, -1.0, 0.0, 0.0]
     assert rewards.useless(episode) == [0.0, 0.0, -1.0, 0.0]

@@ -64,7 +64,7 @@ def test_the_words_tell_the_formula_and_what_a_level_changes() -> None:
 def turn(reward: float, regret: float, *, changed: bool = True, error: str | None = None) -> Turn:
     return Turn(
         prompt_ids=(), reply_ids=(), reply_logprobs=(), reply_versions=(), reply="", images=(),
-        frames=(), action=None, parse_error=error, env_reward=reward, state_key=None,
+        shown="", frames=(), action=None, parse_error=error, env_reward=reward, state_key=None,
         info={"changed": changed, "regret": regret}, timings={},
     )  # fmt: skip
 
@@ -73,7 +73,8 @@ def test_rewards_are_a_number_a_turn() -> None:
     turns = (turn(0.0, 0.4), turn(0.5, 0.2), turn(0.0, 0.2, changed=False), turn(0, 0.2, error="?"))
     episode = Episode(
         id="e", env_id="TreeGame-v0", seed=1, group="g", member=0, reset_info={}, turns=turns,
-        final_frames=(), outcome=Outcome.TERMINATED, error=None, device=None,
+        instructions="", final_shown="", final_frames=(),
+        outcome=Outcome.TERMINATED, error=None, device=None,
     )  # fmt: skip
     assert tree_game.outcome(episode) == [0.0, 0.5, 0.0, 0.0]
     assert tree_game.regret(episode) == [0.0, 0.0, 0.0, -0.2]

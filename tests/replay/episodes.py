@@ -21,7 +21,8 @@ def turn(
         reply_ids=reply_ids,
         **{
             "reply_logprobs": (-0.1,) * len(reply_ids), "reply_versions": (7,) * len(reply_ids),
-            "reply": "<action>tap(0.25, 0.50)</action>", "images": (), "frames": (),
+            "reply": "<action>tap(0.25, 0.50)</action>", "images": (), "shown": "<image>Go on.",
+            "frames": (),
             "action": [0.25, 0.5], "parse_error": None, "env_reward": 1.0, "state_key": "s",
             "info": {"round": 1}, "timings": {"generate": 0.01},
             **changes,
@@ -38,8 +39,8 @@ def episode(
         turns=turns,
         **{
             "env_id": "Game-v0", "seed": 3, "group": "g0", "member": 0,
-            "reset_info": {"round": 0}, "final_frames": (), "error": None,
-            "device": "127.0.0.1:5600",
+            "reset_info": {"round": 0}, "instructions": "Tap the cards.",
+            "final_shown": "Over.", "final_frames": (), "error": None, "device": "127.0.0.1:5600",
             **changes,
         },
     )  # fmt: skip

@@ -54,9 +54,20 @@ def test_the_only_style_is_the_one_that_the_policy_admits(tmp_path: Path) -> Non
     assert f"style-src 'sha256-{digest}'" in page
 
 
+def test_a_page_tells_what_the_player_was_told(tmp_path: Path) -> None:
+    page = exported(
+        tmp_path, turn(shown="<image>You are at <b>4</b>"),
+        instructions="Go down.", final_shown="You are home.",
+    )  # fmt: skip
+    assert ">You are at &lt;b&gt;4&lt;/b&gt;</pre>" in page
+    assert ">Go down.</pre>" in page
+    assert ">You are home.</pre>" in page
+    assert 'class="screen missing"' not in page
+
+
 def test_hostile_text_stays_text(tmp_path: Path) -> None:
     hostile = turn(
-        reply=HOSTILE, parse_error=HOSTILE, state_key=HOSTILE, info={HOSTILE: HOSTILE},
+        reply=HOSTILE, shown=HOSTILE, parse_error=HOSTILE, state_key=HOSTILE, info={HOSTILE: HOSTILE},
         action=HOSTILE, timings={HOSTILE: 1.0}, frames=("../../etc/passwd", HOSTILE),
     )  # fmt: skip
     page = exported(tmp_path, hostile, error=HOSTILE, device=HOSTILE, env_id=HOSTILE, group=HOSTILE)

@@ -1,3 +1,4 @@
+import gzip
 import json
 import os
 import signal
@@ -228,6 +229,19 @@ def test_missing_things_are_told_apart(tmp_path: Path) -> None:
     episode_file(tmp_path, "a").write_bytes(b"broken")
     with pytest.raises(ConfigError, match="cannot be read"):
         replay.open(tmp_path).episode("a")
+
+
+def test_what_knew_no_words_is_read_without_them(tmp_path: Path) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(scored("a"), split="train", step=1)
+    (index,) = (tmp_path / "episodes").glob("index-*")
+    index.write_text(json.dumps(json.loads(index.read_text()) | {"format": 1}) + "\n")
+    file = episode_file(tmp_path, "a")
+    tree = json.loads(gzip.decompress(file.read_bytes())) | {"format": 1}
+    del tree["instructions"], tree["final_shown"], tree["turns"][0]["shown"]
+    file.write_bytes(gzip.compress(json.dumps(tree).encode()))
+    read = replay.open(tmp_path).episode("a").episode
+    assert (read.instructions, read.turns[0].shown, read.final_shown) == ("", "", "")
 
 
 def test_a_broken_archive_is_told(tmp_path: Path) -> None:
