@@ -68,7 +68,8 @@ def test_a_page_tells_what_the_player_was_told(tmp_path: Path) -> None:
 def test_hostile_text_stays_text(tmp_path: Path) -> None:
     hostile = turn(
         reply=HOSTILE, shown=HOSTILE, parse_error=HOSTILE, state_key=HOSTILE,
-        info={HOSTILE: HOSTILE}, action=HOSTILE, timings={HOSTILE: 1.0}, frames=("../../etc/passwd", HOSTILE),
+        info={HOSTILE: HOSTILE}, action=HOSTILE, timings={HOSTILE: 1.0},
+        frames=("../../etc/passwd", HOSTILE),
     )  # fmt: skip
     page = exported(tmp_path, hostile, error=HOSTILE, device=HOSTILE, env_id=HOSTILE, group=HOSTILE)
     assert "<script" not in page
