@@ -1,7 +1,8 @@
 """`agentrl replay`."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,11 +16,6 @@ from agentrl.text import printable
 
 if TYPE_CHECKING:
     from agentrl.replay import Summary
-
-
-_SPLITS = ("train", "eval", "demo")
-_VOID = "void"
-"""Stands for every outcome where the world failed."""
 
 
 def replay(
@@ -43,10 +39,9 @@ def replay(
     With --list, or --export FILE.html --episode ID.
     """
     from agentrl import replay as recorded
-    from agentrl.types import Outcome
+    from agentrl.replay.filters import Filter
 
-    _check_known("--split", split, _SPLITS)
-    _check_known("--outcome", outcome, [*(o.value for o in Outcome), _VOID])
+    wanted = Filter(split=split, outcome=outcome, step=step, seed=seed, id=episode)
     opened = recorded.open(run)
     if export is not None:
         if episode is None:
@@ -60,26 +55,14 @@ def replay(
         return
     if not list_:
         raise ConfigError("say --list, or --export FILE.html --episode ID")
-    wanted = {"split": split, "outcome": outcome, "step": step, "seed": seed, "id": episode}
     recordings = opened.episodes()
-    found = [s for s in recordings if _matches(s, wanted)]
-    whatever_came = [s for s in recordings if _matches(s, {**wanted, "outcome": None})]
+    found = wanted.of(recordings)
+    whatever_came = replace(wanted, outcome=None).of(recordings)
     _print_table(found[-last:] if last else found, len(found))
     if any(s.outcome.void for s in found):
         typer.echo(printable(_void_causes(whatever_came)))
     if recordings and not found:
         typer.echo(f"Recorded are: {_counts(recordings)}")
-
-
-def _check_known(option: str, value: str | None, known: Collection[str]) -> None:
-    if value is not None and value not in known:
-        raise ConfigError(f"{option} {value}: must be one of {', '.join(known)}")
-
-
-def _matches(summary: "Summary", wanted: Mapping[str, object]) -> bool:
-    if wanted["outcome"] == _VOID and summary.outcome.void:
-        wanted = {**wanted, "outcome": None}
-    return all(getattr(summary, key) == value for key, value in wanted.items() if value is not None)
 
 
 def _counts(episodes: Sequence["Summary"]) -> str:
@@ -89,7 +72,9 @@ def _counts(episodes: Sequence["Summary"]) -> str:
 
 def _void_causes(episodes: Sequence["Summary"]) -> str:
     """Such as `3 void of 60 (5.0%): 2 x call, 1 x DeviceOffline`."""
-    counts = Counter(s.cause for s in episodes if s.cause is not None)
+    from agentrl.replay.filters import void_causes
+
+    counts = void_causes(episodes)
     causes = ", ".join(f"{count} x {cause}" for cause, count in counts.most_common())
     share = counts.total() / len(episodes)
     return f"{counts.total()} void of {len(episodes)} ({share:.1%}): {causes}"

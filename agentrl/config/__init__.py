@@ -3,6 +3,7 @@
 from agentrl.config.check import History, parse_history, validate
 from agentrl.config.load import (
     arguments,
+    digest,
     find,
     from_dict,
     is_packaged,
@@ -47,6 +48,7 @@ __all__ = [
     "WarmStartConfig",
     "WrapperConfig",
     "arguments",
+    "digest",
     "find",
     "from_dict",
     "is_packaged",

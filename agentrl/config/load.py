@@ -2,6 +2,8 @@
 
 import dataclasses
 import difflib
+import hashlib
+import json
 import re
 import sys
 from collections.abc import Sequence
@@ -161,6 +163,14 @@ def to_yaml(config: Config) -> str:
 def to_dict(config: Config) -> dict[str, Any]:
     """The whole tree as plain values."""
     return dataclasses.asdict(config)
+
+
+def digest(config: Config) -> str:
+    """Twelve hexadecimal digits that name a configuration, but not where its run lies."""
+    tree = to_dict(config)
+    del tree["run"]
+    told = json.dumps(tree, sort_keys=True, default=str)
+    return hashlib.blake2b(told.encode(), digest_size=6).hexdigest()
 
 
 def from_dict(tree: dict[str, Any]) -> Config:

@@ -1,5 +1,7 @@
 """Record every episode as it ends, and read it again: `agentrl.replay.open(run)`."""
 
-from agentrl.replay.read import RecordedEpisode, Run, Summary, open
+from agentrl.replay.filters import Filter
+from agentrl.replay.read import RecordedEpisode, Run, open
+from agentrl.replay.summary import Summary
 
-__all__ = ["RecordedEpisode", "Run", "Summary", "open"]
+__all__ = ["Filter", "RecordedEpisode", "Run", "Summary", "open"]

@@ -1,6 +1,7 @@
 """Store pictures by the hash of their pixels, in the background."""
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -18,6 +19,7 @@ from agentrl.types import Image
 log = logging.getLogger(__name__)
 
 _REMEMBERED = 100_000
+_SAID_EVERY_S = 30.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,8 +29,8 @@ class FrameStats:
     seen: int = 0
     stored: int = 0
     bytes: int = 0
-    waited_s: float = 0.0
-    """Time that callers waited because the disk was behind."""
+    dropped: int = 0
+    """Left out because the disk was behind: nobody waits for it."""
 
 
 def frame_id(image: Image) -> str:
@@ -49,21 +51,24 @@ class FrameStore:
 
     Args:
         run: the run's folder.
-        waiting: pictures that may wait for the disk; further callers wait as well.
+        waiting: bytes of pictures that may wait for the disk; what comes beyond is left out, and
+            said so.
     """
 
-    def __init__(self, run: Path, waiting: int = 64) -> None:
+    def __init__(self, run: Path, waiting: int = 256 << 20) -> None:
         self.stats = FrameStats()
         self._run = run
         self._known: set[str] = set()
         self._lock = threading.Lock()
-        self._queue: queue.Queue[tuple[str, Image] | None] = queue.Queue(waiting)
+        self._room = waiting
+        self._said_at = -math.inf
+        self._queue: queue.Queue[tuple[str, Image] | None] = queue.Queue()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._write_all, name="frames", daemon=True)
         self._thread.start()
 
     def add(self, image: Image) -> str:
-        """Hand over one picture; its id.
+        """Hand over one picture; its id, also where it is left out.
 
         Cheap for a picture that is known (a hash, 0.1 ms at 720x1280); a new one is copied.
 
@@ -80,18 +85,23 @@ class FrameStore:
                 return name
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
+            if image.nbytes > self._room:
+                self.stats.dropped += 1
+                self._say_dropped()
+                return name
+            self._room -= image.nbytes
             self._known.add(name)
-        self._hand_over(name, image.copy())
+        self._queue.put((name, image.copy()))
         return name
 
-    def _hand_over(self, name: str, image: Image) -> None:
-        try:
-            self._queue.put_nowait((name, image))
-        except queue.Full:
-            started = time.perf_counter()
-            self._queue.put((name, image))
-            with self._lock:
-                self.stats.waited_s += time.perf_counter() - started
+    def _say_dropped(self) -> None:
+        if time.monotonic() - self._said_at > _SAID_EVERY_S:
+            self._said_at = time.monotonic()
+            log.warning(
+                "the disk is behind: %d of %d frames are left out so far; run.frames=model or none "
+                "records less",
+                self.stats.dropped, self.stats.seen,
+            )  # fmt: skip
 
     def _write_all(self) -> None:
         while (entry := self._queue.get()) is not None:
@@ -102,6 +112,8 @@ class FrameStore:
                 self._failure = error
                 log.error("a frame could not be written, recording stops: %r", error)
             finally:
+                with self._lock:
+                    self._room += entry[1].nbytes
                 self._queue.task_done()
 
     def _write(self, name: str, image: Image) -> None:
@@ -133,12 +145,6 @@ class FrameStore:
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join()
-        if self.stats.waited_s > 1:
-            log.warning(
-                "the rollouts waited %.1f s for frames to be written (%d frames, %.0f MB); "
-                "run.frames=model or none records less",
-                self.stats.waited_s, self.stats.stored, self.stats.bytes / 1e6,
-            )  # fmt: skip
         self._raise_failure()
 
     def _raise_failure(self) -> None:

@@ -3,20 +3,23 @@
 import errno
 import gzip
 import json
+import math
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
+
+import numpy as np
 
 from agentrl.files import replacing
 from agentrl.replay.encoding import to_json
 from agentrl.replay.frames import FrameStats, FrameStore
 from agentrl.replay.layout import FORMAT, episode_file, episodes_folder, is_name
 from agentrl.replay.mask import Box, masked
-from agentrl.types import Image, ScoredEpisode
+from agentrl.types import Episode, Image, ScoredEpisode
 
 Frames = Literal["device", "model", "none"]
 
@@ -51,6 +54,7 @@ class Recorder:
         frames: which pictures the rollouts hand over; with `none`, `frame` stores nothing.
         mask: regions that are black in every picture that is stored.
         writer: names the files that this recorder appends to.
+        config: names the configuration that is played under (`agentrl.config.digest`).
     """
 
     def __init__(
@@ -60,13 +64,14 @@ class Recorder:
         *,
         mask: Sequence[Box] = (),
         writer: str = "main",
+        config: str | None = None,
     ) -> None:
         if not is_name(writer):
             raise ValueError(f"{writer!r} cannot be the name of a writer")
         folder = episodes_folder(run)
         folder.mkdir(parents=True, exist_ok=True)
         self._run = run
-        self._mask = mask
+        self._mask, self._config = mask, config
         self._lock = threading.Lock()
         self._index: _Lines | None = _Lines(folder / f"index-{writer}.jsonl")
         self._scores = _Lines(folder / f"scores-{writer}.jsonl")
@@ -118,6 +123,8 @@ class Recorder:
             "seconds": sum(turn.seconds for turn in episode.turns),
             "env_reward": sum(turn.env_reward for turn in episode.turns),
             "total": scored.total,
+            "metrics": _metrics(episode),
+            "config": self._config,
         }
         with self._lock:
             assert self._index is not None, "this recorder is closed"
@@ -175,6 +182,15 @@ class Recorder:
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
         self.close()
+
+
+def _metrics(episode: Episode) -> dict[str, float]:
+    """The environment's own numbers, as of the last turn; what is no number is left out."""
+    told = episode.turns[-1].info.get("metrics", {}) if episode.turns else {}
+    if not isinstance(told, Mapping):
+        return {}
+    numbers = {str(k): float(v) for k, v in told.items() if isinstance(v, int | float | np.number)}
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
 
 _SUMMARY = (

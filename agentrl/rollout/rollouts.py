@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from agentrl import config as configuration
 from agentrl.config import Config, parse_history
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.engine import Engine, Sampling
@@ -70,6 +71,7 @@ class Rollouts:
                 frames=self._config.run.frames,
                 mask=self._config.devices.mask,
                 writer=f"rollout{self._share[0]}",
+                config=configuration.digest(self._config),
             )
             self._exit.callback(self._recorder.close)
         else:

@@ -1,0 +1,84 @@
+"""Which of the recorded episodes are wanted."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from agentrl.errors import ConfigError
+from agentrl.plugins import did_you_mean
+from agentrl.replay.summary import Summary
+from agentrl.types import Outcome
+
+SPLITS = ("train", "eval", "demo")
+VOID = "void"
+"""Stands for every outcome where the world failed."""
+OUTCOMES = (*(outcome.value for outcome in Outcome), VOID)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Filter:
+    """What an episode must be; None does not care.
+
+    Raises:
+        ConfigError: a split or an outcome that does not exist.
+    """
+
+    split: str | None = None
+    label: str | None = None
+    """Such as `train`, `random` or `after-greedy`."""
+    outcome: str | None = None
+    """One of `Outcome`, or `void` for every failure."""
+    cause: str | None = None
+    """What voided it."""
+    step: int | None = None
+    seed: int | None = None
+    group: str | None = None
+    device: str | None = None
+    id: str | None = None
+    won: bool | None = None
+    """As its environment counts; one that does not tell is neither."""
+    least: float | None = None
+    most: float | None = None
+    """Of its reward."""
+    among: Collection[str] | None = None
+    """Ids, such as those that a search has found."""
+
+    def __post_init__(self) -> None:
+        _check("split", self.split, SPLITS)
+        _check("outcome", self.outcome, OUTCOMES)
+
+    def admits(self, summary: Summary) -> bool:
+        """Whether an episode is wanted."""
+        plain = ("split", "label", "cause", "step", "seed", "group", "device", "id")
+        for name in plain:
+            wanted = getattr(self, name)
+            if wanted is not None and getattr(summary, name) != wanted:
+                return False
+        outcome = summary.outcome
+        if self.outcome is not None and (
+            not outcome.void if self.outcome == VOID else outcome.value != self.outcome
+        ):
+            return False
+        if self.won is not None and summary.won is not self.won:
+            return False
+        if self.least is not None and summary.total < self.least:
+            return False
+        if self.most is not None and summary.total > self.most:
+            return False
+        return self.among is None or summary.id in self.among
+
+    def of(self, episodes: Iterable[Summary]) -> list[Summary]:
+        """Those that are wanted, in their order."""
+        return [summary for summary in episodes if self.admits(summary)]
+
+
+def void_causes(episodes: Collection[Summary]) -> Counter[str]:
+    """How many were void, by what voided them."""
+    return Counter(s.cause for s in episodes if s.cause is not None)
+
+
+def _check(name: str, value: str | None, known: Collection[str]) -> None:
+    if value is not None and value not in known:
+        raise ConfigError(
+            f"{name}={value!r}: must be one of {', '.join(known)}{did_you_mean(value, known)}"
+        )

@@ -1,0 +1,133 @@
+"""The index of a run in memory, kept up with files that are still being appended to."""
+
+import json
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentrl.errors import ConfigError
+from agentrl.replay.layout import FORMAT, episodes_folder
+from agentrl.replay.summary import Summary, summary_of
+
+log = logging.getLogger(__name__)
+
+
+class Index:
+    """Summaries of all episodes, in the order in which they ended.
+
+    Each call reads what was appended since the last one, and nothing twice.
+
+    Args:
+        run: the run's folder.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._lock = threading.Lock()
+        self._tails: dict[Path, _Tail] = {}
+        self._entries: dict[str, dict[str, Any]] = {}
+        self._scores: dict[str, dict[str, Any]] = {}
+        self._by_id: dict[str, Summary] = {}
+        self._in_order: list[Summary] = []
+        self.version = 0
+        """Grows whenever something has changed."""
+
+    def all(self) -> list[Summary]:
+        """Everything that is recorded by now; not to be changed.
+
+        Raises:
+            ConfigError: it was recorded by a newer agentrl, or cannot be read.
+        """
+        with self._lock:
+            self._catch_up()
+            return self._in_order
+
+    def get(self, episode_id: str) -> Summary | None:
+        """The episode of that id, if there is one.
+
+        Raises:
+            ConfigError: as `all`.
+        """
+        with self._lock:
+            self._catch_up()
+            return self._by_id.get(episode_id)
+
+    def _catch_up(self) -> None:
+        changed: set[str] = set()
+        for entry in self._new("scores-*.jsonl"):
+            if isinstance(entry.get("id"), str):
+                self._scores.setdefault(entry["id"], {}).update(entry)
+                changed.add(entry["id"])
+        for entry in self._new("index-*.jsonl"):
+            self._check_format(entry)
+            if isinstance(entry.get("id"), str):
+                self._entries[entry["id"]] = entry
+                changed.add(entry["id"])
+        found = {id: self._joined(id) for id in changed & self._entries.keys()}
+        if not found:
+            return
+        self._by_id |= {id: summary for id, summary in found.items() if summary is not None}
+        # A new list: whoever has the old one goes through it undisturbed.
+        self._in_order = sorted(self._by_id.values(), key=lambda s: (s.time, s.id))
+        self.version += 1
+
+    def _joined(self, id: str) -> Summary | None:
+        """Without its score where that is broken: what was played is still there."""
+        entry, score = self._entries[id], self._scores.get(id, {})
+        for said in (score, {}) if score else ({},):
+            try:
+                return summary_of(entry, said)
+            except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+                log.warning("%s: an index line or its score is none: %r", self._run, error)
+        return None
+
+    def _new(self, pattern: str) -> Iterator[dict[str, Any]]:
+        """What was appended to some files; a torn line, as a killed writer leaves, is skipped."""
+        for path in sorted(episodes_folder(self._run).glob(pattern)):
+            yield from self._tails.setdefault(path, _Tail(path)).new()
+
+    def _check_format(self, entry: Mapping[str, Any]) -> None:
+        written = entry.get("format")
+        if isinstance(written, int) and written > FORMAT:
+            raise ConfigError(
+                f"{self._run}: recorded in format {written}, this agentrl reads up to {FORMAT}; "
+                "upgrade it"
+            )
+
+
+@dataclass(slots=True)
+class _Tail:
+    """A file of JSON lines, of which only what is new is read."""
+
+    path: Path
+    read: int = 0
+
+    def new(self) -> Iterator[dict[str, Any]]:
+        """The objects of the whole lines that were appended since.
+
+        Raises:
+            ConfigError: it is no file, or closed to us.
+        """
+        try:
+            if self.path.is_file() and self.path.stat().st_size == self.read:
+                return
+            with self.path.open("rb") as file:
+                file.seek(self.read)
+                content = file.read()
+        except OSError as error:
+            raise ConfigError(f"{self.path}: cannot be read: {error}") from error
+        whole = content.rfind(b"\n") + 1
+        self.read += whole
+        for line in content[:whole].split(b"\n"):
+            if not line:
+                continue
+            try:
+                entry = json.loads(line)
+            except (ValueError, RecursionError):
+                log.debug("%s: a torn line is skipped", self.path)
+                continue
+            if isinstance(entry, dict):
+                yield entry

@@ -1,0 +1,107 @@
+"""What is known of an episode without opening its file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentrl.types import Outcome, cause
+
+_WON = ("success", "won", "accuracy")
+"""Metrics that are 1 where everything was right."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Summary:
+    """One line of the index, joined with what was said of the episode later."""
+
+    id: str
+    split: str
+    """`train`, `eval` or `demo`."""
+    step: int
+    time: float
+    """Seconds since 1970 when it ended."""
+    env_id: str
+    group: str
+    member: int
+    seed: int
+    outcome: Outcome
+    error: str | None
+    device: str | None
+    turns: int
+    tokens: int
+    seconds: float
+    env_reward: float
+    total: float
+    """The weighted sum of all rewards."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """The environment's own, as of the last turn."""
+    config: str | None = None
+    """The hash of the configuration that it was played under."""
+    rewards: tuple[float, ...] = ()
+    """Per turn."""
+    components: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Per reward function, per turn, unweighted."""
+    advantages: tuple[float, ...] | None = None
+    """Per turn; None where no training step used the episode."""
+    used_by: int | None = None
+    """The training step that used it, if it is not the one it was played for."""
+
+    @property
+    def cause(self) -> str | None:
+        """What voided the episode; None where it is not void."""
+        return cause(self.outcome, self.error)
+
+    @property
+    def won(self) -> bool | None:
+        """Whether everything was right; None where it is void or its environment does not tell."""
+        told = (self.metrics[name] for name in _WON if name in self.metrics)
+        share = None if self.outcome.void else next(told, None)
+        return None if share is None else share >= 1
+
+    @property
+    def label(self) -> str:
+        """Which play of its step it belongs to, such as `train`, `random` or `after-greedy`."""
+        return self.group.rsplit("-", 2)[0]
+
+
+def summary_of(entry: Mapping[str, Any], score: Mapping[str, Any]) -> Summary:
+    """One line of the index and what scores say of it.
+
+    Raises:
+        AttributeError, KeyError, OverflowError, TypeError, ValueError: these are none.
+    """
+    components = score.get("components", {})
+    advantages = score.get("advantages")
+    used_by = score.get("used_by")
+    return Summary(
+        id=str(entry["id"]),
+        split=str(entry["split"]),
+        step=int(entry["step"]),
+        time=float(entry["time"]),
+        env_id=str(entry["env_id"]),
+        group=str(entry["group"]),
+        member=int(entry["member"]),
+        seed=int(entry["seed"]),
+        outcome=Outcome(entry["outcome"]),
+        error=_text(entry["error"]),
+        device=_text(entry["device"]),
+        turns=int(entry["turns"]),
+        tokens=int(entry["tokens"]),
+        seconds=float(entry["seconds"]),
+        env_reward=float(entry["env_reward"]),
+        total=float(score.get("total", entry["total"])),
+        metrics={str(name): float(value) for name, value in entry.get("metrics", {}).items()},
+        config=_text(entry.get("config")),
+        rewards=_floats(score.get("rewards", ())),
+        components={str(name): _floats(values) for name, values in components.items()},
+        advantages=None if advantages is None else _floats(advantages),
+        used_by=None if used_by is None else int(used_by),
+    )
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _floats(values: Any) -> tuple[float, ...]:
+    return tuple(map(float, values))
