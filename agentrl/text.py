@@ -20,6 +20,8 @@ def remember_serial(serial: str) -> None:
 
 def printable(text: str) -> str:
     """The same text, with control characters spelt out: none of them may steer a terminal."""
+    if text.replace("\n", "").isprintable():
+        return text
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 

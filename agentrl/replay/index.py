@@ -1,16 +1,15 @@
 """The index of a run in memory, kept up with files that are still being appended to."""
 
-import json
 import logging
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agentrl.errors import ConfigError
 from agentrl.replay.layout import FORMAT, episodes_folder
 from agentrl.replay.summary import Summary, summary_of
+from agentrl.replay.tail import Tail
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +26,7 @@ class Index:
     def __init__(self, run: Path) -> None:
         self._run = run
         self._lock = threading.Lock()
-        self._tails: dict[Path, _Tail] = {}
+        self._tails: dict[Path, Tail] = {}
         self._entries: dict[str, dict[str, Any]] = {}
         self._scores: dict[str, dict[str, Any]] = {}
         self._by_id: dict[str, Summary] = {}
@@ -87,7 +86,7 @@ class Index:
     def _new(self, pattern: str) -> Iterator[dict[str, Any]]:
         """What was appended to some files; a torn line, as a killed writer leaves, is skipped."""
         for path in sorted(episodes_folder(self._run).glob(pattern)):
-            yield from self._tails.setdefault(path, _Tail(path)).new()
+            yield from self._tails.setdefault(path, Tail(path)).new()
 
     def _check_format(self, entry: Mapping[str, Any]) -> None:
         written = entry.get("format")
@@ -96,38 +95,3 @@ class Index:
                 f"{self._run}: recorded in format {written}, this agentrl reads up to {FORMAT}; "
                 "upgrade it"
             )
-
-
-@dataclass(slots=True)
-class _Tail:
-    """A file of JSON lines, of which only what is new is read."""
-
-    path: Path
-    read: int = 0
-
-    def new(self) -> Iterator[dict[str, Any]]:
-        """The objects of the whole lines that were appended since.
-
-        Raises:
-            ConfigError: it is no file, or closed to us.
-        """
-        try:
-            if self.path.is_file() and self.path.stat().st_size == self.read:
-                return
-            with self.path.open("rb") as file:
-                file.seek(self.read)
-                content = file.read()
-        except OSError as error:
-            raise ConfigError(f"{self.path}: cannot be read: {error}") from error
-        whole = content.rfind(b"\n") + 1
-        self.read += whole
-        for line in content[:whole].split(b"\n"):
-            if not line:
-                continue
-            try:
-                entry = json.loads(line)
-            except (ValueError, RecursionError):
-                log.debug("%s: a torn line is skipped", self.path)
-                continue
-            if isinstance(entry, dict):
-                yield entry

@@ -51,6 +51,15 @@ class Run:
         found = self._index.all()
         return list(found) if wanted is None else wanted.of(found)
 
+    def version(self) -> int:
+        """Grows whenever something new is recorded or said of an episode.
+
+        Raises:
+            ConfigError: as `episodes`.
+        """
+        self._index.all()
+        return self._index.version
+
     def episode(self, episode_id: str) -> RecordedEpisode:
         """One whole episode.
 

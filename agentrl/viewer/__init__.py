@@ -1,0 +1,1 @@
+"""Pages over what was recorded, for the browser."""

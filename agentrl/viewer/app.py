@@ -1,0 +1,204 @@
+"""The viewer's server: pages, what they show, and the frames."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib import resources
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.responses import JSONResponse, RedirectResponse, StreamingResponse
+
+from agentrl.errors import AgentRLError, ConfigError
+from agentrl.replay import Filter, Run
+from agentrl.replay.layout import is_frame
+from agentrl.viewer import views
+from agentrl.viewer.curves import Curves
+from agentrl.viewer.guard import COOKIE, HEADERS, Guard
+from agentrl.viewer.pictures import WIDTHS, Pictures
+from agentrl.viewer.tokens import Vocabulary, of_turn
+
+_FOR_EVER = "private, max-age=31536000, immutable"
+"""A frame is named by its pixels: it never changes."""
+_PAGES = ("/", "/episodes", "/episodes/{rest:path}", "/groups/{rest:path}", "/compare")
+_KINDS = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+    "txt": "text/plain; charset=utf-8",
+}
+_LOOK_S = 0.5
+"""How often a page's stream looks for news."""
+_MOST_ROWS = 500
+
+
+def application(run: Run, guard: Guard) -> FastAPI:
+    """What uvicorn runs.
+
+    Args:
+        run: the recorded run; it may still be growing.
+        guard: who may ask.
+    """
+    app = FastAPI(title="agentrl", openapi_url=None)
+    app.state.guard = guard
+    app.middleware("http")(_guarded)
+    app.add_exception_handler(AgentRLError, _told)
+    _add_files(app, _static())
+    _add_frames(app, Pictures(run))
+    _add_views(app, run)
+    _add_news(app, run)
+    return app
+
+
+async def _guarded(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+    guard: Guard = request.app.state.guard
+    brought = request.query_params.get("token")
+    if brought is not None and guard.knows(brought) and not guard.is_loopback:
+        response: Response = RedirectResponse(request.url.path, 303)
+        response.set_cookie(COOKIE, brought, httponly=True, samesite="strict")
+    elif (why := guard.refusal(request.headers, request.cookies)) is not None:
+        response = Response(f"{why}\n", 403, media_type="text/plain")
+    else:
+        response = await answer(request)
+    response.headers.update({name: HEADERS[name] for name in HEADERS})
+    response.headers.setdefault("Cache-Control", "no-cache")
+    return response
+
+
+async def _told(_: Request, error: Exception) -> Response:
+    """What is not there, or cannot be read, in one sentence."""
+    status = 404 if isinstance(error, ConfigError) else 500
+    return JSONResponse(views.sendable({"error": str(error)}), status)
+
+
+def _static() -> dict[str, bytes]:
+    """Our own files by their path; nothing else can be asked for."""
+    found: dict[str, bytes] = {}
+    folders = [("", resources.files("agentrl.viewer") / "static")]
+    while folders:
+        path, folder = folders.pop()
+        for entry in folder.iterdir():
+            if entry.is_dir():
+                folders.append((f"{path}{entry.name}/", entry))
+            elif entry.name.rpartition(".")[2] in _KINDS:
+                found[path + entry.name] = entry.read_bytes()
+    return found
+
+
+def _add_files(app: FastAPI, files: dict[str, bytes]) -> None:
+    async def page() -> Response:
+        return Response(files["page.html"], media_type=_KINDS["html"])
+
+    for path in _PAGES:
+        app.add_api_route(path, page, methods=["GET"])
+
+    @app.get("/static/{path:path}")
+    async def static(path: str) -> Response:
+        if path not in files:
+            return Response("no such file\n", 404, media_type="text/plain")
+        return Response(files[path], media_type=_KINDS[path.rpartition(".")[2]])
+
+
+def _add_frames(app: FastAPI, pictures: Pictures) -> None:
+    @app.get("/frames/{frame_id}")
+    def frame(frame_id: str, width: int | None = None) -> Response:
+        if not is_frame(frame_id) or width not in (None, *WIDTHS):
+            return Response("no such frame\n", 404, media_type="text/plain")
+        found = pictures.whole(frame_id) if width is None else pictures.small(frame_id, width)
+        if found is None:
+            return Response("this frame is not recorded\n", 404, media_type="text/plain")
+        kind = "image/png" if width is None else "image/webp"
+        return Response(found, media_type=kind, headers={"Cache-Control": _FOR_EVER})
+
+
+def _add_views(app: FastAPI, run: Run) -> None:
+    curves = Curves(run.path)
+
+    words = Vocabulary(run.path)
+
+    @app.get("/api/run/name")
+    def name() -> Response:
+        return _json({"name": run.path.absolute().name})
+
+    @app.get("/api/run")
+    def overview() -> Response:
+        return _json(views.overview(run))
+
+    @app.get("/api/curves")
+    def curve(since: Annotated[int, Query(ge=0)] = 0) -> Response:
+        return _json(curves.since(since))
+
+    @app.get("/api/episodes")
+    def listing(
+        split: str | None = None,
+        label: str | None = None,
+        outcome: str | None = None,
+        cause: str | None = None,
+        step: int | None = None,
+        seed: int | None = None,
+        group: str | None = None,
+        device: str | None = None,
+        won: bool | None = None,
+        least: float | None = None,
+        most: float | None = None,
+        sort: str = "time",
+        down: bool = True,
+        first: Annotated[int, Query(ge=0)] = 0,
+        count: Annotated[int, Query(ge=1, le=_MOST_ROWS)] = 100,
+    ) -> Response:
+        if sort not in views.SORTS:
+            raise ConfigError(f"sort={sort!r}: must be one of {', '.join(views.SORTS)}")
+        wanted = Filter(
+            split=split, label=label, outcome=outcome, cause=cause, step=step, seed=seed,
+            group=group, device=device, won=won, least=least, most=most,
+        )  # fmt: skip
+        return _json(views.listing(run, wanted, sort=sort, down=down, first=first, count=count))
+
+    @app.get("/api/episodes/{episode_id}")
+    def episode(episode_id: str) -> Response:
+        return _json(views.episode(run.episode(episode_id)))
+
+    @app.get("/api/episodes/{episode_id}/turns/{number}")
+    def tokens(episode_id: str, number: int) -> Response:
+        return _json(of_turn(run.episode(episode_id).episode, number, words))
+
+    @app.get("/api/groups/{name}")
+    def group(name: str) -> Response:
+        found = views.group(run, name)
+        if not found["members"]:
+            raise ConfigError(f"{run.path} has no group {name!r}")
+        return _json(found)
+
+    @app.get("/api/compare")
+    def compare(a: str, a_step: int, b: str, b_step: int) -> Response:
+        return _json(views.comparison(run, (a, a_step), (b, b_step)))
+
+
+def _add_news(app: FastAPI, run: Run) -> None:
+    @app.get("/api/news")
+    async def news(request: Request) -> Response:
+        return StreamingResponse(_news(request, run), media_type="text/event-stream")
+
+
+async def _news(request: Request, run: Run) -> AsyncIterator[str]:
+    """An event whenever something was recorded or logged since."""
+    said: tuple[Any, ...] = ()
+    while not await request.is_disconnected():
+        now = await asyncio.to_thread(_state, run)
+        if now != said:
+            said = now
+            yield f"data: {json.dumps(now)}\n\n"
+        await asyncio.sleep(_LOOK_S)
+
+
+def _state(run: Run) -> tuple[Any, ...]:
+    metrics = run.path / "metrics.jsonl"
+    return (run.version(), metrics.stat().st_size if metrics.is_file() else 0)
+
+
+def _json(value: Any) -> Response:
+    return Response(
+        json.dumps(views.sendable(value), ensure_ascii=False, separators=(",", ":")).encode(),
+        media_type="application/json",
+    )

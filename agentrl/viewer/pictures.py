@@ -1,0 +1,48 @@
+"""Recorded frames as a browser gets them."""
+
+from functools import lru_cache
+
+import cv2
+
+from agentrl.replay import Run
+from agentrl.types import Image
+
+WIDTHS = (96, 192, 384)
+"""Of small pictures, in pixels."""
+_QUALITY = 80
+
+
+class Pictures:
+    """The frames of a run, and small ones of them.
+
+    Args:
+        run: the recorded run.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.small = lru_cache(maxsize=4096)(self._small)
+
+    def whole(self, frame_id: str) -> bytes | None:
+        """A PNG; None where it is not there, or is none."""
+        return self._run.frame_bytes(frame_id)
+
+    def _small(self, frame_id: str, width: int) -> bytes | None:
+        """A WebP so many pixels wide, no larger than the frame; None where there is none."""
+        image = self._run.frame(frame_id)
+        return None if image is None else webp(image, width)
+
+
+def webp(image: Image, width: int) -> bytes:
+    """A picture, scaled down to a width if it is wider."""
+    height, own = image.shape[:2]
+    if own > width:
+        size = (width, max(1, round(height * width / own)))
+        scaled = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+    else:
+        scaled = image
+    done, encoded = cv2.imencode(
+        ".webp", cv2.cvtColor(scaled, cv2.COLOR_RGB2BGR), (cv2.IMWRITE_WEBP_QUALITY, _QUALITY)
+    )
+    assert done, f"cv2 cannot encode {scaled.shape}"
+    return encoded.tobytes()

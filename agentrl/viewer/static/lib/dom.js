@@ -1,0 +1,81 @@
+// Elements and numbers. Words only ever become text nodes: nothing that a model wrote is markup.
+
+export function h(tag, attributes = {}, ...children) {
+  const element = tag === "svg" || SVG.has(tag)
+    ? document.createElementNS("http://www.w3.org/2000/svg", tag)
+    : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "style") Object.assign(element.style, value);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false));
+  return element;
+}
+const SVG = new Set(["circle", "line", "rect", "path", "g", "polyline", "title"]);
+
+export function replace(parent, ...children) {
+  parent.replaceChildren(...children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false));
+  return parent;
+}
+
+/** What the server says; an Error with its own words where it refuses. */
+export async function get(path, parameters = {}) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters)) {
+    if (value !== null && value !== undefined && value !== "") query.set(name, value);
+  }
+  const asked = query.size ? `${path}?${query}` : path;
+  let answer;
+  try {
+    answer = await fetch(asked);
+  } catch {
+    throw new Error("The server does not answer. Is agentrl replay still running?");
+  }
+  const told = answer.headers.get("content-type")?.startsWith("application/json") ? await answer.json() : null;
+  if (!answer.ok) throw new Error(told?.error ?? describe(told?.detail) ?? `${answer.status} ${answer.statusText}`);
+  return told;
+}
+const describe = (detail) => Array.isArray(detail)
+  ? detail.map((d) => `${d.loc?.at(-1)}: ${d.msg}`).join("; ") : detail;
+
+export const frame = (id, width) => `/frames/${id}${width ? `?width=${width}` : ""}`;
+
+/** A number as short as it can be read. */
+export function number(value, digits = 3) {
+  if (value === null || value === undefined) return "–";
+  if (typeof value !== "number") return String(value);
+  if (Number.isInteger(value)) return value.toLocaleString("en");
+  const size = Math.abs(value);
+  if (size >= 1000) return Math.round(value).toLocaleString("en");
+  return Number(value.toPrecision(digits)).toString();
+}
+export const signed = (value) => value === null || value === undefined
+  ? "–" : (value > 0 ? "+" : "") + number(value);
+export const share = (value) => value === null || value === undefined ? "–" : `${number(100 * value)}%`;
+export const tone = (value) => value > 0 ? "good" : value < 0 ? "bad" : "";
+
+export function seconds(value) {
+  if (value === null || value === undefined) return "–";
+  if (value < 1) return `${Math.round(value * 1000)} ms`;
+  if (value < 90) return `${number(value)} s`;
+  const minutes = Math.floor(value / 60);
+  return minutes < 90 ? `${minutes}:${String(Math.round(value % 60)).padStart(2, "0")} min`
+    : `${number(minutes / 60)} h`;
+}
+export const clock = (time) => time ? new Date(time * 1000).toLocaleString() : "–";
+
+/** A group id such as after-greedy-00020-g003 as words. */
+export const named = (label) => label.replaceAll("-", " ");
+
+export function fact(name, value, extra = "") {
+  return h("div", { class: "fact" }, h("dt", {}, name), h("dd", { class: extra }, h("bdi", {}, value)));
+}
+export const notice = (words, kind = "bad") => h("p", { class: `notice ${kind}`, role: kind === "bad" ? "alert" : null }, h("bdi", {}, words));
+
+export function outcomeBadge(row) {
+  const kind = row.void ? "void" : row.won === true ? "won" : row.won === false ? "lost" : "plain";
+  const words = row.void ? row.cause : row.won === true ? "won" : row.won === false ? "not won" : row.outcome;
+  return h("span", { class: `badge ${kind}`, title: row.error ?? row.outcome }, h("bdi", {}, words));
+}

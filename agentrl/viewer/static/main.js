@@ -1,0 +1,60 @@
+// Which view a path shows, and what is the same in all of them.
+import { get, h, notice, replace } from "./lib/dom.js";
+import { compare } from "./views/compare.js";
+import { episode } from "./views/episode.js";
+import { episodes } from "./views/episodes.js";
+import { group } from "./views/group.js";
+import { overview } from "./views/overview.js";
+
+const view = document.getElementById("view");
+const path = location.pathname.replace(/\/+$/, "") || "/";
+const rest = (prefix) => decodeURIComponent(path.slice(prefix.length));
+
+const route = path === "/" ? { name: "overview", show: overview }
+  : path === "/episodes" ? { name: "episodes", show: episodes }
+  : path.startsWith("/episodes/") ? { name: "episodes", show: (place) => episode(place, rest("/episodes/")) }
+  : path.startsWith("/groups/") ? { name: "episodes", show: (place) => group(place, rest("/groups/")) }
+  : { name: "compare", show: compare };
+
+for (const link of document.querySelectorAll("nav a")) {
+  if (link.dataset.view === route.name) link.setAttribute("aria-current", "page");
+}
+
+/** Called with every piece of news, once at a time. */
+let refresh = null;
+
+async function start() {
+  replace(view, h("p", { class: "loading" }, "Loading…"));
+  try {
+    const run = await get("/api/run/name");
+    document.getElementById("run").textContent = run.name;
+    document.title = `${run.name} · agentrl`;
+    refresh = (await route.show(view)) ?? null;
+  } catch (error) {
+    replace(view, notice(error.message));
+  }
+  listen();
+}
+
+function listen() {
+  const badge = document.getElementById("live");
+  const stream = new EventSource("/api/news");
+  let first = true;
+  let busy = false;
+  let again = false;
+  stream.onmessage = async () => {
+    if (first) { first = false; return; }
+    badge.hidden = false;
+    badge.classList.remove("gone");
+    if (busy) { again = true; return; }
+    busy = true;
+    do {
+      again = false;
+      try { await refresh?.(); } catch { /* the next news tries again */ }
+    } while (again);
+    busy = false;
+  };
+  stream.onerror = () => badge.classList.add("gone");
+}
+
+start();

@@ -1,0 +1,67 @@
+// The same seeds in two plays: what one did better than the other.
+import { fact, get, h, named, notice, number, outcomeBadge, replace, share, signed, tone } from "../lib/dom.js";
+
+export async function compare(place) {
+  const run = await get("/api/run");
+  const plays = run.plays.filter((play) => play.split !== "train");
+  const query = new URLSearchParams(location.search);
+  const key = (play) => `${play.label}@${play.step}`;
+  const known = (name, fallback) => plays.find((p) => key(p) === query.get(name)) ?? fallback;
+  const sampled = plays.filter((p) => p.split === "eval" && /sampled|step|train/.test(p.label));
+  let a = known("a", sampled[0] ?? plays[0]);
+  let b = known("b", sampled.at(-1) ?? plays.at(-1));
+  let only = query.get("only") ?? "";
+  const choose = h("form", { class: "filters card", onsubmit: (event) => event.preventDefault() });
+  const result = h("div");
+  replace(place, h("h1", {}, "The same seeds, two plays"), choose, result);
+  if (plays.length < 2) {
+    replace(result, h("p", { class: "empty" }, "There is one evaluation at most: nothing to compare yet."));
+    return;
+  }
+  const pick = (label, chosen, act) => h("label", {}, h("span", {}, label), h("select", { onchange: (event) => act(plays[event.target.selectedIndex]) },
+    plays.map((play) => h("option", { selected: play === chosen }, `${named(play.label)}, step ${play.step} (${play.count})`))));
+  const filter = () => h("label", {}, h("span", {}, "Seeds"), h("select", { name: "only", onchange: (event) => { only = event.target.value; draw(); } },
+    [["", "all"], ["better", "B does better"], ["worse", "B does worse"], ["same", "alike"], ["won", "B wins, A does not"], ["lost", "A wins, B does not"]]
+      .map(([value, words]) => h("option", { value, selected: value === only }, words))));
+
+  async function draw() {
+    const settings = new URLSearchParams({ a: key(a), b: key(b), ...(only ? { only } : {}) });
+    history.replaceState(null, "", `?${settings}`);
+    replace(choose, pick("A", a, (play) => { a = play; draw(); }), pick("B", b, (play) => { b = play; draw(); }), filter());
+    try {
+      const found = await get("/api/compare", { a: a.label, a_step: a.step, b: b.label, b_step: b.step });
+      replace(result, pairs(found, a, b, only));
+    } catch (error) {
+      replace(result, notice(error.message));
+    }
+  }
+  await draw();
+}
+
+function pairs(found, a, b, only) {
+  const better = (pair) => pair.b.total - pair.a.total;
+  const tests = {
+    better: (p) => better(p) > 0, worse: (p) => better(p) < 0, same: (p) => better(p) === 0,
+    won: (p) => p.b.won === true && p.a.won === false, lost: (p) => p.a.won === true && p.b.won === false,
+  };
+  const shown = found.pairs.filter(tests[only] ?? (() => true));
+  const mean = found.pairs.reduce((sum, pair) => sum + better(pair), 0) / (found.pairs.length || 1);
+  const count = (test) => found.pairs.filter(tests[test]).length;
+  if (!found.pairs.length) return h("p", { class: "empty" }, `${named(a.label)} and ${named(b.label)} have no seed in common.`);
+  return [
+    h("dl", { class: "facts" },
+      fact("seeds in common", number(found.pairs.length)), fact("B minus A, mean reward", signed(mean), tone(mean)),
+      fact("B better", `${count("better")} (${share(count("better") / found.pairs.length)})`),
+      fact("B worse", `${count("worse")} (${share(count("worse") / found.pairs.length)})`),
+      fact("only B wins", number(count("won"))), fact("only A wins", number(count("lost")))),
+    shown.length ? h("div", { class: "scroll card" }, h("table", { class: "list" },
+      h("thead", {}, h("tr", {}, h("th", { class: "num" }, "seed"), h("th", {}, "A"), h("th", { class: "num" }, "reward"), h("th", {}, "B"), h("th", { class: "num" }, "reward"), h("th", { class: "num" }, "B minus A"))),
+      h("tbody", {}, shown.sort((x, y) => Math.abs(better(y)) - Math.abs(better(x))).map((pair) => h("tr", {},
+        h("td", { class: "num" }, String(pair.seed)),
+        side(pair.a), h("td", { class: `num ${tone(pair.a.total)}` }, signed(pair.a.total)),
+        side(pair.b), h("td", { class: `num ${tone(pair.b.total)}` }, signed(pair.b.total)),
+        h("td", { class: `num strong ${tone(better(pair))}` }, signed(better(pair)))))))) : h("p", { class: "empty" }, "No seed is like this."),
+  ];
+}
+
+const side = (row) => h("td", {}, h("a", { href: `/episodes/${encodeURIComponent(row.id)}` }, `${row.turns} turns`), " ", outcomeBadge(row));

@@ -1,0 +1,362 @@
+// The episode player: film strip, time line, screen, and all that was said and counted.
+import { clock, fact, frame, get, h, named, notice, number, outcomeBadge, replace, seconds, signed, tone } from "../lib/dom.js";
+import { tokensOf } from "./tokens.js";
+
+const TABS = ["Words", "Tokens", "Rewards", "Time", "Info"];
+const SPEEDS = [0.5, 1, 2, 4, 8];
+
+export async function episode(place, id) {
+  const told = await get(`/api/episodes/${encodeURIComponent(id)}`);
+  new Player(place, told).start();
+}
+
+class Player {
+  constructor(place, told) {
+    this.place = place;
+    this.told = told;
+    this.turns = told.played;
+    const query = new URLSearchParams(location.search);
+    this.after = query.get("after") === "1";
+    this.tab = TABS.find((tab) => tab.toLowerCase() === query.get("tab")) ?? TABS[0];
+    this.range = this.readRange(query.get("range")) ?? [0, Math.max(0, this.turns.length - 1)];
+    this.turn = this.inside(Number(query.get("turn") ?? 1) - 1);
+    this.speed = 1;
+    this.timer = null;
+  }
+
+  readRange(text) {
+    const found = /^(\d+)-(\d+)$/.exec(text ?? "");
+    if (!found) return null;
+    const [a, b] = [Number(found[1]) - 1, Number(found[2]) - 1];
+    return a >= 0 && a <= b && b < this.turns.length ? [a, b] : null;
+  }
+
+  inside(turn) {
+    return Number.isFinite(turn) ? Math.min(Math.max(turn, 0), Math.max(0, this.turns.length - 1)) : 0;
+  }
+
+  start() {
+    const told = this.told;
+    this.screen = h("div", { class: "stage" });
+    this.panel = h("div", { class: "panel" });
+    this.strip = h("div", { class: "strip", role: "listbox", "aria-label": "screens", tabindex: "0" });
+    this.line = h("div", { class: "timeline", "aria-label": "time line" });
+    this.peek = h("div", { class: "peek", hidden: true });
+    this.controls = h("div", { class: "controls" });
+    replace(this.place,
+      h("div", { class: "episode-head" },
+        h("h1", {}, h("bdi", {}, told.id)),
+        outcomeBadge(told),
+        h("span", { class: `big ${told.void ? "" : tone(told.total)}` }, told.void ? "" : signed(told.total))),
+      h("dl", { class: "facts" },
+        fact("play", h("a", { href: `/episodes?label=${encodeURIComponent(told.label)}&step=${told.step}` }, named(told.label))),
+        fact("step", number(told.step)), fact("seed", String(told.seed)),
+        fact("group", h("a", { href: `/groups/${encodeURIComponent(told.group)}` }, told.group)),
+        fact("turns", number(told.turns)), fact("tokens", number(told.tokens)), fact("time", seconds(told.seconds)),
+        fact("phone", told.device ?? "none"), fact("ended", clock(told.time)),
+        Object.entries(told.metrics).map(([name, value]) => fact(name, number(value)))),
+      told.error ? notice(told.error) : null,
+      this.turns.length ? [this.strip, this.line, this.peek] : notice("It ended before its first turn.", "plain"),
+      h("div", { class: "player" }, h("div", { class: "left" }, this.screen, this.controls), this.panel),
+    );
+    if (!this.turns.length) { this.drawScreen(); this.drawPanel(); return; }
+    this.drawStrip();
+    this.drawLine();
+    this.draw();
+    document.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  // --- where we are -------------------------------------------------------------------------
+
+  go(turn, after = false) {
+    this.turn = this.inside(turn);
+    this.after = after;
+    this.draw();
+  }
+
+  /** One picture on: before an action, after it, before the next one is the same picture. */
+  move(by) {
+    if (by > 0 && this.turn === this.turns.length - 1 && !this.after) this.go(this.turn, true);
+    else if (by < 0 && this.after) this.go(this.turn, false);
+    else this.go(this.turn + by);
+  }
+
+  remember() {
+    const query = new URLSearchParams();
+    query.set("turn", String(this.turn + 1));
+    if (this.after) query.set("after", "1");
+    if (this.tab !== TABS[0]) query.set("tab", this.tab.toLowerCase());
+    const [a, b] = this.range;
+    if (a > 0 || b < this.turns.length - 1) query.set("range", `${a + 1}-${b + 1}`);
+    history.replaceState(null, "", `?${query}`);
+  }
+
+  key(event) {
+    if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) || event.ctrlKey || event.metaKey || event.altKey) return;
+    const keys = {
+      ArrowRight: () => this.move(1), ArrowLeft: () => this.move(-1), l: () => this.move(1), h: () => this.move(-1),
+      Home: () => this.go(this.range[0]), End: () => this.go(this.range[1], true),
+      " ": () => this.play(!this.timer), a: () => this.go(this.turn, !this.after),
+      ArrowUp: () => this.faster(1), ArrowDown: () => this.faster(-1),
+      Escape: () => { this.setRange(0, this.turns.length - 1); },
+      "1": () => this.show(0), "2": () => this.show(1), "3": () => this.show(2), "4": () => this.show(3), "5": () => this.show(4),
+    };
+    if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
+  }
+
+  show(tab) { this.tab = TABS[tab]; this.drawPanel(); this.remember(); }
+
+  faster(by) {
+    this.speed = SPEEDS[Math.min(Math.max(SPEEDS.indexOf(this.speed) + by, 0), SPEEDS.length - 1)];
+    this.drawControls();
+  }
+
+  play(on) {
+    clearTimeout(this.timer);
+    this.timer = null;
+    if (on) {
+      const next = () => {
+        const [first, last] = this.range;
+        if (this.turn >= last && this.after) this.go(first);
+        else if (this.turn >= last) this.go(last, true);
+        else this.go(this.turn + 1);
+        this.timer = setTimeout(next, 700 / this.speed);
+      };
+      this.timer = setTimeout(next, 700 / this.speed);
+    }
+    this.drawControls();
+  }
+
+  setRange(first, last) {
+    this.range = [this.inside(Math.min(first, last)), this.inside(Math.max(first, last))];
+    if (this.turn < this.range[0] || this.turn > this.range[1]) this.turn = this.range[0];
+    this.drawLine();
+    this.draw();
+  }
+
+  // --- what is drawn ------------------------------------------------------------------------
+
+  draw() {
+    this.drawScreen();
+    this.drawPanel();
+    this.drawControls();
+    for (const [i, cell] of this.cells.entries()) {
+      const current = i === (this.after && this.turn === this.turns.length - 1 ? this.turns.length : this.turn);
+      cell.setAttribute("aria-selected", current);
+      cell.classList.toggle("outside", i < this.turns.length && (i < this.range[0] || i > this.range[1]));
+      if (current) scrollIntoStrip(this.strip, cell);
+    }
+    this.cursor.style.left = `${100 * (this.starts[this.turn] + (this.after ? this.lengths[this.turn] : 0)) / this.length}%`;
+    this.remember();
+  }
+
+  drawStrip() {
+    const cell = (frames, words, title, onclick, value) => h("button", { class: "cell", role: "option", title, onclick },
+      thumbnail(frames.at(-1), words), h("span", { class: `mark ${tone(value ?? 0)}` }), h("span", { class: "n" }, title));
+    this.cells = [
+      ...this.turns.map((turn, i) => cell(turn.frames, turn.shown, String(i + 1), () => this.go(i), turn.advantage ?? turn.reward)),
+      cell(this.told.final.frames, this.told.final.shown, "end", () => this.go(this.turns.length - 1, true), 0),
+    ];
+    replace(this.strip, this.cells);
+    this.cells.forEach((cell, i) => {
+      cell.addEventListener("pointerenter", () => this.preview(i, cell));
+      cell.addEventListener("pointerleave", () => { this.peek.hidden = true; });
+    });
+  }
+
+  preview(i, anchor) {
+    const turn = this.turns[i];
+    const frames = turn ? turn.frames : this.told.final.frames;
+    if (!frames.length) return;
+    replace(this.peek, h("img", { src: frame(frames.at(-1), 384), alt: "" }),
+      h("p", {}, turn ? h("bdi", {}, turn.reply.slice(0, 160) || "(no words)") : "the end"));
+    const box = anchor.getBoundingClientRect();
+    this.peek.hidden = false;
+    const left = Math.min(Math.max(8, box.left + box.width / 2 - 110), document.documentElement.clientWidth - 228);
+    Object.assign(this.peek.style, { left: `${left + scrollX}px`, top: `${box.bottom + scrollY + 8}px` });
+  }
+
+  drawLine() {
+    const took = (turn) => Object.values(stages(turn)).reduce((a, b) => a + b, 0) || 0.001;
+    this.lengths = this.turns.map(took);
+    this.starts = [];
+    let sum = 0;
+    for (const length of this.lengths) { this.starts.push(sum); sum += length; }
+    this.length = sum;
+    const at = (value) => `${100 * value / sum}%`;
+    this.cursor = h("span", { class: "cursor" });
+    const [a, b] = this.range;
+    replace(this.line,
+      this.turns.map((turn, i) => {
+        const parts = stages(turn);
+        return h("span", { class: "turn", style: { left: at(this.starts[i]), width: at(this.lengths[i]) }, title: `turn ${i + 1}: ${seconds(this.lengths[i])}` },
+          Object.entries(parts).map(([name, value]) => h("span", { class: `stage-${name}`, style: { width: `${100 * value / this.lengths[i]}%` } })));
+      }),
+      h("span", { class: "shade", style: { left: "0", width: at(this.starts[a]) } }),
+      h("span", { class: "shade", style: { left: at(this.starts[b] + this.lengths[b]), right: "0" } }),
+      this.cursor);
+    this.listenToLine();
+  }
+
+  listenToLine() {
+    if (this.listening) return;
+    this.listening = true;
+    const turnAt = (event) => {
+      const box = this.line.getBoundingClientRect();
+      const value = this.length * Math.min(Math.max((event.clientX - box.left) / box.width, 0), 0.99999);
+      return this.inside(this.starts.findLastIndex((start) => start <= value));
+    };
+    let from = null;
+    this.line.addEventListener("pointerdown", (event) => {
+      this.line.setPointerCapture(event.pointerId);
+      from = { turn: turnAt(event), select: event.shiftKey };
+      if (!from.select) this.go(from.turn);
+    });
+    this.line.addEventListener("pointermove", (event) => {
+      if (from === null) return;
+      const turn = turnAt(event);
+      if (from.select) this.setRange(from.turn, turn); else if (turn !== this.turn) this.go(turn);
+    });
+    this.line.addEventListener("pointerup", () => { from = null; });
+    this.line.addEventListener("dblclick", () => this.setRange(0, this.turns.length - 1));
+  }
+
+  drawScreen() {
+    const turn = this.turns[this.turn];
+    const next = this.turns[this.turn + 1];
+    const seen = !turn ? this.told.final : !this.after ? turn : next ?? this.told.final;
+    const shown = words(seen.shown);
+    const frames = seen.frames;
+    replace(this.screen,
+      frames.map((id, i) => picture(id, !this.after && i === frames.length - 1 ? turn?.mark : null)),
+      shown ? h("pre", { class: "shown", dir: "auto" }, shown) : null,
+      !frames.length && !shown ? h("p", { class: "missing" }, "Nothing is recorded of what was shown here.") : null);
+  }
+
+  drawControls() {
+    const button = (words, label, act, more = {}) => h("button", { class: "button", "aria-label": label, title: label, onclick: act, ...more }, words);
+    replace(this.controls,
+      button("⏮", "first (Home)", () => this.go(this.range[0])),
+      button("◀", "back (←)", () => this.move(-1)),
+      button(this.timer ? "⏸" : "⏵", "play or pause (space)", () => this.play(!this.timer), { class: "button strong" }),
+      button("▶", "on (→)", () => this.move(1)),
+      button("⏭", "last (End)", () => this.go(this.range[1], true)),
+      h("span", { class: "where" }, `${this.after ? "after" : "before"} turn ${this.turn + 1} of ${this.turns.length}`),
+      button(this.after ? "before" : "after", "before or after the action (a)", () => this.go(this.turn, !this.after)),
+      h("select", { "aria-label": "speed (↑ ↓)", title: "speed (↑ ↓)", onchange: (event) => { this.speed = Number(event.target.value); } },
+        SPEEDS.map((speed) => h("option", { value: speed, selected: speed === this.speed }, `${speed}×`))));
+  }
+
+  drawPanel() {
+    const tabs = h("div", { class: "tabs", role: "tablist" }, TABS.map((tab, i) => h("button", {
+      role: "tab", "aria-selected": tab === this.tab, onclick: () => this.show(i), title: `(${i + 1})`,
+    }, tab)));
+    const body = h("div", { class: "tab", role: "tabpanel" });
+    replace(this.panel, tabs, body);
+    const turn = this.turns[this.turn];
+    if (!turn) { replace(body, this.told.instructions ? h("pre", { dir: "auto" }, this.told.instructions) : h("p", { class: "empty" }, "No turn was played.")); return; }
+    if (this.tab === "Words") replace(body, this.conversation());
+    if (this.tab === "Tokens") tokensOf(body, this.told, this.turn);
+    if (this.tab === "Rewards") replace(body, this.rewards(turn));
+    if (this.tab === "Time") replace(body, this.times());
+    if (this.tab === "Info") replace(body, info(turn, this.told));
+  }
+
+  conversation() {
+    const turn = this.turns[this.turn];
+    return [
+      this.told.instructions ? h("details", {}, h("summary", {}, "Instructions"), h("pre", { dir: "auto" }, this.told.instructions)) : null,
+      h("div", { class: "said user" }, h("span", { class: "who" }, `shown in turn ${this.turn + 1}`),
+        h("p", { class: "faint" }, [
+          turn.frames.length ? `${turn.frames.length} ${turn.frames.length === 1 ? "picture" : "pictures"}` : null,
+          words(turn.shown) ? null : "no words",
+        ].filter(Boolean).join(", ")),
+        words(turn.shown) ? h("pre", { dir: "auto" }, words(turn.shown)) : null),
+      h("div", { class: "said model" }, h("span", { class: "who" }, "reply"), h("pre", { dir: "auto" }, turn.reply || "(no words)")),
+      turn.parse_error ? notice(`No action: ${turn.parse_error}`) : null,
+      h("dl", { class: "facts" },
+        fact("action", turn.action === null ? "none" : JSON.stringify(turn.action)),
+        fact("reward", signed(turn.reward), tone(turn.reward)), fact("advantage", signed(turn.advantage), tone(turn.advantage)),
+        fact("log-probability", number(turn.logprob)), fact("tokens", `${number(turn.prompt_tokens)} + ${number(turn.tokens)}`)),
+    ];
+  }
+
+  rewards(turn) {
+    const names = Object.keys(this.told.components);
+    const columns = ["reward", ...(this.turns.some((t) => t.advantage !== null) ? ["advantage"] : []), ...names];
+    const value = (t, column) => column in t && !names.includes(column) ? t[column] : t.components[column] ?? t[column];
+    const most = Object.fromEntries(columns.map((c) => [c, Math.max(1e-9, ...this.turns.map((t) => Math.abs(value(t, c) ?? 0)))]));
+    return h("div", { class: "scroll" }, h("table", { class: "rewards" },
+      h("thead", {}, h("tr", {}, h("th", { class: "num" }, "turn"), columns.map((c) => h("th", { class: "num" }, h("bdi", {}, c))))),
+      h("tbody", {}, this.turns.map((t, i) => h("tr", { "aria-current": t === turn, onclick: () => this.go(i) },
+        h("td", { class: "num" }, String(i + 1)),
+        columns.map((c) => {
+          const v = value(t, c);
+          return h("td", { class: `num ${tone(v)}` }, h("span", { class: "meter", style: { width: `${40 * Math.abs(v ?? 0) / most[c]}%` } }), signed(v));
+        })))),
+      h("tfoot", {}, h("tr", {}, h("th", { class: "num" }, "sum"),
+        columns.map((c) => h("th", { class: "num" }, signed(this.turns.reduce((sum, t) => sum + (value(t, c) ?? 0), 0))))))));
+  }
+
+  times() {
+    const names = [...new Set(this.turns.flatMap((t) => Object.keys(stages(t))))];
+    const longest = Math.max(...this.lengths);
+    return [
+      h("ul", { class: "legend" }, names.map((name) => h("li", {}, h("span", { class: `dot stage-${name}` }), name))),
+      h("ol", { class: "waterfall" }, this.turns.map((t, i) => h("li", { "aria-current": i === this.turn, onclick: () => this.go(i) },
+        h("span", { class: "n" }, String(i + 1)),
+        h("span", { class: "track" }, Object.entries(stages(t)).map(([name, value]) =>
+          h("span", { class: `stage-${name}`, style: { width: `${100 * value / longest}%` }, title: `${name} ${seconds(value)}` }))),
+        h("span", { class: "num" }, seconds(this.lengths[i])))))
+    ];
+  }
+}
+
+/** Seconds by stage, each second once: what of `act` the environment tells stands for itself. */
+function stages(turn) {
+  const { generate = 0, act = 0, ...inner } = turn.timings;
+  const known = Object.entries(inner).filter(([, value]) => typeof value === "number" && value > 0);
+  const told = known.reduce((sum, [, value]) => sum + value, 0);
+  const parts = { generate };
+  if (told <= act * 1.001) for (const [name, value] of known) parts[name.replace(/[^a-z]/gi, "")] = value;
+  parts.act = told <= act * 1.001 ? act - told : act;
+  return parts;
+}
+
+const words = (shown) => (shown ?? "").replaceAll("<image>", "").trim();
+
+function thumbnail(id, shown) {
+  if (id) return h("img", { src: frame(id, 96), alt: "", loading: "lazy", onerror: missing });
+  return h("span", { class: "text-thumb", dir: "auto" }, words(shown).slice(0, 80) || "–");
+}
+
+function missing(event) {
+  event.target.replaceWith(h("span", { class: "text-thumb missing" }, "not recorded"));
+}
+
+function picture(id, mark) {
+  const lost = (event) => event.target.parentElement.replaceWith(h("p", { class: "missing" }, "This frame is not recorded, or damaged."));
+  const percent = (value) => `${100 * value}%`;
+  return h("div", { class: "picture" }, h("img", { src: frame(id), alt: "screen", onerror: lost }),
+    mark ? h("svg", { "aria-label": "touch" },
+      mark.x !== mark.to_x || mark.y !== mark.to_y
+        ? h("line", { class: "trail", x1: percent(mark.x), y1: percent(mark.y), x2: percent(mark.to_x), y2: percent(mark.to_y) }) : null,
+      h("circle", { class: "tap", cx: percent(mark.to_x), cy: percent(mark.to_y), r: 14 }),
+      h("circle", { class: "tap-core", cx: percent(mark.to_x), cy: percent(mark.to_y), r: 4 })) : null);
+}
+
+function info(turn, told) {
+  const text = (value) => JSON.stringify(value, null, 1);
+  return [
+    turn.state_key ? h("dl", { class: "facts" }, fact("state", turn.state_key)) : null,
+    h("h3", {}, "After the action"), h("pre", { dir: "auto" }, text(turn.info)),
+    h("details", {}, h("summary", {}, "At the beginning"), h("pre", { dir: "auto" }, text(told.reset_info))),
+  ];
+}
+
+function scrollIntoStrip(strip, cell) {
+  const left = cell.offsetLeft - strip.offsetLeft;
+  if (left < strip.scrollLeft || left + cell.offsetWidth > strip.scrollLeft + strip.clientWidth) {
+    strip.scrollLeft = left - strip.clientWidth / 2 + cell.offsetWidth / 2;
+  }
+}

@@ -1,0 +1,91 @@
+// The list of episodes, filtered by the server; the filters are the address.
+import { clock, get, h, named, notice, number, outcomeBadge, replace, seconds, signed, tone } from "../lib/dom.js";
+
+const COUNT = 100;
+const OUTCOMES = ["terminated", "truncated", "void", "timeout", "device_error", "env_error"];
+
+export async function episodes(place) {
+  const query = new URLSearchParams(location.search);
+  const bar = h("form", { class: "filters card", role: "search", onsubmit: (event) => event.preventDefault() });
+  const table = h("section", { class: "card" });
+  replace(place, h("h1", {}, "Episodes"), bar, table);
+  let drawn = false;
+
+  const change = (name, value, keepPage = false) => {
+    if (value) query.set(name, value); else query.delete(name);
+    if (!keepPage) query.delete("first");
+    history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
+    return load();
+  };
+
+  async function load() {
+    const sort = query.get("sort") ?? "time";
+    const found = await get("/api/episodes", { ...Object.fromEntries(query), sort, count: COUNT });
+    if (!drawn) { replace(bar, controls(query, found, change)); drawn = true; }
+    replace(table, rows(query, found, change));
+  }
+
+  try {
+    await load();
+  } catch (error) {
+    replace(table, notice(error.message), h("p", {}, h("a", { href: "/episodes" }, "Show all episodes")));
+  }
+  return async () => { if (!query.get("first")) await load(); };
+}
+
+function controls(query, found, change) {
+  const pick = (name, label, values, words = (v) => v) => h("label", {}, h("span", {}, label),
+    h("select", { name, onchange: (event) => change(name, event.target.value) },
+      h("option", { value: "" }, "any"),
+      values.map((value) => h("option", { value, selected: query.get(name) === value }, words(value)))));
+  const type = (name, label, size, kind = "number") => h("label", {}, h("span", {}, label),
+    h("input", { name, type: kind, inputmode: kind === "number" ? "numeric" : null, step: "any", size,
+      value: query.get(name), onchange: (event) => change(name, event.target.value) }));
+  const labels = query.get("label") && !found.labels.includes(query.get("label"))
+    ? [...found.labels, query.get("label")] : found.labels;
+  return [
+    type("text", "Words", 18, "search"),
+    pick("label", "Play", labels, named),
+    pick("outcome", "Outcome", OUTCOMES),
+    pick("won", "Won", ["true", "false"], (v) => v === "true" ? "yes" : "no"),
+    type("step", "Step", 5), type("seed", "Seed", 8), type("least", "Reward from", 6), type("most", "to", 6),
+    ["cause", "device", "group"].filter((name) => query.get(name)).map((name) => type(name, name, 14, "text")),
+    h("a", { class: "button quiet", href: "/episodes" }, "Clear"),
+  ];
+}
+
+function rows(query, found, change) {
+  const sort = query.get("sort") ?? "time";
+  const down = (query.get("down") ?? "true") === "true";
+  const first = Number(query.get("first") ?? 0);
+  const order = (name, words) => h("th", { class: "num", "aria-sort": sort === name ? (down ? "descending" : "ascending") : null },
+    h("button", { class: "bare", onclick: async () => {
+      query.set("down", String(sort === name ? !down : true));
+      await change("sort", name);
+    } }, words, sort === name ? (down ? " ↓" : " ↑") : ""));
+  if (!found.found) {
+    return h("p", { class: "empty" }, found.all ? `None of ${number(found.all)} episodes is like this.` : "Nothing has been played yet.");
+  }
+  return [
+    h("p", { class: "count" }, `${number(found.found)} of ${number(found.all)} episodes`),
+    h("div", { class: "scroll" }, h("table", { class: "list" },
+      h("thead", {}, h("tr", {}, h("th", {}, "episode"), h("th", {}, "outcome"), order("total", "reward"), order("step", "step"),
+        order("seed", "seed"), order("turns", "turns"), order("tokens", "tokens"), order("seconds", "time"), h("th", {}, "phone"), order("time", "ended"))),
+      h("tbody", {}, found.rows.map((row) => h("tr", {},
+        h("td", {}, h("a", { href: `/episodes/${encodeURIComponent(row.id)}` }, h("bdi", {}, row.id))),
+        h("td", {}, outcomeBadge(row)),
+        h("td", { class: `num ${row.void ? "" : tone(row.total)}` }, row.void ? "–" : signed(row.total)),
+        h("td", { class: "num" }, number(row.step)),
+        h("td", { class: "num" }, String(row.seed)),
+        h("td", { class: "num" }, number(row.turns)),
+        h("td", { class: "num" }, number(row.tokens)),
+        h("td", { class: "num" }, seconds(row.seconds)),
+        h("td", {}, h("bdi", {}, row.device ?? "")),
+        h("td", { class: "num faint" }, clock(row.time)),
+      ))))),
+    found.found > COUNT ? h("nav", { class: "pages", "aria-label": "pages" },
+      h("button", { class: "button", disabled: first === 0, onclick: () => change("first", String(Math.max(0, first - COUNT)), true) }, "← newer"),
+      h("span", {}, `${number(first + 1)}–${number(Math.min(first + COUNT, found.found))}`),
+      h("button", { class: "button", disabled: first + COUNT >= found.found, onclick: () => change("first", String(first + COUNT), true) }, "older →")) : null,
+  ];
+}

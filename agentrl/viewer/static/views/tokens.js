@@ -1,0 +1,44 @@
+// The sampled tokens of a turn, coloured by what is known of each.
+import { get, h, notice, number, replace, signed } from "../lib/dom.js";
+
+const kept = new Map();
+let colouring = "logprob";
+const COLOURINGS = { logprob: "log-probability", advantage: "advantage", version: "version" };
+
+export async function tokensOf(place, told, turn) {
+  const path = `/api/episodes/${encodeURIComponent(told.id)}/turns/${turn + 1}`;
+  if (!kept.has(path)) {
+    replace(place, h("p", { class: "loading" }, "Loading…"));
+    try {
+      kept.set(path, await get(path));
+    } catch (error) {
+      replace(place, notice(error.message));
+      return;
+    }
+  }
+  const found = kept.get(path);
+  const draw = () => replace(place,
+    h("div", { class: "choose" }, Object.entries(COLOURINGS).map(([name, label]) => h("button", {
+      class: "button quiet", "aria-pressed": name === colouring, onclick: () => { colouring = name; draw(); },
+    }, label))),
+    found.reply.length ? h("p", { class: "tokens", dir: "ltr" }, found.reply.map((token) => piece(token, told.played[turn]))) :
+      h("p", { class: "empty" }, "A person or a script answered: there are no tokens."),
+    found.reply.length ? legend(found.reply) : null,
+    found.prompt.length ? h("details", {}, h("summary", {}, `Prompt, ${number(found.prompt.reduce((n, t) => n + t.count, 0))} tokens`),
+      h("p", { class: "tokens prompt", dir: "ltr" }, found.prompt.map((t) => h("span", { class: "token", title: `id ${t.id}` }, t.text, t.count > 1 ? h("sub", {}, `×${t.count}`) : null)))) : null);
+  draw();
+}
+
+function piece(token, turn) {
+  const level = colouring === "logprob" ? Math.min(4, Math.floor(-token.logprob))
+    : colouring === "advantage" ? (turn.advantage ? Math.min(4, Math.ceil(2 * Math.abs(turn.advantage))) : 0) : token.version % 5;
+  const kind = colouring === "advantage" ? (turn.advantage > 0 ? "up" : "down") : colouring;
+  const title = `id ${token.id}, log-probability ${number(token.logprob)}, version ${token.version}, advantage ${signed(turn.advantage)}`;
+  return h("span", { class: `token ${kind}-${Math.max(0, level)}`, title, tabindex: "0" }, token.text);
+}
+
+function legend(reply) {
+  const sum = reply.reduce((total, token) => total + token.logprob, 0);
+  const versions = [...new Set(reply.map((token) => token.version))].join(", ");
+  return h("p", { class: "faint" }, `${reply.length} tokens, together ${number(sum)} nats, sampled by version ${versions}`);
+}

@@ -1,0 +1,80 @@
+"""Token ids of an episode as words."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentrl.errors import ConfigError
+from agentrl.types import Episode
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+class Vocabulary:
+    """The words of a run's model; ids stand for themselves where its tokenizer is not at hand.
+
+    Args:
+        run: the run's folder; `start` or `model` in it hold the tokenizer.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._folders = (run / "start", run / "model")
+        self.word = lru_cache(maxsize=65536)(self._word)
+
+    def _word(self, token_id: int) -> str:
+        """The text of one token; a part of a character is shown as its sign."""
+        tokenizer = self._tokenizer()
+        if tokenizer is None or tokenizer.id_to_token(token_id) is None:
+            return f"[{token_id}]"
+        text: str = tokenizer.decode([token_id], skip_special_tokens=False)
+        return text
+
+    def _tokenizer(self) -> "Tokenizer | None":
+        file = next((f for d in self._folders if (f := d / "tokenizer.json").is_file()), None)
+        return None if file is None else _opened(str(file))
+
+
+@lru_cache(maxsize=8)
+def _opened(file: str) -> "Tokenizer | None":
+    try:
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_file(file)
+    except Exception:  # not installed, or broken: the ids are still true
+        return None
+
+
+def of_turn(episode: Episode, number: int, words: Vocabulary) -> dict[str, Any]:
+    """Prompt and reply of a turn, token by token.
+
+    Args:
+        episode: as it was played.
+        number: of the turn, from 1.
+        words: of its model.
+
+    Raises:
+        ConfigError: it has no such turn.
+    """
+    if not 1 <= number <= len(episode.turns):
+        raise ConfigError(f"{episode.id} has {len(episode.turns)} turns, and no turn {number}")
+    turn = episode.turns[number - 1]
+    sampled = zip(turn.reply_ids, turn.reply_logprobs, turn.reply_versions, strict=True)
+    return {
+        "prompt": _runs(turn.prompt_ids, words),
+        "reply": [
+            {"id": id, "text": words.word(id), "logprob": logprob, "version": version}
+            for id, logprob, version in sampled
+        ],
+    }
+
+
+def _runs(ids: tuple[int, ...], words: Vocabulary) -> list[dict[str, Any]]:
+    """Tokens of a prompt, each row of the same one, such as those of a picture, as one entry."""
+    found: list[dict[str, Any]] = []
+    for id in ids:
+        if found and found[-1]["id"] == id:
+            found[-1]["count"] += 1
+        else:
+            found.append({"id": id, "text": words.word(id), "count": 1})
+    return found

@@ -1,0 +1,281 @@
+"""What the pages show, as plain JSON values."""
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from agentrl.replay import RecordedEpisode, Run, Summary
+from agentrl.replay.filters import Filter, void_causes
+from agentrl.replay.marks import mark_of
+from agentrl.text import printable
+from agentrl.types import Episode, Turn
+
+_LONGEST = 200_000
+"""Characters of one text that are sent."""
+SORTS = ("time", "step", "seed", "total", "turns", "tokens", "seconds")
+
+
+def row(summary: Summary) -> dict[str, Any]:
+    """An episode in a list."""
+    return {
+        "id": summary.id,
+        "split": summary.split,
+        "label": summary.label,
+        "step": summary.step,
+        "time": summary.time,
+        "group": summary.group,
+        "member": summary.member,
+        "seed": summary.seed,
+        "outcome": summary.outcome.value,
+        "void": summary.outcome.void,
+        "cause": summary.cause,
+        "won": summary.won,
+        "error": summary.error,
+        "device": summary.device,
+        "turns": summary.turns,
+        "tokens": summary.tokens,
+        "seconds": summary.seconds,
+        "total": summary.total,
+        "metrics": dict(summary.metrics),
+        "config": summary.config,
+        "used_by": summary.used_by,
+    }
+
+
+def listing(
+    run: Run, wanted: Filter, *, sort: str, down: bool, first: int, count: int
+) -> dict[str, Any]:
+    """A page of the list, and what there is to choose from.
+
+    Args:
+        run: the recorded run.
+        wanted: which episodes.
+        sort: one of `SORTS`.
+        down: the largest first.
+        first: how many are left out in front.
+        count: rows of the page.
+    """
+    everything = run.episodes()
+    found = wanted.of(everything)
+    if sort != "time" or down:
+        found.sort(key=lambda s: (getattr(s, sort), s.time, s.id), reverse=down)
+    return {
+        "all": len(everything),
+        "found": len(found),
+        "rows": [row(summary) for summary in found[first : first + count]],
+        "outcomes": dict(Counter(s.outcome.value for s in found)),
+        "causes": dict(void_causes(found)),
+        "labels": _labels(everything),
+    }
+
+
+def _labels(episodes: Iterable[Summary]) -> list[str]:
+    """Of plays, in the order in which they began."""
+    return list(dict.fromkeys(s.label for s in episodes))
+
+
+def episode(recorded: RecordedEpisode) -> dict[str, Any]:
+    """A whole episode but its tokens."""
+    summary, played = recorded.summary, recorded.episode
+    return {
+        **row(summary),
+        "env_id": summary.env_id,
+        "instructions": _text(played.instructions),
+        "reset_info": played.reset_info,
+        "components": {name: list(values) for name, values in summary.components.items()},
+        "played": [_turn(turn, number, summary) for number, turn in enumerate(played.turns)],
+        "final": {"shown": _text(played.final_shown), "frames": list(played.final_frames)},
+    }
+
+
+def _turn(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
+    mark = mark_of(turn)
+    return {
+        "shown": _text(turn.shown),
+        "frames": list(turn.frames),
+        "mark": None if mark is None else asdict(mark),
+        "reply": _text(turn.reply),
+        "action": turn.action,
+        "parse_error": turn.parse_error,
+        "reward": _at(summary.rewards, number),
+        "advantage": _at(summary.advantages or (), number),
+        "components": {name: _at(values, number) for name, values in summary.components.items()},
+        "env_reward": turn.env_reward,
+        "state_key": turn.state_key,
+        "prompt_tokens": len(turn.prompt_ids),
+        "tokens": len(turn.reply_ids),
+        "logprob": sum(turn.reply_logprobs),
+        "versions": sorted(set(turn.reply_versions)),
+        "timings": dict(turn.timings),
+        "info": turn.info,
+    }
+
+
+def group(run: Run, name: str) -> dict[str, Any]:
+    """The siblings of a group, turn by turn, and where they part.
+
+    Raises:
+        ConfigError: an episode of it cannot be read.
+    """
+    members = sorted(run.episodes(Filter(group=name)), key=lambda s: (s.member, s.id))
+    whole = [run.episode(s.id).episode for s in members]
+    return {
+        "name": name,
+        "members": [
+            {
+                **row(summary),
+                "played": [_brief(turn, n, summary) for n, turn in enumerate(played.turns)],
+                "final": list(played.final_frames),
+            }
+            for summary, played in zip(members, whole, strict=True)
+        ],
+        "meetings": meetings(whole),
+    }
+
+
+def _brief(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
+    return {
+        "frames": list(turn.frames),
+        "reply": _text(turn.reply)[:2000],
+        "shown": _text(turn.shown)[:2000],
+        "unreadable": turn.parse_error is not None,
+        "reward": _at(summary.rewards, number),
+        "advantage": _at(summary.advantages or (), number),
+        "state_key": turn.state_key,
+    }
+
+
+def meetings(episodes: Sequence[Episode]) -> list[list[int]]:
+    """[episode][turn] the number of others that were at the same state, at any turn."""
+    places: dict[str, set[int]] = defaultdict(set)
+    for number, played in enumerate(episodes):
+        for turn in played.turns:
+            if turn.state_key is not None:
+                places[turn.state_key].add(number)
+    return [
+        [
+            0 if turn.state_key is None else len(places[turn.state_key] - {number})
+            for turn in played.turns
+        ]
+        for number, played in enumerate(episodes)
+    ]
+
+
+def comparison(run: Run, one: tuple[str, int], other: tuple[str, int]) -> dict[str, Any]:
+    """The same seeds in two plays, such as two evaluations: who did better on which.
+
+    Args:
+        run: the recorded run.
+        one: a label and its step.
+        other: the same.
+    """
+    sides = [
+        {s.seed: s for s in run.episodes(Filter(label=label, step=step)) if not s.outcome.void}
+        for label, step in (one, other)
+    ]
+    first, second = sides
+    shared = sorted(first.keys() & second.keys())
+    return {
+        "pairs": [{"seed": n, "a": row(first[n]), "b": row(second[n])} for n in shared],
+        "alone": [len(side) - len(shared) for side in sides],
+    }
+
+
+def plays(run: Run) -> list[dict[str, Any]]:
+    """What was played: each label and step with its count and means."""
+    found: dict[tuple[str, int], list[Summary]] = defaultdict(list)
+    for summary in run.episodes():
+        found[summary.label, summary.step].append(summary)
+    return [
+        {
+            "label": label, "step": step, "split": episodes[0].split, "count": len(episodes),
+            "void": sum(s.outcome.void for s in episodes),
+            "total": _mean([s.total for s in episodes if not s.outcome.void]),
+            "won": _mean([float(s.won) for s in episodes if s.won is not None]),
+        }
+        for (label, step), episodes in found.items()
+    ]  # fmt: skip
+
+
+def devices(run: Run) -> list[dict[str, Any]]:
+    """Of each phone: what was played on it, and what failed there."""
+    found: dict[str, list[Summary]] = defaultdict(list)
+    for summary in run.episodes():
+        if summary.device is not None:
+            found[summary.device].append(summary)
+    return [
+        {
+            "device": device,
+            "episodes": len(episodes),
+            "void": sum(s.outcome.void for s in episodes),
+            "causes": dict(void_causes(episodes)),
+            "seconds_per_turn": _mean([s.seconds / s.turns for s in episodes if s.turns]),
+            "last": max(s.time for s in episodes),
+        }
+        for device, episodes in sorted(found.items())
+    ]
+
+
+def overview(run: Run) -> dict[str, Any]:
+    """What the first page tells, but the curves."""
+    episodes = run.episodes()
+    return {
+        "name": run.path.absolute().name,
+        "env_id": episodes[-1].env_id if episodes else None,
+        "count": len(episodes),
+        "turns": sum(s.turns for s in episodes),
+        "tokens": sum(s.tokens for s in episodes),
+        "first": episodes[0].time if episodes else None,
+        "last": episodes[-1].time if episodes else None,
+        "outcomes": dict(Counter(s.outcome.value for s in episodes)),
+        "causes": dict(void_causes(episodes)),
+        "configs": list(dict.fromkeys(s.config for s in episodes if s.config)),
+        "plays": plays(run),
+        "devices": devices(run),
+        "config": _read(run.path / "config.yaml"),
+        "summary": _parsed(_read(run.path / "summary.json")),
+        "state": _parsed(_read(run.path / "state.json")),
+    }
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return printable(path.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return None
+
+
+def _parsed(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _at(values: Sequence[float], number: int) -> float | None:
+    return values[number] if number < len(values) else None
+
+
+def _text(text: str) -> str:
+    """No longer than a page can show."""
+    more = f"… ({len(text) - _LONGEST:,} characters more)" if len(text) > _LONGEST else ""
+    return text[:_LONGEST] + more
+
+
+def sendable(value: Any) -> Any:
+    """The same as JSON and a page can have it: control characters spelt out, NaN as text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {printable(str(key)): sendable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [sendable(item) for item in value]
+    return printable(value) if isinstance(value, str) else value
