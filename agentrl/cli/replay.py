@@ -33,10 +33,14 @@ def replay(
     step: Annotated[int | None, typer.Option(help="Only of this training step.")] = None,
     seed: Annotated[int | None, typer.Option(help="Only of this seed.")] = None,
     last: Annotated[int, typer.Option(help="At most so many, the latest; 0 for all.", min=0)] = 50,
+    port: Annotated[
+        int, typer.Option(help="Of the pages; 0 takes a free one.", min=0, max=65535)
+    ] = 8200,
+    host: Annotated[str, typer.Option(help="The address to serve the pages at.")] = "127.0.0.1",
 ) -> None:
-    """See what was played.
+    """See what was played: in the browser, also while a job runs.
 
-    With --list, or --export FILE.html --episode ID.
+    With --list as a table, with --export FILE.html --episode ID as one page for others.
     """
     from agentrl import replay as recorded
     from agentrl.replay.filters import Filter
@@ -54,7 +58,8 @@ def replay(
         typer.echo(f"wrote {export}")
         return
     if not list_:
-        raise ConfigError("say --list, or --export FILE.html --episode ID")
+        _serve(run, host, port)
+        return
     recordings = opened.episodes()
     found = wanted.of(recordings)
     whatever_came = replace(wanted, outcome=None).of(recordings)
@@ -63,6 +68,18 @@ def replay(
         typer.echo(printable(_void_causes(whatever_came)))
     if recordings and not found:
         typer.echo(f"Recorded are: {_counts(recordings)}")
+
+
+def _serve(run: str, host: str, port: int) -> None:
+    try:
+        from agentrl.viewer.serving import serve
+    except ImportError as error:
+        raise ConfigError(
+            f"the pages need {error.name}, not installed: pip install 'agentrl[page]'; --list and "
+            "--export work without"
+        ) from None
+
+    serve(run, host=host, port=port, ready=lambda url: typer.echo(f"{url}  (Ctrl-C ends it)"))
 
 
 def _counts(episodes: Sequence["Summary"]) -> str:

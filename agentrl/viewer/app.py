@@ -16,6 +16,7 @@ from agentrl.viewer import views
 from agentrl.viewer.curves import Curves
 from agentrl.viewer.guard import COOKIE, HEADERS, Guard
 from agentrl.viewer.pictures import WIDTHS, Pictures
+from agentrl.viewer.search import Search
 from agentrl.viewer.tokens import Vocabulary, of_turn
 
 _FOR_EVER = "private, max-age=31536000, immutable"
@@ -113,7 +114,7 @@ def _add_frames(app: FastAPI, pictures: Pictures) -> None:
 
 
 def _add_views(app: FastAPI, run: Run) -> None:
-    curves = Curves(run.path)
+    curves, search = Curves(run.path), Search(run)
 
     words = Vocabulary(run.path)
 
@@ -140,6 +141,7 @@ def _add_views(app: FastAPI, run: Run) -> None:
         group: str | None = None,
         device: str | None = None,
         won: bool | None = None,
+        text: str | None = None,
         least: float | None = None,
         most: float | None = None,
         sort: str = "time",
@@ -149,11 +151,13 @@ def _add_views(app: FastAPI, run: Run) -> None:
     ) -> Response:
         if sort not in views.SORTS:
             raise ConfigError(f"sort={sort!r}: must be one of {', '.join(views.SORTS)}")
+        searched = search.find(text) if text else None
         wanted = Filter(
-            split=split, label=label, outcome=outcome, cause=cause, step=step, seed=seed,
-            group=group, device=device, won=won, least=least, most=most,
+            among=searched, split=split, label=label, outcome=outcome, cause=cause, step=step,
+            seed=seed, group=group, device=device, won=won, least=least, most=most,
         )  # fmt: skip
-        return _json(views.listing(run, wanted, sort=sort, down=down, first=first, count=count))
+        page = views.listing(run, wanted, sort=sort, down=down, first=first, count=count)
+        return _json(page | {"searched": search.progress() if text else None})
 
     @app.get("/api/episodes/{episode_id}")
     def episode(episode_id: str) -> Response:

@@ -63,10 +63,15 @@ function rows(query, found, change) {
       query.set("down", String(sort === name ? !down : true));
       await change("sort", name);
     } }, words, sort === name ? (down ? " ↓" : " ↑") : ""));
+  const searching = found.searched && found.searched[0] < found.searched[1];
+  if (searching) setTimeout(() => change("text", query.get("text"), true), 500);
+  const so_far = searching ? h("p", { class: "faint" }, `Reading: ${number(found.searched[0])} of ${number(found.searched[1])} episodes are searched so far…`) : null;
   if (!found.found) {
+    if (searching) return so_far;
     return h("p", { class: "empty" }, found.all ? `None of ${number(found.all)} episodes is like this.` : "Nothing has been played yet.");
   }
   return [
+    so_far,
     h("p", { class: "count" }, `${number(found.found)} of ${number(found.all)} episodes`),
     h("div", { class: "scroll" }, h("table", { class: "list" },
       h("thead", {}, h("tr", {}, h("th", {}, "episode"), h("th", {}, "outcome"), order("total", "reward"), order("step", "step"),
