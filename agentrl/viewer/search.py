@@ -1,11 +1,13 @@
 """Find episodes by the words in them."""
 
 import logging
+import shutil
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 
 from agentrl.errors import ConfigError
 from agentrl.replay import Run
@@ -26,7 +28,7 @@ class Search:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._folder: TemporaryDirectory[str] | None = None
+        self._folder: Path | None = None
         self._known: set[str] = set()
         self._reading: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -56,13 +58,14 @@ class Search:
 
     def _open(self) -> "_Database":
         assert self._folder is not None, "nothing was asked for"
-        return _Database(Path(self._folder.name) / "words.sqlite")
+        return _Database(self._folder / "words.sqlite")
 
     def _read_on(self) -> None:
         """Have what is new read, in a thread of its own."""
         with self._lock:
             if self._folder is None:
-                self._folder = TemporaryDirectory(prefix="agentrl-search-")
+                self._folder = Path(mkdtemp(prefix="agentrl-search-"))
+                weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
                 with self._open() as database:
                     database.execute("PRAGMA journal_mode=WAL")
                     database.execute("CREATE VIRTUAL TABLE words USING fts5(id UNINDEXED, said)")

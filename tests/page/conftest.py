@@ -1,23 +1,14 @@
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserType, sync_playwright
 
 from agentrl.page import PagedApp, PageServer
+from tests import browser
 from tests.page.phones import Tab
 from tests.page.wire import PHONE_LOOPBACK, Wire
 
-_CHROMIUM = Path(os.environ.get("AGENTRL_TEST_CHROMIUM", "/usr/bin/chromium"))
-_ARGUMENTS = [
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-default-apps",
-    "--disable-sync",
-    "--no-first-run",
-    f"--host-resolver-rules=MAP localhost {PHONE_LOOPBACK}, MAP * ~NOTFOUND",
-]
+_NAMES = f"--host-resolver-rules=MAP localhost {PHONE_LOOPBACK}, MAP * ~NOTFOUND"
 OpenPage = Callable[..., Tab]
 
 
@@ -25,22 +16,13 @@ OpenPage = Callable[..., Tab]
 def chromium() -> Iterator[Browser]:
     """A real browser, for which this machine is at the other end of a tunnel."""
     with sync_playwright() as playwright:
-        browser = start_chromium(playwright.chromium)
-        yield browser
-        browser.close()
+        started = start_chromium(playwright.chromium)
+        yield started
+        started.close()
 
 
 def start_chromium(kind: BrowserType, *arguments: str) -> Browser:
-    if not os.access(_CHROMIUM, os.X_OK):
-        pytest.fail(
-            f"the tests of the page need Chromium, and {_CHROMIUM} is none: apt-get install -y "
-            "chromium, or name another one in AGENTRL_TEST_CHROMIUM",
-            pytrace=False,
-        )
-    root = ["--no-sandbox"] if os.geteuid() == 0 else []
-    return kind.launch(
-        executable_path=_CHROMIUM, args=[*_ARGUMENTS, *root, *arguments], timeout=90_000
-    )
+    return browser.start_chromium(kind, _NAMES, *arguments)
 
 
 @pytest.fixture(scope="module")  # while it is open, asyncio.run refuses to run

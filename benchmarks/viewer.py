@@ -1,0 +1,143 @@
+"""How quickly the viewer answers over a long run, and how much memory it takes.
+
+    python benchmarks/viewer.py [--episodes 10000] [--turns 20]
+
+Records that many episodes, serves them in a process of its own, and asks as its pages do.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from agentrl.replay.record import Recorder
+from agentrl.types import Episode, Image, Outcome, ScoredEpisode, Turn
+
+TRIES = 20
+FRAMES = 400
+"""Different screens; a long run meets most of its screens again."""
+
+
+def screen(number: int) -> Image:
+    """A screen of 720x1280 with flat areas, as games have them."""
+    drawn = np.full((1280, 720, 3), 240, np.uint8)
+    rng = np.random.default_rng(number)
+    for _ in range(12):
+        x, y = rng.integers(0, 600), rng.integers(0, 1100)
+        drawn[y : y + 160, x : x + 110] = rng.integers(0, 255, 3)
+    return drawn
+
+
+def record(folder: Path, episodes: int, turns: int) -> float:
+    """Seconds that it took."""
+    started = time.perf_counter()
+    with Recorder(folder, config="bench") as recorder:
+        frames = [recorder.frame(screen(number)) for number in range(FRAMES)]
+        for number in range(episodes):
+            played = tuple(_turn(frames[(number * 7 + t) % FRAMES], t) for t in range(turns))
+            group, member = divmod(number, 8)
+            rewards = tuple(float(t == turns - 1) for t in range(turns))
+            episode = Episode(
+                id=f"train-{group // 4:05d}-g{group % 4:03d}-m{member:02d}", env_id="Game-v0",
+                seed=group, group=f"train-{group // 4:05d}-g{group % 4:03d}", member=member,
+                reset_info={}, instructions="Play.", turns=played, final_shown="",
+                final_frames=(frames[number % FRAMES],), outcome=Outcome.TERMINATED, error=None,
+                device=f"127.0.0.1:{5600 + number % 16}",
+            )  # fmt: skip
+            scored = ScoredEpisode(
+                episode=episode, components={"outcome": rewards}, rewards=rewards
+            )
+            recorder.episode(scored, split="train", step=group // 4)
+            recorder.credit(scored, rewards)
+    return time.perf_counter() - started
+
+
+def _turn(frame: str, number: int) -> Turn:
+    return Turn(
+        prompt_ids=tuple(range(300)), reply_ids=tuple(range(40)), reply_logprobs=(-0.2,) * 40,
+        reply_versions=(3,) * 40, reply=f"<think>card {number}</think><action>tap(0.2, 0.4)</action>",
+        images=(), shown="<image>", frames=(frame,), action=[0.2, 0.4], parse_error=None,
+        env_reward=0.0, state_key=None, info={"round": number, "metrics": {"accuracy": 1.0}},
+        timings={"generate": 0.2, "act": 0.1},
+    )  # fmt: skip
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--episodes", type=int, default=10_000)
+    parser.add_argument("--turns", type=int, default=20)
+    asked = parser.parse_args()
+    with TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        took = record(run, asked.episodes, asked.turns)
+        command = [sys.executable, "-m", "agentrl", "replay", str(run), "--port", "0"]
+        started = time.perf_counter()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout is not None
+            url = server.stdout.readline().split()[0]
+            up = time.perf_counter() - started
+            rows = _measured(url)
+            memory = _memory_mb(server.pid)
+            server.terminate()
+    table = Table("", "median, ms", "at most, ms")
+    for name, times in rows.items():
+        table.add_row(name, f"{1000 * median(times):.1f}", f"{1000 * max(times):.1f}")
+    console = Console()
+    console.print(table)
+    console.print(
+        f"{asked.episodes:,} episodes of {asked.turns} turns, recorded in {took:.1f} s; "
+        f"the server was up in {up:.1f} s and takes {memory:.0f} MB"
+    )
+
+
+def _measured(url: str) -> dict[str, list[float]]:
+    listed = json.loads(_get(f"{url}api/episodes?count=500&down=false"))["rows"]
+    ids = [row["id"] for row in listed[:: len(listed) // TRIES or 1]][:TRIES]
+    whole = [json.loads(_get(f"{url}api/episodes/{id}")) for id in ids]
+    frames = [episode["played"][3]["frames"][0] for episode in whole]
+    asked = {
+        "the list, newest first": ["api/episodes"] * TRIES,
+        "the list, filtered and sorted": ["api/episodes?won=true&sort=total&first=200"] * TRIES,
+        "the overview": ["api/run"] * TRIES,
+        "an episode": [f"api/episodes/{id}" for id in ids],
+        "the tokens of a turn": [f"api/episodes/{id}/turns/5" for id in ids],
+        "its screen": [f"frames/{frame}" for frame in frames],
+        "a small screen": [f"frames/{frame}?width=96" for frame in frames],
+        "a group of 8": [f"api/groups/{episode['group']}" for episode in whole],
+    }
+    return {name: [_seconds(url + path) for path in paths] for name, paths in asked.items()}
+
+
+def _seconds(url: str) -> float:
+    started = time.perf_counter()
+    _get(url)
+    return time.perf_counter() - started
+
+
+def _get(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        body: bytes = answer.read()
+        return body
+
+
+def _memory_mb(pid: int) -> float:
+    (line,) = (
+        line
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        if line.startswith("VmHWM")
+    )
+    return int(line.split()[1]) / 1024
+
+
+if __name__ == "__main__":
+    main()

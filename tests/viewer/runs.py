@@ -1,0 +1,72 @@
+"""Recorded runs to look at."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from agentrl.replay.record import Recorder
+from agentrl.types import Outcome, ScoredEpisode
+from tests.replay.episodes import episode, screen, turn
+
+
+def played(
+    recorder: Recorder, label: str, member: int, *, step: int = 0, group: int = 0, turns: int = 3,
+    split: str = "train", won: bool = True, **changes: Any,
+) -> ScoredEpisode:  # fmt: skip
+    """Record one episode of a game that pays 1 for its last turn, if it is won."""
+    name = f"{label}-{step:05d}-g{group:03d}"
+    rewards = (*(0.0,) * (turns - 1), 1.0 if won else -1.0)
+    made = tuple(
+        turn(
+            frames=(recorder.frame(screen(100 * member + 7 * n, 180, 320)),),
+            reply=f"I look at card {n}. <action>tap(0.25, 0.50)</action>",
+            shown=f"<image>Round {n} of {turns}.",
+            reply_ids=(3, 4, 5),
+            state_key=f"{group}/{n}" if n == 0 or won else f"{group}/{n}/{member}",
+            info={"round": n, "metrics": {"accuracy": float(won)}},
+            timings={"generate": 0.2, "act": 0.1 + 0.05 * n, "settle": 0.04},
+        )
+        for n in range(turns)
+    )
+    whole = {
+        "seed": 1000 + group,
+        "group": name,
+        "member": member,
+        "final_frames": (recorder.frame(screen(999 + member, 180, 320)),),
+        **changes,
+    }
+    scored = ScoredEpisode(
+        episode=episode(f"{name}-m{member:02d}", turns=made, **whole),
+        components={"outcome": rewards, "format": (0.0,) * turns},
+        rewards=rewards,
+    )
+    recorder.episode(scored, split=split, step=step)
+    return scored
+
+
+def run(folder: Path) -> Path:
+    """A small run: two training steps, an evaluation before and after, one void episode."""
+    with Recorder(folder, config="c0ffee") as recorder:
+        for label, wins in (("before-sampled", 1), ("after-sampled", 3)):
+            for seed in range(4):
+                step = 2 if label.startswith("after") else 0
+                played(recorder, label, 0, step=step, group=seed, split="eval", won=seed < wins)
+        for step in (1, 2):
+            for member in range(4):
+                scored = played(recorder, "train", member, step=step, won=member % 2 == 0)
+                recorder.credit(scored, [0.5 if member % 2 == 0 else -0.5] * 3, step=step)
+        played(
+            recorder, "train", 4, step=2, outcome=Outcome.DEVICE_ERROR,
+            error="DeviceOffline: net-3fa2c1 is gone",
+        )  # fmt: skip
+    lines = [
+        {
+            "stage": "reinforcement", "step": step, "time": 1.0, "train/reward": 0.1 * step,
+            "train/accuracy": 0.2 * step, "train/turns": 3.0, "learner/entropy": 1.0 / step,
+            "learner/mismatch_k1": 1e-4, "rollout/void": 0.0, "rollout/turns_per_s": 40.0,
+        }
+        for step in (1, 2)
+    ]  # fmt: skip
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "config.yaml").write_text("seed: 0\nenv:\n  id: Game-v0\n")
+    return folder

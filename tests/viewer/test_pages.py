@@ -1,0 +1,206 @@
+"""The pages in a real browser."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from agentrl.replay.layout import episode_file
+from agentrl.replay.record import Recorder
+from agentrl.types import ScoredEpisode
+from tests.replay.episodes import episode, turn
+from tests.viewer import runs
+
+EPISODE = "train-00001-g000-m00"
+
+
+def test_overview_tells_the_run_at_a_glance(small, open_page):
+    page = open_page(small.url)
+    expect(page.get_by_role("heading", name="small")).to_be_visible()
+    expect(page.get_by_text("17", exact=True).first).to_be_visible()
+    expect(page.locator(".chart canvas")).to_have_count(7)
+    expect(page.get_by_role("link", name="DeviceOffline")).to_be_visible()
+    page.get_by_role("link", name="after sampled").click()
+    expect(page.get_by_text("4 of 17 episodes")).to_be_visible()
+
+
+def test_episodes_are_filtered_sorted_and_the_address_keeps_it(small, open_page):
+    page = open_page(f"{small.url}/episodes")
+    expect(page.get_by_text("17 of 17 episodes")).to_be_visible()
+    page.get_by_label("Outcome").select_option("void")
+    expect(page.get_by_text("1 of 17 episodes")).to_be_visible()
+    expect(page.locator("tbody .badge")).to_have_text("DeviceOffline")
+    page.get_by_label("Outcome").select_option("")
+    page.get_by_label("Won").select_option("true")
+    expect(page.get_by_text("8 of 17 episodes")).to_be_visible()
+    page.get_by_role("button", name="step").click()
+    page.reload()
+    expect(page.get_by_text("8 of 17 episodes")).to_be_visible()
+    expect(page.locator("th[aria-sort='descending']")).to_contain_text("step")
+
+
+def test_words_are_searched(small, open_page):
+    page = open_page(f"{small.url}/episodes?text=net-3fa2c1+is+gone")
+    expect(page.get_by_text("1 of 17 episodes")).to_be_visible()
+    page = open_page(f"{small.url}/episodes?text=nobody+said+this")
+    expect(page.get_by_text("None of 17 episodes is like this.")).to_be_visible()
+
+
+def test_an_episode_is_stepped_through_by_keys_strip_and_line(small, open_page):
+    page = open_page(f"{small.url}/episodes/{EPISODE}")
+    where = page.locator(".where")
+    expect(where).to_have_text("before turn 1 of 3")
+    expect(page.locator(".picture .tap")).to_be_visible()
+    expect(page.get_by_text("Round 0 of 3.").first).to_be_visible()
+    page.keyboard.press("ArrowRight")
+    expect(where).to_have_text("before turn 2 of 3")
+    page.keyboard.press("a")
+    expect(where).to_have_text("after turn 2 of 3")
+    expect(page.locator(".picture .tap")).to_have_count(0)
+    page.keyboard.press("End")
+    expect(where).to_have_text("after turn 3 of 3")
+    page.keyboard.press("Home")
+    expect(where).to_have_text("before turn 1 of 3")
+    page.get_by_role("option").nth(1).click()
+    expect(where).to_have_text("before turn 2 of 3")
+    box = page.locator(".timeline").bounding_box()
+    page.mouse.click(box["x"] + box["width"] - 3, box["y"] + 5)
+    expect(where).to_have_text("before turn 3 of 3")
+    assert page.url.endswith("?turn=3")
+
+
+def test_a_link_restores_turn_side_tab_and_range(small, open_page):
+    page = open_page(f"{small.url}/episodes/{EPISODE}?turn=2&after=1&tab=rewards&range=1-2")
+    expect(page.locator(".where")).to_have_text("after turn 2 of 3")
+    expect(page.get_by_role("tab", name="Rewards")).to_have_attribute("aria-selected", "true")
+    expect(page.locator(".rewards tfoot")).to_contain_text("+1")
+    expect(page.locator(".cell.outside")).to_have_count(1)
+    assert "range=1-2" in page.url
+
+
+def test_a_range_is_chosen_with_shift_and_played(small, open_page):
+    page = open_page(f"{small.url}/episodes/{EPISODE}")
+    box = page.locator(".timeline").bounding_box()
+    page.keyboard.down("Shift")
+    page.mouse.move(box["x"] + 2, box["y"] + 5)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 5)
+    page.mouse.up()
+    page.keyboard.up("Shift")
+    expect(page.locator(".cell.outside")).to_have_count(1)
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press(" ")
+    expect(page.locator(".where")).to_have_text("before turn 2 of 3")
+    expect(page.locator(".where")).to_have_text("after turn 2 of 3")
+    page.keyboard.press("Escape")
+    expect(page.locator(".cell.outside")).to_have_count(0)
+
+
+@pytest.mark.parametrize("tab", ["words", "tokens", "rewards", "time", "info"])
+def test_every_tab_shows_something_of_its_turn(small, open_page, tab):
+    page = open_page(f"{small.url}/episodes/{EPISODE}?turn=3&tab={tab}")
+    told = {
+        "words": "I look at card 2.", "tokens": "together -0.3 nats", "rewards": "format",
+        "time": "settle", "info": '"accuracy": 1',
+    }  # fmt: skip
+    expect(page.get_by_role("tabpanel")).to_contain_text(told[tab])
+
+
+def test_a_group_shows_its_siblings_side_by_side(small, open_page):
+    page = open_page(f"{small.url}/groups/train-00001-g000")
+    expect(page.locator(".siblings tbody tr")).to_have_count(4)
+    expect(page.locator(".siblings .met").first).to_be_visible()
+    page.locator(".siblings tbody tr").nth(1).locator("a.cell").nth(2).click()
+    expect(page.locator(".where")).to_have_text("before turn 3 of 3")
+    expect(page.get_by_role("heading", name="train-00001-g000-m01")).to_be_visible()
+
+
+def test_two_plays_of_the_same_seeds_are_compared(small, open_page):
+    page = open_page(f"{small.url}/compare?a=before-sampled@0&b=after-sampled@2")
+    expect(page.locator("tbody tr")).to_have_count(4)
+    page.get_by_label("Seeds").select_option("won")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    page.locator("tbody tr a").last.click()
+    expect(page.locator("h1")).to_contain_text("after-sampled-00002")
+
+
+def test_what_ends_while_one_looks_appears(serve, open_page, tmp_path):
+    served = serve(runs.run(tmp_path / "growing"))
+    page = open_page(f"{served.url}/episodes")
+    expect(page.get_by_text("17 of 17 episodes")).to_be_visible()
+    with Recorder(served.run, writer="later") as recorder:
+        runs.played(recorder, "train", 0, step=3)
+    expect(page.get_by_text("18 of 18 episodes")).to_be_visible()
+    expect(page.locator("#live")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", ["", "episodes", f"episodes/{EPISODE}", "groups/train-00001-g000"])
+def test_pages_fit_a_phone_in_both_colours(small, open_page, path, scheme):
+    page = open_page(f"{small.url}/{path}", 390, 844, color_scheme=scheme)
+    expect(page.locator("main h1").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", paper))) < 200) == (scheme == "dark")
+
+
+HOSTILE = "</pre><script>document.title='taken'</script><img src=x onerror=alert(1)>\u202egnp"
+
+
+def test_hostile_words_stay_words(serve, open_page, tmp_path):
+    hostile = turn(
+        reply=HOSTILE, shown=HOSTILE, parse_error=HOSTILE, state_key=HOSTILE,
+        info={HOSTILE: HOSTILE, "metrics": {HOSTILE: 1.0}}, action=HOSTILE,
+        timings={HOSTILE: 1.0, "generate": 0.1}, frames=("../../etc/passwd",),
+    )  # fmt: skip
+    played = episode(
+        "bad", turns=(hostile, turn(reply="x" * 300_000, frames=())), group=HOSTILE,
+        error=HOSTILE, device=HOSTILE, env_id=HOSTILE, instructions=HOSTILE,
+    )  # fmt: skip
+    with Recorder(tmp_path / "run") as recorder:
+        scored = ScoredEpisode(episode=played, components={HOSTILE: (1.0, 0.0)}, rewards=(1.0, 0.0))
+        recorder.episode(scored, split="train", step=1)
+    served = serve(tmp_path / "run")
+    for path in ("", "episodes", "episodes/bad"):
+        page = open_page(f"{served.url}/{path}", lost=True)
+        expect(page.locator("main h1").first).to_be_visible()
+        assert "taken" not in page.title()
+        assert page.locator("main script, main img[src=x]").count() == 0
+    for tab in "12345":
+        page.keyboard.press(tab)
+        expect(page.get_by_role("tabpanel")).not_to_be_empty()
+        assert page.locator("main script, main img[src=x]").count() == 0
+    page.keyboard.press("1")
+    expect(page.locator(".said.model pre")).to_contain_text(r"<script>document")
+    assert "\u202e" not in page.locator("main").inner_text()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".said.model pre")).to_contain_text("(100,000 characters more)")
+
+
+def test_lost_and_broken_frames_leave_a_notice(serve, open_page, tmp_path):
+    run = runs.run(tmp_path / "run")
+    for file in (run / "frames").rglob("*.png"):
+        file.write_bytes(b"broken")
+    served = serve(run)
+    page = open_page(f"{served.url}/episodes/{EPISODE}", lost=True)
+    expect(page.locator(".stage .missing")).to_have_text("This frame is not recorded, or damaged.")
+    expect(page.locator(".strip .missing")).to_have_count(4)
+
+
+def test_an_episode_whose_file_is_damaged_is_told(serve, open_page, tmp_path):
+    run = runs.run(tmp_path / "run")
+    episode_file(run, EPISODE).write_bytes(b"broken")
+    served = serve(run)
+    page = open_page(f"{served.url}/episodes/{EPISODE}", lost=True)
+    expect(page.get_by_role("alert")).to_contain_text("cannot be read")
+    page.goto(f"{served.url}/episodes/nobody")
+    expect(page.get_by_role("alert")).to_contain_text("has no episode 'nobody'")
+
+
+def test_run_without_an_episode_says_so(serve, open_page, tmp_path):
+    (tmp_path / "run" / "episodes").mkdir(parents=True)
+    served = serve(tmp_path / "run")
+    page = open_page(served.url)
+    expect(page.get_by_text("Nothing has been played yet.")).to_be_visible()
+    page = open_page(f"{served.url}/compare")
+    expect(page.get_by_text("nothing to compare yet")).to_be_visible()

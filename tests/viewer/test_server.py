@@ -1,0 +1,121 @@
+"""Who may ask the viewer, and for what."""
+
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+from agentrl.viewer.guard import Guard
+from tests.viewer import runs
+
+
+def ask(url: str, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    """As it stands: no client of ours tidies the path up."""
+    connection = HTTPConnection(url.removeprefix("http://"), timeout=30)
+    connection.request("GET", path, headers={"Host": url.removeprefix("http://"), **headers})
+    answer = connection.getresponse()
+    found = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+    connection.close()
+    return found
+
+
+@pytest.mark.parametrize("path", ["/", "/episodes", "/api/run", "/static/style.css", "/nothing"])
+def test_no_answer_lets_a_page_reach_anything_else(small, path):
+    _, headers, _ = ask(small.url, path)
+    policy = dict(
+        part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";")
+    )
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:1", "127.0.0.1.evil.example", ""]
+)
+def test_names_of_others_that_lead_here_are_refused(small, host):
+    assert ask(small.url, "/api/run", Host=host)[0] == 403
+
+
+def test_pages_of_others_in_the_same_browser_are_refused(small):
+    assert ask(small.url, "/api/run", Origin="http://evil.example")[0] == 403
+    assert ask(small.url, "/api/run", Origin=small.url)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../app.py", "/static/%2e%2e/app.py", "/static//etc/passwd", "/static/..%2fapp.py",
+        "/frames/../config.yaml", "/frames/%2e%2e%2fconfig.yaml", "/frames/" + "0" * 31 + "g",
+        "/frames/" + "0" * 32, "/api/episodes/..%2f..%2fconfig", "/api/episodes/%2e%2e",
+    ],
+)  # fmt: skip
+def test_no_path_leads_out_of_the_run(small, path):
+    status, _, body = ask(small.url, path)
+    assert status in (404, 422)
+    assert b"seed: 0" not in body
+    assert b"import" not in body
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("sort=password", "sort='password': must be one of time"), ("outcome=viod", "'void'"),
+        ("split=test", "train, eval, demo"), ("count=100000", "less than or equal to 500"),
+        ("first=-1", "greater than or equal to 0"), ("step=many", "valid integer"),
+    ],
+)  # fmt: skip
+def test_senseless_filters_are_told(small, query, words):
+    status, _, body = ask(small.url, f"/api/episodes?{query}")
+    assert status in (404, 422)
+    assert words in body.decode()
+
+
+def test_a_frame_is_sent_whole_or_small_and_kept(small):
+    episode = json.loads(ask(small.url, "/api/episodes/train-00001-g000-m00")[2])
+    (frame,) = episode["played"][0]["frames"]
+    status, headers, body = ask(small.url, f"/frames/{frame}")
+    assert (status, headers["content-type"], body[:4]) == (200, "image/png", b"\x89PNG")
+    assert "immutable" in headers["cache-control"]
+    status, headers, less = ask(small.url, f"/frames/{frame}?width=96")
+    assert (status, headers["content-type"], less[8:12]) == (200, "image/webp", b"WEBP")
+    assert ask(small.url, f"/frames/{frame}?width=97")[0] == 404
+
+
+def test_beyond_loopback_everybody_needs_the_token():
+    guard = Guard("0.0.0.0")
+    host = {"host": "192.0.2.7:8200"}
+    assert "token" in str(guard.refusal(host, {}))
+    assert "token" in str(guard.refusal(host, {"agentrl": "guessed"}))
+    assert guard.refusal(host, {"agentrl": guard.token}) is None
+    assert guard.refusal(host | {"origin": "http://evil.example"}, {"agentrl": guard.token})
+
+
+def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
+    run = runs.run(tmp_path / "run")
+    command = [sys.executable, "-m", "agentrl", "replay", str(run), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        url = server.stdout.readline().split()[0]
+        with urllib.request.urlopen(f"{url}api/run", timeout=30) as answer:
+            assert json.loads(answer.read())["count"] == 17
+        server.terminate()
+        server.wait(20)
+
+
+def test_what_cannot_be_served_is_told(tmp_path: Path, small) -> None:
+    run = runs.run(tmp_path / "run")
+    taken = small.url.rpartition(":")[2]
+    for arguments, words in (
+        ([str(run), "--port", taken], "cannot listen there"),
+        ([str(tmp_path / "gone")], "no such run"),
+    ):
+        command = [sys.executable, "-m", "agentrl", "replay", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2
+        assert words in done.stderr
