@@ -15,6 +15,7 @@ from agentrl.cli import (
     phone,
     play,
     replay,
+    rescore,
     serve_reward,
     train,
 )
@@ -33,6 +34,8 @@ app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("play")(play.play)
 app.command("replay")(replay.replay)
+app.command("rescore")(rescore.rescore)
+app.command("rehearse")(rescore.rehearse)
 app.command("serve-reward")(serve_reward.serve_reward)
 app.command("doctor")(doctor.doctor)
 app.command("serve-env")(envs.serve)

@@ -1,0 +1,75 @@
+"""Playing recorded replies again."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentrl import replay
+from agentrl.cli import run as agentrl
+from agentrl.rollout.rehearsing import compared
+from tests.replay.episodes import episode, turn
+
+
+def evaluated(folder: Path, *arguments: str) -> Path:
+    assert agentrl(["eval", *arguments, "--policy=random", f"run.dir={folder}"]) == 0
+    (run,) = folder.iterdir()
+    return run
+
+
+def test_deterministic_environment_comes_out_as_it_was(tmp_path, capsys):
+    run = evaluated(tmp_path, "sokoban", "--episodes=4")
+    assert agentrl(["rehearse", str(run)]) == 0
+    assert "4 of 4 episodes came out as they were recorded" in capsys.readouterr().out
+
+
+def test_changed_environment_is_told_with_turn_and_value(tmp_path, capsys):
+    run = evaluated(tmp_path, "sokoban", "--episodes=3")
+    capsys.readouterr()
+    assert agentrl(["rehearse", str(run), "env.kwargs.size=6", "--json"]) == 1
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(lines) == 3
+    assert all(line["turn"] is not None and line["was"] != line["now"] for line in lines)
+    assert agentrl(["rehearse", str(run), "env.kwargs.size=6"]) == 1
+    assert "0 of 3 episodes came out as they were recorded" in capsys.readouterr().out
+
+
+@pytest.mark.adb
+def test_screens_of_a_phone_come_out_pixel_by_pixel(adb_server, tmp_path, capsys):
+    arguments = ("env.kwargs.rounds=2", "devices.source=virtual:2", "rollout.launcher=local")
+    run = evaluated(tmp_path, "number_game", "--episodes=2", *arguments)
+    played = replay.open(run)
+    frames = [played.episode(s.id).episode.turns[0].frames for s in played.episodes()]
+    assert all(frames)
+    assert agentrl(["rehearse", str(run)]) == 0
+    assert agentrl(["rehearse", str(run), "env.kwargs.distractor=true"]) == 1
+    assert "parts" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "turn_number", "what"),
+    [
+        ({"state_key": "t"}, 2, "state"), ({"shown": "<image>Stop."}, 2, "words"),
+        ({"frames": ("b",)}, 2, "frames"), ({"action": [0.1, 0.5]}, 2, "action"),
+        ({"env_reward": 0.0}, 2, "reward"), ({"info": {"round": 2}}, 2, "info['round']"),
+        ({}, None, ""),
+    ],
+)  # fmt: skip
+def test_the_first_difference_is_named(change, turn_number, what):
+    turns = (turn(frames=("a",)), turn(frames=("a",)))
+    before = episode("e", turns=turns)
+    found = compared(before, episode("e", turns=(turns[0], replace(turns[1], **change))))
+    assert (found.turn, found.what) == (turn_number, what)
+    assert found.same == (turn_number is None)
+
+
+def test_what_was_not_recorded_differs_from_nothing():
+    before = episode("e", turns=(turn(shown="", frames=()),))
+    assert compared(before, episode("e", turns=(turn(shown="new", frames=("a",)),))).same
+
+
+def test_nothing_to_rehearse_is_told(tmp_path, capsys):
+    run = evaluated(tmp_path, "sokoban", "--episodes=1")
+    assert agentrl(["rehearse", str(run), "--split", "demo"]) == 2
+    assert "no episode that is not void is like this" in capsys.readouterr().err

@@ -1,0 +1,80 @@
+"""Scoring recorded episodes anew."""
+
+import json
+
+import pytest
+
+from agentrl import replay
+from agentrl.cli import run as agentrl
+from agentrl.config import RewardConfig
+from agentrl.replay.record import Recorder
+from agentrl.rollout.rescoring import Rescored, compare, rescore
+from agentrl.types import Outcome
+from tests.replay.episodes import scored
+
+
+def one(was: float, now: float, group: str = "g") -> Rescored:
+    return Rescored(id="e", group=group, was=was, now=now, components={})
+
+
+def test_scores_that_agree_in_order_swap_nobody():
+    found = compare([one(0, 1), one(1, 2), one(3, 30)])
+    assert (found.episodes, found.was, found.now) == (3, pytest.approx(4 / 3), 11)
+    assert (found.correlation, found.swapped) == (pytest.approx(1), 0)
+    assert found.low <= found.now - found.was <= found.high
+
+
+def test_siblings_that_change_places_are_counted_within_their_group():
+    found = compare(
+        [one(0, 2, "a"), one(1, 1, "a"), one(2, 0, "b"), one(2, 5, "b"), one(3, 6, "b")]
+    )
+    assert found.swapped == pytest.approx(1 / 3)  # of (a, a) and two of three pairs of b
+    assert compare([one(1, 0), one(1, 2)]).swapped is None
+    assert compare([one(1, 0), one(1, 2)]).correlation is None
+    with pytest.raises(ValueError, match="no episode"):
+        compare([])
+
+
+@pytest.fixture
+def run(tmp_path):
+    with Recorder(tmp_path / "run") as recorder:
+        for number in range(3):
+            recorder.episode(scored(f"e{number}", turns=number + 1), split="train", step=1)
+        recorder.episode(scored("void", outcome=Outcome.TIMEOUT), split="train", step=1)
+    return tmp_path / "run"
+
+
+def test_episodes_are_scored_by_another_function_and_void_ones_are_not(run, tmp_path):
+    (tmp_path / "short.py").write_text("def score(episode):\n    return -len(episode.turns)\n")
+    opened = replay.open(run)
+    recorded = [opened.episode(summary.id) for summary in opened.episodes()]
+    found = rescore(recorded, [RewardConfig(function=f"{tmp_path}/short.py:score", weight=2.0)])
+    assert [(r.id, r.was, r.now) for r in found] == [("e0", 0, -2), ("e1", 1, -4), ("e2", 3, -6)]
+    assert [r.components for r in found] == [{"score": -1}, {"score": -2}, {"score": -3}]
+
+
+def test_the_command_takes_a_file_with_compute_score(run, tmp_path, capsys):
+    (tmp_path / "flat.py").write_text(
+        "def compute_score(reward_inputs):\n"
+        "    return [{'overall': 7.0, 'found': 1} for _ in reward_inputs]\n"
+    )
+    arguments = ["rescore", str(run), "--reward", str(tmp_path / "flat.py")]
+    assert agentrl(arguments) == 0
+    assert "3 episodes: mean 1.333 -> 7" in capsys.readouterr().out
+    assert agentrl([*arguments, "--weight", "2", "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["now"] for line in lines] == [14, 14, 14]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--reward", "nowhere.py"], "nowhere.py"),
+        (["--reward", "agentrl.rewards.form:efect"], "did you mean"),
+        (["--reward", "agentrl.rewards.form:effect", "--weight", "1", "--weight", "2"], "2 times"),
+        (["--reward", "agentrl.rewards.sokoban:success"], "success"),
+    ],
+)
+def test_what_cannot_score_is_told(run, capsys, arguments, words):
+    assert agentrl(["rescore", str(run), *arguments]) != 0
+    assert words in capsys.readouterr().err
