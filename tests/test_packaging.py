@@ -104,7 +104,11 @@ def test_the_wheel_holds_what_it_should(wheel: Path) -> None:
         assert expected.as_posix() in names
     for wanted in (
         "agentrl/configs/number_game.yaml", "agentrl/rewards/__init__.py", "agentrl/py.typed",
-        "agentrl/replay/templates/episode.html.jinja",
+        "agentrl/viewer/export/templates/episode.html.jinja",
+        "agentrl/viewer/static/page.html",
+        "agentrl/viewer/static/style.css",
+        "agentrl/viewer/static/views/episode.js",
+        "agentrl/viewer/static/vendor/uPlot.LICENSE.txt",
     ):  # fmt: skip
         assert wanted in names
     assert not [

@@ -22,7 +22,7 @@ def replay(
     run: Annotated[str, typer.Argument(help="A run's folder.")],
     list_: Annotated[bool, typer.Option("--list", help="List the episodes.")] = False,
     export: Annotated[
-        Path | None, typer.Option(help="Write one episode as a self-contained HTML page.")
+        Path | None, typer.Option(help="Write one episode as one file: .html, .gif, .mp4 or .png.")
     ] = None,
     episode: Annotated[str | None, typer.Option(help="Which one, by its id.")] = None,
     split: Annotated[str | None, typer.Option(help="Only `train`, `eval` or `demo`.")] = None,
@@ -40,7 +40,7 @@ def replay(
 ) -> None:
     """See what was played: in the browser, also while a job runs.
 
-    With --list as a table, with --export FILE.html --episode ID as one page for others.
+    With --list as a table, with --export FILE --episode ID as one file for others.
     """
     from agentrl import replay as recorded
     from agentrl.replay.filters import Filter
@@ -50,11 +50,9 @@ def replay(
     if export is not None:
         if episode is None:
             raise ConfigError("--export needs --episode ID; --list shows the ids")
-        if export.suffix != ".html":
-            raise ConfigError(f"--export {export}: only .html is written")
-        from agentrl.replay.html import export_html
+        from agentrl.viewer.export import write
 
-        export_html(opened, episode, export)
+        write(opened, episode, export)
         typer.echo(f"wrote {export}")
         return
     if not list_:

@@ -180,7 +180,7 @@ def test_replay_exports_a_page(run_folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        [], ["--export", "x.html"], ["--export", "x.mp4", "--episode", "good"],
+        ["--export", "x.html"], ["--export", "x.avi", "--episode", "good"],
         ["--export", "x.html", "--episode", "../good"],
     ],
 )  # fmt: skip

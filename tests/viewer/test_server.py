@@ -35,9 +35,7 @@ def test_no_answer_lets_a_page_reach_anything_else(small, path):
     assert headers["x-content-type-options"] == "nosniff"
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:1", "127.0.0.1.evil.example", ""]
-)
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:1", "127.0.0.1.evil.example", ""])
 def test_names_of_others_that_lead_here_are_refused(small, host):
     assert ask(small.url, "/api/run", Host=host)[0] == 403
 

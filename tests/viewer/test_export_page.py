@@ -8,10 +8,10 @@ import pytest
 
 from agentrl import replay
 from agentrl.errors import ConfigError
-from agentrl.replay.html import export_html
 from agentrl.replay.marks import mark_of
 from agentrl.replay.record import Recorder
 from agentrl.types import ScoredEpisode, Turn
+from agentrl.viewer.export import write
 from tests.replay.episodes import episode, screen, turn
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\u202egnp.exe\" ' {{ 7*7 }} </pre>"
@@ -26,7 +26,7 @@ def exported(folder: Path, *turns: Turn, **changes: object) -> str:
     with Recorder(folder) as recorder:
         recorder.episode(scored, split="train", step=1)
         recorder.credit(scored, [-0.25] * len(turns))
-    export_html(replay.open(folder), "e", folder / "out" / "e.html")
+    write(replay.open(folder), "e", folder / "out" / "e.html")
     return (folder / "out" / "e.html").read_text()
 
 
@@ -101,7 +101,7 @@ def test_a_damaged_frame_leaves_a_notice(tmp_path: Path) -> None:
 def test_an_episode_that_is_not_there_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "episodes").mkdir()
     with pytest.raises(ConfigError, match="no episode 'x'"):
-        export_html(replay.open(tmp_path), "x", tmp_path / "x.html")
+        write(replay.open(tmp_path), "x", tmp_path / "x.html")
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import cv2
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from agentrl.errors import ConfigError
-from agentrl.files import replacing
 from agentrl.replay.marks import mark_of
 from agentrl.replay.read import RecordedEpisode, Run
 from agentrl.text import printable
@@ -25,30 +22,10 @@ _LONGEST = 20_000
 """Characters of one reply or info that are shown."""
 
 
-def export_html(run: Run, episode_id: str, path: Path) -> None:
-    """Write one episode as a page: screens with taps drawn on them, replies, rewards.
-
-    Args:
-        run: the recorded run.
-        episode_id: which episode.
-        path: where to write it.
-
-    Raises:
-        ConfigError: there is no such episode, or the file cannot be written.
-    """
-    page = render_html(run, run.episode(episode_id))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as partial:
-            partial.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error}") from error
-
-
 def render_html(run: Run, recorded: RecordedEpisode) -> str:
     """The page as text. Everything that a model or a phone said is escaped."""
     environment = Environment(
-        loader=PackageLoader("agentrl.replay"), autoescape=True, undefined=StrictUndefined,
+        loader=PackageLoader("agentrl.viewer.export"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, finalize=_visible,
     )  # fmt: skip
     style = environment.get_template("episode.css.jinja").render()

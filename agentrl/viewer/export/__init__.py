@@ -1,0 +1,48 @@
+"""An episode, a group or a run as one file for others."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from agentrl.errors import ConfigError
+from agentrl.files import replacing
+from agentrl.replay import RecordedEpisode, Run
+
+
+def write(run: Run, episode_id: str, path: Path) -> None:
+    """Write one episode: screens with touches drawn on them, what was said, rewards.
+
+    Args:
+        run: the recorded run.
+        episode_id: which episode.
+        path: where to; its ending names the kind: .html, .gif, .mp4 or .png.
+
+    Raises:
+        ConfigError: there is no such episode or no such kind, a library is missing, or the file
+            cannot be written.
+    """
+    from agentrl.viewer.export import media
+    from agentrl.viewer.export.page import render_html
+
+    kinds: dict[str, Callable[[Run, RecordedEpisode], bytes]] = {
+        ".html": lambda run, recorded: render_html(run, recorded).encode(),
+        ".gif": media.gif,
+        ".mp4": media.mp4,
+        ".png": media.strip,
+    }
+    if path.suffix not in kinds:
+        raise ConfigError(f"--export {path}: must end in {', '.join(kinds)}")
+    save(path, kinds[path.suffix](run, run.episode(episode_id)))
+
+
+def save(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all; its folder is made.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as partial:
+            partial.write_bytes(content)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error}") from error

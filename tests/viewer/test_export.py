@@ -1,0 +1,90 @@
+"""Episodes as files."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from agentrl import replay
+from agentrl.cli import run as agentrl
+from agentrl.errors import ConfigError
+from agentrl.replay.layout import frame_file
+from agentrl.viewer.export import write
+from tests.viewer import runs
+
+EPISODE = "train-00001-g000-m00"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return runs.run(tmp_path / "run")
+
+
+def exported(run: Path, suffix: str, episode: str = EPISODE) -> bytes:
+    path = run.parent / "out" / f"e{suffix}"
+    write(replay.open(run), episode, path)
+    return path.read_bytes()
+
+
+def test_an_animation_has_a_picture_for_each_turn_and_the_end(run):
+    shown = Image.open(io.BytesIO(exported(run, ".gif")))
+    assert (shown.format, shown.n_frames, shown.info["loop"]) == ("GIF", 4, 0)
+    assert shown.width == 360
+
+
+def test_a_film_plays_as_long_as_its_turns(run):
+    import av
+
+    with av.open(io.BytesIO(exported(run, ".mp4"))) as film:
+        (stream,) = film.streams.video
+        pictures = [frame.to_ndarray(format="rgb24") for frame in film.decode(stream)]
+        assert stream.codec_context.name == "h264"
+        assert float(stream.duration * stream.time_base) == pytest.approx(6 * 0.8)
+    assert len(pictures) == 6
+    assert np.abs(pictures[0].astype(int) - pictures[-1]).max() > 50
+
+
+def test_a_strip_shows_where_was_touched(run):
+    shown = np.asarray(Image.open(io.BytesIO(exported(run, ".png"))).convert("RGB")).astype(int)
+    height, width, _ = shown.shape
+    assert width == 4 * 244
+    touch = shown[round(0.5 * 240 * 320 / 180), round(0.25 * 240)]
+    assert np.abs(touch - (255, 77, 61)).max() < 10
+
+
+def test_words_stand_where_there_is_no_screen(tmp_path, capsys):
+    assert (
+        agentrl(["eval", "sokoban", "--policy=random", "--episodes=1", f"run.dir={tmp_path}"]) == 0
+    )
+    (run,) = tmp_path.iterdir()
+    (only,) = replay.open(run).episodes()
+    assert np.asarray(Image.open(io.BytesIO(exported(run, ".png", only.id)))).min() < 60
+
+
+def test_lost_frames_leave_their_place(run):
+    episode = replay.open(run).episode(EPISODE).episode
+    frame_file(run, episode.turns[1].frames[0]).unlink()
+    assert Image.open(io.BytesIO(exported(run, ".gif"))).n_frames == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--export", "e.avi", "--episode", EPISODE], ".html, .gif, .mp4, .png"),
+        (["--export", "e.png"], "--episode ID"),
+        (["--export", "e.png", "--episode", "nobody"], "no episode 'nobody'"),
+        (["--export", "config.yaml/e.png", "--episode", EPISODE], "cannot be written"),
+    ],
+)
+def test_what_cannot_be_written_is_told(run, capsys, monkeypatch, arguments, words):
+    monkeypatch.chdir(run)
+    assert agentrl(["replay", str(run), *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_without_the_library_a_film_is_refused_with_advice(run, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "av", None)
+    with pytest.raises(ConfigError, match=r"agentrl\[stream\]"):
+        exported(run, ".mp4")
