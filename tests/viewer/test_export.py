@@ -48,7 +48,7 @@ def test_a_film_plays_as_long_as_its_turns(run):
 
 def test_a_strip_shows_where_was_touched(run):
     shown = np.asarray(Image.open(io.BytesIO(exported(run, ".png"))).convert("RGB")).astype(int)
-    height, width, _ = shown.shape
+    _, width, _ = shown.shape
     assert width == 4 * 244
     touch = shown[round(0.5 * 240 * 320 / 180), round(0.25 * 240)]
     assert np.abs(touch - (255, 77, 61)).max() < 10
