@@ -66,6 +66,12 @@ export function seconds(value) {
 }
 export const clock = (time) => time ? new Date(time * 1000).toLocaleString() : "–";
 
+const ICONS = {
+  first: "M4 3h2v10H4zM13 3v10L6 8z", back: "M11 3v10L4 8z", play: "M5 3v10l8-5z",
+  pause: "M4 3h3v10H4zM9 3h3v10H9z", on: "M5 3v10l7-5z", last: "M10 3h2v10h-2zM3 3v10l7-5z",
+};
+export const icon = (name) => h("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, h("path", { d: ICONS[name] }));
+
 /** A group id such as after-greedy-00020-g003 as words. */
 export const named = (label) => label.replaceAll("-", " ");
 

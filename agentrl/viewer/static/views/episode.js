@@ -1,5 +1,5 @@
 // The episode player: film strip, time line, screen, and all that was said and counted.
-import { clock, fact, frame, get, h, named, notice, number, outcomeBadge, replace, seconds, signed, tone } from "../lib/dom.js";
+import { clock, fact, frame, get, h, icon, named, notice, number, outcomeBadge, replace, seconds, signed, tone } from "../lib/dom.js";
 import { tokensOf } from "./tokens.js";
 
 const TABS = ["Words", "Tokens", "Rewards", "Time", "Info"];
@@ -236,11 +236,11 @@ class Player {
   drawControls() {
     const button = (words, label, act, more = {}) => h("button", { class: "button", "aria-label": label, title: label, onclick: act, ...more }, words);
     replace(this.controls,
-      button("⏮", "first (Home)", () => this.go(this.range[0])),
-      button("◀", "back (←)", () => this.move(-1)),
-      button(this.timer ? "⏸" : "⏵", "play or pause (space)", () => this.play(!this.timer), { class: "button strong" }),
-      button("▶", "on (→)", () => this.move(1)),
-      button("⏭", "last (End)", () => this.go(this.range[1], true)),
+      button(icon("first"), "first (Home)", () => this.go(this.range[0])),
+      button(icon("back"), "back (←)", () => this.move(-1)),
+      button(icon(this.timer ? "pause" : "play"), "play or pause (space)", () => this.play(!this.timer), { class: "button strong" }),
+      button(icon("on"), "on (→)", () => this.move(1)),
+      button(icon("last"), "last (End)", () => this.go(this.range[1], true)),
       h("span", { class: "where" }, `${this.after ? "after" : "before"} turn ${this.turn + 1} of ${this.turns.length}`),
       button(this.after ? "before" : "after", "before or after the action (a)", () => this.go(this.turn, !this.after)),
       h("select", { "aria-label": "speed (↑ ↓)", title: "speed (↑ ↓)", onchange: (event) => { this.speed = Number(event.target.value); } },
