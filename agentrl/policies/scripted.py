@@ -7,9 +7,11 @@ import numpy as np
 
 from agentrl.config import History
 from agentrl.env import Player
+from agentrl.errors import ConfigError
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.conversation import Conversation
 from agentrl.policies.policy import Answer
+from agentrl.text import quoted
 from agentrl.types import Image, Message, Prompt, Reply
 from agentrl.worker import Worker
 
@@ -22,6 +24,7 @@ class ScriptedPolicy:
         encoder: of the model that is to learn from it; without one, answers carry no ids.
         history: what of the conversation a prompt shows; None shows all.
         scale: of the pictures of a message, where there is no encoder; None keeps them.
+        most_tokens: of one answer, where a model is to learn from it; None for any number.
     """
 
     def __init__(
@@ -30,9 +33,10 @@ class ScriptedPolicy:
         encoder: ChatEncoder | None = None,
         history: History | None = None,
         scale: Callable[[Image], Image] | None = None,
+        most_tokens: int | None = None,
     ) -> None:
         self.player, self.encoder = player, encoder
-        self.history, self.scale = history, scale
+        self.history, self.scale, self.most_tokens = history, scale, most_tokens
 
     def sit(self, instructions: str, seed: int) -> "ScriptedSeat":
         """Take a seat; `seed` names the player's draws."""
@@ -50,6 +54,7 @@ class ScriptedSeat:
 
     def __init__(self, policy: ScriptedPolicy, instructions: str, seed: int) -> None:
         self._player, self._encoder, self._scale = policy.player, policy.encoder, policy.scale
+        self._most_tokens = policy.most_tokens
         self._rng = np.random.default_rng(seed)
         self._worker = Worker("player")  # a player may hang, and must not stop the others
         self._conversation = (
@@ -57,7 +62,11 @@ class ScriptedSeat:
         )
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer:
-        """The player's reply to the state in `info`, of version 0 and probability 1."""
+        """The player's reply to the state in `info`, of version 0 and probability 1.
+
+        Raises:
+            ConfigError: it is longer than who learns from it may answer, and would never end.
+        """
         text = await self._worker.call(self._player.reply, info, self._rng)
         if self._conversation is None or self._encoder is None:
             shown = tuple(map(self._scale, message.images)) if self._scale else message.images
@@ -68,6 +77,11 @@ class ScriptedSeat:
             )
         prompt = self._conversation.observe(message)
         ids = self._encoder.reply_ids(text)
+        if self._most_tokens is not None and len(ids) > self._most_tokens:
+            raise ConfigError(
+                f"rollout.max_new_tokens={self._most_tokens}: {quoted(text)}, which the player of "
+                f"the warm start says, has {len(ids)} tokens; allow the model as many and some more"
+            )
         self._conversation.answer(ids)
         reply = Reply(token_ids=ids, logprobs=(0.0,) * len(ids), version=0)
         return Answer(prompt=prompt, reply=reply, text=text)

@@ -180,6 +180,7 @@ class Rollouts:
                 encoder=self._encoder,
                 history=parse_history(self._config.env.history),
                 scale=open_scaler(self._config.model),
+                most_tokens=self._config.rollout.max_new_tokens if split == "demo" else None,
             )
         assert self._encoder is not None, "a model has a folder"
         rollout = self._config.rollout

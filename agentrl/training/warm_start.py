@@ -19,7 +19,7 @@ from agentrl import __version__, env, plugins
 from agentrl import config as configuration
 from agentrl.config import Config, WarmStartConfig
 from agentrl.data.templates import render_instructions
-from agentrl.errors import AgentRLError, ConfigError, EnvError, boundary
+from agentrl.errors import AgentRLError, EnvError, boundary
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.opening import open_encoder
 from agentrl.rollout.arguments import game_of, kind_of
@@ -197,7 +197,6 @@ async def clone(
     """
     warm = config.warm_start
     assert warm is not None
-    _check_length(episodes, config)
     player = load_player(config.env, warm.player)
     encoder = open_encoder(config.model, folder)
     lessons = Lessons(episodes, warm, player, encoder, config.seed)
@@ -214,20 +213,6 @@ async def clone(
     finally:
         teacher.close()
     learner.end_cloning()
-
-
-def _check_length(episodes: Sequence[Episode], config: Config) -> None:
-    """A model that copies longer replies than it may write would never finish one.
-
-    Raises:
-        ConfigError: the player's replies are too long.
-    """
-    longest = max(len(turn.reply_ids) for episode in episodes for turn in episode.turns)
-    if longest > config.rollout.max_new_tokens:
-        raise ConfigError(
-            f"rollout.max_new_tokens={config.rollout.max_new_tokens}: the player's replies have up "
-            f"to {longest} tokens; allow the model as many"
-        )
 
 
 def keep(folder: Path, config: Config, learner: AnyLearner) -> bool:

@@ -93,6 +93,16 @@ async def test_a_scripted_answer_looks_as_if_it_had_been_sampled(encoder: ChatEn
     assert again.reply == first.reply
 
 
+async def test_player_who_says_more_than_the_model_may_is_told_at_once(encoder):
+    said = await ScriptedPolicy(Counter()).sit("", 0).answer(screen(0), {"turn": 0})
+    ids = encoder.reply_ids(said.text)
+    enough = ScriptedPolicy(Counter(), encoder, most_tokens=len(ids)).sit("play", 3)
+    assert (await enough.answer(screen(0), {"turn": 0})).reply.token_ids == ids
+    short = ScriptedPolicy(Counter(), encoder, most_tokens=len(ids) - 1).sit("play", 3)
+    with pytest.raises(ConfigError, match=f"max_new_tokens={len(ids) - 1}: .* {len(ids)} tokens"):
+        await short.answer(screen(0), {"turn": 0})
+
+
 async def test_a_scripted_player_needs_no_model() -> None:
     seat = ScriptedPolicy(Counter()).sit("", 0)
     answer = await seat.answer(screen(0), {"turn": 5})
