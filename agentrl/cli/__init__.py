@@ -11,6 +11,7 @@ from agentrl.cli import (
     doctor,
     envs,
     evaluate,
+    export,
     logs,
     phone,
     play,
@@ -34,6 +35,7 @@ app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("play")(play.play)
 app.command("replay")(replay.replay)
+app.command("export")(export.export)
 app.command("rescore")(rescore.rescore)
 app.command("rehearse")(rescore.rehearse)
 app.command("serve-reward")(serve_reward.serve_reward)

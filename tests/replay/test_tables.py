@@ -1,0 +1,104 @@
+"""Recorded episodes as tables and data sets."""
+
+import json
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from agentrl import replay
+from agentrl.cli import run as agentrl
+from agentrl.replay.layout import frame_file
+from agentrl.replay.tables import to_arrow, to_dataset
+from tests.viewer import runs
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return runs.run(tmp_path / "run")
+
+
+def test_episodes_are_rows_with_metrics_and_rewards(run):
+    frame = to_arrow(replay.open(run)).to_pandas()
+    assert len(frame) == 17
+    assert set(frame["outcome"]) == {"terminated", "device_error"}
+    trained = frame[frame["label"] == "train"]
+    assert trained["reward/outcome"].dropna().isin([-1.0, 1.0]).all()
+    assert (frame["metrics/accuracy"].dropna() == frame["won"].dropna()).all()
+
+
+def test_turns_have_what_offline_learning_needs(run):
+    table = to_arrow(replay.open(run), "turns", replay.Filter(label="train", step=1)).to_pylist()
+    assert len(table) == 12
+    first = table[:3]
+    assert [row["reward"] for row in first] == [0.0, 0.0, 1.0]
+    assert [row["terminated"] for row in first] == [False, False, True]
+    assert {row["advantage"] for row in first} == {0.5}
+    assert json.loads(first[0]["action"]) == [0.25, 0.5]
+    assert first[0]["shown"] == "<image>Round 0 of 3."
+
+
+def test_conversations_have_their_pictures(run):
+    opened = replay.open(run)
+    made = to_dataset(opened, wanted=replay.Filter(won=True, split="eval"))
+    assert len(made) == 4
+    row = made[0]
+    said = [message["content"] for message in row["messages"]]
+    assert [message["role"] for message in row["messages"]] == [
+        "system",
+        *["user", "assistant"] * 3,
+    ]
+    assert sum(words.count("<image>") for words in said) == len(row["images"]) == 3
+    first = opened.episode(row["id"]).episode.turns[0].frames[0]
+    assert np.array_equal(np.asarray(row["images"][0]), opened.frame(first))
+
+
+def test_what_has_lost_a_frame_is_left_out(run):
+    opened = replay.open(run)
+    lost = opened.episode("after-sampled-00002-g001-m00").episode.turns[1].frames[0]
+    before = len(to_dataset(opened, wanted=replay.Filter(label="after-sampled")))
+    frame_file(run, lost).unlink()
+    assert len(to_dataset(opened, wanted=replay.Filter(label="after-sampled"))) < before
+
+
+@pytest.mark.parametrize("kind", ["episodes", "turns", "conversations"])
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
+def test_files_have_all_rows(run, tmp_path, capsys, kind, suffix):
+    out = tmp_path / f"out{suffix}"
+    assert agentrl(["export", str(run), str(out), "--as", kind]) == 0
+    count = {"episodes": 17, "turns": 48, "conversations": 16}[kind]
+    assert f"{count} rows" in capsys.readouterr().out
+    if suffix == ".parquet":
+        assert pyarrow.parquet.read_table(out).num_rows == count
+    elif suffix == ".csv":
+        assert pyarrow.csv.read_csv(out, parse_options=_LINES).num_rows == count
+    else:
+        assert len([json.loads(line) for line in out.read_text().splitlines()]) == count
+
+
+_LINES = pyarrow.csv.ParseOptions(newlines_in_values=True)
+
+
+def test_a_folder_is_a_data_set_that_loads(run, tmp_path):
+    assert agentrl(["export", str(run), str(tmp_path / "demos"), "--won", "--least", "1"]) == 0
+    made = datasets.load_from_disk(str(tmp_path / "demos"))
+    assert len(made) == 8
+    assert made.features["images"].feature == datasets.Image()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["out.xlsx"], ".parquet, .csv or .jsonl"), (["out.csv", "--as", "talks"], "conversations"),
+        (["episodes"], "exists"), (["new", "--as", "episodes"], "use to_arrow"),
+        (["new", "--least", "99"], "no episode with all its frames"),
+        (["out.csv", "--split", "test"], "train, eval, demo"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_written_is_told(run, capsys, monkeypatch, arguments, words):
+    monkeypatch.chdir(run)
+    assert agentrl(["export", str(run), *arguments]) == 2
+    assert words in capsys.readouterr().err
