@@ -18,7 +18,7 @@ def played(
     rewards = (*(0.0,) * (turns - 1), 1.0 if won else -1.0)
     made = tuple(
         turn(
-            frames=(recorder.frame(screen(100 * member + 7 * n, 180, 320)),),
+            frames=(recorder.frame(screen(100 * member + 31 * group + 7 * n, 180, 320)),),
             reply=f"I look at card {n}. <action>tap(0.25, 0.50)</action>",
             shown=f"<image>Round {n} of {turns}.",
             reply_ids=(3, 4, 5),
