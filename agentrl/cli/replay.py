@@ -15,16 +15,21 @@ from agentrl.errors import ConfigError
 from agentrl.text import printable
 
 if TYPE_CHECKING:
-    from agentrl.replay import Summary
+    from agentrl.replay import Run, Summary
 
 
 def replay(
     run: Annotated[str, typer.Argument(help="A run's folder.")],
     list_: Annotated[bool, typer.Option("--list", help="List the episodes.")] = False,
     export: Annotated[
-        Path | None, typer.Option(help="Write one episode as one file: .html, .gif, .mp4 or .png.")
+        Path | None,
+        typer.Option(
+            help="Write an episode (.html, .gif, .mp4, .png), a group or a report (.html)."
+        ),
     ] = None,
     episode: Annotated[str | None, typer.Option(help="Which one, by its id.")] = None,
+    group: Annotated[str | None, typer.Option(help="Export a group, by its id.")] = None,
+    report: Annotated[bool, typer.Option("--report", help="Export the whole run.")] = False,
     split: Annotated[str | None, typer.Option(help="Only `train`, `eval` or `demo`.")] = None,
     outcome: Annotated[
         str | None,
@@ -40,7 +45,7 @@ def replay(
 ) -> None:
     """See what was played: in the browser, also while a job runs.
 
-    With --list as a table, with --export FILE --episode ID as one file for others.
+    With --list as a table, with --export FILE as one file for others.
     """
     from agentrl import replay as recorded
     from agentrl.replay.filters import Filter
@@ -48,11 +53,7 @@ def replay(
     wanted = Filter(split=split, outcome=outcome, step=step, seed=seed, id=episode)
     opened = recorded.open(run)
     if export is not None:
-        if episode is None:
-            raise ConfigError("--export needs --episode ID; --list shows the ids")
-        from agentrl.viewer.export import write
-
-        write(opened, episode, export)
+        _export(opened, export, episode, group, report)
         typer.echo(f"wrote {export}")
         return
     if not list_:
@@ -66,6 +67,19 @@ def replay(
         typer.echo(printable(_void_causes(whatever_came)))
     if recordings and not found:
         typer.echo(f"Recorded are: {_counts(recordings)}")
+
+
+def _export(run: "Run", path: Path, episode: str | None, group: str | None, report: bool) -> None:
+    from agentrl.viewer import export
+
+    if (episode is not None) + (group is not None) + report != 1:
+        raise ConfigError("--export needs one of --episode ID, --group ID and --report")
+    if episode is not None:
+        export.write(run, episode, path)
+    elif group is not None:
+        export.write_group(run, group, path)
+    else:
+        export.write_report(run, path)
 
 
 def _serve(run: str, host: str, port: int) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict
 from importlib import resources
 from typing import Annotated, Any
 
@@ -127,8 +128,8 @@ def _add_views(app: FastAPI, run: Run) -> None:
         return _json(views.overview(run))
 
     @app.get("/api/curves")
-    def curve(since: Annotated[int, Query(ge=0)] = 0) -> Response:
-        return _json(curves.since(since))
+    def charts() -> Response:
+        return _json([asdict(chart) for chart in curves.charts()])
 
     @app.get("/api/episodes")
     def listing(

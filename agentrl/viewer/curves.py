@@ -1,17 +1,66 @@
 """The numbers that a job has logged, as curves."""
 
 import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from agentrl.replay.tail import Tail
 
-_MOST = 50_000
-"""Lines that are held; a job of so many steps is longer than any that we know of."""
+_MOST_LINES = 200_000
+_MOST_POINTS = 2_000
+"""Of one curve; longer ones are thinned out, to at least half as many."""
+
+Point = tuple[float, float]
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Curve:
+    """One line of a chart."""
+
+    name: str
+    points: Sequence[Point]
+    """(step, value)"""
+    dots: bool = False
+    """Whether it has few points, far apart."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Chart:
+    """Some curves over the same steps."""
+
+    title: str
+    curves: Sequence[Curve]
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class _Wanted:
+    """Which metrics a chart shows: of each list the first that was logged."""
+
+    title: str
+    training: Sequence[str]
+    held_out: Sequence[str] = field(default=())
+
+
+_CHARTS = (
+    _Wanted(title="Reward", training=("train/reward",), held_out=("reward",)),
+    _Wanted(
+        title="Success",
+        training=("train/success", "train/won", "train/accuracy"),
+        held_out=("success", "won", "accuracy"),
+    ),
+    _Wanted(title="Turns of an episode", training=("train/turns",)),
+    _Wanted(title="Entropy, nats a token", training=("learner/entropy",)),
+    _Wanted(title="Mismatch of engine and learner, nats", training=("learner/mismatch_k1",)),
+    _Wanted(title="Void episodes", training=("rollout/void",)),
+    _Wanted(title="Unreadable replies", training=("train/unreadable",)),
+    _Wanted(title="Turns a second", training=("rollout/turns_per_s",)),
+)
 
 
 class Curves:
-    """The lines of `metrics.jsonl`, read as they come.
+    """What `metrics.jsonl` holds, read as it grows.
 
     Args:
         run: the run's folder.
@@ -22,15 +71,43 @@ class Curves:
         self._lines: list[dict[str, Any]] = []
         self._lock = threading.Lock()
 
-    def since(self, first: int) -> dict[str, Any]:
-        """All lines from one on, and which comes next."""
+    def charts(self) -> list[Chart]:
+        """Those of which something was logged."""
         with self._lock:
-            if self._tail.path.is_file() and len(self._lines) < _MOST:
-                self._lines.extend(_numbers(line) for line in self._tail.new())
-            return {"lines": self._lines[first:], "next": len(self._lines)}
+            if self._tail.path.is_file() and len(self._lines) < _MOST_LINES:
+                self._lines.extend(self._tail.new())
+            lines = list(self._lines)
+        drawn = (Chart(title=wanted.title, curves=_curves(wanted, lines)) for wanted in _CHARTS)
+        return [chart for chart in drawn if chart.curves]
 
 
-def _numbers(line: dict[str, Any]) -> dict[str, Any]:
-    """What of a line is a number, and which stage it belongs to."""
-    kept = {key: value for key, value in line.items() if isinstance(value, int | float)}
-    return {**kept, "stage": str(line.get("stage", ""))}
+def _curves(wanted: _Wanted, lines: Sequence[dict[str, Any]]) -> list[Curve]:
+    found = [
+        Curve(name="training", points=_points(lines, "reinforcement", wanted.training)),
+        *(
+            Curve(
+                name=f"held out, {way}",
+                points=_points(lines, "evaluation", [f"{way}/{key}" for key in wanted.held_out]),
+                dots=True,
+            )
+            for way in ("sampled", "greedy")
+        ),
+    ]
+    return [curve for curve in found if curve.points]
+
+
+def _points(lines: Sequence[dict[str, Any]], stage: str, keys: Sequence[str]) -> list[Point]:
+    here = [line for line in lines if line.get("stage") == stage]
+    key = next((key for key in keys if any(_is_number(line.get(key)) for line in here)), None)
+    if key is None:
+        return []
+    found = [
+        (float(line["step"]), float(line[key]))
+        for line in here
+        if _is_number(line.get(key)) and _is_number(line.get("step"))
+    ]
+    return found[:: -(-len(found) // _MOST_POINTS)]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,6 +1,7 @@
 """Episodes as files."""
 
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,9 @@ def test_lost_frames_leave_their_place(run):
     [
         (["--export", "e.avi", "--episode", EPISODE], ".html, .gif, .mp4, .png"),
         (["--export", "e.png"], "--episode ID"),
+        (["--export", "e.png", "--report"], "name a file.html"),
+        (["--export", "e.html", "--group", "nobody"], "no group 'nobody'"),
+        (["--export", "e.html", "--group", "g", "--report"], "one of --episode ID"),
         (["--export", "e.png", "--episode", "nobody"], "no episode 'nobody'"),
         (["--export", "config.yaml/e.png", "--episode", EPISODE], "cannot be written"),
     ],
@@ -82,6 +86,27 @@ def test_what_cannot_be_written_is_told(run, capsys, monkeypatch, arguments, wor
     monkeypatch.chdir(run)
     assert agentrl(["replay", str(run), *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_group_and_a_report_are_pages_that_ask_for_nothing(run, tmp_path):
+    for arguments, words in (
+        (["--group", "train-00001-g000"], ["m03", "+0.5", "met"]),
+        (["--report"], ["Best of", "DeviceOffline", "Entropy", "1 to 2", "seed: 0"]),
+    ):
+        path = tmp_path / "page.html"
+        assert agentrl(["replay", str(run), "--export", str(path), *arguments]) == 0
+        page = path.read_text()
+        assert all(word in page for word in words)
+        assert page.count("data:image/webp;base64,") > 3
+        assert "default-src &#39;none&#39;" in page
+        assert not re.search(r"<script|https?://|@import|url\(| style=", page)
+
+
+def test_a_report_of_a_run_without_an_episode_is_written(tmp_path):
+    (tmp_path / "run" / "episodes").mkdir(parents=True)
+    path = tmp_path / "report.html"
+    assert agentrl(["replay", str(tmp_path / "run"), "--export", str(path), "--report"]) == 0
+    assert "unknown" in path.read_text()
 
 
 def test_without_the_library_a_film_is_refused_with_advice(run, monkeypatch):

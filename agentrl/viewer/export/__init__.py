@@ -21,10 +21,10 @@ def write(run: Run, episode_id: str, path: Path) -> None:
             cannot be written.
     """
     from agentrl.viewer.export import media
-    from agentrl.viewer.export.page import render_html
+    from agentrl.viewer.export.page import page
 
     kinds: dict[str, Callable[[Run, RecordedEpisode], bytes]] = {
-        ".html": lambda run, recorded: render_html(run, recorded).encode(),
+        ".html": page,
         ".gif": media.gif,
         ".mp4": media.mp4,
         ".png": media.strip,
@@ -32,6 +32,35 @@ def write(run: Run, episode_id: str, path: Path) -> None:
     if path.suffix not in kinds:
         raise ConfigError(f"--export {path}: must end in {', '.join(kinds)}")
     save(path, kinds[path.suffix](run, run.episode(episode_id)))
+
+
+def write_group(run: Run, group: str, path: Path) -> None:
+    """Write the siblings of a group as a page.
+
+    Raises:
+        ConfigError: there is no such group, or the file cannot be written.
+    """
+    from agentrl.viewer.export.siblings import siblings
+
+    _check_html(path)
+    save(path, siblings(run, group))
+
+
+def write_report(run: Run, path: Path) -> None:
+    """Write a whole run as a page: curves, what was played, examples, configuration.
+
+    Raises:
+        ConfigError: something cannot be read, or the file cannot be written.
+    """
+    from agentrl.viewer.export.report import report
+
+    _check_html(path)
+    save(path, report(run))
+
+
+def _check_html(path: Path) -> None:
+    if path.suffix != ".html":
+        raise ConfigError(f"--export {path}: groups and reports are pages: name a file.html")
 
 
 def save(path: Path, content: bytes) -> None:

@@ -20,6 +20,9 @@ for (const link of document.querySelectorAll("nav a")) {
   if (link.dataset.view === route.name) link.setAttribute("aria-current", "page");
 }
 
+/** Between two looks at what is new, however much comes. */
+const PAUSE_MS = 1000;
+
 /** Called with every piece of news, once at a time. */
 let refresh = null;
 
@@ -51,6 +54,7 @@ function listen() {
     do {
       again = false;
       try { await refresh?.(); } catch { /* the next news tries again */ }
+      await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
     } while (again);
     busy = false;
   };

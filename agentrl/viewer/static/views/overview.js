@@ -2,30 +2,17 @@
 import { chart } from "../lib/chart.js";
 import { clock, fact, get, h, named, number, replace, seconds, share } from "../lib/dom.js";
 
-const CURVES = [
-  { title: "Reward", keys: ["train/reward", "reward"], evaluations: "reward" },
-  { title: "Success", keys: ["train/success", "train/won", "train/accuracy"], evaluations: ["success", "won", "accuracy"] },
-  { title: "Turns of an episode", keys: ["train/turns"] },
-  { title: "Entropy, nats a token", keys: ["learner/entropy"] },
-  { title: "Mismatch of engine and learner, nats", keys: ["learner/mismatch_k1"] },
-  { title: "Void episodes", keys: ["rollout/void"] },
-  { title: "Unreadable replies", keys: ["train/unreadable"] },
-  { title: "Turns a second", keys: ["rollout/turns_per_s", "speed/turns_per_s"] },
-];
-
 export async function overview(place) {
-  const state = { lines: [], next: 0 };
   const head = h("section", { class: "card" });
   const curves = h("section", { class: "charts" });
   const rest = h("div");
   replace(place, head, curves, rest);
 
   async function refresh() {
-    const [run, news] = await Promise.all([get("/api/run"), get("/api/curves", { since: state.next })]);
-    state.lines.push(...news.lines);
-    state.next = news.next;
+    const [run, charts] = await Promise.all([get("/api/run"), get("/api/curves")]);
     replace(head, heading(run));
-    drawCurves(curves, state.lines);
+    replace(curves, charts.length ? charts.map(({ title, curves }) => chart(title, curves))
+      : h("p", { class: "empty" }, "No training step has ended yet: there are no curves."));
     replace(rest, tables(run));
   }
   await refresh();
@@ -49,30 +36,6 @@ function heading(run) {
     run.count ? null : h("p", { class: "empty" }, "Nothing has been played yet. Episodes appear here as they end."),
   ];
 }
-
-function drawCurves(place, lines) {
-  const drawn = CURVES.map((curve) => series(curve, lines)).filter(Boolean);
-  replace(place, drawn.map(({ title, sets }) => chart(title, sets)));
-  if (!drawn.length && lines.length === 0) {
-    replace(place, h("p", { class: "empty" }, "No training step has ended yet: there are no curves."));
-  }
-}
-
-function series({ title, keys, evaluations }, lines) {
-  const sets = [];
-  const key = keys.find((k) => lines.some((line) => k in line && line.stage === "reinforcement"));
-  if (key) sets.push({ name: "training", points: points(lines, "reinforcement", key) });
-  const wanted = [evaluations ?? []].flat();
-  for (const who of ["sampled", "greedy"]) {
-    const found = wanted.map((metric) => `${who}/${metric}`)
-      .find((k) => lines.some((line) => k in line && line.stage === "evaluation"));
-    if (found) sets.push({ name: `held out, ${who}`, points: points(lines, "evaluation", found), dots: true });
-  }
-  return sets.length ? { title, sets } : null;
-}
-const points = (lines, stage, key) => lines
-  .filter((line) => line.stage === stage && typeof line[key] === "number")
-  .map((line) => [line.step, line[key]]);
 
 function tables(run) {
   return [

@@ -1,0 +1,127 @@
+"""A whole run as a single HTML page: curves, what was played, examples, configuration."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentrl.replay import Run, Summary
+from agentrl.types import IMAGE
+from agentrl.viewer import views
+from agentrl.viewer.curves import Chart, Curves
+from agentrl.viewer.export.single import Embedded, render
+
+_Row = dict[str, Any]
+_WIDEST = 200
+_SCREENS = 10
+"""Of an example, at most."""
+_WIDTH, _HEIGHT = 340, 150
+_LEFT, _BOTTOM = 46, 20
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class _Drawn:
+    """A chart as an SVG needs it."""
+
+    title: str
+    lines: Sequence[tuple[str, str, Sequence[tuple[float, float]]]]
+    """Of each curve its name, the points of a polyline, and its dots."""
+    ticks: Sequence[tuple[float, str]]
+    """Heights and what stands there."""
+    steps: Sequence[tuple[float, str]]
+
+
+def report(run: Run) -> bytes:
+    """The page.
+
+    Raises:
+        ConfigError: an episode that is shown cannot be read.
+    """
+    told = views.overview(run)
+    return render(
+        "report.html.jinja",
+        told=told,
+        plays=_by_play(told["plays"]),
+        began=_clock(told["first"]),
+        ended=_clock(told["last"]),
+        charts=[_drawn(chart) for chart in Curves(run.path).charts()],
+        examples=_examples(run),
+        size=(_WIDTH, _HEIGHT),
+        left=_LEFT,
+    )
+
+
+def _by_play(plays: Sequence[_Row]) -> list[_Row]:
+    """Training is one row, however many steps it had."""
+    rows = [play | {"steps": str(play["step"])} for play in plays if play["split"] != "train"]
+    trained = [play for play in plays if play["split"] == "train"]
+    if trained:
+        count = sum(play["count"] for play in trained)
+        steps = f"{trained[0]['step']} to {trained[-1]['step']}"
+        first, last = trained[0], trained[-1]
+        row = {"label": "train", "steps": steps, "count": count, "won": last["won"]}
+        void = sum(play["void"] for play in trained)
+        rows.append(row | {"void": void, "total": last["total"], "began": first["total"]})
+    return rows
+
+
+def _examples(run: Run) -> list[_Row]:
+    """The best, a middling and the worst episode of the last evaluation; else of what there is."""
+    everything = [s for s in run.episodes() if not s.outcome.void and s.turns]
+    held_out = [s for s in everything if s.split == "eval"]
+    latest = max((s.time for s in held_out), default=None)
+    label = next((s.label for s in held_out if s.time == latest), None)
+    some = [s for s in held_out if s.label == label] if label else everything
+    ranked = sorted(some, key=lambda s: (s.total, s.id))
+    if not ranked:
+        return []
+    chosen = {"best": ranked[-1], "median": ranked[len(ranked) // 2], "worst": ranked[0]}
+    pictures = Embedded(run, _WIDEST)
+    return [_example(run, name, summary, pictures) for name, summary in chosen.items()]
+
+
+def _example(run: Run, name: str, summary: Summary, pictures: Embedded) -> _Row:
+    episode = run.episode(summary.id).episode
+    stride = -(-len(episode.turns) // _SCREENS)
+    shown = [
+        {
+            "number": number + 1,
+            "screen": pictures.uri(turn.frames[-1]) if turn.frames else None,
+            "shown": turn.shown.replace(IMAGE, "").strip()[:400],
+            "reply": turn.reply[:300],
+        }
+        for number, turn in enumerate(episode.turns)
+        if number % stride == 0
+    ]
+    return {"name": name, "summary": summary, "turns": shown}
+
+
+def _drawn(chart: Chart) -> _Drawn:
+    xs = [x for curve in chart.curves for x, _ in curve.points]
+    ys = [y for curve in chart.curves for _, y in curve.points]
+    low, high = min(0.0, *ys), max(ys)
+    high = high if high > low else low + 1
+    first, last = min(xs), max(xs)
+    wide = (last - first) or 1
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across = _LEFT + (x - first) / wide * (_WIDTH - _LEFT - 8)
+        up = 8 + (1 - (y - low) / (high - low)) * (_HEIGHT - _BOTTOM - 8)
+        return round(across, 1), round(up, 1)
+
+    lines = []
+    for curve in chart.curves:
+        points = [place(x, y) for x, y in curve.points]
+        line = " ".join(f"{x},{y}" for x, y in points)
+        lines.append((curve.name, line, points if curve.dots else ()))
+    marks = (low, (low + high) / 2, high)
+    return _Drawn(
+        title=chart.title,
+        lines=lines,
+        ticks=[(place(first, y)[1], f"{y:.2g}") for y in marks],
+        steps=[(place(x, low)[0], f"{x:g}") for x in dict.fromkeys((first, last))],
+    )
+
+
+def _clock(at: float | None) -> str:
+    return "unknown" if at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

@@ -1,0 +1,54 @@
+"""The siblings of a group as a single HTML page."""
+
+from agentrl.errors import ConfigError
+from agentrl.replay import Filter, Run
+from agentrl.types import IMAGE
+from agentrl.viewer.export.single import Embedded, render, shortened
+from agentrl.viewer.views import meetings
+
+_WIDEST = 160
+
+
+def siblings(run: Run, group: str) -> bytes:
+    """The page: each member's turns in a row, with rewards and advantages.
+
+    Raises:
+        ConfigError: there is no such group, or an episode of it cannot be read.
+    """
+    members = sorted(run.episodes(Filter(group=group)), key=lambda s: (s.member, s.id))
+    if not members:
+        raise ConfigError(f"{run.path} has no group {group!r} (agentrl replay RUN shows them)")
+    whole = [run.episode(member.id).episode for member in members]
+    pictures = Embedded(run, _WIDEST)
+    valid = [member.total for member in members if not member.outcome.void]
+    rows = [
+        {
+            "summary": summary,
+            "final": pictures.uri(episode.final_frames[-1]) if episode.final_frames else None,
+            "final_shown": _words(episode.final_shown),
+            "turns": [
+                {
+                    "screen": pictures.uri(turn.frames[-1]) if turn.frames else None,
+                    "shown": _words(turn.shown),
+                    "reply": shortened(turn.reply),
+                    "reward": _at(summary.rewards, number),
+                    "advantage": _at(summary.advantages or (), number),
+                    "met": met[number],
+                }
+                for number, turn in enumerate(episode.turns)
+            ],
+        }
+        for summary, episode, met in zip(members, whole, meetings(whole), strict=True)
+    ]
+    mean = sum(valid) / len(valid) if valid else None
+    return render(
+        "group.html.jinja", run=run.path.name, group=group, first=members[0], rows=rows, mean=mean
+    )
+
+
+def _words(shown: str) -> str:
+    return shown.replace(IMAGE, "").strip()[:400]
+
+
+def _at(values: tuple[float, ...], number: int) -> float | None:
+    return values[number] if number < len(values) else None
