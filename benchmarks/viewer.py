@@ -64,8 +64,9 @@ def record(folder: Path, episodes: int, turns: int) -> float:
 def _turn(frame: str, number: int) -> Turn:
     return Turn(
         prompt_ids=tuple(range(300)), reply_ids=tuple(range(40)), reply_logprobs=(-0.2,) * 40,
-        reply_versions=(3,) * 40, reply=f"<think>card {number}</think><action>tap(0.2, 0.4)</action>",
-        images=(), shown="<image>", frames=(frame,), action=[0.2, 0.4], parse_error=None,
+        reply_versions=(3,) * 40, images=(),
+        reply=f"<think>card {number}</think><action>tap(0.2, 0.4)</action>",
+        shown="<image>", frames=(frame,), action=[0.2, 0.4], parse_error=None,
         env_reward=0.0, state_key=None, info={"round": number, "metrics": {"accuracy": 1.0}},
         timings={"generate": 0.2, "act": 0.1},
     )  # fmt: skip
@@ -84,7 +85,7 @@ def main() -> None:
         started = time.perf_counter()
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout is not None
-            url = server.stdout.readline().split()[0]
+            url = server.stdout.readline().partition("#")[0]
             up = time.perf_counter() - started
             rows = _measured(url)
             memory = _memory_mb(server.pid)

@@ -1,4 +1,4 @@
-"""Take the pictures of the viewer: python docs/make_viewer.py RUN [GROUP] -> docs/images/viewer_*.png
+"""Take the pictures of the viewer for the docs (python docs/make_viewer.py RUN [GROUP]).
 
 RUN is a trained run on phones, such as one of configs/snake.yaml; GROUP one of its groups. Needs
 Chromium (AGENTRL_TEST_CHROMIUM, or /usr/bin/chromium).
@@ -41,7 +41,7 @@ def main(run: str, group: str | None = None) -> None:
     command = [sys.executable, "-m", "agentrl", "replay", run, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
-        url = server.stdout.readline().split()[0]
+        url = server.stdout.readline().partition("#")[0]
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(
                 executable_path=os.environ.get("AGENTRL_TEST_CHROMIUM", "/usr/bin/chromium"),

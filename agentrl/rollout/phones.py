@@ -5,6 +5,7 @@ from dataclasses import asdict
 from agentrl import devices, env
 from agentrl.config import Config
 from agentrl.devices.opener import Opener
+from agentrl.replay.live import PhoneNow
 
 
 def open_pool(
@@ -44,6 +45,20 @@ def open_pool(
         ),
         around=around,
     )
+
+
+def told_of(pool: devices.DevicePool) -> list[PhoneNow]:
+    """The phones of a pool, for those who look on."""
+    return [
+        PhoneNow(
+            serial=phone.serial,
+            state=phone.state,
+            leases=phone.leases,
+            failures=phone.failures,
+            busy_share=phone.busy_share,
+        )
+        for phone in pool.stats()
+    ]
 
 
 def opener_of(config: Config, around: devices.Around) -> Opener:

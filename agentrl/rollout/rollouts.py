@@ -1,23 +1,27 @@
 """One engine, its worlds and its recorder: plays whole steps. Knows nothing of Ray."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from agentrl import config as configuration
 from agentrl.config import Config, parse_history
+from agentrl.devices import DevicePool
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.engine import Engine, Sampling
 from agentrl.policies.model_policy import ModelPolicy
 from agentrl.policies.opening import open_encoder, open_engine, open_scaler
 from agentrl.policies.policy import Policy
 from agentrl.policies.scripted import ScriptedPolicy
+from agentrl.replay.live import Live
 from agentrl.replay.record import Recorder
-from agentrl.rollout.arguments import env_of
+from agentrl.rollout.arguments import env_of, game_of
 from agentrl.rollout.collector import Collector, Progress
 from agentrl.rollout.episode import Limits, play
 from agentrl.rollout.making import load_player
+from agentrl.rollout.phones import told_of
 from agentrl.rollout.scoring import Scorer
 from agentrl.rollout.sharing import SharedPhones
 from agentrl.rollout.ticket import Split, Ticket
@@ -57,6 +61,7 @@ class Rollouts:
         self.engine: Engine | None = None
         self._engine_lock = asyncio.Lock()
         self._weights: tuple[Path, int] | None = None
+        self._live: Live | None = None
         self.progress = Progress()
 
     async def start(self) -> None:
@@ -77,8 +82,14 @@ class Rollouts:
         else:
             self._recorder = None
         keep = self._recorder.frame if self._recorder and self._frames == "device" else None
-        self.worlds: Worlds = open_worlds(self._config, keep, self._share, self._phones)
+        if self._run is not None and game_of(self._config.env).app is not None:
+            self._live = Live(self._run, f"rollout{self._share[0]}")
+            self._exit.callback(self._live.close)
+        self.worlds: Worlds = open_worlds(self._config, keep, self._share, self._phones, self._live)
         self._exit.callback(self.worlds.close)
+        pool = getattr(self.worlds, "pool", None)
+        if self._live is not None and isinstance(pool, DevicePool):
+            self._live.kept = partial(told_of, pool)
         if self._folder is not None:
             self._encoder = open_encoder(self._config.model, self._folder)
 
@@ -150,19 +161,46 @@ class Rollouts:
         rollout = self._config.rollout
         keep = self._recorder.frame if self._recorder and self._frames == "model" else None
 
-        def act(world: World) -> Awaitable[Episode]:
-            return play(
-                ticket=ticket,
-                env_id=self._config.env.id,
-                world=world,
-                policy=policy,
-                seed=ticket.player_seed(self._config.seed),
-                limits=Limits(max_turns=self._config.env.max_turns, deadline_s=rollout.deadline_s),
-                keep_model_frame=keep,
-                on_turn=on_turn,
-            )
+        async def act(world: World) -> Episode:
+            with self._told(world, ticket, on_turn) as tell:
+                return await play(
+                    ticket=ticket,
+                    env_id=self._config.env.id,
+                    world=world,
+                    policy=policy,
+                    seed=ticket.player_seed(self._config.seed),
+                    limits=Limits(
+                        max_turns=self._config.env.max_turns, deadline_s=rollout.deadline_s
+                    ),
+                    keep_model_frame=keep,
+                    on_turn=tell,
+                )
 
         return await self.worlds.visit(act, ticket.split)
+
+    @contextmanager
+    def _told(
+        self, world: World, ticket: Ticket, on_turn: Callable[[Turn], None] | None
+    ) -> Iterator[Callable[[Turn], None] | None]:
+        """Tell those who look on what is played on a phone, turn by turn."""
+        live, serial = self._live, world.device
+        if live is None or serial is None:
+            yield on_turn
+            return
+        number = 0
+
+        def tell(turn: Turn) -> None:
+            nonlocal number
+            number += 1
+            live.turn(serial, number, turn.timings.get("act", 0.0))
+            if on_turn is not None:
+                on_turn(turn)
+
+        live.playing(serial, ticket.id)
+        try:
+            yield tell
+        finally:
+            live.idle(serial)
 
     def _record(self, ticket: Ticket, scored: ScoredEpisode) -> None:
         if self._recorder is not None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from agentrl.devices.pool import Borrower, DevicePool
 from agentrl.devices.pool.lease import LeasedDevice, Lendable
 from agentrl.devices.pool.lending import Ending, Grant
 from agentrl.errors import LeaseLost
+from agentrl.replay.live import Live
 from agentrl.rollout import cluster
-from agentrl.rollout.phones import open_pool, opener_of
+from agentrl.rollout.phones import open_pool, opener_of, told_of
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +36,9 @@ class KeeperActor:
         if run is not None:
             cluster.keep_words(run, "phones", cluster.serials_in(tree))
         self._config = configuration.from_dict(tree)
+        self._run = run
         self._pool: DevicePool | None = None
+        self._live: Live | None = None
 
     async def start(self) -> tuple[int, bool]:
         """Open the phones.
@@ -49,6 +53,8 @@ class KeeperActor:
             open_pool, self._config, lease_s=self._config.devices.lease_s
         )
         self._pool = pool
+        if self._run is not None:
+            self._live = Live(self._run, "keeper", partial(told_of, pool))
         return len(pool), pool.grows
 
     async def take(self, deadline_s: float) -> Grant:
@@ -65,6 +71,8 @@ class KeeperActor:
 
     async def close(self) -> None:
         """End the phones that were started."""
+        if self._live is not None:
+            await asyncio.to_thread(self._live.close)
         if self._pool is not None:
             await asyncio.to_thread(self._pool.close)
 

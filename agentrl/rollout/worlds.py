@@ -12,6 +12,7 @@ from agentrl.devices.pool import Borrower
 from agentrl.errors import AppLeft, DeviceError, NoDevice, PoolEmpty
 from agentrl.page import Pager
 from agentrl.phone.spec import AppSpec
+from agentrl.replay.live import Live
 from agentrl.rollout.arguments import env_of, game_of, with_allowed
 from agentrl.rollout.phones import open_pool
 from agentrl.rollout.processes import EnvProcesses
@@ -61,6 +62,7 @@ class PhoneWorlds:
         count: episodes at the same time, at most.
         sharers: how many processes play on these phones.
         on_close: called when the phones are closed.
+        live: is told what each phone shows; None tells nobody.
     """
 
     def __init__(
@@ -72,8 +74,10 @@ class PhoneWorlds:
         count: int,
         sharers: int = 1,
         on_close: Callable[[], None] = lambda: None,
+        live: Live | None = None,
     ) -> None:
         self.pool = pool
+        self._live = live
         self.count = count if pool.grows else min(count, len(pool))
         self.count_at_least = max(1, min(count, len(pool) // sharers))
         self._settings = settings
@@ -98,7 +102,7 @@ class PhoneWorlds:
         try:
             async with self.pool.lease(self._lease_s) as lease:
                 config = self._settings(split)
-                world = World(config, self._keep_frame, lease.serial, lease.token)
+                world = World(config, self._keeper(lease.serial), lease.serial, lease.token)
                 try:
                     episode = await act(world)
                 finally:
@@ -112,6 +116,19 @@ class PhoneWorlds:
             if episode is None:
                 raise
         return episode
+
+    def _keeper(self, serial: str) -> KeepFrame:
+        """Stores the frames of one phone, and tells of them."""
+        keep, live = self._keep_frame, self._live
+        if keep is None or live is None:
+            return keep
+
+        def keep_and_tell(image: Image) -> str:
+            frame = keep(image)
+            live.frame(serial, frame)
+            return frame
+
+        return keep_and_tell
 
     def close(self) -> None:
         """End the phones that were started."""
@@ -183,6 +200,7 @@ def open_worlds(
     keep_frame: KeepFrame,
     share: tuple[int, int],
     phones: SharedPhones | None = None,
+    live: Live | None = None,
 ) -> Worlds:
     """The places that the configuration names.
 
@@ -191,6 +209,7 @@ def open_worlds(
         keep_frame: see World.
         share: (k, n): this process plays the k-th of n parts.
         phones: who keeps them for all parts; None where there is one part.
+        live: is told what each phone shows; None tells nobody.
 
     Raises:
         ConfigError: a phone cannot be reached.
@@ -220,4 +239,6 @@ def open_worlds(
         return with_allowed(env_of(config, split), config.devices.allow)
 
     lease_s = config.rollout.deadline_s
-    return PhoneWorlds(settings, pool, keep_frame, lease_s, count, n, on_close=pager.close)
+    return PhoneWorlds(
+        settings, pool, keep_frame, lease_s, count, n, on_close=pager.close, live=live
+    )

@@ -15,14 +15,15 @@ from agentrl.replay import Filter, Run
 from agentrl.replay.layout import is_frame
 from agentrl.viewer import views
 from agentrl.viewer.curves import Curves
-from agentrl.viewer.guard import COOKIE, HEADERS, Guard
-from agentrl.viewer.pictures import WIDTHS, Pictures
+from agentrl.viewer.guard import COOKIE, HEADERS, TOKEN_HEADER, Guard
+from agentrl.viewer.pictures import WIDTHS, Pictures, webp
 from agentrl.viewer.search import Search
 from agentrl.viewer.tokens import Vocabulary, of_turn
+from agentrl.viewer.wall import Wall
 
 _FOR_EVER = "private, max-age=31536000, immutable"
 """A frame is named by its pixels: it never changes."""
-_PAGES = ("/", "/episodes", "/episodes/{rest:path}", "/groups/{rest:path}", "/compare")
+_PAGES = ("/", "/episodes", "/episodes/{rest:path}", "/groups/{rest:path}", "/compare", "/phones")
 _KINDS = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -36,7 +37,7 @@ _MOST_ROWS = 500
 
 
 def application(run: Run, guard: Guard) -> FastAPI:
-    """What uvicorn runs.
+    """What uvicorn runs; whoever has run it closes its `state.wall`.
 
     Args:
         run: the recorded run; it may still be growing.
@@ -50,6 +51,8 @@ def application(run: Run, guard: Guard) -> FastAPI:
     _add_frames(app, Pictures(run))
     _add_views(app, run)
     _add_news(app, run)
+    app.state.wall = Wall(run.path)
+    _add_wall(app, app.state.wall, guard)
     return app
 
 
@@ -178,6 +181,25 @@ def _add_views(app: FastAPI, run: Run) -> None:
     @app.get("/api/compare")
     def compare(a: str, a_step: int, b: str, b_step: int) -> Response:
         return _json(views.comparison(run, (a, a_step), (b, b_step)))
+
+
+def _add_wall(app: FastAPI, wall: Wall, guard: Guard) -> None:
+    @app.get("/api/phones")
+    def phones() -> Response:
+        return _json(wall.phones())
+
+    @app.get("/api/phones/{name}/screen")
+    def screen(name: str) -> Response:
+        shown = webp(wall.screen(name), WIDTHS[-1])
+        return Response(shown, media_type="image/webp", headers={"Cache-Control": "no-store"})
+
+    @app.post("/api/phones/{name}/tap")
+    def tap(name: str, x: float, y: float, request: Request) -> Response:
+        if not guard.knows(request.headers.get(TOKEN_HEADER, "")):
+            why = "the token is missing: open the address that the server has printed"
+            return JSONResponse({"error": why}, 403)
+        wall.tap(name, x, y)
+        return _json({})
 
 
 def _add_news(app: FastAPI, run: Run) -> None:

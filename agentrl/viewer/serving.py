@@ -35,11 +35,15 @@ def serve(
     recorded.episodes()
     guard = Guard(host)
     listener = _listen(host, port)
+    pages = application(recorded, guard)
     config = uvicorn.Config(
-        application(recorded, guard), log_level="warning", access_log=False, server_header=False,
+        pages, log_level="warning", access_log=False, server_header=False,
         timeout_graceful_shutdown=1, lifespan="off",
     )  # fmt: skip
-    _Announcing(config, lambda: ready(_address(listener, guard))).run(sockets=[listener])
+    try:
+        _Announcing(config, lambda: ready(_address(listener, guard))).run(sockets=[listener])
+    finally:
+        pages.state.wall.close()
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -57,7 +61,8 @@ def _listen(host: str, port: int) -> socket.socket:
 def _address(listener: socket.socket, guard: Guard) -> str:
     host, port, *_ = listener.getsockname()
     shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{port}/" + ("" if guard.is_loopback else f"?token={guard.token}")
+    # Behind the # it stays in the browser; beyond loopback it must come to the server once.
+    return f"http://{shown}:{port}/{'#' if guard.is_loopback else '?'}token={guard.token}"
 
 
 class _Announcing(uvicorn.Server):

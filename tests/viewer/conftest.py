@@ -1,5 +1,7 @@
 import threading
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -7,9 +9,13 @@ import uvicorn
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from agentrl import replay
+from agentrl.devices import DevicePool, open_device, open_source
+from agentrl.replay.live import Live
+from agentrl.rollout.phones import told_of
 from agentrl.viewer.app import application
 from agentrl.viewer.guard import Guard
 from tests.browser import start_chromium
+from tests.conftest import PROBE
 from tests.viewer import runs
 
 Open = Callable[..., Page]
@@ -20,10 +26,11 @@ class Served:
     """The pages of a run, in a thread."""
 
     def __init__(self, run: Path) -> None:
-        self.run = run
+        self.run, self.guard = run, Guard("127.0.0.1")
+        self._pages = application(replay.open(run), self.guard)
         self._server = uvicorn.Server(
             uvicorn.Config(
-                application(replay.open(run), Guard("127.0.0.1")),
+                self._pages,
                 port=0,
                 log_level="warning",
                 lifespan="off",
@@ -41,6 +48,7 @@ class Served:
     def stop(self) -> None:
         self._server.should_exit = True
         self._thread.join(20)
+        self._pages.state.wall.close()
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +99,9 @@ def open_page(chromium: Browser) -> Iterator[Open]:
 
         def said(message: ConsoleMessage) -> None:
             # What is not there is told by the browser, whatever the page makes of it.
-            if message.type in ("error", "warning") and not (lost and "404" in message.text):
+            if message.type in ("error", "warning") and not (
+                lost and ("404" in message.text or "403" in message.text)
+            ):
                 wrong.append(message.text)
 
         def asked(request: Request) -> None:
@@ -108,3 +118,29 @@ def open_page(chromium: Browser) -> Iterator[Open]:
     for context in contexts:
         context.close()
     assert not wrong
+
+
+@pytest.fixture(scope="module")
+def pool(adb_server) -> Iterator[DevicePool]:
+    opened = open_source("virtual:2", apps=[PROBE], effect_delay_ms=(0, 0))
+    for serial in opened.serials:
+        phone = open_device(serial)
+        phone.launch("org.agentrl.probe", ".Main", {})
+        phone.close()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def live(pool, tmp_path) -> Iterator[Live]:
+    told = Live(runs.run(tmp_path / "run"), "rollout0", partial(told_of, pool))
+    yield told
+    told.close()
+
+
+def wait_for(told, seconds: float = 20.0):
+    end = time.monotonic() + seconds
+    while not (found := told()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return found

@@ -99,7 +99,8 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "agentrl", "replay", str(run), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
-        url = server.stdout.readline().split()[0]
+        url, _, token = server.stdout.readline().split()[0].partition("#token=")
+        assert len(token) > 20
         with urllib.request.urlopen(f"{url}api/run", timeout=30) as answer:
             assert json.loads(answer.read())["count"] == 17
         server.terminate()

@@ -122,7 +122,7 @@ class DevicePool(Borrower):
 
     def stats(self) -> list[DeviceStats]:
         """One row per phone."""
-        running = {token: lease.busy_s for token, lease in self._leases.items()}
+        running = {token: lease.busy_s for token, lease in list(self._leases.items())}
         return self.keeper.ledger.stats(running)
 
     def close(self) -> None:

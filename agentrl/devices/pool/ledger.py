@@ -17,6 +17,8 @@ class DeviceStats:
     leases: int
     failures: int
     """Leases that a DeviceError ended."""
+    state: str
+    """`free`, `leased`, `being mended` or `in quarantine`."""
     quarantined: bool
     leased_share: float
     """Share of the time that it was lent, in [0, 1]."""
@@ -243,7 +245,7 @@ class Ledger:
         Args:
             running: seconds that calls took in leases that have not ended, by their tokens.
         """
-        return [self._stats(phone, row, running or {}) for phone, row in self._rows.items()]
+        return [self._stats(phone, row, running or {}) for phone, row in list(self._rows.items())]
 
     def _stats(self, phone: str, row: _Row, running: Mapping[int, float]) -> DeviceStats:
         now = self._clock()
@@ -256,6 +258,7 @@ class Ledger:
             serial=phone,
             leases=row.leases,
             failures=row.failures,
+            state=row.state.value,
             quarantined=row.state is State.ASIDE,
             leased_share=min(leased_s / past_s, 1.0),
             busy_s=busy_s,

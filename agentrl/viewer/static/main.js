@@ -5,6 +5,7 @@ import { episode } from "./views/episode.js";
 import { episodes } from "./views/episodes.js";
 import { group } from "./views/group.js";
 import { overview } from "./views/overview.js";
+import { phones } from "./views/phones.js";
 
 const view = document.getElementById("view");
 const path = location.pathname.replace(/\/+$/, "") || "/";
@@ -14,7 +15,15 @@ const route = path === "/" ? { name: "overview", show: overview }
   : path === "/episodes" ? { name: "episodes", show: episodes }
   : path.startsWith("/episodes/") ? { name: "episodes", show: (place) => episode(place, rest("/episodes/")) }
   : path.startsWith("/groups/") ? { name: "episodes", show: (place) => group(place, rest("/groups/")) }
+  : path === "/phones" ? { name: "phones", show: phones }
   : { name: "compare", show: compare };
+
+// The address that the server prints has its token, without which nothing can be changed.
+const brought = new URLSearchParams(location.hash.slice(1)).get("token");
+if (brought) {
+  sessionStorage.setItem("token", brought);
+  history.replaceState(null, "", location.pathname + location.search);
+}
 
 for (const link of document.querySelectorAll("nav a")) {
   if (link.dataset.view === route.name) link.setAttribute("aria-current", "page");

@@ -37,6 +37,17 @@ export async function get(path, parameters = {}) {
   if (!answer.ok) throw new Error(told?.error ?? describe(told?.detail) ?? `${answer.status} ${answer.statusText}`);
   return told;
 }
+
+/** Asks for a change, which needs the token. */
+export async function post(path, parameters = {}) {
+  const answer = await fetch(`${path}?${new URLSearchParams(parameters)}`, {
+    method: "POST", headers: { "x-agentrl-token": sessionStorage.getItem("token") ?? "" },
+  });
+  if (!answer.ok) {
+    const told = await answer.json().catch(() => null);
+    throw new Error(told?.error ?? describe(told?.detail) ?? `${answer.status} ${answer.statusText}`);
+  }
+}
 const describe = (detail) => Array.isArray(detail)
   ? detail.map((d) => `${d.loc?.at(-1)}: ${d.msg}`).join("; ") : detail;
 

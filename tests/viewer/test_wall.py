@@ -1,0 +1,66 @@
+"""Phones of a running job, told by those who use them."""
+
+import json
+import time
+
+import pytest
+
+from agentrl.errors import ConfigError
+from agentrl.replay.live import Live, PhoneNow, phones_now
+from agentrl.viewer.wall import Wall
+from tests.viewer.conftest import wait_for
+
+
+@pytest.mark.adb
+def test_phones_are_told_of_with_what_is_played_on_them(live, pool, tmp_path):
+    run, (busy, free) = tmp_path / "run", pool.serials
+    live.playing(busy, "train-00001-g000-m00")
+    live.frame(busy, "0" * 32)
+    live.turn(busy, 4, 0.25)
+    wait_for(lambda: any(phone["turn"] == 4 for phone in phones_now(run)))
+    found = {phone["serial"]: phone for phone in phones_now(run)}
+    assert found.keys() == {busy, free}
+    assert found[busy]["episode"] == "train-00001-g000-m00"
+    assert (found[busy]["act_s"], found[busy]["state"], found[free]["episode"]) == (
+        0.25,
+        "free",
+        None,
+    )
+    live.close()
+    assert phones_now(run) == []
+
+
+def test_two_processes_that_know_of_one_phone_are_joined(tmp_path):
+    keeper = Live(tmp_path, "keeper", lambda: [PhoneNow(serial="a", state="leased", leases=3)])
+    player = Live(tmp_path, "rollout1")
+    player.playing("a", "e")
+    (phone,) = wait_for(lambda: [p for p in phones_now(tmp_path) if p["episode"] and p["state"]])
+    assert (phone["state"], phone["leases"], phone["episode"]) == ("leased", 3, "e")
+    keeper.close()
+    player.close()
+
+
+def test_what_a_killed_process_told_is_out_of_date(tmp_path):
+    (tmp_path / "live").mkdir()
+    told = {"time": time.time() - 60, "phones": [{"serial": "a"}]}
+    (tmp_path / "live" / "gone.json").write_text(json.dumps(told))
+    (tmp_path / "live" / "torn.json").write_text('{"time": 1, "pho')
+    (tmp_path / "live" / "other.json").write_text(
+        '{"time": 9e12, "phones": [{"serial": 1, "x": 2}]}'
+    )
+    assert phones_now(tmp_path) == []
+
+
+@pytest.mark.adb
+async def test_a_phone_that_is_leased_is_not_touched(live, pool, tmp_path):
+    wall = Wall(tmp_path / "run")
+    async with pool.lease(10) as lease:
+        live.playing(lease.serial, "e")
+        wait_for(lambda: [p for p in phones_now(tmp_path / "run") if p["state"] == "leased"])
+        with pytest.raises(ConfigError, match="is not free: it is leased"):
+            wall.tap(lease.serial, 0.5, 0.5)
+    with pytest.raises(ConfigError, match=r"must lie in \[0, 1\]"):
+        wall.tap(lease.serial, 2, 0.5)
+    with pytest.raises(ConfigError, match="no job that runs now tells of a phone 'nobody'"):
+        wall.screen("nobody")
+    wall.close()
