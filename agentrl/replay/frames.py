@@ -55,7 +55,7 @@ class FrameStore:
             said so.
     """
 
-    def __init__(self, run: Path, waiting: int = 256 << 20) -> None:
+    def __init__(self, run: Path, waiting: int = 512 << 20) -> None:
         self.stats = FrameStats()
         self._run = run
         self._known: set[str] = set()
