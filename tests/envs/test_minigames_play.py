@@ -2,6 +2,7 @@ import importlib.util
 import itertools
 import json
 import pickle
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from PIL import Image
 from agentrl import plugins
 from agentrl.env import game, make_translator
 from agentrl.envs.frame.box import to_app
+from agentrl.envs.minigames.flip import players as flip_players
+from agentrl.envs.minigames.flip.rules import Flip
 from tests.envs.minigames import SHORT, extras, new_app, player
 
 IDS = list(SHORT)
@@ -188,3 +191,37 @@ def test_the_picture_of_all_games_is_what_its_program_draws() -> None:
     )
     assert drawn.shape == shown.shape
     assert np.abs(drawn - shown).mean() < 1, "run: python docs/make_minigames.py"
+
+
+@pytest.mark.parametrize("player", [flip_players.Expert, flip_players.Mediocre])
+@pytest.mark.parametrize("seed", range(5))
+def test_notes_of_flip_hold_what_was_seen_and_thoughts_what_is_best(player, seed):
+    game, writer = Flip(seed, pairs=3), player(mode="calls", notes=True)
+    rng = np.random.default_rng(seed)
+    while not game.done:
+        state = game.state()
+        reply = writer.reply(state, rng)
+        found = re.fullmatch(
+            r"<memory>(.*)</memory><think>([a-c]?)(\??)(\d)</think>"
+            r"<action>flip\((\d)\)</action>", reply,
+        )  # fmt: skip
+        assert found is not None, reply
+        note, picture, unknown, best, card = found.groups()
+        seen = {
+            f"{'abc'[face]}{number}"
+            for number, face in enumerate(state["known"])
+            if face is not None and number not in state["found"]
+        }
+        assert set(note.split()) - {"-"} == seen
+        assert int(best) == writer.best(state)
+        assert bool(unknown) != (f"{picture}{best}" in seen)
+        if isinstance(writer, flip_players.Expert) and writer.skill == 1:
+            assert card == best
+        game.flip(int(card))
+    assert game.won
+
+
+def test_without_notes_flip_says_its_action_alone():
+    state = Flip(0, pairs=3).state()
+    rng = np.random.default_rng(0)
+    assert flip_players.Expert(mode="calls").reply(state, rng) == "<action>flip(0)</action>"

@@ -11,9 +11,43 @@ from agentrl.envs.minigames.players import Skilled
 
 
 class Expert(Skilled):
-    """Remembers every card that was shown, and nothing else."""
+    """Remembers every card that was shown, and nothing else.
+
+    Args:
+        skill: how often it makes the best move, in [0, 1]; None for the usual one.
+        mode: `touch` or `calls`, as the environment's.
+        style: in which actions are said: `tag` or `tool`.
+        notes: whether it writes down what it has seen, and thinks of where the partner lies: for a
+            history that carries what is between `<memory>` and `</memory>` along.
+    """
 
     game = GAME
+
+    def __init__(
+        self,
+        skill: float | None = None,
+        mode: str = "touch",
+        style: str = "tag",
+        notes: bool = False,
+    ) -> None:
+        super().__init__(skill, mode, style)
+        self.notes = notes
+
+    def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
+        """The reply to the state whose truth stands in `info`."""
+        reply = super().reply(info, rng)
+        return f"<memory>{_note(info)}</memory>{reply}" if self.notes else reply
+
+    def think(self, info: Mapping[str, Any], choice: Choice) -> str:
+        """The open card's picture and the best card; `?` between them where it is not known."""
+        if not self.notes:
+            return ""
+        seen, best, open_ = _seen(info), self.best(info), list(info["open"])
+        picture = _letter(seen[open_[0]]) if len(open_) == 1 else ""
+        known = best in seen
+        if known and not picture:
+            picture = _letter(seen[best])
+        return f"{picture}{'' if known else '?'}{best}"
 
     def best(self, info: Mapping[str, Any]) -> int:
         """The partner of the open card, a pair that is known, or the first card never seen."""
@@ -50,6 +84,25 @@ class Random(RandomPlayer):
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
         """Any card."""
         return "flip", int(rng.integers(len(info["faces"])))
+
+
+def _seen(info: Mapping[str, Any]) -> dict[int, int]:
+    """The pictures that were seen of the cards that are still to be found."""
+    known, found = info["known"], info["found"]
+    return {
+        card: int(face)
+        for card, face in enumerate(known)
+        if face is not None and card not in found
+    }
+
+
+def _note(info: Mapping[str, Any]) -> str:
+    """What was seen, each picture a letter, with the number of its card: `c0 a2 c5`."""
+    return " ".join(f"{_letter(face)}{card}" for card, face in _seen(info).items()) or "-"
+
+
+def _letter(face: int) -> str:
+    return chr(ord("a") + face)
 
 
 def _unseen(known: list[int | None], cards: list[int]) -> list[int]:
