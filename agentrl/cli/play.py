@@ -1,20 +1,23 @@
 """`agentrl play`."""
 
+import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 from agentrl.cli.target import target_of
+from agentrl.errors import ConfigError
 from agentrl.text import printable
 from agentrl.types import IMAGE
 
 if TYPE_CHECKING:
+    from agentrl.config import Config
     from agentrl.training.playing import Audience
-    from agentrl.types import Message, Turn
+    from agentrl.types import Message, ScoredEpisode, Turn
 
 
 def play(
@@ -49,8 +52,14 @@ def play(
             max=400,
         ),
     ] = 48,
+    browser: Annotated[
+        bool, typer.Option("--browser", help="On a page: by taps, swipes, keys and words.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(help="Of the page; 0 takes a free one.", min=0, max=65535)
+    ] = 8200,
 ) -> None:
-    """Play one episode in the terminal, or watch somebody play it.
+    """Play one episode in the terminal or the browser, or watch somebody play it.
 
     Type an action, such as `up` or `tap(0.2, 0.7)`; an empty line ends the game. The episode is
     recorded: agentrl replay shows it.
@@ -66,16 +75,17 @@ def play(
             settings.append(f"model.path={policy}")
         policy = MODEL
     console = Console()
-    audience = _audience(console, width, delay if policy != HUMAN else 0.0)
-    scored, folder = play_one(
-        known,
-        audience,
-        policy=policy,
-        seed=seed,
-        greedy=greedy,
-        checkpoint=checkpoint,
-        overrides=settings,
-    )
+    how: dict[str, Any] = {
+        "policy": policy,
+        "seed": seed,
+        "greedy": greedy,
+        "checkpoint": checkpoint,
+    }
+    if browser:
+        scored, folder = _in_browser(known, settings, port, how)
+    else:
+        audience = _audience(console, width, policy == HUMAN, 0.0 if policy == HUMAN else delay)
+        scored, folder = play_one(known, audience, overrides=settings, **how)
     episode = scored.episode
     ended = f"{episode.outcome.value} after {len(episode.turns)} turns"
     parts = {name: sum(values) for name, values in scored.components.items()}
@@ -90,12 +100,35 @@ def play(
     typer.echo(f"recorded: {folder}  (agentrl replay {folder} --list)")
 
 
-def _audience(console: Console, width: int, delay_s: float) -> "Audience":
+def _in_browser(
+    target: "Config | str", overrides: list[str], port: int, how: dict[str, Any]
+) -> "tuple[ScoredEpisode, Path]":
+    try:
+        from agentrl.viewer.playing import play_in_browser
+    except ImportError as error:
+        raise ConfigError(
+            f"the page needs {error.name}, not installed: pip install 'agentrl[page]'"
+        ) from None
+
+    def ready(url: str) -> None:
+        typer.echo(f"{url}  (when the game is over, Ctrl-C ends it)")
+
+    return play_in_browser(
+        target, overrides=overrides, port=port, ready=ready, stays=threading.Event(), **how
+    )
+
+
+def _audience(console: Console, width: int, asks: bool, delay_s: float) -> "Audience":
     from agentrl.cli.pictures import picture
     from agentrl.training.playing import Audience
 
-    def told(words: str) -> None:
+    def complains(words: str) -> None:
         console.print(escape(printable(words)), style="yellow", highlight=False)
+
+    def told(words: str) -> None:
+        complains(words)
+        if asks:
+            complains("Type an action; an empty line ends the game.")
 
     def sees(message: "Message") -> None:
         for image in message.images if width and console.color_system else ():
@@ -116,4 +149,4 @@ def _audience(console: Console, width: int, delay_s: float) -> "Audience":
         except EOFError:
             return None
 
-    return Audience(told=told, sees=sees, hears=hears, asked=asked)
+    return Audience(told=told, complains=complains, sees=sees, hears=hears, asked=asked)

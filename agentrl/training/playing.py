@@ -30,6 +30,8 @@ class Audience:
 
     told: Callable[[str], None]
     """Takes the instructions, before anything is played."""
+    complains: Callable[[str], None]
+    """Takes why what a person answered is no action."""
     sees: Callable[[Message], None]
     """Takes what the player is shown, before it answers."""
     hears: Callable[[Turn], None]
@@ -47,6 +49,7 @@ def play(
     greedy: bool = False,
     checkpoint: str | None = None,
     overrides: Sequence[str] = (),
+    begun: Callable[[Path], None] = lambda folder: None,
 ) -> tuple[ScoredEpisode, Path]:
     """Play one episode; it is recorded as any other.
 
@@ -58,6 +61,7 @@ def play(
         greedy: the model takes its most probable token each time.
         checkpoint: of a run: `best`, `last` or a step; None takes its final model.
         overrides: `key=value` settings.
+        begun: told of the folder, before anything is played.
 
     Returns:
         The episode, and the folder where it is recorded.
@@ -78,6 +82,7 @@ def play(
     else:
         plan.check_games(config, [] if policy == HUMAN else [policy])
     folder = RunFolder.create(config, f"play-{policy}")
+    begun(folder.path)
     with TemporaryDirectory(prefix="agentrl-") as scratch:
         model = model_folder(config, Path(scratch), kept) if policy == MODEL else None
         scored = asyncio.run(_play(config, model, folder.path, audience, policy, seed, greedy))
@@ -94,8 +99,6 @@ async def _play(
     greedy: bool,
 ) -> ScoredEpisode:
     audience.told(open_translator(config.env).instructions())
-    if policy == HUMAN:
-        audience.told("Type an action; an empty line ends the game.")
     rollouts = Rollouts(config, model, folder)
     try:
         await rollouts.start()
@@ -127,7 +130,7 @@ def _reader(config: Config, audience: Audience) -> Callable[[], str | None]:
                     complaints.append(str(error))
             # The one that got furthest, which is not about tags.
             others = (c for c in reversed(complaints) if "complete <" not in c)
-            audience.told(next(others, complaints[0]))
+            audience.complains(next(others, complaints[0]))
         return None
 
     return ask

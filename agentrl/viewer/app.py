@@ -18,12 +18,21 @@ from agentrl.viewer.curves import Curves
 from agentrl.viewer.guard import COOKIE, HEADERS, TOKEN_HEADER, Guard
 from agentrl.viewer.pictures import WIDTHS, Pictures, webp
 from agentrl.viewer.search import Search
+from agentrl.viewer.stage import Stage
 from agentrl.viewer.tokens import Vocabulary, of_turn
 from agentrl.viewer.wall import Wall
 
 _FOR_EVER = "private, max-age=31536000, immutable"
 """A frame is named by its pixels: it never changes."""
-_PAGES = ("/", "/episodes", "/episodes/{rest:path}", "/groups/{rest:path}", "/compare", "/phones")
+_PAGES = (
+    "/",
+    "/episodes",
+    "/episodes/{rest:path}",
+    "/groups/{rest:path}",
+    "/compare",
+    "/phones",
+    "/play",
+)
 _KINDS = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -36,12 +45,13 @@ _LOOK_S = 0.5
 _MOST_ROWS = 500
 
 
-def application(run: Run, guard: Guard) -> FastAPI:
+def application(run: Run, guard: Guard, stage: Stage | None = None) -> FastAPI:
     """What uvicorn runs; whoever has run it closes its `state.wall`.
 
     Args:
         run: the recorded run; it may still be growing.
         guard: who may ask.
+        stage: an episode that is played on a page; None for none.
     """
     app = FastAPI(title="agentrl", openapi_url=None)
     app.state.guard = guard
@@ -53,6 +63,7 @@ def application(run: Run, guard: Guard) -> FastAPI:
     _add_news(app, run)
     app.state.wall = Wall(run.path)
     _add_wall(app, app.state.wall, guard)
+    _add_stage(app, stage, guard)
     return app
 
 
@@ -73,7 +84,7 @@ async def _guarded(request: Request, answer: Callable[[Request], Awaitable[Respo
 
 async def _told(_: Request, error: Exception) -> Response:
     """What is not there, or cannot be read, in one sentence."""
-    status = 404 if isinstance(error, ConfigError) else 500
+    status = 403 if isinstance(error, _NoToken) else 404 if isinstance(error, ConfigError) else 500
     return JSONResponse(views.sendable({"error": str(error)}), status)
 
 
@@ -124,7 +135,8 @@ def _add_views(app: FastAPI, run: Run) -> None:
 
     @app.get("/api/run/name")
     def name() -> Response:
-        return _json({"name": run.path.absolute().name})
+        plays = getattr(app.state, "stage", None) is not None
+        return _json({"name": run.path.absolute().name, "plays": plays})
 
     @app.get("/api/run")
     def overview() -> Response:
@@ -195,11 +207,39 @@ def _add_wall(app: FastAPI, wall: Wall, guard: Guard) -> None:
 
     @app.post("/api/phones/{name}/tap")
     def tap(name: str, x: float, y: float, request: Request) -> Response:
-        if not guard.knows(request.headers.get(TOKEN_HEADER, "")):
-            why = "the token is missing: open the address that the server has printed"
-            return JSONResponse({"error": why}, 403)
+        _check_token(guard, request)
         wall.tap(name, x, y)
         return _json({})
+
+
+def _add_stage(app: FastAPI, stage: Stage | None, guard: Guard) -> None:
+    if stage is None:
+        return
+    app.state.stage = stage
+
+    @app.get("/api/play")
+    def now() -> Response:
+        return _json(stage.now())
+
+    @app.get("/api/play/pictures/{number}")
+    def picture(number: int) -> Response:
+        shown = stage.picture(number)
+        return Response(shown, media_type="image/png", headers={"Cache-Control": "no-store"})
+
+    @app.post("/api/play/answer")
+    def answer(request: Request, text: str | None = None) -> Response:
+        _check_token(guard, request)
+        stage.answer(text)
+        return _json({})
+
+
+class _NoToken(AgentRLError):
+    """Something was to be changed, and nobody had said so."""
+
+
+def _check_token(guard: Guard, request: Request) -> None:
+    if not guard.knows(request.headers.get(TOKEN_HEADER, "")):
+        raise _NoToken("the token is missing: open the address that the server has printed")
 
 
 def _add_news(app: FastAPI, run: Run) -> None:

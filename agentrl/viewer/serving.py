@@ -1,6 +1,7 @@
-"""Run the viewer until it is told to end."""
+"""Run the viewer: until it is told to end, or beside something else."""
 
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,8 +9,13 @@ import uvicorn
 
 from agentrl import replay
 from agentrl.errors import ConfigError
+from agentrl.replay import Run
 from agentrl.viewer.app import application
 from agentrl.viewer.guard import Guard
+from agentrl.viewer.stage import Stage
+
+_START_S = 30.0
+_STOP_S = 10.0
 
 
 def serve(
@@ -19,7 +25,7 @@ def serve(
     port: int = 8200,
     ready: Callable[[str], None] = lambda url: None,
 ) -> None:
-    """Serve the pages of a run.
+    """Serve the pages of a run until the process is told to end.
 
     Args:
         run: its folder; it may still be growing.
@@ -33,22 +39,77 @@ def serve(
     """
     recorded = replay.open(run)
     recorded.episodes()
-    guard = Guard(host)
-    listener = _listen(host, port)
-    pages = application(recorded, guard)
-    config = uvicorn.Config(
-        pages, log_level="warning", access_log=False, server_header=False,
-        timeout_graceful_shutdown=1, lifespan="off",
-    )  # fmt: skip
+    serving = Serving(recorded, host=host, port=port)
+    ready(serving.address())
     try:
-        _Announcing(config, lambda: ready(_address(listener, guard))).run(sockets=[listener])
+        serving.wait()
+    except KeyboardInterrupt:
+        pass
     finally:
-        pages.state.wall.close()
+        serving.close()
+
+
+class Serving:
+    """The pages of a run, served from a thread.
+
+    Args:
+        run: the recorded run.
+        host: the address to listen on.
+        port: 0 takes a free one.
+        stage: an episode that is played on a page; None for none.
+
+    Raises:
+        ConfigError: the port is taken.
+    """
+
+    def __init__(
+        self, run: Run, *, host: str = "127.0.0.1", port: int = 0, stage: Stage | None = None
+    ) -> None:
+        self.guard = Guard(host)
+        self._listener = _listen(host, port)
+        self._pages = application(run, self.guard, stage)
+        config = uvicorn.Config(
+            self._pages, log_level="warning", access_log=False, server_header=False,
+            timeout_graceful_shutdown=1, lifespan="off",
+        )  # fmt: skip
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._listener],), name="viewer", daemon=True
+        )
+        self._thread.start()
+        waited = 0.0
+        while not self._server.started and self._thread.is_alive() and waited < _START_S:
+            self._thread.join(0.02)
+            waited += 0.02
+        if not self._server.started:
+            raise ConfigError(f"host={host}, port={port}: the pages do not come up")
+
+    @property
+    def url(self) -> str:
+        """Without the token."""
+        host, port, *_ = self._listener.getsockname()
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def address(self, page: str = "") -> str:
+        """Of a page, with the token."""
+        # Behind the # it stays in the browser; beyond loopback it must come to the server once.
+        sign = "#" if self.guard.is_loopback else "?"
+        return f"{self.url}/{page}{sign}token={self.guard.token}"
+
+    def wait(self) -> None:
+        """Until it is closed, or the process is interrupted."""
+        while self._thread.is_alive():
+            self._thread.join(0.2)
+
+    def close(self) -> None:
+        """End; may be called twice."""
+        self._server.should_exit = True
+        self._thread.join(_STOP_S)
+        self._pages.state.wall.close()
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
@@ -56,24 +117,3 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.close()
         raise ConfigError(f"port={port}, host={host}: cannot listen there: {error}") from error
     return listener
-
-
-def _address(listener: socket.socket, guard: Guard) -> str:
-    host, port, *_ = listener.getsockname()
-    shown = f"[{host}]" if ":" in host else host
-    # Behind the # it stays in the browser; beyond loopback it must come to the server once.
-    return f"http://{shown}:{port}/{'#' if guard.is_loopback else '?'}token={guard.token}"
-
-
-class _Announcing(uvicorn.Server):
-    """Tells that it listens."""
-
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._ready = ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """See uvicorn."""
-        await super().startup(sockets)
-        if self.started:
-            self._ready()

@@ -1,19 +1,16 @@
-import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
-import uvicorn
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from agentrl import replay
 from agentrl.devices import DevicePool, open_device, open_source
 from agentrl.replay.live import Live
 from agentrl.rollout.phones import told_of
-from agentrl.viewer.app import application
-from agentrl.viewer.guard import Guard
+from agentrl.viewer.serving import Serving
 from tests.browser import start_chromium
 from tests.conftest import PROBE
 from tests.viewer import runs
@@ -22,33 +19,12 @@ Open = Callable[..., Page]
 expect.set_options(timeout=20_000)
 
 
-class Served:
+class Served(Serving):
     """The pages of a run, in a thread."""
 
     def __init__(self, run: Path) -> None:
-        self.run, self.guard = run, Guard("127.0.0.1")
-        self._pages = application(replay.open(run), self.guard)
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                self._pages,
-                port=0,
-                log_level="warning",
-                lifespan="off",
-                timeout_graceful_shutdown=1,
-            )
-        )
-        self._thread = threading.Thread(target=self._server.run, daemon=True)
-        self._thread.start()
-        while not self._server.started:
-            assert self._thread.is_alive()
-            self._thread.join(0.02)
-        port = self._server.servers[0].sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
-
-    def stop(self) -> None:
-        self._server.should_exit = True
-        self._thread.join(20)
-        self._pages.state.wall.close()
+        super().__init__(replay.open(run))
+        self.run = run
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +32,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The pages of a small run, which no test changes."""
     served = Served(runs.run(tmp_path_factory.mktemp("runs") / "small"))
     yield served
-    served.stop()
+    served.close()
 
 
 @pytest.fixture
@@ -70,7 +46,7 @@ def serve() -> Iterator[Callable[[Path], Served]]:
 
     yield start
     for served in started:
-        served.stop()
+        served.close()
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import { episodes } from "./views/episodes.js";
 import { group } from "./views/group.js";
 import { overview } from "./views/overview.js";
 import { phones } from "./views/phones.js";
+import { play } from "./views/play.js";
 
 const view = document.getElementById("view");
 const path = location.pathname.replace(/\/+$/, "") || "/";
@@ -15,6 +16,7 @@ const route = path === "/" ? { name: "overview", show: overview }
   : path === "/episodes" ? { name: "episodes", show: episodes }
   : path.startsWith("/episodes/") ? { name: "episodes", show: (place) => episode(place, rest("/episodes/")) }
   : path.startsWith("/groups/") ? { name: "episodes", show: (place) => group(place, rest("/groups/")) }
+  : path === "/play" ? { name: "play", show: play }
   : path === "/phones" ? { name: "phones", show: phones }
   : { name: "compare", show: compare };
 
@@ -41,6 +43,7 @@ async function start() {
     const run = await get("/api/run/name");
     document.getElementById("run").textContent = run.name;
     document.title = `${run.name} · agentrl`;
+    document.querySelector("nav [data-view=play]").hidden = !run.plays;
     refresh = (await route.show(view)) ?? null;
   } catch (error) {
     replace(view, notice(error.message));
