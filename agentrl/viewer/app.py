@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict
 from importlib import resources
@@ -55,6 +56,7 @@ def application(run: Run, guard: Guard, stage: Stage | None = None) -> FastAPI:
     """
     app = FastAPI(title="agentrl", openapi_url=None)
     app.state.guard = guard
+    app.state.closing = threading.Event()
     app.middleware("http")(_guarded)
     app.add_exception_handler(AgentRLError, _told)
     _add_files(app, _static())
@@ -251,7 +253,8 @@ def _add_news(app: FastAPI, run: Run) -> None:
 async def _news(request: Request, run: Run) -> AsyncIterator[str]:
     """An event whenever something was recorded or logged since."""
     said: tuple[Any, ...] = ()
-    while not await request.is_disconnected():
+    closing: threading.Event = request.app.state.closing
+    while not closing.is_set() and not await request.is_disconnected():
         now = await asyncio.to_thread(_state, run)
         if now != said:
             said = now

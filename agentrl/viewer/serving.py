@@ -70,7 +70,7 @@ class Serving:
         self._pages = application(run, self.guard, stage)
         config = uvicorn.Config(
             self._pages, log_level="warning", access_log=False, server_header=False,
-            timeout_graceful_shutdown=1, lifespan="off",
+            timeout_graceful_shutdown=3, lifespan="off",
         )  # fmt: skip
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
@@ -103,6 +103,7 @@ class Serving:
 
     def close(self) -> None:
         """End; may be called twice."""
+        self._pages.state.closing.set()  # streams end, which would hold the server up
         self._server.should_exit = True
         self._thread.join(_STOP_S)
         self._pages.state.wall.close()

@@ -75,9 +75,8 @@ def open_page(chromium: Browser) -> Iterator[Open]:
 
         def said(message: ConsoleMessage) -> None:
             # What is not there is told by the browser, whatever the page makes of it.
-            if message.type in ("error", "warning") and not (
-                lost and ("404" in message.text or "403" in message.text)
-            ):
+            told = lost and "Failed to load resource" in message.text
+            if message.type in ("error", "warning") and not told:
                 wrong.append(message.text)
 
         def asked(request: Request) -> None:

@@ -64,7 +64,7 @@ def turns(page: Page, count: int) -> None:
 
 def test_a_game_is_played_by_words_and_arrows_and_recorded(open_page: Open, tmp_path) -> None:
     with played(tmp_path, LAKE) as game:
-        page = open_page(game.address)
+        page = open_page(game.address, lost=True)
         expect(page.get_by_text("Go to the goal.")).to_be_visible()
         box = page.get_by_label("answer")
         box.fill("fly")
@@ -94,7 +94,7 @@ def test_taps_and_swipes_on_the_picture_reach_the_phone(adb_server, open_page, t
     env = configuration.load("game_2048").env
     env.kwargs = {"goal": 64}
     with played(tmp_path, env) as game:
-        page = open_page(game.address)
+        page = open_page(game.address, lost=True)
         picture = page.locator(".stage img.free")
         for count, (dx, dy) in enumerate(((100, 0), (0, 100), (-100, 0)), 1):
             expect(page.get_by_text("Your turn")).to_be_visible()
@@ -114,7 +114,7 @@ def test_taps_and_swipes_on_the_picture_reach_the_phone(adb_server, open_page, t
 
 def test_others_are_watched(open_page: Open, tmp_path) -> None:
     with played(tmp_path, LAKE, policy="random") as game:
-        page = open_page(game.address)
+        page = open_page(game.address, lost=True)
         expect(page.get_by_text("ended")).to_be_visible()
         expect(page.get_by_label("answer")).to_be_hidden()
 
@@ -126,7 +126,7 @@ def test_nothing_is_done_without_the_token(open_page: Open, tmp_path) -> None:
         page.get_by_label("answer").press("Enter")
         expect(page.get_by_role("alert")).to_contain_text("the token is missing")
         turns(page, 0)
-        page = open_page(game.address)
+        page = open_page(game.address, lost=True)
         page.get_by_role("button", name="Stop").click()
     assert "nothing was played" in str(game.error)
 
