@@ -90,9 +90,7 @@ def _seen(info: Mapping[str, Any]) -> dict[int, int]:
     """The pictures that were seen of the cards that are still to be found."""
     known, found = info["known"], info["found"]
     return {
-        card: int(face)
-        for card, face in enumerate(known)
-        if face is not None and card not in found
+        card: int(face) for card, face in enumerate(known) if face is not None and card not in found
     }
 
 
