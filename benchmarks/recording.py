@@ -1,0 +1,91 @@
+"""What recording costs the rollouts (python benchmarks/recording.py).
+
+Plays the same number games on virtual phones in turns, with every episode and every frame recorded
+and with nothing recorded, in one process; compare the two, not the times.
+"""
+
+import argparse
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from conditions import conditions
+from rich.console import Console
+from rich.table import Table
+from rollout import _teach
+
+from agentrl import config as configuration
+from agentrl.policies.origin import resolve_model
+from agentrl.rollout.collector import tickets_of_step
+from agentrl.rollout.rollouts import Rollouts
+
+
+async def main() -> None:
+    """Play in turns, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", choices=["vllm", "hf"], default="hf")
+    parser.add_argument("--phones", type=int, default=16, help="and episodes in flight")
+    parser.add_argument("--games", type=int, default=32, help="of a round")
+    parser.add_argument("--rounds", type=int, default=6, help="of each kind")
+    parser.add_argument("--demos", type=int, default=40, help="games of the expert to clone")
+    parser.add_argument("--steps", type=int, default=150, help="of cloning, so that it can play")
+    options = parser.parse_args()
+    Console().print(conditions("torch", "transformers"), highlight=False, soft_wrap=True)
+    config = configuration.load(
+        "number_game",
+        [
+            f"rollout.engine={options.engine}", "rollout.launcher=local",
+            f"rollout.concurrency={options.phones}", f"devices.source=virtual:{options.phones}",
+            "warm_start.player=expert", f"warm_start.steps={options.steps}",
+        ],
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = resolve_model(config.model, config.seed, Path(scratch) / "model")
+        run, weights = Path(scratch) / "run", Path(scratch) / "cloned.safetensors"
+        kinds = {"recorded": Rollouts(config, folder, run), "not": Rollouts(config, folder, None)}
+        try:
+            for rollouts in kinds.values():
+                await rollouts.start()
+            await _teach(config, kinds["not"], folder, weights, options.demos)
+            await kinds["recorded"].load_weights(weights, 1)
+            took = await _played(kinds, options.games, options.rounds)
+        finally:
+            for rollouts in kinds.values():
+                await rollouts.close()
+        size = sum(file.stat().st_size for file in run.rglob("*") if file.is_file())
+    _print(took, options.games, size / 1e6)
+
+
+async def _played(kinds: dict[str, Rollouts], games: int, rounds: int) -> dict[str, list[float]]:
+    """Turns a second of each round; the first one of each kind warms up and is left out."""
+    found: dict[str, list[float]] = {kind: [] for kind in kinds}
+    for number in range(rounds + 1):
+        # Every other time the other one begins, so that a trend of the machine cancels out.
+        for kind in (list(kinds), list(kinds)[::-1])[number % 2]:
+            first = 10**6 + number * games
+            tickets = tickets_of_step("eval", number, list(range(first, first + games)), 1)
+            started = time.perf_counter()
+            episodes = await kinds[kind].collect(tickets)
+            turns = sum(len(scored.episode.turns) for scored in episodes)
+            if number:
+                found[kind].append(turns / (time.perf_counter() - started))
+    return found
+
+
+def _print(took: dict[str, list[float]], games: int, megabytes: float) -> None:
+    table = Table("", "turns/s, median of rounds", "lowest", "highest")
+    for kind, paces in took.items():
+        table.add_row(kind, f"{median(paces):.1f}", f"{min(paces):.1f}", f"{max(paces):.1f}")
+    Console().print(table)
+    costs = [1 - with_ / without for with_, without in zip(*took.values(), strict=True)]
+    Console().print(
+        f"recording cost {median(costs):.1%} of the pace, round by round {min(costs):.1%} to "
+        f"{max(costs):.1%}; {games} games a round, {megabytes:.0f} MB in all",
+        highlight=False,
+    )
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
