@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from agentrl.types import Message, Prompt, Reply
+from agentrl.types import Image, Message, Prompt, Reply
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -14,6 +14,20 @@ class Answer:
     prompt: Prompt
     reply: Reply
     text: str
+
+
+def said(text: str, images: tuple[Image, ...]) -> Answer:
+    """The answer of somebody who samples no tokens, such as a script or a person.
+
+    Args:
+        text: the reply.
+        images: what was shown.
+    """
+    return Answer(
+        prompt=Prompt(token_ids=(), images=images),
+        reply=Reply(token_ids=(), logprobs=(), version=0),
+        text=text,
+    )
 
 
 class Seat(Protocol):

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentrl.policies.policy import Answer
-from agentrl.types import Message, Prompt, Reply
+from agentrl.policies.policy import Answer, said
+from agentrl.types import Message
 
 
 class RecordedPolicy:
@@ -35,13 +35,7 @@ class RecordedSeat:
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
         """The next reply; None when there is none left."""
         text = next(self._replies, None)
-        if text is None:
-            return None
-        return Answer(
-            prompt=Prompt(token_ids=(), images=message.images),
-            reply=Reply(token_ids=(), logprobs=(), version=0),
-            text=text,
-        )
+        return None if text is None else said(text, message.images)
 
     def leave(self) -> None:
         """Nothing to end."""

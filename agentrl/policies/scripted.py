@@ -10,9 +10,9 @@ from agentrl.env import Player
 from agentrl.errors import ConfigError
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.conversation import Conversation
-from agentrl.policies.policy import Answer
+from agentrl.policies.policy import Answer, said
 from agentrl.text import quoted
-from agentrl.types import Image, Message, Prompt, Reply
+from agentrl.types import Image, Message, Reply
 from agentrl.worker import Worker
 
 
@@ -70,11 +70,7 @@ class ScriptedSeat:
         text = await self._worker.call(self._player.reply, info, self._rng)
         if self._conversation is None or self._encoder is None:
             shown = tuple(map(self._scale, message.images)) if self._scale else message.images
-            return Answer(
-                prompt=Prompt(token_ids=(), images=shown),
-                reply=Reply(token_ids=(), logprobs=(), version=0),
-                text=text,
-            )
+            return said(text, shown)
         prompt = self._conversation.observe(message)
         ids = self._encoder.reply_ids(text)
         if self._most_tokens is not None and len(ids) > self._most_tokens:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from agentrl.errors import ConfigError
-from agentrl.policies.policy import Answer, Policy, Seat
-from agentrl.types import Message, Prompt, Reply
+from agentrl.policies.policy import Answer, Policy, Seat, said
+from agentrl.types import Message
 from agentrl.worker import Worker
 
 
@@ -83,13 +83,7 @@ class HumanSeat:
         if text is None and not self._has_played:
             raise ConfigError("nothing was played")
         self._has_played = True
-        if text is None:
-            return None
-        return Answer(
-            prompt=Prompt(token_ids=(), images=message.images),
-            reply=Reply(token_ids=(), logprobs=(), version=0),
-            text=text,
-        )
+        return None if text is None else said(text, message.images)
 
     def leave(self) -> None:
         """The episode is over."""

@@ -55,7 +55,7 @@ def application(run: Run, guard: Guard, stage: Stage | None = None) -> FastAPI:
         stage: an episode that is played on a page; None for none.
     """
     app = FastAPI(title="agentrl", openapi_url=None)
-    app.state.guard = guard
+    app.state.guard, app.state.stage = guard, stage
     app.state.closing = threading.Event()
     app.middleware("http")(_guarded)
     app.add_exception_handler(AgentRLError, _told)
@@ -73,13 +73,15 @@ async def _guarded(request: Request, answer: Callable[[Request], Awaitable[Respo
     guard: Guard = request.app.state.guard
     brought = request.query_params.get("token")
     if brought is not None and guard.knows(brought) and not guard.is_loopback:
-        response: Response = RedirectResponse(request.url.path, 303)
+        # On to the page, which keeps the token for what it changes; never to another host.
+        page = f"/{request.url.path.lstrip('/')}#token={brought}"
+        response: Response = RedirectResponse(page, 303)
         response.set_cookie(COOKIE, brought, httponly=True, samesite="strict")
     elif (why := guard.refusal(request.headers, request.cookies)) is not None:
         response = Response(f"{why}\n", 403, media_type="text/plain")
     else:
         response = await answer(request)
-    response.headers.update({name: HEADERS[name] for name in HEADERS})
+    response.headers.update(HEADERS)
     response.headers.setdefault("Cache-Control", "no-cache")
     return response
 
@@ -131,13 +133,11 @@ def _add_frames(app: FastAPI, pictures: Pictures) -> None:
 
 
 def _add_views(app: FastAPI, run: Run) -> None:
-    curves, search = Curves(run.path), Search(run)
-
-    words = Vocabulary(run.path)
+    curves, search, words = Curves(run.path), Search(run), Vocabulary(run.path)
 
     @app.get("/api/run/name")
     def name() -> Response:
-        plays = getattr(app.state, "stage", None) is not None
+        plays = app.state.stage is not None
         return _json({"name": run.path.absolute().name, "plays": plays})
 
     @app.get("/api/run")
@@ -217,7 +217,6 @@ def _add_wall(app: FastAPI, wall: Wall, guard: Guard) -> None:
 def _add_stage(app: FastAPI, stage: Stage | None, guard: Guard) -> None:
     if stage is None:
         return
-    app.state.stage = stage
 
     @app.get("/api/play")
     def now() -> Response:

@@ -1,14 +1,17 @@
 """Token ids of an episode as words."""
 
+import logging
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, told
 from agentrl.types import Episode
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+log = logging.getLogger(__name__)
 
 
 class Vocabulary:
@@ -41,7 +44,8 @@ def _opened(file: str) -> "Tokenizer | None":
         from tokenizers import Tokenizer
 
         return Tokenizer.from_file(file)
-    except Exception:  # not installed, or broken: the ids are still true
+    except Exception as error:  # not installed, or broken: the ids are still true
+        log.warning("%s: tokens are shown by their ids: %s", file, told(error))
         return None
 
 

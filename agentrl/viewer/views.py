@@ -101,9 +101,9 @@ def _turn(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
         "reply": _text(turn.reply),
         "action": turn.action,
         "parse_error": turn.parse_error,
-        "reward": _at(summary.rewards, number),
-        "advantage": _at(summary.advantages or (), number),
-        "components": {name: _at(values, number) for name, values in summary.components.items()},
+        "reward": at(summary.rewards, number),
+        "advantage": at(summary.advantages or (), number),
+        "components": {name: at(values, number) for name, values in summary.components.items()},
         "env_reward": turn.env_reward,
         "state_key": turn.state_key,
         "prompt_tokens": len(turn.prompt_ids),
@@ -143,8 +143,8 @@ def _brief(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
         "reply": _text(turn.reply)[:2000],
         "shown": _text(turn.shown)[:2000],
         "unreadable": turn.parse_error is not None,
-        "reward": _at(summary.rewards, number),
-        "advantage": _at(summary.advantages or (), number),
+        "reward": at(summary.rewards, number),
+        "advantage": at(summary.advantages or (), number),
         "state_key": turn.state_key,
     }
 
@@ -260,7 +260,8 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _at(values: Sequence[float], number: int) -> float | None:
+def at(values: Sequence[float], number: int) -> float | None:
+    """What was said of one turn; None where nothing was."""
     return values[number] if number < len(values) else None
 
 

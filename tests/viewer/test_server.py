@@ -94,6 +94,22 @@ def test_beyond_loopback_everybody_needs_the_token():
     assert guard.refusal(host | {"origin": "http://evil.example"}, {"agentrl": guard.token})
 
 
+def test_the_address_of_a_page_brings_its_token_once(serve, tmp_path, monkeypatch):
+    served = serve(runs.run(tmp_path / "run"))
+    monkeypatch.setattr(served.guard, "is_loopback", False)  # as if it listened to the network
+    token = served.guard.token
+    assert ask(served.url, "/api/run")[0] == 403
+    assert ask(served.url, "/?token=guessed")[0] == 403
+    status, headers, _ = ask(served.url, f"/phones?token={token}")
+    assert (status, headers["location"]) == (303, f"/phones#token={token}")
+    assert "HttpOnly" in headers["set-cookie"]
+    assert "SameSite=strict" in headers["set-cookie"]
+    cookie = headers["set-cookie"].partition(";")[0]
+    assert ask(served.url, "/api/run", Cookie=cookie)[0] == 200
+    _, headers, _ = ask(served.url, f"//evil.example/?token={token}")
+    assert headers["location"].startswith("/evil.example/")
+
+
 def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
     run = runs.run(tmp_path / "run")
     command = [sys.executable, "-m", "agentrl", "replay", str(run), "--port", "0"]

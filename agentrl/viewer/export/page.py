@@ -8,6 +8,7 @@ from agentrl.replay import RecordedEpisode, Run
 from agentrl.replay.marks import mark_of
 from agentrl.types import IMAGE
 from agentrl.viewer.export.single import Embedded, render, shortened
+from agentrl.viewer.views import at
 
 _WIDEST = 480
 """Pixels; a screen is shown at about 280."""
@@ -39,16 +40,12 @@ def _turn(recorded: RecordedEpisode, number: int, pictures: Embedded) -> Mapping
         "reply": shortened(turn.reply),
         "action": None if turn.action is None else shortened(json.dumps(turn.action)),
         "parse_error": turn.parse_error and shortened(turn.parse_error),
-        "reward": _at(summary.rewards, number),
-        "advantage": _at(summary.advantages or (), number),
-        "components": {name: _at(values, number) for name, values in summary.components.items()},
+        "reward": at(summary.rewards, number),
+        "advantage": at(summary.advantages or (), number),
+        "components": {name: at(values, number) for name, values in summary.components.items()},
         "tokens": len(turn.reply_ids),
         "logprob": sum(turn.reply_logprobs),
         "state_key": turn.state_key,
         "info": shortened(json.dumps(turn.info, indent=1, ensure_ascii=False)),
         "timings": turn.timings,
     }
-
-
-def _at(values: tuple[float, ...], number: int) -> float | None:
-    return values[number] if number < len(values) else None

@@ -4,7 +4,7 @@ from agentrl.errors import ConfigError
 from agentrl.replay import Filter, Run
 from agentrl.types import IMAGE
 from agentrl.viewer.export.single import Embedded, render, shortened
-from agentrl.viewer.views import meetings
+from agentrl.viewer.views import at, meetings
 
 _WIDEST = 160
 
@@ -31,8 +31,8 @@ def siblings(run: Run, group: str) -> bytes:
                     "screen": pictures.uri(turn.frames[-1]) if turn.frames else None,
                     "shown": _words(turn.shown),
                     "reply": shortened(turn.reply),
-                    "reward": _at(summary.rewards, number),
-                    "advantage": _at(summary.advantages or (), number),
+                    "reward": at(summary.rewards, number),
+                    "advantage": at(summary.advantages or (), number),
                     "met": met[number],
                 }
                 for number, turn in enumerate(episode.turns)
@@ -48,7 +48,3 @@ def siblings(run: Run, group: str) -> bytes:
 
 def _words(shown: str) -> str:
     return shown.replace(IMAGE, "").strip()[:400]
-
-
-def _at(values: tuple[float, ...], number: int) -> float | None:
-    return values[number] if number < len(values) else None
