@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from agentrl.config import Config
 from agentrl.policies.recorded import RecordedPolicy
@@ -91,10 +91,7 @@ async def _again(
     visit: Callable[[Callable[[World], Awaitable[Episode]], Split], Awaitable[Episode]],
 ) -> Episode:
     summary, turns = before.summary, before.episode.turns
-    split: Split = "train"
-    for known in ("eval", "demo"):
-        if summary.split == known:
-            split = known
+    split = cast(Split, summary.split)
     ticket = Ticket(
         split=split, step=summary.step, group=0, member=summary.member, seed=summary.seed,
         label="rehearsal",

@@ -10,6 +10,7 @@ from agentrl.replay.record import Recorder
 from agentrl.types import ScoredEpisode
 from tests.replay.episodes import episode, turn
 from tests.viewer import runs
+from tests.viewer.conftest import wait_for
 
 EPISODE = "train-00001-g000-m00"
 
@@ -90,8 +91,15 @@ def test_a_range_is_chosen_with_shift_and_played(small, open_page):
     expect(page.locator(".cell.outside")).to_have_count(1)
     page.keyboard.press("ArrowUp")
     page.keyboard.press(" ")
-    expect(page.locator(".where")).to_have_text("before turn 2 of 3")
-    expect(page.locator(".where")).to_have_text("after turn 2 of 3")
+    seen: set[str] = set()
+
+    def around() -> bool:
+        """What is shown changes quickly, and comes again."""
+        seen.add(page.locator(".where").inner_text())
+        return len(seen) == 3
+
+    wait_for(around)
+    assert seen == {"before turn 1 of 3", "before turn 2 of 3", "after turn 2 of 3"}
     page.keyboard.press("Escape")
     expect(page.locator(".cell.outside")).to_have_count(0)
 
