@@ -168,8 +168,11 @@ def test_what_cannot_be_made_is_told(coin: str) -> None:
             action_space_of(config)
 
 
-def test_all_that_is_registered_has_what_it_names() -> None:
-    for game in env.games():
+def test_all_that_is_built_in_has_what_it_names() -> None:
+    # other tests of this process may have registered games of theirs, in files that are gone
+    own = [game for game in env.games() if str(game.entry_point).startswith("agentrl.")]
+    assert own
+    for game in own:
         references = [game.translator, *game.players.values(), *filter(None, [game.app])]
         for reference in references:
             assert callable(agentrl.plugins.load(reference)), (game.id, reference)
