@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 _REMEMBERED = 100_000
 _SAID_EVERY_S = 30.0
+_SHAPES_KEPT, _ROWS_KEPT = 4, 4
+"""Memory that is used again: of so many sizes of pictures, for so many pictures each."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,8 +63,9 @@ class FrameStore:
         self._known: set[str] = set()
         self._lock = threading.Lock()
         self._room = waiting
+        self._free: dict[tuple[int, ...], list[np.ndarray]] = {}
         self._said_at = -math.inf
-        self._queue: queue.Queue[tuple[str, Image] | None] = queue.Queue()
+        self._queue: queue.Queue[tuple[str, np.ndarray] | None] = queue.Queue()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._write_all, name="frames", daemon=True)
         self._thread.start()
@@ -91,7 +94,9 @@ class FrameStore:
                 return name
             self._room -= image.nbytes
             self._known.add(name)
-        self._queue.put((name, image.copy()))
+            free = self._free.get(image.shape)
+            used = free.pop() if free else None
+        self._queue.put((name, png.rows_of(image, used)))
         return name
 
     def _say_dropped(self) -> None:
@@ -112,15 +117,25 @@ class FrameStore:
                 self._failure = error
                 log.error("a frame could not be written, recording stops: %r", error)
             finally:
-                with self._lock:
-                    self._room += entry[1].nbytes
+                self._give_back(entry[1])
                 self._queue.task_done()
 
-    def _write(self, name: str, image: Image) -> None:
+    def _give_back(self, rows: np.ndarray) -> None:
+        height, length = rows.shape
+        shape = (height, (length - 1) // 3, 3)
+        with self._lock:
+            self._room += math.prod(shape)
+            if shape not in self._free and len(self._free) == _SHAPES_KEPT:
+                self._free.pop(next(iter(self._free)))
+            free = self._free.setdefault(shape, [])
+            if len(free) < _ROWS_KEPT:
+                free.append(rows)
+
+    def _write(self, name: str, rows: np.ndarray) -> None:
         path = frame_file(self._run, name)
         if path.exists():
             return
-        encoded = png.encode(image)
+        encoded = png.encode(rows)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as partial:
             partial.write_bytes(encoded)

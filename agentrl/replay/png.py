@@ -23,12 +23,26 @@ _LEVEL = 1
 _TRUE_COLOUR = 2
 
 
-def encode(image: Image) -> bytes:
-    """A PNG of uint8[H, W, 3], RGB, without row filters: screens of apps are flat."""
+def rows_of(image: Image, into: np.ndarray | None = None) -> np.ndarray:
+    """A copy of uint8[H, W, 3] as PNG wants it: uint8[H, 1 + 3 W], each row led by its filter.
+
+    No filter is used: screens of apps are flat.
+
+    Args:
+        image: RGB.
+        into: rows of an earlier picture of this size that nobody needs any more: fresh memory
+            costs as much again as the copy.
+    """
     height, width, _ = image.shape
-    rows = np.zeros((height, 1 + 3 * width), np.uint8)
+    rows = np.zeros((height, 1 + 3 * width), np.uint8) if into is None else into
     rows[:, 1:] = image.reshape(height, 3 * width)
-    header = struct.pack(">IIBBBBB", width, height, 8, _TRUE_COLOUR, 0, 0, 0)
+    return rows
+
+
+def encode(rows: np.ndarray) -> bytes:
+    """A PNG of what `rows_of` returned."""
+    height, length = rows.shape
+    header = struct.pack(">IIBBBBB", (length - 1) // 3, height, 8, _TRUE_COLOUR, 0, 0, 0)
     return b"".join(
         (
             b"\x89PNG\r\n\x1a\n",
