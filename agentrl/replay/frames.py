@@ -13,6 +13,7 @@ import xxhash
 
 from agentrl.files import replacing
 from agentrl.replay import png
+from agentrl.replay.bands import Band, Bands, keys_of
 from agentrl.replay.layout import frame_file
 from agentrl.types import Image
 
@@ -20,8 +21,6 @@ log = logging.getLogger(__name__)
 
 _REMEMBERED = 100_000
 _SAID_EVERY_S = 30.0
-_SHAPES_KEPT, _ROWS_KEPT = 4, 4
-"""Memory that is used again: of so many sizes of pictures, for so many pictures each."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,9 +50,11 @@ def frame_id(image: Image) -> str:
 class FrameStore:
     """Writes each picture once, as a PNG below `RUN/frames`.
 
+    Screens have most of their bands in common: only what is new is copied and compressed.
+
     Args:
         run: the run's folder.
-        waiting: bytes of pictures that may wait for the disk; what comes beyond is left out, and
+        waiting: bytes of pixels that may wait for the disk; what comes beyond is left out, and
             said so.
     """
 
@@ -63,9 +64,9 @@ class FrameStore:
         self._known: set[str] = set()
         self._lock = threading.Lock()
         self._room = waiting
-        self._free: dict[tuple[int, ...], list[np.ndarray]] = {}
+        self._bands = Bands()
         self._said_at = -math.inf
-        self._queue: queue.Queue[tuple[str, np.ndarray] | None] = queue.Queue()
+        self._queue: queue.Queue[tuple[str, int, list[Band]] | None] = queue.Queue()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._write_all, name="frames", daemon=True)
         self._thread.start()
@@ -73,7 +74,7 @@ class FrameStore:
     def add(self, image: Image) -> str:
         """Hand over one picture; its id, also where it is left out.
 
-        Cheap for a picture that is known (a hash, 0.1 ms at 720x1280); a new one is copied.
+        Cheap for a picture that is known (a hash, 0.1 ms at 720x1280).
 
         Raises:
             ValueError: it is no uint8[H, W, 3].
@@ -88,15 +89,17 @@ class FrameStore:
                 return name
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
-            if image.nbytes > self._room:
+        keys = keys_of(image)
+        with self._lock:
+            cut = self._bands.cut(image, keys, self._room)
+            if cut is None:
                 self.stats.dropped += 1
                 self._say_dropped()
                 return name
-            self._room -= image.nbytes
+            bands, copied = cut
+            self._room -= copied
             self._known.add(name)
-            free = self._free.get(image.shape)
-            used = free.pop() if free else None
-        self._queue.put((name, png.rows_of(image, used)))
+            self._queue.put((name, image.shape[1], bands))
         return name
 
     def _say_dropped(self) -> None:
@@ -117,30 +120,27 @@ class FrameStore:
                 self._failure = error
                 log.error("a frame could not be written, recording stops: %r", error)
             finally:
-                self._give_back(entry[1])
                 self._queue.task_done()
 
-    def _give_back(self, rows: np.ndarray) -> None:
-        height, length = rows.shape
-        shape = (height, (length - 1) // 3, 3)
-        with self._lock:
-            self._room += math.prod(shape)
-            if shape not in self._free and len(self._free) == _SHAPES_KEPT:
-                self._free.pop(next(iter(self._free)))
-            free = self._free.setdefault(shape, [])
-            if len(free) < _ROWS_KEPT:
-                free.append(rows)
-
-    def _write(self, name: str, rows: np.ndarray) -> None:
+    def _write(self, name: str, width: int, bands: list[Band]) -> None:
+        parts = [self._compressed(band) for band in bands]
         path = frame_file(self._run, name)
         if path.exists():
             return
-        encoded = png.encode(rows)
+        encoded = png.join(width, parts)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as partial:
             partial.write_bytes(encoded)
         self.stats.stored += 1
         self.stats.bytes += len(encoded)
+
+    def _compressed(self, band: Band) -> png.Band:
+        waited = band.waits
+        done = band.compressed()
+        if waited:
+            with self._lock:
+                self._room += band.nbytes
+        return done
 
     def flush(self) -> None:
         """Wait until everything handed over is on disk.

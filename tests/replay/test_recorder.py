@@ -1,9 +1,11 @@
 import gzip
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import zlib
 from dataclasses import replace
@@ -12,8 +14,9 @@ from typing import Any
 
 import cv2
 import numpy as np
+import PIL.Image
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl import replay
@@ -66,15 +69,52 @@ def test_a_frame_comes_back_pixel_by_pixel_and_is_stored_once(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("deflate", ["isal", "zlib"])
-@pytest.mark.parametrize("shape", [(1, 1, 3), (3, 5, 3), (64, 36, 3)])
+@pytest.mark.parametrize("shape", [(1, 1, 3), (3, 5, 3), (64, 36, 3), (129, 7, 3)])
 def test_any_picture_survives_as_a_png(
-    deflate: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    deflate: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     if deflate == "zlib":
-        monkeypatch.setattr(png, "_compress", zlib.compress)
+        monkeypatch.setattr(png, "_compressor", zlib.compressobj)
+        monkeypatch.setattr(png, "_adler32", zlib.adler32)
     image = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-    content = np.frombuffer(png.encode(png.rows_of(image)), np.uint8)
-    assert np.array_equal(cv2.imdecode(content, cv2.IMREAD_COLOR_RGB), image)
+    with Recorder(tmp_path) as recorder:
+        name = recorder.frame(image)
+    content = frame_file(tmp_path, name).read_bytes()
+    assert np.array_equal(
+        cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR_RGB), image
+    )
+    with PIL.Image.open(io.BytesIO(content)) as checked:  # checks all sums
+        checked.load()
+    at = content.index(b"IDAT")
+    length = int.from_bytes(content[at - 4 : at])
+    assert len(zlib.decompress(content[at + 4 : at + 4 + length])) == shape[0] * (1 + 3 * shape[1])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from([1, 8, 9]), st.lists(st.integers(0, 3), max_size=4))))
+def test_pictures_that_share_bands_are_stored_as_they_are(pictures) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        run, images = Path(folder), []
+        for width, kinds in pictures:
+            parts = [np.full((1 if kind == 3 else 64, width, 3), kind, np.uint8) for kind in kinds]
+            images.append(np.concatenate([*parts, np.full((2, width, 3), 9, np.uint8)]))
+        with Recorder(run) as recorder:
+            names = [recorder.frame(image) for image in images]
+        read = replay.open(run)
+        for name, image in zip(names, images, strict=True):
+            assert np.array_equal(read.frame(name), image)
+
+
+def test_what_stays_on_the_screen_is_compressed_once(tmp_path: Path, monkeypatch) -> None:
+    rows: list[int] = []
+    compress = png.compress
+    monkeypatch.setattr(png, "compress", lambda part: rows.append(len(part)) or compress(part))
+    image = np.random.default_rng(0).integers(0, 256, (640, 8, 3), np.uint8)
+    with Recorder(tmp_path) as recorder:
+        recorder.frame(image)
+        image[130, 0] += 1
+        recorder.frame(image)
+    assert rows == [64] * 11
 
 
 def test_frames_of_another_shape_are_other_frames() -> None:
