@@ -19,7 +19,7 @@ class Settled:
     """A screen that has come to rest after an action."""
 
     frame: Image
-    """uint8[H, W, 3]"""
+    """uint8[H, W, 3], read-only: it is what later screens are compared with."""
     changed: bool
     """Whether it differs from the screen before, what is not compared apart."""
     state: State | None
@@ -197,6 +197,7 @@ def _is_news(known: State | None, now: State | None) -> bool:
 
 
 def _settled(watch: Watch, frame: Image, done: _Handled) -> Settled:
+    frame.flags.writeable = False
     return Settled(
         frame=frame,
         changed=watch.differs(frame),

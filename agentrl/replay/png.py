@@ -38,22 +38,15 @@ class Band:
     """The Adler-32 of what was deflated."""
 
 
-def rows_of(image: Image) -> np.ndarray:
-    """A copy of uint8[H, W, 3], RGB, as PNG wants it: uint8[H, 1 + 3 W].
-
-    Each row is led by its filter, which is none: screens of apps are flat.
-    """
+def compress(image: Image) -> Band:
+    """A band of uint8[H, W, 3], RGB."""
     height, width, _ = image.shape
+    # Each row is led by its filter, which is none: screens of apps are flat.
     rows = np.zeros((height, 1 + 3 * width), np.uint8)
     rows[:, 1:] = image.reshape(height, 3 * width)
-    return rows
-
-
-def compress(rows: np.ndarray) -> Band:
-    """A band of what `rows_of` returned."""
     compressor = _compressor(_LEVEL, zlib.DEFLATED, _WITHOUT_HEADER)
     deflated = compressor.compress(rows) + compressor.flush(zlib.Z_FULL_FLUSH)
-    return Band(len(rows), deflated, _adler32(rows))
+    return Band(height, deflated, _adler32(rows))
 
 
 def join(width: int, bands: Sequence[Band]) -> bytes:
