@@ -4,6 +4,7 @@
 
     AgentRLError
     ├── ConfigError           a user's mistake, found before any work starts
+    │   └── EpisodeRemoved        an episode was asked for that retention has removed
     ├── ActionError           a reply that is no action; costs the agent a turn, never the episode
     └── WorldError            a failure of the world; voids the episode and is never a reward
         ├── DeviceError       a phone
@@ -34,6 +35,10 @@ class AgentRLError(Exception):
 
 class ConfigError(AgentRLError):
     """A user's mistake: the message says what, which value, and what to do."""
+
+
+class EpisodeRemoved(ConfigError):
+    """Retention has removed the file of an episode; its scores are still there."""
 
 
 class ActionError(AgentRLError):

@@ -43,6 +43,8 @@ def test_phones_that_nobody_has_named_are_asked_for(capsys):
         ("train.ranks=0", ["train.ranks=0", "above 0"]),
         ("rollout.engine=vlm", ["rollout.engine", "'vllm', 'hf'"]),
         ("rollout.temperature=0", ["rollout.temperature", "above 0"]),
+        ("run.keep_gb=0", ["run.keep_gb=0", "above 0", "null to keep all"]),
+        ("run.keep_gb=.nan", ["run.keep_gb", "finite"]),
         ("env.id=NumberGane-v0", ["NumberGane-v0", "did you mean 'NumberGame-v0'"]),
         ("env.id=nowhere:Game-v0", ["nowhere", "cannot be imported"]),
         ("env.history=window:0", ["env.history", "window:k"]),

@@ -15,6 +15,7 @@ from agentrl.cli import (
     logs,
     phone,
     play,
+    prune,
     replay,
     rescore,
     serve_reward,
@@ -36,6 +37,7 @@ app.command("eval")(evaluate.evaluate)
 app.command("play")(play.play)
 app.command("replay")(replay.replay)
 app.command("export")(export.export)
+app.command("prune")(prune.prune)
 app.command("rescore")(rescore.rescore)
 app.command("rehearse")(rescore.rehearse)
 app.command("serve-reward")(serve_reward.serve_reward)

@@ -5,13 +5,16 @@ from typing import Annotated
 
 import typer
 
+from agentrl.errors import ConfigError
+
 
 def export(
     run: Annotated[str, typer.Argument(help="A run's folder.")],
     out: Annotated[
         Path,
         typer.Argument(
-            help="FILE.parquet, FILE.csv, FILE.jsonl, or a new folder for a Hugging Face data set."
+            help="FILE.parquet, FILE.csv, FILE.jsonl, or a new folder for a data set of Hugging "
+            "Face or Minari."
         ),
     ],
     kind: Annotated[
@@ -19,7 +22,8 @@ def export(
         typer.Option(
             "--as",
             help="`episodes`, a row each; `turns`, for offline reinforcement learning; "
-            "`conversations`, for supervised fine-tuning.",
+            "`conversations`, for supervised fine-tuning; `minari`, a data set of Minari in a new "
+            "folder that is named as it is, such as game-v0.",
         ),
     ] = "conversations",
     split: Annotated[str | None, typer.Option(help="Only `train`, `eval` or `demo`.")] = None,
@@ -31,11 +35,27 @@ def export(
         bool | None, typer.Option("--won/--lost", help="Only those that were won, or were not.")
     ] = None,
     least: Annotated[float | None, typer.Option(help="Only with at least this reward.")] = None,
+    replies: Annotated[
+        bool, typer.Option("--replies", help="Minari: actions are the replies, as words.")
+    ] = False,
+    width: Annotated[
+        int | None, typer.Option(help="Minari: scale pictures to so many pixels.", min=1)
+    ] = None,
 ) -> None:
     """Write recorded episodes as a table or a data set."""
     from agentrl import replay
-    from agentrl.replay import tables
+    from agentrl.replay import offline, tables
 
+    if kind != "minari" and (replies or width is not None):
+        raise ConfigError("--replies and --width go with --as minari")
     wanted = replay.Filter(split=split, label=label, step=step, won=won, least=least)
+    if kind == "minari":
+        written, left_out = offline.write(
+            replay.open(run), out, wanted, replies=replies, width=width
+        )
+        for why, count in left_out.items():
+            typer.echo(f"left out: {count} {why}")
+        typer.echo(f"wrote {out}: {written} episodes")
+        return
     count = tables.write(replay.open(run), kind, out, wanted)
     typer.echo(f"wrote {out}: {count} rows")

@@ -116,7 +116,8 @@ def _print_table(episodes: Sequence["Summary"], total: int) -> None:
     for s in episodes:
         table.add_row(
             escape(s.id), s.split, str(s.step), str(s.seed), s.outcome.value, str(s.turns),
-            "" if s.outcome.void else f"{s.total:g}", escape(s.device or ""), escape(s.error or ""),
+            "" if s.outcome.void else f"{s.total:g}", escape(s.device or ""),
+            escape(s.error or "") or ("(removed by retention)" if s.removed else ""),
         )  # fmt: skip
     console = Console()
     if not console.is_terminal:

@@ -126,4 +126,7 @@ def _recorded(run: str, wanted: "Filter", last: int) -> "list[RecordedEpisode]":
     found = [summary for summary in opened.episodes(wanted) if not summary.outcome.void]
     if not found:
         raise ConfigError(f"{run}: no episode that is not void is like this")
-    return [opened.episode(summary.id) for summary in found[-last or None :]]
+    kept = list(opened.opened(found[-last or None :]))
+    if not kept:
+        raise ConfigError(f"{run}: retention has removed every episode that is like this")
+    return kept

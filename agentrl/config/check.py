@@ -146,6 +146,8 @@ def validate(config: Config) -> None:
             raise ConfigError(f"{key}={value}: must be above 0")
     if config.algorithm.minibatch is not None and config.algorithm.minibatch < 1:
         raise ConfigError(f"algorithm.minibatch={config.algorithm.minibatch}: must be above 0")
+    if config.run.keep_gb is not None and not config.run.keep_gb > 0:
+        raise ConfigError(f"run.keep_gb={config.run.keep_gb}: must be above 0, or null to keep all")
     if config.rollout.temperature <= 0:
         raise ConfigError(
             f"rollout.temperature={config.rollout.temperature}: must be above 0; "

@@ -14,6 +14,9 @@ class RunConfig:
     """Folder below `dir`; None takes the configuration's name and the time."""
     frames: Literal["device", "model", "none"] = "device"
     """Recorded pictures: at the device's own resolution, as the model saw them, or none."""
+    keep_gb: float | None = None
+    """What recorded episodes may take with their frames, in units of 10^9 bytes: beyond it the
+    oldest training episodes go, but for their scores; None keeps all. See docs/replay.md."""
     search_path: list[str] = field(default_factory=list)
     """Folders where modules are looked for; empty takes the configuration's own folder."""
 

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 import queue
 import threading
 import time
@@ -20,6 +21,9 @@ log = logging.getLogger(__name__)
 
 _REMEMBERED = 100_000
 _SAID_EVERY_S = 30.0
+REFRESH_S = 300.0
+"""A frame that is seen again so long after its file was last touched is touched, or written, again:
+pruning (`agentrl.replay.prune`) leaves alone what was touched lately."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,7 +62,8 @@ class FrameStore:
     def __init__(self, run: Path, waiting: int = 512 << 20) -> None:
         self.stats = FrameStats()
         self._run = run
-        self._known: set[str] = set()
+        self._known: dict[str, float] = {}
+        """When each was last handed to the writer, on the monotonic clock."""
         self._lock = threading.Lock()
         self._room = waiting
         self._encoder = BandEncoder()
@@ -82,16 +87,17 @@ class FrameStore:
         assert self._thread.is_alive(), "this store is closed"
         with self._lock:
             self.stats.seen += 1
-            if name in self._known:
+            if time.monotonic() - self._known.get(name, -math.inf) < REFRESH_S:
                 return name
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             if image.nbytes > self._room:
-                self.stats.dropped += 1
-                self._say_dropped()
+                if name not in self._known:
+                    self.stats.dropped += 1
+                    self._say_dropped()
                 return name
             self._room -= image.nbytes
-            self._known.add(name)
+            self._known[name] = time.monotonic()
         changeable = image.flags.writeable or image.base is not None
         self._queue.put((name, image.copy() if changeable else image))
         return name
@@ -120,7 +126,7 @@ class FrameStore:
 
     def _write(self, name: str, image: Image) -> None:
         path = frame_file(self._run, name)
-        if path.exists():
+        if _touched(path):
             return
         encoded = self._encoder.encode(image)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -154,3 +160,12 @@ class FrameStore:
             raise self._failure
         if self._failure is not None:
             raise OSError(f"a frame could not be written: {self._failure!r}") from self._failure
+
+
+def _touched(path: Path) -> bool:
+    """Whether a file is there, which then counts as shown just now."""
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    return True

@@ -1,13 +1,14 @@
 """The index of a run in memory, kept up with files that are still being appended to."""
 
 import logging
+import math
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from agentrl.errors import ConfigError
-from agentrl.replay.layout import FORMAT, episodes_folder
+from agentrl.replay.layout import FORMAT, episodes_folder, removals_file
 from agentrl.replay.summary import Summary, summary_of
 from agentrl.replay.tail import Tail
 
@@ -29,6 +30,8 @@ class Index:
         self._tails: dict[Path, Tail] = {}
         self._entries: dict[str, dict[str, Any]] = {}
         self._scores: dict[str, dict[str, Any]] = {}
+        self._removed: dict[str, float] = {}
+        """When what was removed had been recorded."""
         self._by_id: dict[str, Summary] = {}
         self._in_order: list[Summary] = []
         self.version = 0
@@ -61,10 +64,14 @@ class Index:
                 self._scores.setdefault(entry["id"], {}).update(entry)
                 changed.add(entry["id"])
         for entry in self._new("index-*.jsonl"):
-            self._check_format(entry)
+            check_format(self._run, entry)
             if isinstance(entry.get("id"), str):
                 self._entries[entry["id"]] = entry
                 changed.add(entry["id"])
+        for entry in self._new(removals_file(self._run).name):
+            id, recorded = removal(entry)
+            self._removed[id] = max(recorded, self._removed.get(id, recorded))
+            changed.add(id)
         found = {id: self._joined(id) for id in changed & self._entries.keys()}
         if not found:
             return
@@ -78,7 +85,7 @@ class Index:
         entry, score = self._entries[id], self._scores.get(id, {})
         for said in (score, {}) if score else ({},):
             try:
-                return summary_of(entry, said)
+                return summary_of(entry, said, removed=self._is_removed(entry))
             except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
                 log.warning("%s: an index line or its score is none: %r", self._run, error)
         return None
@@ -88,10 +95,30 @@ class Index:
         for path in sorted(episodes_folder(self._run).glob(pattern)):
             yield from self._tails.setdefault(path, Tail(path)).new()
 
-    def _check_format(self, entry: Mapping[str, Any]) -> None:
-        written = entry.get("format")
-        if isinstance(written, int) and written > FORMAT:
-            raise ConfigError(
-                f"{self._run}: recorded in format {written}, this agentrl reads up to {FORMAT}; "
-                "upgrade it"
-            )
+    def _is_removed(self, entry: Mapping[str, Any]) -> bool:
+        """Not where the same id was recorded again since, by a job that went on."""
+        recorded = self._removed.get(entry["id"])
+        return recorded is not None and float(entry["time"]) <= recorded
+
+
+def removal(entry: Mapping[str, Any]) -> tuple[str, float]:
+    """What a line of removals says: an episode's id, and when what was removed was recorded.
+
+    A line that says no such thing removes nothing: its time is minus infinity.
+    """
+    id, recorded = entry.get("id"), entry.get("recorded")
+    told = isinstance(recorded, int | float)
+    return str(id), float(recorded) if told else -math.inf  # type: ignore[arg-type]
+
+
+def check_format(run: Path, entry: Mapping[str, Any]) -> None:
+    """Refuse a line of the index that a newer agentrl has written.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    written = entry.get("format")
+    if isinstance(written, int) and written > FORMAT:
+        raise ConfigError(
+            f"{run}: recorded in format {written}, this agentrl reads up to {FORMAT}; upgrade it"
+        )

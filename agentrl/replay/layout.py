@@ -4,6 +4,8 @@
 
     RUN/episodes/index-<writer>.jsonl    one line per episode, appended as it ends
     RUN/episodes/scores-<writer>.jsonl   rewards and advantages by episode id, appended later
+    RUN/episodes/frames-<writer>.jsonl   which frames an episode shows, for pruning alone
+    RUN/episodes/removed.jsonl           episodes whose files pruning removed
     RUN/episodes/<id>.json.gz            the whole episode
     RUN/frames/ab/<id>.png               each picture once, named by the hash of its pixels
 
@@ -34,6 +36,11 @@ def is_frame(frame_id: str) -> bool:
 def episodes_folder(run: Path) -> Path:
     """Where indexes, scores and episode files lie."""
     return run / "episodes"
+
+
+def removals_file(run: Path) -> Path:
+    """Which episodes pruning has removed."""
+    return episodes_folder(run) / "removed.jsonl"
 
 
 def episode_file(run: Path, episode_id: str) -> Path:

@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import logging
 import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,13 +12,15 @@ import cv2
 import numpy as np
 
 from agentrl.config.load import path_of
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, EpisodeRemoved
 from agentrl.replay.encoding import from_json
 from agentrl.replay.filters import Filter
 from agentrl.replay.index import Index
 from agentrl.replay.layout import episode_file, episodes_folder, frame_file, is_name
 from agentrl.replay.summary import Summary
 from agentrl.types import Episode, Image
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -64,6 +68,7 @@ class Run:
         """One whole episode.
 
         Raises:
+            EpisodeRemoved: retention has removed its file.
             ConfigError: there is none of that name, or its file is damaged.
         """
         summary = self._index.get(episode_id)
@@ -72,6 +77,7 @@ class Run:
                 f"{self.path} has no episode {episode_id!r} (agentrl replay RUN --list shows all)"
             )
         path = episode_file(self.path, episode_id)
+        _refuse_removed(summary)
         try:
             tree = json.loads(gzip.decompress(path.read_bytes()))
             return RecordedEpisode(summary=summary, episode=from_json(tree))
@@ -79,7 +85,29 @@ class Run:
             OSError, EOFError, zlib.error, AttributeError, LookupError, TypeError, ValueError,
             RecursionError,
         ) as error:  # fmt: skip
+            _refuse_removed(self._index.get(episode_id) or summary)  # only just now
             raise ConfigError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+
+    def opened(self, found: Iterable[Summary]) -> Iterator[RecordedEpisode]:
+        """Whole episodes, one after the other.
+
+        Those that retention has removed are left out, and their number is told at the end.
+
+        Raises:
+            ConfigError: a file is damaged.
+        """
+        removed = 0
+        for summary in found:
+            try:
+                recorded = self.episode(summary.id)
+            except EpisodeRemoved:
+                removed += 1
+            else:
+                yield recorded
+        if removed:
+            log.warning(
+                "%s: %d episodes are left out: retention has removed them", self.path, removed
+            )
 
     def frame_bytes(self, frame_id: str) -> bytes | None:
         """The PNG of one frame; None if it is not there or its id is none."""
@@ -95,6 +123,14 @@ class Run:
             return None
         image = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_COLOR_RGB)
         return None if image is None else image.astype(np.uint8, copy=False)
+
+
+def _refuse_removed(summary: Summary) -> None:
+    if summary.removed:
+        raise EpisodeRemoved(
+            f"{summary.id}: retention has removed this episode to make room (run.keep_gb, agentrl "
+            "prune); its scores are kept"
+        )
 
 
 def open(run: str | Path) -> Run:

@@ -1,10 +1,8 @@
 """Write every episode as it ends, whatever its outcome."""
 
-import errno
 import gzip
 import json
 import math
-import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -18,29 +16,11 @@ from agentrl.files import replacing
 from agentrl.replay.encoding import to_json
 from agentrl.replay.frames import FrameStats, FrameStore
 from agentrl.replay.layout import FORMAT, episode_file, episodes_folder, is_name
+from agentrl.replay.lines import Lines
 from agentrl.replay.mask import Box, masked
 from agentrl.types import Episode, Image, ScoredEpisode
 
 Frames = Literal["device", "model", "none"]
-
-
-class _Lines:
-    """A file of JSON lines that is only ever appended to, one whole line per write."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        size = os.fstat(self._file).st_size
-        if size and os.pread(self._file, 1, size - 1) != b"\n":
-            os.write(self._file, b"\n")  # A killed writer left half a line: readers skip it.
-
-    def append(self, entry: dict[str, Any]) -> None:
-        line = json.dumps(entry).encode() + b"\n"
-        if (written := os.write(self._file, line)) < len(line):
-            os.write(self._file, b"\n" * (written > 0))  # half a line: readers skip it
-            raise OSError(errno.ENOSPC, "the disk is full")
-
-    def close(self) -> None:
-        os.close(self._file)
 
 
 class Recorder:
@@ -73,8 +53,9 @@ class Recorder:
         self._run = run
         self._mask, self._config = mask, config
         self._lock = threading.Lock()
-        self._index: _Lines | None = _Lines(folder / f"index-{writer}.jsonl")
-        self._scores = _Lines(folder / f"scores-{writer}.jsonl")
+        self._index: Lines | None = Lines(folder / f"index-{writer}.jsonl")
+        self._scores = Lines(folder / f"scores-{writer}.jsonl")
+        self._shown = Lines(folder / f"frames-{writer}.jsonl")
         self._frames = None if frames == "none" else FrameStore(run)
 
     @property
@@ -126,8 +107,14 @@ class Recorder:
             "metrics": _metrics(episode),
             "config": self._config,
         }
+        # `time` tells recordings of the same id apart, as a resumed job makes them.
+        shown = {key: tree[key] for key in ("id", "split", "step", "time")} | {
+            "bytes": path.stat().st_size,
+            "frames": frames_of(episode),
+        }
         with self._lock:
             assert self._index is not None, "this recorder is closed"
+            self._shown.append(shown)
             self._scores.append(score)
             self._index.append(summary)
 
@@ -170,6 +157,7 @@ class Recorder:
                 return
             self._index.close()
             self._scores.close()
+            self._shown.close()
             self._index = None
         if self._frames is not None:
             self._frames.close()
@@ -182,6 +170,12 @@ class Recorder:
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
         self.close()
+
+
+def frames_of(episode: Episode) -> list[str]:
+    """Ids of the recorded frames that an episode shows, each once."""
+    shown = [*(id for turn in episode.turns for id in turn.frames), *episode.final_frames]
+    return [id for id in dict.fromkeys(shown) if id]
 
 
 def _metrics(episode: Episode) -> dict[str, float]:

@@ -45,6 +45,8 @@ class Summary:
     """Per turn; None where no training step used the episode."""
     used_by: int | None = None
     """The training step that used it, if it is not the one it was played for."""
+    removed: bool = False
+    """Whether retention removed its file: this line and its scores are all that is left."""
 
     @property
     def cause(self) -> str | None:
@@ -64,8 +66,15 @@ class Summary:
         return self.group.rsplit("-", 2)[0]
 
 
-def summary_of(entry: Mapping[str, Any], score: Mapping[str, Any]) -> Summary:
+def summary_of(
+    entry: Mapping[str, Any], score: Mapping[str, Any], *, removed: bool = False
+) -> Summary:
     """One line of the index and what scores say of it.
+
+    Args:
+        entry: the line.
+        score: all lines of scores, joined.
+        removed: whether the episode's file was removed.
 
     Raises:
         AttributeError, KeyError, OverflowError, TypeError, ValueError: these are none.
@@ -96,6 +105,7 @@ def summary_of(entry: Mapping[str, Any], score: Mapping[str, Any]) -> Summary:
         components={str(name): _floats(values) for name, values in components.items()},
         advantages=None if advantages is None else _floats(advantages),
         used_by=None if used_by is None else int(used_by),
+        removed=removed,
     )
 
 

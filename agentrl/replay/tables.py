@@ -23,7 +23,7 @@ GET_DATA = "pip install 'agentrl[data]'"
 
 
 def rows(run: Run, kind: str, wanted: Filter | None = None) -> Iterator[dict[str, Any]]:
-    """Plain rows; those of void episodes are left out of turns and conversations.
+    """Plain rows; void and removed episodes are left out of turns and conversations.
 
     Args:
         run: the recorded run.
@@ -36,15 +36,15 @@ def rows(run: Run, kind: str, wanted: Filter | None = None) -> Iterator[dict[str
     """
     if kind not in KINDS:
         raise ConfigError(f"kind={kind!r}: must be one of {', '.join(KINDS)}")
-    for summary in run.episodes(wanted):
-        if kind == "episodes":
-            yield _episode(summary)
-        elif summary.outcome.void:
-            continue
-        elif kind == "turns":
-            yield from _turns(run.episode(summary.id))
+    found = run.episodes(wanted)
+    if kind == "episodes":
+        yield from map(_episode, found)
+        return
+    for recorded in run.opened(summary for summary in found if not summary.outcome.void):
+        if kind == "turns":
+            yield from _turns(recorded)
         else:
-            yield _conversation(run.episode(summary.id))
+            yield _conversation(recorded)
 
 
 def to_arrow(run: Run, kind: str = "episodes", wanted: Filter | None = None) -> "pyarrow.Table":
@@ -160,7 +160,7 @@ def _episode(summary: Summary) -> dict[str, Any]:
         "cause": summary.cause, "error": summary.error, "device": summary.device,
         "won": summary.won, "turns": summary.turns, "tokens": summary.tokens,
         "seconds": summary.seconds, "env_reward": summary.env_reward, "total": summary.total,
-        "config": summary.config,
+        "config": summary.config, "removed": summary.removed,
         **{f"metrics/{name}": value for name, value in summary.metrics.items()},
         **{f"reward/{name}": sum(values) for name, values in summary.components.items()},
     }  # fmt: skip

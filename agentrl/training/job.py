@@ -22,6 +22,7 @@ from agentrl.training.launch import AnyLearner
 from agentrl.training.report import complaints
 from agentrl.training.report.reporter import Reporter
 from agentrl.training.report.watching import watching
+from agentrl.training.retention import Retention
 from agentrl.training.run import RunFolder, State
 from agentrl.types import Sample, ScoredEpisode
 
@@ -40,6 +41,7 @@ class Job:
         learner: holds the weights.
         reporter: tells the user.
         recorder: appends scores and advantages to the recorded episodes.
+        retention: makes room for more of them.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Job:
         learner: AnyLearner,
         reporter: Reporter,
         recorder: Recorder,
+        retention: Retention,
     ) -> None:
         self.config = config
         self.state = state
@@ -61,6 +64,7 @@ class Job:
         self._learner = learner
         self._reporter = reporter
         self._recorder = recorder
+        self._retention = retention
         self._advantages = algorithm(config.algorithm.name).advantages
         self._played = Progress()
         """Of the last step, with what was void and played again."""
@@ -143,7 +147,7 @@ class Job:
             log.warning("%s", words)
 
     async def step(self, step: int) -> None:
-        """Play, score, compare siblings, update, publish; then evaluate and save when due."""
+        """Play, score, compare siblings, update, publish; then evaluate, save, prune when due."""
         with self._stage("reinforcement"):
             started = time.perf_counter()
             groups = await self._collect(step)
@@ -159,6 +163,7 @@ class Job:
         best = await self._evaluate_when_due()
         if best or step % self.config.checkpoint.every == 0 or step == self.config.train.steps:
             self._checkpoint(best)
+        self._retention.begin()
 
     def finish(self) -> None:
         """Export the model and write the summary."""

@@ -24,6 +24,7 @@ from agentrl.rollout.launch import open_rollouts
 from agentrl.training import checkpoints, plan
 from agentrl.training.report.outlook import Amounts
 from agentrl.training.report.reporter import Reporter
+from agentrl.training.retention import Retention
 from agentrl.training.run import RunFolder
 
 if TYPE_CHECKING:
@@ -165,11 +166,14 @@ async def _open_job(config: Config, folder: RunFolder) -> AsyncIterator["Job"]:
         if not start.is_dir():
             start = resolve_model(config.model, config.seed, folder.start)
         rollouts = await open_rollouts(config, start, folder.path)
+        retention = Retention(folder.path, config)
         try:
             learner = open_learner(config, start, folder.path)
             recorder = Recorder(folder.path, frames="none", writer="trainer")
             try:
-                job = Job(config, folder, start, state, rollouts, learner, reporter, recorder)
+                job = Job(
+                    config, folder, start, state, rollouts, learner, reporter, recorder, retention
+                )
                 job.restore()
                 job.spend("start", time.perf_counter() - started)
                 yield job
@@ -178,6 +182,7 @@ async def _open_job(config: Config, folder: RunFolder) -> AsyncIterator["Job"]:
                 learner.close()
         finally:
             await rollouts.close()
+        retention.close()  # where nobody can be recording any more
     finally:
         cluster.leave_cluster()
         reporter.close()

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from agentrl.errors import EpisodeRemoved
 from agentrl.replay import RecordedEpisode, Run, Summary
 from agentrl.replay.filters import Filter, void_causes
 from agentrl.replay.marks import mark_of
@@ -43,6 +44,7 @@ def row(summary: Summary) -> dict[str, Any]:
         "metrics": dict(summary.metrics),
         "config": summary.config,
         "used_by": summary.used_by,
+        "removed": summary.removed,
     }
 
 
@@ -122,19 +124,40 @@ def group(run: Run, name: str) -> dict[str, Any]:
         ConfigError: an episode of it cannot be read.
     """
     members = sorted(run.episodes(Filter(group=name)), key=lambda s: (s.member, s.id))
-    whole = [run.episode(s.id).episode for s in members]
+    whole = episodes_of(run, members)
     return {
         "name": name,
         "members": [
             {
                 **row(summary),
-                "played": [_brief(turn, n, summary) for n, turn in enumerate(played.turns)],
-                "final": list(played.final_frames),
+                "removed": played is None,
+                "played": [_brief(turn, n, summary) for n, turn in enumerate(turns_of(played))],
+                "final": [] if played is None else list(played.final_frames),
             }
             for summary, played in zip(members, whole, strict=True)
         ],
         "meetings": meetings(whole),
     }
+
+
+def episodes_of(run: Run, members: Iterable[Summary]) -> list[Episode | None]:
+    """Whole episodes; None for each that retention has removed.
+
+    Raises:
+        ConfigError: one cannot be read.
+    """
+    found: list[Episode | None] = []
+    for summary in members:
+        try:
+            found.append(run.episode(summary.id).episode)
+        except EpisodeRemoved:
+            found.append(None)
+    return found
+
+
+def turns_of(played: Episode | None) -> tuple[Turn, ...]:
+    """None of an episode that was removed."""
+    return () if played is None else played.turns
 
 
 def _brief(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
@@ -149,17 +172,17 @@ def _brief(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
     }
 
 
-def meetings(episodes: Sequence[Episode]) -> list[list[int]]:
+def meetings(episodes: Sequence[Episode | None]) -> list[list[int]]:
     """[episode][turn] the number of others that were at the same state, at any turn."""
     places: dict[str, set[int]] = defaultdict(set)
     for number, played in enumerate(episodes):
-        for turn in played.turns:
+        for turn in turns_of(played):
             if turn.state_key is not None:
                 places[turn.state_key].add(number)
     return [
         [
             0 if turn.state_key is None else len(places[turn.state_key] - {number})
-            for turn in played.turns
+            for turn in turns_of(played)
         ]
         for number, played in enumerate(episodes)
     ]

@@ -104,6 +104,20 @@ def test_killed_run_resumes_bit_for_bit(whole_run):
     assert weights[0] == weights[1]
 
 
+def test_run_keeps_within_its_room_and_its_curves_are_whole(tmp_path, capsys):
+    settings = [f"run.dir={tmp_path}", "run.name=kept", "run.keep_gb=1e-5", "warm_start.cache=null"]
+    shorter = ["train.steps=2", "warm_start.steps=20"]
+    assert cli.run(["train", str(EXAMPLE), *SMALL, *shorter, *settings]) == 0
+    opened = replay.open(tmp_path / "kept")
+    episodes = opened.episodes()
+    assert {e.split for e in episodes if e.removed} == {"train"}
+    assert sum(e.split == "train" for e in episodes) == sum(e.removed for e in episodes) == 2 * 16
+    assert all(e.advantages is not None for e in episodes if e.removed)
+    assert len(list(opened.opened(episodes))) == len(episodes) - 32 > 0
+    assert len(steps_of(tmp_path / "kept")) == 2
+    assert "evaluations and demonstrations alone take" in capsys.readouterr().err
+
+
 def contents_of(run: Path) -> dict[Path, bytes]:
     return {p: p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name != ".lock"}
 

@@ -5,9 +5,12 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from agentrl.cli import run as agentrl
 from agentrl.replay.layout import episode_file
+from agentrl.replay.prune import Pruner
 from agentrl.replay.record import Recorder
 from agentrl.types import ScoredEpisode
+from tests.replay.aging import age
 from tests.replay.episodes import episode, turn
 from tests.viewer import runs
 from tests.viewer.conftest import wait_for
@@ -203,6 +206,28 @@ def test_an_episode_whose_file_is_damaged_is_told(serve, open_page, tmp_path):
     expect(page.get_by_role("alert")).to_contain_text("cannot be read")
     page.goto(f"{served.url}/episodes/nobody")
     expect(page.get_by_role("alert")).to_contain_text("has no episode 'nobody'")
+
+
+def test_a_removed_episode_is_listed_and_its_page_says_why_it_is_gone(serve, open_page, tmp_path):
+    run = runs.run(tmp_path / "run")
+    age(run)
+    served = serve(run)
+    limit = Pruner(run).prune(1e18, 1200.0).kept_bytes - 1
+    removed = [held.id for held in Pruner(run).prune(limit, 1200.0).episodes]
+    assert removed == [EPISODE]
+    page = open_page(f"{served.url}/episodes?step=1", lost=True)
+    expect(page.get_by_text("removed", exact=True)).to_have_count(1)
+    page.goto(f"{served.url}/episodes/{EPISODE}")
+    expect(page.get_by_role("alert")).to_contain_text("retention has removed this episode")
+    page.goto(f"{served.url}/groups/train-00001-g000")
+    expect(page.locator(".siblings tbody tr")).to_have_count(4)
+    expect(page.locator(".siblings").get_by_text("removed by retention")).to_have_count(1)
+    expect(page.locator(".bars .num").first).to_have_text("+1")
+    page.goto(served.url)
+    expect(page.get_by_text("17", exact=True).first).to_be_visible()
+    for exported in (["--group", "train-00001-g000"], ["--report"]):
+        assert agentrl(["replay", str(run), "--export", str(tmp_path / "out.html"), *exported]) == 0
+    assert agentrl(["replay", str(run), "--export", "x.png", "--episode", EPISODE]) == 2
 
 
 def test_run_without_an_episode_says_so(serve, open_page, tmp_path):

@@ -67,7 +67,7 @@ def _by_play(plays: Sequence[_Row]) -> list[_Row]:
 
 def _examples(run: Run) -> list[_Row]:
     """The best, a middling and the worst episode of the last evaluation; else of what there is."""
-    everything = [s for s in run.episodes() if not s.outcome.void and s.turns]
+    everything = [s for s in run.episodes() if not s.outcome.void and s.turns and not s.removed]
     held_out = [s for s in everything if s.split == "eval"]
     latest = max((s.time for s in held_out), default=None)
     label = next((s.label for s in held_out if s.time == latest), None)

@@ -4,7 +4,7 @@ from agentrl.errors import ConfigError
 from agentrl.replay import Filter, Run
 from agentrl.types import IMAGE
 from agentrl.viewer.export.single import Embedded, render, shortened
-from agentrl.viewer.views import at, meetings
+from agentrl.viewer.views import at, episodes_of, meetings, turns_of
 
 _WIDEST = 160
 
@@ -18,14 +18,17 @@ def siblings(run: Run, group: str) -> bytes:
     members = sorted(run.episodes(Filter(group=group)), key=lambda s: (s.member, s.id))
     if not members:
         raise ConfigError(f"{run.path} has no group {group!r} (agentrl replay RUN shows them)")
-    whole = [run.episode(member.id).episode for member in members]
+    whole = episodes_of(run, members)
     pictures = Embedded(run, _WIDEST)
     valid = [member.total for member in members if not member.outcome.void]
     rows = [
         {
             "summary": summary,
-            "final": pictures.uri(episode.final_frames[-1]) if episode.final_frames else None,
-            "final_shown": _words(episode.final_shown),
+            "removed": episode is None,
+            "final": pictures.uri(episode.final_frames[-1])
+            if episode is not None and episode.final_frames
+            else None,
+            "final_shown": "" if episode is None else _words(episode.final_shown),
             "turns": [
                 {
                     "screen": pictures.uri(turn.frames[-1]) if turn.frames else None,
@@ -35,7 +38,7 @@ def siblings(run: Run, group: str) -> bytes:
                     "advantage": at(summary.advantages or (), number),
                     "met": met[number],
                 }
-                for number, turn in enumerate(episode.turns)
+                for number, turn in enumerate(turns_of(episode))
             ],
         }
         for summary, episode, met in zip(members, whole, meetings(whole), strict=True)

@@ -1,0 +1,69 @@
+"""`agentrl prune`."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agentrl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agentrl.replay import Run
+    from agentrl.replay.ledger import Held
+
+
+def prune(
+    run: Annotated[str, typer.Argument(help="A run's folder; a job may be at work in it.")],
+    keep_gb: Annotated[
+        float, typer.Option(help="What its episodes and frames may take; a GB is 10^9 bytes.")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+) -> None:
+    """Remove the oldest training episodes of a run, and the frames that only they show.
+
+    Their scores stay, and so do evaluations and demonstrations.
+    """
+    from agentrl import replay
+    from agentrl.replay.prune import GB, Pruner
+    from agentrl.training.retention import short_of_room
+
+    if not (math.isfinite(keep_gb) and keep_gb >= 0):
+        raise ConfigError(f"--keep-gb {keep_gb}: must be a finite number, 0 or more")
+    opened = replay.open(run)
+    pruned = Pruner(opened.path).prune(keep_gb * GB, _grace_s(opened), dry_run=dry_run)
+    for step, count, size in _by_step(pruned.episodes):
+        typer.echo(f"training step {step}: {count} episodes, {size / 1e6:.1f} MB without frames")
+    said = "would remove" if dry_run else "removed"
+    typer.echo(
+        f"{said} {len(pruned.episodes)} episodes and {pruned.frames} frames: "
+        f"{pruned.bytes / GB:.3f} GB"
+    )
+    if pruned.waiting:
+        typer.echo(
+            f"{pruned.waiting} more frames ({pruned.waiting_bytes / GB:.3f} GB) are too young to "
+            "go, as an episode that is being played may show them: prune again later"
+        )
+    typer.echo(f"kept: {pruned.kept} episodes, {pruned.kept_bytes / GB:.3f} GB with their frames")
+    if pruned.is_short:
+        typer.echo(short_of_room(pruned))
+
+
+def _by_step(episodes: "Sequence[Held]") -> list[tuple[int, int, int]]:
+    """Step, episodes and their bytes."""
+    counts, sizes = Counter[int](), Counter[int]()
+    for held in episodes:
+        counts[held.step] += 1
+        sizes[held.step] += held.bytes
+    return [(step, counts[step], sizes[step]) for step in sorted(counts)]
+
+
+def _grace_s(run: "Run") -> float:
+    """By the deadlines of the run's own configuration, which a job may be at work with."""
+    from agentrl import config as configuration
+    from agentrl.replay.prune import grace_s
+
+    file = run.path / "config.yaml"
+    config = configuration.load(file) if file.is_file() else configuration.Config()
+    return grace_s(config.rollout)

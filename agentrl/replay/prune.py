@@ -1,0 +1,201 @@
+"""Remove the oldest training episodes of a run, and the frames that only they show.
+
+Recorders may be at work meanwhile. An episode that is being played may show any frame that is on
+disk, and nobody knows until it ends. But recorders touch the file of a frame that they see again
+(`REFRESH_S`), so one that was not touched for longer than that and an episode may take is shown by
+no episode that is still to be recorded.
+
+Each removal is noted durably before any file goes: after kill -9 at any point an episode is whole
+or noted as removed, and the next pruning removes what is left of it.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentrl.config import RolloutConfig
+from agentrl.files import working_in
+from agentrl.replay.frames import REFRESH_S
+from agentrl.replay.layout import episode_file, episodes_folder, frame_file, removals_file
+from agentrl.replay.ledger import Frame, Held, Ledger
+from agentrl.replay.lines import Lines
+
+log = logging.getLogger(__name__)
+
+GB = 1e9
+_MARGIN_S = 300.0
+"""For a queue before the disk, and clocks that differ."""
+_SETTLED_S = 60.0
+"""An episode that was recorded since may be played again just now by a job that went on."""
+_ASIDE = ".removing"
+
+
+def grace_s(rollout: RolloutConfig) -> float:
+    """How long a frame must not have been touched before it may go."""
+    return REFRESH_S + rollout.deadline_s + rollout.reward_deadline_s + _MARGIN_S
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Pruned:
+    """What one pruning removed, or would."""
+
+    episodes: tuple[Held, ...]
+    """In the order in which they were recorded."""
+    frames: int
+    bytes: int
+    """Of all files that are gone now, episodes and frames."""
+    waiting: int
+    waiting_bytes: int
+    """Frames that no kept episode shows, and that were touched too lately to go."""
+    kept: int
+    kept_bytes: int
+    """Episodes that are left, with their frames."""
+    keep_bytes: float
+    training_left: bool
+    """Whether a training episode is left that could go later."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether what is never removed takes more than the limit alone."""
+        return self.kept_bytes > self.keep_bytes and not self.training_left
+
+
+class Pruner:
+    """Keeps a run's episodes and frames within a limit; cheap to ask again and again.
+
+    Args:
+        run: the run's folder.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._ledger = Ledger(run)
+        self._first = True
+
+    def prune(self, keep_bytes: float, grace_s: float, *, dry_run: bool = False) -> Pruned:
+        """Remove the oldest training episodes until the rest takes no more than the limit.
+
+        Episodes of evaluations and demonstrations are never removed. Frames that no kept episode
+        shows go too, whosever they were.
+
+        Args:
+            keep_bytes: what episodes and their frames may take.
+            grace_s: frames that were touched since so many seconds stay; see `grace_s`. 0 only
+                where nothing is being recorded.
+            dry_run: only tell; this object is of no use after.
+
+        Raises:
+            ConfigError: another process prunes this run, or a newer agentrl has recorded it.
+            OSError: something cannot be removed.
+        """
+        with working_in(episodes_folder(self._run)):
+            # What is recorded while we read was seen, and so touched, after this.
+            now = time.time()
+            if self._first and not dry_run:
+                self._put_back_all()
+            self._ledger.catch_up()
+            settled = now - min(_SETTLED_S, grace_s)
+            going = self._oldest(keep_bytes, settled)
+            if not dry_run:
+                self._note(going, now)
+                self._remove_files(going, settled)
+            frames = self._remove_frames(now - grace_s, dry_run)
+            self._first = False
+        ledger = self._ledger
+        return Pruned(
+            episodes=tuple(going),
+            frames=len(frames),
+            bytes=sum(held.bytes for held in going) + sum(frame.bytes or 0 for frame in frames),
+            waiting=len(ledger.unshown),
+            waiting_bytes=sum(frame.bytes or 0 for frame in ledger.unshown.values()),
+            kept=len(ledger.episodes),
+            kept_bytes=ledger.bytes,
+            keep_bytes=keep_bytes,
+            training_left=any(held.split == "train" for held in ledger.episodes.values()),
+        )
+
+    def _oldest(self, keep_bytes: float, recorded_before: float) -> list[Held]:
+        """Training episodes that have to go; the ledger counts them no more."""
+        ledger = self._ledger
+        if ledger.bytes <= keep_bytes:
+            return []
+        going = []
+        training = (held for held in ledger.episodes.values() if held.split == "train")
+        for held in sorted(training, key=lambda held: (held.time, held.id)):
+            if ledger.bytes <= keep_bytes or held.time > recorded_before:
+                break
+            going.append(ledger.drop(held.id))
+        return going
+
+    def _note(self, going: Collection[Held], now: float) -> None:
+        if not going:
+            return
+        lines = Lines(removals_file(self._run))
+        try:
+            for held in going:
+                lines.append({"id": held.id, "recorded": held.time, "time": now})
+                self._ledger.removed[held.id] = held.time
+            lines.sync()
+        finally:
+            lines.close()
+
+    def _remove_files(self, going: Collection[Held], cutoff: float) -> None:
+        ids = [held.id for held in going]
+        if self._first:  # what was noted, and then the process was killed
+            ids += self._ledger.removed.keys() - self._ledger.episodes.keys()
+        for id in ids:
+            _remove(episode_file(self._run, id), cutoff)
+
+    def _remove_frames(self, cutoff: float, dry_run: bool) -> list[Frame]:
+        gone = []
+        for frame in list(self._ledger.unshown.values()):
+            path = frame_file(self._run, frame.name)
+            if _touched_at(path) <= cutoff if dry_run else _remove(path, cutoff):
+                self._ledger.forget(frame)
+                gone += [frame] if frame.bytes is not None else []  # else it never was there
+        return gone
+
+    def _put_back_all(self) -> None:
+        """Bring back what a killed process was about to remove: all is decided anew."""
+        for aside in [
+            *episodes_folder(self._run).glob(f"*{_ASIDE}"),
+            *(self._run / "frames").glob(f"*/*{_ASIDE}"),
+        ]:
+            _put_back(aside)
+
+
+def _remove(path: Path, cutoff: float) -> bool:
+    """Remove a file that was not touched since; True if it is gone, whoever removed it."""
+    if _touched_at(path) > cutoff:
+        return False
+    aside = path.with_name(path.name + _ASIDE)
+    try:
+        path.rename(aside)
+    except FileNotFoundError:
+        return True
+    # It may have been touched since we looked. Under this name nobody can touch it any more: who
+    # wants to finds it gone, and writes it anew.
+    if _touched_at(aside) > cutoff:
+        _put_back(aside)
+        return False
+    aside.unlink()
+    return True
+
+
+def _put_back(aside: Path) -> None:
+    path = aside.with_name(aside.name.removesuffix(_ASIDE))
+    if path.exists():
+        aside.unlink()
+    else:
+        aside.rename(path)
+
+
+def _touched_at(path: Path) -> float:
+    """Seconds since 1970; minus infinity where there is no such file."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return -math.inf

@@ -1,0 +1,19 @@
+"""Make a recorded run older than it is."""
+
+import json
+import os
+from pathlib import Path
+
+
+def age(run: Path, seconds: float = 7200.0) -> None:
+    """Everything in it was recorded, and last touched, so much earlier."""
+    for lines in (run / "episodes").glob("*.jsonl"):
+        told = [json.loads(line) for line in lines.read_text().splitlines()]
+        for entry in told:
+            if "time" in entry:
+                entry["time"] -= seconds
+        lines.write_text("".join(json.dumps(entry) + "\n" for entry in told))
+    for file in run.rglob("*.*"):
+        if file.is_file():
+            touched = file.stat().st_mtime - seconds
+            os.utime(file, (touched, touched))

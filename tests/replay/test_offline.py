@@ -1,0 +1,181 @@
+"""Recorded episodes as data sets of Minari, read back by Minari itself."""
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import minari
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from agentrl import replay
+from agentrl.cli import run as agentrl
+from agentrl.errors import ConfigError
+from agentrl.replay import offline
+from agentrl.replay.layout import frame_file
+from agentrl.replay.record import Recorder
+from agentrl.types import Outcome, ScoredEpisode
+from tests.replay.episodes import episode, screen, turn
+from tests.viewer import runs
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return runs.run(tmp_path / "run")
+
+
+def record(folder: Path, name: str, *turns: dict[str, Any], **changes: Any) -> None:
+    """An episode of which each turn is worth its number."""
+    made = tuple(turn(**{"frames": (), "shown": "words", **one}) for one in turns)
+    rewards = tuple(float(number) for number in range(len(made)))
+    with Recorder(folder, writer=name) as recorder:
+        scored = ScoredEpisode(
+            episode=episode(name, turns=made, **changes), components={}, rewards=rewards
+        )
+        recorder.episode(scored, split="train", step=1)
+
+
+def opened(path: Path) -> minari.MinariDataset:
+    return minari.MinariDataset(path / "data")
+
+
+def test_a_recorded_run_is_a_data_set_that_minari_loads(run, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "sets" / "cards-v0"
+    assert agentrl(["export", str(run), str(out), "--as", "minari", "--split", "train"]) == 0
+    assert "8 episodes" in capsys.readouterr().out
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(out.parent))
+    found = minari.load_dataset("cards-v0")
+    assert (found.total_episodes, found.total_steps) == (8, 24)
+    assert found.observation_space["image"] == spaces.Box(0, 255, (320, 180, 3), np.uint8)
+    assert found.action_space == spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    recorded = replay.open(run)
+    summaries = recorded.episodes(replay.Filter(split="train"))
+    valid = [summary for summary in summaries if not summary.outcome.void]
+    for one, summary in zip(found.iterate_episodes(), valid, strict=True):
+        played = recorded.episode(summary.id).episode
+        frames = [*(t.frames[0] for t in played.turns), *played.final_frames]
+        for number, id in enumerate(frames):
+            seen = {k: one.observations[k][number] for k in ("image", "text")}
+            assert np.array_equal(seen["image"], recorded.frame(id))
+            assert found.observation_space.contains(seen)
+        assert list(one.observations["text"]) == [*(f"Round {n} of 3." for n in range(3)), "Over."]
+        assert one.actions.tolist() == [[0.25, 0.5]] * 3
+        assert one.rewards.tolist() == list(summary.rewards)
+        assert one.terminations.tolist() == [False, False, True]
+        assert not one.truncations.any()
+        assert one.infos["reply"].tolist() == ["", *(t.reply for t in played.turns)]
+        assert one.infos["env_reward"].tolist() == [0.0, *(t.env_reward for t in played.turns)]
+    (about,) = found.storage.get_episode_metadata([0])
+    assert (about["episode"], about["seed"]) == (valid[0].id, valid[0].seed)
+
+
+def test_words_and_numbered_actions_fit(tmp_path):
+    turns = [{"action": number, "shown": f"Frost über Tür {number}"} for number in (3, 1, 2)]
+    record(tmp_path / "run", "a", *turns, outcome=Outcome.TRUNCATED)
+    out = tmp_path / "words-v1"
+    offline.write(replay.open(tmp_path / "run"), out)
+    (one,) = opened(out).iterate_episodes()
+    assert opened(out).action_space == spaces.Discrete(3, start=1)
+    assert one.actions.tolist() == [3, 1, 2]
+    assert list(one.observations) == [f"Frost über Tür {n}" for n in (3, 1, 2)] + ["Over."]
+    assert all(map(opened(out).observation_space.contains, one.observations))
+    assert one.truncations.tolist() == [False, False, True]
+    assert one.rewards.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_replies_are_actions_where_they_are_asked_for(tmp_path):
+    turns = [{"reply": "hm", "action": None, "parse_error": "no"}, {"reply": "tap <b>\udcff"}]
+    record(tmp_path / "run", "a", *turns)
+    out = tmp_path / "replies-v0"
+    offline.write(replay.open(tmp_path / "run"), out, replies=True)
+    (one,) = opened(out).iterate_episodes()
+    assert list(one.actions) == ["hm", "tap <b>\\udcff"]
+    assert all(map(opened(out).action_space.contains, one.actions))
+
+
+def test_pictures_are_scaled_when_that_is_asked_for(run, tmp_path):
+    out = tmp_path / "small-v0"
+    arguments = ["--as", "minari", "--width", "45", "--label", "after-sampled"]
+    assert agentrl(["export", str(run), str(out), *arguments]) == 0
+    found = opened(out)
+    assert found.observation_space["image"].shape == (80, 45, 3)
+    recorded = replay.open(run)
+    (first, *_) = recorded.episodes(replay.Filter(label="after-sampled"))
+    whole = recorded.frame(recorded.episode(first.id).episode.turns[0].frames[0])
+    small = cv2.resize(whole, (45, 80), interpolation=cv2.INTER_AREA)
+    assert np.array_equal(next(found.iterate_episodes()).observations["image"][0], small)
+
+
+def test_what_does_not_fit_into_an_episode_is_left_out_and_told(tmp_path, capsys):
+    run = tmp_path / "run"
+    record(run, "good", {"action": 1})
+    record(run, "mute", {"action": 1}, {"action": None, "parse_error": "no"})
+    record(run, "empty")
+    record(run, "void", {"action": 1}, outcome=Outcome.TIMEOUT, error="late")
+    out = tmp_path / "some-v0"
+    assert agentrl(["export", str(run), str(out), "--as", "minari"]) == 0
+    said = capsys.readouterr().out
+    assert "left out: 1 with a reply that was no action (--replies" in said
+    assert "left out: 1 without a turn" in said
+    assert "1 episodes" in said
+    assert opened(out).total_episodes == 1
+
+
+def test_episodes_that_have_lost_a_frame_are_left_out(run, tmp_path):
+    recorded = replay.open(run)
+    lost = recorded.episode("train-00001-g000-m01").episode.turns[1].frames[0]
+    frame_file(run, lost).unlink()
+    count, left_out = offline.write(
+        recorded, tmp_path / "lost-v0", replay.Filter(label="train", step=1)
+    )
+    assert count == 3
+    assert [number for why, number in left_out.items() if "without all frames" in why] == [1]
+
+
+@pytest.mark.parametrize(
+    ("turns", "message"),
+    [
+        ([{"action": 1}, {"action": [0.5]}], "neither all whole numbers"),
+        ([{"action": True}], "neither all whole numbers"),
+        ([{"action": 1 << 64}], "neither all whole numbers"),
+        ([{"action": [0.5]}, {"action": [0.5, 0.5]}], "--replies takes the replies"),
+        ([{"action": {"type": "tap"}}], "'type': 'tap'"),
+        ([{"action": None}], "no episode is left to write: 1 with a reply that was no action"),
+        ([{"shown": "<image>", "frames": ()}], "1 without all frames"),
+        ([{"frames": ("0" * 32, "1" * 32)}], "several pictures in a turn"),
+        ([], "1 without a turn"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_nothing_is_written(turns, message, tmp_path):
+    record(tmp_path / "run", "a", *turns)
+    with pytest.raises(ConfigError, match=message):
+        offline.write(replay.open(tmp_path / "run"), tmp_path / "out-v0")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_frames_of_several_sizes_are_refused(tmp_path):
+    for name, width in (("a", 36), ("b", 40)):
+        with Recorder(tmp_path / "run", writer="frames") as recorder:
+            shown = (recorder.frame(screen(1, width)),)
+        record(tmp_path / "run", name, {"frames": shown}, final_frames=shown)
+    with pytest.raises(ConfigError, match=r"several sizes, (36x64|40x64) \(1\)"):
+        offline.write(replay.open(tmp_path / "run"), tmp_path / "out-v0")
+    record(tmp_path / "run", "words", {})
+    with pytest.raises(ConfigError, match="some episodes have pictures and some have none"):
+        offline.write(replay.open(tmp_path / "run"), tmp_path / "out-v0")
+
+
+def test_a_folder_that_cannot_be_is_refused(run, tmp_path, capsys):
+    (tmp_path / "there-v0").mkdir()
+    for name, said in (("there-v0", "exists"), ("unnamed", "such as unnamed-v0")):
+        assert agentrl(["export", str(run), str(tmp_path / name), "--as", "minari"]) == 2
+        assert said in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    assert agentrl(["export", str(run), str(tmp_path / "file" / "x-v0"), "--as", "minari"]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_options_of_minari_go_with_it_alone(run, tmp_path, capsys):
+    assert agentrl(["export", str(run), str(tmp_path / "x.csv"), "--replies"]) == 2
+    assert "go with --as minari" in capsys.readouterr().err

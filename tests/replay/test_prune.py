@@ -1,0 +1,444 @@
+"""Retention: what goes, what stays, and that nobody who plays or looks on loses anything."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from agentrl import replay
+from agentrl.cli import run as agentrl
+from agentrl.config import RolloutConfig
+from agentrl.errors import ConfigError, EpisodeRemoved
+from agentrl.files import working_in
+from agentrl.replay import frames, prune, tables
+from agentrl.replay.frames import FrameStore
+from agentrl.replay.layout import episode_file, frame_file, removals_file
+from agentrl.replay.prune import GB, Pruned, Pruner, grace_s
+from agentrl.replay.record import Recorder
+from agentrl.types import ScoredEpisode
+from tests.replay.aging import age
+from tests.replay.episodes import episode, screen, turn
+
+GRACE_S = 1200.0
+EVERYTHING = 1e18
+
+
+def record(
+    recorder: Recorder, name: str, screens: Sequence[int], *, split: str = "train", step: int = 1
+) -> None:
+    """One episode that shows these screens, a turn each."""
+    turns = tuple(turn(frames=(recorder.frame(screen(number)),)) for number in screens)
+    scored = ScoredEpisode(
+        episode=episode(name, turns=turns), components={}, rewards=(1.0,) * len(turns)
+    )
+    recorder.episode(scored, split=split, step=step)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Four training episodes, a demonstration and an evaluation; neighbours share a screen."""
+    folder = tmp_path / "run"
+    with Recorder(folder) as recorder:
+        record(recorder, "demo", (90, 1), split="demo", step=0)
+        for number in range(4):
+            record(recorder, f"train{number}", (number, number + 1), step=number)
+        record(recorder, "eval", (91, 2), split="eval", step=4)
+    age(folder)
+    return folder
+
+
+def pruned(run: Path, keep_bytes: float, grace: float = GRACE_S, dry_run: bool = False) -> Pruned:
+    return Pruner(run).prune(keep_bytes, grace, dry_run=dry_run)
+
+
+def room(run: Path) -> int:
+    """What everything takes, by the files themselves."""
+    files = [*run.rglob("*.json.gz"), *run.rglob("*.png")]
+    return sum(file.stat().st_size for file in files)
+
+
+def contents(run: Path) -> dict[str, int]:
+    return {
+        str(file.relative_to(run)): file.stat().st_size
+        for file in run.rglob("*")
+        if file.is_file() and file.suffix != ".lock" and file.name != ".lock"
+    }
+
+
+def ids(pruned: Pruned) -> list[str]:
+    return [held.id for held in pruned.episodes]
+
+
+def check_whole(run: Path) -> set[str]:
+    """Each episode has all its frames or says that it was removed; the ids of the latter."""
+    opened, removed = replay.open(run), set()
+    for summary in opened.episodes():
+        try:
+            shown = opened.episode(summary.id).episode
+        except EpisodeRemoved:
+            removed.add(summary.id)
+            continue
+        for id in (id for played in shown.turns for id in played.frames):
+            assert opened.frame(id) is not None, (summary.id, id)
+    return removed
+
+
+def test_what_fits_stays(run):
+    before = contents(run)
+    found = pruned(run, room(run))
+    assert (found.episodes, found.frames, found.bytes) == ((), 0, 0)
+    assert found.kept == 6
+    assert found.kept_bytes == room(run)
+    assert contents(run) == before
+
+
+def test_the_oldest_training_episodes_go_with_the_frames_that_only_they_show(run):
+    before = room(run)
+    found = pruned(run, before - 1)
+    assert ids(found) == ["train0"]
+    assert found.frames == 1  # screen 1 is the demonstration's too
+    assert room(run) == before - found.bytes == found.kept_bytes
+    assert check_whole(run) == {"train0"}
+    assert not episode_file(run, "train0").exists()
+
+
+def test_evaluations_and_demonstrations_are_never_removed(run):
+    found = pruned(run, 1.0)
+    assert ids(found) == ["train0", "train1", "train2", "train3"]
+    assert found.kept == 2
+    assert found.is_short
+    assert check_whole(run) == set(ids(found))
+    assert found.kept_bytes == room(run)
+    assert not pruned(run, EVERYTHING).is_short
+
+
+def test_what_was_removed_stays_in_the_index_with_its_scores(run):
+    before = replay.open(run).episodes()
+    looking = replay.open(run)
+    looking.episodes()
+    version = looking.version()
+    pruned(run, 1.0)
+    for opened in (replay.open(run), looking):
+        after = opened.episodes()
+        assert [(s.id, s.total, s.rewards) for s in after] == [
+            (s.id, s.total, s.rewards) for s in before
+        ]
+        assert [s.id for s in after if s.removed] == ["train0", "train1", "train2", "train3"]
+    assert looking.version() > version
+    with pytest.raises(EpisodeRemoved, match="train1: retention has removed"):
+        looking.episode("train1")
+
+
+def test_frames_that_were_touched_lately_wait(run):
+    shown_again = frames.frame_id(screen(0))
+    os.utime(frame_file(run, shown_again))
+    found = pruned(run, 1.0)
+    assert found.waiting == 1
+    assert frame_file(run, shown_again).exists()
+    os.utime(frame_file(run, shown_again), (0, 0))
+    pruner = Pruner(run)
+    assert pruner.prune(EVERYTHING, GRACE_S).frames == 1
+    assert not frame_file(run, shown_again).exists()
+
+
+def test_a_dry_run_tells_the_same_and_changes_nothing(run):
+    before = contents(run)
+    told = pruned(run, 1.0, dry_run=True)
+    assert contents(run) == before
+    done = pruned(run, 1.0)
+    assert (ids(told), told.frames, told.bytes) == (ids(done), done.frames, done.bytes)
+
+
+def test_runs_of_older_recorders_are_pruned_by_their_episode_files(run):
+    for lines in (run / "episodes").glob("frames-*.jsonl"):
+        lines.unlink()
+    before = room(run)
+    found = pruned(run, before - 1)
+    assert ids(found) == ["train0"]
+    assert found.kept_bytes == room(run) == before - found.bytes
+    assert check_whole(run) == {"train0"}
+
+
+def test_an_episode_that_cannot_be_read_counts_with_its_file_alone(run):
+    for lines in (run / "episodes").glob("frames-*.jsonl"):
+        lines.unlink()
+    episode_file(run, "train0").write_bytes(b"broken")
+    os.utime(episode_file(run, "train0"), (0, 0))
+    found = pruned(run, EVERYTHING, grace=1e9)
+    assert found.waiting == 1
+    assert found.kept_bytes + found.waiting_bytes == room(run)
+    assert ids(pruned(run, found.kept_bytes - 1)) == ["train0"]
+    assert room(run) < found.kept_bytes
+
+
+def test_one_pruner_goes_on_with_what_is_recorded_meanwhile(run):
+    pruner = Pruner(run)
+    limit = pruner.prune(EVERYTHING, GRACE_S).kept_bytes
+    with Recorder(run, writer="later") as recorder:
+        record(recorder, "later", (50, 51), step=9)
+    found = pruner.prune(limit, GRACE_S)
+    assert ids(found) == ["train0", "train1"]
+    assert found.kept_bytes == room(run) <= limit
+    assert check_whole(run) == {"train0", "train1"}
+
+
+def test_two_pruners_see_what_the_other_has_removed(run):
+    one, other = Pruner(run), Pruner(run)
+    limit = one.prune(EVERYTHING, GRACE_S).kept_bytes - 1
+    assert ids(other.prune(limit, GRACE_S)) == ["train0"]
+    assert ids(one.prune(limit, GRACE_S)) == []
+    with working_in(run / "episodes"), pytest.raises(ConfigError, match="another process"):
+        one.prune(limit, GRACE_S)
+
+
+def test_frames_of_episodes_that_never_ended_go_too(run):
+    with Recorder(run, writer="killed") as recorder:
+        lost = recorder.frame(screen(70))
+    assert pruned(run, EVERYTHING).waiting == 1
+    os.utime(frame_file(run, lost), (0, 0))
+    assert pruned(run, EVERYTHING).frames == 1
+    assert check_whole(run) == set()
+
+
+def test_an_episode_that_is_played_again_after_its_removal_is_there(run):
+    pruned(run, 1.0)
+    with Recorder(run, writer="resumed") as recorder:
+        record(recorder, "train2", (2, 60))
+    assert check_whole(run) == {"train0", "train1", "train3"}
+    found = pruned(run, EVERYTHING)
+    assert found.kept == 3
+    assert found.kept_bytes == room(run)
+    age(run)
+    assert ids(pruned(run, 1.0)) == ["train2"]
+    assert check_whole(run) == {"train0", "train1", "train2", "train3"}
+
+
+def test_what_was_recorded_just_now_stays(run):
+    with Recorder(run, writer="now") as recorder:
+        record(recorder, "now", (80,))
+    found = pruned(run, 1.0)
+    assert "now" not in ids(found)
+    assert found.training_left
+    assert not found.is_short
+
+
+def test_lines_that_are_none_remove_nothing(run, tmp_path):
+    outside = tmp_path / "outside.json.gz"
+    outside.write_text("mine")
+    removals_file(run).write_text(
+        '{"id": "../../outside", "recorded": 1e12}\n{"id": "eval"}\n{"recorded": 5}\n[1]\n{"id"'
+    )
+    with (run / "episodes" / "frames-bad.jsonl").open("w") as file:
+        bad = {"split": "train", "step": 0, "time": 0.0, "bytes": 1, "frames": ["../x", "zz"]}
+        for name in ("../../outside", "fine"):
+            file.write(json.dumps(bad | {"id": name}) + "\n")
+        file.write('{"id": "half"}\n{"id": 3, "time": "x"')
+    found = pruned(run, 1.0)
+    assert "fine" in ids(found)
+    assert outside.read_text() == "mine"
+    assert check_whole(run) == {"train0", "train1", "train2", "train3"}
+
+
+KILLED = """
+import os, shutil, signal, sys
+from pathlib import Path
+from agentrl.replay.prune import Pruner
+
+run, folder, changes = Path(sys.argv[1]), Path(sys.argv[2]), 0
+
+def prune(run, dies_at):
+    def look(event, arguments):
+        global changes
+        notes = event == "open" and "removed" in str(arguments[0])
+        if notes or event in ("os.rename", "os.remove"):
+            changes += 1
+            if changes == dies_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(look)
+    Pruner(run).prune(1.0, 1200.0)
+
+for dies_at in range(1, 1000):
+    copy = folder / str(dies_at)
+    shutil.copytree(run, copy)  # with its times
+    child = os.fork()
+    if not child:
+        prune(copy, dies_at)
+        os._exit(0)
+    if not os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        break
+"""
+
+
+def test_kill_9_at_any_point_leaves_whole_episodes_and_the_next_pruning_ends_it(run, tmp_path):
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", KILLED, str(run), str(folder)],
+        check=True,
+        timeout=120,
+    )
+    copies = sorted(folder.iterdir(), key=lambda copy: int(copy.name))
+    # A line, four episodes and four frames that only they show, each renamed and removed.
+    assert len(copies) >= 1 + 2 * 8
+    pruned(run, 1.0)
+    for copy in copies:
+        assert check_whole(copy) <= {"train0", "train1", "train2", "train3"}
+        pruned(copy, 1.0)
+        assert check_whole(copy) == {"train0", "train1", "train2", "train3"}
+        assert contents(copy).keys() == contents(run).keys()
+
+
+def test_a_known_frame_that_is_seen_again_later_is_touched_or_written(tmp_path, monkeypatch):
+    store = FrameStore(tmp_path)
+    name = store.add(screen(1))
+    store.flush()
+    path = frame_file(tmp_path, name)
+    os.utime(path, (0, 0))
+    store.add(screen(1))
+    store.flush()
+    assert path.stat().st_mtime == 0  # not so soon
+    monkeypatch.setattr(frames, "REFRESH_S", 0.0)
+    store.add(screen(1))
+    store.flush()
+    assert time.time() - path.stat().st_mtime < 60
+    path.unlink()
+    store.add(screen(1))
+    store.close()
+    assert path.is_file()
+    assert store.stats.stored == 2
+
+
+def test_another_recorders_frame_is_touched_when_it_is_first_seen(tmp_path):
+    for _ in range(2):
+        store = FrameStore(tmp_path)
+        name = store.add(screen(1))
+        store.close()
+        path = frame_file(tmp_path, name)
+        assert time.time() - path.stat().st_mtime < 60
+        os.utime(path, (0, 0))
+
+
+def test_grace_is_longer_than_a_known_frame_may_go_unseen_by_the_pruner():
+    settings = RolloutConfig(deadline_s=50.0, reward_deadline_s=7.0)
+    assert grace_s(settings) > frames.REFRESH_S + 57.0
+
+
+def test_episodes_keep_their_frames_while_others_are_pruned(tmp_path, monkeypatch):
+    """Recorders show the same few screens again and again while a pruner removes all it may."""
+    monkeypatch.setattr(frames, "REFRESH_S", 0.1)
+    monkeypatch.setattr(prune, "_SETTLED_S", 0.2)
+    run, ends = tmp_path / "run", time.monotonic() + 6.0
+    failures: list[BaseException] = []
+
+    def play(writer: str, first: int) -> None:
+        try:
+            with Recorder(run, writer=writer) as recorder:
+                number = 0
+                while time.monotonic() < ends:
+                    names = []
+                    for shown in range(4):
+                        image = screen((first + 2 * number + shown) % 90)
+                        names.append(recorder.frame(image))
+                        time.sleep(0.02)  # an episode takes a while
+                    scored = ScoredEpisode(
+                        episode=episode(
+                            f"{writer}-{number}", turns=tuple(turn(frames=(n,)) for n in names)
+                        ),
+                        components={},
+                        rewards=(0.0,) * 4,
+                    )
+                    recorder.episode(scored, split="train", step=number)
+                    number += 1
+        except BaseException as error:
+            failures.append(error)
+
+    players = [threading.Thread(target=play, args=(f"w{k}", 11 * k)) for k in range(3)]
+    for player in players:
+        player.start()
+    while not (run / "episodes").is_dir():
+        time.sleep(0.01)
+    pruner, removed, gone = Pruner(run), 0, 0
+    while any(player.is_alive() for player in players):
+        found = pruner.prune(3000.0, 0.1 + 0.4)
+        removed, gone = removed + len(found.episodes), gone + found.frames
+        time.sleep(0.01)
+    assert not failures
+    assert removed > 20
+    assert gone > 20
+    assert len(check_whole(run)) == removed
+    assert len(replay.open(run).episodes()) > removed
+
+
+def test_tables_leave_out_what_was_removed_and_say_so(run, caplog):
+    pruned(run, 1.0)
+    opened = replay.open(run)
+    assert {row["id"] for row in tables.rows(opened, "turns")} == {"demo", "eval"}
+    assert "4 episodes are left out: retention has removed them" in caplog.text
+    rows = list(tables.rows(opened, "episodes"))
+    assert [row["id"] for row in rows if row["removed"]] == [f"train{n}" for n in range(4)]
+
+
+def test_what_is_removed_while_one_reads_is_left_out(run, caplog):
+    rows = tables.rows(replay.open(run), "turns")
+    assert next(rows)["id"] == "demo"
+    pruned(run, 1.0)
+    assert {row["id"] for row in rows} == {"demo", "eval"}
+    assert "4 episodes are left out" in caplog.text
+
+
+def test_a_frame_that_comes_late_is_counted_when_it_is_there(run):
+    pruner = Pruner(run)
+    before = pruner.prune(EVERYTHING, GRACE_S).kept_bytes
+    with Recorder(run, writer="late") as recorder:
+        name = recorder.frame(screen(77))
+        recorder.flush()
+        record(recorder, "late", (77,))
+        path = frame_file(run, name)
+        path.rename(path.with_suffix(".later"))
+        without = pruner.prune(EVERYTHING, GRACE_S).kept_bytes
+        assert without == before + episode_file(run, "late").stat().st_size
+        path.with_suffix(".later").rename(path)
+        assert pruner.prune(EVERYTHING, GRACE_S).kept_bytes == without + path.stat().st_size
+
+
+def test_prune_by_hand_says_what_goes(run, capsys):
+    limit = str(room(run) / GB - 1e-9)
+    assert agentrl(["prune", str(run), "--keep-gb", limit, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "training step 0: 1 episodes" in said
+    assert "would remove 1 episodes and 1 frames" in said
+    assert episode_file(run, "train0").exists()
+    assert agentrl(["prune", str(run), "--keep-gb", limit]) == 0
+    assert "removed 1 episodes and 1 frames" in capsys.readouterr().out
+    assert not episode_file(run, "train0").exists()
+    assert agentrl(["prune", str(run), "--keep-gb", "0"]) == 0
+    assert "evaluations and demonstrations alone take" in capsys.readouterr().out
+    assert agentrl(["replay", str(run), "--list"]) == 0
+    assert capsys.readouterr().out.count("(removed by retention)") == 4
+
+
+@pytest.mark.parametrize("keep", ["-1", "nan", "inf", "much"])
+def test_prune_refuses_what_is_no_size(run, keep):
+    assert agentrl(["prune", str(run), f"--keep-gb={keep}"]) == 2
+    assert episode_file(run, "train0").exists()
+
+
+def test_prune_refuses_what_is_no_run(tmp_path, capsys):
+    assert agentrl(["prune", str(tmp_path), "--keep-gb", "1"]) == 2
+    assert "holds no recorded episodes" in capsys.readouterr().err
+
+
+def test_rescoring_leaves_out_what_was_removed(run, tmp_path, capsys):
+    pruned(run, 1.0)
+    (tmp_path / "r.py").write_text("def reward(episode):\n    return 1.0\n")
+    reward = f"{tmp_path / 'r.py'}:reward"
+    assert agentrl(["rescore", str(run), "--reward", reward]) == 0
+    assert "2 episodes" in capsys.readouterr().out
+    assert agentrl(["rescore", str(run), "--reward", reward, "--split", "train"]) == 2
+    assert "retention has removed every episode" in capsys.readouterr().err

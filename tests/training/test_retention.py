@@ -1,0 +1,104 @@
+"""Pruning beside a training job: in the background, once at a time, and never its end."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from agentrl import replay
+from agentrl.config import Config
+from agentrl.files import working_in
+from agentrl.replay.record import Recorder
+from agentrl.training.retention import Retention
+from tests.replay.aging import age
+from tests.viewer import runs
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = runs.run(tmp_path / "run")
+    age(folder)
+    return folder
+
+
+def retention(run: Path, keep_gb: float | None) -> Retention:
+    config = Config()
+    config.run.keep_gb = keep_gb
+    return Retention(run, config)
+
+
+def prunings() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "prune"]
+
+
+def wait() -> None:
+    for thread in prunings():
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def removed(run: Path) -> int:
+    return sum(summary.removed for summary in replay.open(run).episodes())
+
+
+def test_a_job_prunes_in_the_background_and_goes_on_with_what_comes(run):
+    kept = retention(run, 1e-6)
+    kept.begin()
+    wait()
+    assert removed(run) == 9
+    with Recorder(run, writer="later") as recorder:
+        runs.played(recorder, "train", 0, step=3)
+    kept.begin()
+    wait()
+    assert removed(run) == 9  # it was recorded just now
+    kept.close()
+    assert removed(run) == 10
+
+
+def test_a_job_without_a_limit_removes_nothing(run):
+    kept = retention(run, None)
+    kept.begin()
+    kept.close()
+    assert removed(run) == 0
+
+
+def test_prunings_never_run_side_by_side_and_nobody_waits_for_them(run):
+    kept = retention(run, 1e-6)
+    pipe = run / "episodes" / "frames-slow.jsonl"
+    os.mkfifo(pipe)  # who reads it waits until somebody writes
+    kept.begin()
+    under_way = prunings()
+    kept.begin()
+    kept.begin()
+    assert prunings() == under_way
+    assert len(under_way) == 1
+    assert removed(run) == 0
+    pipe.open("w").close()
+    wait()
+    pipe.unlink()
+    kept.begin()
+    wait()
+    assert removed(run) == 9
+
+
+def test_a_pruning_that_fails_is_a_warning_and_the_next_one_begins_anew(run, caplog):
+    kept = retention(run, 1e-6)
+    with working_in(run / "episodes"):
+        kept.begin()
+        wait()
+    assert "pruning failed, and begins anew after the next step" in caplog.text
+    assert removed(run) == 0
+    kept.begin()
+    wait()
+    assert removed(run) == 9
+
+
+def test_what_is_never_removed_and_takes_too_much_is_said_once(run, caplog):
+    kept = retention(run, 1e-6)
+    for _ in range(3):
+        kept.begin()
+        wait()
+    kept.close()
+    said = "evaluations and demonstrations alone take"
+    assert caplog.text.count(said) == 1
