@@ -119,7 +119,8 @@ class Job:
             self._learner.load_weights(cached / "model.safetensors")
             return
         with self._stage("demonstrations"):
-            taught = await asyncio.to_thread(retold, self.config, self._start)
+            tell = self._reporter.progress
+            taught = await asyncio.to_thread(retold, self.config, self._start, tell)
             if config.player is not None:
                 async with self._watched(config.episodes, "demonstrations"):
                     taught += await warm_start.demonstrations(self.config, self._rollouts)

@@ -13,11 +13,13 @@ from agentrl.errors import ConfigError, EnvError, boundary
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.conversation import Conversation
 from agentrl.policies.opening import open_encoder
+from agentrl.policies.policy import Answer
 from agentrl.policies.scripted import as_sampled
 from agentrl.replay import Run
 from agentrl.rollout.making import open_translator
 from agentrl.training import recorded
 from agentrl.training.batching import to_samples
+from agentrl.training.report.watching import Tell
 from agentrl.training.wording import replies
 from agentrl.types import Episode, Image, Message, Sample, Turn
 
@@ -31,7 +33,9 @@ class Demonstration:
     """Whether the scripted player played it, and can be asked again what it answers."""
 
 
-def retold(config: Config, folder: Path) -> list[Demonstration]:
+def retold(
+    config: Config, folder: Path, tell: Tell = lambda done, total, note: None
+) -> list[Demonstration]:
     """The recorded episodes of a warm start, as this job's model would have played them.
 
     Their prompts are built anew from what was shown, with this job's instructions, history and
@@ -40,6 +44,7 @@ def retold(config: Config, folder: Path) -> list[Demonstration]:
     Args:
         config: the job.
         folder: of the model's tokenizer.
+        tell: told after each episode how many are done, of how many.
 
     Raises:
         ConfigError: as `recorded.choose`; a frame is damaged, or a reply longer than
@@ -48,33 +53,38 @@ def retold(config: Config, folder: Path) -> list[Demonstration]:
     encoder = open_encoder(config.model, folder)
     translator = open_translator(config.env)
     told = render_instructions(config.env.prompt, translator.instructions())
-    found = []
-    for chosen in recorded.choose(config).episodes:
-        episode = chosen.load()
-        said = replies(translator, episode, by_human=chosen.by_human)
+    chosen = recorded.choose(config).episodes
+    found: list[Demonstration] = []
+    for one in chosen:
+        episode = one.load()
+        said = replies(translator, episode, by_human=one.by_human)
         conversation = Conversation(encoder, told, parse_history(config.env.history))
         turns = []
         for turn, reply in zip(episode.turns, said, strict=True):
-            # One turn's pictures at a time are there at the device's size.
-            message = Message(role="user", text=turn.shown, images=_pictures(chosen.run, turn))
+            # The pictures of one turn alone are there at the device's size.
+            message = Message(role="user", text=turn.shown, images=_pictures(one.run, turn))
             answer = as_sampled(
                 conversation, encoder, message, reply, config.rollout.max_new_tokens
             )
-            ids = answer.reply.token_ids
-            turns.append(
-                replace(
-                    turn,
-                    prompt_ids=answer.prompt.token_ids,
-                    reply_ids=ids,
-                    reply_logprobs=answer.reply.logprobs,
-                    reply_versions=(answer.reply.version,) * len(ids),
-                    reply=reply,
-                    images=answer.prompt.images,
-                )
-            )
+            turns.append(_answered(turn, answer))
         episode = replace(episode, turns=tuple(turns))
-        found.append(Demonstration(episode=episode, by_player=chosen.by_player))
+        found.append(Demonstration(episode=episode, by_player=one.by_player))
+        tell(len(found), len(chosen), "recorded episodes")
     return found
+
+
+def _answered(turn: Turn, answer: Answer) -> Turn:
+    """The turn as if this answer had been given in it."""
+    ids = answer.reply.token_ids
+    return replace(
+        turn,
+        prompt_ids=answer.prompt.token_ids,
+        reply_ids=ids,
+        reply_logprobs=answer.reply.logprobs,
+        reply_versions=(answer.reply.version,) * len(ids),
+        reply=answer.text,
+        images=answer.prompt.images,
+    )
 
 
 def _pictures(run: Run, turn: Turn) -> tuple[Image, ...]:

@@ -43,14 +43,18 @@ def check(config: Config, player: str | None = None, *, teaches: bool = False) -
         check_hub(config.model)
 
 
-def resolve(config: Config) -> dict[str, Any]:
+def resolve(config: Config, *, teaches: bool = True) -> dict[str, Any]:
     """What the job would do, for `--dry-run`: the whole tree and what its names mean.
+
+    Args:
+        config: the job.
+        teaches: see `check`.
 
     Raises:
         ConfigError: see `check`; the hub is not asked.
     """
     _check_job(config)
-    taught = recorded.check(config)
+    taught = recorded.check(config) if teaches else None
     game = game_of(config.env)
     count = {
         "training": check_env_kwargs(config.env),
@@ -65,7 +69,7 @@ def resolve(config: Config) -> dict[str, Any]:
             "different episodes": {k: v or "without an end" for k, v in count.items()},
             "players": sorted(game.players),
             "model": config.model.path + (later if is_on_hub(config.model) else ""),
-            **({"recorded demonstrations": str(taught)} if taught.episodes else {}),
+            **({"recorded demonstrations": str(taught)} if taught and taught.episodes else {}),
             "rewards": [r.function for r in config.rewards] or ["the environment's own"],
         },
         "budget": budget(config),

@@ -363,3 +363,16 @@ def test_job_learns_from_recorded_games_alone_and_goes_on_without_them(tmp_path)
     assert json.loads((trained / "summary.json").read_text())["steps"] == 2
     with pytest.raises(ConfigError, match="no such run"):
         loop.train(job)
+
+
+def test_players_games_are_taught_beside_what_was_recorded(tmp_path):
+    small = ["train.steps=0", "eval.episodes=1", "logging=[file]", "eval.baselines=[]"]
+    small += ["warm_start.steps=2", "warm_start.episodes=3", "env.max_turns=4"]
+    run = human(lake(tmp_path), *WAY)
+    job = taught_by(lake(tmp_path / "jobs", *small), run, player="random")
+    trained = loop.train(job)
+    games = [e for e in replay.open(trained).episodes() if e.split == "demo"]
+    assert len(games) == 3
+    again = recorded.choose(taught_by(job, run, trained, player="random"))
+    assert [one.by_player for one in again.episodes if one.summary.split == "demo"] == [True] * 3
+    assert not any(one.by_player for one in again.episodes if one.summary.split != "demo")
