@@ -59,8 +59,9 @@ class Choice:
     """Of those that are taught, how many were played under other instructions."""
 
     def __str__(self) -> str:
-        out = "".join(f"; left out: {count} {why}" for why, count in self.left_out.items())
-        return f"{len(self.episodes)} episodes of {self.turns} turns{out}"
+        taught = f"{len(self.episodes)} episodes of {self.turns} turns"
+        out = ", ".join(f"{count} {why}" for why, count in self.left_out.items())
+        return f"{taught}; left out: {out}" if out else taught
 
 
 class Judge:

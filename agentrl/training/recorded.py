@@ -55,10 +55,8 @@ def choose(config: Config) -> Choice:
         judge.judge(path, where, found)
     if not found.episodes:
         asked = {k: v for k, v in asdict(warm.recorded_where).items() if v is not None}
-        out = ", ".join(f"{count} {why}" for why, count in found.left_out.items())
         raise ConfigError(
-            f"warm_start.recorded={warm.recorded}: no episode can be taught"
-            f"{f'; left out: {out}' if out else ''}. "
+            f"warm_start.recorded={warm.recorded}: nothing can be taught: {found}. "
             f"{f'Wanted are those with {asked}; ' if asked else ''}agentrl replay RUN --list shows "
             "what is there"
         )
