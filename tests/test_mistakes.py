@@ -78,6 +78,13 @@ def test_phones_that_nobody_has_named_are_asked_for(capsys):
         ("rollout.deadline_s=.inf", ["rollout.deadline_s=inf", "finite"]),
         ("warm_start.weights.final=.inf", ["warm_start.weights.final=inf", "finite"]),
         ("rewards=[{function: 'a:b', weight: .nan}]", ["rewards[0].weight=nan", "finite"]),
+        ("warm_start.player=null", ["warm_start.player=null", "warm_start.recorded"]),
+        ("warm_start.recorded=[nowhere]", ["warm_start.recorded", "no such run"]),
+        (
+            "warm_start.recorded_where.won=true",
+            ["warm_start.recorded_where", "nothing is recorded"],
+        ),
+        ("warm_start.recorded_where.wn=true", ["warm_start.recorded_where.wn", "'won'"]),
         ("warm_start.weights.final=-1", ["warm_start.weights.final=-1.0", "below 0"]),
         ("optim.betas=[0.9, 1.0]", ["optim.betas", "below 1"]),
         ("algorithm.discount=1.5", ["algorithm.discount=1.5", "1 at most"]),

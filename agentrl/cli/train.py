@@ -47,7 +47,7 @@ def train(
     if run and not dry_run:
         typer.echo(f"going on with {run}, with its own settings ({run / 'config.yaml'})")
     if dry_run:
-        _print_plan(str(run / "config.yaml") if run else config, settings)
+        _print_plan(str(run / "config.yaml") if run else config, settings, run)
         return
     from agentrl.training.loop import train as train_job
 
@@ -62,11 +62,13 @@ def _print_budget(job: "Config") -> None:
         typer.echo(f"{stage:18} {amount}")
 
 
-def _print_plan(config: str, overrides: list[str]) -> None:
+def _print_plan(config: str, overrides: list[str], run: Path | None) -> None:
     from agentrl import config as configuration
+    from agentrl.training import checkpoints
     from agentrl.training.plan import resolve
 
-    plan = resolve(configuration.load(config, overrides))
+    teaches = run is None or checkpoints.latest(run) is None
+    plan = resolve(configuration.load(config, overrides), teaches=teaches)
     typer.echo(yaml.safe_dump(plan, sort_keys=False, allow_unicode=True), nl=False)
     typer.echo("# Everything resolves; nothing was played.")
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentrl.config.tree import Config, DevicesConfig
+from agentrl.config.tree import Config, DevicesConfig, RecordedWhereConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -163,6 +163,7 @@ def validate(config: Config) -> None:
     _check_source(config.devices.source)
     _check_app(config.devices)
     _check_privacy(config)
+    _check_teachers(config.warm_start)
     if (name := config.run.name) is not None and (Path(name).name != name or name == ".."):
         raise ConfigError(f"run.name={name!r}: must be the plain name of a folder")
     parse_history(config.env.history)
@@ -236,6 +237,20 @@ def _check_app(devices: DevicesConfig) -> None:
         raise ConfigError(
             f"devices.app=page: {source} has no browser that shows a page, and the app installed; "
             "name real phones in devices.source, or leave devices.app=auto"
+        )
+
+
+def _check_teachers(warm: WarmStartConfig | None) -> None:
+    if warm is None or warm.recorded:
+        return
+    if warm.player is None:
+        raise ConfigError(
+            "warm_start.player=null: somebody must teach; name runs in warm_start.recorded, or "
+            "leave the warm start out: warm_start=null"
+        )
+    if warm.recorded_where != RecordedWhereConfig():
+        raise ConfigError(
+            "warm_start.recorded_where: nothing is recorded; name runs in warm_start.recorded"
         )
 
 

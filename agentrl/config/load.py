@@ -152,6 +152,8 @@ def _settle(config: Config) -> None:
     path_of(config.run.dir, "run.dir")
     if config.warm_start is not None and config.warm_start.cache is not None:
         path_of(config.warm_start.cache, "warm_start.cache")
+    for run in config.warm_start.recorded if config.warm_start else ():
+        path_of(run, "warm_start.recorded")
     sys.path.extend(p for p in config.run.search_path if p not in sys.path)
 
 

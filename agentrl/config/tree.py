@@ -203,11 +203,44 @@ class RolloutConfig:
 
 
 @dataclass(slots=True, kw_only=True)
-class WarmStartConfig:
-    """Behaviour cloning on a scripted player, before reinforcement."""
+class RecordedWhereConfig:
+    """Which recorded episodes are taught, in the words of `agentrl export` and of the pages."""
 
-    player: str = "mediocre"
-    """A scripted player of the environment."""
+    split: str | None = None
+    """`train`, `eval` or `demo`."""
+    label: str | None = None
+    """Of this play, such as `human`, `expert` or `after-sampled`."""
+    outcome: str | None = None
+    """`terminated` or `truncated`."""
+    step: int | None = None
+    """Of this training step."""
+    seed: int | None = None
+    """Of this seed."""
+    group: str | None = None
+    """Of this group, by its id."""
+    device: str | None = None
+    """Played on this phone, by its short name."""
+    id: str | None = None
+    """This one alone."""
+    won: bool | None = None
+    """Those that were won, or were not."""
+    least: float | None = None
+    """With at least this reward."""
+    most: float | None = None
+    """With at most this reward."""
+
+
+@dataclass(slots=True, kw_only=True)
+class WarmStartConfig:
+    """Behaviour cloning on a scripted player or on recorded episodes, before reinforcement."""
+
+    player: str | None = "mediocre"
+    """A scripted player of the environment; None teaches what is `recorded` alone."""
+    recorded: list[str] = field(default_factory=list)
+    """Folders of runs whose episodes are taught, beside the player's games: what `agentrl play`,
+    `eval` or `train` recorded, by whomever it was played."""
+    recorded_where: RecordedWhereConfig = field(default_factory=RecordedWhereConfig)
+    """Which of them."""
     episodes: int = 300
     """Games that the player plays; their seeds are used for nothing else."""
     steps: int = 1200
@@ -227,7 +260,8 @@ class WarmStartConfig:
     grad_clip: float = 1.0
     """The largest norm of a gradient."""
     relabel: bool = True
-    """Ask the player anew at each visit of a screen, so that its mistakes are not memorised."""
+    """Ask the player anew at each visit of a screen, so that its mistakes are not memorised. Of
+    recorded episodes, those alone that this player played."""
     weights: dict[str, float] = field(default_factory=dict)
     """How often turns are visited by the `phase` in their info; 1 where none is given."""
     cache: str | None = "~/.cache/agentrl"

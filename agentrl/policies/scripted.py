@@ -71,17 +71,40 @@ class ScriptedSeat:
         if self._conversation is None or self._encoder is None:
             shown = tuple(map(self._scale, message.images)) if self._scale else message.images
             return said(text, shown)
-        prompt = self._conversation.observe(message)
-        ids = self._encoder.reply_ids(text)
-        if self._most_tokens is not None and len(ids) > self._most_tokens:
-            raise ConfigError(
-                f"rollout.max_new_tokens={self._most_tokens}: {quoted(text)}, which the player of "
-                f"the warm start says, has {len(ids)} tokens; allow the model as many and some more"
-            )
-        self._conversation.answer(ids)
-        reply = Reply(token_ids=ids, logprobs=(0.0,) * len(ids), version=0)
-        return Answer(prompt=prompt, reply=reply, text=text)
+        return as_sampled(self._conversation, self._encoder, message, text, self._most_tokens)
 
     def leave(self) -> None:
         """Let the player's thread end."""
         self._worker.close()
+
+
+def as_sampled(
+    conversation: Conversation,
+    encoder: ChatEncoder,
+    message: Message,
+    text: str,
+    most_tokens: int | None = None,
+) -> Answer:
+    """A reply as if a model had sampled it, of version 0 and probability 1.
+
+    Args:
+        conversation: so far; goes on with both.
+        encoder: of the model that is to learn from it.
+        message: what is answered.
+        text: the reply.
+        most_tokens: of the reply; None for any number.
+
+    Raises:
+        ConfigError: it is longer than who learns from it may answer, and would never end.
+        ValueError: the message's pictures and `<image>`s do not match.
+    """
+    prompt = conversation.observe(message)
+    ids = encoder.reply_ids(text)
+    if most_tokens is not None and len(ids) > most_tokens:
+        raise ConfigError(
+            f"rollout.max_new_tokens={most_tokens}: {quoted(text)}, which the warm start teaches, "
+            f"has {len(ids)} tokens; allow the model as many and some more"
+        )
+    conversation.answer(ids)
+    reply = Reply(token_ids=ids, logprobs=(0.0,) * len(ids), version=0)
+    return Answer(prompt=prompt, reply=reply, text=text)

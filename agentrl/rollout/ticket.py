@@ -9,6 +9,11 @@ _SPLITS: tuple[Split, ...] = ("train", "eval", "demo")
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
+def label_of(name: str) -> str:
+    """How a play of this name is called in the ids of its episodes."""
+    return re.sub(r"[^A-Za-z0-9-]", "-", name)
+
+
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Ticket:
     """One episode to play; a refill is the same ticket with the next attempt."""
@@ -26,8 +31,7 @@ class Ticket:
     @property
     def group_id(self) -> str:
         """Names the group within the run."""
-        label = re.sub(r"[^A-Za-z0-9-]", "-", self.label) or self.split
-        return f"{label}-{self.step:05d}-g{self.group:03d}"
+        return f"{label_of(self.label) or self.split}-{self.step:05d}-g{self.group:03d}"
 
     @property
     def id(self) -> str:

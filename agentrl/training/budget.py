@@ -57,7 +57,8 @@ def _stages(config: Config) -> Iterator[tuple[str, str, float]]:
     yield "baselines", *_games(config, evaluation.episodes * len(baselines(config)), scripted)
     if warm is not None and not _is_warm(config):
         seconds = warm.steps * warm.batch / _CLONED_TURNS_PER_S
-        yield "demonstrations", *_games(config, warm.episodes, scripted)
+        games = 0 if warm.player is None else warm.episodes
+        yield "demonstrations", *_games(config, games, scripted)
         yield "warm start", f"{warm.steps} steps of {warm.batch} turns", seconds
     amount, seconds = _games(config, both, model)
     yield "evaluation before", amount, seconds + _ENGINE_START_S

@@ -19,6 +19,7 @@ from agentrl.training.algorithms import algorithm
 from agentrl.training.batching import to_samples
 from agentrl.training.evaluation import Evaluation, as_record, means, play_held_out
 from agentrl.training.launch import AnyLearner
+from agentrl.training.lessons import retold
 from agentrl.training.report import complaints
 from agentrl.training.report.reporter import Reporter
 from agentrl.training.report.watching import watching
@@ -100,7 +101,7 @@ class Job:
                 self._keep_result(player, found.summary())
 
     async def warm_up(self) -> None:
-        """Clone a scripted player, or take the clone from the cache."""
+        """Clone what is demonstrated, or take the clone from the cache."""
         if not self.state.warm:
             if self.config.warm_start is not None:
                 await self._clone(self.config.warm_start)
@@ -122,11 +123,14 @@ class Job:
             self._learner.load_weights(cached / "model.safetensors")
             return
         with self._stage("demonstrations"):
-            async with self._watched(config.episodes, "demonstrations"):
-                episodes = await warm_start.demonstrations(self.config, self._rollouts)
+            tell = self._reporter.progress
+            taught = await asyncio.to_thread(retold, self.config, self._start, tell)
+            if config.player is not None:
+                async with self._watched(config.episodes, "demonstrations"):
+                    taught += await warm_start.demonstrations(self.config, self._rollouts)
         with self._stage("warm start"):
             await warm_start.clone(
-                self.config, episodes, self._learner, self._start, self._reporter.cloning
+                self.config, taught, self._learner, self._start, self._reporter.cloning
             )
         if cached is not None and warm_start.keep(cached, self.config, self._learner):
             # As every later run finds it, also where `model.dtype` has rounded it.

@@ -62,7 +62,7 @@ def train(
         settings = configuration.load(folder.path / "config.yaml", overrides)
     else:
         settings = configuration.resolve(config, overrides)
-        plan.check(settings)
+        plan.check(settings, teaches=True)
         name = "run" if isinstance(config, Config) else Path(config).stem
         folder = RunFolder.create(settings, name)
         if begun is not None:
@@ -73,7 +73,7 @@ def train(
             if _is_finished(settings, folder):
                 log.warning("%s is already finished; raise train.steps to go on", run)
                 return run
-            plan.check(settings)
+            plan.check(settings, teaches=checkpoints.latest(run) is None)
             folder.save_config(settings)
         try:
             asyncio.run(_train(settings, folder))

@@ -15,6 +15,7 @@ from agentrl.policies.origin import check_hub, check_model, is_on_hub
 from agentrl.rollout.arguments import baselines, check_env_kwargs, env_of, game_of, with_allowed
 from agentrl.rollout.making import load_player, open_translator
 from agentrl.rollout.scoring import Scorer
+from agentrl.training import recorded
 from agentrl.training.budget import budget
 from agentrl.training.report.loggers import check_loggers
 from agentrl.training.seeds import check_seeds
@@ -22,12 +23,13 @@ from agentrl.training.seeds import check_seeds
 log = logging.getLogger(__name__)
 
 
-def check(config: Config, player: str | None = None) -> None:
+def check(config: Config, player: str | None = None, *, teaches: bool = False) -> None:
     """Resolve everything that a job names, and ask the hub for a model that is not here.
 
     Args:
         config: the job.
         player: the scripted player that plays alone; None for a job with a model.
+        teaches: whether its warm start is still to come: what was recorded for it must be there.
 
     Raises:
         ConfigError: the first thing that is not there, and what to do.
@@ -36,16 +38,23 @@ def check(config: Config, player: str | None = None) -> None:
         check_games(config, [player])
     else:
         _check_job(config)
+        if teaches:
+            recorded.check(config)
         check_hub(config.model)
 
 
-def resolve(config: Config) -> dict[str, Any]:
+def resolve(config: Config, *, teaches: bool = True) -> dict[str, Any]:
     """What the job would do, for `--dry-run`: the whole tree and what its names mean.
+
+    Args:
+        config: the job.
+        teaches: see `check`.
 
     Raises:
         ConfigError: see `check`; the hub is not asked.
     """
     _check_job(config)
+    taught = recorded.check(config) if teaches else None
     game = game_of(config.env)
     count = {
         "training": check_env_kwargs(config.env),
@@ -60,6 +69,7 @@ def resolve(config: Config) -> dict[str, Any]:
             "different episodes": {k: v or "without an end" for k, v in count.items()},
             "players": sorted(game.players),
             "model": config.model.path + (later if is_on_hub(config.model) else ""),
+            **({"recorded demonstrations": str(taught)} if taught and taught.episodes else {}),
             "rewards": [r.function for r in config.rewards] or ["the environment's own"],
         },
         "budget": budget(config),
@@ -68,7 +78,7 @@ def resolve(config: Config) -> dict[str, Any]:
 
 def _check_job(config: Config) -> None:
     warm = config.warm_start
-    check_games(config, [*([warm.player] if warm else []), *baselines(config)])
+    check_games(config, [*([warm.player] if warm and warm.player else []), *baselines(config)])
     if lacking := extras.missing(config.rollout.engine, config.rollout.launcher):
         raise ConfigError(". ".join(lacking))
     from agentrl.training.algorithms import algorithm  # takes torch

@@ -1,7 +1,6 @@
 """Play one episode and watch it: oneself, a scripted player or a model."""
 
 import asyncio
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,11 +16,11 @@ from agentrl.rollout.ticket import Ticket
 from agentrl.training import plan
 from agentrl.training.run import RunFolder
 from agentrl.training.target import checkpoint_of, model_folder, open_target, with_own_model
+from agentrl.training.wording import worded
 from agentrl.types import Message, ScoredEpisode, Turn
 
 HUMAN, MODEL = "human", "model"
 _A_DAY_S = 86_400.0
-_TAGS = ("action", "answer", "tool_call")
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -119,18 +118,10 @@ def _reader(config: Config, audience: Audience) -> Callable[[], str | None]:
 
     def ask() -> str | None:
         while (said := audience.asked()) is not None:
-            complaints = []
-            call = json.dumps({"name": said, "arguments": {}})
-            tagged = (*((tag, said) for tag in _TAGS), ("tool_call", call))
-            for reply in (said, *(f"<{tag}>{inside}</{tag}>" for tag, inside in tagged)):
-                try:
-                    translator.to_action(reply)
-                    return reply
-                except ActionError as error:
-                    complaints.append(str(error))
-            # The one that got furthest, which is not about tags.
-            others = (c for c in reversed(complaints) if "complete <" not in c)
-            audience.complains(next(others, complaints[0]))
+            try:
+                return worded(translator, said)
+            except ActionError as error:
+                audience.complains(str(error))
         return None
 
     return ask

@@ -31,7 +31,13 @@ def mark(config: Config, folder: Path) -> None:
     """Write the warm start of this job, if it has one, into the folder of the model it made."""
     warm = config.warm_start
     if warm is not None and not is_warm(config, folder):
-        had = {"player": warm.player, "episodes": warm.episodes, "steps": warm.steps}
+        had: dict[str, Any] = {
+            "player": warm.player,
+            "episodes": warm.episodes,
+            "steps": warm.steps,
+        }
+        if warm.recorded:
+            had["recorded"] = warm.recorded
         told = {_KEY: _read(folder) | {_game(config): had}}
         write_durably(folder / _FILE, json.dumps(told, indent=1) + "\n")
 

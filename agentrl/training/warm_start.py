@@ -1,4 +1,4 @@
-"""Behaviour cloning on a scripted player: what the policy knows before reinforcement."""
+"""Behaviour cloning on demonstrations: what the policy knows before reinforcement."""
 
 import asyncio
 import hashlib
@@ -13,23 +13,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from agentrl import __version__, env, plugins
+from agentrl import __version__, plugins
 from agentrl import config as configuration
 from agentrl.config import Config, WarmStartConfig
 from agentrl.data.templates import render_instructions
-from agentrl.errors import AgentRLError, EnvError, boundary
-from agentrl.policies.chat import ChatEncoder
+from agentrl.errors import AgentRLError, EnvError
 from agentrl.policies.opening import open_encoder
 from agentrl.rollout.arguments import game_of, kind_of
 from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.launch import AnyRollouts
 from agentrl.rollout.making import load_player, open_translator
-from agentrl.training import seeds, warm_mark
-from agentrl.training.batching import to_samples
+from agentrl.training import recorded, seeds, warm_mark
 from agentrl.training.launch import AnyLearner
-from agentrl.types import Episode, Sample
+from agentrl.training.lessons import Demonstration, Lessons
 from agentrl.worker import Worker
 
 _OURS = Path(__file__).resolve().parents[1]
@@ -53,6 +49,7 @@ def cache_folder(config: Config) -> Path | None:
         "devices": [*config.devices.effect_delay_ms, *config.devices.size],
     }
     parts |= {"code": _code(config, warm), "instructions": _instructions(config)}
+    parts |= {"recorded": recorded.digest(config)}
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
     return Path(warm.cache).expanduser() / "warm" / digest[:16]
 
@@ -64,7 +61,7 @@ def _code(config: Config, warm: WarmStartConfig) -> str:
     data set, our own that build and teach the model, and those of a model that is a folder.
     """
     game = game_of(config.env)
-    named = [game.translator, game.players.get(warm.player), game.app]
+    named = [game.translator, game.players.get(warm.player or ""), game.app]
     modules = {reference.rpartition(":")[0] for reference in named if reference}
     modules.add(kind_of(game).__module__)
     files = {plugins.import_module(module).__file__ for module in modules}
@@ -100,63 +97,6 @@ def _instructions(config: Config) -> str:
     return render_instructions(config.env.prompt, open_translator(config.env).instructions())
 
 
-class Lessons:
-    """What the demonstrations teach: an endless, seeded stream of samples.
-
-    A turn that stands alone (one prompt, one reply) can be answered anew by the player each time
-    it is visited; whole conversations are taken as they were played.
-    """
-
-    def __init__(
-        self,
-        episodes: Sequence[Episode],
-        config: WarmStartConfig,
-        player: env.Player,
-        encoder: ChatEncoder,
-        seed: int,
-    ) -> None:
-        self._player = player
-        self._encoder = encoder
-        self._rng = np.random.default_rng(seed)
-        self._samples: list[Sample] = []
-        self._infos: list[dict[str, object] | None] = []
-        weights: list[float] = []
-        for episode in episodes:
-            samples = to_samples(episode, [1.0] * len(episode.turns))
-            alone = len(samples) == len(episode.turns)
-            before = [episode.reset_info, *(turn.info for turn in episode.turns)]
-            for place, sample in enumerate(samples):
-                info = dict(before[place]) if alone else {}
-                self._samples.append(sample)
-                self._infos.append(info if alone and config.relabel else None)
-                weights.append(config.weights.get(str(info.get("phase")), 1.0))
-        num_turns = sum(len(episode.turns) for episode in episodes)
-        self._turns_per_sample = num_turns / len(self._samples)
-        total = sum(weights)
-        self._odds = [w / total for w in weights]
-
-    def draw(self, turns: int) -> list[Sample]:
-        """The samples of one step, which hold about as many turns."""
-        count = max(1, round(turns / self._turns_per_sample))
-        places = self._rng.choice(len(self._samples), size=count, p=self._odds)
-        return [self._sample(int(place)) for place in places]
-
-    def _sample(self, place: int) -> Sample:
-        sample, info = self._samples[place], self._infos[place]
-        if info is None:
-            return sample
-        with boundary(EnvError, "the player's answer"):
-            reply = self._encoder.reply_ids(self._player.reply(info, self._rng))
-        prompt = sample.token_ids[: sample.loss_mask.index(True)]
-        return Sample(
-            token_ids=(*prompt, *reply),
-            loss_mask=(False,) * len(prompt) + (True,) * len(reply),
-            logprobs=(0.0,) * (len(prompt) + len(reply)),
-            advantages=(0.0,) * len(prompt) + (1.0,) * len(reply),
-            images=sample.images,
-        )
-
-
 def learning_rate(config: WarmStartConfig, step: int) -> float:
     """Of one step (from 1): a linear rise, then half a cosine down to the final share."""
     if step <= config.lr_warmup_steps:
@@ -166,7 +106,7 @@ def learning_rate(config: WarmStartConfig, step: int) -> float:
     return config.lr * (config.lr_final_ratio + (1 - config.lr_final_ratio) * share)
 
 
-async def demonstrations(config: Config, rollouts: AnyRollouts) -> list[Episode]:
+async def demonstrations(config: Config, rollouts: AnyRollouts) -> list[Demonstration]:
     """Let the scripted player play its games.
 
     Raises:
@@ -174,32 +114,37 @@ async def demonstrations(config: Config, rollouts: AnyRollouts) -> list[Episode]
     """
     warm = config.warm_start
     assert warm is not None
+    assert warm.player is not None
     tickets = tickets_of_step("demo", 0, seeds.demonstration(config, warm.episodes), 1)
     played = await rollouts.collect(tickets, warm.player)
-    return [scored.episode for scored in played if not scored.episode.outcome.void]
+    return [
+        Demonstration(episode=scored.episode, by_player=True)
+        for scored in played
+        if not scored.episode.outcome.void
+    ]
 
 
 async def clone(
     config: Config,
-    episodes: Sequence[Episode],
+    taught: Sequence[Demonstration],
     learner: AnyLearner,
     folder: Path,
     report: Report,
 ) -> None:
-    """Teach the learner what the player answered.
+    """Teach the learner what was answered.
 
     Args:
         config: the job.
-        episodes: the demonstrations.
+        taught: the demonstrations.
         learner: is changed in place.
         folder: of the model's tokenizer.
         report: told of every step and its numbers.
     """
     warm = config.warm_start
     assert warm is not None
-    player = load_player(config.env, warm.player)
+    player = None if warm.player is None else load_player(config.env, warm.player)
     encoder = open_encoder(config.model, folder)
-    lessons = Lessons(episodes, warm, player, encoder, config.seed)
+    lessons = Lessons(taught, warm, player, encoder, config.seed)
     learner.begin_cloning(warm)
     teacher = Worker("teacher")  # the player answers anew, and may hang
     try:

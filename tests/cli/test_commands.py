@@ -98,7 +98,7 @@ def test_dry_run_prints_what_resolves(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = ModuleType("agentrl.training.plan")
-    plan.resolve = lambda config: {"config": {"seed": config.seed}}  # type: ignore[attr-defined]
+    plan.resolve = lambda config, **_: {"config": {"seed": config.seed}}  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "agentrl.training.plan", plan)
     (tmp_path / "job.yaml").write_text("seed: 5\n")
     assert cli.run(["train", str(tmp_path / "job.yaml"), "seed=6", "--dry-run"]) == 0

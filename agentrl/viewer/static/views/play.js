@@ -76,7 +76,7 @@ function listen(image, answer) {
   image.addEventListener("pointerup", (event) => {
     if (!from) return;
     const to = at(event);
-    const [x1, y1, x2, y2] = [...from, ...to].map((v) => v.toFixed(3));
+    const [x1, y1, x2, y2] = [...from, ...to].map((v) => v.toFixed(2));
     const moved = Math.hypot(to[0] - from[0], to[1] - from[1]) > STILL;
     from = null;
     answer(moved ? `swipe(${x1}, ${y1}, ${x2}, ${y2})` : `tap(${x1}, ${y1})`);

@@ -1,0 +1,378 @@
+"""Recorded episodes as the demonstrations of a warm start, of real games with a tiny model."""
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agentrl import config as configuration
+from agentrl import replay
+from agentrl.config import Config
+from agentrl.errors import ConfigError
+from agentrl.policies.opening import open_encoder
+from agentrl.replay.layout import episode_file
+from agentrl.rollout.collector import tickets_of_step
+from agentrl.rollout.making import load_player
+from agentrl.rollout.rollouts import Rollouts
+from agentrl.training import loop, plan, recorded, seeds, warm_start
+from agentrl.training.batching import to_samples
+from agentrl.training.lessons import Demonstration, Lessons, retold
+from agentrl.training.playing import Audience, play
+from agentrl.training.run import RunFolder
+from agentrl.types import Episode, Sample
+
+LOCAL = [
+    "rollout.launcher=local",
+    "rollout.engine=hf",
+    "rollout.max_context=4096",
+    "rollout.max_new_tokens=80",
+    "warm_start.cache=null",
+]
+PHONES = ["devices.source=virtual:2", "env.kwargs={rounds: 2}", *LOCAL]
+PICTURE = [
+    "env.kwargs={size: 5, min_moves: 2, max_steps: 30, observation: both}",
+    "model.image_size=null",
+    *LOCAL,
+]
+LAKE = Path(__file__).parents[2] / "configs" / "frozen_lake.yaml"
+
+
+def lake(folder: Path, *overrides: str) -> Config:
+    given = [f"run.dir={folder}", "env.kwargs={is_slippery: false}", *LOCAL, *overrides]
+    return configuration.load(LAKE, given)
+
+
+def taught_by(config: Config, *runs: Path, **changes: object) -> Config:
+    """The same job, which learns from runs."""
+    assert config.warm_start is not None
+    given = {"player": None, "recorded": [str(run) for run in runs], **changes}
+    return replace(config, warm_start=replace(config.warm_start, **given))
+
+
+async def played(config: Config, model: Path | None, count: int = 3) -> tuple[Path, list[Episode]]:
+    """The demonstrations of a job, and the run where they are recorded."""
+    run = RunFolder.create(config, "demos").path
+    rollouts = Rollouts(config, model, run)
+    await rollouts.start()
+    try:
+        tickets = tickets_of_step("demo", 0, seeds.demonstration(config, count), 1)
+        assert config.warm_start is not None
+        scored = await rollouts.collect(tickets, config.warm_start.player)
+    finally:
+        await rollouts.close()
+    return run, [one.episode for one in scored]
+
+
+def same(one: Sample, other: Sample) -> None:
+    assert one.token_ids == other.token_ids
+    assert one.loss_mask == other.loss_mask
+    assert (one.logprobs, one.advantages) == (other.logprobs, other.advantages)
+    assert len(one.images) == len(other.images)
+    for ours, theirs in zip(one.images, other.images, strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def samples(episode: Episode) -> list[Sample]:
+    return to_samples(episode, [1.0] * len(episode.turns))
+
+
+def lessons(config: Config, taught: list[Demonstration], model: Path) -> Lessons:
+    warm = config.warm_start
+    assert warm is not None
+    player = load_player(config.env, warm.player) if warm.player else None
+    return Lessons(taught, warm, player, open_encoder(config.model, model), seed=5)
+
+
+@pytest.mark.parametrize("frames", ["device", "model"])
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        ("number_game", ["env.history=window:1", *PHONES]),
+        ("number_game", ["env.history=concat", "env.translator={instruct: true}", *PHONES]),
+        (
+            "number_game_memory",
+            ["env.history=compact:2", "env.player={notes: true}", "env.kwargs.rounds=2", *PHONES],
+        ),
+        ("sokoban", ["env.history=window:2", *PICTURE]),
+        ("sokoban", ["env.history=concat", "env.translator={instruct: true}", *PICTURE]),
+    ],
+    ids=["phones window", "phones concat", "phones compact", "room window", "room concat"],
+)
+async def test_record_teaches_token_by_token_and_pixel_by_pixel_what_was_played(
+    adb_server, tiny_vlm, tmp_path, name, overrides, frames
+):
+    where = [f"run.dir={tmp_path}", f"run.frames={frames}"]
+    config = configuration.load(name, [*overrides, *where])
+    run, live = await played(config, tiny_vlm)
+    again = retold(taught_by(config, run), tiny_vlm)
+    by_id = {one.episode.id: one.episode for one in again}
+    assert by_id.keys() == {episode.id for episode in live}
+    for episode in live:
+        ours, theirs = samples(by_id[episode.id]), samples(episode)
+        assert len(ours) == len(theirs) > 0
+        assert any(sample.images for sample in ours)
+        for one, other in zip(ours, theirs, strict=True):
+            same(one, other)
+
+    # And so the steps of the warm start are the same, also where the player is asked anew.
+    both = taught_by(config, run, player=config.warm_start.player)
+    again = {one.episode.id: one for one in retold(both, tiny_vlm)}
+    assert all(one.by_player for one in again.values())
+    from_record = lessons(both, [again[episode.id] for episode in live], tiny_vlm)
+    from_play = [Demonstration(episode=episode, by_player=True) for episode in live]
+    drawn = zip(from_record.draw(8), lessons(both, from_play, tiny_vlm).draw(8), strict=True)
+    for one, other in drawn:
+        same(one, other)
+
+
+def answers(*said: str) -> Audience:
+    """Somebody who says this and stops."""
+    left = iter(said)
+    return Audience(
+        told=lambda words: None,
+        complains=lambda words: None,
+        sees=lambda message: None,
+        hears=lambda turn: None,
+        asked=lambda: next(left, None),
+    )
+
+
+def human(config: Config, *said: str) -> Path:
+    return play(config, answers(*said))[1]
+
+
+WAY = ("down", "down", "right", "right", "down", "right")
+
+
+def test_person_is_cloned_in_the_style_of_the_job(tiny_vlm, tmp_path):
+    run = human(lake(tmp_path), *WAY)
+    for style, reply in (
+        ("tag", "<action>down</action>"),
+        ("tool", '<tool_call>{"name": "down", "arguments": {}}</tool_call>'),
+    ):
+        config = lake(tmp_path, f"env.translator.style={style}")
+        config = taught_by(config, run)
+        plan.check(config, teaches=True)
+        (one,) = retold(config, tiny_vlm)
+        assert not one.by_player
+        assert [turn.reply.count("down") for turn in one.episode.turns] == [1, 1, 0, 0, 1, 0]
+        assert one.episode.turns[0].reply == reply
+        encoder = open_encoder(config.model, tiny_vlm)
+        first = samples(one.episode)[0]
+        taught = [id for id, learns in zip(first.token_ids, first.loss_mask, strict=True) if learns]
+        assert tuple(taught) == encoder.reply_ids(reply)
+
+
+def test_taps_of_a_person_are_read_and_taught_in_either_style(adb_server, tiny_vlm, tmp_path):
+    where = [f"run.dir={tmp_path}", *PHONES]
+    asked = "env.translator={style: tool}"
+    run = human(configuration.load("number_game", [asked, *where]), "tap(0.5, 0.60)", "tap(0.1, 1)")
+    said = '<tool_call>{"name": "tap", "arguments": {"x": 0.5, "y": 0.60}}</tool_call>'
+    for override, reply in ((asked, said), ("env.id=NumberGame-v0", None)):
+        config = configuration.load("number_game", [override, *where])
+        (one,) = retold(taught_by(config, run), tiny_vlm)
+        assert one.episode.turns[0].reply == reply or "<action>tap(0.5, 0.6)</action>"
+        assert [image.shape for image in one.episode.turns[0].images] == [(140, 84, 3)]
+
+
+def test_persons_turns_are_never_relabelled_and_are_weighed_by_their_phase(
+    adb_server, tiny_vlm, tmp_path
+):
+    config = configuration.load("number_game", [f"run.dir={tmp_path}", *PHONES])
+    run = human(config, "tap(0.17, 0.7)", "tap(0.01, 0.01)")
+    config = taught_by(config, run, player="expert", weights={"reveal": 0.0})
+    taught = retold(config, tiny_vlm)
+    assert not any(one.by_player for one in taught)
+    turns = taught[0].episode.turns
+    before = [taught[0].episode.reset_info, *(turn.info for turn in turns)]
+    kept = [
+        turn.prompt_ids + turn.reply_ids
+        for turn, info in zip(turns, before, strict=False)
+        if info["phase"] != "reveal"
+    ]
+    assert 0 < len(kept) < len(turns)
+    drawn = lessons(config, taught, tiny_vlm).draw(40)
+    assert {sample.token_ids for sample in drawn} == set(kept)
+
+
+async def test_words_of_another_prompt_give_way_to_the_jobs_own(tiny_vlm, tmp_path, caplog):
+    template = tmp_path / "mine.jinja"
+    template.write_text("Be brave. {{ instructions }}")
+    run, _ = await played(lake(tmp_path, "warm_start.player=random"), None)
+    config = taught_by(lake(tmp_path, f"env.prompt={template}"), run)
+    plan.check(config, teaches=True)
+    assert "3 of 3 episodes were played under other instructions" in caplog.text
+    encoder = open_encoder(config.model, tiny_vlm)
+    for one in retold(config, tiny_vlm):
+        start = encoder.preamble("Be brave.")
+        assert samples(one.episode)[0].token_ids[: len(start)] == start
+
+
+def edit(run: Path, number: int, change: Callable[[dict], None]) -> None:
+    """Change one recorded episode."""
+    file = episode_file(run, replay.open(run).episodes()[number].id)
+    tree = json.loads(gzip.decompress(file.read_bytes()))
+    change(tree)
+    file.write_bytes(gzip.compress(json.dumps(tree).encode()))
+
+
+def unread(tree: dict) -> None:
+    tree["turns"][-1] |= {"action": None, "parse_error": "it is no action"}
+
+
+async def test_what_cannot_be_taught_is_left_out_and_told_once(tiny_vlm, tmp_path, caplog):
+    config = lake(tmp_path, "warm_start.player=random")
+    run, _ = await played(config, None, count=5)
+    edit(run, 0, unread)
+    index = next((run / "episodes").glob("index-*.jsonl"))
+    lines = [json.loads(line) for line in index.read_text().splitlines()]
+    lines[1] |= {"outcome": "env_error", "error": "EnvError: it broke"}
+    lines[2]["seed"] = config.eval.seeds + 3
+    index.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    config = taught_by(config, run)
+    plan.check(config, teaches=True)
+    (told,) = [r.getMessage() for r in caplog.records if "left out" in r.getMessage()]
+    turns = sum(line["turns"] for line in lines[3:])
+    assert f"2 episodes of {turns} turns; left out: 1 with a reply that was no action" in told
+    assert ", 1 void, 1 of held-out seeds (eval.seeds)" in told
+    assert plan.resolve(config)["resolved"]["recorded demonstrations"].startswith("2 episodes")
+    assert len(retold(config, tiny_vlm)) == 2
+
+
+def test_what_is_taught_is_chosen_as_episodes_are_listed(tmp_path):
+    run = human(lake(tmp_path), *WAY)
+    lost = human(lake(tmp_path), "right", "down")
+    config = lake(tmp_path)
+    both = taught_by(config, run, lost)
+    where = both.warm_start.recorded_where
+    assert len(recorded.choose(both).episodes) == 2
+    won = taught_by(config, run, lost, recorded_where=replace(where, least=1.0, label="human"))
+    assert [one.run.path for one in recorded.choose(won).episodes] == [run]
+    none = taught_by(config, run, lost, recorded_where=replace(where, label="expert"))
+    with pytest.raises(ConfigError, match=r"0 episodes of 0 turns\. Wanted .*'expert'"):
+        plan.resolve(none)
+    odd = taught_by(config, run, recorded_where=replace(where, split="evl"))
+    with pytest.raises(ConfigError, match=r"recorded_where\.split='evl': must be one of"):
+        plan.resolve(odd)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "change", "words"),
+    [
+        (["env.id=CliffWalking-v1", "env.kwargs={}"], None, "is of FrozenLake-v1, not of env.id"),
+        (["env.translator.names=[a, b, c, d]"], None, "which is no action here"),
+        (["env.translator.names=[right, down, left, up]"], None, "which meant .* and means"),
+        ([], unread, "left out: 1 with a reply that was no action"),
+        (
+            [],
+            lambda tree: tree["turns"][0].update(shown="", frames=[]),
+            "left out: 1 with a screen that was private",
+        ),
+        (
+            [],
+            lambda tree: [turn.pop("shown") for turn in tree["turns"]],
+            r"without the words that were shown \(format 1\)",
+        ),
+    ],
+    ids=["another game", "other words", "other actions", "no action", "private", "format 1"],
+)
+async def test_what_is_not_as_it_should_be_is_refused_before_anything_starts(
+    tmp_path, overrides, change, words
+):
+    run, _ = await played(lake(tmp_path, "warm_start.player=random"), None, count=1)
+    if change is not None:
+        edit(run, 0, change)
+    config = taught_by(lake(tmp_path / "jobs", *overrides), run)
+    with pytest.raises(ConfigError, match=words):
+        plan.resolve(config)
+    with pytest.raises(ConfigError, match=words):
+        plan.check(config, teaches=True)
+    plan.check(config)  # what was taught once needs its record no more
+
+
+def test_run_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"warm_start\.recorded: .*no such run"):
+        plan.resolve(taught_by(lake(tmp_path), tmp_path / "nowhere"))
+
+
+async def test_pictures_must_have_been_recorded_whole(tmp_path):
+    def job(*overrides: str) -> Config:
+        return configuration.load("sokoban", [*PICTURE, f"run.dir={tmp_path}", *overrides])
+
+    blind, _ = await played(job("run.frames=none"), None, count=1)
+    with pytest.raises(ConfigError, match=r"no pictures \(run\.frames=none\)"):
+        plan.resolve(taught_by(job(), blind))
+    masked, _ = await played(job("devices.mask=[[0, 0, 1, 0.1]]"), None, count=1)
+    with pytest.raises(ConfigError, match=r"black in places \(devices\.mask\)"):
+        plan.resolve(taught_by(job(), masked))
+    small, _ = await played(job("run.frames=model", "model.max_pixels=800"), None, count=1)
+    with pytest.raises(ConfigError, match="another model's size"):
+        plan.resolve(taught_by(job(), small))
+    lost, (episode,) = await played(job(), None, count=1)
+    for png in (lost / "frames").rglob(f"{episode.turns[0].frames[0]}.png"):
+        png.unlink()
+    with pytest.raises(ConfigError, match="left out: 1 with a picture that was lost"):
+        plan.resolve(taught_by(job(), lost))
+
+
+async def test_other_episodes_take_another_clone(tmp_path):
+    def folder(**changes: object) -> Path | None:
+        job = taught_by(lake(tmp_path), run, cache=str(tmp_path), **changes)
+        return warm_start.cache_folder(job)
+
+    run, _ = await played(lake(tmp_path, "warm_start.player=random"), None)
+    before = folder()
+    assert folder() == before
+    where = lake(tmp_path).warm_start.recorded_where
+    assert folder(recorded_where=replace(where, split="demo")) != before
+    edit(run, 1, lambda tree: tree["turns"][0]["info"].update(phase="first"))
+    assert folder() != before
+
+
+async def test_reply_that_the_model_could_not_end_is_refused(tiny_vlm, tmp_path):
+    run, _ = await played(lake(tmp_path, "warm_start.player=random"), None, count=1)
+    config = taught_by(lake(tmp_path, "rollout.max_new_tokens=2"), run)
+    with pytest.raises(ConfigError, match="which the warm start teaches"):
+        retold(config, tiny_vlm)
+
+
+def test_job_learns_from_recorded_games_alone_and_goes_on_without_them(tmp_path):
+    small = ["train.steps=1", "rollout.group_size=4", "eval.episodes=2", "logging=[file]"]
+    small += ["eval.baselines=[]", "checkpoint.every=1"]
+    small += ["warm_start.steps=60", "warm_start.batch=12", "warm_start.lr_warmup_steps=5"]
+    small += ["env.max_turns=8", "rollout.max_new_tokens=8"]
+    run = human(lake(tmp_path), *WAY)
+    job = taught_by(lake(tmp_path / "jobs", *small), run)
+    trained = loop.train(job)
+    # The lake has no chance: who does what the person did wins.
+    summary = json.loads((trained / "summary.json").read_text())
+    assert summary["before"]["greedy"]["reward"] == 1
+    assert summary["before"]["greedy"]["turns"] == len(WAY)
+    assert not [e for e in replay.open(trained).episodes() if e.split == "demo"]
+    mark = json.loads((trained / "model" / "agentrl.json").read_text())
+    assert mark["warm_starts"]["FrozenLake-v1"]["recorded"] == [str(run)]
+
+    shutil.rmtree(run)
+    loop.train(job, resume=trained, overrides=["train.steps=2"])
+    assert json.loads((trained / "summary.json").read_text())["steps"] == 2
+    with pytest.raises(ConfigError, match="no such run"):
+        loop.train(job)
+
+
+def test_players_games_are_taught_beside_what_was_recorded(tmp_path):
+    small = ["train.steps=0", "eval.episodes=1", "logging=[file]", "eval.baselines=[]"]
+    small += ["warm_start.steps=2", "warm_start.episodes=3", "env.max_turns=4"]
+    run = human(lake(tmp_path), *WAY)
+    job = taught_by(lake(tmp_path / "jobs", *small), run, player="random")
+    trained = loop.train(job)
+    games = [e for e in replay.open(trained).episodes() if e.split == "demo"]
+    assert len(games) == 3
+    again = recorded.choose(taught_by(job, run, trained, player="random"))
+    assert [one.by_player for one in again.episodes if one.summary.split == "demo"] == [True] * 3
+    assert not any(one.by_player for one in again.episodes if one.summary.split != "demo")
