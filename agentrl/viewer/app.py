@@ -138,7 +138,8 @@ def _add_views(app: FastAPI, run: Run) -> None:
     @app.get("/api/run/name")
     def name() -> Response:
         plays = app.state.stage is not None
-        return _json({"name": run.path.absolute().name, "plays": plays})
+        told = {"name": run.path.absolute().name, "plays": plays, "news": _state(run)}
+        return _json(told)
 
     @app.get("/api/run")
     def overview() -> Response:

@@ -37,10 +37,14 @@ const PAUSE_MS = 1000;
 /** Called with every piece of news, once at a time. */
 let refresh = null;
 
+/** What was known before the view asked for its data: other news is new to it. */
+let known = null;
+
 async function start() {
   replace(view, h("p", { class: "loading" }, "Loading…"));
   try {
     const run = await get("/api/run/name");
+    known = JSON.stringify(run.news);
     document.getElementById("run").textContent = run.name;
     document.title = `${run.name} · agentrl`;
     document.querySelector("nav [data-view=play]").hidden = !run.plays;
@@ -54,11 +58,12 @@ async function start() {
 function listen() {
   const badge = document.getElementById("live");
   const stream = new EventSource("/api/news");
-  let first = true;
   let busy = false;
   let again = false;
-  stream.onmessage = async () => {
-    if (first) { first = false; return; }
+  stream.onmessage = async (event) => {
+    const news = JSON.stringify(JSON.parse(event.data));
+    if (news === known) return;
+    known = news;
     badge.hidden = false;
     badge.classList.remove("gone");
     if (busy) { again = true; return; }
@@ -70,6 +75,7 @@ function listen() {
     } while (again);
     busy = false;
   };
+  stream.onopen = () => badge.classList.remove("gone");
   stream.onerror = () => badge.classList.add("gone");
 }
 
