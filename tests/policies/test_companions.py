@@ -1,0 +1,21 @@
+import subprocess
+import sys
+
+CODE = """
+import datasets
+from agentrl.policies import companions
+companions.mend()
+import torch
+print(len(datasets.Dataset.from_list([{"a": 1}])))
+"""
+
+
+def test_datasets_works_whichever_comes_first():
+    for code in (
+        CODE,
+        CODE.replace("import datasets\n", "", 1).replace("import torch", "import datasets"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=300
+        )
+        assert done.stdout == "1\n", done.stderr
