@@ -26,8 +26,8 @@ def mend() -> None:
     for package, pattern in _OPTIONAL.items():
         if package not in sys.modules and _is_broken(package, pattern):
             sys.modules[package] = None  # type: ignore[assignment]  # "not installed"
-            if package == "torchcodec" and "datasets.config" in sys.modules:
-                sys.modules["datasets.config"].TORCHCODEC_AVAILABLE = False  # it has looked before
+            if package == "torchcodec" and (looked := sys.modules.get("datasets.config")):
+                vars(looked)["TORCHCODEC_AVAILABLE"] = False
     if _declared or hasattr(torch.ops.torchvision, "nms"):
         return
     # The look for torchvision may itself have come by here (vllm_processes/sitecustomize.py).
