@@ -17,6 +17,7 @@ from agentrl.replay.layout import is_frame
 from agentrl.viewer import views
 from agentrl.viewer.curves import Curves
 from agentrl.viewer.guard import COOKIE, HEADERS, TOKEN_HEADER, Guard
+from agentrl.viewer.overview import overview
 from agentrl.viewer.pictures import WIDTHS, Pictures, webp
 from agentrl.viewer.search import Search
 from agentrl.viewer.stage import Stage
@@ -141,8 +142,8 @@ def _add_views(app: FastAPI, run: Run) -> None:
         return _json({"name": run.path.absolute().name, "plays": plays})
 
     @app.get("/api/run")
-    def overview() -> Response:
-        return _json(views.overview(run))
+    def whole() -> Response:
+        return _json(overview(run))
 
     @app.get("/api/curves")
     def charts() -> Response:

@@ -60,6 +60,16 @@ def test_no_path_leads_out_of_the_run(small, path):
     assert b"import" not in body
 
 
+def test_training_is_one_play_and_each_evaluation_its_own(small):
+    plays = json.loads(ask(small.url, "/api/run")[2])["plays"]
+    assert [(p["label"], p["steps"], p["count"], p["void"], p["won"]) for p in plays] == [
+        ("before-sampled", "0", 4, 0, 0.25),
+        ("after-sampled", "2", 4, 0, 0.75),
+        ("train", "1 to 2", 9, 1, 0.5),
+    ]
+    assert [p["total"] for p in plays] == [-0.5, 0.5, 0.0]
+
+
 @pytest.mark.parametrize(
     ("query", "words"),
     [

@@ -43,7 +43,7 @@ function tables(run) {
       h("h2", {}, "What was played"),
       h("div", { class: "scroll" }, h("table", {},
         h("thead", {}, h("tr", {}, ["play", "step", "episodes", "void", "reward", "won"].map((name, i) => h("th", { class: i ? "num" : "" }, name)))),
-        h("tbody", {}, byPlay(run.plays).map((play) => h("tr", {},
+        h("tbody", {}, run.plays.map((play) => h("tr", {},
           h("td", {}, h("a", { href: listing(play) }, named(play.label))),
           h("td", { class: "num" }, play.steps),
           h("td", { class: "num" }, number(play.count)),
@@ -70,25 +70,6 @@ function tables(run) {
   ];
 }
 
-/** Training is one line, however many steps it has had; everything else one a step. */
-function byPlay(plays) {
-  const rows = [];
-  for (const play of plays) {
-    const last = rows.at(-1);
-    const same = play.split === "train" ? rows.find((row) => row.label === play.label) : null;
-    if (!same || !last) { rows.push({ ...play, steps: String(play.step), first: play.step }); continue; }
-    const weight = (row, key) => row[key] === null ? [0, 0] : [row[key] * (row.count - row.void), row.count - row.void];
-    for (const key of ["total", "won"]) {
-      const [a, n] = weight(same, key);
-      const [b, m] = weight(play, key);
-      same[key] = n + m ? (a + b) / (n + m) : null;
-    }
-    same.count += play.count;
-    same.void += play.void;
-    same.steps = `${same.first}–${play.step}`;
-  }
-  return rows;
-}
 const listing = (play) => `/episodes?label=${encodeURIComponent(play.label)}` +
   (play.split === "train" ? "" : `&step=${play.step}`);
 
