@@ -1,6 +1,8 @@
 """Who may ask the viewer, and for what."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import urllib.error
@@ -130,7 +132,30 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
         with urllib.request.urlopen(f"{url}api/run", timeout=30) as answer:
             assert json.loads(answer.read())["count"] == 17
         server.terminate()
-        server.wait(20)
+        assert server.wait(20) == 143
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_an_end_in_the_middle_of_everything_leaves_nothing_behind(tmp_path, number, code):
+    run, temporary = runs.run(tmp_path / "run"), tmp_path / "temporary"
+    temporary.mkdir()
+    command = [sys.executable, "-m", "agentrl", "replay", str(run), "--port", "0"]
+    places = {name: str(temporary) for name in ("TMPDIR", "SQLITE_TMPDIR")}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, **places}
+    ) as server:
+        assert server.stdout is not None
+        url = server.stdout.readline().partition("#")[0]
+        with urllib.request.urlopen(f"{url}api/news", timeout=30) as news:
+            assert news.readline().startswith(b"data: ")  # a page that stays open
+            with urllib.request.urlopen(f"{url}api/episodes?text=card", timeout=30) as answer:
+                assert json.loads(answer.read())["searched"][1] == 17
+            server.send_signal(number)
+            assert server.wait(10) == code
+    assert list(temporary.iterdir()) == []
+    assert {path.name for path in run.iterdir()} == {
+        "config.yaml", "episodes", "frames", "metrics.jsonl",
+    }  # fmt: skip
 
 
 def test_what_cannot_be_served_is_told(tmp_path: Path, small) -> None:
