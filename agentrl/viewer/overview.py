@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from agentrl.files import is_worked_in
 from agentrl.replay import Run, Summary
 from agentrl.replay.filters import void_causes
 from agentrl.text import printable
@@ -25,12 +26,27 @@ def overview(run: Run) -> dict[str, Any]:
         "outcomes": dict(Counter(s.outcome.value for s in episodes)),
         "causes": dict(void_causes(episodes)),
         "configs": list(dict.fromkeys(s.config for s in episodes if s.config)),
+        "job": job(run),
         "plays": plays(run),
         "devices": devices(run),
         "config": _read(run.path / "config.yaml"),
         "summary": _parsed(_read(run.path / "summary.json")),
         "state": _parsed(_read(run.path / "state.json")),
     }
+
+
+def job(run: Run) -> str | None:
+    """Whether training `runs`, has `ended`, or `stopped` before its end; None where there is none.
+
+    The summary is a job's last word; one that went on since has come further than it says.
+    """
+    worked_in = is_worked_in(run.path)
+    if worked_in is None or worked_in:
+        return "runs" if worked_in else None
+    told = [_parsed(_read(run.path / name)) for name in ("summary.json", "state.json")]
+    summary, state = (one if isinstance(one, dict) else {} for one in told)
+    ended = "steps" in summary and summary["steps"] == state.get("step")
+    return "ended" if ended else "stopped"
 
 
 def plays(run: Run) -> list[dict[str, Any]]:

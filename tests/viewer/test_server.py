@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from agentrl.files import working_in
 from agentrl.viewer.guard import Guard
 from tests.viewer import runs
 
@@ -60,6 +61,24 @@ def test_no_path_leads_out_of_the_run(small, path):
     assert status in (404, 422)
     assert b"seed: 0" not in body
     assert b"import" not in body
+
+
+def test_a_job_runs_stops_and_ends(serve, tmp_path):
+    run = runs.run(tmp_path / "run")
+    served = serve(run)
+
+    def told() -> str | None:
+        return json.loads(ask(served.url, "/api/run/name")[2])["job"]
+
+    assert told() is None
+    with working_in(run):
+        assert told() == "runs"
+    assert told() == "stopped"
+    (run / "state.json").write_text('{"step": 2}')
+    (run / "summary.json").write_text('{"steps": 2}')
+    assert told() == "ended"
+    (run / "state.json").write_text('{"step": 3}')  # it went on, and was killed
+    assert told() == "stopped"
 
 
 def test_training_is_one_play_and_each_evaluation_its_own(small):

@@ -54,13 +54,18 @@ async function start() {
 function listen() {
   const badge = document.getElementById("live");
   const stream = new EventSource("/api/news");
+  const tell = (words, gone) => {
+    badge.hidden = false;
+    badge.classList.toggle("gone", gone);
+    if (badge.textContent !== words) badge.title = badge.textContent = words;
+  };
   let first = true;
   let busy = false;
   let again = false;
-  stream.onmessage = async () => {
+  stream.onmessage = async (event) => {
+    const { job } = JSON.parse(event.data);
+    if (job === "runs" || (!job && !first)) tell("live", false); else if (job) tell(job, true);
     if (first) { first = false; return; }
-    badge.hidden = false;
-    badge.classList.remove("gone");
     if (busy) { again = true; return; }
     busy = true;
     do {
@@ -70,7 +75,7 @@ function listen() {
     } while (again);
     busy = false;
   };
-  stream.onerror = () => badge.classList.add("gone");
+  stream.onerror = () => { tell("no answer", true); first = false; };
 }
 
 start();

@@ -2,21 +2,42 @@
 import { chart } from "../lib/chart.js";
 import { clock, fact, get, h, named, number, replace, seconds, share } from "../lib/dom.js";
 
+const JOB = {
+  runs: (step) => `runs, ${number(step)} steps done`, ended: (step) => `has ended after ${number(step)} steps`,
+  stopped: (step) => `stopped after ${number(step)} steps, before its end`,
+};
+
 export async function overview(place) {
   const head = h("section", { class: "card" });
   const curves = h("section", { class: "charts" });
   const rest = h("div");
-  replace(place, head, curves, rest);
+  const config = h("pre");
+  const configuration = h("details", { class: "card", hidden: true }, h("summary", {}, "Configuration"), config);
+  const drawn = new Map();
+  replace(place, head, curves, rest, configuration);
 
   async function refresh() {
     const [run, charts] = await Promise.all([get("/api/run"), get("/api/curves")]);
     replace(head, heading(run));
-    replace(curves, charts.length ? charts.map(({ title, curves }) => chart(title, curves))
-      : h("p", { class: "empty" }, "No training step has ended yet: there are no curves."));
+    draw(curves, drawn, charts);
     replace(rest, tables(run));
+    configuration.hidden = !run.config;
+    if (config.textContent !== run.config) config.textContent = run.config;
   }
   await refresh();
   return refresh;
+}
+
+/** Each chart is made once and then grows: nothing flickers while a job runs. */
+function draw(place, drawn, charts) {
+  if (!charts.length) { replace(place, h("p", { class: "empty" }, "No training step has ended yet: there are no curves.")); return; }
+  let isNew = false;
+  for (const { title, curves } of charts) {
+    if (drawn.get(title)?.grow(curves)) continue;
+    drawn.set(title, chart(title, curves));
+    isNew = true;
+  }
+  if (isNew) replace(place, charts.map(({ title }) => drawn.get(title)));
 }
 
 function heading(run) {
@@ -24,6 +45,7 @@ function heading(run) {
   return [
     h("h1", {}, h("bdi", {}, run.name)),
     h("dl", { class: "facts" },
+      run.job ? fact("job", JOB[run.job](run.state?.step ?? 0)) : null,
       fact("environment", run.env_id ?? "–"),
       fact("episodes", number(run.count)),
       fact("turns", number(run.turns)),
@@ -66,7 +88,6 @@ function tables(run) {
           h("td", { class: "num" }, seconds(device.seconds_per_turn)),
           h("td", { class: "num" }, clock(device.last)),
         )))))) : null,
-    run.config ? h("details", { class: "card" }, h("summary", {}, "Configuration"), h("pre", {}, run.config)) : null,
   ];
 }
 
