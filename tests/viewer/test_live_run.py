@@ -60,7 +60,7 @@ def test_pages_follow_a_job_from_its_first_episode_to_its_end(job, serve, open_p
 
     comes(lambda: phones.locator(".phone img:visible").count() == 3)
     comes(lambda: phones.locator(".phone", has_text="leased").count())
-    comes(lambda: phones.locator(".phone", has_text=" ms").count())
+    comes(lambda: phones.locator(".phone", has_text="an action").count())
     _look_closer(phones, comes)
     comes(lambda: episodes.locator("tbody tr").count() >= 2)
     _watch_a_curve_grow(overview, comes)

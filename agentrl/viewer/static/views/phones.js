@@ -54,7 +54,7 @@ function draw(wall, found, state, choose) {
     card.setAttribute("aria-pressed", phone.name === state.chosen);
     replace(card.words, h("bdi", { class: "name" }, phone.name), badge(phone),
       h("span", { class: "faint" }, phone.episode ? `turn ${number((phone.turn ?? 0) + 1)}` : "idle"),
-      phone.act_s === null ? null : h("span", { class: "faint", title: "last action took" }, seconds(phone.act_s)));
+      phone.act_s === null ? null : h("span", { class: "faint" }, `${seconds(phone.act_s)} an action`));
   }
   for (const [name, card] of state.drawn) {
     if (!found.some((phone) => phone.name === name)) { card.remove(); state.drawn.delete(name); }
