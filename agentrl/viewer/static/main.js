@@ -46,7 +46,7 @@ async function start() {
     document.querySelector("nav [data-view=play]").hidden = !run.plays;
     refresh = (await route.show(view)) ?? null;
   } catch (error) {
-    replace(view, notice(error.message));
+    replace(view, notice(error.message), h("p", {}, h("a", { href: "/" }, "To the overview")));
   }
   listen();
 }

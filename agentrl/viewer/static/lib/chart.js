@@ -19,11 +19,11 @@ export function chart(title, sets) {
       legend: { live: true },
       scales: { y: { range: (_, low, high) => low === high ? [Math.min(low, 0), Math.max(high, 0) || 1] : uPlot.rangeNum(low, high, 0.08, true) }, x: { time: false, range: (_, low, high) => low === high ? [low - 1, high + 1] : [low, high] } },
       axes: [{ ...axis, size: 26, space: 60, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000] }, { ...axis, size: 48, values: (_, ticks) => ticks.map((t) => number(t)) }],
-      series: [{ label: "step", value: (_, value) => value ?? "" }, ...sets.map((set, i) => ({
+      series: [{ label: "step", value: told }, ...sets.map((set, i) => ({
         label: set.name, stroke: colour(COLOURS[i]), width: set.dots ? 1.5 : 2, spanGaps: true,
         points: { show: set.dots || ((made) => made.data[0].length < 40), size: set.dots ? 7 : 4, fill: colour(COLOURS[i]) },
         dash: set.dots && i > 1 ? [4, 4] : undefined,
-        value: (_, value) => value === null ? "" : number(value),
+        value: told,
       }))],
     }, columns(sets), place);
     new ResizeObserver(() => {
@@ -39,6 +39,9 @@ export function chart(title, sets) {
   };
   return figure;
 }
+
+/** In the legend: the value under the pointer, the last one while there is none. */
+const told = (plot, value, i, at) => number((at ?? null) === null ? plot.data[i].findLast((v) => v !== null) : value);
 
 const steps = (sets) => [...new Set(sets.flatMap((set) => set.points.map(([x]) => x)))].sort((a, b) => a - b);
 
