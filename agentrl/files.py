@@ -1,11 +1,16 @@
 """Files that are whole or not there, and folders that one process works in at a time."""
 
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from agentrl.errors import ConfigError
+
+_LOCK = ".lock"
+_PATIENCE_S = 0.5
+"""Somebody may be looking whether it is held, for an instant."""
 
 
 @contextmanager
@@ -40,7 +45,7 @@ def working_in(folder: Path) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout
 
-    lock = FileLock(folder / ".lock", timeout=0)
+    lock = FileLock(folder / _LOCK, timeout=_PATIENCE_S)
     try:
         lock.acquire()
     except Timeout:
@@ -53,3 +58,18 @@ def working_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def is_worked_in(folder: Path) -> bool | None:
+    """Whether a process works in a folder now; None where none ever has."""
+    try:
+        held = os.open(folder / _LOCK, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(held)
+    return False

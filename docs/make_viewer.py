@@ -1,24 +1,50 @@
 """Take the pictures of the viewer for the docs (python docs/make_viewer.py RUN [GROUP]).
 
-RUN is a trained run on phones, such as one of configs/snake.yaml; GROUP one of its groups. Needs
-Chromium (AGENTRL_TEST_CHROMIUM, or /usr/bin/chromium).
+RUN is a trained run on phones, such as one of configs/snake.yaml; GROUP one of its groups. The wall
+of phones is that of a small job of its own; `phones` in place of RUN takes that picture alone.
+Needs Chromium (AGENTRL_TEST_CHROMIUM, or /usr/bin/chromium).
 """
 
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from agentrl import replay
 
 FOLDER = Path(__file__).parent / "images"
 WIDE, TALL = (1280, 860), (390, 844)
+PHONES = 16
+JOB = [
+    "number_game", "rollout.engine=hf", "rollout.launcher=local",
+    f"devices.source=virtual:{PHONES}",
+    f"rollout.concurrency={PHONES}", "devices.effect_delay_ms=[50, 300]", "warm_start.cache=null",
+    "warm_start.episodes=200", "eval.baselines=[]", "logging=[file]", "run.name=number_game",
+]  # fmt: skip
+START_S = 180.0
 
 
 def main(run: str, group: str | None = None) -> None:
-    """Serve the run, and look at it."""
+    """Look at a run, and at a job of our own."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=os.environ.get("AGENTRL_TEST_CHROMIUM", "/usr/bin/chromium"),
+            args=["--no-sandbox"] if os.geteuid() == 0 else [],
+        )
+        if run != "phones":
+            _shoot_run(browser, run, group)
+        _shoot_phones(browser)
+        browser.close()
+
+
+def _shoot_run(browser: Browser, run: str, group: str | None) -> None:
     opened = replay.open(run)
     trained = [s for s in opened.episodes(replay.Filter(split="train")) if not s.outcome.void]
     group = group or trained[-1].group
@@ -38,26 +64,66 @@ def main(run: str, group: str | None = None) -> None:
         "group": (f"groups/{group}", WIDE, "light"),
         "compare": (f"compare?a={before}&b={after}", WIDE, "light"),
     }
+    with _served(run) as url:
+        for name, (path, size, scheme) in views.items():
+            page = _open(browser, url + path, size, scheme)
+            page.wait_for_timeout(1500)  # pictures and curves
+            page.screenshot(path=FOLDER / f"viewer_{name}.png")
+            page.context.close()
+
+
+def _shoot_phones(browser: Browser) -> None:
+    """While demonstrations are played, as soon as every phone has a picture and something to do."""
+    with tempfile.TemporaryDirectory() as folder, _training(Path(folder)) as run:
+        _wait((run / "episodes").is_dir)
+        with _served(str(run)) as url:
+            page = _open(browser, f"{url}phones", WIDE, "light")
+            phones = page.locator(".phone", has_text="leased")
+            _wait(lambda: phones.locator("img:visible").count() == PHONES)
+            page.wait_for_timeout(4000)  # the games are somewhere, and not at their beginning
+            _wait(lambda: phones.count() > PHONES // 2)
+            page.screenshot(path=FOLDER / "viewer_phones.png")
+            page.context.close()
+
+
+def _open(browser: Browser, url: str, size: tuple[int, int], scheme: str) -> Page:
+    width, height = size
+    context = browser.new_context(
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if scheme == "dark" else "light",
+    )
+    page = context.new_page()
+    page.goto(url, wait_until="load")
+    return page
+
+
+@contextmanager
+def _served(run: str) -> Iterator[str]:
     command = [sys.executable, "-m", "agentrl", "replay", run, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
-        url = server.stdout.readline().partition("#")[0]
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(
-                executable_path=os.environ.get("AGENTRL_TEST_CHROMIUM", "/usr/bin/chromium"),
-                args=["--no-sandbox"] if os.geteuid() == 0 else [],
-            )
-            for name, (path, (width, height), scheme) in views.items():
-                context = browser.new_context(
-                    viewport={"width": width, "height": height}, color_scheme=scheme
-                )
-                page = context.new_page()
-                page.goto(url + path, wait_until="load")
-                page.wait_for_timeout(1500)  # pictures and curves
-                page.screenshot(path=FOLDER / f"viewer_{name}.png")
-                context.close()
-            browser.close()
-        server.terminate()
+        try:
+            yield server.stdout.readline().partition("#")[0]
+        finally:
+            server.terminate()
+
+
+@contextmanager
+def _training(folder: Path) -> Iterator[Path]:
+    command = [sys.executable, "-m", "agentrl", "train", *JOB, f"run.dir={folder}"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as job:
+        try:
+            yield folder / "number_game"
+        finally:
+            job.send_signal(signal.SIGINT)
+
+
+def _wait(for_what: Callable[[], bool]) -> None:
+    end = time.monotonic() + START_S
+    while not for_what():
+        if time.monotonic() > end:
+            raise TimeoutError(f"nothing within {START_S:g} s")
+        time.sleep(0.05)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.errors import ConfigError
-from agentrl.files import replacing, working_in, write_durably
+from agentrl.files import is_worked_in, replacing, working_in, write_durably
 
 HOLDER = """
 import sys
@@ -37,6 +37,7 @@ def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_worked_in_by_one_process_until_it_is_killed(tmp_path: Path) -> None:
+    assert is_worked_in(tmp_path) is None
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -46,7 +47,9 @@ def test_a_folder_is_worked_in_by_one_process_until_it_is_killed(tmp_path: Path)
         assert holder.stdout.readline() == b"in\n"
         with pytest.raises(ConfigError, match="another process"), working_in(tmp_path):
             pass
+        assert is_worked_in(tmp_path)
         holder.kill()
         holder.wait(10)
+    assert is_worked_in(tmp_path) is False
     with working_in(tmp_path):
         pass

@@ -53,13 +53,9 @@ def resolve(config: Config, *, teaches: bool = True) -> dict[str, Any]:
     Raises:
         ConfigError: see `check`; the hub is not asked.
     """
-    _check_job(config)
+    count = _check_job(config)
     taught = recorded.check(config) if teaches else None
     game = game_of(config.env)
-    count = {
-        "training": check_env_kwargs(config.env),
-        "evaluation": check_env_kwargs(env_of(config, "eval"), "eval.kwargs"),
-    }
     later = " (no folder here: the Hugging Face hub is asked for it when the job starts)"
     return {
         "config": configuration.to_dict(config),
@@ -76,9 +72,10 @@ def resolve(config: Config, *, teaches: bool = True) -> dict[str, Any]:
     }
 
 
-def _check_job(config: Config) -> None:
+def _check_job(config: Config) -> dict[str, int | None]:
     warm = config.warm_start
-    check_games(config, [*([warm.player] if warm and warm.player else []), *baselines(config)])
+    players = [warm.player] if warm and warm.player else []
+    count = check_games(config, [*players, *baselines(config)])
     if lacking := extras.missing(config.rollout.engine, config.rollout.launcher):
         raise ConfigError(". ".join(lacking))
     from agentrl.training.algorithms import algorithm  # takes torch
@@ -92,17 +89,24 @@ def _check_job(config: Config) -> None:
             f"train.ranks={config.train.ranks} needs rollout.launcher=ray: "
             "the local launcher trains in this process alone"
         )
+    return count
 
 
-def check_games(config: Config, players: Iterable[str] = ()) -> None:
+def check_games(config: Config, players: Iterable[str] = ()) -> dict[str, int | None]:
     """What it takes to play, whoever plays.
+
+    Returns:
+        How many different episodes there are in `training` and in `evaluation`; None where
+        nobody knows.
 
     Raises:
         ConfigError: see `check`.
     """
     configuration.validate(config)
-    check_env_kwargs(config.env)
-    held_out = check_env_kwargs(env_of(config, "eval"), "eval.kwargs")
+    trained = check_env_kwargs(config.env)
+    held_out = trained
+    if config.eval.kwargs:
+        held_out = check_env_kwargs(env_of(config, "eval"), "eval.kwargs")
     if held_out is not None and config.eval.episodes > held_out:
         log.warning(
             "eval.episodes=%s: only %s different ones are held out; they are played repeatedly",
@@ -135,3 +139,4 @@ def check_games(config: Config, players: Iterable[str] = ()) -> None:
             input=phones.input,
             public=phones.public_addresses,
         )
+    return {"training": trained, "evaluation": held_out}

@@ -17,6 +17,7 @@ from agentrl.replay.layout import is_frame
 from agentrl.viewer import views
 from agentrl.viewer.curves import Curves
 from agentrl.viewer.guard import COOKIE, HEADERS, TOKEN_HEADER, Guard
+from agentrl.viewer.overview import job, overview
 from agentrl.viewer.pictures import WIDTHS, Pictures, webp
 from agentrl.viewer.search import Search
 from agentrl.viewer.stage import Stage
@@ -142,8 +143,8 @@ def _add_views(app: FastAPI, run: Run) -> None:
         return _json(told)
 
     @app.get("/api/run")
-    def overview() -> Response:
-        return _json(views.overview(run))
+    def whole() -> Response:
+        return _json(overview(run))
 
     @app.get("/api/curves")
     def charts() -> Response:
@@ -251,20 +252,20 @@ def _add_news(app: FastAPI, run: Run) -> None:
 
 
 async def _news(request: Request, run: Run) -> AsyncIterator[str]:
-    """An event whenever something was recorded or logged since."""
+    """An event whenever something was recorded or logged since, or the job began or ended."""
     said: tuple[Any, ...] = ()
     closing: threading.Event = request.app.state.closing
     while not closing.is_set() and not await request.is_disconnected():
         now = await asyncio.to_thread(_state, run)
         if now != said:
             said = now
-            yield f"data: {json.dumps(now)}\n\n"
+            yield f"data: {json.dumps({'news': now, 'job': now[-1]})}\n\n"
         await asyncio.sleep(_LOOK_S)
 
 
 def _state(run: Run) -> tuple[Any, ...]:
     metrics = run.path / "metrics.jsonl"
-    return (run.version(), metrics.stat().st_size if metrics.is_file() else 0)
+    return (run.version(), metrics.stat().st_size if metrics.is_file() else 0, job(run))
 
 
 def _json(value: Any) -> Response:

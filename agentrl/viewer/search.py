@@ -1,13 +1,9 @@
 """Find episodes by the words in them."""
 
 import logging
-import shutil
 import sqlite3
 import threading
-import weakref
 from collections.abc import Iterator
-from pathlib import Path
-from tempfile import mkdtemp
 
 from agentrl.errors import ConfigError
 from agentrl.replay import Run
@@ -28,7 +24,7 @@ class Search:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._folder: Path | None = None
+        self._words: sqlite3.Connection | None = None
         self._known: set[str] = set()
         self._reading: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -39,12 +35,12 @@ class Search:
         The last word may be the beginning of one. Episodes that have not been read yet are left
         out; `progress` tells how many were.
         """
-        self._read_on()
+        database = self._read_on()
         words = text.replace('"', " ").split()
         if not words:
             return set()
         phrase = f'"{" ".join(words)}"*'
-        with self._open() as database:
+        with self._lock:
             try:
                 found = database.execute("SELECT id FROM words WHERE words MATCH ?", (phrase,))
                 return {str(row[0]) for row in found}
@@ -56,29 +52,28 @@ class Search:
         """Episodes that were read, and that there are."""
         return len(self._known), len(self._run.episodes())
 
-    def _open(self) -> "_Database":
-        assert self._folder is not None, "nothing was asked for"
-        return _Database(self._folder / "words.sqlite")
-
-    def _read_on(self) -> None:
+    def _read_on(self) -> sqlite3.Connection:
         """Have what is new read, in a thread of its own."""
         with self._lock:
-            if self._folder is None:
-                self._folder = Path(mkdtemp(prefix="agentrl-search-"))
-                weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-                with self._open() as database:
-                    database.execute("PRAGMA journal_mode=WAL")
-                    database.execute("CREATE VIRTUAL TABLE words USING fts5(id UNINDEXED, said)")
+            if self._words is None:
+                # Without a name it is a file that nobody else sees, and that no end, not even a
+                # kill, leaves behind: https://sqlite.org/inmemorydb.html#temp_db
+                self._words = sqlite3.connect("", check_same_thread=False)
+                self._words.execute("CREATE VIRTUAL TABLE words USING fts5(id UNINDEXED, said)")
             if self._reading is None or not self._reading.is_alive():
-                self._reading = threading.Thread(target=self._read, name="search", daemon=True)
+                self._reading = threading.Thread(
+                    target=self._read, args=(self._words,), name="search", daemon=True
+                )
                 self._reading.start()
+            return self._words
 
-    def _read(self) -> None:
+    def _read(self, database: sqlite3.Connection) -> None:
         new = [s.id for s in self._run.episodes() if s.id not in self._known]
         for first in range(0, len(new), _BATCH):
             some = new[first : first + _BATCH]
-            with self._open() as database:
-                database.executemany("INSERT INTO words VALUES (?, ?)", self._rows(some))
+            rows = list(self._rows(some))
+            with self._lock, database:
+                database.executemany("INSERT INTO words VALUES (?, ?)", rows)
             self._known.update(some)
 
     def _rows(self, ids: list[str]) -> Iterator[tuple[str, str]]:
@@ -87,21 +82,6 @@ class Search:
                 yield id, "\n".join(_words(self._run.episode(id).episode))
             except ConfigError as error:
                 log.info("not searched: %s", error)
-
-
-class _Database:
-    """A connection for one thread and one piece of work, which is committed."""
-
-    def __init__(self, path: Path) -> None:
-        self._connection = sqlite3.connect(path, timeout=30)
-
-    def __enter__(self) -> sqlite3.Connection:
-        return self._connection
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._connection.commit()
-        self._connection.close()
 
 
 def _words(episode: Episode) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Run the viewer: until it is told to end, or beside something else."""
 
+import signal
 import socket
 import threading
 from collections.abc import Callable
@@ -25,7 +26,7 @@ def serve(
     port: int = 8200,
     ready: Callable[[str], None] = lambda url: None,
 ) -> None:
-    """Serve the pages of a run until the process is told to end.
+    """Serve the pages of a run until the process is told to end, by Ctrl-C or SIGTERM.
 
     Args:
         run: its folder; it may still be growing.
@@ -36,9 +37,11 @@ def serve(
 
     Raises:
         ConfigError: there is no such run, or the port is taken.
+        SystemExit: after SIGTERM, with 143.
     """
     recorded = replay.open(run)
     recorded.episodes()
+    signal.signal(signal.SIGTERM, _end)
     serving = Serving(recorded, host=host, port=port)
     ready(serving.address())
     try:
@@ -47,6 +50,11 @@ def serve(
         pass
     finally:
         serving.close()
+
+
+def _end(number: int, _: object) -> None:
+    """As a shell tells of it; what is open is closed on the way."""
+    raise SystemExit(128 + number)
 
 
 class Serving:

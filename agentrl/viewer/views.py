@@ -1,11 +1,9 @@
 """What the pages show, as plain JSON values."""
 
-import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from agentrl.errors import EpisodeRemoved
@@ -206,81 +204,6 @@ def comparison(run: Run, one: tuple[str, int], other: tuple[str, int]) -> dict[s
         "pairs": [{"seed": n, "a": row(first[n]), "b": row(second[n])} for n in shared],
         "alone": [len(side) - len(shared) for side in sides],
     }
-
-
-def plays(run: Run) -> list[dict[str, Any]]:
-    """What was played: each label and step with its count and means."""
-    found: dict[tuple[str, int], list[Summary]] = defaultdict(list)
-    for summary in run.episodes():
-        found[summary.label, summary.step].append(summary)
-    return [
-        {
-            "label": label, "step": step, "split": episodes[0].split, "count": len(episodes),
-            "void": sum(s.outcome.void for s in episodes),
-            "total": _mean([s.total for s in episodes if not s.outcome.void]),
-            "won": _mean([float(s.won) for s in episodes if s.won is not None]),
-        }
-        for (label, step), episodes in found.items()
-    ]  # fmt: skip
-
-
-def devices(run: Run) -> list[dict[str, Any]]:
-    """Of each phone: what was played on it, and what failed there."""
-    found: dict[str, list[Summary]] = defaultdict(list)
-    for summary in run.episodes():
-        if summary.device is not None:
-            found[summary.device].append(summary)
-    return [
-        {
-            "device": device,
-            "episodes": len(episodes),
-            "void": sum(s.outcome.void for s in episodes),
-            "causes": dict(void_causes(episodes)),
-            "seconds_per_turn": _mean([s.seconds / s.turns for s in episodes if s.turns]),
-            "last": max(s.time for s in episodes),
-        }
-        for device, episodes in sorted(found.items())
-    ]
-
-
-def overview(run: Run) -> dict[str, Any]:
-    """What the first page tells, but the curves."""
-    episodes = run.episodes()
-    return {
-        "name": run.path.absolute().name,
-        "env_id": episodes[-1].env_id if episodes else None,
-        "count": len(episodes),
-        "turns": sum(s.turns for s in episodes),
-        "tokens": sum(s.tokens for s in episodes),
-        "first": episodes[0].time if episodes else None,
-        "last": episodes[-1].time if episodes else None,
-        "outcomes": dict(Counter(s.outcome.value for s in episodes)),
-        "causes": dict(void_causes(episodes)),
-        "configs": list(dict.fromkeys(s.config for s in episodes if s.config)),
-        "plays": plays(run),
-        "devices": devices(run),
-        "config": _read(run.path / "config.yaml"),
-        "summary": _parsed(_read(run.path / "summary.json")),
-        "state": _parsed(_read(run.path / "state.json")),
-    }
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return printable(path.read_text(encoding="utf-8", errors="replace"))
-    except OSError:
-        return None
-
-
-def _parsed(text: str | None) -> Any:
-    try:
-        return None if text is None else json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def at(values: Sequence[float], number: int) -> float | None:

@@ -73,6 +73,31 @@ def test_an_episode_is_stepped_through_by_keys_strip_and_line(small, open_page):
     assert page.url.endswith("?turn=3")
 
 
+def test_buttons_keep_the_focus_and_are_pressed_by_keys(small, open_page):
+    page = open_page(f"{small.url}/episodes/{EPISODE}")
+    on, where = page.get_by_role("button", name="on (→)"), page.locator(".where")
+    page.get_by_role("slider", name="time line").focus()
+    page.keyboard.press("Tab")  # on to the controls: the screens are stepped through by arrows
+    for _ in range(3):
+        page.keyboard.press("Tab")
+    expect(on).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(where).to_have_text("before turn 2 of 3")
+    expect(on).to_be_focused()
+    page.keyboard.press(" ")
+    expect(where).to_have_text("before turn 3 of 3")
+    expect(page.get_by_role("slider", name="time line")).to_have_attribute("aria-valuenow", "3")
+    page.keyboard.press("?")
+    expect(page.get_by_text("a range, which plays again and again")).to_be_visible()
+
+
+def test_space_plays_also_for_one_who_has_clicked_a_tab(small, open_page):
+    page = open_page(f"{small.url}/episodes/{EPISODE}")
+    page.get_by_role("tab", name="Rewards").click()
+    page.keyboard.press(" ")
+    expect(page.locator(".where")).to_have_text("before turn 2 of 3")
+
+
 def test_a_link_restores_turn_side_tab_and_range(small, open_page):
     page = open_page(f"{small.url}/episodes/{EPISODE}?turn=2&after=1&tab=rewards&range=1-2")
     expect(page.locator(".where")).to_have_text("after turn 2 of 3")
@@ -111,7 +136,7 @@ def test_a_range_is_chosen_with_shift_and_played(small, open_page):
 def test_every_tab_shows_something_of_its_turn(small, open_page, tab):
     page = open_page(f"{small.url}/episodes/{EPISODE}?turn=3&tab={tab}")
     told = {
-        "words": "I look at card 2.", "tokens": "together -0.3 nats", "rewards": "format",
+        "words": "I look at card 2.", "tokens": "above -1", "rewards": "format",
         "time": "settle", "info": '"accuracy": 1',
     }  # fmt: skip
     expect(page.get_by_role("tabpanel")).to_contain_text(told[tab])

@@ -1,6 +1,8 @@
 """Who may ask the viewer, and for what."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import urllib.error
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from agentrl.files import working_in
 from agentrl.viewer.guard import Guard
 from tests.viewer import runs
 
@@ -58,6 +61,34 @@ def test_no_path_leads_out_of_the_run(small, path):
     assert status in (404, 422)
     assert b"seed: 0" not in body
     assert b"import" not in body
+
+
+def test_a_job_runs_stops_and_ends(serve, tmp_path):
+    run = runs.run(tmp_path / "run")
+    served = serve(run)
+
+    def told() -> str | None:
+        return json.loads(ask(served.url, "/api/run/name")[2])["news"][-1]
+
+    assert told() is None
+    with working_in(run):
+        assert told() == "runs"
+    assert told() == "stopped"
+    (run / "state.json").write_text('{"step": 2}')
+    (run / "summary.json").write_text('{"steps": 2}')
+    assert told() == "ended"
+    (run / "state.json").write_text('{"step": 3}')  # it went on, and was killed
+    assert told() == "stopped"
+
+
+def test_training_is_one_play_and_each_evaluation_its_own(small):
+    plays = json.loads(ask(small.url, "/api/run")[2])["plays"]
+    assert [(p["label"], p["steps"], p["count"], p["void"], p["won"]) for p in plays] == [
+        ("before-sampled", "0", 4, 0, 0.25),
+        ("after-sampled", "2", 4, 0, 0.75),
+        ("train", "1 to 2", 9, 1, 0.5),
+    ]
+    assert [p["total"] for p in plays] == [-0.5, 0.5, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +151,30 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
         with urllib.request.urlopen(f"{url}api/run", timeout=30) as answer:
             assert json.loads(answer.read())["count"] == 17
         server.terminate()
-        server.wait(20)
+        assert server.wait(20) == 143
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_an_end_in_the_middle_of_everything_leaves_nothing_behind(tmp_path, number, code):
+    run, temporary = runs.run(tmp_path / "run"), tmp_path / "temporary"
+    temporary.mkdir()
+    command = [sys.executable, "-m", "agentrl", "replay", str(run), "--port", "0"]
+    places = {name: str(temporary) for name in ("TMPDIR", "SQLITE_TMPDIR")}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, **places}
+    ) as server:
+        assert server.stdout is not None
+        url = server.stdout.readline().partition("#")[0]
+        with urllib.request.urlopen(f"{url}api/news", timeout=30) as news:
+            assert news.readline().startswith(b"data: ")  # a page that stays open
+            with urllib.request.urlopen(f"{url}api/episodes?text=card", timeout=30) as answer:
+                assert json.loads(answer.read())["searched"][1] == 17
+            server.send_signal(number)
+            assert server.wait(10) == code
+    assert list(temporary.iterdir()) == []
+    assert {path.name for path in run.iterdir()} == {
+        "config.yaml", "episodes", "frames", "metrics.jsonl",
+    }  # fmt: skip
 
 
 def test_what_cannot_be_served_is_told(tmp_path: Path, small) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 from agentrl.replay import Run, Summary
 from agentrl.types import IMAGE
-from agentrl.viewer import views
 from agentrl.viewer.curves import Chart, Curves
 from agentrl.viewer.export.single import Embedded, render
+from agentrl.viewer.overview import overview
 
 _Row = dict[str, Any]
 _WIDEST = 200
@@ -37,11 +37,10 @@ def report(run: Run) -> bytes:
     Raises:
         ConfigError: an episode that is shown cannot be read.
     """
-    told = views.overview(run)
+    told = overview(run)
     return render(
         "report.html.jinja",
         told=told,
-        plays=_by_play(told["plays"]),
         began=_clock(told["first"]),
         ended=_clock(told["last"]),
         charts=[_drawn(chart) for chart in Curves(run.path).charts()],
@@ -49,20 +48,6 @@ def report(run: Run) -> bytes:
         size=(_WIDTH, _HEIGHT),
         left=_LEFT,
     )
-
-
-def _by_play(plays: Sequence[_Row]) -> list[_Row]:
-    """Training is one row, however many steps it had."""
-    rows = [play | {"steps": str(play["step"])} for play in plays if play["split"] != "train"]
-    trained = [play for play in plays if play["split"] == "train"]
-    if trained:
-        count = sum(play["count"] for play in trained)
-        steps = f"{trained[0]['step']} to {trained[-1]['step']}"
-        first, last = trained[0], trained[-1]
-        row = {"label": "train", "steps": steps, "count": count, "won": last["won"]}
-        void = sum(play["void"] for play in trained)
-        rows.append(row | {"void": void, "total": last["total"], "began": first["total"]})
-    return rows
 
 
 def _examples(run: Run) -> list[_Row]:

@@ -50,7 +50,7 @@ async function start() {
     document.querySelector("nav [data-view=play]").hidden = !run.plays;
     refresh = (await route.show(view)) ?? null;
   } catch (error) {
-    replace(view, notice(error.message));
+    replace(view, notice(error.message), h("p", {}, h("a", { href: "/" }, "To the overview")));
   }
   listen();
 }
@@ -58,14 +58,19 @@ async function start() {
 function listen() {
   const badge = document.getElementById("live");
   const stream = new EventSource("/api/news");
+  const tell = (words, gone) => {
+    badge.hidden = false;
+    badge.classList.toggle("gone", gone);
+    if (badge.textContent !== words) badge.title = badge.textContent = words;
+  };
   let busy = false;
   let again = false;
   stream.onmessage = async (event) => {
-    const news = JSON.stringify(JSON.parse(event.data));
-    if (news === known) return;
-    known = news;
-    badge.hidden = false;
-    badge.classList.remove("gone");
+    const { news, job } = JSON.parse(event.data);
+    const isNew = JSON.stringify(news) !== known;
+    known = JSON.stringify(news);
+    if (job === "runs" || (!job && isNew)) tell("live", false); else if (job) tell(job, true);
+    if (!isNew) return;
     if (busy) { again = true; return; }
     busy = true;
     do {
@@ -75,8 +80,7 @@ function listen() {
     } while (again);
     busy = false;
   };
-  stream.onopen = () => badge.classList.remove("gone");
-  stream.onerror = () => badge.classList.add("gone");
+  stream.onerror = () => { tell("no answer", true); known = null; };
 }
 
 start();

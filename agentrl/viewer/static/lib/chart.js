@@ -3,36 +3,53 @@ import { h, number } from "./dom.js";
 
 const COLOURS = ["--series-1", "--series-2", "--series-3"];
 
-/** sets: [{name, points: [[x, y], ...], dots}] */
+/** sets: [{name, points: [[x, y], ...], dots}]. What is returned can `grow` by other sets of the same names. */
 export function chart(title, sets) {
   const figure = h("figure", { class: "card chart" }, h("figcaption", {}, title));
   const place = h("div", { class: "plot" });
   figure.append(place);
   const style = getComputedStyle(document.documentElement);
   const colour = (name) => style.getPropertyValue(name).trim();
-  const xs = [...new Set(sets.flatMap((set) => set.points.map(([x]) => x)))].sort((a, b) => a - b);
-  const data = [xs, ...sets.map((set) => {
-    const at = new Map(set.points);
-    return xs.map((x) => at.get(x) ?? null);
-  })];
+  let plot = null;
   const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
   requestAnimationFrame(() => {
-    const plot = new uPlot({
+    plot = new uPlot({
       width: place.clientWidth || 320, height: 170, padding: [8, 8, 0, 0],
       cursor: { points: { size: 6 } },
       legend: { live: true },
       scales: { y: { range: (_, low, high) => low === high ? [Math.min(low, 0), Math.max(high, 0) || 1] : uPlot.rangeNum(low, high, 0.08, true) }, x: { time: false, range: (_, low, high) => low === high ? [low - 1, high + 1] : [low, high] } },
       axes: [{ ...axis, size: 26, space: 60, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000] }, { ...axis, size: 48, values: (_, ticks) => ticks.map((t) => number(t)) }],
-      series: [{ label: "step" }, ...sets.map((set, i) => ({
+      series: [{ label: "step", value: told }, ...sets.map((set, i) => ({
         label: set.name, stroke: colour(COLOURS[i]), width: set.dots ? 1.5 : 2, spanGaps: true,
-        points: { show: set.dots || xs.length < 40, size: set.dots ? 7 : 4, fill: colour(COLOURS[i]) },
+        points: { show: set.dots || ((made) => made.data[0].length < 40), size: set.dots ? 7 : 4, fill: colour(COLOURS[i]) },
         dash: set.dots && i > 1 ? [4, 4] : undefined,
-        value: (_, value) => number(value),
+        value: told,
       }))],
-    }, data, place);
+    }, columns(sets), place);
     new ResizeObserver(() => {
       if (place.clientWidth) plot.setSize({ width: place.clientWidth, height: 170 });
     }).observe(place);
   });
+  const names = (some) => some.map((set) => set.name).join();
+  figure.grow = (others) => {
+    if (names(others) !== names(sets)) return false;
+    plot?.setData(columns(others));
+    sets = others;
+    return true;
+  };
   return figure;
+}
+
+/** In the legend: the value under the pointer, the last one while there is none. */
+const told = (plot, value, i, at) => number((at ?? null) === null ? plot.data[i].findLast((v) => v !== null) : value);
+
+const steps = (sets) => [...new Set(sets.flatMap((set) => set.points.map(([x]) => x)))].sort((a, b) => a - b);
+
+/** The steps, and of each set its value there. */
+function columns(sets) {
+  const xs = steps(sets);
+  return [xs, ...sets.map((set) => {
+    const at = new Map(set.points);
+    return xs.map((x) => at.get(x) ?? null);
+  })];
 }

@@ -15,10 +15,16 @@ export function h(tag, attributes = {}, ...children) {
 }
 const SVG = new Set(["circle", "line", "rect", "path", "g", "polyline", "title"]);
 
+/** What is in an element from now on; a control that is there again keeps the focus. */
 export function replace(parent, ...children) {
+  const held = parent.contains(document.activeElement) && parent !== document.activeElement ? document.activeElement : null;
   parent.replaceChildren(...children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false));
+  if (held && !parent.contains(held)) {
+    [...parent.querySelectorAll(held.tagName)].find((other) => known(other) === known(held))?.focus({ preventScroll: true });
+  }
   return parent;
 }
+const known = (control) => control.getAttribute("aria-label") ?? control.getAttribute("href") ?? (control.name || control.textContent);
 
 /** What the server says; an Error with its own words where it refuses. */
 export async function get(path, parameters = {}) {

@@ -19,7 +19,7 @@ export async function compare(place) {
     return;
   }
   const pick = (label, chosen, act) => h("label", {}, h("span", {}, label), h("select", { onchange: (event) => act(plays[event.target.selectedIndex]) },
-    plays.map((play) => h("option", { selected: play === chosen }, `${named(play.label)}, step ${play.step} (${play.count})`))));
+    plays.map((play) => h("option", { selected: play === chosen }, `${play.label === `step-${play.step}` ? "" : `${named(play.label)}, `}step ${play.step} (${play.count})`))));
   const filter = () => h("label", {}, h("span", {}, "Seeds"), h("select", { name: "only", onchange: (event) => { only = event.target.value; draw(); } },
     [["", "all"], ["better", "B does better"], ["worse", "B does worse"], ["same", "alike"], ["won", "B wins, A does not"], ["lost", "A wins, B does not"]]
       .map(([value, words]) => h("option", { value, selected: value === only }, words))));

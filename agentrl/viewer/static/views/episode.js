@@ -4,6 +4,11 @@ import { tokensOf } from "./tokens.js";
 
 const TABS = ["Words", "Tokens", "Rewards", "Time", "Info"];
 const SPEEDS = [0.5, 1, 2, 4, 8];
+const KEYS = [
+  ["← →", "one picture back and on"], ["space", "play, and stop"], ["↑ ↓", "faster and slower"],
+  ["a", "before the action, with its touch, or after it"], ["Home, End", "the first and the last"], ["1 to 5", TABS.join(", ").toLowerCase()],
+  ["Shift and drag on the time line", "a range, which plays again and again"], ["Esc", "all turns"], ["?", "these keys"],
+];
 
 export async function episode(place, id) {
   const told = await get(`/api/episodes/${encodeURIComponent(id)}`);
@@ -22,6 +27,7 @@ class Player {
     this.turn = this.inside(Number(query.get("turn") ?? 1) - 1);
     this.speed = 1;
     this.timer = null;
+    this.byKeys = false;
   }
 
   readRange(text) {
@@ -40,9 +46,11 @@ class Player {
     this.screen = h("div", { class: "stage" });
     this.panel = h("div", { class: "panel" });
     this.strip = h("div", { class: "strip", role: "listbox", "aria-label": "screens", tabindex: "0" });
-    this.line = h("div", { class: "timeline", "aria-label": "time line" });
+    this.line = h("div", { class: "timeline", role: "slider", "aria-label": "time line", "aria-valuemin": 1, "aria-valuemax": this.turns.length, tabindex: "0" });
     this.peek = h("div", { class: "peek", hidden: true });
     this.controls = h("div", { class: "controls" });
+    this.help = h("details", { class: "keys" }, h("summary", {}, "Keys"),
+      h("dl", {}, KEYS.map(([key, does]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, does)])));
     replace(this.place,
       h("div", { class: "episode-head" },
         h("h1", {}, h("bdi", {}, told.id)),
@@ -57,13 +65,14 @@ class Player {
         Object.entries(told.metrics).map(([name, value]) => fact(name, number(value)))),
       told.error ? notice(told.error) : null,
       this.turns.length ? [this.strip, this.line, this.peek] : notice("It ended before its first turn.", "plain"),
-      h("div", { class: "player" }, h("div", { class: "left" }, this.screen, this.controls), this.panel),
+      h("div", { class: "player" }, h("div", { class: "left" }, this.screen, this.controls, this.turns.length ? this.help : null), this.panel),
     );
     if (!this.turns.length) { this.drawScreen(); this.drawPanel(); return; }
     this.drawStrip();
     this.drawLine();
     this.draw();
     document.addEventListener("keydown", (event) => this.key(event));
+    document.addEventListener("pointerdown", () => { this.byKeys = false; });
   }
 
   // --- where we are -------------------------------------------------------------------------
@@ -93,18 +102,23 @@ class Player {
 
   key(event) {
     if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) || event.ctrlKey || event.metaKey || event.altKey) return;
+    // Who has come to a button by keys presses it by keys; who has clicked one goes on with the player's.
+    if (event.key === "Tab") this.byKeys = true;
+    if (event.key === " " && this.byKeys && event.target.closest("button, summary")) return;
     const keys = {
       ArrowRight: () => this.move(1), ArrowLeft: () => this.move(-1), l: () => this.move(1), h: () => this.move(-1),
       Home: () => this.go(this.range[0]), End: () => this.go(this.range[1], true),
       " ": () => this.play(!this.timer), a: () => this.go(this.turn, !this.after),
       ArrowUp: () => this.faster(1), ArrowDown: () => this.faster(-1),
       Escape: () => { this.setRange(0, this.turns.length - 1); },
-      "1": () => this.show(0), "2": () => this.show(1), "3": () => this.show(2), "4": () => this.show(3), "5": () => this.show(4),
+      "1": () => this.show(0), "2": () => this.show(1), "3": () => this.show(2), "4": () => this.show(3), "5": () => this.show(4), "?": () => { this.help.open = !this.help.open; },
     };
     if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
   }
 
   show(tab) { this.tab = TABS[tab]; this.drawPanel(); this.remember(); }
+
+  where() { return `${this.after ? "after" : "before"} turn ${this.turn + 1} of ${this.turns.length}`; }
 
   faster(by) {
     this.speed = SPEEDS[Math.min(Math.max(SPEEDS.indexOf(this.speed) + by, 0), SPEEDS.length - 1)];
@@ -144,14 +158,16 @@ class Player {
       const current = i === (this.after && this.turn === this.turns.length - 1 ? this.turns.length : this.turn);
       cell.setAttribute("aria-selected", current);
       cell.classList.toggle("outside", i < this.turns.length && (i < this.range[0] || i > this.range[1]));
-      if (current) scrollIntoStrip(this.strip, cell);
+      if (current) { scrollIntoStrip(this.strip, cell); this.strip.setAttribute("aria-activedescendant", cell.id); }
     }
+    this.line.setAttribute("aria-valuenow", this.turn + 1);
+    this.line.setAttribute("aria-valuetext", this.where());
     this.cursor.style.left = `${100 * (this.starts[this.turn] + (this.after ? this.lengths[this.turn] : 0)) / this.length}%`;
     this.remember();
   }
 
   drawStrip() {
-    const cell = (frames, words, title, onclick, value) => h("button", { class: "cell", role: "option", title, onclick },
+    const cell = (frames, words, title, onclick, value) => h("button", { class: "cell", role: "option", id: `screen-${title}`, tabindex: "-1", "aria-label": title === "end" ? title : `turn ${title}`, onclick },
       thumbnail(frames.at(-1), words), h("span", { class: `mark ${tone(value ?? 0)}` }), h("span", { class: "n" }, title));
     this.cells = [
       ...this.turns.map((turn, i) => cell(turn.frames, turn.shown, String(i + 1), () => this.go(i), turn.advantage ?? turn.reward)),
@@ -241,7 +257,7 @@ class Player {
       button(icon(this.timer ? "pause" : "play"), "play or pause (space)", () => this.play(!this.timer), { class: "button strong" }),
       button(icon("on"), "on (→)", () => this.move(1)),
       button(icon("last"), "last (End)", () => this.go(this.range[1], true)),
-      h("span", { class: "where" }, `${this.after ? "after" : "before"} turn ${this.turn + 1} of ${this.turns.length}`),
+      h("span", { class: "where" }, this.where()),
       button(this.after ? "before" : "after", "before or after the action (a)", () => this.go(this.turn, !this.after)),
       h("select", { "aria-label": "speed (↑ ↓)", title: "speed (↑ ↓)", onchange: (event) => { this.speed = Number(event.target.value); } },
         SPEEDS.map((speed) => h("option", { value: speed, selected: speed === this.speed }, `${speed}×`))));
@@ -253,6 +269,7 @@ class Player {
     }, tab)));
     const body = h("div", { class: "tab", role: "tabpanel" });
     replace(this.panel, tabs, body);
+    scrollIntoStrip(tabs, tabs.querySelector("[aria-selected=true]"));
     const turn = this.turns[this.turn];
     if (!turn) { replace(body, this.told.instructions ? h("pre", { dir: "auto" }, this.told.instructions) : h("p", { class: "empty" }, "No turn was played.")); return; }
     if (this.tab === "Words") replace(body, this.conversation());

@@ -48,8 +48,8 @@ function controls(query, found, change) {
     pick("label", "Play", labels, named),
     pick("outcome", "Outcome", OUTCOMES),
     pick("won", "Won", ["true", "false"], (v) => v === "true" ? "yes" : "no"),
-    type("step", "Step", 5), type("seed", "Seed", 8), type("least", "Reward from", 6), type("most", "to", 6),
-    ["cause", "device", "group"].filter((name) => query.get(name)).map((name) => type(name, name, 14, "text")),
+    type("step", "Step", 5), type("seed", "Seed", 8), type("least", "Reward from", 6), type("most", "Reward to", 6),
+    [["cause", "Cause"], ["device", "Phone"], ["group", "Group"]].filter(([name]) => query.get(name)).map(([name, label]) => type(name, label, 14, "text")),
     h("a", { class: "button quiet", href: "/episodes" }, "Clear"),
   ];
 }
@@ -59,7 +59,7 @@ function rows(query, found, change) {
   const down = (query.get("down") ?? "true") === "true";
   const first = Number(query.get("first") ?? 0);
   const order = (name, words) => h("th", { class: "num", "aria-sort": sort === name ? (down ? "descending" : "ascending") : null },
-    h("button", { class: "bare", onclick: async () => {
+    h("button", { class: "bare", "aria-label": words, onclick: async () => {
       query.set("down", String(sort === name ? !down : true));
       await change("sort", name);
     } }, words, sort === name ? (down ? " ↓" : " ↑") : ""));

@@ -14,7 +14,7 @@ export async function group(place, name) {
       fact("play", named(members[0].label)), fact("step", number(members[0].step)),
       fact(seeds.size === 1 ? "seed" : "seeds", [...seeds].join(", ")), fact("members", number(members.length)),
       fact("mean reward", number(mean)), fact("void", number(members.length - valid.length))),
-    h("section", { class: "card" }, h("h2", {}, "Rewards"), h("ul", { class: "bars" }, members.map((m) => rewardBar(m, members)))),
+    h("section", { class: "card" }, h("h2", {}, "Rewards"), h("ul", { class: "bars short" }, members.map((m) => rewardBar(m, members)))),
     h("section", { class: "card" }, h("h2", {}, "Turn by turn"),
       h("p", { class: "faint" }, "A line at the left: others of the group were at this state, too. The colour below is the advantage."),
       h("div", { class: "scroll" }, h("table", { class: "siblings" },

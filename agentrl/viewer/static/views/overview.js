@@ -2,21 +2,42 @@
 import { chart } from "../lib/chart.js";
 import { clock, fact, get, h, named, number, replace, seconds, share } from "../lib/dom.js";
 
+const JOB = {
+  runs: (step) => `runs, ${number(step)} steps done`, ended: (step) => `has ended after ${number(step)} steps`,
+  stopped: (step) => `stopped after ${number(step)} steps, before its end`,
+};
+
 export async function overview(place) {
   const head = h("section", { class: "card" });
   const curves = h("section", { class: "charts" });
   const rest = h("div");
-  replace(place, head, curves, rest);
+  const config = h("pre");
+  const configuration = h("details", { class: "card", hidden: true }, h("summary", {}, "Configuration"), config);
+  const drawn = new Map();
+  replace(place, head, curves, rest, configuration);
 
   async function refresh() {
     const [run, charts] = await Promise.all([get("/api/run"), get("/api/curves")]);
     replace(head, heading(run));
-    replace(curves, charts.length ? charts.map(({ title, curves }) => chart(title, curves))
-      : h("p", { class: "empty" }, "No training step has ended yet: there are no curves."));
+    draw(curves, drawn, charts);
     replace(rest, tables(run));
+    configuration.hidden = !run.config;
+    if (config.textContent !== run.config) config.textContent = run.config;
   }
   await refresh();
   return refresh;
+}
+
+/** Each chart is made once and then grows: nothing flickers while a job runs. */
+function draw(place, drawn, charts) {
+  if (!charts.length) { replace(place, h("p", { class: "empty" }, "No training step has ended yet: there are no curves.")); return; }
+  let isNew = false;
+  for (const { title, curves } of charts) {
+    if (drawn.get(title)?.grow(curves)) continue;
+    drawn.set(title, chart(title, curves));
+    isNew = true;
+  }
+  if (isNew) replace(place, charts.map(({ title }) => drawn.get(title)));
 }
 
 function heading(run) {
@@ -24,6 +45,7 @@ function heading(run) {
   return [
     h("h1", {}, h("bdi", {}, run.name)),
     h("dl", { class: "facts" },
+      run.job ? fact("job", JOB[run.job](run.state?.step ?? 0)) : null,
       fact("environment", run.env_id ?? "–"),
       fact("episodes", number(run.count)),
       fact("turns", number(run.turns)),
@@ -43,7 +65,7 @@ function tables(run) {
       h("h2", {}, "What was played"),
       h("div", { class: "scroll" }, h("table", {},
         h("thead", {}, h("tr", {}, ["play", "step", "episodes", "void", "reward", "won"].map((name, i) => h("th", { class: i ? "num" : "" }, name)))),
-        h("tbody", {}, byPlay(run.plays).map((play) => h("tr", {},
+        h("tbody", {}, run.plays.map((play) => h("tr", {},
           h("td", {}, h("a", { href: listing(play) }, named(play.label))),
           h("td", { class: "num" }, play.steps),
           h("td", { class: "num" }, number(play.count)),
@@ -66,29 +88,9 @@ function tables(run) {
           h("td", { class: "num" }, seconds(device.seconds_per_turn)),
           h("td", { class: "num" }, clock(device.last)),
         )))))) : null,
-    run.config ? h("details", { class: "card" }, h("summary", {}, "Configuration"), h("pre", {}, run.config)) : null,
   ];
 }
 
-/** Training is one line, however many steps it has had; everything else one a step. */
-function byPlay(plays) {
-  const rows = [];
-  for (const play of plays) {
-    const last = rows.at(-1);
-    const same = play.split === "train" ? rows.find((row) => row.label === play.label) : null;
-    if (!same || !last) { rows.push({ ...play, steps: String(play.step), first: play.step }); continue; }
-    const weight = (row, key) => row[key] === null ? [0, 0] : [row[key] * (row.count - row.void), row.count - row.void];
-    for (const key of ["total", "won"]) {
-      const [a, n] = weight(same, key);
-      const [b, m] = weight(play, key);
-      same[key] = n + m ? (a + b) / (n + m) : null;
-    }
-    same.count += play.count;
-    same.void += play.void;
-    same.steps = `${same.first}–${play.step}`;
-  }
-  return rows;
-}
 const listing = (play) => `/episodes?label=${encodeURIComponent(play.label)}` +
   (play.split === "train" ? "" : `&step=${play.step}`);
 

@@ -18,7 +18,9 @@ export async function phones(place) {
   async function show() {
     const found = await get("/api/phones");
     if (!found.length) {
-      replace(wall, h("p", { class: "empty" }, "No job plays on phones now. While one does, its phones are here."));
+      const { job } = await get("/api/run/name");
+      const ended = { ended: "The job has ended.", stopped: "The job has stopped before its end." }[job] ?? "";
+      replace(wall, h("p", { class: "empty" }, `${ended} No job plays on phones now. While one does, its phones are here.`.trim()));
       replace(large);
       return;
     }
@@ -51,7 +53,8 @@ function draw(wall, found, state, choose) {
     }
     card.setAttribute("aria-pressed", phone.name === state.chosen);
     replace(card.words, h("bdi", { class: "name" }, phone.name), badge(phone),
-      h("span", { class: "faint" }, phone.episode ? `turn ${number((phone.turn ?? 0) + 1)}` : "idle"));
+      h("span", { class: "faint" }, phone.episode ? `turn ${number((phone.turn ?? 0) + 1)}` : "idle"),
+      phone.act_s === null ? null : h("span", { class: "faint" }, `${seconds(phone.act_s)} an action`));
   }
   for (const [name, card] of state.drawn) {
     if (!found.some((phone) => phone.name === name)) { card.remove(); state.drawn.delete(name); }

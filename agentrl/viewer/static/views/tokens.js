@@ -23,22 +23,34 @@ export async function tokensOf(place, told, turn) {
     }, label))),
     found.reply.length ? h("p", { class: "tokens", dir: "ltr" }, found.reply.map((token) => piece(token, told.played[turn]))) :
       h("p", { class: "empty" }, "A person or a script answered: there are no tokens."),
-    found.reply.length ? legend(found.reply) : null,
+    found.reply.length ? legend(found.reply, told.played[turn]) : null,
     found.prompt.length ? h("details", {}, h("summary", {}, `Prompt, ${number(found.prompt.reduce((n, t) => n + t.count, 0))} tokens`),
       h("p", { class: "tokens prompt", dir: "ltr" }, found.prompt.map((t) => h("span", { class: "token", title: `id ${t.id}` }, t.text, t.count > 1 ? h("sub", {}, `×${t.count}`) : null)))) : null);
   draw();
 }
 
-function piece(token, turn) {
-  const level = colouring === "logprob" ? Math.min(4, Math.floor(-token.logprob))
+function level(token, turn) {
+  const strength = colouring === "logprob" ? Math.min(4, Math.floor(-token.logprob))
     : colouring === "advantage" ? (turn.advantage ? Math.min(4, Math.ceil(2 * Math.abs(turn.advantage))) : 0) : token.version % 5;
   const kind = colouring === "advantage" ? (turn.advantage > 0 ? "up" : "down") : colouring;
-  const title = `id ${token.id}, log-probability ${number(token.logprob)}, version ${token.version}, advantage ${signed(turn.advantage)}`;
-  return h("span", { class: `token ${kind}-${Math.max(0, level)}`, title, tabindex: "0" }, token.text);
+  return `${kind}-${Math.max(0, strength)}`;
 }
 
-function legend(reply) {
+function piece(token, turn) {
+  const title = `id ${token.id}, log-probability ${number(token.logprob)}, version ${token.version}, advantage ${signed(turn.advantage)}`;
+  return h("span", { class: `token ${level(token, turn)}`, title, tabindex: "0" }, token.text);
+}
+
+const NATS = ["above -1", "-1 to -2", "-2 to -3", "-3 to -4", "below -4"];
+
+function legend(reply, turn) {
   const sum = reply.reduce((total, token) => total + token.logprob, 0);
-  const versions = [...new Set(reply.map((token) => token.version))].join(", ");
-  return h("p", { class: "faint" }, `${reply.length} tokens, together ${number(sum)} nats, sampled by version ${versions}`);
+  const versions = [...new Set(reply.map((token) => token.version))];
+  const key = colouring === "logprob" ? NATS.map((words, level) => [words, `logprob-${level}`])
+    : colouring === "version" ? versions.map((version) => [`version ${version}`, `version-${version % 5}`])
+    : [[`the whole turn: ${signed(turn.advantage)}`, level(reply[0], turn)]];
+  return [
+    h("ul", { class: "legend" }, key.map(([words, kind]) => h("li", {}, h("span", { class: `dot ${kind}` }), words))),
+    h("p", { class: "faint" }, `${reply.length} tokens, together ${number(sum)} nats, sampled by version ${versions.join(", ")}`),
+  ];
 }

@@ -1,0 +1,26 @@
+"""What is looked at before a job starts."""
+
+import pytest
+
+from agentrl import config as configuration
+from agentrl.training import plan
+
+
+@pytest.mark.parametrize(
+    ("overrides", "looked_at"),
+    [([], ["env.kwargs"]), (["eval.kwargs.size=5"], ["env.kwargs", "eval.kwargs"])],
+)
+def test_what_an_environment_takes_is_looked_at_once(monkeypatch, overrides, looked_at):
+    """For a data set it is read whole."""
+    seen = []
+
+    def looks(env, section="env.kwargs"):
+        seen.append(section)
+        return 7 if section == "env.kwargs" else 3
+
+    monkeypatch.setattr(plan, "check_env_kwargs", looks)
+    overrides = [*overrides, "rollout.engine=hf", "rollout.launcher=local"]
+    planned = plan.resolve(configuration.load("counting", overrides))
+    assert seen == looked_at
+    count = planned["resolved"]["different episodes"]
+    assert count == {"training": 7, "evaluation": 3 if "eval.kwargs" in seen else 7}
