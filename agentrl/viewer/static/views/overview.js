@@ -74,9 +74,8 @@ function tables(run) {
 function byPlay(plays) {
   const rows = [];
   for (const play of plays) {
-    const last = rows.at(-1);
     const same = play.split === "train" ? rows.find((row) => row.label === play.label) : null;
-    if (!same || !last) { rows.push({ ...play, steps: String(play.step), first: play.step }); continue; }
+    if (!same) { rows.push({ ...play, steps: String(play.step), first: play.step }); continue; }
     const weight = (row, key) => row[key] === null ? [0, 0] : [row[key] * (row.count - row.void), row.count - row.void];
     for (const key of ["total", "won"]) {
       const [a, n] = weight(same, key);
