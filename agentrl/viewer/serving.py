@@ -23,6 +23,7 @@ def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 8200,
+    page: str = "",
     ready: Callable[[str], None] = lambda url: None,
 ) -> None:
     """Serve the pages of a run until the process is told to end.
@@ -32,6 +33,7 @@ def serve(
         host: the address to listen on. Beyond loopback every reader needs the token that is part
             of the address told.
         port: 0 takes a free one.
+        page: whose address is told, such as `episodes/ID`; the first one if not said.
         ready: told of the address once it listens.
 
     Raises:
@@ -40,7 +42,7 @@ def serve(
     recorded = replay.open(run)
     recorded.episodes()
     serving = Serving(recorded, host=host, port=port)
-    ready(serving.address())
+    ready(serving.address(page))
     try:
         serving.wait()
     except KeyboardInterrupt:
