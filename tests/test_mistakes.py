@@ -201,7 +201,7 @@ def test_choice_of_episodes_that_finds_none_tells_which_there_are(tmp_path, caps
     assert run(["replay", str(tmp_path), "--list", "--outcome", "void"]) == 0
     assert "1 of 1 episodes" in capsys.readouterr().out
     assert run(["replay", str(tmp_path), "--list", "--split", "eval"]) == 0
-    assert "Recorded are: 1 train timeout" in capsys.readouterr().out
+    assert "No episode is like this. Recorded are: 1 train timeout" in capsys.readouterr().out
 
 
 def test_unreachable_serial_is_told(adb_server, tmp_path, capsys):

@@ -46,6 +46,9 @@ def export(
     from agentrl import replay
     from agentrl.replay import offline, tables
 
+    kinds = (*tables.KINDS, "minari")
+    if kind not in kinds:
+        raise ConfigError(f"--as {kind}: must be one of {', '.join(kinds)}")
     if kind != "minari" and (replies or width is not None):
         raise ConfigError("--replies and --width go with --as minari")
     wanted = replay.Filter(split=split, label=label, step=step, won=won, least=least)

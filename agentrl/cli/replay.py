@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
 
 import typer
 from rich.console import Console
@@ -15,7 +16,7 @@ from agentrl.errors import ConfigError
 from agentrl.text import printable
 
 if TYPE_CHECKING:
-    from agentrl.replay import Run, Summary
+    from agentrl.replay import Filter, Run, Summary
 
 
 def replay(
@@ -28,7 +29,7 @@ def replay(
         ),
     ] = None,
     episode: Annotated[str | None, typer.Option(help="Which one, by its id.")] = None,
-    group: Annotated[str | None, typer.Option(help="Export a group, by its id.")] = None,
+    group: Annotated[str | None, typer.Option(help="Which group, by its id.")] = None,
     report: Annotated[bool, typer.Option("--report", help="Export the whole run.")] = False,
     split: Annotated[str | None, typer.Option(help="Only `train`, `eval` or `demo`.")] = None,
     outcome: Annotated[
@@ -45,28 +46,35 @@ def replay(
 ) -> None:
     """See what was played: in the browser, also while a job runs.
 
-    With --list as a table, with --export FILE as one file for others.
+    With --list as a table, with --export FILE as one file for others. --split, --outcome, --step,
+    --seed and --last go with --list.
     """
     from agentrl import replay as recorded
     from agentrl.replay.filters import Filter
 
-    wanted = Filter(split=split, outcome=outcome, step=step, seed=seed, id=episode)
+    wanted = Filter(split=split, outcome=outcome, step=step, seed=seed, id=episode, group=group)
     opened = recorded.open(run)
     if export is not None:
         _export(opened, export, episode, group, report)
         typer.echo(f"wrote {export}")
         return
     if not list_:
-        _serve(run, host, port)
+        if report or replace(wanted, id=None, group=None) != Filter():
+            raise ConfigError(
+                "--report goes with --export; --split, --outcome, --step and --seed with --list. "
+                "The pages have filters of their own"
+            )
+        _serve(run, host, port, _page(opened, wanted))
         return
     recordings = opened.episodes()
     found = wanted.of(recordings)
+    if recordings and not found:
+        typer.echo(f"No episode is like this. Recorded are: {_counts(recordings)}")
+        return
     whatever_came = replace(wanted, outcome=None).of(recordings)
     _print_table(found[-last:] if last else found, len(found))
     if any(s.outcome.void for s in found):
         typer.echo(printable(_void_causes(whatever_came)))
-    if recordings and not found:
-        typer.echo(f"Recorded are: {_counts(recordings)}")
 
 
 def _export(run: "Run", path: Path, episode: str | None, group: str | None, report: bool) -> None:
@@ -82,7 +90,19 @@ def _export(run: "Run", path: Path, episode: str | None, group: str | None, repo
         export.write_report(run, path)
 
 
-def _serve(run: str, host: str, port: int) -> None:
+def _page(run: "Run", wanted: "Filter") -> str:
+    """What the address of the page of an episode or a group ends with."""
+    folder, name = ("episodes", wanted.id) if wanted.group is None else ("groups", wanted.group)
+    if name is None:
+        return ""
+    if wanted.id is not None and wanted.group is not None:
+        raise ConfigError("--episode or --group, not both: each has a page of its own")
+    if not run.episodes(wanted):
+        raise ConfigError(f"{run.path} has no {name!r} (agentrl replay RUN --list)")
+    return f"{folder}/{quote(name)}"
+
+
+def _serve(run: str, host: str, port: int, page: str) -> None:
     try:
         from agentrl.viewer.serving import serve
     except ImportError as error:
@@ -91,7 +111,10 @@ def _serve(run: str, host: str, port: int) -> None:
             "--export work without"
         ) from None
 
-    serve(run, host=host, port=port, ready=lambda url: typer.echo(f"{url}  (Ctrl-C ends it)"))
+    def ready(url: str) -> None:
+        typer.echo(f"{url}  (Ctrl-C ends it)")
+
+    serve(run, host=host, port=port, page=page, ready=ready)
 
 
 def _counts(episodes: Sequence["Summary"]) -> str:

@@ -3,14 +3,14 @@
 import logging
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from agentrl.errors import ConfigError
 from agentrl.replay.layout import FORMAT, episodes_folder, removals_file
 from agentrl.replay.summary import Summary, summary_of
-from agentrl.replay.tail import Tail
+from agentrl.replay.tail import Tails
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class Index:
     def __init__(self, run: Path) -> None:
         self._run = run
         self._lock = threading.Lock()
-        self._tails: dict[Path, Tail] = {}
+        self._tails = Tails(episodes_folder(run))
         self._entries: dict[str, dict[str, Any]] = {}
         self._scores: dict[str, dict[str, Any]] = {}
         self._removed: dict[str, float] = {}
@@ -59,16 +59,16 @@ class Index:
 
     def _catch_up(self) -> None:
         changed: set[str] = set()
-        for entry in self._new("scores-*.jsonl"):
+        for entry in self._tails.new("scores-*.jsonl"):
             if isinstance(entry.get("id"), str):
                 self._scores.setdefault(entry["id"], {}).update(entry)
                 changed.add(entry["id"])
-        for entry in self._new("index-*.jsonl"):
+        for entry in self._tails.new("index-*.jsonl"):
             check_format(self._run, entry)
             if isinstance(entry.get("id"), str):
                 self._entries[entry["id"]] = entry
                 changed.add(entry["id"])
-        for entry in self._new(removals_file(self._run).name):
+        for entry in self._tails.new(removals_file(self._run).name):
             id, recorded = removal(entry)
             self._removed[id] = max(recorded, self._removed.get(id, recorded))
             changed.add(id)
@@ -89,11 +89,6 @@ class Index:
             except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
                 log.warning("%s: an index line or its score is none: %r", self._run, error)
         return None
-
-    def _new(self, pattern: str) -> Iterator[dict[str, Any]]:
-        """What was appended to some files; a torn line, as a killed writer leaves, is skipped."""
-        for path in sorted(episodes_folder(self._run).glob(pattern)):
-            yield from self._tails.setdefault(path, Tail(path)).new()
 
     def _is_removed(self, entry: Mapping[str, Any]) -> bool:
         """Not where the same id was recorded again since, by a job that went on."""

@@ -9,7 +9,7 @@
     RUN/episodes/<id>.json.gz            the whole episode
     RUN/frames/ab/<id>.png               each picture once, named by the hash of its pixels
 
-The fields are described in docs/decisions/002-episode-file.md.
+The fields are described in docs/episode-format.md.
 """
 
 import re

@@ -22,7 +22,7 @@ from agentrl.replay.layout import (
     removals_file,
 )
 from agentrl.replay.record import frames_of
-from agentrl.replay.tail import Tail
+from agentrl.replay.tail import Tails
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Ledger:
 
     def __init__(self, run: Path) -> None:
         self._run = run
-        self._tails: dict[Path, Tail] = {}
+        self._tails = Tails(episodes_folder(run))
         self._frames: dict[str, Frame] = {}
         self._expected: list[tuple[float, Frame]] = []
         """Frames that are shown and not on disk yet, and until when they are looked for."""
@@ -90,14 +90,14 @@ class Ledger:
         if not self._begun:
             self._list_frames()
             indexed = self._indexed()  # before the lines of frames, which are written first
-        for entry in self._new(removals_file(self._run).name):
+        for entry in self._tails.new(removals_file(self._run).name):
             id, recorded = removal(entry)
             if not is_name(id):
                 continue
             self.removed[id] = max(recorded, self.removed.get(id, recorded))
             if id in self.episodes and self.episodes[id].time <= recorded:
                 self.drop(id)
-        for entry in self._new("frames-*.jsonl"):
+        for entry in self._tails.new("frames-*.jsonl"):
             self._take(entry)
         for id, line in indexed.items():
             if id not in self.episodes and self._is_kept(id, float(line["time"])):
@@ -121,10 +121,6 @@ class Ledger:
         del self.unshown[frame.name], self._frames[frame.name]
 
     # --- what was recorded ------------------------------------------------------------------
-
-    def _new(self, pattern: str) -> Iterator[dict[str, Any]]:
-        for path in sorted(episodes_folder(self._run).glob(pattern)):
-            yield from self._tails.setdefault(path, Tail(path)).new()
 
     def _take(self, entry: Mapping[str, Any]) -> None:
         """Count one episode from its line; a line that is none is skipped."""
@@ -188,7 +184,7 @@ class Ledger:
     def _indexed(self) -> dict[str, Mapping[str, Any]]:
         """Lines of the index, of which older recorders wrote no line of frames."""
         found: dict[str, Mapping[str, Any]] = {}
-        for entry in self._new("index-*.jsonl"):
+        for entry in self._tails.new("index-*.jsonl"):
             check_format(self._run, entry)
             if is_name(str(entry.get("id"))) and isinstance(entry.get("time"), int | float):
                 found[str(entry["id"])] = entry

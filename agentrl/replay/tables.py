@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentrl.errors import ConfigError
+from agentrl.files import replacing
 from agentrl.replay.filters import Filter
 from agentrl.replay.read import RecordedEpisode, Run
 from agentrl.replay.summary import Summary
@@ -112,14 +113,25 @@ def write(run: Run, kind: str, path: Path, wanted: Filter | None = None) -> int:
         wanted: which episodes; None for all.
 
     Raises:
-        ConfigError: as `to_dataset`; there is no such kind of file.
+        ConfigError: as `to_dataset`; there is no such kind of file, or it cannot be written.
     """
-    if path.suffix == "":
-        if path.exists():
-            raise ConfigError(f"{path}: exists; name a folder that does not")
-        made = to_dataset(run, kind, wanted)
-        made.save_to_disk(str(path))
-        return len(made)
+    if path.suffix not in ("", ".jsonl", ".parquet", ".csv"):
+        raise ConfigError(f"{path}: must end in .parquet, .csv or .jsonl, or name a new folder")
+    if path.suffix == "" and path.exists():
+        raise ConfigError(f"{path}: exists; name a folder that does not")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == "":
+            made = to_dataset(run, kind, wanted)
+            made.save_to_disk(str(path))
+            return len(made)
+        with replacing(path) as partial:
+            return _write_file(run, kind, partial, wanted)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error}") from error
+
+
+def _write_file(run: Run, kind: str, path: Path, wanted: Filter | None) -> int:
     if path.suffix == ".jsonl":
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows(run, kind, wanted)]
         path.write_text("".join(lines), encoding="utf-8", errors="backslashreplace")
@@ -129,12 +141,10 @@ def write(run: Run, kind: str, path: Path, wanted: Filter | None = None) -> int:
         from pyarrow import parquet
 
         parquet.write_table(table, path)
-    elif path.suffix == ".csv":
+    else:
         from pyarrow import csv
 
         csv.write_csv(_flat(table), path)
-    else:
-        raise ConfigError(f"{path}: must end in .parquet, .csv or .jsonl, or name a new folder")
     return int(table.num_rows)
 
 

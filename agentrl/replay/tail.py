@@ -45,3 +45,24 @@ class Tail:
                 continue
             if isinstance(entry, dict):
                 yield entry
+
+
+class Tails:
+    """The files of one folder that are appended to, also those that come later.
+
+    Args:
+        folder: where they lie.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._tails: dict[Path, Tail] = {}
+
+    def new(self, pattern: str) -> Iterator[dict[str, Any]]:
+        """The objects that were appended since to files of such a name.
+
+        Raises:
+            ConfigError: as `Tail.new`.
+        """
+        for path in sorted(self._folder.glob(pattern)):
+            yield from self._tails.setdefault(path, Tail(path)).new()

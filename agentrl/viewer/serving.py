@@ -24,6 +24,7 @@ def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 8200,
+    page: str = "",
     ready: Callable[[str], None] = lambda url: None,
 ) -> None:
     """Serve the pages of a run until the process is told to end, by Ctrl-C or SIGTERM.
@@ -33,6 +34,7 @@ def serve(
         host: the address to listen on. Beyond loopback every reader needs the token that is part
             of the address told.
         port: 0 takes a free one.
+        page: whose address is told, such as `episodes/ID`; the first one if not said.
         ready: told of the address once it listens.
 
     Raises:
@@ -43,7 +45,7 @@ def serve(
     recorded.episodes()
     signal.signal(signal.SIGTERM, _end)
     serving = Serving(recorded, host=host, port=port)
-    ready(serving.address())
+    ready(serving.address(page))
     try:
         serving.wait()
     except KeyboardInterrupt:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentrl import __version__, cli
+from agentrl import __version__, cli, replay
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.replay.record import Recorder
 from agentrl.types import Outcome
@@ -169,6 +169,11 @@ def test_replay_lists_and_filters(run_folder: Path, capsys: pytest.CaptureFixtur
     output = capsys.readouterr().out
     assert "void" not in output
     assert "1 of 1 episodes" in output
+    group = replay.open(run_folder).episode("good").summary.group
+    assert cli.run(["replay", str(run_folder), "--list", "--group", group]) == 0
+    assert "good" in capsys.readouterr().out
+    assert cli.run(["replay", str(run_folder), "--list", "--group", "another"]) == 0
+    assert "good" not in capsys.readouterr().out
 
 
 def test_replay_exports_a_page(run_folder: Path, tmp_path: Path) -> None:
@@ -181,7 +186,9 @@ def test_replay_exports_a_page(run_folder: Path, tmp_path: Path) -> None:
     "arguments",
     [
         ["--export", "x.html"], ["--export", "x.avi", "--episode", "good"],
-        ["--export", "x.html", "--episode", "../good"],
+        ["--export", "x.html", "--episode", "../good"], ["--episode", "nobody"],
+        ["--group", "nobody"], ["--episode", "good", "--group", "x"], ["--report"],
+        ["--split", "eval"],
     ],
 )  # fmt: skip
 def test_replay_says_what_it_needs(

@@ -90,10 +90,21 @@ def test_a_folder_is_a_data_set_that_loads(run, tmp_path):
     assert made.features["images"].feature == datasets.Image()
 
 
+@pytest.mark.parametrize("name", ["out.jsonl", "out.csv", "demos"])
+def test_the_folder_of_a_table_is_made(run, tmp_path, name):
+    out = tmp_path / "new" / "folder" / name
+    assert agentrl(["export", str(run), str(out)]) == 0
+    assert [entry.name for entry in out.parent.iterdir()] == [name]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["out.xlsx"], ".parquet, .csv or .jsonl"), (["out.csv", "--as", "talks"], "conversations"),
+        (["out.xlsx"], ".parquet, .csv or .jsonl"),
+        (["out.csv", "--as", "talks"], "--as talks: must be one of episodes, turns, conversations, "
+         "minari"),
+        (["config.yaml/out.csv"], "cannot be written"),
+        (["config.yaml/demos"], "cannot be written"),
         (["episodes"], "exists"), (["new", "--as", "episodes"], "use to_arrow"),
         (["new", "--least", "99"], "no episode with all its frames"),
         (["out.csv", "--split", "test"], "train, eval, demo"),

@@ -43,6 +43,26 @@ def test_episodes_are_filtered_sorted_and_the_address_keeps_it(small, open_page)
     expect(page.locator("th[aria-sort='descending']")).to_contain_text("step")
 
 
+def test_times_are_rounded_before_they_are_cut_into_minutes(small, open_page):
+    page = open_page(small.url)
+    told = page.evaluate(
+        "import('/static/lib/dom.js')"
+        ".then((dom) => [0.2, 89.7, 119.6, 3725, 5399.8].map(dom.seconds))"
+    )
+    assert told == ["200 ms", "89.7 s", "2:00 min", "62:05 min", "1.5 h"]
+
+
+def test_a_server_that_is_gone_is_told(serve, open_page, tmp_path):
+    served = serve(runs.run(tmp_path / "run"))
+    page = open_page(served.url, lost=True)
+    served.close()
+    for asks in ("get('/api/run')", "post('/api/play/answer')"):
+        told = page.evaluate(
+            f"import('/static/lib/dom.js').then((dom) => dom.{asks}).catch((e) => e.message)"
+        )
+        assert told == "The server does not answer. Is agentrl still running?"
+
+
 def test_words_are_searched(small, open_page):
     page = open_page(f"{small.url}/episodes?text=net-3fa2c1+is+gone")
     expect(page.get_by_text("1 of 17 episodes")).to_be_visible()

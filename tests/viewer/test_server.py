@@ -177,6 +177,23 @@ def test_an_end_in_the_middle_of_everything_leaves_nothing_behind(tmp_path, numb
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("arguments", "page"),
+    [
+        (["--episode", "train-00001-g000-m00"], "/episodes/train-00001-g000-m00#token="),
+        (["--group", "train-00001-g000"], "/groups/train-00001-g000#token="),
+    ],
+)
+def test_the_command_tells_the_address_of_what_was_asked_for(tmp_path, arguments, page) -> None:
+    run = runs.run(tmp_path / "run")
+    command = [sys.executable, "-m", "agentrl", "replay", str(run), "--port", "0", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert page in server.stdout.readline()
+        server.terminate()
+        server.wait(20)
+
+
 def test_what_cannot_be_served_is_told(tmp_path: Path, small) -> None:
     run = runs.run(tmp_path / "run")
     taken = small.url.rpartition(":")[2]

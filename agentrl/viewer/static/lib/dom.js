@@ -1,7 +1,7 @@
 // Elements and numbers. Words only ever become text nodes: nothing that a model wrote is markup.
 
 export function h(tag, attributes = {}, ...children) {
-  const element = tag === "svg" || SVG.has(tag)
+  const element = SVG.has(tag)
     ? document.createElementNS("http://www.w3.org/2000/svg", tag)
     : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes ?? {})) {
@@ -10,15 +10,16 @@ export function h(tag, attributes = {}, ...children) {
     else if (name === "style") Object.assign(element.style, value);
     else element.setAttribute(name, value === true && !name.startsWith("aria-") ? "" : String(value));
   }
-  element.append(...children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false));
+  element.append(...present(children));
   return element;
 }
-const SVG = new Set(["circle", "line", "rect", "path", "g", "polyline", "title"]);
+const present = (children) => children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false);
+const SVG = new Set(["svg", "circle", "line", "rect", "path", "g", "polyline", "title"]);
 
 /** What is in an element from now on; a control that is there again keeps the focus. */
 export function replace(parent, ...children) {
   const held = parent.contains(document.activeElement) && parent !== document.activeElement ? document.activeElement : null;
-  parent.replaceChildren(...children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false));
+  parent.replaceChildren(...present(children));
   if (held && !parent.contains(held)) {
     [...parent.querySelectorAll(held.tagName)].find((other) => known(other) === known(held))?.focus({ preventScroll: true });
   }
@@ -32,27 +33,24 @@ export async function get(path, parameters = {}) {
   for (const [name, value] of Object.entries(parameters)) {
     if (value !== null && value !== undefined && value !== "") query.set(name, value);
   }
-  const asked = query.size ? `${path}?${query}` : path;
+  return ask(query.size ? `${path}?${query}` : path);
+}
+
+/** Asks for a change, which needs the token. */
+export const post = (path, parameters = {}) => ask(`${path}?${new URLSearchParams(parameters)}`, {
+  method: "POST", headers: { "x-agentrl-token": sessionStorage.getItem("token") ?? "" },
+});
+
+async function ask(address, options = {}) {
   let answer;
   try {
-    answer = await fetch(asked);
+    answer = await fetch(address, options);
   } catch {
-    throw new Error("The server does not answer. Is agentrl replay still running?");
+    throw new Error("The server does not answer. Is agentrl still running?");
   }
   const told = answer.headers.get("content-type")?.startsWith("application/json") ? await answer.json() : null;
   if (!answer.ok) throw new Error(told?.error ?? describe(told?.detail) ?? `${answer.status} ${answer.statusText}`);
   return told;
-}
-
-/** Asks for a change, which needs the token. */
-export async function post(path, parameters = {}) {
-  const answer = await fetch(`${path}?${new URLSearchParams(parameters)}`, {
-    method: "POST", headers: { "x-agentrl-token": sessionStorage.getItem("token") ?? "" },
-  });
-  if (!answer.ok) {
-    const told = await answer.json().catch(() => null);
-    throw new Error(told?.error ?? describe(told?.detail) ?? `${answer.status} ${answer.statusText}`);
-  }
 }
 const describe = (detail) => Array.isArray(detail)
   ? detail.map((d) => `${d.loc?.at(-1)}: ${d.msg}`).join("; ") : detail;
@@ -77,9 +75,9 @@ export function seconds(value) {
   if (value === null || value === undefined) return "–";
   if (value < 1) return `${Math.round(value * 1000)} ms`;
   if (value < 90) return `${number(value)} s`;
-  const minutes = Math.floor(value / 60);
-  return minutes < 90 ? `${minutes}:${String(Math.round(value % 60)).padStart(2, "0")} min`
-    : `${number(minutes / 60)} h`;
+  const whole = Math.round(value);
+  const minutes = Math.floor(whole / 60);
+  return minutes < 90 ? `${minutes}:${String(whole % 60).padStart(2, "0")} min` : `${number(minutes / 60)} h`;
 }
 export const clock = (time) => time ? new Date(time * 1000).toLocaleString() : "–";
 
