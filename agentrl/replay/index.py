@@ -106,9 +106,16 @@ def removal(entry: Mapping[str, Any]) -> tuple[str, float]:
 
     A line that says no such thing removes nothing: its time is minus infinity.
     """
-    id, recorded = entry.get("id"), entry.get("recorded")
-    told = isinstance(recorded, int | float)
-    return str(id), float(recorded) if told else -math.inf  # type: ignore[arg-type]
+    recorded = time_of(entry, "recorded")
+    return str(entry.get("id")), -math.inf if recorded is None else recorded
+
+
+def time_of(entry: Mapping[str, Any], name: str = "time") -> float | None:
+    """Seconds since 1970 that a line tells; None where it tells none."""
+    try:
+        return float(entry[name]) if isinstance(entry.get(name), int | float) else None
+    except OverflowError:
+        return None
 
 
 def check_format(run: Path, entry: Mapping[str, Any]) -> None:
