@@ -57,7 +57,16 @@ class Index:
             self._catch_up()
             return self._by_id.get(episode_id)
 
+    def _start_over(self) -> None:
+        """The run was removed, or another has taken its place."""
+        for known in (self._tails, self._entries, self._scores, self._removed, self._by_id):
+            known.clear()
+        self._in_order = []
+        self.version += 1
+
     def _catch_up(self) -> None:
+        if any(tail.is_replaced() for tail in self._tails.values()):
+            self._start_over()
         changed: set[str] = set()
         for entry in self._new("scores-*.jsonl"):
             if isinstance(entry.get("id"), str):

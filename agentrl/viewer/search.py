@@ -11,6 +11,7 @@ from tempfile import mkdtemp
 
 from agentrl.errors import ConfigError
 from agentrl.replay import Run
+from agentrl.text import encodable
 from agentrl.types import Episode
 
 log = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ class Search:
     def _rows(self, ids: list[str]) -> Iterator[tuple[str, str]]:
         for id in ids:
             try:
-                yield id, "\n".join(_words(self._run.episode(id).episode))
+                yield id, encodable("\n".join(_words(self._run.episode(id).episode)))
             except ConfigError as error:
                 log.info("not searched: %s", error)
 
