@@ -15,9 +15,10 @@ import cv2
 import numpy as np
 import pytest
 
+from agentrl.cli import run as agentrl
 from agentrl.replay.layout import episode_file
 from agentrl.replay.record import Recorder
-from agentrl.types import ScoredEpisode
+from agentrl.types import Outcome, ScoredEpisode
 from agentrl.viewer.guard import Guard
 from agentrl.viewer.pictures import webp
 from tests.replay.episodes import episode, scored, turn
@@ -129,6 +130,18 @@ def test_half_characters_and_broken_files_do_not_end_a_search(serve, tmp_path):
         assert time.monotonic() < end, told["searched"]
         time.sleep(0.05)
     assert {row["id"] for row in told["rows"]} == {"half", "whole"}
+
+
+def test_the_list_spells_out_what_would_steer_a_terminal(tmp_path, capsys):
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(
+            scored("a", outcome=Outcome.ENV_ERROR, error="\x1b[31mred \ud800"),
+            split="train", step=1,
+        )  # fmt: skip
+    assert agentrl(["replay", str(tmp_path), "--list"]) == 0
+    told = capsys.readouterr().out
+    assert "\\x1b[31mred \\ud800" in told
+    assert "\x1b" not in told
 
 
 def test_pictures_that_no_webp_takes_are_scaled():
