@@ -25,6 +25,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
+def encodable(text: str) -> str:
+    """The same text, with half a character, as models and games write it, spelt out."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def quoted(value: object, length: int = 40) -> str:
     """A value for a message: in quotes where it is text, and cut where it is long."""
     told = value if isinstance(value, str) else str(value)

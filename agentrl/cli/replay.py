@@ -132,15 +132,19 @@ def _void_causes(episodes: Sequence["Summary"]) -> str:
     return f"{counts.total()} void of {len(episodes)} ({share:.1%}): {causes}"
 
 
+def _plain(words: str) -> str:
+    return escape(printable(words))
+
+
 def _print_table(episodes: Sequence["Summary"], total: int) -> None:
     table = Table(
         "episode", "split", "step", "seed", "outcome", "turns", "reward", "device", "error"
     )
     for s in episodes:
         table.add_row(
-            escape(s.id), s.split, str(s.step), str(s.seed), s.outcome.value, str(s.turns),
-            "" if s.outcome.void else f"{s.total:g}", escape(s.device or ""),
-            escape(s.error or "") or ("(removed by retention)" if s.removed else ""),
+            _plain(s.id), _plain(s.split), str(s.step), str(s.seed), s.outcome.value, str(s.turns),
+            "" if s.outcome.void else f"{s.total:g}", _plain(s.device or ""),
+            _plain(s.error or "") or ("(removed by retention)" if s.removed else ""),
         )  # fmt: skip
     console = Console()
     if not console.is_terminal:

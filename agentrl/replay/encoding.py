@@ -97,6 +97,7 @@ def from_json(tree: Mapping[str, Any]) -> Episode:
     Raises:
         KeyError, TypeError, ValueError: this is no episode.
     """
+    _check_types(tree, _OF_EPISODE)
     turns = []
     before: tuple[int, ...] = ()
     for entry in tree["turns"]:
@@ -121,6 +122,9 @@ def from_json(tree: Mapping[str, Any]) -> Episode:
 
 
 def _turn_from_json(entry: Mapping[str, Any], before: tuple[int, ...]) -> Turn:
+    _check_types(entry, _OF_TURN)
+    if not len(entry["reply_ids"]) == len(entry["reply_logprobs"]) == len(entry["reply_versions"]):
+        raise ValueError("reply_ids, reply_logprobs and reply_versions differ in length")
     return Turn(
         prompt_ids=before[: entry["prompt_shared"]] + tuple(entry["prompt_ids"]),
         reply_ids=tuple(entry["reply_ids"]),
@@ -135,5 +139,36 @@ def _turn_from_json(entry: Mapping[str, Any], before: tuple[int, ...]) -> Turn:
         env_reward=entry["env_reward"],
         state_key=entry["state_key"],
         info=entry["info"],
-        timings=entry["timings"],
+        timings={name: float(seconds) for name, seconds in entry["timings"].items()},
     )
+
+
+_Types = tuple[type, ...]
+_TEXT: _Types = (str,)
+_TEXT_OR_NONE: _Types = (str, type(None))
+_NUMBER: _Types = (int, float)
+_OF_EPISODE: Mapping[str, _Types] = {
+    "id": _TEXT, "env_id": _TEXT, "group": _TEXT, "seed": (int,), "member": (int,),
+    "instructions": _TEXT, "reset_info": (dict,), "turns": (list,), "final_shown": _TEXT,
+    "final_frames": (list,), "error": _TEXT_OR_NONE, "device": _TEXT_OR_NONE,
+}  # fmt: skip
+_OF_TURN: Mapping[str, _Types] = {
+    "prompt_shared": (int,), "prompt_ids": (list,), "reply_ids": (list,),
+    "reply_logprobs": (list,), "reply_versions": (list,), "reply": _TEXT, "shown": _TEXT,
+    "frames": (list,), "parse_error": _TEXT_OR_NONE, "env_reward": _NUMBER,
+    "state_key": _TEXT_OR_NONE, "info": (dict,), "timings": (dict,),
+}  # fmt: skip
+_OF_LIST: Mapping[str, _Types] = {
+    "turns": (dict,), "final_frames": _TEXT, "frames": _TEXT, "prompt_ids": (int,),
+    "reply_ids": (int,), "reply_logprobs": _NUMBER, "reply_versions": (int,),
+}  # fmt: skip
+
+
+def _check_types(tree: Mapping[str, Any], types: Mapping[str, _Types]) -> None:
+    """Whoever reads on relies on them; what is not there is told by who asks for it."""
+    for name in types.keys() & tree.keys():
+        value = tree[name]
+        if not isinstance(value, types[name]):
+            raise TypeError(f"{name} is of type {type(value).__name__}")
+        if isinstance(value, list) and not all(isinstance(v, _OF_LIST[name]) for v in value):
+            raise TypeError(f"{name} has something that is no {_OF_LIST[name][0].__name__}")

@@ -57,7 +57,17 @@ class Index:
             self._catch_up()
             return self._by_id.get(episode_id)
 
+    def _start_over(self) -> None:
+        """The run was removed, or another has taken its place."""
+        self._tails.clear()
+        for known in (self._entries, self._scores, self._removed, self._by_id):
+            known.clear()
+        self._in_order = []
+        self.version += 1
+
     def _catch_up(self) -> None:
+        if self._tails.are_replaced():
+            self._start_over()
         changed: set[str] = set()
         for entry in self._tails.new("scores-*.jsonl"):
             if isinstance(entry.get("id"), str):
@@ -101,9 +111,16 @@ def removal(entry: Mapping[str, Any]) -> tuple[str, float]:
 
     A line that says no such thing removes nothing: its time is minus infinity.
     """
-    id, recorded = entry.get("id"), entry.get("recorded")
-    told = isinstance(recorded, int | float)
-    return str(id), float(recorded) if told else -math.inf  # type: ignore[arg-type]
+    recorded = time_of(entry, "recorded")
+    return str(entry.get("id")), -math.inf if recorded is None else recorded
+
+
+def time_of(entry: Mapping[str, Any], name: str = "time") -> float | None:
+    """Seconds since 1970 that a line tells; None where it tells none."""
+    try:
+        return float(entry[name]) if isinstance(entry.get(name), int | float) else None
+    except OverflowError:
+        return None
 
 
 def check_format(run: Path, entry: Mapping[str, Any]) -> None:

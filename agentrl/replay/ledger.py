@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.replay.encoding import from_json
-from agentrl.replay.index import check_format, removal
+from agentrl.replay.index import check_format, removal, time_of
 from agentrl.replay.layout import (
     episode_file,
     episodes_folder,
@@ -186,7 +186,7 @@ class Ledger:
         found: dict[str, Mapping[str, Any]] = {}
         for entry in self._tails.new("index-*.jsonl"):
             check_format(self._run, entry)
-            if is_name(str(entry.get("id"))) and isinstance(entry.get("time"), int | float):
+            if is_name(str(entry.get("id"))) and time_of(entry) is not None:
                 found[str(entry["id"])] = entry
         return found
 
@@ -197,7 +197,10 @@ class Ledger:
         try:
             size = path.stat().st_size
             frames = frames_of(from_json(json.loads(gzip.decompress(path.read_bytes()))))
-        except (OSError, EOFError, zlib.error, LookupError, TypeError, ValueError) as error:
+        except (
+            OSError, EOFError, zlib.error, AttributeError, LookupError, TypeError, ValueError,
+            RecursionError,
+        ) as error:  # fmt: skip
             log.info("%s: its frames are not known: %r", path, error)
         return {**entry, "bytes": size, "frames": frames}
 

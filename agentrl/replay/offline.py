@@ -19,6 +19,7 @@ from agentrl import __version__
 from agentrl.errors import ConfigError
 from agentrl.replay.filters import Filter
 from agentrl.replay.read import RecordedEpisode, Run
+from agentrl.text import encodable
 from agentrl.types import IMAGE, Image
 
 if TYPE_CHECKING:
@@ -162,8 +163,8 @@ def _play(run: Run, recorded: RecordedEpisode, replies: bool) -> _Play | str:
     return _Play(
         recorded=recorded,
         frames=frames if pictured else (),
-        texts=tuple(_encodable(text.strip()) for text in texts),
-        actions=tuple(_encodable(turn.reply) if replies else turn.action for turn in turns),
+        texts=tuple(encodable(text.strip()) for text in texts),
+        actions=tuple(encodable(turn.reply) if replies else turn.action for turn in turns),
     )
 
 
@@ -215,11 +216,6 @@ def _action_space(plays: Sequence[_Play], replies: bool) -> spaces.Space[Any]:
     )
 
 
-def _encodable(text: str) -> str:
-    """Half a character, as models write it, is spelt out."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
 def _is_vector(action: Any) -> bool:
     return isinstance(action, list) and all(type(number) in (int, float) for number in action)
 
@@ -253,7 +249,7 @@ def _buffer(
         terminations=[*ended, summary.outcome.value == "terminated"],
         truncations=[*ended, summary.outcome.value == "truncated"],
         infos={
-            "reply": ["", *(_encodable(turn.reply) for turn in turns)],
+            "reply": ["", *(encodable(turn.reply) for turn in turns)],
             "env_reward": [0.0, *(turn.env_reward for turn in turns)],
         },
     )

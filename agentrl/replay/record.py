@@ -183,8 +183,17 @@ def _metrics(episode: Episode) -> dict[str, float]:
     told = episode.turns[-1].info.get("metrics", {}) if episode.turns else {}
     if not isinstance(told, Mapping):
         return {}
-    numbers = {str(k): float(v) for k, v in told.items() if isinstance(v, int | float | np.number)}
-    return {name: value for name, value in numbers.items() if math.isfinite(value)}
+    return {str(name): value for name, said in told.items() if (value := _finite(said)) is not None}
+
+
+def _finite(value: object) -> float | None:
+    if not isinstance(value, int | float | np.integer | np.floating):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # of more than 308 digits
+        return None
+    return number if math.isfinite(number) else None
 
 
 _SUMMARY = (

@@ -4,6 +4,7 @@
 """
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from agentrl.files import replacing
 from agentrl.replay.filters import Filter
 from agentrl.replay.read import RecordedEpisode, Run
 from agentrl.replay.summary import Summary
+from agentrl.text import encodable
 from agentrl.types import IMAGE
 
 if TYPE_CHECKING:
@@ -57,13 +59,19 @@ def to_arrow(run: Run, kind: str = "episodes", wanted: Filter | None = None) -> 
         wanted: which episodes; None for all.
 
     Raises:
-        ConfigError: as `rows`; pyarrow is not installed.
+        ConfigError: as `rows`; pyarrow is not installed, or a value fits into no column.
     """
     try:
         import pyarrow
     except ImportError:
         raise ConfigError(f"tables need pyarrow, not installed: {GET_DATA}") from None
-    return pyarrow.Table.from_pylist(list(rows(run, kind, wanted)))
+    found = [_encodable(row) for row in rows(run, kind, wanted)]
+    # Of all rows: a void episode has no metrics, and it may be the first.
+    names = dict.fromkeys(name for row in found for name in row)
+    try:
+        return pyarrow.table({name: [row.get(name) for row in found] for name in names})
+    except (OverflowError, pyarrow.ArrowException) as error:
+        raise ConfigError(f"{run.path}: fits into no table: {error}; .jsonl takes it") from error
 
 
 def to_dataset(
@@ -93,12 +101,15 @@ def to_dataset(
         for row in rows(run, kind, wanted):
             held = [run.frame_bytes(frame) for frame in row.pop("frames")]
             if all(held):
-                yield row | {"images": [{"bytes": png, "path": None} for png in held]}
+                yield _encodable(row) | {"images": [{"bytes": png, "path": None} for png in held]}
 
     found = list(whole())
     if not found:
         raise ConfigError(f"{run.path}: no episode with all its frames is like this")
-    made = datasets.Dataset.from_list(found)
+    try:
+        made = datasets.Dataset.from_list(found)
+    except OverflowError as error:
+        raise ConfigError(f"{run.path}: fits into no data set: {error}") from error
     return made.cast_column("images", datasets.List(datasets.Image()))
 
 
@@ -123,7 +134,7 @@ def write(run: Run, kind: str, path: Path, wanted: Filter | None = None) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == "":
             made = to_dataset(run, kind, wanted)
-            made.save_to_disk(str(path))
+            _save(made, path)
             return len(made)
         with replacing(path) as partial:
             return _write_file(run, kind, partial, wanted)
@@ -146,6 +157,25 @@ def _write_file(run: Run, kind: str, path: Path, wanted: Filter | None) -> int:
 
         csv.write_csv(_flat(table), path)
     return int(table.num_rows)
+
+
+def _save(made: "datasets.Dataset", path: Path) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        made.save_to_disk(str(partial))
+        partial.rename(path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _encodable(value: Any) -> Any:
+    """The same with texts that every file takes."""
+    if isinstance(value, dict):
+        return {encodable(key): _encodable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_encodable(item) for item in value]
+    return encodable(value) if isinstance(value, str) else value
 
 
 def _flat(table: "pyarrow.Table") -> "pyarrow.Table":

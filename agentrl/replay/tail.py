@@ -11,6 +11,9 @@ from agentrl.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
+_HEAD = 512
+"""Bytes by which a file is known again; lines of indexes have the time."""
+
 
 @dataclass(slots=True)
 class Tail:
@@ -18,6 +21,26 @@ class Tail:
 
     path: Path
     read: int = 0
+    _head: bytes = b""
+    _seen: tuple[int, int] | None = None
+    """Its inode and size when it was last looked at."""
+
+    def is_replaced(self) -> bool:
+        """Whether this is no longer the file that was read: removed, or another of its name."""
+        if not self.read:
+            return False
+        try:
+            found = self.path.stat()
+            if (found.st_ino, found.st_size) == self._seen:
+                return False
+            with self.path.open("rb") as file:
+                head = file.read(len(self._head))
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False  # `new` tells it
+        self._seen = found.st_ino, found.st_size
+        return found.st_size < self.read or head != self._head
 
     def new(self) -> Iterator[dict[str, Any]]:
         """The objects of the whole lines that were appended since.
@@ -34,6 +57,8 @@ class Tail:
         except OSError as error:
             raise ConfigError(f"{self.path}: cannot be read: {error}") from error
         whole = content.rfind(b"\n") + 1
+        if not self.read:
+            self._head = content[: min(whole, _HEAD)]
         self.read += whole
         for line in content[:whole].split(b"\n"):
             if not line:
@@ -57,6 +82,14 @@ class Tails:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._tails: dict[Path, Tail] = {}
+
+    def are_replaced(self) -> bool:
+        """Whether one of them is no longer the file that was read."""
+        return any(tail.is_replaced() for tail in self._tails.values())
+
+    def clear(self) -> None:
+        """Read them from the beginning again."""
+        self._tails.clear()
 
     def new(self, pattern: str) -> Iterator[dict[str, Any]]:
         """The objects that were appended since to files of such a name.

@@ -16,7 +16,7 @@ from agentrl.replay import Filter, Run
 from agentrl.replay.layout import is_frame
 from agentrl.viewer import views
 from agentrl.viewer.curves import Curves
-from agentrl.viewer.guard import COOKIE, HEADERS, TOKEN_HEADER, Guard
+from agentrl.viewer.guard import HEADERS, TOKEN_HEADER, Guard
 from agentrl.viewer.overview import job, overview
 from agentrl.viewer.pictures import WIDTHS, Pictures, webp
 from agentrl.viewer.search import Search
@@ -77,7 +77,7 @@ async def _guarded(request: Request, answer: Callable[[Request], Awaitable[Respo
         # On to the page, which keeps the token for what it changes; never to another host.
         page = f"/{request.url.path.lstrip('/')}#token={brought}"
         response: Response = RedirectResponse(page, 303)
-        response.set_cookie(COOKIE, brought, httponly=True, samesite="strict")
+        response.set_cookie(guard.cookie, brought, httponly=True, samesite="strict")
     elif (why := guard.refusal(request.headers, request.cookies)) is not None:
         response = Response(f"{why}\n", 403, media_type="text/plain")
     else:

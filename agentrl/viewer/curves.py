@@ -74,6 +74,8 @@ class Curves:
     def charts(self) -> list[Chart]:
         """Those of which something was logged."""
         with self._lock:
+            if self._tail.is_replaced():
+                self._tail, self._lines = Tail(self._tail.path), []
             if self._tail.path.is_file() and len(self._lines) < _MOST_LINES:
                 self._lines.extend(self._tail.new())
             lines = list(self._lines)

@@ -19,7 +19,6 @@ HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-COOKIE = "agentrl"
 TOKEN_HEADER = "x-agentrl-token"
 _OWN_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -29,12 +28,14 @@ class Guard:
 
     Args:
         host: the address that it listens on.
+        port: likewise.
     """
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, port: int) -> None:
         self.token = secrets.token_urlsafe(24)
         self.is_loopback = is_loopback(host)
-        self._host = host
+        # Browsers send cookies to every port of a host: two servers must not share one.
+        self.cookie = f"agentrl-{port}"
 
     def refusal(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> str | None:
         """Why a request is not answered; None for one that is.
@@ -49,7 +50,7 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and origin.partition("//")[2] != host:
             return f"asked by a page of another server: {origin[:80]!r}"
-        if not self.is_loopback and not self.knows(cookies.get(COOKIE, "")):
+        if not self.is_loopback and not self.knows(cookies.get(self.cookie, "")):
             return "the token is missing; open the address that the server has printed"
         return None
 

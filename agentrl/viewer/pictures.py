@@ -10,6 +10,8 @@ from agentrl.types import Image
 WIDTHS = (96, 192, 384)
 """Of small pictures, in pixels."""
 _QUALITY = 80
+_TALLEST = 16383
+"""Of a WebP, in pixels."""
 
 
 class Pictures:
@@ -34,10 +36,11 @@ class Pictures:
 
 
 def webp(image: Image, width: int) -> bytes:
-    """A picture, scaled down to a width if it is wider."""
+    """A picture, scaled down to a width if it is wider, or to what a WebP takes."""
     height, own = image.shape[:2]
-    if own > width:
-        size = (width, max(1, round(height * width / own)))
+    scale = min(1.0, width / own, _TALLEST / height)
+    if scale < 1:
+        size = (max(1, round(own * scale)), max(1, round(height * scale)))
         scaled = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
     else:
         scaled = image

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from agentrl.errors import ConfigError
 from agentrl.replay import Run
+from agentrl.text import encodable
 from agentrl.types import Episode
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ class Search:
     def _rows(self, ids: list[str]) -> Iterator[tuple[str, str]]:
         for id in ids:
             try:
-                yield id, "\n".join(_words(self._run.episode(id).episode))
+                yield id, encodable("\n".join(_words(self._run.episode(id).episode)))
             except ConfigError as error:
                 log.info("not searched: %s", error)
 

@@ -75,8 +75,8 @@ class Serving:
     def __init__(
         self, run: Run, *, host: str = "127.0.0.1", port: int = 0, stage: Stage | None = None
     ) -> None:
-        self.guard = Guard(host)
         self._listener = _listen(host, port)
+        self.guard = Guard(host, self._listener.getsockname()[1])
         self._pages = application(run, self.guard, stage)
         config = uvicorn.Config(
             self._pages, log_level="warning", access_log=False, server_header=False,

@@ -245,6 +245,15 @@ def test_lines_that_are_none_remove_nothing(run, tmp_path):
     assert check_whole(run) == {"train0", "train1", "train2", "train3"}
 
 
+def test_times_that_are_no_times_hide_nothing_else(run):
+    huge = "1" + "0" * 400
+    removals_file(run).write_text(f'{{"id": "train0", "recorded": {huge}, "time": 1}}\n')
+    with (run / "episodes" / "index-bad.jsonl").open("w") as file:
+        file.write(f'{{"id": "odd", "time": {huge}}}\n')
+    assert not any(summary.removed for summary in replay.open(run).episodes())
+    assert "train0" in ids(pruned(run, 1.0, dry_run=True))
+
+
 KILLED = """
 import os, shutil, signal, sys
 from pathlib import Path

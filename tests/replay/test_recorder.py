@@ -1,8 +1,10 @@
 import gzip
 import io
 import json
+import math
 import os
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -312,6 +314,49 @@ def test_a_score_of_wrong_types_does_not_hide_the_episode(
     with (tmp_path / "episodes" / "scores-main.jsonl").open("a") as file:
         file.write(json.dumps({"id": "a", **wrong}) + "\n")
     assert [s.id for s in replay.open(tmp_path).episodes()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"reply": 5}, {"shown": None}, {"frames": [{"a": 1}]}, {"timings": {"act": "long"}},
+        {"reply_ids": ["a"]}, {"reply_logprobs": []}, {"info": [1]}, {"state_key": {}},
+    ],
+)  # fmt: skip
+def test_an_episode_of_wrong_types_is_told(tmp_path: Path, changes: dict[str, Any]) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(scored("a"), split="train", step=1)
+    file = episode_file(tmp_path, "a")
+    tree = json.loads(gzip.decompress(file.read_bytes()))
+    tree["turns"][0] |= changes
+    file.write_bytes(gzip.compress(json.dumps(tree).encode()))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        replay.open(tmp_path).episode("a")
+
+
+def test_a_frame_that_tells_of_too_many_pixels_is_damaged(tmp_path: Path) -> None:
+    with Recorder(tmp_path) as recorder:
+        name = recorder.frame(screen(1))
+    file = frame_file(tmp_path, name)
+    content = bytearray(file.read_bytes())
+    content[16:24] = struct.pack(">II", 100_000, 100_000)
+    content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
+    file.write_bytes(content)
+    (tmp_path / "episodes").mkdir(exist_ok=True)
+    assert replay.open(tmp_path).frame(name) is None
+
+
+@pytest.mark.parametrize(
+    "metric", [10**400, np.complex128(1j), math.nan], ids=["huge", "complex", "nan"]
+)
+def test_a_metric_that_is_no_finite_number_is_left_out(tmp_path: Path, metric: Any) -> None:
+    made = turn(info={"metrics": {"success": 1, "odd": metric}})
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(
+            ScoredEpisode(episode=episode("a", (made,)), components={}, rewards=(1.0,)),
+            split="train", step=1,
+        )  # fmt: skip
+    assert replay.open(tmp_path).episodes()[0].metrics == {"success": 1.0}
 
 
 def test_an_index_that_is_a_folder_is_told(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Recorded episodes as tables and data sets."""
 
 import json
+import resource
+import signal
 from pathlib import Path
 
 import datasets
@@ -12,7 +14,10 @@ import pytest
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.replay.layout import frame_file
+from agentrl.replay.record import Recorder
 from agentrl.replay.tables import to_arrow, to_dataset
+from agentrl.types import Outcome, ScoredEpisode
+from tests.replay.episodes import episode, scored, screen, turn
 from tests.viewer import runs
 
 
@@ -63,6 +68,55 @@ def test_what_has_lost_a_frame_is_left_out(run):
     before = len(to_dataset(opened, wanted=replay.Filter(label="after-sampled")))
     frame_file(run, lost).unlink()
     assert len(to_dataset(opened, wanted=replay.Filter(label="after-sampled"))) == before - 1
+
+
+def test_metrics_are_there_where_the_first_episode_has_none(tmp_path):
+    won = turn(info={"metrics": {"success": 1.0}})
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(
+            scored("a", turns=0, outcome=Outcome.ENV_ERROR, error="gone"), split="train", step=1
+        )
+        recorder.episode(
+            ScoredEpisode(episode=episode("b", (won,)), components={}, rewards=(1.0,)),
+            split="train", step=1,
+        )  # fmt: skip
+    frame = to_arrow(replay.open(tmp_path)).to_pandas().set_index("id")
+    assert frame["metrics/success"]["b"] == 1.0
+    assert np.isnan(frame["metrics/success"]["a"])
+
+
+def test_half_characters_are_spelt_out(tmp_path):
+    with Recorder(tmp_path / "run") as recorder:
+        half = turn(reply="half \ud800", frames=(recorder.frame(screen(1)),))
+        made = ScoredEpisode(episode=episode("a", (half,)), components={}, rewards=(1.0,))
+        recorder.episode(made, split="train", step=1)
+    run = replay.open(tmp_path / "run")
+    assert to_arrow(run, "turns").to_pylist()[0]["reply"] == "half \\ud800"
+    assert to_dataset(run)[0]["messages"][-1]["content"] == "half \\ud800"
+
+
+def test_a_number_that_no_column_takes_is_told(tmp_path, capsys):
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(scored("a", seed=1 << 80), split="train", step=1)
+    assert agentrl(["export", str(tmp_path), str(tmp_path / "out.csv"), "--as", "turns"]) == 2
+    assert ".jsonl takes it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.jsonl", "demos"])
+def test_a_full_disk_is_told_and_leaves_nothing_half_written(run, tmp_path, capsys, name):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    whole = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, whole[1]))
+    try:
+        status = agentrl(["export", str(run), str(folder / name)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, whole)
+        signal.signal(signal.SIGXFSZ, before)
+    assert status == 2
+    assert "cannot be written" in capsys.readouterr().err
+    assert not list(folder.iterdir())
 
 
 @pytest.mark.parametrize("kind", ["episodes", "turns", "conversations"])

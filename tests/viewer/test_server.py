@@ -1,19 +1,30 @@
 """Who may ask the viewer, and for what."""
 
+import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from http.client import HTTPConnection
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
+from agentrl.cli import run as agentrl
 from agentrl.files import working_in
+from agentrl.replay.layout import episode_file
+from agentrl.replay.record import Recorder
+from agentrl.types import Outcome, ScoredEpisode
 from agentrl.viewer.guard import Guard
+from agentrl.viewer.pictures import webp
+from tests.replay.episodes import episode, scored, turn
 from tests.viewer import runs
 
 
@@ -117,12 +128,77 @@ def test_a_frame_is_sent_whole_or_small_and_kept(small):
 
 
 def test_beyond_loopback_everybody_needs_the_token():
-    guard = Guard("0.0.0.0")
+    guard = Guard("0.0.0.0", 8200)
     host = {"host": "192.0.2.7:8200"}
     assert "token" in str(guard.refusal(host, {}))
-    assert "token" in str(guard.refusal(host, {"agentrl": "guessed"}))
-    assert guard.refusal(host, {"agentrl": guard.token}) is None
-    assert guard.refusal(host | {"origin": "http://evil.example"}, {"agentrl": guard.token})
+    assert "token" in str(guard.refusal(host, {"agentrl-8200": "guessed"}))
+    assert guard.refusal(host, {"agentrl-8200": guard.token}) is None
+    assert guard.refusal(host | {"origin": "http://evil.example"}, {"agentrl-8200": guard.token})
+
+
+def test_two_servers_of_one_host_do_not_take_each_others_cookie():
+    one, other = Guard("0.0.0.0", 8200), Guard("0.0.0.0", 8201)
+    cookies = {one.cookie: one.token} | {other.cookie: other.token}
+    assert one.refusal({"host": "192.0.2.7:8200"}, cookies) is None
+    assert other.refusal({"host": "192.0.2.7:8201"}, cookies) is None
+
+
+def test_half_characters_and_broken_files_do_not_end_a_search(serve, tmp_path):
+    with Recorder(tmp_path) as recorder:
+        half = episode("half", (turn(reply="left \ud800 right"),))
+        recorder.episode(
+            ScoredEpisode(episode=half, components={}, rewards=(0.0,)), split="train", step=1
+        )
+        for name in ("broken", "whole"):
+            recorder.episode(scored(name), split="train", step=1)
+    file = episode_file(tmp_path, "broken")
+    tree = json.loads(gzip.decompress(file.read_bytes()))
+    tree["turns"][0]["reply"] = 5
+    file.write_bytes(gzip.compress(json.dumps(tree).encode()))
+    served = serve(tmp_path)
+    end = time.monotonic() + 20
+    while (told := json.loads(ask(served.url, "/api/episodes?text=go")[2]))["searched"] != [3, 3]:
+        assert time.monotonic() < end, told["searched"]
+        time.sleep(0.05)
+    assert {row["id"] for row in told["rows"]} == {"half", "whole"}
+
+
+def test_the_list_spells_out_what_would_steer_a_terminal(tmp_path, capsys):
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(
+            scored("a", outcome=Outcome.ENV_ERROR, error="\x1b[31mred \ud800"),
+            split="train", step=1,
+        )  # fmt: skip
+    assert agentrl(["replay", str(tmp_path), "--list"]) == 0
+    told = capsys.readouterr().out
+    assert "\\x1b[31mred \\ud800" in told
+    assert "\x1b" not in told
+
+
+def test_pictures_that_no_webp_takes_are_scaled():
+    tall = np.zeros((20_000, 2, 3), np.uint8)
+    shown = cv2.imdecode(np.frombuffer(webp(tall, 96), np.uint8), cv2.IMREAD_COLOR)
+    assert shown.shape[0] <= 16_383
+
+
+def test_a_run_that_takes_the_place_of_another_is_shown(serve, tmp_path):
+    def found() -> list[str]:
+        return [row["id"] for row in json.loads(ask(served.url, "/api/episodes")[2])["rows"]]
+
+    run = tmp_path / "run"
+    with Recorder(run) as recorder:
+        recorder.episode(scored("old"), split="train", step=1)
+    (run / "metrics.jsonl").write_text('{"stage": "reinforcement", "step": 1, "train/reward": 1}\n')
+    served = serve(run)
+    assert found() == ["old"]
+    assert json.loads(ask(served.url, "/api/curves")[2])
+    shutil.rmtree(run)
+    assert found() == []
+    assert json.loads(ask(served.url, "/api/curves")[2]) == []
+    with Recorder(run) as recorder:
+        for name in ("new1", "new2"):
+            recorder.episode(scored(name), split="train", step=1)
+    assert sorted(found()) == ["new1", "new2"]
 
 
 def test_the_address_of_a_page_brings_its_token_once(serve, tmp_path, monkeypatch):
