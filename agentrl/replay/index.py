@@ -34,6 +34,7 @@ class Index:
         """When what was removed had been recorded."""
         self._by_id: dict[str, Summary] = {}
         self._in_order: list[Summary] = []
+        self._refused: ConfigError | None = None
         self.version = 0
         """Grows whenever something has changed."""
 
@@ -63,18 +64,25 @@ class Index:
         for known in (self._entries, self._scores, self._removed, self._by_id):
             known.clear()
         self._in_order = []
+        self._refused = None
         self.version += 1
 
     def _catch_up(self) -> None:
         if self._tails.are_replaced():
             self._start_over()
+        if self._refused is not None:
+            raise self._refused
         changed: set[str] = set()
         for entry in self._tails.new("scores-*.jsonl"):
             if isinstance(entry.get("id"), str):
                 self._scores.setdefault(entry["id"], {}).update(entry)
                 changed.add(entry["id"])
         for entry in self._tails.new("index-*.jsonl"):
-            check_format(self._run, entry)
+            try:
+                check_format(self._run, entry)
+            except ConfigError as error:
+                self._refused = error  # the line is not read again
+                raise
             if isinstance(entry.get("id"), str):
                 self._entries[entry["id"]] = entry
                 changed.add(entry["id"])

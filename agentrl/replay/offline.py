@@ -148,6 +148,8 @@ def _play(run: Run, recorded: RecordedEpisode, replies: bool) -> _Play | str:
     turns, final = recorded.episode.turns, recorded.episode.final_frames
     if not turns:
         return "without a turn"
+    if len(recorded.summary.rewards) != len(turns):
+        return "without a score for each turn"
     if any(len(turn.frames) > 1 for turn in turns):
         raise ConfigError(
             f"{recorded.summary.id} shows several pictures in a turn: a data set of Minari has one "

@@ -91,19 +91,21 @@ class Run:
     def opened(self, found: Iterable[Summary]) -> Iterator[RecordedEpisode]:
         """Whole episodes, one after the other.
 
-        Those that retention has removed are left out, and their number is told at the end.
-
-        Raises:
-            ConfigError: a file is damaged.
+        Those that retention has removed and those that cannot be read are left out; how many, and
+        why, is told at the end.
         """
-        removed = 0
+        removed, damaged = 0, list[str]()
         for summary in found:
             try:
                 recorded = self.episode(summary.id)
             except EpisodeRemoved:
                 removed += 1
+            except ConfigError as error:
+                damaged.append(str(error))
             else:
                 yield recorded
+        if damaged:
+            log.warning("%d episodes are left out, the first: %s", len(damaged), damaged[0])
         if removed:
             log.warning(
                 "%s: %d episodes are left out: retention has removed them", self.path, removed

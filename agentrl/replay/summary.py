@@ -9,6 +9,9 @@ from agentrl.types import Outcome, cause
 _WON = ("success", "won", "accuracy")
 """Metrics that are 1 where everything was right."""
 
+_LONGEST_S = 1e11
+"""Some 3,000 years: what is beyond is no time, and has no date."""
+
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Summary:
@@ -86,7 +89,7 @@ def summary_of(
         id=str(entry["id"]),
         split=str(entry["split"]),
         step=int(entry["step"]),
-        time=float(entry["time"]),
+        time=_seconds(entry["time"]),
         env_id=str(entry["env_id"]),
         group=str(entry["group"]),
         member=int(entry["member"]),
@@ -96,7 +99,7 @@ def summary_of(
         device=_text(entry["device"]),
         turns=int(entry["turns"]),
         tokens=int(entry["tokens"]),
-        seconds=float(entry["seconds"]),
+        seconds=_seconds(entry["seconds"]),
         env_reward=float(entry["env_reward"]),
         total=float(score.get("total", entry["total"])),
         metrics={str(name): float(value) for name, value in entry.get("metrics", {}).items()},
@@ -107,6 +110,12 @@ def summary_of(
         used_by=None if used_by is None else int(used_by),
         removed=removed,
     )
+
+
+def _seconds(value: Any) -> float:
+    if not 0 <= (seconds := float(value)) < _LONGEST_S:
+        raise ValueError(f"{value!r} are no seconds")
+    return seconds
 
 
 def _text(value: Any) -> str | None:

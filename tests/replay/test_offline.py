@@ -1,5 +1,6 @@
 """Recorded episodes as data sets of Minari, read back by Minari itself."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +180,12 @@ def test_a_folder_that_cannot_be_is_refused(run, tmp_path, capsys):
 def test_options_of_minari_go_with_it_alone(run, tmp_path, capsys):
     assert agentrl(["export", str(run), str(tmp_path / "x.csv"), "--replies"]) == 2
     assert "go with --as minari" in capsys.readouterr().err
+
+
+def test_what_has_no_score_for_each_turn_is_left_out_and_counted(run, tmp_path, capsys):
+    scores = run / "episodes" / "scores-main.jsonl"
+    lines = [json.loads(line) for line in scores.read_text().splitlines()]
+    lines[0]["rewards"] = lines[0]["rewards"] * 2
+    scores.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert agentrl(["export", str(run), str(tmp_path / "cards-v0"), "--as", "minari"]) == 0
+    assert "1 without a score for each turn" in " ".join(capsys.readouterr().out.split())

@@ -372,6 +372,39 @@ def test_a_newer_format_is_refused_with_advice(tmp_path: Path) -> None:
         replay.open(tmp_path).episodes()
 
 
+def test_a_newer_format_that_comes_while_one_looks_is_refused_each_time(tmp_path: Path) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(scored("a"), split="train", step=1)
+    run = replay.open(tmp_path)
+    assert len(run.episodes()) == 1
+    (tmp_path / "episodes" / "index-newer.jsonl").write_text(json.dumps({"format": 99}) + "\n")
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="upgrade"):
+            run.episodes()
+
+
+def test_one_damaged_file_does_not_hide_the_others(tmp_path: Path, caplog) -> None:
+    with Recorder(tmp_path) as recorder:
+        for name in ("a", "b", "c"):
+            recorder.episode(scored(name), split="train", step=1)
+    episode_file(tmp_path, "b").write_bytes(b"broken")
+    run = replay.open(tmp_path)
+    assert [recorded.summary.id for recorded in run.opened(run.episodes())] == ["a", "c"]
+    assert "1 episodes are left out, the first: " in caplog.text
+    assert "b.json.gz cannot be read" in caplog.text
+
+
+@pytest.mark.parametrize("time", [1e300, math.nan, -1.0])
+def test_a_line_with_no_time_is_skipped(tmp_path: Path, time: float) -> None:
+    with Recorder(tmp_path) as recorder:
+        for name in ("a", "b"):
+            recorder.episode(scored(name), split="train", step=1)
+    index = tmp_path / "episodes" / "index-main.jsonl"
+    first, second = map(json.loads, index.read_text().splitlines())
+    index.write_text(f"{json.dumps(first | {'time': time})}\n{json.dumps(second)}\n")
+    assert [summary.id for summary in replay.open(tmp_path).episodes()] == ["b"]
+
+
 @given(st.lists(st.tuples(st.lists(st.integers(0, 3)), st.lists(st.integers(0, 3)))))
 def test_token_ids_survive_whatever_the_history_layout(
     pairs: list[tuple[list[int], list[int]]],

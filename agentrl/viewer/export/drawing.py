@@ -87,7 +87,7 @@ class Artist:
         self._run, self.shots, self._width = run, shots(recorded), width
         first = next((f for f in map(self._frame, self.shots) if f is not None), None)
         share = 0.5 if first is None else first.shape[0] / first.shape[1]
-        self._height = round(width * share)
+        self._height = max(1, round(width * share))
         self._font = ImageFont.load_default(14)
         self._small = ImageFont.load_default(12)
 
