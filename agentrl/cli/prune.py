@@ -25,6 +25,8 @@ def prune(
 
     Their scores stay, and so do evaluations and demonstrations.
     """
+    from rich.filesize import decimal
+
     from agentrl import replay
     from agentrl.replay.prune import GB, Pruner
     from agentrl.training.retention import short_of_room
@@ -34,18 +36,18 @@ def prune(
     opened = replay.open(run)
     pruned = Pruner(opened.path).prune(keep_gb * GB, _grace_s(opened), dry_run=dry_run)
     for step, count, size in _by_step(pruned.episodes):
-        typer.echo(f"training step {step}: {count} episodes, {size / 1e6:.1f} MB without frames")
+        typer.echo(f"training step {step}: {count} episodes, {decimal(size)} without frames")
     said = "would remove" if dry_run else "removed"
     typer.echo(
         f"{said} {len(pruned.episodes)} episodes and {pruned.frames} frames: "
-        f"{pruned.bytes / GB:.3f} GB"
+        f"{decimal(pruned.bytes)}"
     )
     if pruned.waiting:
         typer.echo(
-            f"{pruned.waiting} more frames ({pruned.waiting_bytes / GB:.3f} GB) are too young to "
+            f"{pruned.waiting} more frames ({decimal(pruned.waiting_bytes)}) are too young to "
             "go, as an episode that is being played may show them: prune again later"
         )
-    typer.echo(f"kept: {pruned.kept} episodes, {pruned.kept_bytes / GB:.3f} GB with their frames")
+    typer.echo(f"kept: {pruned.kept} episodes, {decimal(pruned.kept_bytes)} with their frames")
     if pruned.is_short:
         typer.echo(short_of_room(pruned))
 

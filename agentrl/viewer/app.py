@@ -48,7 +48,7 @@ _MOST_ROWS = 500
 
 
 def application(run: Run, guard: Guard, stage: Stage | None = None) -> FastAPI:
-    """What uvicorn runs; whoever has run it closes its `state.wall`.
+    """What uvicorn runs; whoever has run it closes its `state.wall` and `state.search`.
 
     Args:
         run: the recorded run; it may still be growing.
@@ -134,7 +134,8 @@ def _add_frames(app: FastAPI, pictures: Pictures) -> None:
 
 
 def _add_views(app: FastAPI, run: Run) -> None:
-    curves, search, words = Curves(run.path), Search(run), Vocabulary(run.path)
+    curves, words = Curves(run.path), Vocabulary(run.path)
+    app.state.search = search = Search(run)
 
     @app.get("/api/run/name")
     def name() -> Response:

@@ -28,6 +28,7 @@ class Search:
         self._words: sqlite3.Connection | None = None
         self._known: set[str] = set()
         self._reading: threading.Thread | None = None
+        self._closing = threading.Event()
         self._lock = threading.Lock()
 
     def find(self, text: str) -> set[str]:
@@ -53,6 +54,14 @@ class Search:
         """Episodes that were read, and that there are."""
         return len(self._known), len(self._run.episodes())
 
+    def close(self) -> None:
+        """Read no more."""
+        self._closing.set()
+        with self._lock:
+            reading = self._reading
+        if reading is not None:
+            reading.join()
+
     def _read_on(self) -> sqlite3.Connection:
         """Have what is new read, in a thread of its own."""
         with self._lock:
@@ -71,6 +80,8 @@ class Search:
     def _read(self, database: sqlite3.Connection) -> None:
         new = [s.id for s in self._run.episodes() if s.id not in self._known]
         for first in range(0, len(new), _BATCH):
+            if self._closing.is_set():
+                return
             some = new[first : first + _BATCH]
             rows = list(self._rows(some))
             with self._lock, database:
@@ -79,6 +90,8 @@ class Search:
 
     def _rows(self, ids: list[str]) -> Iterator[tuple[str, str]]:
         for id in ids:
+            if self._closing.is_set():
+                return
             try:
                 yield id, encodable("\n".join(_words(self._run.episode(id).episode)))
             except ConfigError as error:

@@ -45,8 +45,8 @@ def serve(
     recorded.episodes()
     signal.signal(signal.SIGTERM, _end)
     serving = Serving(recorded, host=host, port=port)
-    ready(serving.address(page))
     try:
+        ready(serving.address(page))
         serving.wait()
     except KeyboardInterrupt:
         pass
@@ -83,8 +83,10 @@ class Serving:
             timeout_graceful_shutdown=3, lifespan="off",
         )  # fmt: skip
         self._server = uvicorn.Server(config)
+        # No daemon, and so its workers are none: the process waits for them to come out of OpenCV,
+        # which aborts it where its threads are torn away.
         self._thread = threading.Thread(
-            target=self._server.run, args=([self._listener],), name="viewer", daemon=True
+            target=self._server.run, args=([self._listener],), name="viewer"
         )
         self._thread.start()
         waited = 0.0
@@ -92,6 +94,7 @@ class Serving:
             self._thread.join(0.02)
             waited += 0.02
         if not self._server.started:
+            self._server.should_exit = True
             raise ConfigError(f"host={host}, port={port}: the pages do not come up")
 
     @property
@@ -116,6 +119,7 @@ class Serving:
         self._pages.state.closing.set()  # streams end, which would hold the server up
         self._server.should_exit = True
         self._thread.join(_STOP_S)
+        self._pages.state.search.close()
         self._pages.state.wall.close()
 
 

@@ -129,6 +129,9 @@ def test_a_link_restores_turn_side_tab_and_range(small, open_page):
 
 def test_a_range_is_chosen_with_shift_and_played(small, open_page):
     page = open_page(f"{small.url}/episodes/{EPISODE}")
+    # Pictures that come move the time line down.
+    loaded = "strip => [...strip.querySelectorAll('img')].every((image) => image.naturalHeight)"
+    wait_for(lambda: page.locator(".cell").count() and page.locator(".strip").evaluate(loaded))
     box = page.locator(".timeline").bounding_box()
     page.keyboard.down("Shift")
     page.mouse.move(box["x"] + 2, box["y"] + 5)

@@ -24,7 +24,7 @@ from agentrl.replay.record import Recorder
 from agentrl.types import Outcome, ScoredEpisode
 from agentrl.viewer.guard import Guard
 from agentrl.viewer.pictures import webp
-from tests.replay.episodes import episode, scored, turn
+from tests.replay.episodes import episode, scored, screen, turn
 from tests.viewer import runs
 
 
@@ -228,6 +228,26 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
             assert json.loads(answer.read())["count"] == 17
         server.terminate()
         assert server.wait(20) == 143
+
+
+def test_an_end_while_pictures_are_made_is_an_end_as_any_other(tmp_path):
+    run = tmp_path / "run"
+    with Recorder(run) as recorder:
+        frames = [recorder.frame(screen(n, 1080, 2400)) for n in range(24)]
+        runs.played(recorder, "train", 0)
+    command = [sys.executable, "-m", "agentrl", "replay", str(run), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        url = server.stdout.readline().decode().partition("/#")[0]
+        asking = [HTTPConnection(url.removeprefix("http://"), timeout=30) for _ in frames]
+        for connection, frame in zip(asking, frames, strict=True):
+            connection.request("GET", f"/frames/{frame}?width=384")
+        asking[0].getresponse()
+        server.terminate()
+        said = server.communicate(timeout=20)[1]
+        assert (server.returncode, b"terminate" in said) == (143, False), said
+        for connection in asking:
+            connection.close()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
