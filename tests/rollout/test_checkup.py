@@ -9,6 +9,7 @@ import pytest
 import agentrl
 from agentrl.config import EnvConfig
 from agentrl.rollout.checkup import apart, examine
+from agentrl.rollout.checkup.played import play
 
 SHAPE = (32, 32, 3)
 
@@ -120,6 +121,15 @@ def test_nothing_is_wrong_with_a_sound_environment() -> None:
 )
 def test_each_fault_is_found_and_told(fault: str, where: str, told: str) -> None:
     assert told in wrong_with(EnvConfig(id=NAME, kwargs={"fault": fault}), where)
+
+
+def test_a_space_that_instances_share_is_left_alone() -> None:
+    """Two threads that drew from it would take each other's actions."""
+    Sick.action_space.seed(3)
+    expected = [Sick.action_space.sample() for _ in range(30)]
+    Sick.action_space.seed(3)
+    play(EnvConfig(id=NAME), 10)
+    assert [Sick.action_space.sample() for _ in range(30)] == expected
 
 
 def test_timings_in_info_are_noted() -> None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from contextlib import closing
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,14 +37,15 @@ def play(config: EnvConfig, steps: int, seed: int = SEED) -> Played:
     with closing(make_env(config, getattr(translator, "render_mode", None))) as made:
         if (meet := getattr(translator, "meet", None)) is not None:
             meet(made)
-        made.action_space.seed(seed)
+        actions = deepcopy(made.action_space)  # many classes have one for all their instances
+        actions.seed(seed)
         started = time.perf_counter()
         observation, info = made.reset(seed=seed)
         played.reset_ms = 1000 * (time.perf_counter() - started)
         _keep(played, translator, observation, info)
         for _ in range(steps):
             started = time.perf_counter()
-            observation, reward, terminated, truncated, info = made.step(made.action_space.sample())
+            observation, reward, terminated, truncated, info = made.step(actions.sample())
             played.step_ms.append(1000 * (time.perf_counter() - started))
             _keep(played, translator, observation, info)
             played.rewards.append(float(reward))
