@@ -24,6 +24,7 @@ from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.rollouts import Rollouts
 from agentrl.training import seeds, warm_start
 from agentrl.training.learner import Learner
+from agentrl.training.lessons import Demonstration
 from agentrl.types import Prompt, Turn
 
 
@@ -87,7 +88,8 @@ async def _teach(
 ) -> None:
     """An untrained model taps nothing: let it copy the expert for a moment."""
     tickets = tickets_of_step("demo", 0, seeds.demonstration(config, games), 1)
-    demos = [scored.episode for scored in await rollouts.collect(tickets, "expert")]
+    played = await rollouts.collect(tickets, "expert")
+    demos = [Demonstration(episode=scored.episode, by_player=True) for scored in played]
     learner = Learner(config, folder)
     await warm_start.clone(config, demos, learner, folder, lambda *_: None)
     learner.save_weights(weights)
