@@ -12,10 +12,24 @@ from agentrl.replay.layout import FORMAT
 from agentrl.types import Episode, Outcome, Turn
 
 _LARGEST_BITS = 4096
+_AS_THEY_ARE = frozenset((str, bool))
+_LISTS = frozenset((list, tuple))
 
 
 def plain(value: Any) -> Any:
     """The nearest JSON value: arrays become lists, what has no JSON form becomes its text."""
+    kind = type(value)
+    if value is None or kind in _AS_THEY_ARE:  # most are of these kinds, in every turn
+        return value
+    if kind is dict:
+        return {str(key): plain(item) for key, item in value.items()}
+    if kind in _LISTS:
+        return [plain(item) for item in value]
+    return _odd(value)
+
+
+def _odd(value: Any) -> Any:
+    """The same of what is of another kind, numbers among them."""
     if isinstance(value, bool | int | str) or value is None:
         if isinstance(value, int) and value.bit_length() > _LARGEST_BITS:
             return hex(value)  # Python refuses to write more than 4300 digits.
