@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse, StreamingResponse
 
-from agentrl.errors import AgentRLError, ConfigError
+from agentrl.errors import AgentRLError, ConfigError, DeviceError
 from agentrl.replay import Filter, Run
 from agentrl.replay.layout import is_frame
 from agentrl.viewer import views
@@ -89,7 +89,7 @@ async def _guarded(request: Request, answer: Callable[[Request], Awaitable[Respo
 
 async def _told(_: Request, error: Exception) -> Response:
     """What is not there, or cannot be read, in one sentence."""
-    status = 403 if isinstance(error, _NoToken) else 404 if isinstance(error, ConfigError) else 500
+    status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
     return JSONResponse(views.sendable({"error": str(error)}), status)
 
 
@@ -140,7 +140,8 @@ def _add_views(app: FastAPI, run: Run) -> None:
     @app.get("/api/run/name")
     def name() -> Response:
         plays = app.state.stage is not None
-        told = {"name": run.path.absolute().name, "plays": plays, "news": _state(run)}
+        news = _state(run)
+        told = {"name": run.path.absolute().name, "plays": plays, "job": news[-1], "news": news}
         return _json(told)
 
     @app.get("/api/run")
@@ -239,6 +240,10 @@ def _add_stage(app: FastAPI, stage: Stage | None, guard: Guard) -> None:
 
 class _NoToken(AgentRLError):
     """Something was to be changed, and nobody had said so."""
+
+
+_STATUS = {_NoToken: 403, ConfigError: 404, DeviceError: 503}
+"""What a refusal is in HTTP; a phone may go while it is asked."""
 
 
 def _check_token(guard: Guard, request: Request) -> None:

@@ -79,7 +79,7 @@ def test_a_job_runs_stops_and_ends(serve, tmp_path):
     served = serve(run)
 
     def told() -> str | None:
-        return json.loads(ask(served.url, "/api/run/name")[2])["news"][-1]
+        return json.loads(ask(served.url, "/api/run/name")[2])["job"]
 
     assert told() is None
     with working_in(run):
