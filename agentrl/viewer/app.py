@@ -173,13 +173,15 @@ def _add_views(app: FastAPI, run: Run) -> None:
     ) -> Response:
         if sort not in views.SORTS:
             raise ConfigError(f"sort={sort!r}: must be one of {', '.join(views.SORTS)}")
+        # How far it was before it looked: what is read meanwhile may not be among what it found.
+        progress = search.progress() if text else None
         searched = search.find(text) if text else None
         wanted = Filter(
             among=searched, split=split, label=label, outcome=outcome, cause=cause, step=step,
             seed=seed, group=group, device=device, won=won, least=least, most=most,
         )  # fmt: skip
         page = views.listing(run, wanted, sort=sort, down=down, first=first, count=count)
-        return _json(page | {"searched": search.progress() if text else None})
+        return _json(page | {"searched": progress})
 
     @app.get("/api/episodes/{episode_id}")
     def episode(episode_id: str) -> Response:
