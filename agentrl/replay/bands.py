@@ -1,43 +1,50 @@
-"""What successive screens have in common, so that it is compressed once."""
+"""What successive screens have in common, so that it is compressed and stored once."""
 
-from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import xxhash
 
-from agentrl.replay import png
 from agentrl.types import Image
 
-_ROWS = 64
-_REMEMBERED_BYTES = 128 << 20
-"""Of pixels that were compressed; what is kept of them is a fiftieth, on screens of apps."""
+ROWS = 64
+"""Of a band: a game's move touches a fifth of a screen's bands or fewer."""
 
 
-class BandEncoder:
-    """Encodes pictures as PNG, and remembers the bands that it saw last.
+@dataclass(slots=True, frozen=True)
+class Cut:
+    """A picture, cut into bands from top to bottom; the last one may be lower."""
 
-    Screens change little from one to the next: a game's move touches a fifth of their bands or
-    fewer. For one thread at a time.
+    id: str
+    """32 hexadecimal digits that name these pixels in this shape."""
+    pixels: Image
+    """uint8[H, W, 3], contiguous."""
+    digests: tuple[bytes, ...]
+    """[ceil(H / ROWS)] names the width and the pixels of each band."""
+
+    def bands(self) -> Iterator[tuple[bytes, Image]]:
+        """Each band with its digest."""
+        tops = range(0, len(self.pixels), ROWS)
+        return zip(self.digests, (self.pixels[top : top + ROWS] for top in tops), strict=True)
+
+
+def cut(image: Image) -> Cut:
+    """Cut a picture; one pass over its pixels (0.1 ms at 720x1280).
+
+    Args:
+        image: uint8[H, W, 3], RGB.
+
+    Raises:
+        ValueError: it is no such picture.
     """
-
-    def __init__(self) -> None:
-        self._bands: OrderedDict[tuple[int, bytes], tuple[png.Band, int]] = OrderedDict()
-        self._nbytes = 0
-
-    def encode(self, image: Image) -> bytes:
-        """The PNG of uint8[H, W, 3], RGB."""
-        pixels = np.ascontiguousarray(image)
-        parts = (pixels[top : top + _ROWS] for top in range(0, len(pixels), _ROWS))
-        return png.join(image.shape[1], [self._band(part) for part in parts])
-
-    def _band(self, part: Image) -> png.Band:
-        key = (part.shape[1], xxhash.xxh3_128_digest(part.data))
-        if key in self._bands:
-            self._bands.move_to_end(key)
-            return self._bands[key][0]
-        band = png.compress(part)
-        self._bands[key] = band, part.nbytes
-        self._nbytes += part.nbytes
-        while self._nbytes > _REMEMBERED_BYTES:
-            self._nbytes -= self._bands.popitem(last=False)[1][1]
-        return band
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
+        raise ValueError(f"a frame is uint8[H, W, 3], not {image.dtype}{list(image.shape)}")
+    pixels = np.ascontiguousarray(image)
+    height, width, _ = pixels.shape
+    digests = tuple(
+        xxhash.xxh3_128_digest(pixels[top : top + ROWS].data, seed=width)
+        for top in range(0, height, ROWS)
+    )
+    id = xxhash.xxh3_128_hexdigest(b"".join(digests), seed=height)
+    return Cut(id, pixels, digests)

@@ -2,19 +2,15 @@
 
 import logging
 import math
-import os
 import queue
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-import xxhash
-
-from agentrl.files import replacing
-from agentrl.replay.bands import BandEncoder
-from agentrl.replay.layout import frame_file
+from agentrl.replay.bands import Cut, cut
+from agentrl.replay.layout import pack_file
+from agentrl.replay.pack import PackWriter
 from agentrl.types import Image
 
 log = logging.getLogger(__name__)
@@ -22,8 +18,11 @@ log = logging.getLogger(__name__)
 _REMEMBERED = 100_000
 _SAID_EVERY_S = 30.0
 REFRESH_S = 300.0
-"""A frame that is seen again so long after its file was last touched is touched, or written, again:
+"""A frame that is seen again so long after it was last touched is touched, or written, again:
 pruning (`agentrl.replay.prune`) leaves alone what was touched lately."""
+_GATHERED_S = 0.25
+_GATHERED = 64
+"""Frames that are written together: the disk is waited for once."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,38 +36,27 @@ class FrameStats:
     """Left out because the disk was behind: nobody waits for it."""
 
 
-def frame_id(image: Image) -> str:
-    """32 hexadecimal digits that name these pixels in this shape.
-
-    Raises:
-        ValueError: it is no uint8[H, W, 3].
-    """
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
-        raise ValueError(f"a frame is uint8[H, W, 3], not {image.dtype}{list(image.shape)}")
-    digest = xxhash.xxh3_128(repr(image.shape).encode())
-    digest.update(np.ascontiguousarray(image).data)
-    return digest.hexdigest()
-
-
 class FrameStore:
-    """Writes each picture once, as a PNG below `RUN/frames`.
+    """Writes each picture once, into `RUN/frames/<writer>.sqlite`.
 
     Args:
         run: the run's folder.
+        writer: names the file; nobody else may write to it.
         waiting: bytes of pictures that may wait for the disk; what comes beyond is left out, and
             said so.
     """
 
-    def __init__(self, run: Path, waiting: int = 512 << 20) -> None:
+    def __init__(self, run: Path, writer: str = "main", *, waiting: int = 512 << 20) -> None:
         self.stats = FrameStats()
-        self._run = run
+        self._path = pack_file(run, writer)
         self._known: dict[str, float] = {}
         """When each was last handed to the writer, on the monotonic clock."""
         self._lock = threading.Lock()
         self._room = waiting
-        self._encoder = BandEncoder()
         self._said_at = -math.inf
-        self._queue: queue.Queue[tuple[str, Image] | None] = queue.Queue()
+        self._queue: queue.Queue[Cut | None] = queue.Queue()
+        """None: write at once what was gathered."""
+        self._closing = False
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._write_all, name="frames", daemon=True)
         self._thread.start()
@@ -82,7 +70,8 @@ class FrameStore:
             ValueError: it is no uint8[H, W, 3].
             OSError: an earlier picture could not be written.
         """
-        name = frame_id(image)
+        made = cut(image)
+        name = made.id
         self._raise_failure()
         assert self._thread.is_alive(), "this store is closed"
         with self._lock:
@@ -98,8 +87,10 @@ class FrameStore:
                 return name
             self._room -= image.nbytes
             self._known[name] = time.monotonic()
-        changeable = image.flags.writeable or image.base is not None
-        self._queue.put((name, image.copy() if changeable else image))
+        pixels = made.pixels
+        if pixels is image and (image.flags.writeable or image.base is not None):
+            made = replace(made, pixels=image.copy())
+        self._queue.put(made)
         return name
 
     def _say_dropped(self) -> None:
@@ -112,28 +103,38 @@ class FrameStore:
             )  # fmt: skip
 
     def _write_all(self) -> None:
-        while (entry := self._queue.get()) is not None:
+        pack: PackWriter | None = None
+        while not self._closing or not self._queue.empty():
+            entries = self._gathered()
+            cuts = [entry for entry in entries if entry is not None]
             try:
-                if self._failure is None:
-                    self._write(*entry)
+                if cuts and self._failure is None:
+                    pack = pack or PackWriter(self._path)
+                    self._write(pack, cuts)
             except BaseException as error:  # Whatever it is, callers must not wait for ever.
                 self._failure = error
                 log.error("a frame could not be written, recording stops: %r", error)
             finally:
                 with self._lock:
-                    self._room += entry[1].nbytes
-                self._queue.task_done()
+                    self._room += sum(made.pixels.nbytes for made in cuts)
+                for _ in entries:
+                    self._queue.task_done()
+        if pack is not None:
+            pack.close()
 
-    def _write(self, name: str, image: Image) -> None:
-        path = frame_file(self._run, name)
-        if _touched(path):
-            return
-        encoded = self._encoder.encode(image)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as partial:
-            partial.write_bytes(encoded)
-        self.stats.stored += 1
-        self.stats.bytes += len(encoded)
+    def _gathered(self) -> list[Cut | None]:
+        entries, ends = [self._queue.get()], time.monotonic() + _GATHERED_S
+        while entries[-1] is not None and len(entries) < _GATHERED:
+            try:
+                entries.append(self._queue.get(timeout=max(ends - time.monotonic(), 0.0)))
+            except queue.Empty:
+                break
+        return entries
+
+    def _write(self, pack: PackWriter, cuts: list[Cut]) -> None:
+        stored, size = pack.add(cuts)
+        self.stats.stored += stored
+        self.stats.bytes += size
 
     def flush(self) -> None:
         """Wait until everything handed over is on disk.
@@ -141,6 +142,8 @@ class FrameStore:
         Raises:
             OSError: something could not be written.
         """
+        if self._thread.is_alive():
+            self._queue.put(None)
         self._queue.join()
         self._raise_failure()
 
@@ -151,6 +154,7 @@ class FrameStore:
             OSError: something could not be written.
         """
         if self._thread.is_alive():
+            self._closing = True
             self._queue.put(None)
             self._thread.join()
         self._raise_failure()
@@ -160,12 +164,3 @@ class FrameStore:
             raise self._failure
         if self._failure is not None:
             raise OSError(f"a frame could not be written: {self._failure!r}") from self._failure
-
-
-def _touched(path: Path) -> bool:
-    """Whether a file is there, which then counts as shown just now."""
-    try:
-        os.utime(path)
-    except FileNotFoundError:
-        return False
-    return True

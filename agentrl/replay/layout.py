@@ -7,7 +7,7 @@
     RUN/episodes/frames-<writer>.jsonl   which frames an episode shows, for pruning alone
     RUN/episodes/removed.jsonl           episodes whose files pruning removed
     RUN/episodes/<id>.json.gz            the whole episode
-    RUN/frames/ab/<id>.png               each picture once, named by the hash of its pixels
+    RUN/frames/<writer>.sqlite           each picture once, named by the hash of its pixels
 
 The fields are described in docs/episode-format.md.
 """
@@ -15,7 +15,7 @@ The fields are described in docs/episode-format.md.
 import re
 from pathlib import Path
 
-FORMAT = 2
+FORMAT = 3
 """Of the episode file; a reader refuses what is newer than itself."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
@@ -54,12 +54,28 @@ def episode_file(run: Path, episode_id: str) -> Path:
     return episodes_folder(run) / f"{episode_id}.json.gz"
 
 
-def frame_file(run: Path, frame_id: str) -> Path:
-    """The file of one frame.
+def frames_folder(run: Path) -> Path:
+    """Where the packs of frames lie."""
+    return run / "frames"
+
+
+def pack_file(run: Path, writer: str) -> Path:
+    """The frames of one writer.
+
+    Raises:
+        ValueError: it cannot be the name of a writer.
+    """
+    if not is_name(writer):
+        raise ValueError(f"{writer!r} cannot be the name of a writer")
+    return frames_folder(run) / f"{writer}.sqlite"
+
+
+def single_frame_file(run: Path, frame_id: str) -> Path:
+    """The file of one frame, as formats 1 and 2 had them.
 
     Raises:
         ValueError: the id is no hash.
     """
     if not is_frame(frame_id):
         raise ValueError(f"{frame_id!r} cannot be the id of a frame")
-    return run / "frames" / frame_id[:2] / f"{frame_id}.png"
+    return frames_folder(run) / frame_id[:2] / f"{frame_id}.png"

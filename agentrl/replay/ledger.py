@@ -1,44 +1,39 @@
 """What room each recorded episode takes, and which frames it shows: counted as it is recorded."""
 
-import gzip
-import json
 import logging
-import os
-import time
-import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentrl.replay.encoding import from_json
-from agentrl.replay.index import check_format, removal, time_of
+from agentrl.errors import ConfigError
+from agentrl.replay.index import removal
 from agentrl.replay.layout import (
-    episode_file,
     episodes_folder,
-    frame_file,
+    frames_folder,
     is_frame,
     is_name,
     removals_file,
 )
-from agentrl.replay.record import frames_of
+from agentrl.replay.sweep import Stored, Sweeper
 from agentrl.replay.tail import Tails
 
 log = logging.getLogger(__name__)
-
-_EXPECTED_S = 600.0
-"""For a frame to be written after its episode was: then it is taken for left out."""
 
 
 @dataclass(slots=True, eq=False)
 class Frame:
     """A frame that is on disk, or that an episode shows."""
 
-    name: str
-    bytes: int | None = None
-    """Of its file; None while it is not there."""
+    id: str
+    bytes: int = 0
+    """That came with it; 0 while it is not on disk."""
+    touched: float = 0.0
+    """When it was last seen, as far as is known: seconds since 1970."""
     shown: int = 0
     """By so many episodes that are kept."""
+    packs: list[Sweeper] = field(default_factory=list)
+    """Where it is: several writers may have stored it."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True, eq=False)
@@ -62,34 +57,61 @@ class Ledger:
 
     Args:
         run: the run's folder.
+
+    Raises:
+        ConfigError: an older agentrl has recorded it.
     """
 
     def __init__(self, run: Path) -> None:
+        if any(folder.is_dir() for folder in frames_folder(run).glob("??")):
+            raise ConfigError(
+                f"{run}: an older agentrl has recorded its frames, in a file each, and such runs "
+                "cannot be pruned; move it away, or export what you need (agentrl export)"
+            )
         self._run = run
         self._tails = Tails(episodes_folder(run))
+        self._packs: dict[Path, Sweeper] = {}
         self._frames: dict[str, Frame] = {}
-        self._expected: list[tuple[float, Frame]] = []
-        """Frames that are shown and not on disk yet, and until when they are looked for."""
-        self._begun = False
+        self._episode_bytes = self._unshown_bytes = 0
         self.removed: dict[str, float] = {}
         """When what was removed had been recorded, by the episode's id."""
         self.episodes: dict[str, Held] = {}
         self.unshown: dict[str, Frame] = {}
         """Frames on disk that no kept episode shows: those of removed ones, and of episodes that
         are still being played."""
-        self.bytes = 0
+
+    @property
+    def bytes(self) -> int:
         """Of the kept episodes with their frames."""
+        return self._episode_bytes + self.pack_bytes - self._unshown_bytes
+
+    @property
+    def pack_bytes(self) -> int:
+        """Of all frames."""
+        return sum(pack.bytes for pack in self._packs.values())
+
+    @property
+    def freed(self) -> int:
+        """Bytes that frames have given back so far."""
+        return sum(pack.freed for pack in self._packs.values())
+
+    def overtaken(self) -> bool:
+        """Whether another process has pruned the run since: then a new ledger is needed."""
+        return any(pack.overtaken() for pack in self._packs.values())
 
     def catch_up(self) -> None:
         """Read what was recorded and removed since.
 
         Raises:
             ConfigError: it was recorded by a newer agentrl, or cannot be read.
+            OSError: a pack of frames cannot be read.
         """
-        indexed: dict[str, Mapping[str, Any]] = {}
-        if not self._begun:
-            self._list_frames()
-            indexed = self._indexed()  # before the lines of frames, which are written first
+        for path in sorted(frames_folder(self._run).glob("*.sqlite")):
+            if path not in self._packs and path.stat().st_size:  # else it was only just made
+                self._packs[path] = Sweeper(path)
+        for pack in self._packs.values():
+            for stored in pack.new():
+                self._store(stored, pack)
         for entry in self._tails.new(removals_file(self._run).name):
             id, recorded = removal(entry)
             if not is_name(id):
@@ -99,26 +121,35 @@ class Ledger:
                 self.drop(id)
         for entry in self._tails.new("frames-*.jsonl"):
             self._take(entry)
-        for id, line in indexed.items():
-            if id not in self.episodes and self._is_kept(id, float(line["time"])):
-                self._take(self._read(line))
-        self._begun = True
-        self._look_for_expected()
 
     def drop(self, id: str) -> Held:
         """Count an episode no more; frames that only it showed are unshown from now on."""
         held = self.episodes.pop(id)
-        self.bytes -= held.bytes
+        self._episode_bytes -= held.bytes
         for frame in held.frames:
             frame.shown -= 1
-            if not frame.shown:
-                self.bytes -= frame.bytes or 0
-                self.unshown[frame.name] = frame
+            if not frame.shown and frame.packs:
+                self._hide(frame)
+            elif not frame.shown:
+                del self._frames[frame.id]
         return held
 
-    def forget(self, frame: Frame) -> None:
-        """A frame that was unshown is on disk no more."""
-        del self.unshown[frame.name], self._frames[frame.name]
+    def remove(self, frames: Collection[Frame], touched_until: float) -> list[Frame]:
+        """Remove unshown frames from the disk; those that are gone.
+
+        Raises:
+            OSError: a pack cannot be changed.
+        """
+        for pack in self._packs.values():
+            old = (frame for frame in frames if frame.touched <= touched_until)
+            there = {frame.id: frame for frame in old if pack in frame.packs}
+            for id in pack.remove(there, touched_until) if there else ():
+                there[id].packs.remove(pack)
+        gone = [frame for frame in frames if not frame.packs]
+        for frame in gone:
+            del self.unshown[frame.id], self._frames[frame.id]
+            self._unshown_bytes -= frame.bytes
+        return gone
 
     # --- what was recorded ------------------------------------------------------------------
 
@@ -137,87 +168,34 @@ class Ledger:
             if before.time > recorded:
                 return
             self.drop(id)
-        frames = tuple(map(self._shown, names))
+        frames = tuple(map(self._show, names))
         self.episodes[id] = Held(
             id=id, split=split, step=step, time=recorded, bytes=size, frames=frames
         )
-        self.bytes += size
+        self._episode_bytes += size
 
     def _is_kept(self, id: str, recorded: float) -> bool:
         removed = self.removed.get(id)
         return removed is None or recorded > removed
 
-    def _shown(self, name: str) -> Frame:
-        frame = self._frames.setdefault(name, Frame(name))
+    def _show(self, id: str) -> Frame:
+        frame = self._frames.setdefault(id, Frame(id))
         frame.shown += 1
-        if frame.shown == 1:
-            self.unshown.pop(name, None)
-            if frame.bytes is None:
-                frame.bytes = self._size(name)
-            if frame.bytes is None:
-                self._expected.append((time.monotonic() + _EXPECTED_S, frame))
-            self.bytes += frame.bytes or 0
+        if self.unshown.pop(id, None) is not None:
+            self._unshown_bytes -= frame.bytes
         return frame
 
-    def _look_for_expected(self) -> None:
-        expected, self._expected = self._expected, []
-        for until, frame in expected:
-            if not frame.shown or frame.bytes is not None:
-                continue
-            frame.bytes = self._size(frame.name)
-            self.bytes += frame.bytes or 0
-            if frame.bytes is None and time.monotonic() < until:
-                self._expected.append((until, frame))
+    def _hide(self, frame: Frame) -> None:
+        self.unshown[frame.id] = frame
+        self._unshown_bytes += frame.bytes
 
-    def _size(self, name: str) -> int | None:
-        try:
-            return frame_file(self._run, name).stat().st_size
-        except FileNotFoundError:
-            return None
-
-    # --- what was there before --------------------------------------------------------------
-
-    def _list_frames(self) -> None:
-        for name, size in frames_on_disk(self._run):
-            self._frames[name] = self.unshown[name] = Frame(name, size)
-
-    def _indexed(self) -> dict[str, Mapping[str, Any]]:
-        """Lines of the index, of which older recorders wrote no line of frames."""
-        found: dict[str, Mapping[str, Any]] = {}
-        for entry in self._tails.new("index-*.jsonl"):
-            check_format(self._run, entry)
-            if is_name(str(entry.get("id"))) and time_of(entry) is not None:
-                found[str(entry["id"])] = entry
-        return found
-
-    def _read(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        """What its line of frames would be; no frames where the episode cannot be read."""
-        path = episode_file(self._run, str(entry["id"]))
-        size, frames = 0, list[str]()
-        try:
-            size = path.stat().st_size
-            frames = frames_of(from_json(json.loads(gzip.decompress(path.read_bytes()))))
-        except (
-            OSError, EOFError, zlib.error, AttributeError, LookupError, TypeError, ValueError,
-            RecursionError,
-        ) as error:  # fmt: skip
-            log.info("%s: its frames are not known: %r", path, error)
-        return {**entry, "bytes": size, "frames": frames}
-
-
-def frames_on_disk(run: Path) -> Iterator[tuple[str, int]]:
-    """Name and bytes of every frame's file."""
-    for folder in _entries(run / "frames"):
-        if folder.is_dir():
-            for file in _entries(Path(folder.path)):
-                name, _, ending = file.name.partition(".")
-                if ending == "png" and is_frame(name):
-                    yield name, file.stat().st_size
-
-
-def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            yield from entries
-    except FileNotFoundError:
-        return
+    def _store(self, stored: Stored, pack: Sweeper) -> None:
+        frame = self._frames.setdefault(stored.id, Frame(stored.id))
+        if self.unshown.pop(frame.id, None) is not None:
+            self._unshown_bytes -= frame.bytes
+        if pack not in frame.packs:
+            frame.packs.append(pack)
+            frame.bytes += stored.bytes
+        frame.touched = max(frame.touched, stored.touched)
+        if not frame.shown:
+            self._hide(frame)

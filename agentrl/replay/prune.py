@@ -1,9 +1,9 @@
 """Remove the oldest training episodes of a run, and the frames that only they show.
 
 Recorders may be at work meanwhile. An episode that is being played may show any frame that is on
-disk, and nobody knows until it ends. But recorders touch the file of a frame that they see again
-(`REFRESH_S`), so one that was not touched for longer than that and an episode may take is shown by
-no episode that is still to be recorded.
+disk, and nobody knows until it ends. But recorders touch a frame that they see again (`REFRESH_S`),
+so one that was not touched for longer than that and an episode may take is shown by no episode that
+is still to be recorded.
 
 Each removal is noted durably before any file goes: after kill -9 at any point an episode is whole
 or noted as removed, and the next pruning removes what is left of it.
@@ -19,7 +19,7 @@ from pathlib import Path
 from agentrl.config import RolloutConfig
 from agentrl.files import working_in
 from agentrl.replay.frames import REFRESH_S
-from agentrl.replay.layout import episode_file, episodes_folder, frame_file, removals_file
+from agentrl.replay.layout import episode_file, episodes_folder, removals_file
 from agentrl.replay.ledger import Frame, Held, Ledger
 from agentrl.replay.lines import Lines
 
@@ -96,26 +96,42 @@ class Pruner:
             now = time.time()
             if self._first and not dry_run:
                 self._put_back_all()
-            self._ledger.catch_up()
-            settled = now - min(_SETTLED_S, grace_s)
-            going = self._oldest(keep_bytes, settled)
-            if not dry_run:
-                self._note(going, now)
-                self._remove_files(going, settled)
-            frames = self._remove_frames(now - grace_s, dry_run)
-            self._first = False
-        ledger = self._ledger
+            ledger = self._caught_up()
+            settled, freed = now - min(_SETTLED_S, grace_s), ledger.freed
+            going, frames = list[Held](), list[Frame]()
+            while True:
+                chosen = self._oldest(keep_bytes, settled)
+                going += chosen
+                if dry_run:
+                    frames += [it for it in ledger.unshown.values() if it.touched <= now - grace_s]
+                    break
+                self._note(chosen, now)
+                self._remove_files(chosen, settled)
+                frames += ledger.remove(list(ledger.unshown.values()), now - grace_s)
+                self._first = False
+                # Again: frames may leave less room than they came with, as others show their parts.
+                if not chosen:
+                    break
+        gone_ids = {it.id for it in frames}
+        left = [it for id, it in ledger.unshown.items() if id not in gone_ids]
+        given_back = sum(it.bytes for it in frames) if dry_run else ledger.freed - freed
         return Pruned(
             episodes=tuple(going),
             frames=len(frames),
-            bytes=sum(held.bytes for held in going) + sum(frame.bytes or 0 for frame in frames),
-            waiting=len(ledger.unshown),
-            waiting_bytes=sum(frame.bytes or 0 for frame in ledger.unshown.values()),
+            bytes=sum(held.bytes for held in going) + given_back,
+            waiting=len(left),
+            waiting_bytes=sum(frame.bytes for frame in left),
             kept=len(ledger.episodes),
             kept_bytes=ledger.bytes,
             keep_bytes=keep_bytes,
             training_left=any(held.split == "train" for held in ledger.episodes.values()),
         )
+
+    def _caught_up(self) -> Ledger:
+        if self._ledger.overtaken():
+            self._ledger, self._first = Ledger(self._run), True
+        self._ledger.catch_up()
+        return self._ledger
 
     def _oldest(self, keep_bytes: float, recorded_before: float) -> list[Held]:
         """Training episodes that have to go; the ledger counts them no more."""
@@ -149,21 +165,9 @@ class Pruner:
         for id in ids:
             _remove(episode_file(self._run, id), cutoff)
 
-    def _remove_frames(self, cutoff: float, dry_run: bool) -> list[Frame]:
-        gone = []
-        for frame in list(self._ledger.unshown.values()):
-            path = frame_file(self._run, frame.name)
-            if _touched_at(path) <= cutoff if dry_run else _remove(path, cutoff):
-                self._ledger.forget(frame)
-                gone += [frame] if frame.bytes is not None else []  # else it never was there
-        return gone
-
     def _put_back_all(self) -> None:
         """Bring back what a killed process was about to remove: all is decided anew."""
-        for aside in [
-            *episodes_folder(self._run).glob(f"*{_ASIDE}"),
-            *(self._run / "frames").glob(f"*/*{_ASIDE}"),
-        ]:
+        for aside in episodes_folder(self._run).glob(f"*{_ASIDE}"):
             _put_back(aside)
 
 

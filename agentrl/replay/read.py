@@ -13,10 +13,18 @@ import numpy as np
 
 from agentrl.config.load import path_of
 from agentrl.errors import ConfigError, EpisodeRemoved
+from agentrl.replay import pack
 from agentrl.replay.encoding import from_json
 from agentrl.replay.filters import Filter
 from agentrl.replay.index import Index
-from agentrl.replay.layout import episode_file, episodes_folder, frame_file, is_name
+from agentrl.replay.layout import (
+    episode_file,
+    episodes_folder,
+    frames_folder,
+    is_frame,
+    is_name,
+    single_frame_file,
+)
 from agentrl.replay.summary import Summary
 from agentrl.types import Episode, Image
 
@@ -113,10 +121,25 @@ class Run:
 
     def frame_bytes(self, frame_id: str) -> bytes | None:
         """The PNG of one frame; None if it is not there or its id is none."""
-        try:
-            return frame_file(self.path, frame_id).read_bytes()
-        except (OSError, ValueError):
+        if not is_frame(frame_id):
             return None
+        found = (pack.read_png(path, frame_id) for path in self._packs())
+        if (png := next((it for it in found if it is not None), None)) is not None:
+            return png
+        try:
+            return single_frame_file(self.path, frame_id).read_bytes()
+        except OSError:
+            return None
+
+    def has_frame(self, frame_id: str) -> bool:
+        """Whether a frame was recorded and is there; it may be damaged."""
+        return is_frame(frame_id) and (
+            any(pack.holds(path, frame_id) for path in self._packs())
+            or single_frame_file(self.path, frame_id).is_file()
+        )
+
+    def _packs(self) -> list[Path]:
+        return sorted(frames_folder(self.path).glob("*.sqlite"))
 
     def frame(self, frame_id: str) -> Image | None:
         """One frame as uint8[H, W, 3], RGB; None if it is not there or damaged."""

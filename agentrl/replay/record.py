@@ -56,7 +56,7 @@ class Recorder:
         self._index: Lines | None = Lines(folder / f"index-{writer}.jsonl")
         self._scores = Lines(folder / f"scores-{writer}.jsonl")
         self._shown = Lines(folder / f"frames-{writer}.jsonl")
-        self._frames = None if frames == "none" else FrameStore(run)
+        self._frames = None if frames == "none" else FrameStore(run, writer)
 
     @property
     def stats(self) -> FrameStats:

@@ -8,8 +8,8 @@ from typing import Any, cast
 from agentrl.config import Config
 from agentrl.policies.recorded import RecordedPolicy
 from agentrl.replay import RecordedEpisode
+from agentrl.replay.bands import cut
 from agentrl.replay.encoding import plain
-from agentrl.replay.frames import frame_id
 from agentrl.replay.mask import masked
 from agentrl.rollout.episode import Limits, play
 from agentrl.rollout.ticket import Split, Ticket
@@ -64,7 +64,7 @@ async def _rehearse(
     config: Config, recorded: Sequence[RecordedEpisode], done: Callable[[Rehearsal], None]
 ) -> list[Rehearsal]:
     def keep(image: Image) -> str:
-        return frame_id(masked(image, config.devices.mask))
+        return cut(masked(image, config.devices.mask)).id
 
     worlds = open_worlds(config, keep if config.run.frames == "device" else None, (0, 1))
     seats = asyncio.Semaphore(worlds.count)

@@ -12,7 +12,6 @@ from agentrl import env, replay
 from agentrl.config import Config, WarmStartConfig
 from agentrl.data.templates import render_instructions
 from agentrl.errors import ConfigError
-from agentrl.replay.layout import frame_file, is_frame
 from agentrl.rollout.making import open_translator
 from agentrl.rollout.ticket import label_of
 from agentrl.training import seeds
@@ -132,7 +131,7 @@ class Judge:
             )
         if any(IMAGE in turn.shown for turn in episode.turns):
             self._check_pictures(chosen.run.path, settings)
-        if (why := _lack(chosen.run.path, episode.turns)) is not None:
+        if (why := _lack(chosen.run, episode.turns)) is not None:
             found.left_out[why] += 1
             return
         replies(self._translator, episode, by_human=chosen.by_human)
@@ -173,12 +172,12 @@ def _settings(path: Path) -> Mapping[str, Any]:
     return tree
 
 
-def _lack(run: Path, turns: Sequence[Turn]) -> str | None:
+def _lack(run: replay.Run, turns: Sequence[Turn]) -> str | None:
     """Why an episode cannot be taught; None where it can."""
     return next(_lacks(run, turns), None)
 
 
-def _lacks(run: Path, turns: Sequence[Turn]) -> Iterator[str]:
+def _lacks(run: replay.Run, turns: Sequence[Turn]) -> Iterator[str]:
     if not turns:
         yield "without a turn"
     for turn in turns:
@@ -188,5 +187,5 @@ def _lacks(run: Path, turns: Sequence[Turn]) -> Iterator[str]:
             yield "with a screen that was private"
         elif turn.shown.count(IMAGE) != len(turn.frames):
             yield "with a picture that was not recorded"
-        elif not all(is_frame(frame) and frame_file(run, frame).is_file() for frame in turn.frames):
+        elif not all(map(run.has_frame, turn.frames)):
             yield "with a picture that was lost"

@@ -64,7 +64,7 @@ def application(run: Run, guard: Guard, stage: Stage | None = None) -> FastAPI:
     _add_frames(app, Pictures(run))
     _add_views(app, run)
     _add_news(app, run)
-    app.state.wall = Wall(run.path)
+    app.state.wall = Wall(run)
     _add_wall(app, app.state.wall, guard)
     _add_stage(app, stage, guard)
     return app

@@ -3,14 +3,13 @@
 import logging
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 from agentrl import devices
 from agentrl.devices.doctor import battery_level
 from agentrl.errors import ConfigError, DeviceError
-from agentrl.replay.layout import frame_file, is_frame
 from agentrl.replay.live import phones_now
+from agentrl.replay.read import Run
 from agentrl.text import short_serial
 from agentrl.types import Image
 
@@ -26,10 +25,10 @@ class Wall:
     Phones are named as in what is shared; their serials stay here.
 
     Args:
-        run: the run's folder.
+        run: the run.
     """
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
         self._lock = threading.Lock()
         self._opened: dict[str, devices.Device] = {}
@@ -38,11 +37,11 @@ class Wall:
 
     def phones(self) -> list[dict[str, Any]]:
         """What each does now, with the last of its screens that is on disk."""
-        return [self._now(phone) for phone in phones_now(self._run)]
+        return [self._now(phone) for phone in phones_now(self._run.path)]
 
     def _now(self, phone: dict[str, Any]) -> dict[str, Any]:
         serial, frame = phone["serial"], phone["frame"]
-        if frame is not None and is_frame(frame) and frame_file(self._run, frame).is_file():
+        if frame is not None and self._run.has_frame(frame):
             self._frames[serial] = frame
         return {
             **{key: value for key, value in phone.items() if key != "serial"},
@@ -86,7 +85,9 @@ class Wall:
             self._opened.clear()
 
     def _free(self, name: str) -> devices.Device:
-        told = next((p for p in phones_now(self._run) if short_serial(p["serial"]) == name), None)
+        told = next(
+            (p for p in phones_now(self._run.path) if short_serial(p["serial"]) == name), None
+        )
         if told is None:
             raise ConfigError(f"no job that runs now tells of a phone {name!r}")
         if told["state"] != FREE:

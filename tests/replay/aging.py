@@ -4,6 +4,8 @@ import json
 import os
 from pathlib import Path
 
+from tests.replay.packs import age_frames
+
 
 def age(run: Path, seconds: float = 7200.0) -> None:
     """Everything in it was recorded, and last touched, so much earlier."""
@@ -13,6 +15,7 @@ def age(run: Path, seconds: float = 7200.0) -> None:
             if "time" in entry:
                 entry["time"] -= seconds
         lines.write_text("".join(json.dumps(entry) + "\n" for entry in told))
+    age_frames(run, seconds)
     for file in run.rglob("*.*"):
         if file.is_file():
             touched = file.stat().st_mtime - seconds

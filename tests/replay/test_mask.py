@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentrl.replay.mask import masked
+from agentrl.replay.read import Run
 from agentrl.replay.record import Recorder
 
 SECRET = (255, 0, 255)
@@ -29,7 +30,7 @@ def test_a_secret_in_a_masked_region_reaches_no_file(
     with Recorder(tmp_path, mask=boxes) as recorder:
         name = recorder.frame(image)
     assert np.array_equal(image, before), "the policy sees the true screen"
-    stored = cv2.imread(str(tmp_path / "frames" / name[:2] / f"{name}.png"), cv2.IMREAD_COLOR_RGB)
+    stored = Run(tmp_path).frame(name)
     assert stored is not None
     assert stored.shape == image.shape
     assert not (stored == SECRET).all(axis=2).any()

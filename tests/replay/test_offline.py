@@ -14,9 +14,9 @@ from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.errors import ConfigError
 from agentrl.replay import offline
-from agentrl.replay.layout import frame_file
 from agentrl.replay.record import Recorder
 from agentrl.types import Outcome, ScoredEpisode
+from tests.replay import packs
 from tests.replay.episodes import episode, screen, turn
 from tests.viewer import runs
 
@@ -126,7 +126,7 @@ def test_what_does_not_fit_into_an_episode_is_left_out_and_told(tmp_path, capsys
 def test_episodes_that_have_lost_a_frame_are_left_out(run, tmp_path):
     recorded = replay.open(run)
     lost = recorded.episode("train-00001-g000-m01").episode.turns[1].frames[0]
-    frame_file(run, lost).unlink()
+    packs.lose(run, lost)
     count, left_out = offline.write(
         recorded, tmp_path / "lost-v0", replay.Filter(label="train", step=1)
     )

@@ -1,7 +1,6 @@
 """Retention: what goes, what stays, and that nobody who plays or looks on loses anything."""
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -9,6 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from agentrl import replay
@@ -17,11 +17,13 @@ from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError, EpisodeRemoved
 from agentrl.files import working_in
 from agentrl.replay import frames, prune, tables
+from agentrl.replay.bands import cut
 from agentrl.replay.frames import FrameStore
-from agentrl.replay.layout import episode_file, frame_file, removals_file
+from agentrl.replay.layout import episode_file, pack_file, removals_file
 from agentrl.replay.prune import GB, Pruned, Pruner, grace_s
 from agentrl.replay.record import Recorder
 from agentrl.types import ScoredEpisode
+from tests.replay import packs
 from tests.replay.aging import age
 from tests.replay.episodes import episode, screen, turn
 
@@ -59,16 +61,16 @@ def pruned(run: Path, keep_bytes: float, grace: float = GRACE_S, dry_run: bool =
 
 def room(run: Path) -> int:
     """What everything takes, by the files themselves."""
-    files = [*run.rglob("*.json.gz"), *run.rglob("*.png")]
-    return sum(file.stat().st_size for file in files)
+    return packs.stored_bytes(run) + sum(file.stat().st_size for file in run.rglob("*.json.gz"))
 
 
 def contents(run: Path) -> dict[str, int]:
-    return {
+    files = {
         str(file.relative_to(run)): file.stat().st_size
-        for file in run.rglob("*")
-        if file.is_file() and file.suffix != ".lock" and file.name != ".lock"
+        for file in (run / "episodes").rglob("*")
+        if file.is_file() and file.name != ".lock"
     }
+    return files | dict.fromkeys(packs.frame_ids(run), 1)
 
 
 def ids(pruned: Pruned) -> list[str]:
@@ -136,15 +138,15 @@ def test_what_was_removed_stays_in_the_index_with_its_scores(run):
 
 
 def test_frames_that_were_touched_lately_wait(run):
-    shown_again = frames.frame_id(screen(0))
-    os.utime(frame_file(run, shown_again))
+    shown_again = cut(screen(0)).id
+    packs.touch(run, shown_again, time.time())
     found = pruned(run, 1.0)
     assert found.waiting == 1
-    assert frame_file(run, shown_again).exists()
-    os.utime(frame_file(run, shown_again), (0, 0))
+    assert shown_again in packs.frame_ids(run)
+    packs.touch(run, shown_again, 0.0)
     pruner = Pruner(run)
     assert pruner.prune(EVERYTHING, GRACE_S).frames == 1
-    assert not frame_file(run, shown_again).exists()
+    assert shown_again not in packs.frame_ids(run)
 
 
 def test_a_dry_run_tells_the_same_and_changes_nothing(run):
@@ -155,26 +157,63 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(run):
     assert (ids(told), told.frames, told.bytes) == (ids(done), done.frames, done.bytes)
 
 
-def test_runs_of_older_recorders_are_pruned_by_their_episode_files(run):
-    for lines in (run / "episodes").glob("frames-*.jsonl"):
-        lines.unlink()
-    before = room(run)
-    found = pruned(run, before - 1)
-    assert ids(found) == ["train0"]
-    assert found.kept_bytes == room(run) == before - found.bytes
-    assert check_whole(run) == {"train0"}
+def test_runs_of_older_recorders_are_refused(run):
+    (run / "frames" / "ab").mkdir()
+    with pytest.raises(ConfigError, match=r"an older agentrl has recorded .*agentrl export"):
+        pruned(run, 1.0)
+    assert check_whole(run) == set()
 
 
-def test_an_episode_that_cannot_be_read_counts_with_its_file_alone(run):
-    for lines in (run / "episodes").glob("frames-*.jsonl"):
-        lines.unlink()
-    episode_file(run, "train0").write_bytes(b"broken")
-    os.utime(episode_file(run, "train0"), (0, 0))
-    found = pruned(run, EVERYTHING, grace=1e9)
-    assert found.waiting == 1
-    assert found.kept_bytes + found.waiting_bytes == room(run)
-    assert ids(pruned(run, found.kept_bytes - 1)) == ["train0"]
-    assert room(run) < found.kept_bytes
+def test_what_removed_frames_share_with_others_stays_and_counts(tmp_path):
+    """Each screen shares all bands but one with the one before."""
+    run, image = tmp_path / "run", np.random.default_rng(0).integers(0, 256, (640, 8, 3), np.uint8)
+    with Recorder(run) as recorder:
+        for number in range(10):
+            image[64 * number] += 1
+            turns = (turn(frames=(recorder.frame(image),)),)
+            scored = ScoredEpisode(
+                episode=episode(f"e{number}", turns=turns), components={}, rewards=(1.0,)
+            )
+            recorder.episode(scored, split="train", step=number)
+    age(run)
+    before, pruner = room(run), Pruner(run)
+    limit = before - packs.stored_bytes(run) // 4
+    found = pruner.prune(limit, GRACE_S)
+    assert 3 <= len(found.episodes) < 9
+    assert found.frames == len(found.episodes)
+    assert found.kept_bytes == room(run) == before - found.bytes <= limit
+    assert check_whole(run) == set(ids(found))
+    assert Pruner(run).prune(limit, GRACE_S).kept_bytes == room(run)
+
+
+def test_several_writers_frames_go_together(tmp_path):
+    run = tmp_path / "run"
+    for writer in ("one", "other"):
+        with Recorder(run, writer=writer) as recorder:
+            record(recorder, f"by-{writer}", (1, 2, int(writer == "one") + 3))
+    age(run)
+    assert pruned(run, EVERYTHING).kept_bytes == room(run)
+    found = pruned(run, room(run) - 1)
+    assert (ids(found), found.frames) == (["by-one"], 1)
+    assert check_whole(run) == {"by-one"}
+    assert pruned(run, 0.0).frames == 3
+    assert packs.frame_ids(run) == []
+
+
+def test_the_disk_gets_its_room_back(tmp_path):
+    run, pixels = tmp_path / "run", np.random.default_rng(0)
+    with Recorder(run) as recorder:
+        for number in range(20):
+            shown = recorder.frame(pixels.integers(0, 256, (64, 400, 3), np.uint8))
+            scored = ScoredEpisode(
+                episode=episode(f"e{number}", turns=(turn(frames=(shown,)),)),
+                components={}, rewards=(1.0,),
+            )  # fmt: skip
+            recorder.episode(scored, split="train", step=number)
+    age(run)
+    before = pack_file(run, "main").stat().st_size
+    pruned(run, room(run) / 4)
+    assert pack_file(run, "main").stat().st_size < 0.4 * before
 
 
 def test_one_pruner_goes_on_with_what_is_recorded_meanwhile(run):
@@ -201,7 +240,7 @@ def test_frames_of_episodes_that_never_ended_go_too(run):
     with Recorder(run, writer="killed") as recorder:
         lost = recorder.frame(screen(70))
     assert pruned(run, EVERYTHING).waiting == 1
-    os.utime(frame_file(run, lost), (0, 0))
+    packs.touch(run, lost, 0.0)
     assert pruned(run, EVERYTHING).frames == 1
     assert check_whole(run) == set()
 
@@ -257,18 +296,27 @@ def test_times_that_are_no_times_hide_nothing_else(run):
 KILLED = """
 import os, shutil, signal, sys
 from pathlib import Path
+from agentrl.replay import sweep
 from agentrl.replay.prune import Pruner
 
 run, folder, changes = Path(sys.argv[1]), Path(sys.argv[2]), 0
+CHANGES = ("BEGIN IMM", "DELETE", "PRAGMA user", "COMMIT", "PRAGMA incr")
 
 def prune(run, dies_at):
-    def look(event, arguments):
+    def change():
         global changes
+        changes += 1
+        if changes == dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+    def look(event, arguments):
         notes = event == "open" and "removed" in str(arguments[0])
         if notes or event in ("os.rename", "os.remove"):
-            changes += 1
-            if changes == dies_at:
-                os.kill(os.getpid(), signal.SIGKILL)
+            change()
+    def connect(path):
+        connection = connected(path)
+        connection.set_trace_callback(lambda asked: asked.startswith(CHANGES) and change())
+        return connection
+    connected, sweep.connect = sweep.connect, connect
     sys.addaudithook(look)
     Pruner(run).prune(1.0, 1200.0)
 
@@ -293,44 +341,43 @@ def test_kill_9_at_any_point_leaves_whole_episodes_and_the_next_pruning_ends_it(
         timeout=120,
     )
     copies = sorted(folder.iterdir(), key=lambda copy: int(copy.name))
-    # A line, four episodes and four frames that only they show, each renamed and removed.
-    assert len(copies) >= 1 + 2 * 8
+    # A line, four episodes, each renamed and removed, and two frames that only they show.
+    assert len(copies) >= 1 + 2 * 4 + 3 + 2 * 2
     pruned(run, 1.0)
     for copy in copies:
         assert check_whole(copy) <= {"train0", "train1", "train2", "train3"}
         pruned(copy, 1.0)
         assert check_whole(copy) == {"train0", "train1", "train2", "train3"}
         assert contents(copy).keys() == contents(run).keys()
+        assert packs.count_bands(copy) == packs.count_bands(run)
 
 
 def test_a_known_frame_that_is_seen_again_later_is_touched_or_written(tmp_path, monkeypatch):
     store = FrameStore(tmp_path)
     name = store.add(screen(1))
     store.flush()
-    path = frame_file(tmp_path, name)
-    os.utime(path, (0, 0))
+    packs.touch(tmp_path, name, 0.0)
     store.add(screen(1))
     store.flush()
-    assert path.stat().st_mtime == 0  # not so soon
+    assert packs.touched(tmp_path, name) == 0  # not so soon
     monkeypatch.setattr(frames, "REFRESH_S", 0.0)
     store.add(screen(1))
     store.flush()
-    assert time.time() - path.stat().st_mtime < 60
-    path.unlink()
+    assert time.time() - packs.touched(tmp_path, name) < 60
+    packs.lose(tmp_path, name)
     store.add(screen(1))
     store.close()
-    assert path.is_file()
+    assert packs.frame_ids(tmp_path) == [name]
     assert store.stats.stored == 2
 
 
-def test_another_recorders_frame_is_touched_when_it_is_first_seen(tmp_path):
+def test_the_next_writer_touches_a_frame_when_it_first_sees_it(tmp_path):
     for _ in range(2):
         store = FrameStore(tmp_path)
         name = store.add(screen(1))
         store.close()
-        path = frame_file(tmp_path, name)
-        assert time.time() - path.stat().st_mtime < 60
-        os.utime(path, (0, 0))
+        assert time.time() - packs.touched(tmp_path, name) < 60
+        packs.touch(tmp_path, name, 0.0)
 
 
 def test_grace_is_longer_than_a_known_frame_may_go_unseen_by_the_pruner():
@@ -404,16 +451,20 @@ def test_what_is_removed_while_one_reads_is_left_out(run, caplog):
 def test_a_frame_that_comes_late_is_counted_when_it_is_there(run):
     pruner = Pruner(run)
     before = pruner.prune(EVERYTHING, GRACE_S).kept_bytes
-    with Recorder(run, writer="late") as recorder:
-        name = recorder.frame(screen(77))
-        recorder.flush()
-        record(recorder, "late", (77,))
-        path = frame_file(run, name)
-        path.rename(path.with_suffix(".later"))
-        without = pruner.prune(EVERYTHING, GRACE_S).kept_bytes
-        assert without == before + episode_file(run, "late").stat().st_size
-        path.with_suffix(".later").rename(path)
-        assert pruner.prune(EVERYTHING, GRACE_S).kept_bytes == without + path.stat().st_size
+    with Recorder(run, frames="none", writer="late") as recorder:
+        turns = (turn(frames=(cut(screen(77)).id,)),)
+        recorder.episode(
+            ScoredEpisode(episode=episode("late", turns=turns), components={}, rewards=(1.0,)),
+            split="train", step=9,
+        )  # fmt: skip
+    without = pruner.prune(EVERYTHING, GRACE_S).kept_bytes
+    assert without == before + episode_file(run, "late").stat().st_size
+    store = FrameStore(run, "late")
+    store.add(screen(77))
+    store.close()
+    found = pruner.prune(EVERYTHING, GRACE_S)
+    assert found.kept_bytes == room(run) > without
+    assert found.waiting == 0
 
 
 def test_prune_by_hand_says_what_goes(run, capsys):

@@ -4,12 +4,13 @@ import json
 import math
 import os
 import signal
-import struct
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import zlib
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,16 @@ from hypothesis import strategies as st
 
 from agentrl import replay
 from agentrl.errors import ConfigError
-from agentrl.replay import png
+from agentrl.replay import pack, png
+from agentrl.replay.bands import cut
 from agentrl.replay.encoding import from_json, plain, to_json
-from agentrl.replay.frames import FrameStore, frame_id
-from agentrl.replay.layout import episode_file, frame_file, is_name
+from agentrl.replay.frames import FrameStore
+from agentrl.replay.layout import episode_file, is_name, pack_file, single_frame_file
+from agentrl.replay.read import Run
 from agentrl.replay.record import Recorder
+from agentrl.replay.sweep import Sweeper
 from agentrl.types import Outcome, ScoredEpisode
+from tests.replay import packs
 from tests.replay.episodes import episode, scored, screen, turn
 
 
@@ -67,7 +72,7 @@ def test_a_frame_comes_back_pixel_by_pixel_and_is_stored_once(tmp_path: Path) ->
     read = replay.open(tmp_path).frame(name)
     assert read is not None
     assert np.array_equal(read, screen(1))
-    assert len(list((tmp_path / "frames").rglob("*.png"))) == 1
+    assert packs.frame_ids(tmp_path) == [name]
 
 
 @pytest.mark.parametrize("deflate", ["isal", "zlib"])
@@ -81,7 +86,8 @@ def test_any_picture_survives_as_a_png(
     image = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
     with Recorder(tmp_path) as recorder:
         name = recorder.frame(image)
-    content = frame_file(tmp_path, name).read_bytes()
+    (tmp_path / "episodes").mkdir(exist_ok=True)
+    content = replay.open(tmp_path).frame_bytes(name)
     assert np.array_equal(
         cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR_RGB), image
     )
@@ -121,8 +127,8 @@ def test_what_stays_on_the_screen_is_compressed_once(tmp_path: Path, monkeypatch
 
 def test_frames_of_another_shape_are_other_frames() -> None:
     flat = np.zeros((4, 9, 3), np.uint8)
-    assert frame_id(flat) != frame_id(flat.reshape(9, 4, 3))
-    assert frame_id(flat) == frame_id(np.zeros((9, 4, 3), np.uint8).transpose(1, 0, 2))
+    assert cut(flat).id != cut(flat.reshape(9, 4, 3)).id
+    assert cut(flat).id == cut(np.zeros((9, 4, 3), np.uint8).transpose(1, 0, 2)).id
 
 
 @pytest.mark.parametrize(
@@ -155,10 +161,10 @@ def test_a_disk_that_is_behind_holds_nobody_up_and_is_said(
     assert caplog.text.count("the disk is behind: 1 of 3 frames") == 1
     gate.set()
     store.flush()
-    assert [frame_file(tmp_path, name).is_file() for name in names] == [True, True, False, False]
+    assert set(packs.frame_ids(tmp_path)) == set(names[:2])
     assert store.add(screen(3)) == names[3]  # what was left out may come again
     store.close()
-    assert frame_file(tmp_path, names[3]).is_file()
+    assert names[3] in packs.frame_ids(tmp_path)
 
 
 def test_a_writer_that_breaks_is_an_error_and_never_a_wait(
@@ -223,7 +229,10 @@ def test_an_episode_played_again_after_a_resume_counts_once(tmp_path: Path) -> N
 _WRITER = """
 import sys
 from pathlib import Path
+from agentrl.replay.read import Run
 from agentrl.replay.record import Recorder
+from agentrl.replay.sweep import Sweeper
+from tests.replay import packs
 from tests.replay.episodes import scored, screen
 with Recorder(Path(sys.argv[1])) as recorder:
     for number in range(10_000):
@@ -261,7 +270,9 @@ def test_ids_cannot_leave_the_run(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="cannot be the id"):
         episode_file(tmp_path, name)
     with pytest.raises(ValueError, match="cannot be the id"):
-        frame_file(tmp_path, name)
+        single_frame_file(tmp_path, name)
+    with pytest.raises(ValueError, match="cannot be the name"):
+        pack_file(tmp_path, name)
     (tmp_path / "episodes").mkdir()
     run = replay.open(tmp_path)
     assert run.frame(name) is None
@@ -334,16 +345,108 @@ def test_an_episode_of_wrong_types_is_told(tmp_path: Path, changes: dict[str, An
         replay.open(tmp_path).episode("a")
 
 
-def test_a_frame_that_tells_of_too_many_pixels_is_damaged(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "UPDATE frames SET width = 100000", "UPDATE frames SET width = -1",
+        "UPDATE frames SET width = 'wide'", "UPDATE frames SET bands = 5",
+        "UPDATE frames SET bands = x'01'", "UPDATE frames SET bands = x''",
+        "UPDATE frames SET bands = x'ffffffffffffff7f'", "UPDATE bands SET height = 100000",
+        "UPDATE bands SET height = 'high'", "UPDATE bands SET deflated = 7",
+        "UPDATE bands SET adler = 'sum'", "UPDATE bands SET deflated = zeroblob(300000000)",
+        "DELETE FROM bands", "DROP TABLE bands", "DROP TABLE frames",
+        "DROP TABLE frames; CREATE VIEW frames AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL "
+        "SELECT i + 1 FROM n) SELECT i AS number, x'00' AS id, 1 AS width, 1 AS bands FROM n",
+    ],
+)  # fmt: skip
+def test_a_damaged_pack_has_no_frame(tmp_path: Path, harm: str, monkeypatch) -> None:
+    monkeypatch.setattr(pack, "_READ_S", 0.5)
     with Recorder(tmp_path) as recorder:
         name = recorder.frame(screen(1))
-    file = frame_file(tmp_path, name)
-    content = bytearray(file.read_bytes())
-    content[16:24] = struct.pack(">II", 100_000, 100_000)
-    content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
-    file.write_bytes(content)
+    with closing(sqlite3.connect(pack_file(tmp_path, "main"))) as harmed:
+        harmed.executescript(harm)
     (tmp_path / "episodes").mkdir(exist_ok=True)
     assert replay.open(tmp_path).frame(name) is None
+    assert replay.open(tmp_path).has_frame(name) in (True, False)
+
+
+@pytest.mark.parametrize("content", [b"", b"broken", b"SQLite format 3\0" + b"x" * 5000])
+def test_what_is_no_pack_has_no_frame(tmp_path: Path, content: bytes) -> None:
+    with Recorder(tmp_path) as recorder:
+        name = recorder.frame(screen(1))
+    pack_file(tmp_path, "main").write_bytes(content)
+    (tmp_path / "episodes").mkdir(exist_ok=True)
+    assert replay.open(tmp_path).frame(name) is None
+    assert not replay.open(tmp_path).has_frame(name)
+
+
+def test_frames_of_older_formats_are_read_from_their_files(tmp_path: Path) -> None:
+    name = "0" * 31 + "a"
+    file = single_frame_file(tmp_path, name)
+    file.parent.mkdir(parents=True)
+    PIL.Image.fromarray(screen(1)).save(file)
+    (tmp_path / "episodes").mkdir()
+    run = replay.open(tmp_path)
+    assert run.has_frame(name)
+    assert np.array_equal(run.frame(name), screen(1))
+    assert not run.has_frame("0" * 32)
+
+
+def test_what_successive_screens_share_is_stored_once(tmp_path: Path) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (640, 8, 3), np.uint8)
+    for _ in range(2):  # the next writer of that name begins anew
+        with Recorder(tmp_path) as recorder:
+            for row in range(0, 640, 64):
+                image[row] += 1
+                recorder.frame(image)
+    assert len(packs.frame_ids(tmp_path)) == 20
+    assert packs.count_bands(tmp_path) == (10 + 9) + (10 + 9)
+
+
+def test_bands_that_others_removed_are_written_anew(tmp_path: Path) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (128, 8, 3), np.uint8)
+    with Recorder(tmp_path) as recorder:
+        first = recorder.frame(image)
+        recorder.flush()
+        assert Sweeper(pack_file(tmp_path, "main")).remove([first], math.inf) == [first]
+        assert packs.count_bands(tmp_path) == 0
+        image[0] += 1
+        second = recorder.frame(image)
+    assert np.array_equal(Run(tmp_path).frame(second), image)
+
+
+_FRAMES_WRITER = """
+import sys
+from pathlib import Path
+from agentrl.replay.frames import FrameStore
+from tests.replay.episodes import screen
+store = FrameStore(Path(sys.argv[1]))
+for number in range(10_000):
+    name = store.add(screen(number))
+    store.flush()
+    print(name, flush=True)
+"""
+
+
+def test_kill_9_loses_no_frame_that_was_written(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    names: list[str] = []
+    for _ in range(3):  # the next writer takes back what the last one had begun
+        writer = subprocess.Popen(
+            [sys.executable, "-c", _FRAMES_WRITER, str(tmp_path)],
+            stdout=subprocess.PIPE, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, text=True,
+        )  # fmt: skip
+        assert writer.stdout is not None
+        for line in writer.stdout:
+            names.append(line.strip())
+            if len(names) % 20 == 0:
+                break
+        writer.send_signal(signal.SIGKILL)
+        writer.stdout.close()
+        writer.wait(10)
+        run = Run(tmp_path)
+        assert all(run.frame(name) is not None for name in names)
+    assert len(set(names)) >= 20
 
 
 @pytest.mark.parametrize(

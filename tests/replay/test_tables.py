@@ -13,10 +13,10 @@ import pytest
 
 from agentrl import replay
 from agentrl.cli import run as agentrl
-from agentrl.replay.layout import frame_file
 from agentrl.replay.record import Recorder
 from agentrl.replay.tables import to_arrow, to_dataset
 from agentrl.types import Outcome, ScoredEpisode
+from tests.replay import packs
 from tests.replay.episodes import episode, scored, screen, turn
 from tests.viewer import runs
 
@@ -66,7 +66,7 @@ def test_what_has_lost_a_frame_is_left_out(run):
     opened = replay.open(run)
     lost = opened.episode("after-sampled-00002-g001-m00").episode.turns[1].frames[0]
     before = len(to_dataset(opened, wanted=replay.Filter(label="after-sampled")))
-    frame_file(run, lost).unlink()
+    packs.lose(run, lost)
     assert len(to_dataset(opened, wanted=replay.Filter(label="after-sampled"))) == before - 1
 
 

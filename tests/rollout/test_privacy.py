@@ -5,7 +5,6 @@ import gzip
 import subprocess
 import time
 
-import cv2
 import numpy as np
 import pytest
 
@@ -14,6 +13,7 @@ from agentrl.devices import Tap, format_action, open_device
 from agentrl.devices.adb import find_adb
 from agentrl.envs.android.players import Expert
 from agentrl.policies.scripted import ScriptedPolicy
+from agentrl.replay import Run
 from agentrl.replay import open as open_run
 from agentrl.replay.record import Recorder
 from agentrl.rollout.collector import tickets_of_step
@@ -22,6 +22,7 @@ from agentrl.rollout.rollouts import Rollouts
 from agentrl.rollout.world import World
 from agentrl.rollout.worlds import open_worlds
 from agentrl.types import Outcome, ScoredEpisode
+from tests.replay.packs import frame_ids
 from tests.rollout.games import Player
 
 CHROME, MASK = "com.android.chrome", [0.2, 0.3, 0.7, 0.6]
@@ -37,7 +38,8 @@ def number_game(delay_ms=0):
 
 def pictures(run):
     """Every picture below a run's folder, RGB."""
-    return [cv2.imread(str(p), cv2.IMREAD_COLOR_RGB) for p in run.rglob("*") if p.suffix == ".png"]
+    recorded = Run(run)
+    return [recorded.frame(id) for id in frame_ids(run)]
 
 
 @pytest.mark.adb

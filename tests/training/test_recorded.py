@@ -25,6 +25,7 @@ from agentrl.training.lessons import Demonstration, Lessons, retold
 from agentrl.training.playing import Audience, play
 from agentrl.training.run import RunFolder
 from agentrl.types import Episode, Sample
+from tests.replay import packs
 
 LOCAL = [
     "rollout.launcher=local",
@@ -315,8 +316,7 @@ async def test_pictures_must_have_been_recorded_whole(tmp_path):
     with pytest.raises(ConfigError, match="another model's size"):
         plan.resolve(taught_by(job(), small))
     lost, (episode,) = await played(job(), None, count=1)
-    for png in (lost / "frames").rglob(f"{episode.turns[0].frames[0]}.png"):
-        png.unlink()
+    packs.lose(lost, episode.turns[0].frames[0])
     with pytest.raises(ConfigError, match="left out: 1 with a picture that was lost"):
         plan.resolve(taught_by(job(), lost))
 

@@ -11,8 +11,8 @@ from PIL import Image
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.errors import ConfigError
-from agentrl.replay.layout import frame_file
 from agentrl.viewer.export import write
+from tests.replay import packs
 from tests.viewer import runs
 
 EPISODE = "train-00001-g000-m00"
@@ -66,7 +66,7 @@ def test_words_stand_where_there_is_no_screen(tmp_path, capsys):
 
 def test_lost_frames_leave_their_place(run):
     episode = replay.open(run).episode(EPISODE).episode
-    frame_file(run, episode.turns[1].frames[0]).unlink()
+    packs.lose(run, episode.turns[1].frames[0])
     assert Image.open(io.BytesIO(exported(run, ".gif"))).n_frames == 4
 
 

@@ -12,6 +12,7 @@ from agentrl.replay.marks import mark_of
 from agentrl.replay.record import Recorder
 from agentrl.types import ScoredEpisode, Turn
 from agentrl.viewer.export import write
+from tests.replay import packs
 from tests.replay.episodes import episode, screen, turn
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\u202egnp.exe\" ' {{ 7*7 }} </pre>"
@@ -94,7 +95,7 @@ def test_a_very_long_reply_is_cut_and_says_so(tmp_path: Path) -> None:
 def test_a_damaged_frame_leaves_a_notice(tmp_path: Path) -> None:
     with Recorder(tmp_path) as recorder:
         frame = recorder.frame(screen(1))
-    (tmp_path / "frames" / frame[:2] / f"{frame}.png").write_bytes(b"\x89PNG broken")
+    packs.damage(tmp_path)
     assert "this frame is not recorded" in exported(tmp_path, turn(frames=(frame,)))
 
 

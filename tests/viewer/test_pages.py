@@ -10,6 +10,7 @@ from agentrl.replay.layout import episode_file
 from agentrl.replay.prune import Pruner
 from agentrl.replay.record import Recorder
 from agentrl.types import ScoredEpisode
+from tests.replay import packs
 from tests.replay.aging import age
 from tests.replay.episodes import episode, turn
 from tests.viewer import runs
@@ -238,8 +239,7 @@ def test_hostile_words_stay_words(serve, open_page, tmp_path):
 
 def test_lost_and_broken_frames_leave_a_notice(serve, open_page, tmp_path):
     run = runs.run(tmp_path / "run")
-    for file in (run / "frames").rglob("*.png"):
-        file.write_bytes(b"broken")
+    packs.damage(run)
     served = serve(run)
     page = open_page(f"{served.url}/episodes/{EPISODE}", lost=True)
     expect(page.locator(".stage .missing")).to_have_text("This frame is not recorded, or damaged.")

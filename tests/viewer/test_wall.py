@@ -6,6 +6,7 @@ import time
 import pytest
 
 from agentrl.errors import ConfigError
+from agentrl.replay import Run
 from agentrl.replay.live import Live, PhoneNow, phones_now
 from agentrl.viewer.wall import Wall
 from tests.viewer.conftest import wait_for
@@ -53,7 +54,7 @@ def test_what_a_killed_process_told_is_out_of_date(tmp_path):
 
 @pytest.mark.adb
 async def test_a_phone_that_is_leased_is_not_touched(live, pool, tmp_path):
-    wall = Wall(tmp_path / "run")
+    wall = Wall(Run(tmp_path / "run"))
     async with pool.lease(10) as lease:
         live.playing(lease.serial, "e")
         wait_for(lambda: [p for p in phones_now(tmp_path / "run") if p["state"] == "leased"])

@@ -1,0 +1,220 @@
+"""The frames of one writer, in one SQLite file; what screens have in common stands there once.
+
+Journals, not a write-ahead log: readers on other machines may look on over a network's disk.
+"""
+
+import sqlite3
+import struct
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from agentrl.replay import png
+from agentrl.replay.bands import Cut
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS bands (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    height INTEGER NOT NULL,
+    adler INTEGER NOT NULL,
+    deflated BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS frames (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id BLOB NOT NULL UNIQUE,
+    width INTEGER NOT NULL,
+    bands BLOB NOT NULL,
+    bytes INTEGER NOT NULL,
+    touched REAL NOT NULL
+);
+"""
+NUMBERS = "<i8"
+"""How `frames.bands` lists the numbers of its bands."""
+ON_DISK = "length(deflated) * 6 / 5"
+"""What a band takes, in SQL: SQLite's pages add a fifth (the number game's, 4096 bytes a page)."""
+_PATIENCE_S = 30.0
+_READ_S = 10.0
+_STEPS = 100_000
+"""Of SQLite's machine, between two looks at the clock."""
+_REMEMBERED = 100_000
+_MOST_BYTES = 256 << 20
+"""Of one PNG; nobody's screen takes as much."""
+
+
+def connect(path: Path, mode: Literal["rw", "rwc"] = "rw") -> sqlite3.Connection:
+    """Open a pack; what it says in SQL is data, also where a stranger made it.
+
+    Raises:
+        sqlite3.Error: it is not there, or is none.
+    """
+    # Not read-only: a reader may have to take back what a killed writer had begun.
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False,
+    )  # fmt: skip
+    connection.execute("PRAGMA trusted_schema = OFF")
+    return connection
+
+
+class PackWriter:
+    """Adds frames to a pack; for one thread at a time.
+
+    Args:
+        path: the pack's file; made if need be.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._numbers: OrderedDict[bytes, int] = OrderedDict()
+        """Of the bands that were met last, by their digests."""
+        self._version = 0
+        with disk_errors(path):
+            self._connection = connect(path, "rwc")
+            self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            self._connection.execute("PRAGMA journal_mode = PERSIST")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}COMMIT;")
+
+    def add(self, cuts: Sequence[Cut]) -> tuple[int, int]:
+        """Add frames, all or none; those that are there already count as shown just now.
+
+        Returns:
+            How many were not there, and the bytes that they took.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        now, stored, size = time.time(), 0, 0
+        try:
+            with disk_errors(self._path), changing(self._connection):
+                self._forget_what_changed()
+                for cut in cuts:
+                    if not self._touch(cut, now):
+                        stored, size = stored + 1, size + self._insert(cut, now)
+        except BaseException:
+            self._numbers.clear()  # some may never have come to be
+            raise
+        return stored, size
+
+    def close(self) -> None:
+        """Add no more."""
+        self._connection.close()
+
+    def _forget_what_changed(self) -> None:
+        """Bands that others removed must be written anew."""
+        (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        if version != self._version:
+            self._version = version
+            self._numbers.clear()
+
+    def _touch(self, cut: Cut, now: float) -> bool:
+        found = self._connection.execute(
+            "UPDATE frames SET touched = ? WHERE id = ?", (now, bytes.fromhex(cut.id))
+        )
+        return found.rowcount > 0
+
+    def _insert(self, cut: Cut, now: float) -> int:
+        """Bytes that it took: of its bands that were not there."""
+        size, numbers = 0, []
+        for digest, pixels in cut.bands():
+            if (number := self._numbers.get(digest)) is None:
+                band = png.compress(pixels)
+                number = self._insert_band(band)
+                size += len(band.deflated) * 6 // 5
+            self._remember(digest, number)
+            numbers.append(number)
+        packed = np.array(numbers, NUMBERS).tobytes()
+        self._connection.execute(
+            "INSERT INTO frames (id, width, bands, bytes, touched) VALUES (?, ?, ?, ?, ?)",
+            (bytes.fromhex(cut.id), cut.pixels.shape[1], packed, size, now),
+        )
+        return size
+
+    def _insert_band(self, band: png.Band) -> int:
+        number = self._connection.execute(
+            "INSERT INTO bands (height, adler, deflated) VALUES (?, ?, ?)",
+            (band.height, band.adler, band.deflated),
+        ).lastrowid
+        assert number is not None
+        return number
+
+    def _remember(self, digest: bytes, number: int) -> None:
+        self._numbers[digest] = number
+        self._numbers.move_to_end(digest)
+        if len(self._numbers) > _REMEMBERED:
+            self._numbers.popitem(last=False)
+
+
+def read_png(path: Path, frame_id: str) -> bytes | None:
+    """The PNG of a frame; None if this pack has none of that id, or is damaged."""
+    try:
+        with _reading(path) as connection:
+            connection.execute("BEGIN")  # whole, whatever is removed meanwhile
+            return _png(connection, bytes.fromhex(frame_id))
+    except (sqlite3.Error, struct.error, OverflowError, TypeError, ValueError):
+        return None
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(connect(path)) as connection:
+        ends = time.monotonic() + _READ_S  # a stranger's tables may have no end
+        connection.set_progress_handler(lambda: time.monotonic() > ends, _STEPS)
+        yield connection
+
+
+def _png(connection: sqlite3.Connection, id: bytes) -> bytes | None:
+    row = connection.execute("SELECT width, bands FROM frames WHERE id = ?", (id,)).fetchone()
+    if row is None:
+        return None
+    room, bands = _MOST_BYTES, []
+    for number in np.frombuffer(row[1], NUMBERS).tolist():
+        band = connection.execute(
+            "SELECT height, deflated, adler FROM bands WHERE number = ?", (number,)
+        ).fetchone()
+        if band is None or (room := room - len(band[1])) < 0:
+            return None
+        bands.append(png.Band(*band))
+    return png.join(row[0], bands)
+
+
+def holds(path: Path, frame_id: str) -> bool:
+    """Whether a frame is in a pack; False where the pack is damaged."""
+    try:
+        with _reading(path) as connection:
+            asked = "SELECT 1 FROM frames WHERE id = ?", (bytes.fromhex(frame_id),)
+            return connection.execute(*asked).fetchone() is not None
+    except sqlite3.Error:
+        return False
+
+
+@contextmanager
+def changing(connection: sqlite3.Connection) -> Iterator[None]:
+    """All that is done within, or nothing of it; nobody else changes anything meanwhile."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # A full disk may have ended it already.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """SQLite's errors as OSError, with the file's name."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise OSError(f"{path}: {error}") from error

@@ -1,0 +1,135 @@
+"""Remove frames from a pack, and the bands that no frame is made of any more."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from agentrl.replay.pack import NUMBERS, ON_DISK, changing, connect, disk_errors
+
+
+@dataclass(slots=True, frozen=True)
+class Stored:
+    """A frame of a pack."""
+
+    id: str
+    bytes: int
+    """That came with it: what it shares with earlier frames counts as theirs."""
+    touched: float
+    """When it was last seen, seconds since 1970."""
+
+
+class Sweeper:
+    """Knows of each band of a pack how many frames are made of it; reads what is new only.
+
+    Its writer may go on meanwhile, but nobody else may sweep (see `overtaken`).
+
+    Args:
+        path: the pack's file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._uses: Counter[int] = Counter()
+        """By the number of the band."""
+        self._upto = 0
+        """The number of the last frame that was counted."""
+        self._new: list[Stored] = []
+        self.bytes = 0
+        """That the pack takes, but for what it could give back."""
+        self.freed = 0
+        """Bytes that were given back."""
+        with self._opened() as pack, changing(pack):
+            self._sweeps = _sweeps(pack)
+            self._count_new(pack)
+            # Of bands that came with frames that are gone, some are others' as well.
+            self.bytes = _value(pack, f"SELECT sum({ON_DISK}) FROM bands")
+
+    def overtaken(self) -> bool:
+        """Whether somebody else swept since: what is counted here is wrong then."""
+        with self._opened() as pack:
+            return _sweeps(pack) != self._sweeps
+
+    def new(self) -> Iterator[Stored]:
+        """Frames that were stored since this was last asked.
+
+        Raises:
+            OSError: the pack cannot be read.
+        """
+        with self._opened() as pack:
+            self._count_new(pack)
+        new, self._new = self._new, []
+        yield from new
+
+    def remove(self, ids: Iterable[str], touched_until: float) -> list[str]:
+        """Remove frames, all or none of those that were not touched later.
+
+        Returns:
+            The ids of those that are not there any more.
+
+        Raises:
+            OSError: the pack cannot be changed.
+        """
+        with self._opened() as pack:
+            with changing(pack):
+                # What the writer added until now may be made of the same bands.
+                self._count_new(pack)
+                gone = [id for id in ids if self._remove(pack, bytes.fromhex(id), touched_until)]
+                self._sweeps += 1
+                pack.execute(f"PRAGMA user_version = {self._sweeps}")
+            # Gives the room back to the disk; `execute` would stop after its first page.
+            pack.executescript("PRAGMA incremental_vacuum")
+        return gone
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        with disk_errors(self._path), closing(connect(self._path)) as pack:
+            yield pack
+
+    def _count_new(self, pack: sqlite3.Connection) -> None:
+        rows = pack.execute(
+            "SELECT number, id, bands, bytes, touched FROM frames WHERE number > ? ORDER BY number",
+            (self._upto,),
+        )
+        for number, id, bands, size, touched in rows:
+            self._uses.update(_numbers(bands))
+            self._upto = number
+            self.bytes += size
+            self._new.append(Stored(id.hex(), size, touched))
+
+    def _remove(self, pack: sqlite3.Connection, id: bytes, touched_until: float) -> bool:
+        asked = "SELECT touched, bands FROM frames WHERE id = ?"
+        row = pack.execute(asked, (id,)).fetchone()
+        if row is None:
+            return True
+        if row[0] > touched_until:
+            return False
+        pack.execute("DELETE FROM frames WHERE id = ?", (id,))
+        for band in _numbers(row[1]):
+            self._uses[band] -= 1
+            if not self._uses[band]:
+                del self._uses[band]
+                size = _value(pack, f"SELECT {ON_DISK} FROM bands WHERE number = ?", (band,))
+                pack.execute("DELETE FROM bands WHERE number = ?", (band,))
+                self.bytes, self.freed = self.bytes - size, self.freed + size
+        return True
+
+
+def _sweeps(pack: sqlite3.Connection) -> int:
+    return _value(pack, "PRAGMA user_version")
+
+
+def _value(pack: sqlite3.Connection, asked: str, values: tuple[int, ...] = ()) -> int:
+    row = pack.execute(asked, values).fetchone()
+    return int(row[0] or 0) if row else 0
+
+
+def _numbers(bands: bytes) -> set[int]:
+    return set(np.frombuffer(bands, NUMBERS).tolist())
