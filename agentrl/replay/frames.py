@@ -5,6 +5,7 @@ import math
 import queue
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,8 +22,7 @@ REFRESH_S = 300.0
 """A frame that is seen again so long after it was last touched is touched, or written, again:
 pruning (`agentrl.replay.prune`) leaves alone what was touched lately."""
 _GATHERED_S = 0.25
-_GATHERED = 64
-"""Frames that are written together: the disk is waited for once."""
+"""Frames of so long are written together: the disk is waited for once."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,6 +56,8 @@ class FrameStore:
         self._said_at = -math.inf
         self._queue: queue.Queue[Cut | None] = queue.Queue()
         """None: write at once what was gathered."""
+        self._taken = 0
+        """From the queue, and not on disk yet."""
         self._closing = False
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._write_all, name="frames", daemon=True)
@@ -104,37 +106,47 @@ class FrameStore:
 
     def _write_all(self) -> None:
         pack: PackWriter | None = None
-        while not self._closing or not self._queue.empty():
-            entries = self._gathered()
-            cuts = [entry for entry in entries if entry is not None]
+        while not (self._closing and self._queue.empty()):
+            first = self._take(None)
             try:
-                if cuts and self._failure is None:
+                if first is not None and self._failure is None:
                     pack = pack or PackWriter(self._path)
-                    self._write(pack, cuts)
+                    self._write(pack, first)
             except BaseException as error:  # Whatever it is, callers must not wait for ever.
                 self._failure = error
                 log.error("a frame could not be written, recording stops: %r", error)
             finally:
-                with self._lock:
-                    self._room += sum(made.pixels.nbytes for made in cuts)
-                for _ in entries:
+                for _ in range(self._taken):
                     self._queue.task_done()
+                self._taken = 0
         if pack is not None:
             pack.close()
 
-    def _gathered(self) -> list[Cut | None]:
-        entries, ends = [self._queue.get()], time.monotonic() + _GATHERED_S
-        while entries[-1] is not None and len(entries) < _GATHERED:
-            try:
-                entries.append(self._queue.get(timeout=max(ends - time.monotonic(), 0.0)))
-            except queue.Empty:
-                break
-        return entries
-
-    def _write(self, pack: PackWriter, cuts: list[Cut]) -> None:
-        stored, size = pack.add(cuts)
+    def _write(self, pack: PackWriter, first: Cut) -> None:
+        stored, size = pack.add(self._gathered(first))
         self.stats.stored += stored
         self.stats.bytes += size
+
+    def _gathered(self, first: Cut) -> Iterator[Cut]:
+        """Frames as they come, for a while."""
+        made, ends = first, time.monotonic() + _GATHERED_S
+        while True:
+            yield made
+            with self._lock:
+                self._room += made.pixels.nbytes
+            left = ends - time.monotonic()
+            if left <= 0 or (after := self._take(left)) is None:
+                return
+            made = after
+
+    def _take(self, patience_s: float | None) -> Cut | None:
+        """The next frame; None where what was gathered is to be written now."""
+        try:
+            made = self._queue.get(timeout=patience_s)
+        except queue.Empty:
+            return None
+        self._taken += 1
+        return made
 
     def flush(self) -> None:
         """Wait until everything handed over is on disk.

@@ -7,7 +7,7 @@ import sqlite3
 import struct
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal
@@ -84,8 +84,11 @@ class PackWriter:
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}COMMIT;")
 
-    def add(self, cuts: Sequence[Cut]) -> tuple[int, int]:
+    def add(self, cuts: Iterable[Cut]) -> tuple[int, int]:
         """Add frames, all or none; those that are there already count as shown just now.
+
+        Args:
+            cuts: each is compressed as it comes; all are there when the last one has come.
 
         Returns:
             How many were not there, and the bytes that they took.
@@ -93,11 +96,12 @@ class PackWriter:
         Raises:
             OSError: they cannot be written.
         """
-        now, stored, size = time.time(), 0, 0
+        stored, size = 0, 0
         try:
             with disk_errors(self._path), changing(self._connection):
                 self._forget_what_changed()
                 for cut in cuts:
+                    now = time.time()
                     if not self._touch(cut, now):
                         stored, size = stored + 1, size + self._insert(cut, now)
         except BaseException:
