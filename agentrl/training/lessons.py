@@ -17,10 +17,9 @@ from agentrl.policies.policy import Answer
 from agentrl.policies.scripted import as_sampled
 from agentrl.replay import Run
 from agentrl.rollout.making import open_translator
-from agentrl.training import recorded
 from agentrl.training.batching import to_samples
+from agentrl.training.choosing import Chosen
 from agentrl.training.report.watching import Tell
-from agentrl.training.wording import replies
 from agentrl.types import Episode, Image, Message, Sample, Turn
 
 
@@ -34,7 +33,10 @@ class Demonstration:
 
 
 def retold(
-    config: Config, folder: Path, tell: Tell = lambda done, total, note: None
+    config: Config,
+    folder: Path,
+    chosen: Sequence[Chosen],
+    tell: Tell = lambda done, total, note: None,
 ) -> list[Demonstration]:
     """The recorded episodes of a warm start, as this job's model would have played them.
 
@@ -44,30 +46,26 @@ def retold(
     Args:
         config: the job.
         folder: of the model's tokenizer.
+        chosen: the episodes.
         tell: told after each episode how many are done, of how many.
 
     Raises:
-        ConfigError: as `recorded.choose`; a frame is damaged, or a reply longer than
-            `rollout.max_new_tokens`.
+        ConfigError: a frame is damaged, or a reply longer than `rollout.max_new_tokens`.
     """
     encoder = open_encoder(config.model, folder)
-    translator = open_translator(config.env)
-    told = render_instructions(config.env.prompt, translator.instructions())
-    chosen = recorded.choose(config).episodes
+    told = render_instructions(config.env.prompt, open_translator(config.env).instructions())
     found: list[Demonstration] = []
     for one in chosen:
-        episode = one.load()
-        said = replies(translator, episode, by_human=one.by_human)
         conversation = Conversation(encoder, told, parse_history(config.env.history))
         turns = []
-        for turn, reply in zip(episode.turns, said, strict=True):
+        for turn, reply in zip(one.episode.turns, one.replies, strict=True):
             # The pictures of one turn alone are there at the device's size.
             message = Message(role="user", text=turn.shown, images=_pictures(one.run, turn))
             answer = as_sampled(
                 conversation, encoder, message, reply, config.rollout.max_new_tokens
             )
             turns.append(_answered(turn, answer))
-        episode = replace(episode, turns=tuple(turns))
+        episode = replace(one.episode, turns=tuple(turns))
         found.append(Demonstration(episode=episode, by_player=one.by_player))
         tell(len(found), len(chosen), "recorded episodes")
     return found

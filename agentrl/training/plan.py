@@ -17,13 +17,14 @@ from agentrl.rollout.making import load_player, open_translator
 from agentrl.rollout.scoring import Scorer
 from agentrl.training import recorded
 from agentrl.training.budget import budget
+from agentrl.training.choosing import Choice
 from agentrl.training.report.loggers import check_loggers
 from agentrl.training.seeds import check_seeds
 
 log = logging.getLogger(__name__)
 
 
-def check(config: Config, player: str | None = None, *, teaches: bool = False) -> None:
+def check(config: Config, player: str | None = None, *, teaches: bool = False) -> Choice:
     """Resolve everything that a job names, and ask the hub for a model that is not here.
 
     Args:
@@ -31,16 +32,19 @@ def check(config: Config, player: str | None = None, *, teaches: bool = False) -
         player: the scripted player that plays alone; None for a job with a model.
         teaches: whether its warm start is still to come: what was recorded for it must be there.
 
+    Returns:
+        The recorded episodes that are taught; none where it teaches nothing.
+
     Raises:
         ConfigError: the first thing that is not there, and what to do.
     """
     if player is not None:
         check_games(config, [player])
-    else:
-        _check_job(config)
-        if teaches:
-            recorded.check(config)
-        check_hub(config.model)
+        return Choice()
+    _check_job(config)
+    taught = recorded.check(config) if teaches else Choice()
+    check_hub(config.model)
+    return taught
 
 
 def resolve(config: Config, *, teaches: bool = True) -> dict[str, Any]:
@@ -54,7 +58,7 @@ def resolve(config: Config, *, teaches: bool = True) -> dict[str, Any]:
         ConfigError: see `check`; the hub is not asked.
     """
     count = _check_job(config)
-    taught = recorded.check(config) if teaches else None
+    taught = recorded.check(config) if teaches else Choice()
     game = game_of(config.env)
     later = " (no folder here: the Hugging Face hub is asked for it when the job starts)"
     return {
@@ -65,7 +69,7 @@ def resolve(config: Config, *, teaches: bool = True) -> dict[str, Any]:
             "different episodes": {k: v or "without an end" for k, v in count.items()},
             "players": sorted(game.players),
             "model": config.model.path + (later if is_on_hub(config.model) else ""),
-            **({"recorded demonstrations": str(taught)} if taught and taught.episodes else {}),
+            **({"recorded demonstrations": str(taught)} if taught.episodes else {}),
             "rewards": [r.function for r in config.rewards] or ["the environment's own"],
         },
         "budget": budget(config),

@@ -83,6 +83,10 @@ def samples(episode: Episode) -> list[Sample]:
     return to_samples(episode, [1.0] * len(episode.turns))
 
 
+def learnt(config: Config, model: Path) -> list[Demonstration]:
+    return retold(config, model, recorded.choose(config).episodes)
+
+
 def lessons(config: Config, taught: list[Demonstration], model: Path) -> Lessons:
     warm = config.warm_start
     assert warm is not None
@@ -111,7 +115,7 @@ async def test_record_teaches_token_by_token_and_pixel_by_pixel_what_was_played(
     where = [f"run.dir={tmp_path}", f"run.frames={frames}"]
     config = configuration.load(name, [*overrides, *where])
     run, live = await played(config, tiny_vlm)
-    again = retold(taught_by(config, run), tiny_vlm)
+    again = learnt(taught_by(config, run), tiny_vlm)
     by_id = {one.episode.id: one.episode for one in again}
     assert by_id.keys() == {episode.id for episode in live}
     for episode in live:
@@ -123,7 +127,7 @@ async def test_record_teaches_token_by_token_and_pixel_by_pixel_what_was_played(
 
     # And so the steps of the warm start are the same, also where the player is asked anew.
     both = taught_by(config, run, player=config.warm_start.player)
-    again = {one.episode.id: one for one in retold(both, tiny_vlm)}
+    again = {one.episode.id: one for one in learnt(both, tiny_vlm)}
     assert all(one.by_player for one in again.values())
     from_record = lessons(both, [again[episode.id] for episode in live], tiny_vlm)
     from_play = [Demonstration(episode=episode, by_player=True) for episode in live]
@@ -160,7 +164,7 @@ def test_person_is_cloned_in_the_style_of_the_job(tiny_vlm, tmp_path):
         config = lake(tmp_path, f"env.translator.style={style}")
         config = taught_by(config, run)
         plan.check(config, teaches=True)
-        (one,) = retold(config, tiny_vlm)
+        (one,) = learnt(config, tiny_vlm)
         assert not one.by_player
         assert [turn.reply.count("down") for turn in one.episode.turns] == [1, 1, 0, 0, 1, 0]
         assert one.episode.turns[0].reply == reply
@@ -177,7 +181,7 @@ def test_taps_of_a_person_are_read_and_taught_in_either_style(adb_server, tiny_v
     said = '<tool_call>{"name": "tap", "arguments": {"x": 0.5, "y": 0.60}}</tool_call>'
     for override, reply in ((asked, said), ("env.id=NumberGame-v0", None)):
         config = configuration.load("number_game", [override, *where])
-        (one,) = retold(taught_by(config, run), tiny_vlm)
+        (one,) = learnt(taught_by(config, run), tiny_vlm)
         assert one.episode.turns[0].reply == reply or "<action>tap(0.5, 0.6)</action>"
         assert [image.shape for image in one.episode.turns[0].images] == [(140, 84, 3)]
 
@@ -188,7 +192,7 @@ def test_persons_turns_are_never_relabelled_and_are_weighed_by_their_phase(
     config = configuration.load("number_game", [f"run.dir={tmp_path}", *PHONES])
     run = human(config, "tap(0.17, 0.7)", "tap(0.01, 0.01)")
     config = taught_by(config, run, player="expert", weights={"reveal": 0.0})
-    taught = retold(config, tiny_vlm)
+    taught = learnt(config, tiny_vlm)
     assert not any(one.by_player for one in taught)
     turns = taught[0].episode.turns
     before = [taught[0].episode.reset_info, *(turn.info for turn in turns)]
@@ -210,7 +214,7 @@ async def test_words_of_another_prompt_give_way_to_the_jobs_own(tiny_vlm, tmp_pa
     plan.check(config, teaches=True)
     assert "3 of 3 episodes were played under other instructions" in caplog.text
     encoder = open_encoder(config.model, tiny_vlm)
-    for one in retold(config, tiny_vlm):
+    for one in learnt(config, tiny_vlm):
         start = encoder.preamble("Be brave.")
         assert samples(one.episode)[0].token_ids[: len(start)] == start
 
@@ -243,7 +247,7 @@ async def test_what_cannot_be_taught_is_left_out_and_told_once(tiny_vlm, tmp_pat
     assert f"2 episodes of {turns} turns; left out: 1 with a reply that was no action" in told
     assert ", 1 void, 1 of held-out seeds (eval.seeds)" in told
     assert plan.resolve(config)["resolved"]["recorded demonstrations"].startswith("2 episodes")
-    assert len(retold(config, tiny_vlm)) == 2
+    assert len(learnt(config, tiny_vlm)) == 2
 
 
 def test_what_is_taught_is_chosen_as_episodes_are_listed(tmp_path):
@@ -324,7 +328,7 @@ async def test_pictures_must_have_been_recorded_whole(tmp_path):
 async def test_other_episodes_take_another_clone(tmp_path):
     def folder(**changes: object) -> Path | None:
         job = taught_by(lake(tmp_path), run, cache=str(tmp_path), **changes)
-        return warm_start.cache_folder(job)
+        return warm_start.cache_folder(job, recorded.choose(job).episodes)
 
     run, _ = await played(lake(tmp_path, "warm_start.player=random"), None)
     before = folder()
@@ -339,7 +343,7 @@ async def test_reply_that_the_model_could_not_end_is_refused(tiny_vlm, tmp_path)
     run, _ = await played(lake(tmp_path, "warm_start.player=random"), None, count=1)
     config = taught_by(lake(tmp_path, "rollout.max_new_tokens=2"), run)
     with pytest.raises(ConfigError, match="which the warm start teaches"):
-        retold(config, tiny_vlm)
+        learnt(config, tiny_vlm)
 
 
 def test_job_learns_from_recorded_games_alone_and_goes_on_without_them(tmp_path):
@@ -365,6 +369,22 @@ def test_job_learns_from_recorded_games_alone_and_goes_on_without_them(tmp_path)
         loop.train(job)
 
 
+def test_job_reads_what_was_recorded_once(tmp_path, monkeypatch):
+    small = ["train.steps=0", "eval.episodes=1", "logging=[file]", "eval.baselines=[]"]
+    small += ["warm_start.steps=1", "env.max_turns=2", f"warm_start.cache={tmp_path / 'cache'}"]
+    run = human(lake(tmp_path), *WAY)
+    opened: list[str] = []
+    episode = replay.Run.episode
+
+    def counted(run: replay.Run, name: str) -> replay.RecordedEpisode:
+        opened.append(name)
+        return episode(run, name)
+
+    monkeypatch.setattr(replay.Run, "episode", counted)
+    loop.train(taught_by(lake(tmp_path / "jobs", *small), run))
+    assert opened == [summary.id for summary in replay.open(run).episodes()]
+
+
 def test_players_games_are_taught_beside_what_was_recorded(tmp_path):
     small = ["train.steps=0", "eval.episodes=1", "logging=[file]", "eval.baselines=[]"]
     small += ["warm_start.steps=2", "warm_start.episodes=3", "env.max_turns=4"]
@@ -374,5 +394,5 @@ def test_players_games_are_taught_beside_what_was_recorded(tmp_path):
     games = [e for e in replay.open(trained).episodes() if e.split == "demo"]
     assert len(games) == 3
     again = recorded.choose(taught_by(job, run, trained, player="random"))
-    assert [one.by_player for one in again.episodes if one.summary.split == "demo"] == [True] * 3
-    assert not any(one.by_player for one in again.episodes if one.summary.split != "demo")
+    assert [one.by_player for one in again.episodes if one.run.path == trained] == [True] * 3
+    assert not any(one.by_player for one in again.episodes if one.run.path != trained)
