@@ -51,9 +51,17 @@ class Choice:
         """Of those that are taught, how many were played under other instructions."""
         return sum(chosen.told_otherwise for chosen in self.episodes)
 
+    @property
+    def only_shown(self) -> int:
+        """How many turns are shown before others and not taught: their replies were no action."""
+        turns = (turn for chosen in self.episodes for turn in chosen.episode.turns)
+        return sum(turn.parse_error is not None for turn in turns)
+
     def __str__(self) -> str:
         turns = sum(len(chosen.episode.turns) for chosen in self.episodes)
-        told = f"{len(self.episodes)} episodes of {turns} turns"
+        told = f"{len(self.episodes)} episodes of {turns - self.only_shown} turns"
+        if self.only_shown:
+            told += f", and {self.only_shown} that are only shown, as their replies were no action"
         if self.left_out:
             out = ", ".join(f"{count} {why}" for why, count in self.left_out.items())
             told += f"; left out: {out}"
@@ -184,10 +192,10 @@ def _lack(run: replay.Run, turns: Sequence[Turn]) -> str | None:
 def _lacks(run: replay.Run, turns: Sequence[Turn]) -> Iterator[str]:
     if not turns:
         yield "without a turn"
+    elif all(turn.parse_error is not None for turn in turns):
+        yield "without a reply that was an action"
     for turn in turns:
-        if turn.action is None:
-            yield "with a reply that was no action"
-        elif not turn.shown:
+        if not turn.shown:
             yield "with a screen that was private"
         elif turn.shown.count(IMAGE) != len(turn.frames):
             yield "with a picture that was not recorded"

@@ -1,8 +1,9 @@
 """What a warm start teaches: demonstrations, played for it or recorded before, as samples."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -61,9 +62,9 @@ def retold(
         for turn, reply in zip(one.episode.turns, one.replies, strict=True):
             # The pictures of one turn alone are there at the device's size.
             message = Message(role="user", text=turn.shown, images=_pictures(one.run, turn))
-            answer = as_sampled(
-                conversation, encoder, message, reply, config.rollout.max_new_tokens
-            )
+            # What is not taught need not be what the model could end.
+            most = config.rollout.max_new_tokens if _is_taught(turn) else None
+            answer = as_sampled(conversation, encoder, message, reply, most)
             turns.append(_answered(turn, answer))
         episode = replace(one.episode, turns=tuple(turns))
         found.append(Demonstration(episode=episode, by_player=one.by_player))
@@ -95,9 +96,23 @@ def _pictures(run: Run, turn: Turn) -> tuple[Image, ...]:
     return tuple(pictures)
 
 
+def _is_taught(turn: Turn) -> bool:
+    """Not where the reply was no action."""
+    return turn.parse_error is None
+
+
+def _taught(episode: Episode) -> tuple[Episode, list[Mapping[str, Any]]]:
+    """With the turns alone that are taught, and what was known before each of them."""
+    known = (episode.reset_info, *(turn.info for turn in episode.turns))
+    both = [(turn, info) for turn, info in zip(episode.turns, known, strict=False)
+            if _is_taught(turn)]  # fmt: skip
+    return replace(episode, turns=tuple(turn for turn, _ in both)), [info for _, info in both]
+
+
 class Lessons:
     """What the demonstrations teach: an endless, seeded stream of samples.
 
+    A reply that was no action is not taught; it stands in the prompts after it, as it was said.
     A turn that stands alone (one prompt, one reply) can be answered anew by the player each time
     it is visited; whole conversations are taken as they were played.
 
@@ -107,6 +122,9 @@ class Lessons:
         player: is asked anew; None where nobody is.
         encoder: of the model.
         seed: of the draws.
+
+    Raises:
+        ConfigError: no reply was an action.
     """
 
     def __init__(
@@ -123,18 +141,20 @@ class Lessons:
         self._samples: list[Sample] = []
         self._infos: list[dict[str, object] | None] = []
         weights: list[float] = []
+        num_turns = 0
         for demonstration in demonstrations:
-            episode = demonstration.episode
-            samples = to_samples(episode, [1.0] * len(episode.turns))
-            alone = len(samples) == len(episode.turns)
+            episode, before = _taught(demonstration.episode)
+            samples = to_samples(episode, [1.0] * len(before))
+            alone = len(samples) == len(before)
             asks = alone and config.relabel and demonstration.by_player
-            before = [episode.reset_info, *(turn.info for turn in episode.turns)]
+            num_turns += len(before)
             for place, sample in enumerate(samples):
                 info = dict(before[place]) if alone else {}
                 self._samples.append(sample)
                 self._infos.append(info if asks else None)
                 weights.append(config.weights.get(str(info.get("phase")), 1.0))
-        num_turns = sum(len(one.episode.turns) for one in demonstrations)
+        if not self._samples:
+            raise ConfigError("warm_start: not one reply of its demonstrations was an action")
         self._turns_per_sample = num_turns / len(self._samples)
         total = sum(weights)
         self._odds = [w / total for w in weights]

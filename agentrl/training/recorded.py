@@ -25,7 +25,7 @@ def check(config: Config) -> Choice:
         ConfigError: as `choose`.
     """
     found = choose(config)
-    if found.left_out:
+    if found.left_out or found.only_shown:
         log.warning("warm_start.recorded: %s", found)
     if found.told_otherwise:
         log.warning(
@@ -40,8 +40,8 @@ def check(config: Config) -> Choice:
 def choose(config: Config) -> Choice:
     """The recorded episodes that a job's warm start teaches.
 
-    Left out is what is void, what has a turn that shows nothing or was no action, and what was
-    played on the seeds that the job is evaluated on.
+    Left out is what is void, what has a turn that shows nothing or no reply that was an action, and
+    what was played on the seeds that the job is evaluated on.
 
     Raises:
         ConfigError: there is no such run, nothing of it is as it should be, or it cannot be

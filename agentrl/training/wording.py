@@ -39,15 +39,15 @@ def worded(translator: Translator, said: str) -> str:
 
 
 def replies(translator: Translator, episode: Episode, *, by_human: bool) -> list[str]:
-    """What was said, in the words that a game reads now.
+    """What was said, in the words that a game reads now; what was no action stays as it was.
 
     Args:
         translator: of the job that learns from it.
-        episode: every turn of which had an action.
+        episode: what was played.
         by_human: whether a person said it: then it may be put in another style.
 
     Raises:
-        ConfigError: it is no action now, or another one.
+        ConfigError: an action is none now, or another one, or what was none is one now.
     """
     return [_reply(translator, episode, turn, by_human) for turn in episode.turns]
 
@@ -63,14 +63,17 @@ def _reply(translator: Translator, episode: Episode, turn: Turn, by_human: bool)
                     reply = worded(translator, unworded(reply))
             action = plain(translator.to_action(reply))
         except ActionError as error:
+            if turn.parse_error is not None:
+                return turn.reply
             raise ConfigError(
                 f"warm_start.recorded: {episode.id} says {quoted(turn.reply, 80)}, which is no "
                 f"action here: {error}. Play under the same env.kwargs and env.translator"
             ) from None
-    if action != turn.action:
+    if turn.parse_error is not None or action != turn.action:
+        meant = "nothing" if turn.parse_error is not None else quoted(turn.action)
         raise ConfigError(
             f"warm_start.recorded: {episode.id} says {quoted(turn.reply, 80)}, which meant "
-            f"{quoted(turn.action)} and means {quoted(action)} here. Play under the same "
+            f"{meant} and means {quoted(action)} here. Play under the same "
             "env.kwargs and env.translator"
         )
     return reply

@@ -1,6 +1,7 @@
 """Recorded episodes as the demonstrations of a warm start, of real games with a tiny model."""
 
 import gzip
+import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 from agentrl import config as configuration
 from agentrl import replay
 from agentrl.config import Config
+from agentrl.data.translator import RandomPlayer
 from agentrl.errors import ConfigError
 from agentrl.policies.opening import open_encoder
 from agentrl.replay.layout import episode_file
@@ -227,8 +229,9 @@ def edit(run: Path, number: int, change: Callable[[dict], None]) -> None:
     file.write_bytes(gzip.compress(json.dumps(tree).encode()))
 
 
-def unread(tree: dict) -> None:
-    tree["turns"][-1] |= {"action": None, "parse_error": "it is no action"}
+def unread(tree: dict, *places: int) -> None:
+    for place in places or range(len(tree["turns"])):
+        tree["turns"][place] |= {"reply": "hm", "action": None, "parse_error": "it is no action"}
 
 
 async def test_what_cannot_be_taught_is_left_out_and_told_once(tiny_vlm, tmp_path, caplog):
@@ -244,10 +247,45 @@ async def test_what_cannot_be_taught_is_left_out_and_told_once(tiny_vlm, tmp_pat
     plan.check(config, teaches=True)
     (told,) = [r.getMessage() for r in caplog.records if "left out" in r.getMessage()]
     turns = sum(line["turns"] for line in lines[3:])
-    assert f"2 episodes of {turns} turns; left out: 1 with a reply that was no action" in told
+    assert f"2 episodes of {turns} turns; left out: 1 without a reply that was an action" in told
     assert ", 1 void, 1 of held-out seeds (eval.seeds)" in told
     assert plan.resolve(config)["resolved"]["recorded demonstrations"].startswith("2 episodes")
     assert len(learnt(config, tiny_vlm)) == 2
+
+
+@pytest.mark.parametrize("history", ["window:1", "window:2", "concat"])
+async def test_reply_that_was_no_action_is_shown_as_it_was_said_and_not_taught(
+    tiny_vlm, tmp_path, monkeypatch, caplog, history
+):
+    babble = "Let me think about it for longer than I may. "
+    reply = RandomPlayer.reply
+
+    def hesitates(player: RandomPlayer, info: dict, rng: np.random.Generator) -> str:
+        return babble if rng.random() < 0.4 else reply(player, info, rng)
+
+    monkeypatch.setattr(RandomPlayer, "reply", hesitates)
+    config = lake(tmp_path, "warm_start.player=random", f"env.history={history}")
+    run, live = await played(config, tiny_vlm)
+    encoder = open_encoder(config.model, tiny_vlm)
+    longest = len(encoder.reply_ids("<action>right</action>"))
+    config = lake(tmp_path, f"env.history={history}", f"rollout.max_new_tokens={longest}")
+    config = taught_by(config, run)
+    plan.check(config, teaches=True)
+    turns = [turn for episode in live for turn in episode.turns]
+    readable = [turn for turn in turns if turn.parse_error is None]
+    assert f"{len(readable)} turns, and {len(turns) - len(readable)} that are only" in caplog.text
+
+    again = {one.episode.id: one for one in learnt(config, tiny_vlm)}
+    for episode in live:
+        ours = again[episode.id].episode.turns
+        assert [turn.prompt_ids for turn in ours] == [turn.prompt_ids for turn in episode.turns]
+    drawn = lessons(config, list(again.values()), tiny_vlm).draw(80)
+    said = {tuple(itertools.compress(one.token_ids, one.loss_mask)) for one in drawn}
+    assert not any(babble.strip() in encoder.text(ids) for ids in said)
+    if history == "window:1":
+        assert said == {turn.reply_ids for turn in readable}
+    else:
+        assert any(babble.strip() in encoder.text(one.token_ids) for one in drawn)
 
 
 def test_what_is_taught_is_chosen_as_episodes_are_listed(tmp_path):
@@ -273,7 +311,12 @@ def test_what_is_taught_is_chosen_as_episodes_are_listed(tmp_path):
         (["env.id=CliffWalking-v1", "env.kwargs={}"], None, "is of FrozenLake-v1, not of env.id"),
         (["env.translator.names=[a, b, c, d]"], None, "which is no action here"),
         (["env.translator.names=[right, down, left, up]"], None, "which meant .* and means"),
-        ([], unread, "left out: 1 with a reply that was no action"),
+        ([], unread, "left out: 1 without a reply that was an action"),
+        (
+            [],
+            lambda tree: tree["turns"][0].update(action=None, parse_error="it is no action"),
+            "which meant nothing and means",
+        ),
         (
             [],
             lambda tree: tree["turns"][0].update(shown="", frames=[]),
@@ -285,7 +328,15 @@ def test_what_is_taught_is_chosen_as_episodes_are_listed(tmp_path):
             r"without the words that were shown \(format 1\)",
         ),
     ],
-    ids=["another game", "other words", "other actions", "no action", "private", "format 1"],
+    ids=[
+        "another game",
+        "other words",
+        "other actions",
+        "no action",
+        "one now",
+        "private",
+        "format 1",
+    ],
 )
 async def test_what_is_not_as_it_should_be_is_refused_before_anything_starts(
     tmp_path, overrides, change, words
