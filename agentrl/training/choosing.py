@@ -10,9 +10,8 @@ import yaml
 
 from agentrl import env, replay
 from agentrl.config import Config, WarmStartConfig
-from agentrl.data.templates import render_instructions
 from agentrl.errors import ConfigError
-from agentrl.rollout.making import open_translator
+from agentrl.rollout.making import instructions_of, open_translator
 from agentrl.rollout.ticket import label_of
 from agentrl.training import seeds
 from agentrl.training.run import RunFolder
@@ -79,7 +78,7 @@ class Judge:
     def __init__(self, config: Config, warm: WarmStartConfig) -> None:
         self._config, self._warm = config, warm
         self._translator = open_translator(config.env)
-        self._told = render_instructions(config.env.prompt, self._translator.instructions())
+        self._told = instructions_of(config.env, self._translator)
         most = max(config.eval.episodes, config.eval.episodes_during)
         self._held_out = frozenset(seeds.evaluation(config, most))
         self._names = {config.env.id, env.game(config.env.id).id}

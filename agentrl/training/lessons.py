@@ -9,7 +9,6 @@ import numpy as np
 
 from agentrl import env
 from agentrl.config import Config, WarmStartConfig, parse_history
-from agentrl.data.templates import render_instructions
 from agentrl.errors import ConfigError, EnvError, boundary
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.conversation import Conversation
@@ -17,7 +16,7 @@ from agentrl.policies.opening import open_encoder
 from agentrl.policies.policy import Answer
 from agentrl.policies.scripted import as_sampled
 from agentrl.replay import Run
-from agentrl.rollout.making import open_translator
+from agentrl.rollout.making import instructions_of, open_translator
 from agentrl.training.batching import to_samples
 from agentrl.training.choosing import Chosen
 from agentrl.training.report.watching import Tell
@@ -54,7 +53,7 @@ def retold(
         ConfigError: a frame is damaged, or a reply longer than `rollout.max_new_tokens`.
     """
     encoder = open_encoder(config.model, folder)
-    told = render_instructions(config.env.prompt, open_translator(config.env).instructions())
+    told = instructions_of(config.env, open_translator(config.env))
     found: list[Demonstration] = []
     for one in chosen:
         conversation = Conversation(encoder, told, parse_history(config.env.history))

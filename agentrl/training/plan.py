@@ -8,12 +8,11 @@ from typing import Any
 from agentrl import config as configuration
 from agentrl import devices, extras
 from agentrl.config import Config
-from agentrl.data.templates import render_instructions
-from agentrl.errors import ConfigError, told
+from agentrl.errors import ConfigError
 from agentrl.policies.opening import check_engine
 from agentrl.policies.origin import check_hub, check_model, is_on_hub
 from agentrl.rollout.arguments import baselines, check_env_kwargs, env_of, game_of, with_allowed
-from agentrl.rollout.making import load_player, open_translator
+from agentrl.rollout.making import instructions_of, load_player, open_translator
 from agentrl.rollout.scoring import Scorer
 from agentrl.training import recorded
 from agentrl.training.budget import budget
@@ -118,12 +117,7 @@ def check_games(config: Config, players: Iterable[str] = ()) -> dict[str, int | 
             held_out,
         )
     with_allowed(config.env, config.devices.allow)
-    translator = open_translator(config.env)
-    try:
-        words = translator.instructions()
-    except Exception as error:
-        raise ConfigError(f"env.translator: its instructions fail: {told(error)}") from error
-    render_instructions(config.env.prompt, words)
+    instructions_of(config.env, open_translator(config.env))
     for name in players:
         load_player(config.env, name)
     Scorer(config.rewards)

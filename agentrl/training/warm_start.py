@@ -16,13 +16,12 @@ from typing import Any
 from agentrl import __version__, plugins
 from agentrl import config as configuration
 from agentrl.config import Config, WarmStartConfig
-from agentrl.data.templates import render_instructions
 from agentrl.errors import AgentRLError, EnvError
 from agentrl.policies.opening import open_encoder
 from agentrl.rollout.arguments import game_of, kind_of
 from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.launch import AnyRollouts
-from agentrl.rollout.making import load_player, open_translator
+from agentrl.rollout.making import instructions_of, load_player, open_translator
 from agentrl.training import recorded, seeds, warm_mark
 from agentrl.training.choosing import Chosen
 from agentrl.training.launch import AnyLearner
@@ -100,7 +99,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _instructions(config: Config) -> str:
-    return render_instructions(config.env.prompt, open_translator(config.env).instructions())
+    return instructions_of(config.env, open_translator(config.env))
 
 
 def learning_rate(config: WarmStartConfig, step: int) -> float:
