@@ -1,6 +1,7 @@
 """What was said, in the words that a game reads."""
 
 import json
+import re
 from collections.abc import Iterator
 
 from agentrl.data.calls import Calls
@@ -14,6 +15,7 @@ from agentrl.types import Episode, Turn
 
 _TOOL = "tool_call"
 _TAGS = ("action", "answer", _TOOL)
+_TOLD = re.compile(rf"<({'|'.join(_TAGS)})>(.*?)</\1>", re.DOTALL)
 
 
 def worded(translator: Translator, said: str) -> str:
@@ -79,6 +81,11 @@ def _reply(translator: Translator, episode: Episode, turn: Turn, by_human: bool)
     return reply
 
 
+def untagged(words: str) -> str:
+    """Words about how to answer, without the tags, which a person need not type."""
+    return _TOLD.sub(lambda found: _form(found[2]) if found[1] == _TOOL else found[2], words)
+
+
 def unworded(reply: str) -> str:
     """What a person has said, without what was put around it for the game."""
     for tag in _TAGS:
@@ -99,6 +106,16 @@ def _ways(said: str) -> Iterator[str]:
         yield Calls(FORMS.values(), "tool").say(touch.name, *touch.arguments)
     except ActionError:  # no gesture: the bare name of something else
         yield f"<{_TOOL}>{json.dumps({'name': said, 'arguments': {}})}</{_TOOL}>"
+
+
+def _form(said: str) -> str:
+    """A tool call as its form: `tap(x, y)`."""
+    try:
+        call = json.loads(said)
+        names = ", ".join(call["arguments"])
+        return f"{call['name']}({names})" if names else str(call["name"])
+    except (KeyError, RecursionError, TypeError, ValueError):
+        return said
 
 
 def _call(said: str) -> str:
