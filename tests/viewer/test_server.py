@@ -17,6 +17,7 @@ import cv2
 import numpy as np
 import pytest
 
+from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.files import working_in
 from agentrl.replay.layout import episode_file
@@ -161,6 +162,25 @@ def test_half_characters_and_broken_files_do_not_end_a_search(serve, tmp_path):
         assert time.monotonic() < end, told["searched"]
         time.sleep(0.05)
     assert {row["id"] for row in told["rows"]} == {"half", "whole"}
+
+
+def test_numbers_of_an_action_are_rounded_where_they_are_shown_alone(serve, tmp_path):
+    action = {
+        "at": [np.float32(0.3), 719.98765432],
+        "force": 1.23456e-5,
+        "times": 12345,
+        "by": "3.00001",
+    }
+    with Recorder(tmp_path) as recorder:
+        made = episode("a", (turn(action=action),))
+        recorder.episode(
+            ScoredEpisode(episode=made, components={}, rewards=(0.0,)), split="train", step=1
+        )
+    shown = {"at": [0.3, 719.9877], "force": 1.235e-5, "times": 12345, "by": "3.00001"}
+    served = serve(tmp_path)
+    assert json.loads(ask(served.url, "/api/episodes/a")[2])["played"][0]["action"] == shown
+    recorded = replay.open(tmp_path).episode("a").episode.turns[0].action
+    assert recorded["at"] == [0.30000001192092896, 719.98765432]
 
 
 def test_the_list_spells_out_what_would_steer_a_terminal(tmp_path, capsys):
