@@ -50,9 +50,21 @@ def test_no_answer_lets_a_page_reach_anything_else(small, path):
     assert headers["x-content-type-options"] == "nosniff"
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:1", "127.0.0.1.evil.example", ""])
+OTHERS = [
+    "evil.example", "evil.example:1", "127.0.0.1.evil.example", "", "[::1].evil.example",
+    "[::1]evil:1", "evil:[::1]", "::1", "[::2]", "[::1]:1:2",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("host", OTHERS)
 def test_names_of_others_that_lead_here_are_refused(small, host):
     assert ask(small.url, "/api/run", Host=host)[0] == 403
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]"])
+def test_own_names_are_answered_with_and_without_a_port(small, name):
+    for host in (name, f"{name}:8200"):
+        assert ask(small.url, "/api/run", Host=host)[0] == 200
 
 
 def test_pages_of_others_in_the_same_browser_are_refused(small):
@@ -162,6 +174,36 @@ def test_half_characters_and_broken_files_do_not_end_a_search(serve, tmp_path):
         assert time.monotonic() < end, told["searched"]
         time.sleep(0.05)
     assert {row["id"] for row in told["rows"]} == {"half", "whole"}
+
+
+def test_words_of_a_run_that_was_replaced_are_found_no_more(serve, tmp_path):
+    def found(words: str) -> list[str]:
+        end = time.monotonic() + 20
+        while True:
+            told = json.loads(ask(served.url, f"/api/episodes?text={words}")[2])
+            if told["searched"][0] == told["searched"][1] == told["all"] > 0:
+                return sorted(row["id"] for row in told["rows"])
+            assert time.monotonic() < end, told["searched"]
+            time.sleep(0.05)
+
+    def record(said: dict[str, str]) -> None:
+        with Recorder(run) as recorder:
+            for name, reply in said.items():
+                made = episode(name, (turn(reply=reply),))
+                recorder.episode(
+                    ScoredEpisode(episode=made, components={}, rewards=(0.0,)),
+                    split="train",
+                    step=1,
+                )
+
+    run = tmp_path / "run"
+    record({"a": "herring", "b": "herring"})
+    served = serve(run)
+    assert found("herring") == ["a", "b"]
+    shutil.rmtree(run)
+    record({"a": "salmon", "c": "herring"})
+    assert found("herring") == ["c"]
+    assert found("salmon") == ["a"]
 
 
 def test_numbers_of_an_action_are_rounded_where_they_are_shown_alone(serve, tmp_path):
