@@ -23,8 +23,10 @@ TRANSLATOR = "agentrl.data.translator:SpaceTranslator"
 class Translator(Protocol):
     """All the words of a game: what the model is told, and what its reply means.
 
-    Two more members are there for those who have a use for them: `render_mode`, which the
-    environment is made with, and `meet(env)`, called with the environment before its first reset.
+    Three more members are there for those who have a use for them: `render_mode`, which the
+    environment is made with; `meet(env)`, called with the environment before its first reset; and
+    `how()`, the part of the instructions that says how to answer, which a person who plays is told
+    where the instructions are empty.
     """
 
     def instructions(self) -> str:

@@ -23,6 +23,11 @@ IMAGE = "<image>"
 """Stands for a picture in the words of a message."""
 
 
+def words_of(message: str) -> str:
+    """The words of a message, without the places of its pictures."""
+    return message.replace(IMAGE, "").strip()
+
+
 class Outcome(StrEnum):
     """How an episode ended."""
 

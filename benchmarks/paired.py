@@ -46,7 +46,7 @@ def rows(run: Path, metric: str | None = None) -> list[Sequence[str]]:
     metric = metric or next(name for name in USUAL if name in told)
     if metric not in told:
         raise SystemExit(f"{run}: no metric {metric!r}; there are {', '.join(told)}")
-    found = []
+    found: list[Sequence[str]] = []
     for way in ways:
         before, after = (
             {seed: game[metric] for seed, game in games[f"{when} {way}"].items()}

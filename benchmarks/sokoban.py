@@ -61,8 +61,8 @@ def install(folder: Path) -> Path:
     python = folder / "bin" / "python"
     if not python.exists():
         venv.create(folder, with_pip=True)
-        pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *PACKAGES]
-        subprocess.run(pip, check=True)
+        pip = ["-m", "pip", "install", "-q", "--disable-pip-version-check", *PACKAGES]
+        subprocess.run([python, *pip], check=True)
     return python
 
 
@@ -136,9 +136,10 @@ def rules(python: Path, count: int, max_steps: int = 120) -> Table:
     for seed in range(count):
         size, boxes = CASES[seed % len(CASES)]
         level = generate(seed, Kind(height=size, width=size, boxes=boxes)).board.text()
-        walks.append({"level": level, "moves": [rng.randrange(4) for _ in range(max_steps)]})
-    theirs = ask(python, {"what": "walks", "walks": walks, "max_steps": max_steps})
-    ours = [_walk(walk["level"], walk["moves"], max_steps) for walk in walks]
+        walks.append((level, [rng.randrange(4) for _ in range(max_steps)]))
+    asked = [{"level": level, "moves": moves} for level, moves in walks]
+    theirs = ask(python, {"what": "walks", "walks": asked, "max_steps": max_steps})
+    ours = [_walk(level, moves, max_steps) for level, moves in walks]
     pairs = [
         (their, our)
         for walk in zip(theirs, ours, strict=True)

@@ -7,7 +7,7 @@ import json
 import random
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,8 @@ SIGNS = {codes: sign for sign, codes in CODES.items()}
 def main() -> None:
     """Answer the job."""
     job = json.load(sys.stdin)
-    answer = {"speed": speed, "walks": walks}[job.pop("what")](**job)
+    jobs: Mapping[str, Callable[..., Any]] = {"speed": speed, "walks": walks}
+    answer = jobs[job.pop("what")](**job)
     print(f"\n{json.dumps(answer)}")
 
 

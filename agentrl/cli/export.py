@@ -1,9 +1,12 @@
 """`agentrl export`."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from agentrl.errors import ConfigError
 
@@ -53,12 +56,31 @@ def export(
         raise ConfigError("--replies and --width go with --as minari")
     wanted = replay.Filter(split=split, label=label, step=step, won=won, least=least)
     if kind == "minari":
-        written, left_out = offline.write(
-            replay.open(run), out, wanted, replies=replies, width=width
-        )
+        with _progress() as tell:
+            written, left_out = offline.write(
+                replay.open(run), out, wanted, replies=replies, width=width, tell=tell
+            )
         for why, count in left_out.items():
             typer.echo(f"left out: {count} {why}")
         typer.echo(f"wrote {out}: {written} episodes")
         return
     count = tables.write(replay.open(run), kind, out, wanted)
     typer.echo(f"wrote {out}: {count} rows")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """A bar that goes with the work; nothing where nobody looks."""
+    from rich.progress import MofNCompleteColumn, Progress
+
+    console = Console(stderr=True)
+    with Progress(
+        *Progress.get_default_columns(), MofNCompleteColumn(),
+        console=console, transient=True, disable=not console.is_terminal,
+    ) as bar:  # fmt: skip
+        task = bar.add_task("reading", total=None)
+
+        def tell(done: int, total: int) -> None:
+            bar.update(task, description="writing", completed=done, total=total)
+
+        yield tell

@@ -12,7 +12,7 @@ from rich.markup import escape
 from agentrl.cli.target import target_of
 from agentrl.errors import ConfigError
 from agentrl.text import printable
-from agentrl.types import IMAGE
+from agentrl.types import words_of
 
 if TYPE_CHECKING:
     from agentrl.config import Config
@@ -133,7 +133,7 @@ def _audience(console: Console, width: int, asks: bool, delay_s: float) -> "Audi
     def sees(message: "Message") -> None:
         for image in message.images if width and console.color_system else ():
             console.print(picture(image, min(width, console.width)))
-        words = message.text.replace(IMAGE, "").strip()
+        words = words_of(message.text)
         if words:
             console.print(escape(printable(words)), highlight=False)
 

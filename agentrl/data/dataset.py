@@ -23,7 +23,7 @@ from agentrl.data.templates import names_in, parsed
 from agentrl.errors import ConfigError, told
 from agentrl.plugins import did_you_mean
 from agentrl.text import quoted
-from agentrl.types import IMAGE
+from agentrl.types import IMAGE, words_of
 
 log = logging.getLogger(__name__)
 
@@ -235,7 +235,7 @@ class Dataset:
             problem = IMAGE * len(images) + problem
         elif places != len(images):
             raise BadRow(f"{IMAGE} stands {places} times in it, for {len(images)} pictures")
-        if not problem.replace(IMAGE, "").strip() and not images:
+        if not words_of(problem) and not images:
             raise BadRow("it asks nothing")
         if not problem.isascii():
             _check_unicode(problem)

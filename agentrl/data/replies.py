@@ -8,6 +8,19 @@ from agentrl.errors import ActionError
 from agentrl.types import Episode
 
 
+class NotTold(KeyError):
+    """An environment's info does not say what a reward needs.
+
+    Args:
+        env_id: of the environment.
+        key: what it does not say.
+    """
+
+    def __init__(self, env_id: str, key: str) -> None:
+        super().__init__(f"the info of {env_id} has no {key!r}, which this reward needs")
+        self.key = key
+
+
 def env_reward(episode: Episode) -> list[float]:
     """The environment's own reward of each turn."""
     return [turn.env_reward for turn in episode.turns]
@@ -30,7 +43,7 @@ def truth(episode: Episode, key: str) -> Any:
     """What the environment says of an episode: in the last turn's info, else in the first.
 
     Raises:
-        KeyError: nothing by that name; a reward without it would be made up.
+        NotTold: nothing by that name; a reward without it would be made up.
     """
     for turn in episode.turns[-1:]:
         if key in turn.info:
@@ -47,10 +60,10 @@ def fact(episode: Episode, info: Mapping[str, Any], key: str) -> Any:
         key: what it must say.
 
     Raises:
-        KeyError: nothing by that name; a reward without it would be made up.
+        NotTold: nothing by that name; a reward without it would be made up.
     """
     if key not in info:
-        raise KeyError(f"the info of {episode.env_id} has no {key!r}, which this reward needs")
+        raise NotTold(episode.env_id, key)
     return info[key]
 
 
@@ -58,11 +71,11 @@ def accepted(episode: Episode) -> Sequence[str]:
     """All answers that are right: `accepted` of the info, or else `ground_truth`.
 
     Raises:
-        KeyError: it has neither.
+        NotTold: it has neither.
     """
     try:
         found = truth(episode, "accepted")
-    except KeyError:
+    except NotTold:
         found = truth(episode, "ground_truth")
     many = isinstance(found, Sequence) and not isinstance(found, str)
     return [str(text) for text in found] if many else [str(found)]

@@ -88,7 +88,11 @@ class SpaceTranslator:
         """The words given, and how to answer."""
         if self._instructions == "":
             return ""
-        return " ".join(filter(None, (self._instructions, self._speech.told())))
+        return " ".join(filter(None, (self._instructions, self.how())))
+
+    def how(self) -> str:
+        """How to answer: the actions by their names, or their form."""
+        return self._speech.told()
 
     def to_observation(self, observation: Any, info: Mapping[str, Any]) -> Observation:
         """What `show` names, in that order.

@@ -124,7 +124,8 @@ def write(run: Run, kind: str, path: Path, wanted: Filter | None = None) -> int:
         wanted: which episodes; None for all.
 
     Raises:
-        ConfigError: as `to_dataset`; there is no such kind of file, or it cannot be written.
+        ConfigError: as `to_dataset`; there is no row, no such kind of file, or it cannot be
+            written.
     """
     if path.suffix not in ("", ".jsonl", ".parquet", ".csv"):
         raise ConfigError(f"{path}: must end in .parquet, .csv or .jsonl, or name a new folder")
@@ -137,7 +138,14 @@ def write(run: Run, kind: str, path: Path, wanted: Filter | None = None) -> int:
             _save(made, path)
             return len(made)
         with replacing(path) as partial:
-            return _write_file(run, kind, partial, wanted)
+            count = _write_file(run, kind, partial, wanted)
+            if not count:  # what is there already stays
+                less = "" if kind == "episodes" else ", and void and removed episodes do not count"
+                raise ConfigError(
+                    f"{run.path}: nothing to write: none of its {kind} is like this{less} "
+                    "(agentrl replay RUN --list shows what is there)"
+                )
+            return count
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error}") from error
 

@@ -22,8 +22,8 @@ class Tail:
     path: Path
     read: int = 0
     _head: bytes = b""
-    _seen: tuple[int, int] | None = None
-    """Its inode and size when it was last looked at."""
+    _seen: tuple[int, int, int] | None = None
+    """Its inode, size and time of change when it was last looked at."""
 
     def is_replaced(self) -> bool:
         """Whether this is no longer the file that was read: removed, or another of its name."""
@@ -31,7 +31,9 @@ class Tail:
             return False
         try:
             found = self.path.stat()
-            if (found.st_ino, found.st_size) == self._seen:
+            # An inode is soon used again, and another file may be as long.
+            seen = found.st_ino, found.st_size, found.st_mtime_ns
+            if seen == self._seen:
                 return False
             with self.path.open("rb") as file:
                 head = file.read(len(self._head))
@@ -39,7 +41,7 @@ class Tail:
             return True
         except OSError:
             return False  # `new` tells it
-        self._seen = found.st_ino, found.st_size
+        self._seen = seen
         return found.st_size < self.read or head != self._head
 
     def new(self) -> Iterator[dict[str, Any]]:

@@ -10,6 +10,7 @@ import gymnasium
 
 from agentrl import env, plugins
 from agentrl.config import EnvConfig, WrapperConfig
+from agentrl.data.templates import render_instructions
 from agentrl.errors import ConfigError, is_ours, told
 from agentrl.rollout.arguments import env_kwargs, for_both, game_of, named
 
@@ -53,6 +54,19 @@ def open_translator(config: EnvConfig) -> env.Translator:
     game = game_of(config)
     given = {**for_both(config, config.kwargs), **config.translator}
     return env.translator_of(game, {**_space_for(plugins.load(game.translator), config), **given})
+
+
+def instructions_of(config: EnvConfig, translator: env.Translator) -> str:
+    """The words that open an episode: the translator's own, in the job's prompt if it has one.
+
+    Raises:
+        ConfigError: the translator fails, or the prompt does not exist or cannot be rendered.
+    """
+    try:
+        words = translator.instructions()
+    except Exception as error:
+        raise ConfigError(f"env.translator: its instructions fail: {told(error)}") from error
+    return render_instructions(config.prompt, words)
 
 
 def load_player(config: EnvConfig, name: str) -> env.Player:

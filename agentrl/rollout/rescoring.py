@@ -6,9 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentrl.config import RewardConfig
+from agentrl.data.replies import NotTold
+from agentrl.errors import ConfigError, RewardError
 from agentrl.replay import RecordedEpisode
 from agentrl.rollout.scoring import Scorer
-from agentrl.types import ScoredEpisode
+from agentrl.types import Episode, ScoredEpisode
 
 _DRAWS = 2000
 
@@ -56,15 +58,52 @@ def rescore(recorded: Iterable[RecordedEpisode], rewards: Sequence[RewardConfig]
         rewards: the functions.
 
     Raises:
-        ConfigError: a function does not exist.
+        ConfigError: a function does not exist, or needs what the environment's info does not say.
         RewardError: it fails at an episode.
     """
     scorer = Scorer(rewards)
-    return [
-        _rescored(one, scorer.score(one.episode))
-        for one in recorded
-        if not one.summary.outcome.void
-    ]
+    valid = [one for one in recorded if not one.summary.outcome.void]
+    found = []
+    for one in valid:
+        try:
+            found.append(_rescored(one, scorer.score(one.episode)))
+        except RewardError as error:
+            _refuse_untold(error, one.episode, valid)
+            raise RewardError(f"{one.summary.id}: {error}") from error
+    return found
+
+
+def _refuse_untold(
+    error: RewardError, failed: Episode, recorded: Sequence[RecordedEpisode]
+) -> None:
+    """Say what was never recorded, where that is why a reward fails.
+
+    Raises:
+        ConfigError: it is.
+    """
+    key = _needed(error)
+    if key is None or _tells(failed, key):
+        return
+    lacking = [one.summary.id for one in recorded if not _tells(one.episode, key)]
+    raise ConfigError(
+        f"{error}. {len(lacking)} of the {len(recorded)} episodes were recorded without {key!r} in "
+        f"their environment's info, the first of them {lacking[0]}: choose others (--split, "
+        "--step), or a reward that needs none"
+    ) from error
+
+
+def _needed(error: RewardError) -> str | None:
+    """What of an info a reward asks for that fails like this; None where it is nothing of it."""
+    if isinstance(error.__cause__, NotTold):
+        return error.__cause__.key
+    # A batch function is given None where there is no truth, and stumbles over that.
+    stumbles = any(word in str(error) for word in ("ground_truth", "NoneType"))
+    return "ground_truth" if stumbles else None
+
+
+def _tells(episode: Episode, key: str) -> bool:
+    """Whether a reward finds this in the info of the last turn or of the first observation."""
+    return key in episode.reset_info or any(key in turn.info for turn in episode.turns[-1:])
 
 
 def _rescored(before: RecordedEpisode, after: ScoredEpisode) -> Rescored:

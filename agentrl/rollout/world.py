@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from agentrl.config import EnvConfig
-from agentrl.data.templates import render_instructions
 from agentrl.errors import ActionError, EnvError, boundary, told
-from agentrl.rollout.making import make_env, open_translator
+from agentrl.rollout.making import instructions_of, make_env, open_translator
 from agentrl.text import quoted
 from agentrl.types import Image, Message, Observation
 from agentrl.worker import Worker
@@ -118,7 +117,7 @@ class World:
         make: Make = make_env,
     ) -> None:
         self.translator = open_translator(config)
-        self.instructions = render_instructions(config.prompt, self.translator.instructions())
+        self.instructions = instructions_of(config, self.translator)
         self.device = device
         self._place = {} if lease is None else {"device": lease}
         self._make = make

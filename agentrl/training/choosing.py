@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,8 @@ import yaml
 
 from agentrl import env, replay
 from agentrl.config import Config, WarmStartConfig
-from agentrl.data.templates import render_instructions
 from agentrl.errors import ConfigError
-from agentrl.rollout.making import open_translator
+from agentrl.rollout.making import instructions_of, open_translator
 from agentrl.rollout.ticket import label_of
 from agentrl.training import seeds
 from agentrl.training.run import RunFolder
@@ -25,25 +24,17 @@ _HUMAN = "human"
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Chosen:
-    """One recorded episode that is taught."""
+    """One recorded episode of T turns that is taught."""
 
     run: replay.Run
-    summary: replay.Summary
+    episode: Episode
+    """Without pictures, and without tokens: they are another model's, or nobody's."""
+    replies: tuple[str, ...]
+    """[T] what was said, in the words that the job's game reads."""
     by_player: bool
     """Whether the scripted player of the warm start played it, and can be asked again."""
-
-    def load(self) -> Episode:
-        """The episode, without pictures.
-
-        Raises:
-            ConfigError: its file is damaged.
-        """
-        return self.run.episode(self.summary.id).episode
-
-    @property
-    def by_human(self) -> bool:
-        """Whether a person played it."""
-        return self.summary.label == _HUMAN
+    told_otherwise: bool
+    """Whether it was played under other instructions."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,16 +42,29 @@ class Choice:
     """What is taught of some runs."""
 
     episodes: list[Chosen] = field(default_factory=list)
-    turns: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     """How many were left out, by why."""
-    told_otherwise: int = 0
-    """Of those that are taught, how many were played under other instructions."""
+
+    @property
+    def told_otherwise(self) -> int:
+        """Of those that are taught, how many were played under other instructions."""
+        return sum(chosen.told_otherwise for chosen in self.episodes)
+
+    @property
+    def only_shown(self) -> int:
+        """How many turns are shown before others and not taught: their replies were no action."""
+        turns = (turn for chosen in self.episodes for turn in chosen.episode.turns)
+        return sum(turn.parse_error is not None for turn in turns)
 
     def __str__(self) -> str:
-        taught = f"{len(self.episodes)} episodes of {self.turns} turns"
-        out = ", ".join(f"{count} {why}" for why, count in self.left_out.items())
-        return f"{taught}; left out: {out}" if out else taught
+        turns = sum(len(chosen.episode.turns) for chosen in self.episodes)
+        told = f"{len(self.episodes)} episodes of {turns - self.only_shown} turns"
+        if self.only_shown:
+            told += f", and {self.only_shown} that are only shown, as their replies were no action"
+        if self.left_out:
+            out = ", ".join(f"{count} {why}" for why, count in self.left_out.items())
+            told += f"; left out: {out}"
+        return told
 
 
 class Judge:
@@ -74,13 +78,13 @@ class Judge:
     def __init__(self, config: Config, warm: WarmStartConfig) -> None:
         self._config, self._warm = config, warm
         self._translator = open_translator(config.env)
-        self._told = render_instructions(config.env.prompt, self._translator.instructions())
+        self._told = instructions_of(config.env, self._translator)
         most = max(config.eval.episodes, config.eval.episodes_during)
         self._held_out = frozenset(seeds.evaluation(config, most))
         self._names = {config.env.id, env.game(config.env.id).id}
 
-    def judge(self, path: str, where: replay.Filter, found: Choice) -> None:
-        """Add what can be taught of one run.
+    def judge(self, path: str, where: replay.Filter) -> Iterator[Chosen | str]:
+        """Of each episode of one run: what is taught of it, or why it is left out.
 
         Raises:
             ConfigError: see `choose`.
@@ -94,15 +98,13 @@ class Judge:
         for summary in summaries:
             self._check_env(run, summary)
             if summary.outcome.void:
-                found.left_out["void"] += 1
+                yield "void"
             elif summary.removed:
-                found.left_out["removed by run.keep_gb"] += 1
+                yield "removed by run.keep_gb"
             elif summary.seed in self._held_out:
-                found.left_out["of held-out seeds (eval.seeds)"] += 1
+                yield "of held-out seeds (eval.seeds)"
             else:
-                self._open(Chosen(
-                    run=run, summary=summary, by_player=self._is_players(summary, settings)
-                ), settings, found)  # fmt: skip
+                yield self._opened(run, summary, settings)
 
     def _check_env(self, run: replay.Run, summary: replay.Summary) -> None:
         played = summary.env_id
@@ -122,22 +124,27 @@ class Judge:
             return bool(theirs.get("player") == player)
         return summary.split == "eval" and summary.label == label_of(player)
 
-    def _open(self, chosen: Chosen, settings: Mapping[str, Any], found: Choice) -> None:
-        episode = chosen.load()
+    def _opened(
+        self, run: replay.Run, summary: replay.Summary, settings: Mapping[str, Any]
+    ) -> Chosen | str:
+        episode = run.episode(summary.id).episode
         if episode.turns and not any(turn.shown for turn in episode.turns):
             raise ConfigError(
-                f"warm_start.recorded: {chosen.run.path} was recorded without the words that were "
-                "shown (format 1); play it anew"
+                f"warm_start.recorded: {run.path} was recorded without the words that were shown "
+                "(format 1); play it anew"
             )
         if any(IMAGE in turn.shown for turn in episode.turns):
-            self._check_pictures(chosen.run.path, settings)
-        if (why := _lack(chosen.run, episode.turns)) is not None:
-            found.left_out[why] += 1
-            return
-        replies(self._translator, episode, by_human=chosen.by_human)
-        found.episodes.append(chosen)
-        found.turns += len(episode.turns)
-        found.told_otherwise += episode.instructions != self._told
+            self._check_pictures(run.path, settings)
+        if (why := _lack(run, episode.turns)) is not None:
+            return why
+        said = replies(self._translator, episode, by_human=summary.label == _HUMAN)
+        return Chosen(
+            run=run,
+            episode=replace(episode, turns=tuple(map(_without_tokens, episode.turns))),
+            replies=tuple(said),
+            by_player=self._is_players(summary, settings),
+            told_otherwise=episode.instructions != self._told,
+        )
 
     def _check_pictures(self, path: Path, settings: Mapping[str, Any]) -> None:
         frames = settings["run"].get("frames")
@@ -172,6 +179,10 @@ def _settings(path: Path) -> Mapping[str, Any]:
     return tree
 
 
+def _without_tokens(turn: Turn) -> Turn:
+    return replace(turn, prompt_ids=(), reply_ids=(), reply_logprobs=(), reply_versions=())
+
+
 def _lack(run: replay.Run, turns: Sequence[Turn]) -> str | None:
     """Why an episode cannot be taught; None where it can."""
     return next(_lacks(run, turns), None)
@@ -180,10 +191,10 @@ def _lack(run: replay.Run, turns: Sequence[Turn]) -> str | None:
 def _lacks(run: replay.Run, turns: Sequence[Turn]) -> Iterator[str]:
     if not turns:
         yield "without a turn"
+    elif all(turn.parse_error is not None for turn in turns):
+        yield "without a reply that was an action"
     for turn in turns:
-        if turn.action is None:
-            yield "with a reply that was no action"
-        elif not turn.shown:
+        if not turn.shown:
             yield "with a screen that was private"
         elif turn.shown.count(IMAGE) != len(turn.frames):
             yield "with a picture that was not recorded"

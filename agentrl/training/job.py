@@ -17,6 +17,7 @@ from agentrl.rollout.launch import AnyRollouts
 from agentrl.training import checkpoints, credit, seeds, warm_mark, warm_start, weights
 from agentrl.training.algorithms import algorithm
 from agentrl.training.batching import to_samples
+from agentrl.training.choosing import Chosen
 from agentrl.training.evaluation import Evaluation, as_record, means, play_held_out
 from agentrl.training.launch import AnyLearner
 from agentrl.training.lessons import retold
@@ -100,16 +101,20 @@ class Job:
                     found = await self._evaluate(player, player=player)
                 self._keep_result(player, found.summary())
 
-    async def warm_up(self) -> None:
-        """Clone what is demonstrated, or take the clone from the cache."""
+    async def warm_up(self, recorded: Sequence[Chosen] = ()) -> None:
+        """Clone what is demonstrated, or take the clone from the cache.
+
+        Args:
+            recorded: the recorded episodes among the demonstrations.
+        """
         if not self.state.warm:
             if self.config.warm_start is not None:
-                await self._clone(self.config.warm_start)
+                await self._clone(self.config.warm_start, recorded)
             self.state.warm = True
             self._checkpoint(best=False)
         await self._publish()
 
-    async def _clone(self, config: WarmStartConfig) -> None:
+    async def _clone(self, config: WarmStartConfig, recorded: Sequence[Chosen]) -> None:
         if warm_mark.is_warm(self.config, self._start):
             log.warning(
                 "warm start: skipped, as %s has had one for %s (warm_start.again=true repeats it)",
@@ -117,14 +122,14 @@ class Job:
                 self.config.env.id,
             )
             return
-        cached = warm_start.cache_folder(self.config)
+        cached = warm_start.cache_folder(self.config, recorded)
         if cached is not None and cached.is_dir():
             log.warning("warm start: taken from %s (warm_start.cache=null makes it anew)", cached)
             self._learner.load_weights(cached / "model.safetensors")
             return
         with self._stage("demonstrations"):
             tell = self._reporter.progress
-            taught = await asyncio.to_thread(retold, self.config, self._start, tell)
+            taught = await asyncio.to_thread(retold, self.config, self._start, recorded, tell)
             if config.player is not None:
                 async with self._watched(config.episodes, "demonstrations"):
                     taught += await warm_start.demonstrations(self.config, self._rollouts)

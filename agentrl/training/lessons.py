@@ -1,14 +1,14 @@
 """What a warm start teaches: demonstrations, played for it or recorded before, as samples."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from agentrl import env
 from agentrl.config import Config, WarmStartConfig, parse_history
-from agentrl.data.templates import render_instructions
 from agentrl.errors import ConfigError, EnvError, boundary
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.conversation import Conversation
@@ -16,11 +16,10 @@ from agentrl.policies.opening import open_encoder
 from agentrl.policies.policy import Answer
 from agentrl.policies.scripted import as_sampled
 from agentrl.replay import Run
-from agentrl.rollout.making import open_translator
-from agentrl.training import recorded
+from agentrl.rollout.making import instructions_of, open_translator
 from agentrl.training.batching import to_samples
+from agentrl.training.choosing import Chosen
 from agentrl.training.report.watching import Tell
-from agentrl.training.wording import replies
 from agentrl.types import Episode, Image, Message, Sample, Turn
 
 
@@ -34,7 +33,10 @@ class Demonstration:
 
 
 def retold(
-    config: Config, folder: Path, tell: Tell = lambda done, total, note: None
+    config: Config,
+    folder: Path,
+    chosen: Sequence[Chosen],
+    tell: Tell = lambda done, total, note: None,
 ) -> list[Demonstration]:
     """The recorded episodes of a warm start, as this job's model would have played them.
 
@@ -44,30 +46,26 @@ def retold(
     Args:
         config: the job.
         folder: of the model's tokenizer.
+        chosen: the episodes.
         tell: told after each episode how many are done, of how many.
 
     Raises:
-        ConfigError: as `recorded.choose`; a frame is damaged, or a reply longer than
-            `rollout.max_new_tokens`.
+        ConfigError: a frame is damaged, or a reply longer than `rollout.max_new_tokens`.
     """
     encoder = open_encoder(config.model, folder)
-    translator = open_translator(config.env)
-    told = render_instructions(config.env.prompt, translator.instructions())
-    chosen = recorded.choose(config).episodes
+    told = instructions_of(config.env, open_translator(config.env))
     found: list[Demonstration] = []
     for one in chosen:
-        episode = one.load()
-        said = replies(translator, episode, by_human=one.by_human)
         conversation = Conversation(encoder, told, parse_history(config.env.history))
         turns = []
-        for turn, reply in zip(episode.turns, said, strict=True):
+        for turn, reply in zip(one.episode.turns, one.replies, strict=True):
             # The pictures of one turn alone are there at the device's size.
             message = Message(role="user", text=turn.shown, images=_pictures(one.run, turn))
-            answer = as_sampled(
-                conversation, encoder, message, reply, config.rollout.max_new_tokens
-            )
+            # What is not taught need not be what the model could end.
+            most = config.rollout.max_new_tokens if _is_taught(turn) else None
+            answer = as_sampled(conversation, encoder, message, reply, most)
             turns.append(_answered(turn, answer))
-        episode = replace(episode, turns=tuple(turns))
+        episode = replace(one.episode, turns=tuple(turns))
         found.append(Demonstration(episode=episode, by_player=one.by_player))
         tell(len(found), len(chosen), "recorded episodes")
     return found
@@ -97,9 +95,23 @@ def _pictures(run: Run, turn: Turn) -> tuple[Image, ...]:
     return tuple(pictures)
 
 
+def _is_taught(turn: Turn) -> bool:
+    """Not where the reply was no action."""
+    return turn.parse_error is None
+
+
+def _taught(episode: Episode) -> tuple[Episode, list[Mapping[str, Any]]]:
+    """With the turns alone that are taught, and what was known before each of them."""
+    known = (episode.reset_info, *(turn.info for turn in episode.turns))
+    both = [(turn, info) for turn, info in zip(episode.turns, known, strict=False)
+            if _is_taught(turn)]  # fmt: skip
+    return replace(episode, turns=tuple(turn for turn, _ in both)), [info for _, info in both]
+
+
 class Lessons:
     """What the demonstrations teach: an endless, seeded stream of samples.
 
+    A reply that was no action is not taught; it stands in the prompts after it, as it was said.
     A turn that stands alone (one prompt, one reply) can be answered anew by the player each time
     it is visited; whole conversations are taken as they were played.
 
@@ -109,6 +121,9 @@ class Lessons:
         player: is asked anew; None where nobody is.
         encoder: of the model.
         seed: of the draws.
+
+    Raises:
+        ConfigError: no reply was an action.
     """
 
     def __init__(
@@ -125,18 +140,20 @@ class Lessons:
         self._samples: list[Sample] = []
         self._infos: list[dict[str, object] | None] = []
         weights: list[float] = []
+        num_turns = 0
         for demonstration in demonstrations:
-            episode = demonstration.episode
-            samples = to_samples(episode, [1.0] * len(episode.turns))
-            alone = len(samples) == len(episode.turns)
+            episode, before = _taught(demonstration.episode)
+            samples = to_samples(episode, [1.0] * len(before))
+            alone = len(samples) == len(before)
             asks = alone and config.relabel and demonstration.by_player
-            before = [episode.reset_info, *(turn.info for turn in episode.turns)]
+            num_turns += len(before)
             for place, sample in enumerate(samples):
                 info = dict(before[place]) if alone else {}
                 self._samples.append(sample)
                 self._infos.append(info if asks else None)
                 weights.append(config.weights.get(str(info.get("phase")), 1.0))
-        num_turns = sum(len(one.episode.turns) for one in demonstrations)
+        if not self._samples:
+            raise ConfigError("warm_start: not one reply of its demonstrations was an action")
         self._turns_per_sample = num_turns / len(self._samples)
         total = sum(weights)
         self._odds = [w / total for w in weights]

@@ -22,6 +22,7 @@ from agentrl.rollout import cluster
 from agentrl.rollout.arguments import baselines
 from agentrl.rollout.launch import open_rollouts
 from agentrl.training import checkpoints, plan
+from agentrl.training.choosing import Chosen
 from agentrl.training.report.outlook import Amounts
 from agentrl.training.report.reporter import Reporter
 from agentrl.training.retention import Retention
@@ -62,7 +63,7 @@ def train(
         settings = configuration.load(folder.path / "config.yaml", overrides)
     else:
         settings = configuration.resolve(config, overrides)
-        plan.check(settings, teaches=True)
+        taught = plan.check(settings, teaches=True)
         name = "run" if isinstance(config, Config) else Path(config).stem
         folder = RunFolder.create(settings, name)
         if begun is not None:
@@ -73,10 +74,10 @@ def train(
             if _is_finished(settings, folder):
                 log.warning("%s is already finished; raise train.steps to go on", run)
                 return run
-            plan.check(settings, teaches=checkpoints.latest(run) is None)
+            taught = plan.check(settings, teaches=checkpoints.latest(run) is None)
             folder.save_config(settings)
         try:
-            asyncio.run(_train(settings, folder))
+            asyncio.run(_train(settings, folder, taught.episodes))
         except BaseException as error:
             if isinstance(error, ConfigError) and checkpoints.latest(run) is None:
                 raise  # as it stands, it cannot be gone on with
@@ -109,9 +110,9 @@ def _kept(run: Path) -> str:
     return f"kept up to step {step}" if step else "kept: the warm start, no step yet"
 
 
-async def _train(config: Config, folder: RunFolder) -> None:
+async def _train(config: Config, folder: RunFolder, taught: Sequence[Chosen]) -> None:
     with _telling_interrupts():
-        await _all_stages(config, folder)
+        await _all_stages(config, folder, taught)
 
 
 @contextmanager
@@ -137,10 +138,10 @@ def _telling_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, usual)
 
 
-async def _all_stages(config: Config, folder: RunFolder) -> None:
+async def _all_stages(config: Config, folder: RunFolder, taught: Sequence[Chosen]) -> None:
     async with _open_job(config, folder) as job:
         await job.play_baselines()
-        await job.warm_up()
+        await job.warm_up(taught)
         await job.evaluate_both("before")
         while job.state.step < config.train.steps:
             await job.step(job.state.step + 1)

@@ -8,22 +8,22 @@ from typing import Any
 from agentrl import config as configuration
 from agentrl import devices, extras
 from agentrl.config import Config
-from agentrl.data.templates import render_instructions
-from agentrl.errors import ConfigError, told
+from agentrl.errors import ConfigError
 from agentrl.policies.opening import check_engine
 from agentrl.policies.origin import check_hub, check_model, is_on_hub
 from agentrl.rollout.arguments import baselines, check_env_kwargs, env_of, game_of, with_allowed
-from agentrl.rollout.making import load_player, open_translator
+from agentrl.rollout.making import instructions_of, load_player, open_translator
 from agentrl.rollout.scoring import Scorer
 from agentrl.training import recorded
 from agentrl.training.budget import budget
+from agentrl.training.choosing import Choice
 from agentrl.training.report.loggers import check_loggers
 from agentrl.training.seeds import check_seeds
 
 log = logging.getLogger(__name__)
 
 
-def check(config: Config, player: str | None = None, *, teaches: bool = False) -> None:
+def check(config: Config, player: str | None = None, *, teaches: bool = False) -> Choice:
     """Resolve everything that a job names, and ask the hub for a model that is not here.
 
     Args:
@@ -31,16 +31,19 @@ def check(config: Config, player: str | None = None, *, teaches: bool = False) -
         player: the scripted player that plays alone; None for a job with a model.
         teaches: whether its warm start is still to come: what was recorded for it must be there.
 
+    Returns:
+        The recorded episodes that are taught; none where it teaches nothing.
+
     Raises:
         ConfigError: the first thing that is not there, and what to do.
     """
     if player is not None:
         check_games(config, [player])
-    else:
-        _check_job(config)
-        if teaches:
-            recorded.check(config)
-        check_hub(config.model)
+        return Choice()
+    _check_job(config)
+    taught = recorded.check(config) if teaches else Choice()
+    check_hub(config.model)
+    return taught
 
 
 def resolve(config: Config, *, teaches: bool = True) -> dict[str, Any]:
@@ -54,7 +57,7 @@ def resolve(config: Config, *, teaches: bool = True) -> dict[str, Any]:
         ConfigError: see `check`; the hub is not asked.
     """
     count = _check_job(config)
-    taught = recorded.check(config) if teaches else None
+    taught = recorded.check(config) if teaches else Choice()
     game = game_of(config.env)
     later = " (no folder here: the Hugging Face hub is asked for it when the job starts)"
     return {
@@ -65,7 +68,7 @@ def resolve(config: Config, *, teaches: bool = True) -> dict[str, Any]:
             "different episodes": {k: v or "without an end" for k, v in count.items()},
             "players": sorted(game.players),
             "model": config.model.path + (later if is_on_hub(config.model) else ""),
-            **({"recorded demonstrations": str(taught)} if taught and taught.episodes else {}),
+            **({"recorded demonstrations": str(taught)} if taught.episodes else {}),
             "rewards": [r.function for r in config.rewards] or ["the environment's own"],
         },
         "budget": budget(config),
@@ -114,12 +117,7 @@ def check_games(config: Config, players: Iterable[str] = ()) -> dict[str, int | 
             held_out,
         )
     with_allowed(config.env, config.devices.allow)
-    translator = open_translator(config.env)
-    try:
-        words = translator.instructions()
-    except Exception as error:
-        raise ConfigError(f"env.translator: its instructions fail: {told(error)}") from error
-    render_instructions(config.env.prompt, words)
+    instructions_of(config.env, open_translator(config.env))
     for name in players:
         load_player(config.env, name)
     Scorer(config.rewards)

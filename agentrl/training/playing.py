@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agentrl.config import Config
+from agentrl.env import Translator
 from agentrl.errors import ActionError
 from agentrl.policies.policy import Policy
 from agentrl.policies.watched import HumanPolicy, WatchedPolicy
@@ -16,7 +17,7 @@ from agentrl.rollout.ticket import Ticket
 from agentrl.training import plan
 from agentrl.training.run import RunFolder
 from agentrl.training.target import checkpoint_of, model_folder, open_target, with_own_model
-from agentrl.training.wording import worded
+from agentrl.training.wording import untagged, worded
 from agentrl.types import Message, ScoredEpisode, Turn
 
 HUMAN, MODEL = "human", "model"
@@ -97,7 +98,7 @@ async def _play(
     seed: int,
     greedy: bool,
 ) -> ScoredEpisode:
-    audience.told(open_translator(config.env).instructions())
+    audience.told(_instructions(open_translator(config.env), is_human=policy == HUMAN))
     rollouts = Rollouts(config, model, folder)
     try:
         await rollouts.start()
@@ -110,6 +111,13 @@ async def _play(
         return await rollouts.play(ticket, WatchedPolicy(player, audience.sees), audience.hears)
     finally:
         await rollouts.close()
+
+
+def _instructions(translator: Translator, *, is_human: bool) -> str:
+    """What is told before anything is played; a person is told how to answer in any case."""
+    words = translator.instructions()
+    how: Callable[[], str] | None = getattr(translator, "how", None)
+    return untagged(how()) if is_human and not words and how is not None else words
 
 
 def _reader(config: Config, audience: Audience) -> Callable[[], str | None]:

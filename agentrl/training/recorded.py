@@ -1,14 +1,19 @@
-"""Recorded episodes that a warm start teaches: which ones, and what is left out."""
+"""Recorded episodes that a warm start teaches: which ones, and what is left out.
+
+They are read once, as a job is checked: what was checked is what is taught.
+"""
 
 import hashlib
+import json
 import logging
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from agentrl import replay
 from agentrl.config import Config
 from agentrl.errors import ConfigError
-from agentrl.replay.layout import episode_file
-from agentrl.training.choosing import Choice, Judge
+from agentrl.replay.encoding import to_json
+from agentrl.training.choosing import Choice, Chosen, Judge
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +25,7 @@ def check(config: Config) -> Choice:
         ConfigError: as `choose`.
     """
     found = choose(config)
-    if found.left_out:
+    if found.left_out or found.only_shown:
         log.warning("warm_start.recorded: %s", found)
     if found.told_otherwise:
         log.warning(
@@ -35,8 +40,8 @@ def check(config: Config) -> Choice:
 def choose(config: Config) -> Choice:
     """The recorded episodes that a job's warm start teaches.
 
-    Left out is what is void, what has a turn that shows nothing or was no action, and what was
-    played on the seeds that the job is evaluated on.
+    Left out is what is void, what has a turn that shows nothing or no reply that was an action, and
+    what was played on the seeds that the job is evaluated on.
 
     Raises:
         ConfigError: there is no such run, nothing of it is as it should be, or it cannot be
@@ -52,7 +57,11 @@ def choose(config: Config) -> Choice:
         raise ConfigError(f"warm_start.recorded_where.{error}") from None
     judge = Judge(config, warm)
     for path in warm.recorded:
-        judge.judge(path, where, found)
+        for judged in judge.judge(path, where):
+            if isinstance(judged, Chosen):
+                found.episodes.append(judged)
+            else:
+                found.left_out[judged] += 1
     if not found.episodes:
         asked = {k: v for k, v in asdict(warm.recorded_where).items() if v is not None}
         raise ConfigError(
@@ -63,10 +72,9 @@ def choose(config: Config) -> Choice:
     return found
 
 
-def digest(config: Config) -> str:
+def digest(taught: Sequence[Chosen]) -> str:
     """The same where the same recorded episodes are taught."""
     told = hashlib.sha256()
-    for chosen in choose(config).episodes:
-        told.update(chosen.summary.id.encode() + b"\0")
-        told.update(episode_file(chosen.run.path, chosen.summary.id).read_bytes())
+    for chosen in taught:
+        told.update(json.dumps(to_json(chosen.episode), sort_keys=True).encode() + b"\0")
     return told.hexdigest()

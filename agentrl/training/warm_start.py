@@ -16,14 +16,14 @@ from typing import Any
 from agentrl import __version__, plugins
 from agentrl import config as configuration
 from agentrl.config import Config, WarmStartConfig
-from agentrl.data.templates import render_instructions
 from agentrl.errors import AgentRLError, EnvError
 from agentrl.policies.opening import open_encoder
 from agentrl.rollout.arguments import game_of, kind_of
 from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.launch import AnyRollouts
-from agentrl.rollout.making import load_player, open_translator
+from agentrl.rollout.making import instructions_of, load_player, open_translator
 from agentrl.training import recorded, seeds, warm_mark
+from agentrl.training.choosing import Chosen
 from agentrl.training.launch import AnyLearner
 from agentrl.training.lessons import Demonstration, Lessons
 from agentrl.worker import Worker
@@ -37,8 +37,13 @@ Report = Callable[[int, dict[str, float], int], None]
 """Takes a step, its numbers, and how many steps there are."""
 
 
-def cache_folder(config: Config) -> Path | None:
-    """Where the cloned model of this very configuration is kept; None if it is not."""
+def cache_folder(config: Config, taught: Sequence[Chosen] = ()) -> Path | None:
+    """Where the cloned model of this very configuration is kept; None if it is not.
+
+    Args:
+        config: the job.
+        taught: the recorded episodes that it learns from.
+    """
     warm = config.warm_start
     if warm is None or warm.cache is None:
         return None
@@ -49,7 +54,7 @@ def cache_folder(config: Config) -> Path | None:
         "devices": [*config.devices.effect_delay_ms, *config.devices.size],
     }
     parts |= {"code": _code(config, warm), "instructions": _instructions(config)}
-    parts |= {"recorded": recorded.digest(config)}
+    parts |= {"recorded": recorded.digest(taught)}
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
     return Path(warm.cache).expanduser() / "warm" / digest[:16]
 
@@ -94,7 +99,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _instructions(config: Config) -> str:
-    return render_instructions(config.env.prompt, open_translator(config.env).instructions())
+    return instructions_of(config.env, open_translator(config.env))
 
 
 def learning_rate(config: WarmStartConfig, step: int) -> float:

@@ -1,6 +1,7 @@
 """What was said, in the words that a game reads."""
 
 import json
+import re
 from collections.abc import Iterator
 
 from agentrl.data.calls import Calls
@@ -14,6 +15,7 @@ from agentrl.types import Episode, Turn
 
 _TOOL = "tool_call"
 _TAGS = ("action", "answer", _TOOL)
+_TOLD = re.compile(rf"<({'|'.join(_TAGS)})>(.*?)</\1>", re.DOTALL)
 
 
 def worded(translator: Translator, said: str) -> str:
@@ -39,15 +41,15 @@ def worded(translator: Translator, said: str) -> str:
 
 
 def replies(translator: Translator, episode: Episode, *, by_human: bool) -> list[str]:
-    """What was said, in the words that a game reads now.
+    """What was said, in the words that a game reads now; what was no action stays as it was.
 
     Args:
         translator: of the job that learns from it.
-        episode: every turn of which had an action.
+        episode: what was played.
         by_human: whether a person said it: then it may be put in another style.
 
     Raises:
-        ConfigError: it is no action now, or another one.
+        ConfigError: an action is none now, or another one, or what was none is one now.
     """
     return [_reply(translator, episode, turn, by_human) for turn in episode.turns]
 
@@ -63,17 +65,25 @@ def _reply(translator: Translator, episode: Episode, turn: Turn, by_human: bool)
                     reply = worded(translator, unworded(reply))
             action = plain(translator.to_action(reply))
         except ActionError as error:
+            if turn.parse_error is not None:
+                return turn.reply
             raise ConfigError(
                 f"warm_start.recorded: {episode.id} says {quoted(turn.reply, 80)}, which is no "
                 f"action here: {error}. Play under the same env.kwargs and env.translator"
             ) from None
-    if action != turn.action:
+    if turn.parse_error is not None or action != turn.action:
+        meant = "nothing" if turn.parse_error is not None else quoted(turn.action)
         raise ConfigError(
             f"warm_start.recorded: {episode.id} says {quoted(turn.reply, 80)}, which meant "
-            f"{quoted(turn.action)} and means {quoted(action)} here. Play under the same "
+            f"{meant} and means {quoted(action)} here. Play under the same "
             "env.kwargs and env.translator"
         )
     return reply
+
+
+def untagged(words: str) -> str:
+    """Words about how to answer, without the tags, which a person need not type."""
+    return _TOLD.sub(lambda found: _form(found[2]) if found[1] == _TOOL else found[2], words)
 
 
 def unworded(reply: str) -> str:
@@ -96,6 +106,16 @@ def _ways(said: str) -> Iterator[str]:
         yield Calls(FORMS.values(), "tool").say(touch.name, *touch.arguments)
     except ActionError:  # no gesture: the bare name of something else
         yield f"<{_TOOL}>{json.dumps({'name': said, 'arguments': {}})}</{_TOOL}>"
+
+
+def _form(said: str) -> str:
+    """A tool call as its form: `tap(x, y)`."""
+    try:
+        call = json.loads(said)
+        names = ", ".join(call["arguments"])
+        return f"{call['name']}({names})" if names else str(call["name"])
+    except (KeyError, RecursionError, TypeError, ValueError):
+        return said
 
 
 def _call(said: str) -> str:

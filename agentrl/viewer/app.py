@@ -4,11 +4,11 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import resources
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse, StreamingResponse
 
 from agentrl.errors import AgentRLError, ConfigError, DeviceError
@@ -154,18 +154,8 @@ def _add_views(app: FastAPI, run: Run) -> None:
 
     @app.get("/api/episodes")
     def listing(
-        split: str | None = None,
-        label: str | None = None,
-        outcome: str | None = None,
-        cause: str | None = None,
-        step: int | None = None,
-        seed: int | None = None,
-        group: str | None = None,
-        device: str | None = None,
-        won: bool | None = None,
+        wanted: Annotated[Filter, Depends(_wanted)],
         text: str | None = None,
-        least: float | None = None,
-        most: float | None = None,
         sort: str = "time",
         down: bool = True,
         first: Annotated[int, Query(ge=0)] = 0,
@@ -176,10 +166,7 @@ def _add_views(app: FastAPI, run: Run) -> None:
         # How far it was before it looked: what is read meanwhile may not be among what it found.
         progress = search.progress() if text else None
         searched = search.find(text) if text else None
-        wanted = Filter(
-            among=searched, split=split, label=label, outcome=outcome, cause=cause, step=step,
-            seed=seed, group=group, device=device, won=won, least=least, most=most,
-        )  # fmt: skip
+        wanted = replace(wanted, among=searched)
         page = views.listing(run, wanted, sort=sort, down=down, first=first, count=count)
         return _json(page | {"searched": progress})
 
@@ -201,6 +188,23 @@ def _add_views(app: FastAPI, run: Run) -> None:
     @app.get("/api/compare")
     def compare(a: str, a_step: int, b: str, b_step: int) -> Response:
         return _json(views.comparison(run, (a, a_step), (b, b_step)))
+
+
+def _wanted(
+    split: str | None = None,
+    label: str | None = None,
+    outcome: str | None = None,
+    cause: str | None = None,
+    step: int | None = None,
+    seed: int | None = None,
+    group: str | None = None,
+    device: str | None = None,
+    won: bool | None = None,
+    least: float | None = None,
+    most: float | None = None,
+) -> Filter:
+    """What a query asks for; its names are those of the filter."""
+    return Filter(**locals())
 
 
 def _add_wall(app: FastAPI, wall: Wall, guard: Guard) -> None:

@@ -3,6 +3,7 @@
 import hmac
 import ipaddress
 import logging
+import re
 import secrets
 from collections.abc import Mapping
 from typing import Final
@@ -20,6 +21,8 @@ HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 TOKEN_HEADER = "x-agentrl-token"
+_HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
+"""A name or an address, an IPv6 one in brackets, and a port."""
 _OWN_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
@@ -44,8 +47,7 @@ class Guard:
         a page of somebody else's in the same browser.
         """
         host = headers.get("host", "")
-        name = host.rpartition(":")[0] or host
-        if self.is_loopback and name not in _OWN_NAMES:
+        if self.is_loopback and _name_of(host) not in _OWN_NAMES:
             return f"this is no name of this server: {host[:80]!r}"
         origin = headers.get("origin")
         if origin is not None and origin.partition("//")[2] != host:
@@ -57,6 +59,12 @@ class Guard:
     def knows(self, token: str) -> bool:
         """Whether this is the token."""
         return hmac.compare_digest(token.encode(), self.token.encode())
+
+
+def _name_of(host: str) -> str | None:
+    """Without the port; None of what is no host."""
+    found = _HOST.fullmatch(host)
+    return found and found[1]
 
 
 def is_loopback(host: str) -> bool:

@@ -3,10 +3,10 @@
 import logging
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from agentrl.errors import ConfigError
-from agentrl.replay import Run
+from agentrl.replay import Run, Summary
 from agentrl.text import encodable
 from agentrl.types import Episode
 
@@ -26,7 +26,9 @@ class Search:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._words: sqlite3.Connection | None = None
-        self._known: set[str] = set()
+        self._known: dict[str, tuple[float, int]] = {}
+        """When what was read had been recorded, and the row that it has, by id."""
+        self._last_row = 0
         self._reading: threading.Thread | None = None
         self._closing = threading.Event()
         self._lock = threading.Lock()
@@ -45,14 +47,16 @@ class Search:
         with self._lock:
             try:
                 found = database.execute("SELECT id FROM words WHERE words MATCH ?", (phrase,))
-                return {str(row[0]) for row in found}
+                ids = {str(row[0]) for row in found}
             except sqlite3.OperationalError as error:
                 log.info("a search for %r: %s", text, error)  # nothing but signs, say
                 return set()
+        return {s.id for s in self._run.episodes() if s.id in ids and self._has_read(s)}
 
     def progress(self) -> tuple[int, int]:
         """Episodes that were read, and that there are."""
-        return len(self._known), len(self._run.episodes())
+        there = self._run.episodes()
+        return sum(map(self._has_read, there)), len(there)
 
     def close(self) -> None:
         """Read no more."""
@@ -77,25 +81,41 @@ class Search:
                 self._reading.start()
             return self._words
 
+    def _has_read(self, summary: Summary) -> bool:
+        """Not where the same id was recorded again since, as where another run took its place."""
+        time, _ = self._known.get(summary.id, (None, 0))
+        return time == summary.time
+
     def _read(self, database: sqlite3.Connection) -> None:
-        new = [s.id for s in self._run.episodes() if s.id not in self._known]
+        there = self._run.episodes()
+        self._forget(database, self._known.keys() - {s.id for s in there if self._has_read(s)})
+        new = [summary for summary in there if not self._has_read(summary)]
         for first in range(0, len(new), _BATCH):
             if self._closing.is_set():
                 return
             some = new[first : first + _BATCH]
             rows = list(self._rows(some))
             with self._lock, database:
-                database.executemany("INSERT INTO words VALUES (?, ?)", rows)
-            self._known.update(some)
+                database.executemany("INSERT INTO words (rowid, id, said) VALUES (?, ?, ?)", rows)
+            placed = {id: row for row, id, _ in rows}
+            self._known |= {s.id: (s.time, placed.get(s.id, 0)) for s in some}
 
-    def _rows(self, ids: list[str]) -> Iterator[tuple[str, str]]:
-        for id in ids:
+    def _forget(self, database: sqlite3.Connection, ids: Iterable[str]) -> None:
+        rows = [(self._known.pop(id)[1],) for id in list(ids)]
+        with self._lock, database:
+            database.executemany("DELETE FROM words WHERE rowid = ?", rows)
+
+    def _rows(self, some: Iterable[Summary]) -> Iterator[tuple[int, str, str]]:
+        for summary in some:
             if self._closing.is_set():
                 return
             try:
-                yield id, encodable("\n".join(_words(self._run.episode(id).episode)))
+                said = "\n".join(_words(self._run.episode(summary.id).episode))
             except ConfigError as error:
                 log.info("not searched: %s", error)
+                continue
+            self._last_row += 1
+            yield self._last_row, summary.id, encodable(said)
 
 
 def _words(episode: Episode) -> Iterator[str]:

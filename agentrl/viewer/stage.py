@@ -9,7 +9,7 @@ import cv2
 
 from agentrl.errors import ConfigError
 from agentrl.training.playing import Audience
-from agentrl.types import IMAGE, Image, Message, ScoredEpisode, Turn
+from agentrl.types import Image, Message, ScoredEpisode, Turn, words_of
 
 _LONGEST = 10_000
 """Characters of an answer."""
@@ -91,7 +91,7 @@ class Stage:
 
     def _sees(self, message: Message) -> None:
         with self._lock:
-            self._shown.words = message.text.replace(IMAGE, "").strip()
+            self._shown.words = words_of(message.text)
             self._shown.pictures = tuple(image.copy() for image in message.images)
             self.version += 1
 

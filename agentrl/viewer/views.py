@@ -99,7 +99,7 @@ def _turn(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
         "frames": list(turn.frames),
         "mark": None if mark is None else asdict(mark),
         "reply": _text(turn.reply),
-        "action": turn.action,
+        "action": rounded(turn.action),
         "parse_error": turn.parse_error,
         "reward": at(summary.rewards, number),
         "advantage": at(summary.advantages or (), number),
@@ -209,6 +209,15 @@ def comparison(run: Run, one: tuple[str, int], other: tuple[str, int]) -> dict[s
 def at(values: Sequence[float], number: int) -> float | None:
     """What was said of one turn; None where nothing was."""
     return values[number] if number < len(values) else None
+
+
+def rounded(value: Any) -> Any:
+    """The same for readers: numbers with four decimals at most, below 1 with four digits."""
+    if isinstance(value, float) and math.isfinite(value):
+        return round(value, 4) if abs(value) >= 1 else float(f"{value:.4g}")
+    if isinstance(value, Mapping):
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _text(text: str) -> str:

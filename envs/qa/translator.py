@@ -39,7 +39,11 @@ class QATranslator:
             return self._instructions
         if not self._instruct:
             return ""
-        return f"Think about the question, then answer it. Reply as {STYLES[self._style]}."
+        return f"Think about the question, then answer it. {self.how()}"
+
+    def how(self) -> str:
+        """How to mark an answer."""
+        return f"Reply as {STYLES[self._style]}."
 
     def to_observation(self, observation: Any, info: Mapping[str, Any]) -> Observation:
         """The words and pictures of the question."""

@@ -54,7 +54,11 @@ class SokobanTranslator:
             signs.append(_TEXT.format(floor=", _ floor" if self._spaced else ""))
         if self._observation != "text":
             signs.append(_IMAGE)
-        return " ".join([_RULES, *signs, f"Answer with one of {self._calls.told()}."])
+        return " ".join([_RULES, *signs, self.how()])
+
+    def how(self) -> str:
+        """How to answer: the moves."""
+        return f"Answer with one of {self._calls.told()}."
 
     def to_observation(self, observation: Any, info: Mapping[str, Any]) -> Observation:
         """The picture, the text, or both."""

@@ -9,6 +9,8 @@ import pytest
 from agentrl import replay
 from agentrl.cli import run
 from agentrl.cli.pictures import picture
+from agentrl.data.calls import Calls
+from agentrl.training.wording import untagged
 
 LAKE = ["play", "FrozenLake-v1", "env.kwargs.is_slippery=false"]
 NAMES = "env.translator.names=[left, down, right, up]"
@@ -47,6 +49,26 @@ def test_a_person_names_actions_in_any_style_and_is_told_which_there_are(
     told = capsys.readouterr().out
     assert "there is no action 'fly'; there are left, down, right, up" in told
     assert '{"name": "down", "arguments": {}}' in told
+
+
+@pytest.mark.parametrize("style", ["tag", "tool"])
+def test_a_person_is_told_the_actions_where_a_model_is_told_nothing(
+    monkeypatch, capsys, tmp_path, style
+) -> None:
+    silent = "env.translator.instructions=''", f"env.translator.style={style}"
+    assert play(monkeypatch, "down\n\n", *silent, f"run.dir={tmp_path}") == 0
+    assert capsys.readouterr().out.startswith("Answer with one of left, down, right, up.")
+    (episode,) = recorded(tmp_path)
+    (game,) = tmp_path.iterdir()
+    assert replay.open(game).episode(episode.id).episode.instructions == ""
+
+
+def test_forms_of_calls_are_told_without_their_tags() -> None:
+    for style in ("tag", "tool"):
+        told = untagged(f"Answer {Calls(['tap(x, y)', 'wait()'], style).told()}.")
+        assert told == (
+            "Answer tap(x, y), wait()." if style == "tag" else "Answer tap(x, y), wait."
+        )
 
 
 def test_who_stops_in_the_middle_has_played_so_far(monkeypatch, capsys, tmp_path) -> None:

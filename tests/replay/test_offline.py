@@ -108,6 +108,25 @@ def test_pictures_are_scaled_when_that_is_asked_for(run, tmp_path):
     assert np.array_equal(next(found.iterate_episodes()).observations["image"][0], small)
 
 
+def test_each_episode_that_is_written_is_told(run, tmp_path):
+    told: list[tuple[int, int]] = []
+    wanted = replay.Filter(label="train", step=1)
+    offline.write(
+        replay.open(run), tmp_path / "a-v0", wanted, width=9, tell=lambda *far: told.append(far)
+    )
+    assert told == [(number, 4) for number in (1, 2, 3, 4)]
+
+
+def test_progress_is_shown_on_a_terminal_alone(run, tmp_path, monkeypatch, capsys):
+    arguments = ["--as", "minari", "--width", "9"]
+    assert agentrl(["export", str(run), str(tmp_path / "a-v0"), *arguments]) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    assert agentrl(["export", str(run), str(tmp_path / "b-v0"), *arguments]) == 0
+    assert "16/16" in capsys.readouterr().err
+
+
 def test_what_does_not_fit_into_an_episode_is_left_out_and_told(tmp_path, capsys):
     run = tmp_path / "run"
     record(run, "good", {"action": 1})

@@ -162,9 +162,14 @@ def test_the_folder_of_a_table_is_made(run, tmp_path, name):
         (["episodes"], "exists"), (["new", "--as", "episodes"], "use to_arrow"),
         (["new", "--least", "99"], "no episode with all its frames"),
         (["out.csv", "--split", "test"], "train, eval, demo"),
+        (["out.csv", "--least", "99"], "none of its conversations is like this, and void"),
+        (["out.parquet", "--as", "turns", "--step", "99"], "none of its turns is like this"),
+        (["out.jsonl", "--as", "episodes", "--label", "odd"], "none of its episodes is like this "),
     ],
 )  # fmt: skip
 def test_what_cannot_be_written_is_told(run, capsys, monkeypatch, arguments, words):
     monkeypatch.chdir(run)
+    before = sorted(run.iterdir())
     assert agentrl(["export", str(run), *arguments]) == 2
     assert words in capsys.readouterr().err
+    assert sorted(run.iterdir()) == before

@@ -72,9 +72,35 @@ def test_the_command_takes_a_file_with_compute_score(run, tmp_path, capsys):
         (["--reward", "nowhere.py"], "nowhere.py"),
         (["--reward", "agentrl.rewards.form:efect"], "did you mean"),
         (["--reward", "agentrl.rewards.form:effect", "--weight", "1", "--weight", "2"], "2 times"),
-        (["--reward", "agentrl.rewards.sokoban:success"], "success"),
+        (
+            ["--reward", "agentrl.rewards.sokoban:success"],
+            "3 of the 3 episodes were recorded without 'success' in their environment's info, the "
+            "first of them e0: choose others (--split, --step), or a reward that needs none",
+        ),
+        (
+            ["--reward", "agentrl.rewards.matching:exact"],
+            "3 of the 3 episodes were recorded without 'ground_truth'",
+        ),
     ],
 )
 def test_what_cannot_score_is_told(run, capsys, arguments, words):
     assert agentrl(["rescore", str(run), *arguments]) != 0
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "words"),
+    [
+        ("right", "one['ground_truth'] in one['response']", "without 'ground_truth'"),
+        ("broken", "1 / 0", "e0: reward compute_score: ZeroDivisionError"),
+    ],
+)
+def test_batch_function_that_lacks_the_truth_is_told_from_one_that_fails(
+    run, tmp_path, capsys, name, said, words
+):
+    lines = ["def compute_score(reward_inputs):", f"    return [{said} for one in reward_inputs]"]
+    (tmp_path / f"{name}.py").write_text("\n".join(lines))
+    assert agentrl(["rescore", str(run), "--reward", str(tmp_path / f"{name}.py")]) != 0
+    err = capsys.readouterr().err
+    assert words in err
+    assert ("without 'ground_truth'" in err) == ("ground_truth" in said)

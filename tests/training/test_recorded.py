@@ -1,6 +1,7 @@
 """Recorded episodes as the demonstrations of a warm start, of real games with a tiny model."""
 
 import gzip
+import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 from agentrl import config as configuration
 from agentrl import replay
 from agentrl.config import Config
+from agentrl.data.translator import RandomPlayer
 from agentrl.errors import ConfigError
 from agentrl.policies.opening import open_encoder
 from agentrl.replay.layout import episode_file
@@ -83,6 +85,10 @@ def samples(episode: Episode) -> list[Sample]:
     return to_samples(episode, [1.0] * len(episode.turns))
 
 
+def learnt(config: Config, model: Path) -> list[Demonstration]:
+    return retold(config, model, recorded.choose(config).episodes)
+
+
 def lessons(config: Config, taught: list[Demonstration], model: Path) -> Lessons:
     warm = config.warm_start
     assert warm is not None
@@ -111,7 +117,7 @@ async def test_record_teaches_token_by_token_and_pixel_by_pixel_what_was_played(
     where = [f"run.dir={tmp_path}", f"run.frames={frames}"]
     config = configuration.load(name, [*overrides, *where])
     run, live = await played(config, tiny_vlm)
-    again = retold(taught_by(config, run), tiny_vlm)
+    again = learnt(taught_by(config, run), tiny_vlm)
     by_id = {one.episode.id: one.episode for one in again}
     assert by_id.keys() == {episode.id for episode in live}
     for episode in live:
@@ -123,7 +129,7 @@ async def test_record_teaches_token_by_token_and_pixel_by_pixel_what_was_played(
 
     # And so the steps of the warm start are the same, also where the player is asked anew.
     both = taught_by(config, run, player=config.warm_start.player)
-    again = {one.episode.id: one for one in retold(both, tiny_vlm)}
+    again = {one.episode.id: one for one in learnt(both, tiny_vlm)}
     assert all(one.by_player for one in again.values())
     from_record = lessons(both, [again[episode.id] for episode in live], tiny_vlm)
     from_play = [Demonstration(episode=episode, by_player=True) for episode in live]
@@ -160,7 +166,7 @@ def test_person_is_cloned_in_the_style_of_the_job(tiny_vlm, tmp_path):
         config = lake(tmp_path, f"env.translator.style={style}")
         config = taught_by(config, run)
         plan.check(config, teaches=True)
-        (one,) = retold(config, tiny_vlm)
+        (one,) = learnt(config, tiny_vlm)
         assert not one.by_player
         assert [turn.reply.count("down") for turn in one.episode.turns] == [1, 1, 0, 0, 1, 0]
         assert one.episode.turns[0].reply == reply
@@ -177,7 +183,7 @@ def test_taps_of_a_person_are_read_and_taught_in_either_style(adb_server, tiny_v
     said = '<tool_call>{"name": "tap", "arguments": {"x": 0.5, "y": 0.60}}</tool_call>'
     for override, reply in ((asked, said), ("env.id=NumberGame-v0", None)):
         config = configuration.load("number_game", [override, *where])
-        (one,) = retold(taught_by(config, run), tiny_vlm)
+        (one,) = learnt(taught_by(config, run), tiny_vlm)
         assert one.episode.turns[0].reply == reply or "<action>tap(0.5, 0.6)</action>"
         assert [image.shape for image in one.episode.turns[0].images] == [(140, 84, 3)]
 
@@ -188,7 +194,7 @@ def test_persons_turns_are_never_relabelled_and_are_weighed_by_their_phase(
     config = configuration.load("number_game", [f"run.dir={tmp_path}", *PHONES])
     run = human(config, "tap(0.17, 0.7)", "tap(0.01, 0.01)")
     config = taught_by(config, run, player="expert", weights={"reveal": 0.0})
-    taught = retold(config, tiny_vlm)
+    taught = learnt(config, tiny_vlm)
     assert not any(one.by_player for one in taught)
     turns = taught[0].episode.turns
     before = [taught[0].episode.reset_info, *(turn.info for turn in turns)]
@@ -210,7 +216,7 @@ async def test_words_of_another_prompt_give_way_to_the_jobs_own(tiny_vlm, tmp_pa
     plan.check(config, teaches=True)
     assert "3 of 3 episodes were played under other instructions" in caplog.text
     encoder = open_encoder(config.model, tiny_vlm)
-    for one in retold(config, tiny_vlm):
+    for one in learnt(config, tiny_vlm):
         start = encoder.preamble("Be brave.")
         assert samples(one.episode)[0].token_ids[: len(start)] == start
 
@@ -223,8 +229,9 @@ def edit(run: Path, number: int, change: Callable[[dict], None]) -> None:
     file.write_bytes(gzip.compress(json.dumps(tree).encode()))
 
 
-def unread(tree: dict) -> None:
-    tree["turns"][-1] |= {"action": None, "parse_error": "it is no action"}
+def unread(tree: dict, *places: int) -> None:
+    for place in places or range(len(tree["turns"])):
+        tree["turns"][place] |= {"reply": "hm", "action": None, "parse_error": "it is no action"}
 
 
 async def test_what_cannot_be_taught_is_left_out_and_told_once(tiny_vlm, tmp_path, caplog):
@@ -240,10 +247,45 @@ async def test_what_cannot_be_taught_is_left_out_and_told_once(tiny_vlm, tmp_pat
     plan.check(config, teaches=True)
     (told,) = [r.getMessage() for r in caplog.records if "left out" in r.getMessage()]
     turns = sum(line["turns"] for line in lines[3:])
-    assert f"2 episodes of {turns} turns; left out: 1 with a reply that was no action" in told
+    assert f"2 episodes of {turns} turns; left out: 1 without a reply that was an action" in told
     assert ", 1 void, 1 of held-out seeds (eval.seeds)" in told
     assert plan.resolve(config)["resolved"]["recorded demonstrations"].startswith("2 episodes")
-    assert len(retold(config, tiny_vlm)) == 2
+    assert len(learnt(config, tiny_vlm)) == 2
+
+
+@pytest.mark.parametrize("history", ["window:1", "window:2", "concat"])
+async def test_reply_that_was_no_action_is_shown_as_it_was_said_and_not_taught(
+    tiny_vlm, tmp_path, monkeypatch, caplog, history
+):
+    babble = "Let me think about it for longer than I may. "
+    reply = RandomPlayer.reply
+
+    def hesitates(player: RandomPlayer, info: dict, rng: np.random.Generator) -> str:
+        return babble if rng.random() < 0.4 else reply(player, info, rng)
+
+    monkeypatch.setattr(RandomPlayer, "reply", hesitates)
+    config = lake(tmp_path, "warm_start.player=random", f"env.history={history}")
+    run, live = await played(config, tiny_vlm)
+    encoder = open_encoder(config.model, tiny_vlm)
+    longest = len(encoder.reply_ids("<action>right</action>"))
+    config = lake(tmp_path, f"env.history={history}", f"rollout.max_new_tokens={longest}")
+    config = taught_by(config, run)
+    plan.check(config, teaches=True)
+    turns = [turn for episode in live for turn in episode.turns]
+    readable = [turn for turn in turns if turn.parse_error is None]
+    assert f"{len(readable)} turns, and {len(turns) - len(readable)} that are only" in caplog.text
+
+    again = {one.episode.id: one for one in learnt(config, tiny_vlm)}
+    for episode in live:
+        ours = again[episode.id].episode.turns
+        assert [turn.prompt_ids for turn in ours] == [turn.prompt_ids for turn in episode.turns]
+    drawn = lessons(config, list(again.values()), tiny_vlm).draw(80)
+    said = {tuple(itertools.compress(one.token_ids, one.loss_mask)) for one in drawn}
+    assert not any(babble.strip() in encoder.text(ids) for ids in said)
+    if history == "window:1":
+        assert said == {turn.reply_ids for turn in readable}
+    else:
+        assert any(babble.strip() in encoder.text(one.token_ids) for one in drawn)
 
 
 def test_what_is_taught_is_chosen_as_episodes_are_listed(tmp_path):
@@ -269,7 +311,12 @@ def test_what_is_taught_is_chosen_as_episodes_are_listed(tmp_path):
         (["env.id=CliffWalking-v1", "env.kwargs={}"], None, "is of FrozenLake-v1, not of env.id"),
         (["env.translator.names=[a, b, c, d]"], None, "which is no action here"),
         (["env.translator.names=[right, down, left, up]"], None, "which meant .* and means"),
-        ([], unread, "left out: 1 with a reply that was no action"),
+        ([], unread, "left out: 1 without a reply that was an action"),
+        (
+            [],
+            lambda tree: tree["turns"][0].update(action=None, parse_error="it is no action"),
+            "which meant nothing and means",
+        ),
         (
             [],
             lambda tree: tree["turns"][0].update(shown="", frames=[]),
@@ -281,7 +328,15 @@ def test_what_is_taught_is_chosen_as_episodes_are_listed(tmp_path):
             r"without the words that were shown \(format 1\)",
         ),
     ],
-    ids=["another game", "other words", "other actions", "no action", "private", "format 1"],
+    ids=[
+        "another game",
+        "other words",
+        "other actions",
+        "no action",
+        "one now",
+        "private",
+        "format 1",
+    ],
 )
 async def test_what_is_not_as_it_should_be_is_refused_before_anything_starts(
     tmp_path, overrides, change, words
@@ -324,7 +379,7 @@ async def test_pictures_must_have_been_recorded_whole(tmp_path):
 async def test_other_episodes_take_another_clone(tmp_path):
     def folder(**changes: object) -> Path | None:
         job = taught_by(lake(tmp_path), run, cache=str(tmp_path), **changes)
-        return warm_start.cache_folder(job)
+        return warm_start.cache_folder(job, recorded.choose(job).episodes)
 
     run, _ = await played(lake(tmp_path, "warm_start.player=random"), None)
     before = folder()
@@ -339,7 +394,7 @@ async def test_reply_that_the_model_could_not_end_is_refused(tiny_vlm, tmp_path)
     run, _ = await played(lake(tmp_path, "warm_start.player=random"), None, count=1)
     config = taught_by(lake(tmp_path, "rollout.max_new_tokens=2"), run)
     with pytest.raises(ConfigError, match="which the warm start teaches"):
-        retold(config, tiny_vlm)
+        learnt(config, tiny_vlm)
 
 
 def test_job_learns_from_recorded_games_alone_and_goes_on_without_them(tmp_path):
@@ -365,6 +420,22 @@ def test_job_learns_from_recorded_games_alone_and_goes_on_without_them(tmp_path)
         loop.train(job)
 
 
+def test_job_reads_what_was_recorded_once(tmp_path, monkeypatch):
+    small = ["train.steps=0", "eval.episodes=1", "logging=[file]", "eval.baselines=[]"]
+    small += ["warm_start.steps=1", "env.max_turns=2", f"warm_start.cache={tmp_path / 'cache'}"]
+    run = human(lake(tmp_path), *WAY)
+    opened: list[str] = []
+    episode = replay.Run.episode
+
+    def counted(run: replay.Run, name: str) -> replay.RecordedEpisode:
+        opened.append(name)
+        return episode(run, name)
+
+    monkeypatch.setattr(replay.Run, "episode", counted)
+    loop.train(taught_by(lake(tmp_path / "jobs", *small), run))
+    assert opened == [summary.id for summary in replay.open(run).episodes()]
+
+
 def test_players_games_are_taught_beside_what_was_recorded(tmp_path):
     small = ["train.steps=0", "eval.episodes=1", "logging=[file]", "eval.baselines=[]"]
     small += ["warm_start.steps=2", "warm_start.episodes=3", "env.max_turns=4"]
@@ -374,5 +445,5 @@ def test_players_games_are_taught_beside_what_was_recorded(tmp_path):
     games = [e for e in replay.open(trained).episodes() if e.split == "demo"]
     assert len(games) == 3
     again = recorded.choose(taught_by(job, run, trained, player="random"))
-    assert [one.by_player for one in again.episodes if one.summary.split == "demo"] == [True] * 3
-    assert not any(one.by_player for one in again.episodes if one.summary.split != "demo")
+    assert [one.by_player for one in again.episodes if one.run.path == trained] == [True] * 3
+    assert not any(one.by_player for one in again.episodes if one.run.path != trained)

@@ -42,6 +42,12 @@ def test_a_page_shows_screens_marks_replies_and_numbers(tmp_path: Path) -> None:
     assert "-0.25<" in page
 
 
+def test_a_page_rounds_the_numbers_of_actions(tmp_path: Path) -> None:
+    page = unescape(exported(tmp_path, turn(action=[0.30000001192092896, 2.0])))
+    assert "[0.3, 2.0]" in page
+    assert "0.30000001" not in page
+
+
 def test_a_page_asks_for_nothing_and_runs_nothing(tmp_path: Path) -> None:
     page = exported(tmp_path, turn())
     assert "default-src 'none'" in page.replace("&#39;", "'")

@@ -109,7 +109,7 @@ def test_buttons_keep_the_focus_and_are_pressed_by_keys(small, open_page):
     expect(where).to_have_text("before turn 3 of 3")
     expect(page.get_by_role("slider", name="time line")).to_have_attribute("aria-valuenow", "3")
     page.keyboard.press("?")
-    expect(page.get_by_text("a range, which plays again and again")).to_be_visible()
+    expect(page.get_by_text("it plays again and again")).to_be_visible()
 
 
 def test_space_plays_also_for_one_who_has_clicked_a_tab(small, open_page):
@@ -154,6 +154,30 @@ def test_a_range_is_chosen_with_shift_and_played(small, open_page):
     assert seen == {"before turn 1 of 3", "before turn 2 of 3", "after turn 2 of 3"}
     page.keyboard.press("Escape")
     expect(page.locator(".cell.outside")).to_have_count(0)
+
+
+def test_a_range_is_marked_by_touch_and_by_keys(small, open_page):
+    page = open_page(f"{small.url}/episodes/{EPISODE}", 390, 844, has_touch=True)
+    outside = page.locator(".cell.outside")
+    page.get_by_role("option").nth(1).tap()
+    page.get_by_role("button", name="start the range here").tap()
+    expect(outside).to_have_count(1)
+    assert "range=2-3" in page.url
+    page.get_by_role("button", name="end the range here").tap()
+    expect(outside).to_have_count(2)
+    assert "range=2-2" in page.url
+    page.get_by_role("option").nth(2).tap()  # what starts behind the end goes to the last turn
+    page.keyboard.press("s")
+    expect(outside).to_have_count(2)
+    assert "range=3-3" in page.url
+    page.get_by_role("option").nth(1).tap()
+    page.keyboard.press("e")
+    expect(outside).to_have_count(1)
+    assert "range=1-2" in page.url
+    page.get_by_role("button", name="all turns").tap()
+    expect(outside).to_have_count(0)
+    expect(page.get_by_role("button", name="all turns")).to_be_disabled()
+    assert "range" not in page.url
 
 
 @pytest.mark.parametrize("tab", ["words", "tokens", "rewards", "time", "info"])

@@ -4,6 +4,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,15 @@ def test_a_game_is_played_by_words_and_arrows_and_recorded(open_page: Open, tmp_
     assert scored.total == 1.0
     (summary,) = replay.open(folder).episodes()
     assert (summary.label, summary.turns) == ("human", 6)
+
+
+def test_the_actions_are_there_from_the_start(open_page: Open, tmp_path) -> None:
+    silent = replace(LAKE, translator={**LAKE.translator, "instructions": ""})
+    with played(tmp_path, silent) as game:
+        page = open_page(game.address, lost=True)
+        expect(page.get_by_text("Answer with one of left, down, right, up.")).to_be_visible()
+        expect(page.get_by_text("Your turn: press an arrow, or type.")).to_be_visible()
+        page.get_by_role("button", name="Stop").click()
 
 
 @pytest.mark.adb

@@ -17,6 +17,7 @@ import cv2
 import numpy as np
 import pytest
 
+from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.files import working_in
 from agentrl.replay.layout import episode_file
@@ -49,9 +50,21 @@ def test_no_answer_lets_a_page_reach_anything_else(small, path):
     assert headers["x-content-type-options"] == "nosniff"
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:1", "127.0.0.1.evil.example", ""])
+OTHERS = [
+    "evil.example", "evil.example:1", "127.0.0.1.evil.example", "", "[::1].evil.example",
+    "[::1]evil:1", "evil:[::1]", "::1", "[::2]", "[::1]:1:2",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("host", OTHERS)
 def test_names_of_others_that_lead_here_are_refused(small, host):
     assert ask(small.url, "/api/run", Host=host)[0] == 403
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]"])
+def test_own_names_are_answered_with_and_without_a_port(small, name):
+    for host in (name, f"{name}:8200"):
+        assert ask(small.url, "/api/run", Host=host)[0] == 200
 
 
 def test_pages_of_others_in_the_same_browser_are_refused(small):
@@ -161,6 +174,55 @@ def test_half_characters_and_broken_files_do_not_end_a_search(serve, tmp_path):
         assert time.monotonic() < end, told["searched"]
         time.sleep(0.05)
     assert {row["id"] for row in told["rows"]} == {"half", "whole"}
+
+
+def test_words_of_a_run_that_was_replaced_are_found_no_more(serve, tmp_path):
+    def found(words: str) -> list[str]:
+        end = time.monotonic() + 20
+        while True:
+            told = json.loads(ask(served.url, f"/api/episodes?text={words}")[2])
+            if told["searched"][0] == told["searched"][1] == told["all"] > 0:
+                return sorted(row["id"] for row in told["rows"])
+            assert time.monotonic() < end, told["searched"]
+            time.sleep(0.05)
+
+    def record(said: dict[str, str]) -> None:
+        with Recorder(run) as recorder:
+            for name, reply in said.items():
+                made = episode(name, (turn(reply=reply),))
+                recorder.episode(
+                    ScoredEpisode(episode=made, components={}, rewards=(0.0,)),
+                    split="train",
+                    step=1,
+                )
+
+    run = tmp_path / "run"
+    record({"a": "herring", "b": "herring"})
+    served = serve(run)
+    assert found("herring") == ["a", "b"]
+    shutil.rmtree(run)
+    record({"a": "salmon", "c": "herring"})
+    assert found("herring") == ["c"]
+    assert found("salmon") == ["a"]
+
+
+def test_numbers_of_an_action_are_rounded_where_they_are_shown_alone(serve, tmp_path):
+    action = {
+        "at": [np.float32(0.3), 719.98765432],
+        "force": 1.23456e-5,
+        "times": 12345,
+        "by": "3.00001",
+    }
+    with Recorder(tmp_path) as recorder:
+        made = episode("a", (turn(action=action),))
+        recorder.episode(
+            ScoredEpisode(episode=made, components={}, rewards=(0.0,)), split="train", step=1
+        )
+    shown = {"at": [0.3, 719.9877], "force": 1.235e-5, "times": 12345, "by": "3.00001"}
+    served = serve(tmp_path)
+    assert json.loads(ask(served.url, "/api/episodes/a")[2])["played"][0]["action"] == shown
+    recorded = replay.open(tmp_path).episode("a").episode.turns[0].action
+    assert recorded["at"] == [0.30000001192092896, 719.98765432]
 
 
 def test_the_list_spells_out_what_would_steer_a_terminal(tmp_path, capsys):

@@ -11,7 +11,7 @@ from PIL import ImageDraw, ImageFont
 from agentrl.replay import RecordedEpisode, Run
 from agentrl.replay.marks import Mark, mark_of
 from agentrl.text import printable
-from agentrl.types import IMAGE, Image
+from agentrl.types import Image, words_of
 
 _PAPER, _INK, _FAINT, _GOOD, _BAD = "#ffffff", "#15181d", "#667085", "#0b7a4b", "#c2352b"
 _TOUCH = (255, 77, 61)
@@ -67,7 +67,7 @@ def shots(recorded: RecordedEpisode) -> list[Shot]:
 
 
 def _plain(words: str) -> str:
-    return printable(words.replace(IMAGE, "").strip())
+    return printable(words_of(words))
 
 
 def _cut(line: str, columns: int) -> list[str]:

@@ -6,9 +6,9 @@ from typing import Any
 
 from agentrl.replay import RecordedEpisode, Run
 from agentrl.replay.marks import mark_of
-from agentrl.types import IMAGE
+from agentrl.types import words_of
 from agentrl.viewer.export.single import Embedded, render, shortened
-from agentrl.viewer.views import at
+from agentrl.viewer.views import at, rounded
 
 _WIDEST = 480
 """Pixels; a screen is shown at about 280."""
@@ -36,9 +36,9 @@ def _turn(recorded: RecordedEpisode, number: int, pictures: Embedded) -> Mapping
         "number": number + 1,
         "screens": [pictures.uri(frame) for frame in turn.frames],
         "mark": mark_of(turn),
-        "shown": shortened(turn.shown.replace(IMAGE, "").strip()),
+        "shown": shortened(words_of(turn.shown)),
         "reply": shortened(turn.reply),
-        "action": None if turn.action is None else shortened(json.dumps(turn.action)),
+        "action": None if turn.action is None else shortened(json.dumps(rounded(turn.action))),
         "parse_error": turn.parse_error and shortened(turn.parse_error),
         "reward": at(summary.rewards, number),
         "advantage": at(summary.advantages or (), number),

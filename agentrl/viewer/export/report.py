@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentrl.replay import Run, Summary
-from agentrl.types import IMAGE
+from agentrl.types import words_of
 from agentrl.viewer.curves import Chart, Curves
 from agentrl.viewer.export.single import Embedded, render
 from agentrl.viewer.overview import overview
@@ -72,7 +72,7 @@ def _example(run: Run, name: str, summary: Summary, pictures: Embedded) -> _Row:
         {
             "number": number + 1,
             "screen": pictures.uri(turn.frames[-1]) if turn.frames else None,
-            "shown": turn.shown.replace(IMAGE, "").strip()[:400],
+            "shown": words_of(turn.shown)[:400],
             "reply": turn.reply[:300],
         }
         for number, turn in enumerate(episode.turns)

@@ -2,7 +2,7 @@
 
 from agentrl.errors import ConfigError
 from agentrl.replay import Filter, Run
-from agentrl.types import IMAGE
+from agentrl.types import words_of
 from agentrl.viewer.export.single import Embedded, render, shortened
 from agentrl.viewer.views import at, episodes_of, meetings, turns_of
 
@@ -50,4 +50,4 @@ def siblings(run: Run, group: str) -> bytes:
 
 
 def _words(shown: str) -> str:
-    return shown.replace(IMAGE, "").strip()[:400]
+    return words_of(shown)[:400]

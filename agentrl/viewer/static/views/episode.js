@@ -7,7 +7,7 @@ const SPEEDS = [0.5, 1, 2, 4, 8];
 const KEYS = [
   ["← →", "one picture back and on"], ["space", "play, and stop"], ["↑ ↓", "faster and slower"],
   ["a", "before the action, with its touch, or after it"], ["Home, End", "the first and the last"], ["1 to 5", TABS.join(", ").toLowerCase()],
-  ["Shift and drag on the time line", "a range, which plays again and again"], ["Esc", "all turns"], ["?", "these keys"],
+  ["s, e", "a range that starts here, that ends here; it plays again and again"], ["Shift and drag on the time line", "a range at once"], ["Esc", "all turns"], ["?", "these keys"],
 ];
 
 export async function episode(place, id) {
@@ -96,7 +96,7 @@ class Player {
     if (this.after) query.set("after", "1");
     if (this.tab !== TABS[0]) query.set("tab", this.tab.toLowerCase());
     const [a, b] = this.range;
-    if (a > 0 || b < this.turns.length - 1) query.set("range", `${a + 1}-${b + 1}`);
+    if (!this.isWhole) query.set("range", `${a + 1}-${b + 1}`);
     history.replaceState(null, "", `?${query}`);
   }
 
@@ -110,7 +110,7 @@ class Player {
       Home: () => this.go(this.range[0]), End: () => this.go(this.range[1], true),
       " ": () => this.play(!this.timer), a: () => this.go(this.turn, !this.after),
       ArrowUp: () => this.faster(1), ArrowDown: () => this.faster(-1),
-      Escape: () => { this.setRange(0, this.turns.length - 1); },
+      s: () => this.startHere(), e: () => this.endHere(), Escape: () => this.allTurns(),
       "1": () => this.show(0), "2": () => this.show(1), "3": () => this.show(2), "4": () => this.show(3), "5": () => this.show(4), "?": () => { this.help.open = !this.help.open; },
     };
     if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
@@ -147,6 +147,15 @@ class Player {
     this.drawLine();
     this.draw();
   }
+
+  /** A start behind the end takes all that is left; an end before the start, all up to it. */
+  startHere() { this.setRange(this.turn, this.turn > this.range[1] ? this.turns.length - 1 : this.range[1]); }
+
+  endHere() { this.setRange(this.turn < this.range[0] ? 0 : this.range[0], this.turn); }
+
+  allTurns() { this.setRange(0, this.turns.length - 1); }
+
+  get isWhole() { return this.range[0] === 0 && this.range[1] === this.turns.length - 1; }
 
   // --- what is drawn ------------------------------------------------------------------------
 
@@ -234,7 +243,7 @@ class Player {
       if (from.select) this.setRange(from.turn, turn); else if (turn !== this.turn) this.go(turn);
     });
     this.line.addEventListener("pointerup", () => { from = null; });
-    this.line.addEventListener("dblclick", () => this.setRange(0, this.turns.length - 1));
+    this.line.addEventListener("dblclick", () => this.allTurns());
   }
 
   drawScreen() {
@@ -260,7 +269,11 @@ class Player {
       h("span", { class: "where" }, this.where()),
       button(this.after ? "before" : "after", "before or after the action (a)", () => this.go(this.turn, !this.after)),
       h("select", { "aria-label": "speed (↑ ↓)", title: "speed (↑ ↓)", onchange: (event) => { this.speed = Number(event.target.value); } },
-        SPEEDS.map((speed) => h("option", { value: speed, selected: speed === this.speed }, `${speed}×`))));
+        SPEEDS.map((speed) => h("option", { value: speed, selected: speed === this.speed }, `${speed}×`))),
+      h("span", { class: "range" },
+        button("range from here", "start the range here (s)", () => this.startHere()),
+        button("range to here", "end the range here (e)", () => this.endHere()),
+        button("all turns", "all turns (Esc)", () => this.allTurns(), { disabled: this.isWhole })));
   }
 
   drawPanel() {

@@ -39,7 +39,7 @@ export async function play(place) {
     instructions.textContent = now.instructions;
     draw(screen, now, version, answer);
     replace(said, now.complaint ? notice(now.complaint) : null,
-      now.ended ? end(now.ended) : h("p", { class: "faint" }, !now.human ? "Watching." : asked ? "Your turn: tap or swipe the picture, press an arrow, or type." : "Wait…"));
+      now.ended ? end(now.ended) : h("p", { class: "faint" }, !now.human ? "Watching." : asked ? `Your turn: ${now.pictures ? "tap or swipe the picture, " : ""}press an arrow, or type.` : "Wait…"));
     replace(history, now.turns.map((turn) => h("li", {}, h("bdi", {}, turn.reply), " ",
       h("span", { class: turn.error ? "bad" : tone(turn.reward) }, turn.error ?? signed(turn.reward)))));
     history.lastElementChild?.scrollIntoView({ block: "nearest" });
