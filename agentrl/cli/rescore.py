@@ -85,9 +85,15 @@ def rehearse(
     """
     from agentrl import config as configuration
     from agentrl.replay import Filter
+    from agentrl.replay.layout import has_single_frames
     from agentrl.rollout.rehearsing import rehearse as play_again
 
     settings = configuration.load(Path(run) / "config.yaml", overrides or [])
+    if has_single_frames(Path(run)):
+        raise ConfigError(
+            f"{run}: an older agentrl has recorded its frames, and named them otherwise: what it "
+            "shows now cannot be compared; record such episodes anew (agentrl eval)"
+        )
     recorded = _recorded(run, Filter(split=split, step=step, id=episode), last)
     found = play_again(settings, recorded)
     if as_json:

@@ -8,7 +8,7 @@ import xxhash
 
 from agentrl.types import Image
 
-ROWS = 32
+ROWS = 64
 """Of a band: a game's move touches a fifth of a screen's bands or fewer."""
 
 

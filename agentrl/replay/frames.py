@@ -2,10 +2,9 @@
 
 import logging
 import math
-import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -51,14 +50,13 @@ class FrameStore:
         self._path = pack_file(run, writer)
         self._known: dict[str, float] = {}
         """When each was last handed to the writer, on the monotonic clock."""
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._room = waiting
         self._said_at = -math.inf
-        self._queue: queue.Queue[Cut | None] = queue.Queue()
-        """None: write at once what was gathered."""
-        self._taken = 0
-        """From the queue, and not on disk yet."""
-        self._closing = False
+        self._waiting: list[Cut] = []
+        self._handed_over = self._settled = 0
+        self._hurried = self._closing = False
+        """Not to wait for more frames; to end when all is written."""
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._write_all, name="frames", daemon=True)
         self._thread.start()
@@ -76,7 +74,7 @@ class FrameStore:
         name = made.id
         self._raise_failure()
         assert self._thread.is_alive(), "this store is closed"
-        with self._lock:
+        with self._changed:
             self.stats.seen += 1
             if time.monotonic() - self._known.get(name, -math.inf) < REFRESH_S:
                 return name
@@ -92,7 +90,11 @@ class FrameStore:
         pixels = made.pixels
         if pixels is image and (image.flags.writeable or image.base is not None):
             made = replace(made, pixels=image.copy())
-        self._queue.put(made)
+        with self._changed:
+            self._waiting.append(made)
+            self._handed_over += 1
+            if len(self._waiting) == 1:
+                self._changed.notify_all()
         return name
 
     def _say_dropped(self) -> None:
@@ -106,47 +108,34 @@ class FrameStore:
 
     def _write_all(self) -> None:
         pack: PackWriter | None = None
-        while not (self._closing and self._queue.empty()):
-            first = self._take(None)
+        while cuts := self._gathered():
             try:
-                if first is not None and self._failure is None:
+                if self._failure is None:
                     pack = pack or PackWriter(self._path)
-                    self._write(pack, first)
+                    self._write(pack, cuts)
             except BaseException as error:  # Whatever it is, callers must not wait for ever.
                 self._failure = error
                 log.error("a frame could not be written, recording stops: %r", error)
             finally:
-                for _ in range(self._taken):
-                    self._queue.task_done()
-                self._taken = 0
+                with self._changed:
+                    self._room += sum(made.pixels.nbytes for made in cuts)
+                    self._settled += len(cuts)
+                    self._changed.notify_all()
         if pack is not None:
             pack.close()
 
-    def _write(self, pack: PackWriter, first: Cut) -> None:
-        stored, size = pack.add(self._gathered(first))
+    def _gathered(self) -> list[Cut]:
+        """The frames that came in a while; none where there will be no more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closing)
+            self._changed.wait_for(lambda: self._hurried or self._closing, _GATHERED_S)
+            cuts, self._waiting, self._hurried = self._waiting, [], False
+        return cuts
+
+    def _write(self, pack: PackWriter, cuts: Sequence[Cut]) -> None:
+        stored, size = pack.add(cuts)
         self.stats.stored += stored
         self.stats.bytes += size
-
-    def _gathered(self, first: Cut) -> Iterator[Cut]:
-        """Frames as they come, for a while."""
-        made, ends = first, time.monotonic() + _GATHERED_S
-        while True:
-            yield made
-            with self._lock:
-                self._room += made.pixels.nbytes
-            left = ends - time.monotonic()
-            if left <= 0 or (after := self._take(left)) is None:
-                return
-            made = after
-
-    def _take(self, patience_s: float | None) -> Cut | None:
-        """The next frame; None where what was gathered is to be written now."""
-        try:
-            made = self._queue.get(timeout=patience_s)
-        except queue.Empty:
-            return None
-        self._taken += 1
-        return made
 
     def flush(self) -> None:
         """Wait until everything handed over is on disk.
@@ -154,9 +143,10 @@ class FrameStore:
         Raises:
             OSError: something could not be written.
         """
-        if self._thread.is_alive():
-            self._queue.put(None)
-        self._queue.join()
+        with self._changed:
+            upto, self._hurried = self._handed_over, True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._settled >= upto)
         self._raise_failure()
 
     def close(self) -> None:
@@ -165,10 +155,10 @@ class FrameStore:
         Raises:
             OSError: something could not be written.
         """
-        if self._thread.is_alive():
+        with self._changed:
             self._closing = True
-            self._queue.put(None)
-            self._thread.join()
+            self._changed.notify_all()
+        self._thread.join()
         self._raise_failure()
 
     def _raise_failure(self) -> None:

@@ -70,6 +70,11 @@ def pack_file(run: Path, writer: str) -> Path:
     return frames_folder(run) / f"{writer}.sqlite"
 
 
+def has_single_frames(run: Path) -> bool:
+    """Whether an agentrl of formats 1 and 2 has recorded frames, each in a file of its own."""
+    return any(folder.is_dir() for folder in frames_folder(run).glob("??"))
+
+
 def single_frame_file(run: Path, frame_id: str) -> Path:
     """The file of one frame, as formats 1 and 2 had them.
 

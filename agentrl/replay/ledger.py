@@ -11,6 +11,7 @@ from agentrl.replay.index import removal
 from agentrl.replay.layout import (
     episodes_folder,
     frames_folder,
+    has_single_frames,
     is_frame,
     is_name,
     removals_file,
@@ -63,7 +64,7 @@ class Ledger:
     """
 
     def __init__(self, run: Path) -> None:
-        if any(folder.is_dir() for folder in frames_folder(run).glob("??")):
+        if has_single_frames(run):
             raise ConfigError(
                 f"{run}: an older agentrl has recorded its frames, in a file each, and such runs "
                 "cannot be pruned; move it away, or export what you need (agentrl export)"

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,13 @@ class PhoneNow:
     """The last recorded screen."""
     at: float = 0.0
     """Seconds since 1970 of the last news."""
+
+    def plain(self) -> dict[str, Any]:
+        """As it is shared."""
+        return {name: getattr(self, name) for name in _FIELDS}
+
+
+_FIELDS = tuple(field.name for field in fields(PhoneNow))
 
 
 class Live:
@@ -107,9 +114,9 @@ class Live:
     def _tell(self) -> None:
         kept = {phone.serial: phone for phone in self.kept()} if self.kept else {}
         with self._lock:
-            known = {serial: asdict(phone) for serial, phone in self._phones.items()}
+            known = {serial: phone.plain() for serial, phone in self._phones.items()}
         phones = [
-            merged(known.get(s), asdict(kept[s]) if s in kept else None) for s in kept | known
+            merged(known.get(s), kept[s].plain() if s in kept else None) for s in kept | known
         ]
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(self._path) as partial:
@@ -148,7 +155,7 @@ def phones_now(run: Path) -> list[dict[str, Any]]:
             for phone in told["phones"]:
                 known = PhoneNow(**phone)
                 before = found.get(known.serial)
-                joined = merged(None if before is None else before, asdict(known))
+                joined = merged(None if before is None else before, known.plain())
                 found[known.serial] = joined | {"told": told["time"]}
         except (OSError, ValueError, KeyError, TypeError) as error:
             log.info("%s: %s", path, error)  # it is just being replaced, or somebody else's

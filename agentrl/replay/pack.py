@@ -7,16 +7,17 @@ import sqlite3
 import struct
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
 from agentrl.replay import png
 from agentrl.replay.bands import Cut
 
+_T = TypeVar("_T")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS bands (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -42,6 +43,8 @@ _READ_S = 10.0
 _STEPS = 100_000
 """Of SQLite's machine, between two looks at the clock."""
 _REMEMBERED = 100_000
+_AT_ONCE = 150
+"""Rows of a statement: older SQLite takes 999 values."""
 _MOST_BYTES = 256 << 20
 """Of one PNG; nobody's screen takes as much."""
 
@@ -87,30 +90,28 @@ class PackWriter:
     def add(self, cuts: Iterable[Cut]) -> tuple[int, int]:
         """Add frames, all or none; those that are there already count as shown just now.
 
-        Args:
-            cuts: each is compressed as it comes; all are there when the last one has come.
-
         Returns:
             How many were not there, and the bytes that they took.
 
         Raises:
             OSError: they cannot be written.
         """
-        stored, size = 0, 0
+        now, by_id = time.time(), {bytes.fromhex(cut.id): cut for cut in cuts}
         try:
             with disk_errors(self._path), changing(self._connection):
                 self._forget_what_changed()
-                for cut in cuts:
-                    now = time.time()
-                    if not self._touch(cut, now):
-                        stored, size = stored + 1, size + self._insert(cut, now)
+                for id in self._touched(list(by_id), now):
+                    del by_id[id]
+                return len(by_id), self._insert(by_id, now)
         except BaseException:
             self._numbers.clear()  # some may never have come to be
             raise
-        return stored, size
 
     def close(self) -> None:
         """Add no more."""
+        with suppress(sqlite3.Error):  # somebody reads just now: the journal stays, empty
+            self._connection.execute("PRAGMA busy_timeout = 0")
+            self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
 
     def _forget_what_changed(self) -> None:
@@ -120,42 +121,62 @@ class PackWriter:
             self._version = version
             self._numbers.clear()
 
-    def _touch(self, cut: Cut, now: float) -> bool:
-        found = self._connection.execute(
-            "UPDATE frames SET touched = ? WHERE id = ?", (now, bytes.fromhex(cut.id))
-        )
-        return found.rowcount > 0
+    def _touched(self, ids: Sequence[bytes], now: float) -> list[bytes]:
+        """Those that are there."""
+        found: list[bytes] = []
+        for some in _chunks(ids):
+            among = f"WHERE id IN ({', '.join('?' * len(some))})"
+            rows = self._connection.execute(f"SELECT id FROM frames {among}", some).fetchall()
+            if rows:
+                self._connection.execute(f"UPDATE frames SET touched = ? {among}", (now, *some))
+            found += [id for (id,) in rows]
+        return found
 
-    def _insert(self, cut: Cut, now: float) -> int:
-        """Bytes that it took: of its bands that were not there."""
-        size, numbers = 0, []
-        for digest, pixels in cut.bands():
-            if (number := self._numbers.get(digest)) is None:
-                band = png.compress(pixels)
-                number = self._insert_band(band)
-                size += len(band.deflated) * 6 // 5
-            self._remember(digest, number)
-            numbers.append(number)
-        packed = np.array(numbers, NUMBERS).tobytes()
-        self._connection.execute(
-            "INSERT INTO frames (id, width, bands, bytes, touched) VALUES (?, ?, ?, ?, ?)",
-            (bytes.fromhex(cut.id), cut.pixels.shape[1], packed, size, now),
-        )
-        return size
+    def _insert(self, cuts: Mapping[bytes, Cut], now: float) -> int:
+        """Bytes that they took: of bands that were not there."""
+        bands: list[tuple[object, ...]] = []
+        frames: list[tuple[object, ...]] = []
+        total, last = 0, self._last_band()
+        for id, cut in cuts.items():
+            size, numbers = 0, []
+            for digest, pixels in cut.bands():
+                if (number := self._numbers.get(digest)) is None:
+                    number = last = last + 1
+                    band = png.compress(pixels)
+                    bands.append((number, band.height, band.adler, band.deflated))
+                    size += len(band.deflated) * 6 // 5
+                self._remember(digest, number)
+                numbers.append(number)
+            packed = np.array(numbers, NUMBERS).tobytes()
+            frames.append((id, cut.pixels.shape[1], packed, size, now))
+            total += size
+        self._insert_all("bands (number, height, adler, deflated)", bands)
+        self._insert_all("frames (id, width, bands, bytes, touched)", frames)
+        return total
 
-    def _insert_band(self, band: png.Band) -> int:
-        number = self._connection.execute(
-            "INSERT INTO bands (height, adler, deflated) VALUES (?, ?, ?)",
-            (band.height, band.adler, band.deflated),
-        ).lastrowid
-        assert number is not None
-        return number
+    def _last_band(self) -> int:
+        asked = "SELECT seq FROM sqlite_sequence WHERE name = 'bands'"
+        row = self._connection.execute(asked).fetchone()
+        return row[0] if row else 0
+
+    def _insert_all(self, into: str, rows: Sequence[tuple[object, ...]]) -> None:
+        # One statement for many rows: each one waits for the interpreter's lock.
+        for some in _chunks(rows):
+            each = f"({', '.join('?' * len(some[0]))})"
+            values = [value for row in some for value in row]
+            self._connection.execute(
+                f"INSERT INTO {into} VALUES {', '.join([each] * len(some))}", values
+            )
 
     def _remember(self, digest: bytes, number: int) -> None:
         self._numbers[digest] = number
         self._numbers.move_to_end(digest)
         if len(self._numbers) > _REMEMBERED:
             self._numbers.popitem(last=False)
+
+
+def _chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    return (values[at : at + _AT_ONCE] for at in range(0, len(values), _AT_ONCE))
 
 
 def read_png(path: Path, frame_id: str) -> bytes | None:
@@ -188,6 +209,8 @@ def _png(connection: sqlite3.Connection, id: bytes) -> bytes | None:
         if band is None or (room := room - len(band[1])) < 0:
             return None
         bands.append(png.Band(*band))
+        if not bands[-1].is_sound(row[0]):
+            return None
     return png.join(row[0], bands)
 
 

@@ -15,15 +15,21 @@ try:
     from isal import isal_zlib
 except ImportError:  # No wheel for this processor: the same files, more slowly.
     _compressor: Callable[..., Any] = zlib.compressobj
+    _decompressor: Callable[..., Any] = zlib.decompressobj
     _adler32: Callable[..., int] = zlib.adler32
+    _DAMAGED: tuple[type[Exception], ...] = (zlib.error,)
 else:
-    _compressor, _adler32 = isal_zlib.compressobj, isal_zlib.adler32
+    _compressor, _decompressor = isal_zlib.compressobj, isal_zlib.decompressobj
+    _adler32 = isal_zlib.adler32
+    _DAMAGED = (zlib.error, isal_zlib.error)  # type: ignore[assignment]
 
 _LEVEL = 1
 _TRUE_COLOUR = 2
 _WITHOUT_HEADER = -15
 _STREAM, _STREAM_END = b"\x78\x01", b"\x03\x00"
 _ADLER_MODULUS = 65521
+_MOST_BYTES = 256 << 20
+"""Of a band; nobody's screen takes as much."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -36,6 +42,22 @@ class Band:
     """A part of a deflate stream, of whole bytes, that refers to nothing before it."""
     adler: int
     """The Adler-32 of what was deflated."""
+
+    def is_sound(self, width: int) -> bool:
+        """Whether it is what was compressed, of so many pixels a row.
+
+        Raises:
+            TypeError, ValueError: its values are none.
+        """
+        length = self.height * (1 + 3 * width)
+        if not 0 < length <= _MOST_BYTES:
+            return False
+        inflater = _decompressor(_WITHOUT_HEADER)
+        try:
+            rows = inflater.decompress(self.deflated, length + 1)
+        except _DAMAGED:
+            return False
+        return len(rows) == length and _adler32(rows) == self.adler
 
 
 def compress(image: Image) -> Band:

@@ -69,6 +69,13 @@ def test_what_was_not_recorded_differs_from_nothing():
     assert compared(before, episode("e", turns=(turn(shown="new", frames=("a",)),))).same
 
 
+def test_frames_that_were_named_otherwise_are_told(tmp_path, capsys):
+    run = evaluated(tmp_path, "sokoban", "--episodes=1")
+    (run / "frames" / "ab").mkdir(parents=True)
+    assert agentrl(["rehearse", str(run)]) == 2
+    assert "an older agentrl has recorded its frames" in capsys.readouterr().err
+
+
 def test_nothing_to_rehearse_is_told(tmp_path, capsys):
     run = evaluated(tmp_path, "sokoban", "--episodes=1")
     assert agentrl(["rehearse", str(run), "--split", "demo"]) == 2
