@@ -85,11 +85,13 @@ def main() -> None:
         started = time.perf_counter()
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout is not None
-            url = server.stdout.readline().partition("#")[0]
-            up = time.perf_counter() - started
-            rows = _measured(url)
-            memory = _memory_mb(server.pid)
-            server.terminate()
+            try:
+                url = server.stdout.readline().partition("#")[0]
+                up = time.perf_counter() - started
+                rows = _measured(url)
+                memory = _memory_mb(server.pid)
+            finally:
+                server.terminate()
     table = Table("", "median, ms", "at most, ms")
     for name, times in rows.items():
         table.add_row(name, f"{1000 * median(times):.1f}", f"{1000 * max(times):.1f}")

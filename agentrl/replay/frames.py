@@ -21,7 +21,8 @@ REFRESH_S = 300.0
 """A frame that is seen again so long after it was last touched is touched, or written, again:
 pruning (`agentrl.replay.prune`) leaves alone what was touched lately."""
 _GATHERED_S = 0.25
-"""Frames of so long are written together: the disk is waited for once."""
+_GATHERED_BYTES = 64 << 20
+"""Frames of so long, or of so many bytes, are written together: the disk is waited for once."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,7 +52,7 @@ class FrameStore:
         self._known: dict[str, float] = {}
         """When each was last handed to the writer, on the monotonic clock."""
         self._changed = threading.Condition()
-        self._room = waiting
+        self._room = self._waiting_bytes = waiting
         self._said_at = -math.inf
         self._waiting: list[Cut] = []
         self._handed_over = self._settled = 0
@@ -93,7 +94,8 @@ class FrameStore:
         with self._changed:
             self._waiting.append(made)
             self._handed_over += 1
-            if len(self._waiting) == 1:
+            self._hurried = self._hurried or self._room < self._waiting_bytes - _GATHERED_BYTES
+            if len(self._waiting) == 1 or self._hurried:
                 self._changed.notify_all()
         return name
 
