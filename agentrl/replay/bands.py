@@ -30,7 +30,7 @@ class Cut:
 
 
 def cut(image: Image) -> Cut:
-    """Cut a picture; one pass over its pixels (0.1 ms at 720x1280).
+    """Cut a picture; one pass over its pixels (0.2 ms at 720x1280).
 
     Args:
         image: uint8[H, W, 3], RGB.

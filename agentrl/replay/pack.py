@@ -37,7 +37,8 @@ CREATE TABLE IF NOT EXISTS frames (
 NUMBERS = "<i8"
 """How `frames.bands` lists the numbers of its bands."""
 ON_DISK = "length(deflated) * 6 / 5"
-"""What a band takes, in SQL: SQLite's pages add a fifth (the number game's, 4096 bytes a page)."""
+"""What a band takes, in SQL: SQLite's pages add a fifth (the number game's, 4096 bytes a page).
+`_on_disk` says the same."""
 _PATIENCE_S = 30.0
 _READ_S = 10.0
 _STEPS = 100_000
@@ -144,7 +145,7 @@ class PackWriter:
                     number = last = last + 1
                     band = png.compress(pixels)
                     bands.append((number, band.height, band.adler, band.deflated))
-                    size += len(band.deflated) * 6 // 5
+                    size += _on_disk(band.deflated)
                 self._remember(digest, number)
                 numbers.append(number)
             packed = np.array(numbers, NUMBERS).tobytes()
@@ -173,6 +174,10 @@ class PackWriter:
         self._numbers.move_to_end(digest)
         if len(self._numbers) > _REMEMBERED:
             self._numbers.popitem(last=False)
+
+
+def _on_disk(deflated: bytes) -> int:
+    return len(deflated) * 6 // 5
 
 
 def _chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:

@@ -21,6 +21,7 @@ except ImportError:  # No wheel for this processor: the same files, more slowly.
 else:
     _compressor, _decompressor = isal_zlib.compressobj, isal_zlib.decompressobj
     _adler32 = isal_zlib.adler32
+    # Its types take the class of its errors for one of them.
     _DAMAGED = (zlib.error, isal_zlib.error)  # type: ignore[assignment]
 
 _LEVEL = 1
