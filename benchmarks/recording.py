@@ -1,7 +1,8 @@
 """What recording costs the rollouts (python benchmarks/recording.py).
 
 Plays the same number games on virtual phones in turns, with every episode and every frame recorded
-and with nothing recorded, in one process; compare the two, not the times.
+and with nothing recorded, in one process; compare the two, not the times. Single rounds differ by
+several percent whatever is recorded: `--control` records in neither, and shows by how much.
 """
 
 import argparse
@@ -9,7 +10,7 @@ import asyncio
 import tempfile
 import time
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median, stdev
 
 from conditions import conditions
 from rich.console import Console
@@ -27,10 +28,11 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", choices=["vllm", "hf"], default="hf")
     parser.add_argument("--phones", type=int, default=16, help="and episodes in flight")
-    parser.add_argument("--games", type=int, default=32, help="of a round")
-    parser.add_argument("--rounds", type=int, default=6, help="of each kind")
+    parser.add_argument("--games", type=int, default=16, help="of a round")
+    parser.add_argument("--rounds", type=int, default=30, help="of each kind")
     parser.add_argument("--demos", type=int, default=40, help="games of the expert to clone")
     parser.add_argument("--steps", type=int, default=150, help="of cloning, so that it can play")
+    parser.add_argument("--control", action="store_true", help="record in neither")
     options = parser.parse_args()
     Console().print(conditions("torch", "transformers"), highlight=False, soft_wrap=True)
     config = configuration.load(
@@ -44,7 +46,10 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = resolve_model(config.model, config.seed, Path(scratch) / "model")
         run, weights = Path(scratch) / "run", Path(scratch) / "cloned.safetensors"
-        kinds = {"recorded": Rollouts(config, folder, run), "not": Rollouts(config, folder, None)}
+        kinds = {
+            "recorded": Rollouts(config, folder, None if options.control else run),
+            "not": Rollouts(config, folder, None),
+        }
         try:
             for rollouts in kinds.values():
                 await rollouts.start()
@@ -81,8 +86,9 @@ def _print(took: dict[str, list[float]], games: int, megabytes: float) -> None:
     Console().print(table)
     costs = [1 - with_ / without for with_, without in zip(*took.values(), strict=True)]
     Console().print(
-        f"recording cost {median(costs):.1%} of the pace, round by round {min(costs):.1%} to "
-        f"{max(costs):.1%}; {games} games a round, {megabytes:.0f} MB in all",
+        f"recording cost {fmean(costs):.1%} of the pace, standard error "
+        f"{stdev(costs) / len(costs) ** 0.5:.1%} over {len(costs)} pairs of rounds of {games} "
+        f"games, {megabytes:.0f} MB in all",
         highlight=False,
     )
 

@@ -1,7 +1,6 @@
 """The index of a run in memory, kept up with files that are still being appended to."""
 
 import logging
-import math
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 from agentrl.errors import ConfigError
 from agentrl.replay.layout import FORMAT, episodes_folder, removals_file
+from agentrl.replay.removals import Removals
 from agentrl.replay.summary import Summary, summary_of
 from agentrl.replay.tail import Tails
 
@@ -30,8 +30,7 @@ class Index:
         self._tails = Tails(episodes_folder(run))
         self._entries: dict[str, dict[str, Any]] = {}
         self._scores: dict[str, dict[str, Any]] = {}
-        self._removed: dict[str, float] = {}
-        """When what was removed had been recorded."""
+        self._removals = Removals()
         self._by_id: dict[str, Summary] = {}
         self._in_order: list[Summary] = []
         self._refused: ConfigError | None = None
@@ -61,7 +60,7 @@ class Index:
     def _start_over(self) -> None:
         """The run was removed, or another has taken its place."""
         self._tails.clear()
-        for known in (self._entries, self._scores, self._removed, self._by_id):
+        for known in (self._entries, self._scores, self._removals, self._by_id):
             known.clear()
         self._in_order = []
         self._refused = None
@@ -87,9 +86,7 @@ class Index:
                 self._entries[entry["id"]] = entry
                 changed.add(entry["id"])
         for entry in self._tails.new(removals_file(self._run).name):
-            id, recorded = removal(entry)
-            self._removed[id] = max(recorded, self._removed.get(id, recorded))
-            changed.add(id)
+            changed.add(self._removals.take(entry)[0])
         found = {id: self._joined(id) for id in changed & self._entries.keys()}
         if not found:
             return
@@ -103,31 +100,10 @@ class Index:
         entry, score = self._entries[id], self._scores.get(id, {})
         for said in (score, {}) if score else ({},):
             try:
-                return summary_of(entry, said, removed=self._is_removed(entry))
+                removed = self._removals.holds(id, float(entry["time"]))
+                return summary_of(entry, said, removed=removed)
             except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
                 log.warning("%s: an index line or its score is none: %r", self._run, error)
-        return None
-
-    def _is_removed(self, entry: Mapping[str, Any]) -> bool:
-        """Not where the same id was recorded again since, by a job that went on."""
-        recorded = self._removed.get(entry["id"])
-        return recorded is not None and float(entry["time"]) <= recorded
-
-
-def removal(entry: Mapping[str, Any]) -> tuple[str, float]:
-    """What a line of removals says: an episode's id, and when what was removed was recorded.
-
-    A line that says no such thing removes nothing: its time is minus infinity.
-    """
-    recorded = time_of(entry, "recorded")
-    return str(entry.get("id")), -math.inf if recorded is None else recorded
-
-
-def time_of(entry: Mapping[str, Any], name: str = "time") -> float | None:
-    """Seconds since 1970 that a line tells; None where it tells none."""
-    try:
-        return float(entry[name]) if isinstance(entry.get(name), int | float) else None
-    except OverflowError:
         return None
 
 

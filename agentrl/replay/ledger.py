@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.errors import ConfigError
-from agentrl.replay.index import removal
 from agentrl.replay.layout import (
     episodes_folder,
     frames_folder,
@@ -16,6 +15,7 @@ from agentrl.replay.layout import (
     is_name,
     removals_file,
 )
+from agentrl.replay.removals import Removals
 from agentrl.replay.sweep import Stored, Sweeper
 from agentrl.replay.tail import Tails
 
@@ -74,8 +74,7 @@ class Ledger:
         self._packs: dict[Path, Sweeper] = {}
         self._frames: dict[str, Frame] = {}
         self._episode_bytes = self._unshown_bytes = 0
-        self.removed: dict[str, float] = {}
-        """When what was removed had been recorded, by the episode's id."""
+        self.removals = Removals()
         self.episodes: dict[str, Held] = {}
         self.unshown: dict[str, Frame] = {}
         """Frames on disk that no kept episode shows: those of removed ones, and of episodes that
@@ -114,10 +113,7 @@ class Ledger:
             for stored in pack.new():
                 self._store(stored, pack)
         for entry in self._tails.new(removals_file(self._run).name):
-            id, recorded = removal(entry)
-            if not is_name(id):
-                continue
-            self.removed[id] = max(recorded, self.removed.get(id, recorded))
+            id, recorded = self.removals.take(entry)
             if id in self.episodes and self.episodes[id].time <= recorded:
                 self.drop(id)
         for entry in self._tails.new("frames-*.jsonl"):
@@ -163,7 +159,7 @@ class Ledger:
         except (KeyError, OverflowError, TypeError, ValueError) as error:
             log.warning("%s: a line of frames is none: %r", self._run, error)
             return
-        if not is_name(id) or not self._is_kept(id, recorded):
+        if not is_name(id) or self.removals.holds(id, recorded):
             return
         if (before := self.episodes.get(id)) is not None:  # a job that went on played it again
             if before.time > recorded:
@@ -174,10 +170,6 @@ class Ledger:
             id=id, split=split, step=step, time=recorded, bytes=size, frames=frames
         )
         self._episode_bytes += size
-
-    def _is_kept(self, id: str, recorded: float) -> bool:
-        removed = self.removed.get(id)
-        return removed is None or recorded > removed
 
     def _show(self, id: str) -> Frame:
         frame = self._frames.setdefault(id, Frame(id))

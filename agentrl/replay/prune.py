@@ -19,7 +19,7 @@ from pathlib import Path
 from agentrl.config import RolloutConfig
 from agentrl.files import working_in
 from agentrl.replay.frames import REFRESH_S
-from agentrl.replay.layout import episode_file, episodes_folder, removals_file
+from agentrl.replay.layout import episode_file, episodes_folder, is_name, removals_file
 from agentrl.replay.ledger import Frame, Held, Ledger
 from agentrl.replay.lines import Lines
 
@@ -97,24 +97,17 @@ class Pruner:
             if self._first and not dry_run:
                 self._put_back_all()
             ledger = self._caught_up()
-            settled, freed = now - min(_SETTLED_S, grace_s), ledger.freed
-            going, frames = list[Held](), list[Frame]()
-            while True:
-                chosen = self._oldest(keep_bytes, settled)
-                going += chosen
-                if dry_run:
-                    frames += [it for it in ledger.unshown.values() if it.touched <= now - grace_s]
-                    break
-                self._note(chosen, now)
-                self._remove_files(chosen, settled)
-                frames += ledger.remove(list(ledger.unshown.values()), now - grace_s)
-                self._first = False
-                # Again: frames may leave less room than they came with, as others show their parts.
-                if not chosen:
-                    break
-        gone_ids = {it.id for it in frames}
-        left = [it for id, it in ledger.unshown.items() if id not in gone_ids]
-        given_back = sum(it.bytes for it in frames) if dry_run else ledger.freed - freed
+            settled, untouched = now - min(_SETTLED_S, grace_s), now - grace_s
+            if dry_run:
+                going = self._oldest(keep_bytes, settled)
+                frames = [it for it in ledger.unshown.values() if it.touched <= untouched]
+                given_back = sum(frame.bytes for frame in frames)
+            else:
+                freed = ledger.freed
+                going, frames = self._remove_all(keep_bytes, now, settled, untouched)
+                given_back = ledger.freed - freed
+        gone = {frame.id for frame in frames}
+        left = [frame for id, frame in ledger.unshown.items() if id not in gone]
         return Pruned(
             episodes=tuple(going),
             frames=len(frames),
@@ -126,6 +119,22 @@ class Pruner:
             keep_bytes=keep_bytes,
             training_left=any(held.split == "train" for held in ledger.episodes.values()),
         )
+
+    def _remove_all(
+        self, keep_bytes: float, now: float, settled: float, untouched: float
+    ) -> tuple[list[Held], list[Frame]]:
+        """Until the rest takes no more than the limit; what is gone."""
+        going, frames = list[Held](), list[Frame]()
+        while True:
+            chosen = self._oldest(keep_bytes, settled)
+            self._note(chosen, now)
+            self._remove_files(chosen, settled)
+            frames += self._ledger.remove(list(self._ledger.unshown.values()), untouched)
+            self._first = False
+            going += chosen
+            # Again: frames may leave less room than they came with, as others show their parts.
+            if not chosen:
+                return going, frames
 
     def _caught_up(self) -> Ledger:
         if self._ledger.overtaken():
@@ -153,7 +162,7 @@ class Pruner:
         try:
             for held in going:
                 lines.append({"id": held.id, "recorded": held.time, "time": now})
-                self._ledger.removed[held.id] = held.time
+                self._ledger.removals.note(held.id, held.time)
             lines.sync()
         finally:
             lines.close()
@@ -161,7 +170,8 @@ class Pruner:
     def _remove_files(self, going: Collection[Held], cutoff: float) -> None:
         ids = [held.id for held in going]
         if self._first:  # what was noted, and then the process was killed
-            ids += self._ledger.removed.keys() - self._ledger.episodes.keys()
+            noted = set(filter(is_name, self._ledger.removals))
+            ids += noted - self._ledger.episodes.keys()
         for id in ids:
             _remove(episode_file(self._run, id), cutoff)
 

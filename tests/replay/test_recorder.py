@@ -1,39 +1,25 @@
 import gzip
-import io
 import json
 import math
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
-import tempfile
-import threading
-import zlib
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
-import PIL.Image
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl import replay
 from agentrl.errors import ConfigError
-from agentrl.replay import pack, png
-from agentrl.replay.bands import cut
 from agentrl.replay.encoding import from_json, plain, to_json
-from agentrl.replay.frames import FrameStore
 from agentrl.replay.layout import episode_file, is_name, pack_file, single_frame_file
-from agentrl.replay.read import Run
 from agentrl.replay.record import Recorder
-from agentrl.replay.sweep import Sweeper
 from agentrl.types import Outcome, ScoredEpisode
-from tests.replay import packs
 from tests.replay.episodes import episode, scored, screen, turn
 
 
@@ -60,140 +46,10 @@ def test_an_episode_is_recorded_whatever_its_outcome(tmp_path: Path, outcome: Ou
     assert summary.turns == 0
 
 
-def test_a_frame_comes_back_pixel_by_pixel_and_is_stored_once(tmp_path: Path) -> None:
-    image = screen(1)
-    with Recorder(tmp_path) as recorder:
-        name = recorder.frame(image)
-        assert recorder.frame(image.copy()) == name
-        image[:] = 0  # The recorder keeps what was handed over.
-        recorder.flush()
-        assert recorder.stats.stored == 1
-        assert recorder.stats.seen == 2
-    read = replay.open(tmp_path).frame(name)
-    assert read is not None
-    assert np.array_equal(read, screen(1))
-    assert packs.frame_ids(tmp_path) == [name]
-
-
-@pytest.mark.parametrize("deflate", ["isal", "zlib"])
-@pytest.mark.parametrize("shape", [(1, 1, 3), (3, 5, 3), (64, 36, 3), (129, 7, 3)])
-def test_any_picture_survives_as_a_png(
-    deflate: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    if deflate == "zlib":
-        monkeypatch.setattr(png, "_compressor", zlib.compressobj)
-        monkeypatch.setattr(png, "_decompressor", zlib.decompressobj)
-        monkeypatch.setattr(png, "_adler32", zlib.adler32)
-    image = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-    with Recorder(tmp_path) as recorder:
-        name = recorder.frame(image)
-    (tmp_path / "episodes").mkdir(exist_ok=True)
-    content = replay.open(tmp_path).frame_bytes(name)
-    assert np.array_equal(
-        cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR_RGB), image
-    )
-    with PIL.Image.open(io.BytesIO(content)) as checked:  # checks all sums
-        checked.load()
-    at = content.index(b"IDAT")
-    length = int.from_bytes(content[at - 4 : at])
-    assert len(zlib.decompress(content[at + 4 : at + 4 + length])) == shape[0] * (1 + 3 * shape[1])
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from([1, 8, 9]), st.lists(st.integers(0, 3), max_size=4))))
-def test_pictures_that_share_bands_are_stored_as_they_are(pictures) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        run, images = Path(folder), []
-        for width, kinds in pictures:
-            parts = [np.full((1 if kind == 3 else 64, width, 3), kind, np.uint8) for kind in kinds]
-            images.append(np.concatenate([*parts, np.full((2, width, 3), 9, np.uint8)]))
-        with Recorder(run) as recorder:
-            names = [recorder.frame(image) for image in images]
-        read = replay.open(run)
-        for name, image in zip(names, images, strict=True):
-            assert np.array_equal(read.frame(name), image)
-
-
-def test_what_stays_on_the_screen_is_compressed_once(tmp_path: Path, monkeypatch) -> None:
-    rows: list[int] = []
-    compress = png.compress
-    monkeypatch.setattr(png, "compress", lambda part: rows.append(len(part)) or compress(part))
-    image = np.random.default_rng(0).integers(0, 256, (640, 8, 3), np.uint8)
-    with Recorder(tmp_path) as recorder:
-        recorder.frame(image)
-        image[130, 0] += 1
-        recorder.frame(image)
-    assert rows == [64] * 11
-
-
-def test_frames_of_another_shape_are_other_frames() -> None:
-    flat = np.zeros((4, 9, 3), np.uint8)
-    assert cut(flat).id != cut(flat.reshape(9, 4, 3)).id
-    assert cut(flat).id == cut(np.zeros((9, 4, 3), np.uint8).transpose(1, 0, 2)).id
-
-
-@pytest.mark.parametrize(
-    "image", [np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3)), np.zeros((0, 4, 3), np.uint8)]
-)
-def test_what_is_no_picture_is_refused(tmp_path: Path, image: np.ndarray) -> None:
-    with Recorder(tmp_path) as recorder, pytest.raises(ValueError, match="uint8"):
-        recorder.frame(image)
-
-
 def test_without_frames_nothing_is_stored(tmp_path: Path) -> None:
     with Recorder(tmp_path, frames="none") as recorder:
         assert recorder.frame(screen(1)) == ""
     assert not (tmp_path / "frames").exists()
-
-
-def test_a_disk_that_is_behind_holds_nobody_up_and_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    gate, write = threading.Event(), FrameStore._write
-
-    def slowly(*arguments: Any) -> None:
-        assert gate.wait(60)
-        write(*arguments)
-
-    monkeypatch.setattr(FrameStore, "_write", slowly)
-    store = FrameStore(tmp_path, waiting=2 * screen(0).nbytes)
-    names = [store.add(screen(number)) for number in range(4)]
-    assert store.stats.dropped == 2
-    assert caplog.text.count("the disk is behind: 1 of 3 frames") == 1
-    gate.set()
-    store.flush()
-    assert set(packs.frame_ids(tmp_path)) == set(names[:2])
-    assert store.add(screen(3)) == names[3]  # what was left out may come again
-    store.close()
-    assert names[3] in packs.frame_ids(tmp_path)
-
-
-def test_a_writer_that_breaks_is_an_error_and_never_a_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise MemoryError("no room to encode")
-
-    monkeypatch.setattr(FrameStore, "_write", fail)
-    store = FrameStore(tmp_path)
-    store.add(screen(1))
-    with pytest.raises(OSError, match="no room to encode"):
-        store.flush()
-    with pytest.raises(OSError, match="no room to encode"):
-        store.add(screen(2))
-    with pytest.raises(OSError, match="no room to encode"):
-        store.close()
-
-
-def test_a_disk_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(FrameStore, "_write", fail)
-    recorder = Recorder(tmp_path)
-    recorder.frame(screen(1))
-    with pytest.raises(OSError, match="no space left"):
-        recorder.close()
 
 
 def test_half_a_line_is_ignored_and_does_not_spoil_the_next(tmp_path: Path) -> None:
@@ -344,110 +200,6 @@ def test_an_episode_of_wrong_types_is_told(tmp_path: Path, changes: dict[str, An
     file.write_bytes(gzip.compress(json.dumps(tree).encode()))
     with pytest.raises(ConfigError, match="cannot be read"):
         replay.open(tmp_path).episode("a")
-
-
-@pytest.mark.parametrize(
-    "harm",
-    [
-        "UPDATE frames SET width = 100000", "UPDATE frames SET width = -1",
-        "UPDATE frames SET width = 'wide'", "UPDATE frames SET bands = 5",
-        "UPDATE frames SET bands = x'01'", "UPDATE frames SET bands = x''",
-        "UPDATE frames SET bands = x'ffffffffffffff7f'", "UPDATE bands SET height = 100000",
-        "UPDATE bands SET height = 'high'", "UPDATE bands SET deflated = 7",
-        "UPDATE bands SET adler = 'sum'", "UPDATE bands SET deflated = zeroblob(300000000)",
-        "DELETE FROM bands", "DROP TABLE bands", "DROP TABLE frames",
-        "DROP TABLE frames; CREATE VIEW frames AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL "
-        "SELECT i + 1 FROM n) SELECT i AS number, x'00' AS id, 1 AS width, 1 AS bands FROM n",
-    ],
-)  # fmt: skip
-def test_a_damaged_pack_has_no_frame(tmp_path: Path, harm: str, monkeypatch) -> None:
-    monkeypatch.setattr(pack, "_READ_S", 0.5)
-    with Recorder(tmp_path) as recorder:
-        name = recorder.frame(screen(1))
-    with closing(sqlite3.connect(pack_file(tmp_path, "main"))) as harmed:
-        harmed.executescript(harm)
-    (tmp_path / "episodes").mkdir(exist_ok=True)
-    assert replay.open(tmp_path).frame(name) is None
-    assert replay.open(tmp_path).has_frame(name) in (True, False)
-
-
-@pytest.mark.parametrize("content", [b"", b"broken", b"SQLite format 3\0" + b"x" * 5000])
-def test_what_is_no_pack_has_no_frame(tmp_path: Path, content: bytes) -> None:
-    with Recorder(tmp_path) as recorder:
-        name = recorder.frame(screen(1))
-    pack_file(tmp_path, "main").write_bytes(content)
-    (tmp_path / "episodes").mkdir(exist_ok=True)
-    assert replay.open(tmp_path).frame(name) is None
-    assert not replay.open(tmp_path).has_frame(name)
-
-
-def test_frames_of_older_formats_are_read_from_their_files(tmp_path: Path) -> None:
-    name = "0" * 31 + "a"
-    file = single_frame_file(tmp_path, name)
-    file.parent.mkdir(parents=True)
-    PIL.Image.fromarray(screen(1)).save(file)
-    (tmp_path / "episodes").mkdir()
-    run = replay.open(tmp_path)
-    assert run.has_frame(name)
-    assert np.array_equal(run.frame(name), screen(1))
-    assert not run.has_frame("0" * 32)
-
-
-def test_what_successive_screens_share_is_stored_once(tmp_path: Path) -> None:
-    image = np.random.default_rng(0).integers(0, 256, (640, 8, 3), np.uint8)
-    for _ in range(2):  # the next writer of that name begins anew
-        with Recorder(tmp_path) as recorder:
-            for row in range(0, 640, 64):
-                image[row] += 1
-                recorder.frame(image)
-    assert len(packs.frame_ids(tmp_path)) == 20
-    assert packs.count_bands(tmp_path) == (10 + 9) + (10 + 9)
-
-
-def test_bands_that_others_removed_are_written_anew(tmp_path: Path) -> None:
-    image = np.random.default_rng(0).integers(0, 256, (128, 8, 3), np.uint8)
-    with Recorder(tmp_path) as recorder:
-        first = recorder.frame(image)
-        recorder.flush()
-        assert Sweeper(pack_file(tmp_path, "main")).remove([first], math.inf) == [first]
-        assert packs.count_bands(tmp_path) == 0
-        image[0] += 1
-        second = recorder.frame(image)
-    assert np.array_equal(Run(tmp_path).frame(second), image)
-
-
-_FRAMES_WRITER = """
-import sys
-from pathlib import Path
-from agentrl.replay.frames import FrameStore
-from tests.replay.episodes import screen
-store = FrameStore(Path(sys.argv[1]))
-for number in range(10_000):
-    name = store.add(screen(number))
-    store.flush()
-    print(name, flush=True)
-"""
-
-
-def test_kill_9_loses_no_frame_that_was_written(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
-    names: list[str] = []
-    for _ in range(3):  # the next writer takes back what the last one had begun
-        writer = subprocess.Popen(
-            [sys.executable, "-c", _FRAMES_WRITER, str(tmp_path)],
-            stdout=subprocess.PIPE, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, text=True,
-        )  # fmt: skip
-        assert writer.stdout is not None
-        for line in writer.stdout:
-            names.append(line.strip())
-            if len(names) % 20 == 0:
-                break
-        writer.send_signal(signal.SIGKILL)
-        writer.stdout.close()
-        writer.wait(10)
-        run = Run(tmp_path)
-        assert all(run.frame(name) is not None for name in names)
-    assert len(set(names)) >= 20
 
 
 @pytest.mark.parametrize(
