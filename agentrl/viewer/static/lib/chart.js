@@ -18,7 +18,7 @@ export function chart(title, sets) {
       cursor: { points: { size: 6 } },
       legend: { live: true },
       scales: { y: { range: (_, low, high) => low === high ? [Math.min(low, 0), Math.max(high, 0) || 1] : uPlot.rangeNum(low, high, 0.08, true) }, x: { time: false, range: (_, low, high) => low === high ? [low - 1, high + 1] : [low, high] } },
-      axes: [{ ...axis, size: 26, space: 60, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000] }, { ...axis, size: 48, values: (_, ticks) => ticks.map((t) => number(t)) }],
+      axes: [{ ...axis, size: 26, space: 60, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000] }, { ...axis, size: 48, values: (_, ticks) => apart(ticks) }],
       series: [{ label: "step", value: told }, ...sets.map((set, i) => ({
         label: set.name, stroke: colour(COLOURS[i]), width: set.dots ? 1.5 : 2, spanGaps: true,
         points: { show: set.dots || ((made) => made.data[0].length < 40), size: set.dots ? 7 : 4, fill: colour(COLOURS[i]) },
@@ -38,6 +38,14 @@ export function chart(title, sets) {
     return true;
   };
   return figure;
+}
+
+/** Labels with as many digits as it takes to tell one line of the grid from the next. */
+function apart(ticks) {
+  for (let digits = 3; ; digits += 1) {
+    const labels = ticks.map((tick) => number(tick, digits));
+    if (digits >= 12 || new Set(labels).size === labels.length) return labels;
+  }
 }
 
 /** In the legend: the value under the pointer, the last one while there is none. */
