@@ -109,6 +109,15 @@ def test_a_report_of_a_run_without_an_episode_is_written(tmp_path):
     assert "unknown" in path.read_text()
 
 
+@pytest.mark.parametrize("value", ["NaN", "Infinity", f"1{'0' * 400}", "-1e308", "-5"])
+def test_numbers_that_no_chart_can_show_are_left_out(run, tmp_path, value):
+    logged = '{"stage": "reinforcement", "step": %s, "train/reward": %s}\n'
+    (run / "metrics.jsonl").write_text(logged % (1, value) + logged % (value, 1))
+    path = tmp_path / "report.html"
+    assert agentrl(["replay", str(run), "--export", str(path), "--report"]) == 0
+    assert "nan," not in path.read_text()
+
+
 def test_without_the_library_a_film_is_refused_with_advice(run, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "av", None)
     with pytest.raises(ConfigError, match=r"agentrl\[stream\]"):
