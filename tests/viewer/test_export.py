@@ -11,8 +11,11 @@ from PIL import Image
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.errors import ConfigError
+from agentrl.replay.record import Recorder
+from agentrl.types import ScoredEpisode
 from agentrl.viewer.export import write
 from tests.replay import packs
+from tests.replay.episodes import episode, screen, turn
 from tests.viewer import runs
 
 EPISODE = "train-00001-g000-m00"
@@ -62,6 +65,18 @@ def test_words_stand_where_there_is_no_screen(tmp_path, capsys):
     (run,) = tmp_path.iterdir()
     (only,) = replay.open(run).episodes()
     assert np.asarray(Image.open(io.BytesIO(exported(run, ".png", only.id)))).min() < 60
+
+
+@pytest.mark.parametrize("suffix", [".gif", ".mp4", ".png"])
+@pytest.mark.parametrize(("width", "height"), [(20, 700), (1, 3000), (3000, 1)])
+def test_screens_of_any_shape_are_written(tmp_path, suffix, width, height):
+    with Recorder(tmp_path) as recorder:
+        shown = (recorder.frame(screen(1, width, height)),)
+        made = episode("a", (turn(frames=shown),))
+        recorder.episode(
+            ScoredEpisode(episode=made, components={}, rewards=(0.0,)), split="train", step=1
+        )
+    assert exported(tmp_path, suffix, "a")
 
 
 def test_lost_frames_leave_their_place(run):
