@@ -69,6 +69,13 @@ def test_what_tells_of_no_phone_is_passed_over(tmp_path, told):
     assert Wall(Run(tmp_path)).phones() == []
 
 
+def test_a_serial_with_half_a_character_has_a_name(tmp_path):
+    (tmp_path / "live").mkdir()
+    told = {"time": time.time(), "phones": [{"serial": "a\ud800"}]}
+    (tmp_path / "live" / "other.json").write_text(json.dumps(told))
+    assert Wall(Run(tmp_path)).phones()[0]["name"].startswith("usb-")
+
+
 @pytest.mark.adb
 async def test_a_phone_that_is_leased_is_not_touched(live, pool, tmp_path):
     wall = Wall(Run(tmp_path / "run"))
