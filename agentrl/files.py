@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,19 @@ def replacing(path: Path) -> Iterator[Path]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def open_regular(path: str | Path, flags: int = os.O_RDONLY) -> int:
+    """An opener for `open`, of files alone: a pipe that lies in their place is not waited for.
+
+    Raises:
+        OSError: it cannot be opened, or is no file.
+    """
+    opened = os.open(path, flags | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(opened).st_mode):
+        return opened
+    os.close(opened)
+    raise OSError(f"{path} is no file")
 
 
 def write_durably(path: Path, text: str) -> None:
@@ -63,7 +77,7 @@ def working_in(folder: Path) -> Iterator[None]:
 def is_worked_in(folder: Path) -> bool | None:
     """Whether a process works in a folder now; None where none ever has."""
     try:
-        held = os.open(folder / _LOCK, os.O_RDONLY)
+        held = open_regular(folder / _LOCK)
     except OSError:
         return None
     try:

@@ -45,7 +45,7 @@ def short_serial(serial: str) -> str:
     if _OPEN.fullmatch(serial):
         return serial
     kind = "net" if ":" in serial or "._tcp" in serial else "usb"
-    return f"{kind}-{blake2b(serial.encode(), digest_size=3).hexdigest()}"
+    return f"{kind}-{blake2b(encodable(serial).encode(), digest_size=3).hexdigest()}"
 
 
 def with_short_serials(text: str, serials: Iterable[str] = ()) -> str:

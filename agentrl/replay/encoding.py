@@ -12,6 +12,8 @@ from agentrl.replay.layout import FORMAT
 from agentrl.types import Episode, Outcome, Turn
 
 _LARGEST_BITS = 4096
+_DEEPEST = 200
+"""Lists and mappings within each other that are read: whoever shows them goes down by calls."""
 _AS_THEY_ARE = frozenset((str, bool))
 _LISTS = frozenset((list, tuple))
 
@@ -109,9 +111,10 @@ def from_json(tree: Mapping[str, Any]) -> Episode:
     Format 1 knew no words of what was shown: they are empty there.
 
     Raises:
-        KeyError, TypeError, ValueError: this is no episode.
+        KeyError, OverflowError, TypeError, ValueError: this is no episode.
     """
     _check_types(tree, _OF_EPISODE)
+    _check_depth(tree["reset_info"])
     turns = []
     before: tuple[int, ...] = ()
     for entry in tree["turns"]:
@@ -139,6 +142,7 @@ def _turn_from_json(entry: Mapping[str, Any], before: tuple[int, ...]) -> Turn:
     _check_types(entry, _OF_TURN)
     if not len(entry["reply_ids"]) == len(entry["reply_logprobs"]) == len(entry["reply_versions"]):
         raise ValueError("reply_ids, reply_logprobs and reply_versions differ in length")
+    _check_depth((entry["action"], entry["info"]))
     return Turn(
         prompt_ids=before[: entry["prompt_shared"]] + tuple(entry["prompt_ids"]),
         reply_ids=tuple(entry["reply_ids"]),
@@ -186,3 +190,21 @@ def _check_types(tree: Mapping[str, Any], types: Mapping[str, _Types]) -> None:
             raise TypeError(f"{name} is of type {type(value).__name__}")
         if isinstance(value, list) and not all(isinstance(v, _OF_LIST[name]) for v in value):
             raise TypeError(f"{name} has something that is no {_OF_LIST[name][0].__name__}")
+        if types[name] is _NUMBER:
+            float(tree[name])
+        elif _OF_LIST.get(name) is _NUMBER:
+            [float(number) for number in tree[name]]  # whoever sums them up needs it
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            item
+            for outer in level
+            if isinstance(outer, list | tuple | dict)
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return
+    raise ValueError(f"it has more than {_DEEPEST} lists and mappings within each other")

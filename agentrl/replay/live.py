@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from agentrl.files import replacing
+from agentrl.files import open_regular, replacing
 from agentrl.replay.layout import is_name
 
 log = logging.getLogger(__name__)
@@ -149,14 +149,19 @@ def phones_now(run: Path) -> list[dict[str, Any]]:
     now = time.time()
     for path in sorted((run / "live").glob("*.json")):
         try:
-            told = json.loads(path.read_text())
-            if now - told["time"] > _OUT_OF_DATE_S:
+            with open(path, encoding="utf-8", opener=open_regular) as file:
+                told = json.load(file)
+            if abs(now - told["time"]) > _OUT_OF_DATE_S:
                 continue
             for phone in told["phones"]:
                 known = PhoneNow(**phone)
+                if not isinstance(known.serial, str) or not isinstance(known.frame, str | None):
+                    raise TypeError(f"{known} is no phone")
                 before = found.get(known.serial)
                 joined = merged(None if before is None else before, known.plain())
                 found[known.serial] = joined | {"told": told["time"]}
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (
+            OSError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
+        ) as error:  # fmt: skip
             log.info("%s: %s", path, error)  # it is just being replaced, or somebody else's
     return [found[serial] for serial in sorted(found)]

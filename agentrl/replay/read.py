@@ -1,5 +1,6 @@
 """Read a recorded run again."""
 
+import builtins
 import gzip
 import json
 import logging
@@ -7,12 +8,14 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import cv2
 import numpy as np
 
 from agentrl.config.load import path_of
 from agentrl.errors import ConfigError, EpisodeRemoved
+from agentrl.files import open_regular
 from agentrl.replay import pack
 from agentrl.replay.encoding import from_json
 from agentrl.replay.filters import Filter
@@ -29,6 +32,10 @@ from agentrl.replay.summary import Summary
 from agentrl.types import Episode, Image
 
 log = logging.getLogger(__name__)
+
+_MOST_BYTES = 256 << 20
+"""Of an episode, unpacked, and of a frame's file; nobody's takes as much."""
+_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -87,11 +94,11 @@ class Run:
         path = episode_file(self.path, episode_id)
         _refuse_removed(summary)
         try:
-            tree = json.loads(gzip.decompress(path.read_bytes()))
+            tree = json.loads(_unpacked(path))
             return RecordedEpisode(summary=summary, episode=from_json(tree))
         except (
-            OSError, EOFError, zlib.error, AttributeError, LookupError, TypeError, ValueError,
-            RecursionError,
+            OSError, EOFError, zlib.error, AttributeError, LookupError, OverflowError, TypeError,
+            ValueError, RecursionError,
         ) as error:  # fmt: skip
             _refuse_removed(self._index.get(episode_id) or summary)  # only just now
             raise ConfigError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
@@ -127,9 +134,10 @@ class Run:
         if (png := next((it for it in found if it is not None), None)) is not None:
             return png
         try:
-            return single_frame_file(self.path, frame_id).read_bytes()
-        except OSError:
+            png = _read(single_frame_file(self.path, frame_id))
+        except (OSError, ValueError):
             return None
+        return png if png.startswith(_PNG) else None
 
     def has_frame(self, frame_id: str) -> bool:
         """Whether a frame was recorded and is there; it may be damaged."""
@@ -151,6 +159,26 @@ class Run:
         except cv2.error:  # as of a head that tells of 100,000 rows
             return None
         return None if image is None else image.astype(np.uint8, copy=False)
+
+
+def _read(path: Path) -> bytes:
+    with builtins.open(path, "rb", opener=open_regular) as file:
+        return _at_most(file)
+
+
+def _unpacked(path: Path) -> bytes:
+    with (
+        builtins.open(path, "rb", opener=open_regular) as file,
+        gzip.open(file) as unpacked,
+    ):
+        return _at_most(unpacked)
+
+
+def _at_most(file: IO[bytes] | gzip.GzipFile) -> bytes:
+    content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
+    return content
 
 
 def _refuse_removed(summary: Summary) -> None:

@@ -97,8 +97,8 @@ def summary_of(
         outcome=Outcome(entry["outcome"]),
         error=_text(entry["error"]),
         device=_text(entry["device"]),
-        turns=int(entry["turns"]),
-        tokens=int(entry["tokens"]),
+        turns=_count(entry["turns"]),
+        tokens=_count(entry["tokens"]),
         seconds=_seconds(entry["seconds"]),
         env_reward=float(entry["env_reward"]),
         total=float(score.get("total", entry["total"])),
@@ -116,6 +116,12 @@ def _seconds(value: Any) -> float:
     if not 0 <= (seconds := float(value)) < _LONGEST_S:
         raise ValueError(f"{value!r} are no seconds")
     return seconds
+
+
+def _count(value: Any) -> int:
+    count = int(value)
+    float(count)  # whoever divides by it needs it
+    return count
 
 
 def _text(value: Any) -> str | None:

@@ -98,11 +98,14 @@ class Sweeper:
             "SELECT number, id, bands, bytes, touched FROM frames WHERE number > ? ORDER BY number",
             (self._upto,),
         )
-        for number, id, bands, size, touched in rows:
-            self._uses.update(_numbers(bands))
-            self._upto = number
-            self.bytes += size
-            self._new.append(Stored(id.hex(), size, touched))
+        try:
+            for number, id, bands, size, touched in rows:
+                self._uses.update(_numbers(bands))
+                self._upto = number
+                self.bytes += int(size)
+                self._new.append(Stored(id.hex(), int(size), float(touched)))
+        except (AttributeError, OverflowError, TypeError, ValueError) as error:
+            raise OSError(f"{self._path}: a frame of it is none: {error}") from error
 
     def _remove(self, pack: sqlite3.Connection, id: bytes, touched_until: float) -> bool:
         asked = "SELECT touched, bands FROM frames WHERE id = ?"

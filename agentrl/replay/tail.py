@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.errors import ConfigError
+from agentrl.files import open_regular
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class Tail:
             seen = found.st_ino, found.st_size, found.st_mtime_ns
             if seen == self._seen:
                 return False
-            with self.path.open("rb") as file:
+            with open(self.path, "rb", opener=open_regular) as file:
                 head = file.read(len(self._head))
         except FileNotFoundError:
             return True
@@ -53,7 +54,7 @@ class Tail:
         try:
             if self.path.is_file() and self.path.stat().st_size == self.read:
                 return
-            with self.path.open("rb") as file:
+            with open(self.path, "rb", opener=open_regular) as file:
                 file.seek(self.read)
                 content = file.read()
         except OSError as error:

@@ -268,7 +268,10 @@ async def _news(request: Request, run: Run) -> AsyncIterator[str]:
     said: tuple[Any, ...] = ()
     closing: threading.Event = request.app.state.closing
     while not closing.is_set() and not await request.is_disconnected():
-        now = await asyncio.to_thread(_state, run)
+        try:
+            now = await asyncio.to_thread(_state, run)
+        except AgentRLError as error:  # the page asks again, and is told of it
+            now = str(error), None
         if now != said:
             said = now
             yield f"data: {json.dumps({'news': now, 'job': now[-1]})}\n\n"

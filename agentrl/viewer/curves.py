@@ -1,7 +1,9 @@
 """The numbers that a job has logged, as curves."""
 
+import math
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ class Curve:
 
     name: str
     points: Sequence[Point]
-    """(step, value)"""
+    """(step, value), finite"""
     dots: bool = False
     """Whether it has few points, far apart."""
 
@@ -108,8 +110,11 @@ def _points(lines: Sequence[dict[str, Any]], stage: str, keys: Sequence[str]) ->
         for line in here
         if _is_number(line.get(key)) and _is_number(line.get("step"))
     ]
-    return found[:: -(-len(found) // _MOST_POINTS)]
+    return found[:: max(1, -(-len(found) // _MOST_POINTS))]
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    with suppress(OverflowError):  # of more than 308 digits
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return math.isfinite(value)
+    return False

@@ -37,6 +37,7 @@ class Guard:
     def __init__(self, host: str, port: int) -> None:
         self.token = secrets.token_urlsafe(24)
         self.is_loopback = is_loopback(host)
+        self._names = _OWN_NAMES | {f"[{host}]" if ":" in host else host}
         # Browsers send cookies to every port of a host: two servers must not share one.
         self.cookie = f"agentrl-{port}"
 
@@ -47,7 +48,7 @@ class Guard:
         a page of somebody else's in the same browser.
         """
         host = headers.get("host", "")
-        if self.is_loopback and _name_of(host) not in _OWN_NAMES:
+        if self.is_loopback and _name_of(host) not in self._names:
             return f"this is no name of this server: {host[:80]!r}"
         origin = headers.get("origin")
         if origin is not None and origin.partition("//")[2] != host:

@@ -76,7 +76,7 @@ class Serving:
         self, run: Run, *, host: str = "127.0.0.1", port: int = 0, stage: Stage | None = None
     ) -> None:
         self._listener = _listen(host, port)
-        self.guard = Guard(host, self._listener.getsockname()[1])
+        self.guard = Guard(*self._listener.getsockname()[:2])
         self._pages = application(run, self.guard, stage)
         config = uvicorn.Config(
             self._pages, log_level="warning", access_log=False, server_header=False,
@@ -128,7 +128,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-    except OSError as error:
+    except (OSError, TypeError, ValueError) as error:  # the last two of what is no name
         listener.close()
         raise ConfigError(f"port={port}, host={host}: cannot listen there: {error}") from error
     return listener

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_IDS = 1 << 32
+"""That a tokenizer can be asked for."""
+
 
 class Vocabulary:
     """The words of a run's model; ids stand for themselves where its tokenizer is not at hand.
@@ -28,7 +31,7 @@ class Vocabulary:
     def _word(self, token_id: int) -> str:
         """The text of one token; a part of a character is shown as its sign."""
         tokenizer = self._tokenizer()
-        if tokenizer is None or tokenizer.id_to_token(token_id) is None:
+        if tokenizer is None or not 0 <= token_id < _IDS or tokenizer.id_to_token(token_id) is None:
             return f"[{token_id}]"
         text: str = tokenizer.decode([token_id], skip_special_tokens=False)
         return text

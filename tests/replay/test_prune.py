@@ -1,11 +1,13 @@
 """Retention: what goes, what stays, and that nobody who plays or looks on loses anything."""
 
 import json
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -487,6 +489,14 @@ def test_prune_by_hand_says_what_goes(run, capsys):
 def test_prune_refuses_what_is_no_size(run, keep):
     assert agentrl(["prune", str(run), f"--keep-gb={keep}"]) == 2
     assert episode_file(run, "train0").exists()
+
+
+@pytest.mark.parametrize("damage", ["bands = 5", "bands = 'text'", "bytes = 'x'", "id = 'x'"])
+def test_a_damaged_pack_is_told(run, damage, capsys):
+    with closing(sqlite3.connect(next((run / "frames").glob("*.sqlite")))) as pack, pack:
+        pack.execute(f"UPDATE frames SET {damage} WHERE number = 1")
+    assert agentrl(["prune", str(run), "--keep-gb", "0"]) == 1
+    assert "a frame of it is none" in capsys.readouterr().err
 
 
 def test_prune_refuses_what_is_no_run(tmp_path, capsys):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from agentrl import replay
 from agentrl.errors import ConfigError
+from agentrl.files import is_worked_in
 from agentrl.replay.encoding import from_json, plain, to_json
 from agentrl.replay.layout import episode_file, is_name, pack_file, single_frame_file
 from agentrl.replay.record import Recorder
@@ -184,11 +185,63 @@ def test_a_score_of_wrong_types_does_not_hide_the_episode(
     assert [s.id for s in replay.open(tmp_path).episodes()] == ["a"]
 
 
+def nested(lists: int) -> list[Any]:
+    found = list[Any]()
+    for _ in range(lists - 1):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize("lists", [1, 150])
+def test_what_is_nested_as_deeply_as_anybody_does_is_read(tmp_path: Path, lists: int) -> None:
+    with Recorder(tmp_path) as recorder:
+        played = episode("a", (turn(info={"deep": nested(lists)}),))
+        recorder.episode(
+            ScoredEpisode(episode=played, components={}, rewards=(0.0,)), split="train", step=1
+        )
+    assert replay.open(tmp_path).episode("a").episode.turns[0].info == {"deep": nested(lists)}
+
+
+def test_more_than_anybody_records_is_told(tmp_path: Path, monkeypatch) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(scored("a"), split="train", step=1)
+    monkeypatch.setattr("agentrl.replay.read._MOST_BYTES", 100)
+    with pytest.raises(ConfigError, match="more than 100 bytes"):
+        replay.open(tmp_path).episode("a")
+
+
+def test_nobody_waits_for_a_pipe_in_the_place_of_a_file(tmp_path: Path) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(scored("a"), split="train", step=1)
+    episode_file(tmp_path, "a").unlink()
+    os.mkfifo(episode_file(tmp_path, "a"))
+    os.mkfifo(tmp_path / ".lock")
+    assert is_worked_in(tmp_path) is None
+    run = replay.open(tmp_path)
+    with pytest.raises(ConfigError, match="is no file"):
+        run.episode("a")
+    os.mkfifo(tmp_path / "episodes" / "index-other.jsonl")
+    with pytest.raises(ConfigError, match="is no file"):
+        run.episodes()
+
+
+def test_what_is_no_picture_is_no_frame(tmp_path: Path) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(scored("a"), split="train", step=1)
+    frame = single_frame_file(tmp_path, "ab" * 16)
+    frame.parent.mkdir(parents=True)
+    (tmp_path / "secret").write_text("secret")
+    frame.symlink_to(tmp_path / "secret")
+    assert replay.open(tmp_path).frame_bytes("ab" * 16) is None
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"reply": 5}, {"shown": None}, {"frames": [{"a": 1}]}, {"timings": {"act": "long"}},
         {"reply_ids": ["a"]}, {"reply_logprobs": []}, {"info": [1]}, {"state_key": {}},
+        {"timings": {"act": 10**400}}, {"reply_logprobs": [10**400]}, {"env_reward": 10**400},
+        {"info": {"deep": nested(300)}}, {"action": nested(300)},
     ],
 )  # fmt: skip
 def test_an_episode_of_wrong_types_is_told(tmp_path: Path, changes: dict[str, Any]) -> None:

@@ -11,8 +11,11 @@ from PIL import Image
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.errors import ConfigError
+from agentrl.replay.record import Recorder
+from agentrl.types import ScoredEpisode
 from agentrl.viewer.export import write
 from tests.replay import packs
+from tests.replay.episodes import episode, screen, turn
 from tests.viewer import runs
 
 EPISODE = "train-00001-g000-m00"
@@ -64,6 +67,18 @@ def test_words_stand_where_there_is_no_screen(tmp_path, capsys):
     assert np.asarray(Image.open(io.BytesIO(exported(run, ".png", only.id)))).min() < 60
 
 
+@pytest.mark.parametrize("suffix", [".gif", ".mp4", ".png"])
+@pytest.mark.parametrize(("width", "height"), [(20, 700), (1, 3000), (3000, 1)])
+def test_screens_of_any_shape_are_written(tmp_path, suffix, width, height):
+    with Recorder(tmp_path) as recorder:
+        shown = (recorder.frame(screen(1, width, height)),)
+        made = episode("a", (turn(frames=shown),))
+        recorder.episode(
+            ScoredEpisode(episode=made, components={}, rewards=(0.0,)), split="train", step=1
+        )
+    assert exported(tmp_path, suffix, "a")
+
+
 def test_lost_frames_leave_their_place(run):
     episode = replay.open(run).episode(EPISODE).episode
     packs.lose(run, episode.turns[1].frames[0])
@@ -107,6 +122,15 @@ def test_a_report_of_a_run_without_an_episode_is_written(tmp_path):
     path = tmp_path / "report.html"
     assert agentrl(["replay", str(tmp_path / "run"), "--export", str(path), "--report"]) == 0
     assert "unknown" in path.read_text()
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", f"1{'0' * 400}", "-1e308", "-5"])
+def test_numbers_that_no_chart_can_show_are_left_out(run, tmp_path, value):
+    logged = '{"stage": "reinforcement", "step": %s, "train/reward": %s}\n'
+    (run / "metrics.jsonl").write_text(logged % (1, value) + logged % (value, 1))
+    path = tmp_path / "report.html"
+    assert agentrl(["replay", str(run), "--export", str(path), "--report"]) == 0
+    assert "nan," not in path.read_text()
 
 
 def test_without_the_library_a_film_is_refused_with_advice(run, monkeypatch):

@@ -20,11 +20,13 @@ import pytest
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.files import working_in
-from agentrl.replay.layout import episode_file
+from agentrl.replay.layout import episode_file, pack_file
 from agentrl.replay.record import Recorder
 from agentrl.types import Outcome, ScoredEpisode
 from agentrl.viewer.guard import Guard
 from agentrl.viewer.pictures import webp
+from agentrl.viewer.serving import Serving
+from agentrl.viewer.tokens import Vocabulary
 from tests.replay.episodes import episode, scored, screen, turn
 from tests.viewer import runs
 
@@ -147,6 +149,52 @@ def test_beyond_loopback_everybody_needs_the_token():
     assert "token" in str(guard.refusal(host, {"agentrl-8200": "guessed"}))
     assert guard.refusal(host, {"agentrl-8200": guard.token}) is None
     assert guard.refusal(host | {"origin": "http://evil.example"}, {"agentrl-8200": guard.token})
+
+
+@pytest.mark.parametrize("host", ["127.0.0.2", "127.1", "::1", "localhost"])
+def test_the_address_that_is_told_is_answered(tmp_path, host):
+    served = Serving(replay.open(runs.run(tmp_path / "run")), host=host)
+    try:
+        assert ask(served.url, "/api/run/name")[0] == 200
+    finally:
+        served.close()
+
+
+def test_a_frame_that_comes_late_is_shown_small_when_it_is_there(serve, tmp_path):
+    run = tmp_path / "run"
+    runs.run(run)
+    with Recorder(tmp_path / "other") as recorder:
+        frame = recorder.frame(screen(77))
+    served = serve(run)
+    assert ask(served.url, f"/frames/{frame}?width=96")[0] == 404
+    shutil.copy(pack_file(tmp_path / "other", "main"), pack_file(run, "late"))
+    assert ask(served.url, f"/frames/{frame}?width=96")[0] == 200
+
+
+def test_news_of_a_run_that_cannot_be_read_go_on(serve, tmp_path):
+    run = runs.run(tmp_path / "run")
+    served = serve(run)
+    with urllib.request.urlopen(f"{served.url}/api/news", timeout=30) as news:
+        assert b"[" in news.readline()
+        news.readline()
+        index = run / "episodes" / "index-newer.jsonl"
+        index.write_text('{"format": 99}\n')
+        assert b"upgrade it" in news.readline()
+        news.readline()
+        shutil.rmtree(run)
+        assert b"upgrade" not in news.readline()
+
+
+@pytest.mark.parametrize("id", [-1, 10**30])
+def test_tokens_that_no_tokenizer_knows_are_shown_by_their_ids(tmp_path, id):
+    from tokenizers import Tokenizer, models
+
+    (tmp_path / "start").mkdir()
+    Tokenizer(models.WordLevel({"go": 0}, unk_token="go")).save(
+        str(tmp_path / "start" / "tokenizer.json")
+    )
+    words = Vocabulary(tmp_path)
+    assert (words.word(0), words.word(id)) == ("go", f"[{id}]")
 
 
 def test_two_servers_of_one_host_do_not_take_each_others_cookie():
@@ -358,6 +406,7 @@ def test_what_cannot_be_served_is_told(tmp_path: Path, small) -> None:
     for arguments, words in (
         ([str(run), "--port", taken], "cannot listen there"),
         ([str(tmp_path / "gone")], "no such run"),
+        ([str(run), "--host", "\u00e4..b"], "cannot listen there"),
     ):
         command = [sys.executable, "-m", "agentrl", "replay", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)

@@ -49,7 +49,31 @@ def test_what_a_killed_process_told_is_out_of_date(tmp_path):
     (tmp_path / "live" / "other.json").write_text(
         '{"time": 9e12, "phones": [{"serial": 1, "x": 2}]}'
     )
+    later = {"time": time.time() + 60, "phones": [{"serial": "a"}]}
+    (tmp_path / "live" / "later.json").write_text(json.dumps(later))
     assert phones_now(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "[" * 100_000, f'{{"time": 1{"0" * 400}, "phones": []}}',
+        '{"time": NOW, "phones": [{"serial": 5}]}', '{"time": NOW, "phones": [{"serial": null}]}',
+        '{"time": NOW, "phones": [{"serial": "a", "frame": 5}]}',
+    ],
+    ids=["deep", "huge", "number", "null", "frame"],
+)  # fmt: skip
+def test_what_tells_of_no_phone_is_passed_over(tmp_path, told):
+    (tmp_path / "live").mkdir()
+    (tmp_path / "live" / "other.json").write_text(told.replace("NOW", str(time.time())))
+    assert Wall(Run(tmp_path)).phones() == []
+
+
+def test_a_serial_with_half_a_character_has_a_name(tmp_path):
+    (tmp_path / "live").mkdir()
+    told = {"time": time.time(), "phones": [{"serial": "a\ud800"}]}
+    (tmp_path / "live" / "other.json").write_text(json.dumps(told))
+    assert Wall(Run(tmp_path)).phones()[0]["name"].startswith("usb-")
 
 
 @pytest.mark.adb

@@ -20,6 +20,8 @@ _CAPTION = 76
 _MARGIN = 10
 _LINES = 2
 """Of a reply, at most."""
+_TALLEST = 8
+"""Times the width; taller screens are squeezed, as films and animations take no such pictures."""
 
 
 _COLUMN, _ROW = 10, 18
@@ -87,7 +89,7 @@ class Artist:
         self._run, self.shots, self._width = run, shots(recorded), width
         first = next((f for f in map(self._frame, self.shots) if f is not None), None)
         share = 0.5 if first is None else first.shape[0] / first.shape[1]
-        self._height = max(1, round(width * share))
+        self._height = max(1, round(width * min(share, _TALLEST)))
         self._font = ImageFont.load_default(14)
         self._small = ImageFont.load_default(12)
 

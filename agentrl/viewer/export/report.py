@@ -85,7 +85,7 @@ def _drawn(chart: Chart) -> _Drawn:
     xs = [x for curve in chart.curves for x, _ in curve.points]
     ys = [y for curve in chart.curves for _, y in curve.points]
     low, high = min(0.0, *ys), max(ys)
-    high = high if high > low else low + 1
+    high = high if high > low else 1.0
     first, last = min(xs), max(xs)
     wide = (last - first) or 1
 
