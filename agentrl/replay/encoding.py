@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -13,24 +13,39 @@ from agentrl.types import Episode, Outcome, Turn
 
 _LARGEST_BITS = 4096
 _DEEPEST = 200
-"""Lists and mappings within each other that are read: whoever shows them goes down by calls."""
+"""Lists and mappings within each other, at most: whoever shows them goes down by calls."""
+_TOO_DEEP = "(too deep)"
 _AS_THEY_ARE = frozenset((str, bool))
 _LISTS = frozenset((list, tuple))
 
 
-def plain(value: Any) -> Any:
-    """The nearest JSON value: arrays become lists, what has no JSON form becomes its text."""
+def plain(value: Any, room: int = _DEEPEST - 2) -> Any:
+    """The nearest JSON value: arrays become lists, what has no JSON form becomes its text.
+
+    Args:
+        value: anything.
+        room: how many lists and mappings within each other are kept; what lies deeper, as it does
+            for ever where something holds itself, becomes a word.
+    """
     kind = type(value)
     if value is None or kind in _AS_THEY_ARE:  # most are of these kinds, in every turn
         return value
     if kind is dict:
-        return {str(key): plain(item) for key, item in value.items()}
+        return _mapping(value, room)
     if kind in _LISTS:
-        return [plain(item) for item in value]
-    return _odd(value)
+        return _list(value, room)
+    return _odd(value, room)
 
 
-def _odd(value: Any) -> Any:
+def _mapping(value: Mapping[Any, Any], room: int) -> Any:
+    return {str(key): plain(item, room - 1) for key, item in value.items()} if room else _TOO_DEEP
+
+
+def _list(value: Iterable[Any], room: int) -> Any:
+    return [plain(item, room - 1) for item in value] if room else _TOO_DEEP
+
+
+def _odd(value: Any, room: int) -> Any:
     """The same of what is of another kind, numbers among them."""
     if isinstance(value, bool | int | str) or value is None:
         if isinstance(value, int) and value.bit_length() > _LARGEST_BITS:
@@ -39,13 +54,14 @@ def _odd(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
+        return plain(value.tolist(), room)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {"type": type(value).__name__.lower(), **plain(dataclasses.asdict(value))}
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return _mapping({"type": type(value).__name__.lower(), **fields}, room)
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return _mapping(value, room)
     if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes | bytearray):
-        return [plain(item) for item in value]
+        return _list(value, room)
     return str(value)
 
 

@@ -323,6 +323,19 @@ def test_token_ids_survive_whatever_the_history_layout(
     assert from_json(json.loads(json.dumps(to_json(written)))) == written
 
 
+def test_what_is_nested_without_end_is_kept_as_deeply_as_it_is_read(tmp_path: Path) -> None:
+    endless: dict[str, Any] = {"score": 3}
+    endless["self"] = endless
+    with Recorder(tmp_path, frames="none") as recorder:
+        played = episode("a", (turn(info=endless, action=nested(5000)),))
+        scored = ScoredEpisode(episode=played, components={}, rewards=(0.0,))
+        recorder.episode(scored, split="train", step=1)
+    found = replay.open(tmp_path).episode("a").episode.turns[0]
+    assert found.info["self"]["score"] == 3
+    assert "too deep" in str(found.info)
+    assert "too deep" in str(found.action)
+
+
 def test_foreign_values_become_plain_json() -> None:
     value = {"a": np.float32(0.5), 2: np.arange(2), "n": float("nan"), "o": Outcome.TIMEOUT}
     expected = {"a": 0.5, "2": [0, 1], "n": "nan", "o": "timeout"}
