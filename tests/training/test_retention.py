@@ -42,6 +42,16 @@ def removed(run: Path) -> int:
     return sum(summary.removed for summary in replay.open(run).episodes())
 
 
+def test_a_run_that_cannot_be_pruned_is_a_warning(run, caplog):
+    (run / "frames" / "ab").mkdir()
+    kept = retention(run, 1e-6)
+    kept.begin()
+    wait()
+    kept.close()
+    assert caplog.text.count("an older agentrl has recorded its frames") == 2
+    assert removed(run) == 0
+
+
 def test_a_job_prunes_in_the_background_and_goes_on_with_what_comes(run):
     kept = retention(run, 1e-6)
     kept.begin()
