@@ -23,16 +23,23 @@ class Pictures:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self.small = lru_cache(maxsize=4096)(self._small)
+        self._scaled = lru_cache(maxsize=4096)(self._scale)
 
     def whole(self, frame_id: str) -> bytes | None:
         """A PNG; None where it is not there, or is none."""
         return self._run.frame_bytes(frame_id)
 
-    def _small(self, frame_id: str, width: int) -> bytes | None:
+    def small(self, frame_id: str, width: int) -> bytes | None:
         """A WebP so many pixels wide, no larger than the frame; None where there is none."""
-        image = self._run.frame(frame_id)
-        return None if image is None else webp(image, width)
+        try:
+            return self._scaled(frame_id, width)
+        except LookupError:  # not kept: it may still be on its way to the disk
+            return None
+
+    def _scale(self, frame_id: str, width: int) -> bytes:
+        if (image := self._run.frame(frame_id)) is None:
+            raise LookupError(frame_id)
+        return webp(image, width)
 
 
 def webp(image: Image, width: int) -> bytes:
