@@ -1,5 +1,6 @@
 """The numbers that a job has logged, as curves."""
 
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -108,8 +109,12 @@ def _points(lines: Sequence[dict[str, Any]], stage: str, keys: Sequence[str]) ->
         for line in here
         if _is_number(line.get(key)) and _is_number(line.get("step"))
     ]
-    return found[:: -(-len(found) // _MOST_POINTS)]
+    return found[:: max(1, -(-len(found) // _MOST_POINTS))]
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) <= sys.float_info.max  # not of one that is none, or infinite
+    )
