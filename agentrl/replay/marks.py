@@ -41,14 +41,15 @@ def mark_of(turn: Turn) -> Mark | None:
         numbers = (*numbers, *numbers)
     if len(numbers) != 4 or not all(0 <= n <= 1 for n in numbers):
         return None
-    return Mark(x=numbers[0], y=numbers[1], to_x=numbers[2], to_y=numbers[3])
+    x, y, to_x, to_y = map(float, numbers)
+    return Mark(x=x, y=y, to_x=to_x, to_y=to_y)
 
 
 def _numbers_of(action: object) -> Sequence[float]:
     if isinstance(action, Mapping):
         action = [action[k] for k in ("x", "y", "x1", "y1", "x2", "y2") if k in action]
     if isinstance(action, list | tuple) and all(isinstance(n, int | float) for n in action):
-        return [float(n) for n in action]
+        return action
     return ()
 
 

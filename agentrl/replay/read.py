@@ -90,8 +90,8 @@ class Run:
             tree = json.loads(gzip.decompress(path.read_bytes()))
             return RecordedEpisode(summary=summary, episode=from_json(tree))
         except (
-            OSError, EOFError, zlib.error, AttributeError, LookupError, TypeError, ValueError,
-            RecursionError,
+            OSError, EOFError, zlib.error, AttributeError, LookupError, OverflowError, TypeError,
+            ValueError, RecursionError,
         ) as error:  # fmt: skip
             _refuse_removed(self._index.get(episode_id) or summary)  # only just now
             raise ConfigError(f"{path} cannot be read: {type(error).__name__}: {error}") from error

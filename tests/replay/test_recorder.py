@@ -19,8 +19,10 @@ from agentrl.errors import ConfigError
 from agentrl.replay import tables
 from agentrl.replay.encoding import from_json, plain, to_json
 from agentrl.replay.layout import episode_file, is_name, pack_file, single_frame_file
+from agentrl.replay.lines import Lines
 from agentrl.replay.read import Run
 from agentrl.replay.record import Recorder
+from agentrl.replay.tail import Tail
 from agentrl.types import Outcome, ScoredEpisode
 from tests.replay.episodes import episode, scored, screen, turn
 
@@ -107,6 +109,20 @@ def test_advantages_of_lost_steps_do_not_go_on_counting(tmp_path: Path) -> None:
         recorder.credit(played, [0.5, -0.5], step=1)
     (summary,) = replay.open(tmp_path).episodes()
     assert (summary.advantages, summary.used_by) == ((0.5, -0.5), 1)
+
+
+def test_half_a_line_on_a_full_disk_does_not_spoil_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    lines = Lines(tmp_path / "lines")
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda file, line: write(file, line[:5]))
+        with pytest.raises(OSError, match="the disk is full"):
+            lines.append({"id": "torn"})
+    lines.append({"id": "next"})
+    lines.close()
+    assert list(Tail(tmp_path / "lines").new()) == [{"id": "next"}]
 
 
 _WRITER = """
@@ -215,6 +231,7 @@ def test_a_score_of_wrong_types_does_not_hide_the_episode(
     [
         {"reply": 5}, {"shown": None}, {"frames": [{"a": 1}]}, {"timings": {"act": "long"}},
         {"reply_ids": ["a"]}, {"reply_logprobs": []}, {"info": [1]}, {"state_key": {}},
+        {"reply_logprobs": [10**400]}, {"env_reward": 10**400}, {"timings": {"act": 10**400}},
     ],
 )  # fmt: skip
 def test_an_episode_of_wrong_types_is_told(tmp_path: Path, changes: dict[str, Any]) -> None:

@@ -49,6 +49,8 @@ def test_what_a_killed_process_told_is_out_of_date(tmp_path):
     (tmp_path / "live" / "other.json").write_text(
         '{"time": 9e12, "phones": [{"serial": 1, "x": 2}]}'
     )
+    told["time"] = time.time() + 3600
+    (tmp_path / "live" / "never_out_of_date.json").write_text(json.dumps(told))
     assert phones_now(tmp_path) == []
 
 
