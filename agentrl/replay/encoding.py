@@ -12,6 +12,8 @@ from agentrl.replay.layout import FORMAT
 from agentrl.types import Episode, Outcome, Turn
 
 _LARGEST_BITS = 4096
+_DEEPEST = 200
+"""Values in values in values: some are told by functions that call themselves."""
 _AS_THEY_ARE = frozenset((str, bool))
 _LISTS = frozenset((list, tuple))
 
@@ -112,6 +114,7 @@ def from_json(tree: Mapping[str, Any]) -> Episode:
         KeyError, OverflowError, TypeError, ValueError: this is no episode.
     """
     _check_types(tree, _OF_EPISODE)
+    _check_depth(tree["reset_info"])
     turns = []
     before: tuple[int, ...] = ()
     for entry in tree["turns"]:
@@ -137,6 +140,7 @@ def from_json(tree: Mapping[str, Any]) -> Episode:
 
 def _turn_from_json(entry: Mapping[str, Any], before: tuple[int, ...]) -> Turn:
     _check_types(entry, _OF_TURN)
+    _check_depth([entry["action"], entry["info"]])
     if not len(entry["reply_ids"]) == len(entry["reply_logprobs"]) == len(entry["reply_versions"]):
         raise ValueError("reply_ids, reply_logprobs and reply_versions differ in length")
     return Turn(
@@ -186,3 +190,12 @@ def _check_types(tree: Mapping[str, Any], types: Mapping[str, _Types]) -> None:
             raise TypeError(f"{name} is of type {type(value).__name__}")
         if isinstance(value, list) and not all(isinstance(v, _OF_LIST[name]) for v in value):
             raise TypeError(f"{name} has something that is no {_OF_LIST[name][0].__name__}")
+
+
+def _check_depth(value: Any, left: int = _DEEPEST) -> None:
+    if not isinstance(value, dict | list):
+        return
+    if not left:
+        raise ValueError(f"a value is nested more than {_DEEPEST} times")
+    for item in value.values() if isinstance(value, dict) else value:
+        _check_depth(item, left - 1)

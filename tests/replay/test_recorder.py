@@ -231,6 +231,8 @@ def test_a_score_of_wrong_types_does_not_hide_the_episode(
     [
         {"reply": 5}, {"shown": None}, {"frames": [{"a": 1}]}, {"timings": {"act": "long"}},
         {"reply_ids": ["a"]}, {"reply_logprobs": []}, {"info": [1]}, {"state_key": {}},
+        {"action": json.loads("[" * 500 + "]" * 500)},
+        {"info": json.loads('{"a":' * 500 + "1" + "}" * 500)},
         {"reply_logprobs": [10**400]}, {"env_reward": 10**400}, {"timings": {"act": 10**400}},
     ],
 )  # fmt: skip
