@@ -127,7 +127,7 @@ class Recorder:
         Args:
             scored: an episode that is recorded, by whichever recorder.
             advantages: [T] one per turn.
-            step: the training step, if it is not the one the episode was played for.
+            step: the training step that used it; None where that is not told.
         """
         entry: dict[str, Any] = {
             "id": scored.episode.id,

@@ -47,7 +47,7 @@ class Summary:
     advantages: tuple[float, ...] | None = None
     """Per turn; None where no training step used the episode."""
     used_by: int | None = None
-    """The training step that used it, if it is not the one it was played for."""
+    """The training step that used it, as far as that was told."""
     removed: bool = False
     """Whether retention removed its file: this line and its scores are all that is left."""
 
