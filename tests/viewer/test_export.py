@@ -105,6 +105,14 @@ def test_a_group_and_a_report_are_pages_that_ask_for_nothing(run, tmp_path):
         assert not re.search(r"<script|https?://|@import|url\(| style=", page)
 
 
+def test_pages_of_the_run_that_one_stands_in_have_its_name(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(run)
+    for arguments in (["--group", "train-00001-g000"], ["--episode", EPISODE], ["--report"]):
+        path = tmp_path / "page.html"
+        assert agentrl(["replay", ".", "--export", str(path), *arguments]) == 0
+        assert f"<bdi>{run.name}</bdi>" in path.read_text()
+
+
 def test_a_report_has_examples_of_the_last_evaluation_alone(tmp_path):
     with Recorder(tmp_path) as recorder:
         for step, won in ((2, True), (4, False)):  # a job that went on is evaluated again

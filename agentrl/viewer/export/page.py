@@ -20,7 +20,7 @@ def page(run: Run, recorded: RecordedEpisode) -> bytes:
     pictures, episode = Embedded(run, _WIDEST), recorded.episode
     return render(
         "episode.html.jinja",
-        run=run.path.name,
+        run=run.name,
         summary=recorded.summary,
         episode=episode,
         turns=[_turn(recorded, number, pictures) for number in range(len(episode.turns))],

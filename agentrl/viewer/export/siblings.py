@@ -46,7 +46,7 @@ def siblings(run: Run, group: str) -> bytes:
     ]
     mean = sum(valid) / len(valid) if valid else None
     return render(
-        "group.html.jinja", run=run.path.name, group=group, first=members[0], rows=rows, mean=mean
+        "group.html.jinja", run=run.name, group=group, first=members[0], rows=rows, mean=mean
     )
 
 
