@@ -162,7 +162,7 @@ def _turn_from_json(entry: Mapping[str, Any], before: tuple[int, ...]) -> Turn:
     return Turn(
         prompt_ids=before[: entry["prompt_shared"]] + tuple(entry["prompt_ids"]),
         reply_ids=tuple(entry["reply_ids"]),
-        reply_logprobs=tuple(entry["reply_logprobs"]),
+        reply_logprobs=tuple(map(float, entry["reply_logprobs"])),
         reply_versions=tuple(entry["reply_versions"]),
         reply=entry["reply"],
         images=(),
@@ -170,7 +170,7 @@ def _turn_from_json(entry: Mapping[str, Any], before: tuple[int, ...]) -> Turn:
         frames=tuple(entry["frames"]),
         action=entry["action"],
         parse_error=entry["parse_error"],
-        env_reward=entry["env_reward"],
+        env_reward=float(entry["env_reward"]),
         state_key=entry["state_key"],
         info=entry["info"],
         timings={name: float(seconds) for name, seconds in entry["timings"].items()},

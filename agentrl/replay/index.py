@@ -73,18 +73,18 @@ class Index:
             raise self._refused
         changed: set[str] = set()
         for entry in self._tails.new("scores-*.jsonl"):
-            if isinstance(entry.get("id"), str):
-                self._scores.setdefault(entry["id"], {}).update(entry)
-                changed.add(entry["id"])
+            if isinstance(id := entry.get("id"), str) and not _is_older(entry, self._scores):
+                self._scores.setdefault(id, {}).update(entry)
+                changed.add(id)
         for entry in self._tails.new("index-*.jsonl"):
             try:
                 check_format(self._run, entry)
             except ConfigError as error:
                 self._refused = error  # the line is not read again
                 raise
-            if isinstance(entry.get("id"), str):
-                self._entries[entry["id"]] = entry
-                changed.add(entry["id"])
+            if isinstance(id := entry.get("id"), str) and not _is_older(entry, self._entries):
+                self._entries[id] = entry
+                changed.add(id)
         for entry in self._tails.new(removals_file(self._run).name):
             changed.add(self._removals.take(entry)[0])
         found = {id: self._joined(id) for id in changed & self._entries.keys()}
@@ -105,6 +105,15 @@ class Index:
             except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
                 log.warning("%s: an index line or its score is none: %r", self._run, error)
         return None
+
+
+def _is_older(entry: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether a line is of an earlier recording: a job that went on has played it again.
+
+    Its writer may be another one, so the order of the lines does not tell.
+    """
+    time, last = entry.get("time"), known.get(entry["id"], {}).get("time")
+    return isinstance(time, int | float) and isinstance(last, int | float) and time < last
 
 
 def check_format(run: Path, entry: Mapping[str, Any]) -> None:

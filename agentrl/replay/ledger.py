@@ -140,7 +140,7 @@ class Ledger:
         for pack in self._packs.values():
             old = (frame for frame in frames if frame.touched <= touched_until)
             there = {frame.id: frame for frame in old if pack in frame.packs}
-            for id in pack.remove(there, touched_until) if there else ():
+            for id in pack.remove(list(there), touched_until) if there else ():
                 there[id].packs.remove(pack)
         gone = [frame for frame in frames if not frame.packs]
         for frame in gone:

@@ -17,8 +17,8 @@ class Lines:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         size = os.fstat(self._file).st_size
-        if size and os.pread(self._file, 1, size - 1) != b"\n":
-            os.write(self._file, b"\n")  # A killed writer left half a line: readers skip it.
+        self._is_torn = size > 0 and os.pread(self._file, 1, size - 1) != b"\n"
+        """Whether it ends with half a line, as of a killed writer: readers skip it."""
 
     def append(self, entry: dict[str, Any]) -> None:
         """Add a line.
@@ -26,9 +26,10 @@ class Lines:
         Raises:
             OSError: the disk is full.
         """
-        line = json.dumps(entry).encode() + b"\n"
-        if (written := os.write(self._file, line)) < len(line):
-            os.write(self._file, b"\n" * (written > 0))  # half a line: readers skip it
+        line = b"\n" * self._is_torn + json.dumps(entry).encode() + b"\n"
+        written = os.write(self._file, line)
+        self._is_torn = written < len(line)
+        if self._is_torn:
             raise OSError(errno.ENOSPC, "the disk is full")
 
     def sync(self) -> None:

@@ -49,7 +49,7 @@ def _numbers_of(action: object) -> Sequence[float]:
     if isinstance(action, Mapping):
         action = [action[k] for k in ("x", "y", "x1", "y1", "x2", "y2") if k in action]
     if isinstance(action, list | tuple) and all(isinstance(n, int | float) for n in action):
-        return list(action)
+        return action
     return ()
 
 

@@ -47,7 +47,7 @@ _REMEMBERED = 100_000
 _AT_ONCE = 150
 """Rows of a statement: older SQLite takes 999 values."""
 _MOST_BYTES = 256 << 20
-"""Of one PNG; nobody's screen takes as much."""
+"""Of one PNG and of its pixels; nobody's screen takes as much."""
 
 
 def connect(path: Path, mode: Literal["rw", "rwc"] = "rw") -> sqlite3.Connection:
@@ -206,17 +206,18 @@ def _png(connection: sqlite3.Connection, id: bytes) -> bytes | None:
     row = connection.execute("SELECT width, bands FROM frames WHERE id = ?", (id,)).fetchone()
     if row is None:
         return None
-    room, bands = _MOST_BYTES, []
+    width, bands, room = row[0], list[png.Band](), _MOST_BYTES
     for number in np.frombuffer(row[1], NUMBERS).tolist():
         band = connection.execute(
             "SELECT height, deflated, adler FROM bands WHERE number = ?", (number,)
         ).fetchone()
-        if band is None or (room := room - len(band[1])) < 0:
+        if band is None:
             return None
         bands.append(png.Band(*band))
-        if not bands[-1].is_sound(row[0]):
+        room -= max(len(bands[-1].deflated), 3 * width * bands[-1].height)
+        if room < 0 or not bands[-1].is_sound(width):
             return None
-    return png.join(row[0], bands)
+    return png.join(width, bands)
 
 
 def holds(path: Path, frame_id: str) -> bool:

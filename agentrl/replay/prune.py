@@ -181,22 +181,21 @@ class Pruner:
             _put_back(aside)
 
 
-def _remove(path: Path, cutoff: float) -> bool:
-    """Remove a file that was not touched since; True if it is gone, whoever removed it."""
+def _remove(path: Path, cutoff: float) -> None:
+    """Remove a file, unless it was touched since."""
     if _touched_at(path) > cutoff:
-        return False
+        return
     aside = path.with_name(path.name + _ASIDE)
     try:
         path.rename(aside)
     except FileNotFoundError:
-        return True
+        return
     # It may have been touched since we looked. Under this name nobody can touch it any more: who
     # wants to finds it gone, and writes it anew.
     if _touched_at(aside) > cutoff:
         _put_back(aside)
-        return False
-    aside.unlink()
-    return True
+    else:
+        aside.unlink()
 
 
 def _put_back(aside: Path) -> None:

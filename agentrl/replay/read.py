@@ -58,6 +58,11 @@ class Run:
         self.path = path
         self._index = Index(path)
 
+    @property
+    def name(self) -> str:
+        """Of its folder, also where that is `.`."""
+        return self.path.absolute().name
+
     def episodes(self, wanted: Filter | None = None) -> list[Summary]:
         """Episodes that are recorded by now, in the order in which they ended.
 

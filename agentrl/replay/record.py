@@ -88,11 +88,13 @@ class Recorder:
         """
         episode = scored.episode
         path = episode_file(self._run, episode.id)
+        # `time` tells recordings of the same id apart, as a resumed job makes them.
         tree = to_json(episode) | {"split": split, "step": step, "time": time.time()}
         with replacing(path) as partial, gzip.open(partial, "wb", compresslevel=1) as file:
             file.write(json.dumps(tree).encode())
         score = {
             "id": episode.id,
+            "time": tree["time"],
             "total": scored.total,
             "rewards": scored.rewards,
             "components": dict(scored.components),
@@ -107,7 +109,6 @@ class Recorder:
             "metrics": _metrics(episode),
             "config": self._config,
         }
-        # `time` tells recordings of the same id apart, as a resumed job makes them.
         shown = {key: tree[key] for key in ("id", "split", "step", "time")} | {
             "bytes": path.stat().st_size,
             "frames": frames_of(episode),
@@ -126,7 +127,7 @@ class Recorder:
         Args:
             scored: an episode that is recorded, by whichever recorder.
             advantages: [T] one per turn.
-            step: the training step, if it is not the one the episode was played for.
+            step: the training step that used it; None where that is not told.
         """
         entry: dict[str, Any] = {
             "id": scored.episode.id,

@@ -1,6 +1,6 @@
 """What is known of an episode without opening its file."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +47,7 @@ class Summary:
     advantages: tuple[float, ...] | None = None
     """Per turn; None where no training step used the episode."""
     used_by: int | None = None
-    """The training step that used it, if it is not the one it was played for."""
+    """The training step that used it, as far as that was told."""
     removed: bool = False
     """Whether retention removed its file: this line and its scores are all that is left."""
 
@@ -83,8 +83,10 @@ def summary_of(
         AttributeError, KeyError, OverflowError, TypeError, ValueError: these are none.
     """
     components = score.get("components", {})
-    advantages = score.get("advantages")
-    used_by = score.get("used_by")
+    turns = _count(entry["turns"])
+    advantages, used_by = score.get("advantages"), score.get("used_by")
+    if advantages is not None and len(advantages) != turns:  # those of an earlier recording
+        advantages = used_by = None
     return Summary(
         id=str(entry["id"]),
         split=str(entry["split"]),
@@ -97,7 +99,7 @@ def summary_of(
         outcome=Outcome(entry["outcome"]),
         error=_text(entry["error"]),
         device=_text(entry["device"]),
-        turns=_count(entry["turns"]),
+        turns=turns,
         tokens=_count(entry["tokens"]),
         seconds=_seconds(entry["seconds"]),
         env_reward=float(entry["env_reward"]),
@@ -110,6 +112,11 @@ def summary_of(
         used_by=None if used_by is None else int(used_by),
         removed=removed,
     )
+
+
+def at(values: Sequence[float] | None, turn: int) -> float | None:
+    """What was said of one turn, from 0; None where nothing was."""
+    return values[turn] if values is not None and turn < len(values) else None
 
 
 def _seconds(value: Any) -> float:

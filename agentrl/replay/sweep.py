@@ -1,8 +1,9 @@
 """Remove frames from a pack, and the bands that no frame is made of any more."""
 
 import sqlite3
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from agentrl.replay.pack import NUMBERS, ON_DISK, changing, connect, disk_errors
+
+_FRAMES_AT_ONCE = 1_000
+_BANDS_AT_ONCE = 20_000
+_PAGES_AT_ONCE = 5_000
+"""Of one transaction: the pack's writer waits for it, and gives up after half a minute."""
+_PAUSE_S = 0.03
+"""Between two of them: whoever waits looks again every tenth of a second."""
+_LAST = (1 << 63) - 1
+"""The largest number that there is."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -46,11 +56,14 @@ class Sweeper:
         """That the pack takes, but for what it could give back."""
         self.freed = 0
         """Bytes that were given back."""
-        with self._opened() as pack, changing(pack):
-            self._sweeps = _sweeps(pack)
-            self._count_new(pack)
+        with self._opened() as pack:
+            with changing(pack):
+                self._sweeps = _sweeps(pack)
+                last_frame = _value(pack, "SELECT max(number) FROM frames")
+                last_band = _value(pack, "SELECT max(number) FROM bands")
+            self._count_new(pack, last_frame)
             # Of bands that came with frames that are gone, some are others' as well.
-            self.bytes = _value(pack, f"SELECT sum({ON_DISK}) FROM bands")
+            self.bytes = sum(_bytes_of_bands(pack, last_band))
 
     def overtaken(self) -> bool:
         """Whether somebody else swept since: what is counted here is wrong then."""
@@ -68,8 +81,8 @@ class Sweeper:
         new, self._new = self._new, []
         yield from new
 
-    def remove(self, ids: Iterable[str], touched_until: float) -> list[str]:
-        """Remove frames, all or none of those that were not touched later.
+    def remove(self, ids: Sequence[str], touched_until: float) -> list[str]:
+        """Remove frames that were not touched later, some at once: their writer gets its turns.
 
         Returns:
             The ids of those that are not there any more.
@@ -77,15 +90,25 @@ class Sweeper:
         Raises:
             OSError: the pack cannot be changed.
         """
+        gone: list[str] = []
         with self._opened() as pack:
-            with changing(pack):
-                # What the writer added until now may be made of the same bands.
-                self._count_new(pack)
-                gone = [id for id in ids if self._remove(pack, bytes.fromhex(id), touched_until)]
-                self._sweeps += 1
-                pack.execute(f"PRAGMA user_version = {self._sweeps}")
-            # Gives the room back to the disk; `execute` would stop after its first page.
-            pack.executescript("PRAGMA incremental_vacuum")
+            for first in range(0, len(ids), _FRAMES_AT_ONCE):
+                some = ids[first : first + _FRAMES_AT_ONCE]
+                gone += self._remove_some(pack, some, touched_until)
+                time.sleep(_PAUSE_S)
+            _give_room_back(pack)
+        return gone
+
+    def _remove_some(
+        self, pack: sqlite3.Connection, ids: Sequence[str], touched_until: float
+    ) -> list[str]:
+        self._count_new(pack)
+        with changing(pack):
+            # What the writer added until now may be made of the same bands.
+            self._count_new(pack)
+            gone = [id for id in ids if self._remove(pack, bytes.fromhex(id), touched_until)]
+            self._sweeps += 1
+            pack.execute(f"PRAGMA user_version = {self._sweeps}")
         return gone
 
     @contextmanager
@@ -93,17 +116,18 @@ class Sweeper:
         with disk_errors(self._path), closing(connect(self._path)) as pack:
             yield pack
 
-    def _count_new(self, pack: sqlite3.Connection) -> None:
-        rows = pack.execute(
-            "SELECT number, id, bands, bytes, touched FROM frames WHERE number > ? ORDER BY number",
-            (self._upto,),
+    def _count_new(self, pack: sqlite3.Connection, upto: int = _LAST) -> None:
+        asked = (
+            "SELECT number, id, bands, bytes, touched FROM frames WHERE number > ? AND number <= ? "
+            f"ORDER BY number LIMIT {_FRAMES_AT_ONCE}"
         )
         try:
-            for number, id, bands, size, touched in rows:
-                self._uses.update(_numbers(bands))
-                self._upto = number
-                self.bytes += int(size)
-                self._new.append(Stored(id.hex(), int(size), float(touched)))
+            while rows := pack.execute(asked, (self._upto, upto)).fetchall():
+                for number, id, bands, size, touched in rows:
+                    self._uses.update(_numbers(bands))
+                    self._upto = number
+                    self.bytes += int(size)
+                    self._new.append(Stored(id.hex(), int(size), float(touched)))
         except (AttributeError, OverflowError, TypeError, ValueError) as error:
             raise OSError(f"{self._path}: a frame of it is none: {error}") from error
 
@@ -123,6 +147,24 @@ class Sweeper:
                 pack.execute("DELETE FROM bands WHERE number = ?", (band,))
                 self.bytes, self.freed = self.bytes - size, self.freed + size
         return True
+
+
+def _bytes_of_bands(pack: sqlite3.Connection, last: int) -> Iterator[int]:
+    asked = f"SELECT sum({ON_DISK}) FROM bands WHERE number > ? AND number <= ?"
+    for first in range(0, last, _BANDS_AT_ONCE):
+        yield _value(pack, asked, (first, min(first + _BANDS_AT_ONCE, last)))
+
+
+def _give_room_back(pack: sqlite3.Connection) -> None:
+    """To the disk, as far as a pack can."""
+    left = _value(pack, "PRAGMA freelist_count")
+    while left:
+        # `execute` would stop after its first page.
+        pack.executescript(f"PRAGMA incremental_vacuum({_PAGES_AT_ONCE})")
+        before, left = left, _value(pack, "PRAGMA freelist_count")
+        if left >= before:
+            return
+        time.sleep(_PAUSE_S)
 
 
 def _sweeps(pack: sqlite3.Connection) -> int:

@@ -13,7 +13,7 @@ from agentrl.errors import ConfigError
 from agentrl.files import replacing
 from agentrl.replay.filters import Filter
 from agentrl.replay.read import RecordedEpisode, Run
-from agentrl.replay.summary import Summary
+from agentrl.replay.summary import Summary, at
 from agentrl.text import encodable
 from agentrl.types import IMAGE
 
@@ -26,7 +26,7 @@ GET_DATA = "pip install 'agentrl[data]'"
 
 
 def rows(run: Run, kind: str, wanted: Filter | None = None) -> Iterator[dict[str, Any]]:
-    """Plain rows; void and removed episodes are left out of turns and conversations.
+    """Plain rows; turns and conversations leave out void, removed and damaged episodes.
 
     Args:
         run: the recorded run.
@@ -35,7 +35,7 @@ def rows(run: Run, kind: str, wanted: Filter | None = None) -> Iterator[dict[str
         wanted: which episodes; None for all.
 
     Raises:
-        ConfigError: there is no such kind, or an episode cannot be read.
+        ConfigError: there is no such kind, or the run cannot be read.
     """
     if kind not in KINDS:
         raise ConfigError(f"kind={kind!r}: must be one of {', '.join(KINDS)}")
@@ -223,9 +223,9 @@ def _turns(recorded: RecordedEpisode) -> Iterator[dict[str, Any]]:
             "seed": summary.seed, "instructions": episode.instructions, "shown": turn.shown,
             "frames": list(turn.frames), "reply": turn.reply, "action": json.dumps(turn.action),
             "readable": turn.parse_error is None,
-            "reward": summary.rewards[number] if number < len(summary.rewards) else 0.0,
+            "reward": at(summary.rewards, number) or 0.0,
             "env_reward": turn.env_reward,
-            "advantage": summary.advantages[number] if summary.advantages else None,
+            "advantage": at(summary.advantages, number),
             "terminated": number == last and summary.outcome.value == "terminated",
             "truncated": number == last and summary.outcome.value == "truncated",
             "state_key": turn.state_key, "reply_ids": list(turn.reply_ids),

@@ -47,8 +47,9 @@ class Retention:
         self._prune(self._keep_bytes, 0.0)
 
     def _prune(self, keep_bytes: float, grace_s: float) -> None:
-        pruner, self._pruner = self._pruner or Pruner(self._run), None
+        pruner, self._pruner = self._pruner, None
         try:
+            pruner = pruner or Pruner(self._run)
             pruned = pruner.prune(keep_bytes, grace_s)
         except (ConfigError, OSError) as error:
             log.warning("retention: pruning failed, and begins anew after the next step: %s", error)

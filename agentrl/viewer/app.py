@@ -141,7 +141,7 @@ def _add_views(app: FastAPI, run: Run) -> None:
     def name() -> Response:
         plays = app.state.stage is not None
         news = _state(run)
-        told = {"name": run.path.absolute().name, "plays": plays, "job": news[-1], "news": news}
+        told = {"name": run.name, "plays": plays, "job": news[-1], "news": news}
         return _json(told)
 
     @app.get("/api/run")

@@ -1,9 +1,8 @@
 """The numbers that a job has logged, as curves."""
 
-import math
+import sys
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,7 +113,8 @@ def _points(lines: Sequence[dict[str, Any]], stage: str, keys: Sequence[str]) ->
 
 
 def _is_number(value: object) -> bool:
-    with suppress(OverflowError):  # of more than 308 digits
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return math.isfinite(value)
-    return False
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) <= sys.float_info.max  # not of one that is none, or infinite
+    )

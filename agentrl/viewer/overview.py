@@ -16,7 +16,7 @@ def overview(run: Run) -> dict[str, Any]:
     """The whole run at a glance."""
     episodes = run.episodes()
     return {
-        "name": run.path.absolute().name,
+        "name": run.name,
         "env_id": episodes[-1].env_id if episodes else None,
         "count": len(episodes),
         "turns": sum(s.turns for s in episodes),

@@ -23,7 +23,7 @@ class Pictures:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._known = lru_cache(maxsize=4096)(self._small)
+        self._scaled = lru_cache(maxsize=4096)(self._scale)
 
     def whole(self, frame_id: str) -> bytes | None:
         """A PNG; None where it is not there, or is none."""
@@ -32,14 +32,13 @@ class Pictures:
     def small(self, frame_id: str, width: int) -> bytes | None:
         """A WebP so many pixels wide, no larger than the frame; None where there is none."""
         try:
-            return self._known(frame_id, width)
-        except KeyError:  # not remembered: it may still be on its way to the disk
+            return self._scaled(frame_id, width)
+        except LookupError:  # not kept: it may still be on its way to the disk
             return None
 
-    def _small(self, frame_id: str, width: int) -> bytes:
-        image = self._run.frame(frame_id)
-        if image is None:
-            raise KeyError(frame_id)
+    def _scale(self, frame_id: str, width: int) -> bytes:
+        if (image := self._run.frame(frame_id)) is None:
+            raise LookupError(frame_id)
         return webp(image, width)
 
 

@@ -3,6 +3,7 @@
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,13 +90,18 @@ class Serving:
             target=self._server.run, args=([self._listener],), name="viewer"
         )
         self._thread.start()
-        waited = 0.0
-        while not self._server.started and self._thread.is_alive() and waited < _START_S:
-            self._thread.join(0.02)
-            waited += 0.02
-        if not self._server.started:
+        try:
+            self._wait_for_start()
+        except BaseException:  # Ctrl-C, too: the process would wait for the thread for ever
             self._server.should_exit = True
-            raise ConfigError(f"host={host}, port={port}: the pages do not come up")
+            raise
+
+    def _wait_for_start(self) -> None:
+        ends = time.monotonic() + _START_S
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > ends:
+                raise ConfigError(f"{self.url}: the pages do not come up")
+            self._thread.join(0.02)
 
     @property
     def url(self) -> str:

@@ -10,6 +10,7 @@ from agentrl.errors import EpisodeRemoved
 from agentrl.replay import RecordedEpisode, Run, Summary
 from agentrl.replay.filters import Filter, void_causes
 from agentrl.replay.marks import mark_of
+from agentrl.replay.summary import at
 from agentrl.text import printable
 from agentrl.types import Episode, Turn
 
@@ -102,7 +103,7 @@ def _turn(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
         "action": rounded(turn.action),
         "parse_error": turn.parse_error,
         "reward": at(summary.rewards, number),
-        "advantage": at(summary.advantages or (), number),
+        "advantage": at(summary.advantages, number),
         "components": {name: at(values, number) for name, values in summary.components.items()},
         "env_reward": turn.env_reward,
         "state_key": turn.state_key,
@@ -165,7 +166,7 @@ def _brief(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
         "shown": _text(turn.shown)[:2000],
         "unreadable": turn.parse_error is not None,
         "reward": at(summary.rewards, number),
-        "advantage": at(summary.advantages or (), number),
+        "advantage": at(summary.advantages, number),
         "state_key": turn.state_key,
     }
 
@@ -204,11 +205,6 @@ def comparison(run: Run, one: tuple[str, int], other: tuple[str, int]) -> dict[s
         "pairs": [{"seed": n, "a": row(first[n]), "b": row(second[n])} for n in shared],
         "alone": [len(side) - len(shared) for side in sides],
     }
-
-
-def at(values: Sequence[float], number: int) -> float | None:
-    """What was said of one turn; None where nothing was."""
-    return values[number] if number < len(values) else None
 
 
 def rounded(value: Any) -> Any:

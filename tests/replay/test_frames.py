@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl import replay
-from agentrl.replay import pack, png
+from agentrl.replay import pack, png, sweep
 from agentrl.replay.bands import cut
 from agentrl.replay.frames import FrameStore
 from agentrl.replay.layout import pack_file, single_frame_file
@@ -229,6 +229,32 @@ def test_bands_that_others_removed_are_written_anew(tmp_path: Path) -> None:
         image[0] += 1
         second = recorder.frame(image)
     assert np.array_equal(Run(tmp_path).frame(second), image)
+
+
+def test_frames_that_are_stored_while_many_are_removed_are_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (128, 8, 3), np.uint8)
+    stored: list[str] = []
+
+    def store_one_more() -> None:
+        image[0] += 1  # half of each is what all of them show
+        stored.append(recorder.frame(image))
+        recorder.flush()
+
+    with Recorder(tmp_path) as recorder:
+        for _ in range(4):
+            store_one_more()
+        first = list(stored)
+        sweeper = Sweeper(pack_file(tmp_path, "main"))
+        monkeypatch.setattr(sweep, "_FRAMES_AT_ONCE", 1)
+        monkeypatch.setattr(sweep.time, "sleep", lambda seconds: store_one_more())
+        assert sweeper.remove(first, math.inf) == first
+    assert len(stored) > len(first) + 3
+    assert sorted(packs.frame_ids(tmp_path)) == sorted(stored[4:])
+    assert all(Run(tmp_path).frame(name) is not None for name in stored[4:])
+    list(sweeper.new())
+    assert sweeper.bytes == packs.stored_bytes(tmp_path)
 
 
 _FRAMES_WRITER = """

@@ -17,9 +17,13 @@ from hypothesis import strategies as st
 from agentrl import replay
 from agentrl.errors import ConfigError
 from agentrl.files import is_worked_in
+from agentrl.replay import tables
 from agentrl.replay.encoding import from_json, plain, to_json
 from agentrl.replay.layout import episode_file, is_name, pack_file, single_frame_file
+from agentrl.replay.lines import Lines
+from agentrl.replay.read import Run
 from agentrl.replay.record import Recorder
+from agentrl.replay.tail import Tail
 from agentrl.types import Outcome, ScoredEpisode
 from tests.replay.episodes import episode, scored, screen, turn
 
@@ -82,6 +86,44 @@ def test_an_episode_played_again_after_a_resume_counts_once(tmp_path: Path) -> N
     (summary,) = replay.open(tmp_path).episodes()
     assert summary.turns == 2
     assert len(summary.rewards) == 2
+
+
+def test_what_was_played_again_counts_whichever_writer_has_recorded_it(tmp_path: Path) -> None:
+    lost, played = scored("a", turns=1), scored("a", turns=3)
+    for writer, it in (("rollout1", lost), ("rollout0", played)):
+        with Recorder(tmp_path, writer=writer) as recorder:
+            recorder.episode(it, split="train", step=1)
+    (summary,) = replay.open(tmp_path).episodes()
+    assert summary.turns == len(summary.rewards) == 3
+    assert summary.total == played.total
+
+
+def test_advantages_of_lost_steps_do_not_go_on_counting(tmp_path: Path) -> None:
+    lost, played = scored("a", turns=1), scored("a", turns=2)
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(lost, split="train", step=1)
+        recorder.credit(lost, [1.0], step=1)
+        recorder.episode(played, split="train", step=1)
+        (summary,) = replay.open(tmp_path).episodes()
+        assert (summary.advantages, summary.used_by) == (None, None)
+        assert [row["advantage"] for row in tables.rows(Run(tmp_path), "turns")] == [None, None]
+        recorder.credit(played, [0.5, -0.5], step=1)
+    (summary,) = replay.open(tmp_path).episodes()
+    assert (summary.advantages, summary.used_by) == ((0.5, -0.5), 1)
+
+
+def test_half_a_line_on_a_full_disk_does_not_spoil_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    lines = Lines(tmp_path / "lines")
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda file, line: write(file, line[:5]))
+        with pytest.raises(OSError, match="the disk is full"):
+            lines.append({"id": "torn"})
+    lines.append({"id": "next"})
+    lines.close()
+    assert list(Tail(tmp_path / "lines").new()) == [{"id": "next"}]
 
 
 _WRITER = """

@@ -1,7 +1,8 @@
 """Pruning beside a training job: in the background, once at a time, and never its end."""
 
-import os
+import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,16 @@ def removed(run: Path) -> int:
     return sum(summary.removed for summary in replay.open(run).episodes())
 
 
+def test_a_run_that_cannot_be_pruned_is_a_warning(run, caplog):
+    (run / "frames" / "ab").mkdir()
+    kept = retention(run, 1e-6)
+    kept.begin()
+    wait()
+    kept.close()
+    assert caplog.text.count("an older agentrl has recorded its frames") == 2
+    assert removed(run) == 0
+
+
 def test_a_job_prunes_in_the_background_and_goes_on_with_what_comes(run):
     kept = retention(run, 1e-6)
     kept.begin()
@@ -65,18 +76,18 @@ def test_a_job_without_a_limit_removes_nothing(run):
 
 def test_prunings_never_run_side_by_side_and_nobody_waits_for_them(run):
     kept = retention(run, 1e-6)
-    pipe = run / "episodes" / "frames-slow.jsonl"
-    os.mkfifo(pipe)  # who reads it waits until somebody writes
-    kept.begin()
-    under_way = prunings()
-    kept.begin()
-    kept.begin()
-    assert prunings() == under_way
-    assert len(under_way) == 1
-    assert removed(run) == 0
-    pipe.open("w").close()
+    (pack,) = (run / "frames").glob("*.sqlite")
+    with closing(sqlite3.connect(pack, isolation_level=None)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")  # whoever prunes it waits
+        kept.begin()
+        under_way = prunings()
+        kept.begin()
+        kept.begin()
+        assert prunings() == under_way
+        assert len(under_way) == 1
+        assert removed(run) == 0
+        writer.execute("ROLLBACK")
     wait()
-    pipe.unlink()
     kept.begin()
     wait()
     assert removed(run) == 9

@@ -11,9 +11,11 @@ from PIL import Image
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.errors import ConfigError
+from agentrl.replay.read import Run
 from agentrl.replay.record import Recorder
 from agentrl.types import ScoredEpisode
 from agentrl.viewer.export import write
+from agentrl.viewer.export.report import report
 from tests.replay import packs
 from tests.replay.episodes import episode, screen, turn
 from tests.viewer import runs
@@ -115,6 +117,28 @@ def test_a_group_and_a_report_are_pages_that_ask_for_nothing(run, tmp_path):
         assert page.count("data:image/webp;base64,") > 3
         assert "default-src &#39;none&#39;" in page
         assert not re.search(r"<script|https?://|@import|url\(| style=", page)
+
+
+def test_pages_of_the_run_that_one_stands_in_have_its_name(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(run)
+    for arguments in (["--group", "train-00001-g000"], ["--episode", EPISODE], ["--report"]):
+        path = tmp_path / "page.html"
+        assert agentrl(["replay", ".", "--export", str(path), *arguments]) == 0
+        assert f"<bdi>{run.name}</bdi>" in path.read_text()
+
+
+def test_a_report_has_examples_of_the_last_evaluation_alone(tmp_path):
+    with Recorder(tmp_path) as recorder:
+        for step, won in ((2, True), (4, False)):  # a job that went on is evaluated again
+            runs.played(recorder, "after-sampled", 0, step=step, split="eval", won=won)
+    (tmp_path / "metrics.jsonl").write_text(
+        '{"stage": "reinforcement", "step": 1, "learner/entropy": NaN, "train/reward": 1.5}\n'
+        f'{{"stage": "reinforcement", "step": {10**400}, "learner/entropy": 0.5}}\n'
+    )
+    page = report(Run(tmp_path)).decode()
+    assert "after-sampled-00004-g000-m00" in page
+    assert "after-sampled-00002-g000-m00" not in page
+    assert "Entropy" not in page
 
 
 def test_a_report_of_a_run_without_an_episode_is_written(tmp_path):

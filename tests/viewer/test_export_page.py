@@ -122,6 +122,7 @@ def test_an_episode_that_is_not_there_is_one_message(tmp_path: Path) -> None:
         (None, "so <action>tap(0.21, 0.70)</action>", (0.21, 0.70, 0.21, 0.70)),
         (2, "<action>select(2)</action>", None),
         ([5.0, 7.0], "", None),
+        ([10**400, 0], "", None),
     ],
 )
 def test_where_an_action_touched(

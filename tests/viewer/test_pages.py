@@ -71,6 +71,38 @@ def test_words_are_searched(small, open_page):
     expect(page.get_by_text("None of 17 episodes is like this.")).to_be_visible()
 
 
+def test_a_senseless_filter_is_told_and_the_next_one_counts(small, open_page):
+    page = open_page(f"{small.url}/episodes", lost=True)
+    step = page.get_by_role("spinbutton", name="Step")
+    step.fill("1.5")
+    step.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("valid integer")
+    step.fill("1")
+    step.press("Enter")
+    expect(page.get_by_text("4 of 17 episodes")).to_be_visible()
+
+
+def test_while_words_are_read_one_look_follows_the_other(small, open_page):
+    asked = []
+
+    def still_reads(route):
+        asked.append(route.request.url)
+        answer = route.fetch()
+        route.fulfill(json=answer.json() | {"searched": [1, 17]})
+
+    page = open_page(f"{small.url}/episodes")
+    page.route("**/api/episodes?*", still_reads)
+    page.get_by_label("Words").fill("card")
+    page.get_by_label("Words").press("Enter")
+    for name in ("reward", "step", "seed", "turns", "tokens"):
+        page.get_by_role("button", name=name).click()
+        expect(page.locator("th[aria-sort='descending']")).to_contain_text(name)
+    asked.clear()
+    page.wait_for_timeout(2000)
+    page.unroute_all()
+    assert 2 <= len(asked) <= 4
+
+
 def test_an_episode_is_stepped_through_by_keys_strip_and_line(small, open_page):
     page = open_page(f"{small.url}/episodes/{EPISODE}")
     where = page.locator(".where")

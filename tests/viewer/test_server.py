@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -20,7 +21,9 @@ import pytest
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.files import working_in
+from agentrl.replay.bands import cut
 from agentrl.replay.layout import episode_file, pack_file
+from agentrl.replay.read import Run
 from agentrl.replay.record import Recorder
 from agentrl.types import Outcome, ScoredEpisode
 from agentrl.viewer.guard import Guard
@@ -140,6 +143,30 @@ def test_a_frame_is_sent_whole_or_small_and_kept(small):
     status, headers, less = ask(small.url, f"/frames/{frame}?width=96")
     assert (status, headers["content-type"], less[8:12]) == (200, "image/webp", b"WEBP")
     assert ask(small.url, f"/frames/{frame}?width=97")[0] == 404
+
+
+def test_a_frame_that_comes_late_is_sent_once_it_is_there(serve, tmp_path):
+    (tmp_path / "episodes").mkdir()
+    served = serve(tmp_path)
+    asked = f"/frames/{cut(screen(1)).id}?width=96"
+    assert ask(served.url, asked)[0] == 404
+    with Recorder(tmp_path) as recorder:
+        recorder.frame(screen(1))
+    assert ask(served.url, asked)[0] == 200
+
+
+def test_an_interrupt_while_the_pages_come_up_ends_their_thread(tmp_path, monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    (tmp_path / "episodes").mkdir()
+    before = set(threading.enumerate())
+    monkeypatch.setattr(Serving, "_wait_for_start", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        Serving(Run(tmp_path))
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def test_beyond_loopback_everybody_needs_the_token():

@@ -49,8 +49,8 @@ def test_what_a_killed_process_told_is_out_of_date(tmp_path):
     (tmp_path / "live" / "other.json").write_text(
         '{"time": 9e12, "phones": [{"serial": 1, "x": 2}]}'
     )
-    later = {"time": time.time() + 60, "phones": [{"serial": "a"}]}
-    (tmp_path / "live" / "later.json").write_text(json.dumps(later))
+    told["time"] = time.time() + 3600
+    (tmp_path / "live" / "never_out_of_date.json").write_text(json.dumps(told))
     assert phones_now(tmp_path) == []
 
 

@@ -10,6 +10,7 @@ from PIL import ImageDraw, ImageFont
 
 from agentrl.replay import RecordedEpisode, Run
 from agentrl.replay.marks import Mark, mark_of
+from agentrl.replay.summary import at
 from agentrl.text import printable
 from agentrl.types import Image, words_of
 
@@ -50,7 +51,7 @@ def shots(recorded: RecordedEpisode) -> list[Shot]:
             mark=mark_of(turn),
             title=f"turn {number} of {len(episode.turns)}",
             said=_plain(turn.reply),
-            reward=summary.rewards[number - 1] if number <= len(summary.rewards) else None,
+            reward=at(summary.rewards, number - 1),
         )
         for number, turn in enumerate(episode.turns, 1)
     ]

@@ -6,9 +6,10 @@ from typing import Any
 
 from agentrl.replay import RecordedEpisode, Run
 from agentrl.replay.marks import mark_of
+from agentrl.replay.summary import at
 from agentrl.types import words_of
 from agentrl.viewer.export.single import Embedded, render, shortened
-from agentrl.viewer.views import at, rounded
+from agentrl.viewer.views import rounded
 
 _WIDEST = 480
 """Pixels; a screen is shown at about 280."""
@@ -19,7 +20,7 @@ def page(run: Run, recorded: RecordedEpisode) -> bytes:
     pictures, episode = Embedded(run, _WIDEST), recorded.episode
     return render(
         "episode.html.jinja",
-        run=run.path.name,
+        run=run.name,
         summary=recorded.summary,
         episode=episode,
         turns=[_turn(recorded, number, pictures) for number in range(len(episode.turns))],
@@ -41,7 +42,7 @@ def _turn(recorded: RecordedEpisode, number: int, pictures: Embedded) -> Mapping
         "action": None if turn.action is None else shortened(json.dumps(rounded(turn.action))),
         "parse_error": turn.parse_error and shortened(turn.parse_error),
         "reward": at(summary.rewards, number),
-        "advantage": at(summary.advantages or (), number),
+        "advantage": at(summary.advantages, number),
         "components": {name: at(values, number) for name, values in summary.components.items()},
         "tokens": len(turn.reply_ids),
         "logprob": sum(turn.reply_logprobs),

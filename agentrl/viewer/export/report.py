@@ -52,11 +52,10 @@ def report(run: Run) -> bytes:
 
 def _examples(run: Run) -> list[_Row]:
     """The best, a middling and the worst episode of the last evaluation; else of what there is."""
-    everything = [s for s in run.episodes() if not s.outcome.void and s.turns and not s.removed]
-    held_out = [s for s in everything if s.split == "eval"]
-    latest = max((s.time for s in held_out), default=None)
-    label = next((s.label for s in held_out if s.time == latest), None)
-    some = [s for s in held_out if s.label == label] if label else everything
+    some = [s for s in run.episodes() if not s.outcome.void and s.turns and not s.removed]
+    if held_out := [s for s in some if s.split == "eval"]:
+        last = held_out[-1]
+        some = [s for s in held_out if (s.label, s.step) == (last.label, last.step)]
     ranked = sorted(some, key=lambda s: (s.total, s.id))
     if not ranked:
         return []

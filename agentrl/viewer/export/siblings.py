@@ -2,9 +2,10 @@
 
 from agentrl.errors import ConfigError
 from agentrl.replay import Filter, Run
+from agentrl.replay.summary import at
 from agentrl.types import words_of
 from agentrl.viewer.export.single import Embedded, render, shortened
-from agentrl.viewer.views import at, episodes_of, meetings, turns_of
+from agentrl.viewer.views import episodes_of, meetings, turns_of
 
 _WIDEST = 160
 
@@ -35,7 +36,7 @@ def siblings(run: Run, group: str) -> bytes:
                     "shown": _words(turn.shown),
                     "reply": shortened(turn.reply),
                     "reward": at(summary.rewards, number),
-                    "advantage": at(summary.advantages or (), number),
+                    "advantage": at(summary.advantages, number),
                     "met": met[number],
                 }
                 for number, turn in enumerate(turns_of(episode))
@@ -45,7 +46,7 @@ def siblings(run: Run, group: str) -> bytes:
     ]
     mean = sum(valid) / len(valid) if valid else None
     return render(
-        "group.html.jinja", run=run.path.name, group=group, first=members[0], rows=rows, mean=mean
+        "group.html.jinja", run=run.name, group=group, first=members[0], rows=rows, mean=mean
     )
 
 

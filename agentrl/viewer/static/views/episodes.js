@@ -2,6 +2,8 @@
 import { clock, get, h, named, notice, number, outcomeBadge, replace, seconds, signed, tone } from "../lib/dom.js";
 
 const COUNT = 100;
+/** Between two looks while words are still being read. */
+const AGAIN_MS = 500;
 const OUTCOMES = ["terminated", "truncated", "void", "timeout", "device_error", "env_error"];
 
 export async function episodes(place) {
@@ -10,28 +12,33 @@ export async function episodes(place) {
   const table = h("section", { class: "card" });
   replace(place, h("h1", {}, "Episodes"), bar, table);
   let drawn = false;
+  let asked = 0;
+  let again = null;
 
   const change = (name, value, keepPage = false) => {
     if (value) query.set(name, value); else query.delete(name);
     if (!keepPage) query.delete("first");
     history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
-    return load();
+    return load().catch(tell);
   };
+  const tell = (error) => replace(table, notice(error.message), h("p", {}, h("a", { href: "/episodes" }, "Show all episodes")));
 
   async function load() {
+    clearTimeout(again);
+    const mine = ++asked;
     const sort = query.get("sort") ?? "time";
     const found = await get("/api/episodes", { ...Object.fromEntries(query), sort, count: COUNT });
+    if (mine !== asked) return; // something else was asked for since
     if (!drawn) { replace(bar, controls(query, found, change)); drawn = true; }
     replace(table, rows(query, found, change));
+    if (isReading(found)) again = setTimeout(() => load().catch(tell), AGAIN_MS);
   }
 
-  try {
-    await load();
-  } catch (error) {
-    replace(table, notice(error.message), h("p", {}, h("a", { href: "/episodes" }, "Show all episodes")));
-  }
+  await load().catch(tell);
   return async () => { if (!query.get("first")) await load(); };
 }
+
+const isReading = (found) => found.searched !== null && found.searched[0] < found.searched[1];
 
 function controls(query, found, change) {
   const pick = (name, label, values, words = (v) => v) => h("label", {}, h("span", {}, label),
@@ -63,8 +70,7 @@ function rows(query, found, change) {
       query.set("down", String(sort === name ? !down : true));
       await change("sort", name);
     } }, words, sort === name ? (down ? " ↓" : " ↑") : ""));
-  const searching = found.searched && found.searched[0] < found.searched[1];
-  if (searching) setTimeout(() => change("text", query.get("text"), true), 500);
+  const searching = isReading(found);
   const so_far = searching ? h("p", { class: "faint" }, `Reading: ${number(found.searched[0])} of ${number(found.searched[1])} episodes are searched so far…`) : null;
   if (!found.found) {
     if (searching) return so_far;

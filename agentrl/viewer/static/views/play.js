@@ -63,7 +63,8 @@ function draw(screen, now, version, answer) {
   });
   const next = [...pictures, now.words ? h("pre", { class: "shown", dir: "auto" }, now.words) : null];
   // Kept until the new pictures are there: nothing flickers.
-  Promise.all(pictures.map((p) => p.firstChild.decode().catch(() => null))).then(() => replace(screen, next));
+  screen.version = version;
+  Promise.all(pictures.map((p) => p.firstChild.decode().catch(() => null))).then(() => { if (screen.version === version) replace(screen, next); });
 }
 
 function listen(image, answer) {
