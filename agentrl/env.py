@@ -14,6 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from agentrl import plugins
 from agentrl.errors import ConfigError, told
+from agentrl.text import did_you_mean
 from agentrl.types import Message, Observation
 
 TRANSLATOR = "agentrl.data.translator:SpaceTranslator"
@@ -138,9 +139,7 @@ def game(id: str) -> Game:
             raise
         known = [n for n, one in vars(loaded).items() if isinstance(one, type)]
         lack = "is no gymnasium.Env" if kind is not None else "is not there"
-        raise ConfigError(
-            f"env.id={id}: {name!r} {lack}{plugins.did_you_mean(name, known)}"
-        ) from None
+        raise ConfigError(f"env.id={id}: {name!r} {lack}{did_you_mean(name, known)}") from None
 
 
 def games() -> list[Game]:
@@ -205,7 +204,7 @@ def _game_of_gymnasium(name: str) -> Game:
     except gymnasium.error.Error as error:
         known = [*_GAMES, *gymnasium.registry]
         raise ConfigError(
-            f"env.id: no environment {name!r} is registered{plugins.did_you_mean(name, known)}. "
+            f"env.id: no environment {name!r} is registered{did_you_mean(name, known)}. "
             f"Of agentrl: {', '.join(sorted(_GAMES)) or 'none'}. Gymnasium's own and those of "
             "installed packages: agentrl envs list --all. A module of yours must call "
             "agentrl.register(...) when imported, or name its class as module:Class."

@@ -1,26 +1,19 @@
 """Find what a user names: `module:name`, or `path/file.py:name`."""
 
-import difflib
 import importlib
 import importlib.util
 import os
 import sys
 import threading
-from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from agentrl.errors import ConfigError, is_ours, told
 from agentrl.links import check_links
+from agentrl.text import did_you_mean
 
 _PACKAGE = Path(__file__).resolve().parent
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`" (did you mean 'x'?)"` for the closest known name, or nothing."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _dotted_name(path: Path) -> str | None:

@@ -1,5 +1,6 @@
-"""Words of others on a terminal, and names of phones in what is shared."""
+"""Words of others on a terminal, words that were meant, and names of phones in what is shared."""
 
+import difflib
 import re
 from collections.abc import Iterable
 from hashlib import blake2b
@@ -16,6 +17,12 @@ _met: set[str] = set()
 def remember_serial(serial: str) -> None:
     """Have a phone named by its short name from now on."""
     _met.add(serial)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`" (did you mean 'x'?)"` for the closest known name, or nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def printable(text: str) -> str:

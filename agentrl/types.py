@@ -184,28 +184,58 @@ class Sample:
 
     token_ids: tuple[int, ...]
     """[L]"""
-    loss_mask: tuple[bool, ...]
-    """[L], True on the tokens that the policy sampled."""
+    places: tuple[int, ...]
+    """[N], where the tokens that the policy sampled stand in `token_ids`; rising, never the
+    first."""
     logprobs: tuple[float, ...]
-    """[L], as the engine sampled them; 0 where the mask is False."""
+    """[N], as the engine sampled them."""
     advantages: tuple[float, ...]
-    """[L]; 0 where the mask is False."""
+    """[N]"""
     images: tuple[Image, ...]
+    turns: tuple[int, ...]
+    """[N], the turn of its episode that each belongs to."""
+    episode: int = 0
+    """Equal for the samples of one episode."""
+    versions: tuple[int, ...] = ()
+    """[N], of the weights that sampled each; empty where nobody asks."""
+    old_logprobs: tuple[float, ...] = ()
+    """[N], under the learner before the update; empty takes the engine's."""
+    reference_logprobs: tuple[float, ...] = ()
+    """[N], under the reference; empty without one."""
+    values: tuple[float, ...] = ()
+    """[N], the critic's, of the state before each, before the update; empty without a critic."""
+    returns: tuple[float, ...] = ()
+    """[N], what the critic learns; empty without a critic."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Batch:
-    """Padded tensors of some samples, and nothing else."""
+    """Tensors of some samples, and nothing else.
+
+    A row holds one or more trees: what several samples begin with stands there once, and after it
+    what each goes on with, depth first. A token sees what stands before it in its row, and has not
+    ended there. N counts the sampled tokens of all samples, sample by sample.
+    """
 
     token_ids: Tensor
     """int64[B, L], padded on the right."""
-    attention_mask: Tensor
-    """bool[B, L]"""
-    loss_mask: Tensor
-    """bool[B, L]"""
-    logprobs: Tensor
-    """float32[B, L]"""
-    advantages: Tensor
-    """float32[B, L]"""
+    positions: Tensor
+    """int64[..., B, L], as the model family counts them from the beginning of a sample."""
+    ends: Tensor
+    """int64[B, L]: the token at column c is seen by those from c up to, and not including, this
+    column."""
+    forked: bool
+    """Whether a row holds more than one sample from its beginning to its end."""
+    sources: Tensor
+    """int64[N], flat places of the tokens before the sampled ones: row * L + column."""
+    targets: Tensor
+    """int64[N], the sampled tokens."""
+    lasts: Tensor
+    """int64[S], flat places of each sample's last token."""
+    turns: Tensor
+    """int64[N], equal for the tokens of one reply."""
+    columns: Mapping[str, Tensor]
+    """float32[N] each: `logprobs`, `old_logprobs`, `advantages`, `weights`, and whichever of
+    `reference_logprobs`, `values`, `returns` the samples have."""
     pixels: Mapping[str, Tensor]
     """What the model family's kit made of the pictures; keyword arguments of its forward."""

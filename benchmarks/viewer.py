@@ -57,7 +57,13 @@ def record(folder: Path, episodes: int, turns: int) -> float:
                 episode=episode, components={"outcome": rewards}, rewards=rewards
             )
             recorder.episode(scored, split="train", step=group // 4)
-            recorder.credit(scored, rewards)
+            recorder.credit(
+                scored,
+                [
+                    [r] * len(t.reply_ids)
+                    for r, t in zip(rewards, scored.episode.turns, strict=True)
+                ],
+            )
     return time.perf_counter() - started
 
 

@@ -1,4 +1,4 @@
-"""Write the tables of docs/configuration.md from agentrl/config/tree.py.
+"""Write the tables of docs/configuration.md from agentrl/config.
 
 Run: python docs/make_configuration.py
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 DOCS = Path(__file__).resolve().parent
 PAGE = DOCS / "configuration.md"
-TREE = DOCS.parent / "agentrl" / "config" / "tree.py"
+CONFIG = DOCS.parent / "agentrl" / "config"
 MARK = "<!-- Below this line: python docs/make_configuration.py -->\n"
 HEAD = "| setting | type | default | |\n|---|---|---|---|\n"
 
@@ -25,8 +25,9 @@ def page() -> str:
 
 def tables() -> str:
     """One section per class of settings, in the order of the tree."""
-    module = ast.parse(TREE.read_text(encoding="utf-8"))
-    classes = {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
+    files = (CONFIG / name for name in ("tree.py", "algorithm.py"))
+    nodes = [node for file in files for node in ast.parse(file.read_text(encoding="utf-8")).body]
+    classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
     first = f"\n## Beside the sections\n\n{HEAD}{_rows(classes['Config'], '', classes)}"
     return "".join([first, *_sections(classes["Config"], "", classes)])
 
@@ -112,6 +113,8 @@ def _default(node: ast.expr | None) -> str:
     if not isinstance(node, ast.Call):
         value = ast.literal_eval(node)
         return "must be given" if value == "???" else f"`{_yaml(value)}`"
+    if not node.keywords:
+        return "the algorithm's"
     factory = node.keywords[0].value
     if isinstance(factory, ast.Lambda):
         return f"`{_yaml(ast.literal_eval(factory.body))}`"

@@ -55,12 +55,12 @@ def run(folder, *command):
     return done.stdout
 
 
-def test_settings_are_those_of_the_code():
-    spec = importlib.util.spec_from_file_location("make_config", DOCS / "make_configuration.py")
+@pytest.mark.parametrize("name", ["make_configuration", "make_algorithms"])
+def test_tables_are_those_of_the_code(name):
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     make = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(make)
-    told = make.PAGE.read_text()
-    assert told == make.page(), "run: python docs/make_configuration.py"
+    assert make.PAGE.read_text() == make.page(), f"run: python docs/{name}.py"
 
 
 def test_overrides_are_taken_as_they_are_shown():

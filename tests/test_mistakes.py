@@ -8,7 +8,6 @@ import pytest
 
 from agentrl import config as configuration
 from agentrl.cli import run
-from agentrl.config import check
 from agentrl.errors import ConfigError
 from agentrl.policies import tiny
 from agentrl.replay.record import Recorder
@@ -165,10 +164,12 @@ def test_dry_run_asks_no_hub_and_says_that_the_job_will(capsys, monkeypatch):
     assert "somebody/mine (no folder here: the Hugging Face hub is asked for it when" in said
 
 
-def test_a_group_without_siblings_is_warned_of(caplog):
-    check._warn_once.cache_clear()
-    configuration.load(GAME, ["rollout.group_size=1"])
-    assert "rollout.group_size=1: grpo compares siblings" in caplog.text
+def test_a_group_without_siblings_is_told(tmp_path, capsys):
+    job = ["train", GAME, "rollout.group_size=1", f"run.dir={tmp_path / 'runs'}"]
+    assert run(job) == 2
+    said = "rollout.group_size=1: algorithm.estimator=state_grpo compares siblings"
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("length", [0, 100, -100])

@@ -7,6 +7,7 @@ import typer
 
 from agentrl import __version__
 from agentrl.cli import (
+    algorithms,
     devices,
     doctor,
     envs,
@@ -40,6 +41,7 @@ app.command("export")(export.export)
 app.command("prune")(prune.prune)
 app.command("rescore")(rescore.rescore)
 app.command("rehearse")(rescore.rehearse)
+app.command("algorithms")(algorithms.algorithms)
 app.command("serve-reward")(serve_reward.serve_reward)
 app.command("doctor")(doctor.doctor)
 app.command("serve-env")(envs.serve)

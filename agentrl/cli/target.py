@@ -15,7 +15,7 @@ def target_of(name: str) -> "Config | str":
     """
     from agentrl import config as configuration
     from agentrl.errors import ConfigError
-    from agentrl.plugins import did_you_mean
+    from agentrl.text import did_you_mean
 
     is_file = name.endswith((".yaml", ".yml")) or Path(name).is_dir()
     if is_file or configuration.is_packaged(name):

@@ -1,6 +1,7 @@
 """One tree of settings for a whole job."""
 
-from agentrl.config.check import History, parse_history, validate
+from agentrl.config.algorithm import DEFAULTS, PRESETS, AlgorithmConfig, Preset, settings_of
+from agentrl.config.check import History, check_algorithm, parse_history, validate
 from agentrl.config.load import (
     arguments,
     digest,
@@ -13,7 +14,6 @@ from agentrl.config.load import (
     to_yaml,
 )
 from agentrl.config.tree import (
-    AlgorithmConfig,
     CheckpointConfig,
     Config,
     DeadlinesConfig,
@@ -32,6 +32,8 @@ from agentrl.config.tree import (
 )
 
 __all__ = [
+    "DEFAULTS",
+    "PRESETS",
     "AlgorithmConfig",
     "CheckpointConfig",
     "Config",
@@ -42,6 +44,7 @@ __all__ = [
     "History",
     "ModelConfig",
     "OptimConfig",
+    "Preset",
     "RecordedWhereConfig",
     "RewardConfig",
     "RolloutConfig",
@@ -50,6 +53,7 @@ __all__ = [
     "WarmStartConfig",
     "WrapperConfig",
     "arguments",
+    "check_algorithm",
     "digest",
     "find",
     "from_dict",
@@ -57,6 +61,7 @@ __all__ = [
     "load",
     "parse_history",
     "resolve",
+    "settings_of",
     "to_dict",
     "to_yaml",
     "validate",

@@ -1,18 +1,16 @@
 """What types alone do not say of a setting."""
 
 import dataclasses
-import functools
-import logging
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentrl.config.algorithm import PRESETS
 from agentrl.config.tree import Config, DevicesConfig, RecordedWhereConfig, WarmStartConfig
 from agentrl.errors import ConfigError
-
-log = logging.getLogger(__name__)
+from agentrl.text import did_you_mean
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, frozen=True)
@@ -66,7 +64,7 @@ def _positive(config: Config) -> list[tuple[str, float]]:
         ("devices.lease_s", config.devices.lease_s),
         ("train.ranks", train.ranks),
         ("train.micro_batch_tokens", train.micro_batch_tokens),
-        ("algorithm.epochs", config.algorithm.epochs),
+        *_of_algorithm(config, _POSITIVE),
         ("model.max_pixels", config.model.max_pixels),
         ("optim.lr", config.optim.lr),
         ("optim.grad_clip", config.optim.grad_clip),
@@ -81,6 +79,17 @@ def _positive(config: Config) -> list[tuple[str, float]]:
         *((f"devices.deadlines.{k}", v) for k, v in _plain(config.devices.deadlines)),
         *_of_warm_start(config, "episodes steps batch lr grad_clip"),
     ]
+
+
+_POSITIVE = (
+    "epochs", "tau_positive", "tau_negative", "kl_horizon", "critic_lr", "prime_lr", "prime_beta",
+    "correction_high",
+)  # fmt: skip
+_SHARES = ("discount", "token_discount", "gae_lambda", "turn_gae_lambda", "overlong_buffer")
+
+
+def _of_algorithm(config: Config, names: Sequence[str]) -> list[tuple[str, float]]:
+    return [(f"algorithm.{name}", getattr(config.algorithm, name)) for name in names]
 
 
 def _of_warm_start(config: Config, names: str) -> list[tuple[str, float]]:
@@ -103,11 +112,11 @@ def _not_negative(config: Config) -> list[tuple[str, float]]:
         ("rollout.max_refills", config.rollout.max_refills),
         ("train.steps", config.train.steps),
         ("eval.every", config.eval.every),
-        ("algorithm.kl_coefficient", algorithm.kl_coefficient),
-        ("algorithm.clip_low", algorithm.clip_low),
-        ("algorithm.clip_high", algorithm.clip_high),
-        ("algorithm.clip_dual", algorithm.clip_dual),
-        ("algorithm.discount", algorithm.discount),
+        *(
+            (f"algorithm.{name}", value)
+            for name, value in _plain(algorithm)
+            if isinstance(value, int | float) and name not in (*_POSITIVE, "max_staleness")
+        ),
         ("optim.weight_decay", optim.weight_decay),
         ("optim.lr_warmup_steps", optim.lr_warmup_steps),
         ("optim.lr_final_ratio", optim.lr_final_ratio),
@@ -119,7 +128,7 @@ def _not_negative(config: Config) -> list[tuple[str, float]]:
 def _at_most(config: Config) -> list[tuple[str, float, float]]:
     rollout = config.rollout
     return [
-        ("algorithm.discount", config.algorithm.discount, 1),
+        *((key, value, 1) for key, value in _of_algorithm(config, _SHARES)),
         ("optim.lr_final_ratio", config.optim.lr_final_ratio, 1),
         *((key, value, 1) for key, value in _of_warm_start(config, "lr_final_ratio")),
         ("rollout.max_new_tokens", rollout.max_new_tokens, rollout.max_context - 1),
@@ -167,18 +176,50 @@ def validate(config: Config) -> None:
     if (name := config.run.name) is not None and (Path(name).name != name or name == ".."):
         raise ConfigError(f"run.name={name!r}: must be the plain name of a folder")
     parse_history(config.env.history)
-    if _has_no_siblings(config):
-        _warn_once(
-            "rollout.group_size=1: grpo compares siblings, so nothing can be learned; "
-            "2 is the least, 8 is usual"
+    if (name := config.algorithm.name) not in PRESETS:
+        raise ConfigError(
+            f"algorithm.name={name!r}: no such algorithm{did_you_mean(name, PRESETS)}. "
+            f"Known: {', '.join(PRESETS)}"
         )
 
 
-def _has_no_siblings(config: Config) -> bool:
-    """Whether episodes should be compared and each is alone."""
-    algorithm = config.algorithm
-    compares = algorithm.name == "grpo" and algorithm.compare != "turn"
-    return compares and config.rollout.group_size == 1 and config.train.steps > 0
+def check_algorithm(config: Config) -> None:
+    """Check what matters to a training alone.
+
+    Raises:
+        ConfigError: settings that cannot teach anything, or that contradict each other.
+    """
+    settings, rollout = config.algorithm, config.rollout
+    if rollout.group_size == 1 and settings.estimator in _OF_SIBLINGS and config.train.steps > 0:
+        raise ConfigError(
+            f"rollout.group_size=1: algorithm.estimator={settings.estimator} compares siblings, "
+            "so nothing can be learned; 2 is the least, 8 is usual"
+        )
+    if settings.estimator == "remax" and rollout.seed_per == "episode":
+        raise ConfigError(
+            "algorithm.estimator=remax: compares with the greedy episode of a group's seed; "
+            "rollout.seed_per=group gives it one"
+        )
+    if settings.kl != "none" and settings.kl_coefficient == 0 and settings.kl_target == 0:
+        raise ConfigError(
+            f"algorithm.kl={settings.kl}: algorithm.kl_coefficient=0 holds nothing against the "
+            "policy, and costs a second model; set one, or algorithm.kl=none"
+        )
+    bounds = settings.filter_means
+    if bounds and (len(bounds) != 2 or bounds[0] > bounds[1]):
+        raise ConfigError(f"algorithm.filter_means={bounds}: must be [lowest, highest]")
+    if settings.correction_low > settings.correction_high:
+        raise ConfigError(
+            f"algorithm.correction_low={settings.correction_low}: must not be above "
+            f"algorithm.correction_high={settings.correction_high}"
+        )
+    if settings.max_staleness < -1:
+        raise ConfigError(
+            f"algorithm.max_staleness={settings.max_staleness}: must be at least 0, or -1 for any"
+        )
+
+
+_OF_SIBLINGS = ("grpo", "dr_grpo", "rloo", "state_grpo", "gigpo", "reinforce_pp_baseline", "prime")
 
 
 def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
@@ -266,9 +307,3 @@ def _check_privacy(config: Config) -> None:
                 f"devices.mask: {box} is no region; it must be [left, top, right, bottom], "
                 "in [0, 1] of the screen"
             )
-
-
-@functools.cache
-def _warn_once(text: str) -> None:
-    """A configuration is checked more than once on its way."""
-    log.warning(text)

@@ -1,7 +1,6 @@
 """Settings from YAML files and overrides, and back; the only place that knows OmegaConf."""
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import re
@@ -14,9 +13,11 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from agentrl.config.algorithm import AlgorithmConfig
 from agentrl.config.check import validate
 from agentrl.config.tree import Config
 from agentrl.errors import ConfigError
+from agentrl.text import did_you_mean
 
 _NO_LIST = r"Invalid value assigned: \w+ is not a ListConfig, TupleConfig, list, or tuple\.?"
 """What OmegaConf says of it, in words of its own."""
@@ -62,8 +63,7 @@ def find(name: str) -> Path:
     if path.suffix in ("", ".yaml") and len(path.parts) == 1 and packaged.is_file():
         return packaged
     known = sorted(p.stem for p in _PACKAGED.glob("*.yaml"))
-    close = difflib.get_close_matches(path.stem, known, n=1)
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    hint = did_you_mean(path.stem, known)
     raise ConfigError(f"{name}: no such configuration{hint}. Packaged: {', '.join(known)}")
 
 
@@ -110,7 +110,7 @@ def _merged(tree: DictConfig, overrides: Sequence[str], path: Path | str) -> Con
     """A tree and overrides over the defaults; `path` says where the tree stands."""
     try:
         given = _read(overrides)
-        merged = OmegaConf.merge(OmegaConf.structured(Config), tree, given)
+        merged = OmegaConf.merge(_defaults(tree, given), tree, given)
         # Merged into the tree, what is left open would become the default.
         left_open = sorted(OmegaConf.missing_keys(OmegaConf.merge(tree, given)))
         if left_open:
@@ -122,6 +122,14 @@ def _merged(tree: DictConfig, overrides: Sequence[str], path: Path | str) -> Con
     except (OmegaConfBaseException, YAMLError, TypeError, ValueError, RecursionError) as error:
         by = f" with {', '.join(overrides)}" if overrides else ""
         raise ConfigError(f"{path}{by}: {_first_line(error)}") from error
+
+
+def _defaults(*given: DictConfig) -> DictConfig:
+    """The defaults of a tree, in which the algorithm that is asked for has set its own."""
+    asked = [OmegaConf.select(tree, "algorithm.name") for tree in given]
+    names = [name for name in asked if isinstance(name, str)]
+    config = Config(algorithm=AlgorithmConfig(name=names[-1])) if names else Config()
+    return cast(DictConfig, OmegaConf.structured(config))
 
 
 def _read(overrides: Sequence[str]) -> DictConfig:
@@ -182,7 +190,8 @@ def from_dict(tree: dict[str, Any]) -> Config:
         ConfigError: as `load`.
     """
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.create(tree))
+        given = OmegaConf.create(tree)
+        merged = OmegaConf.merge(_defaults(given), given)
         config = cast(Config, OmegaConf.to_object(merged))
     except (OmegaConfBaseException, TypeError, ValueError) as error:
         raise ConfigError(_first_line(error)) from error

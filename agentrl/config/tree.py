@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from agentrl.config.algorithm import AlgorithmConfig
+
 
 @dataclass(slots=True, kw_only=True)
 class RunConfig:
@@ -76,9 +78,10 @@ class EnvConfig:
     processes: int = 0
     """That play the environments of each rollout actor, so that they compute side by side and one
     that crashes takes no other along; 0 plays them in threads. Not for phones."""
-    state_key: Literal["info", "observation"] = "info"
-    """What names a state, for comparing siblings: `info["state_key"]`, or what the model is shown:
-    equal observations are then taken for the same state."""
+    state_key: Literal["info", "observation", "screen"] = "info"
+    """What names a state, for comparing siblings: `info["state_key"]`; `observation`, what the
+    model is shown, where equal ones are taken for the same state; or `screen`, the same without
+    the status bar and whatever else is too small or too faint to be told apart at a glance."""
     max_turns: int = 40
     """An episode that is not over by then is truncated."""
     history: str = "concat"
@@ -272,34 +275,6 @@ class WarmStartConfig:
 
 
 @dataclass(slots=True, kw_only=True)
-class AlgorithmConfig:
-    """What the policy learns from its episodes."""
-
-    name: str = "grpo"
-    """`grpo`; what else there is stands in agentrl/training/algorithms.py."""
-    compare: Literal["auto", "state", "turn", "episode"] = "auto"
-    """Siblings are compared at the same state by what came after it, at any turns, or by whole
-    episodes; `auto` takes states where the environment names them, and episodes else."""
-    discount: float = 1.0
-    """Of later rewards, in turns, where states or turns are compared; 0 counts the turn's own
-    alone."""
-    clip_low: float = 0.2
-    """A probability may fall to `1 - clip_low` times what it was when sampled."""
-    clip_high: float = 0.28
-    """And rise to `1 + clip_high` times."""
-    clip_dual: float = 3.0
-    """Bounds the loss of tokens that became much likelier although they did harm."""
-    aggregate: Literal["token_mean", "sequence_mean"] = "token_mean"
-    """Every token counts the same, or every sample does."""
-    kl_coefficient: float = 0.0
-    """Of the k3 divergence from the model at the start of reinforcement; 0 keeps no reference."""
-    epochs: int = 1
-    """Passes over the samples of a step."""
-    minibatch: int | None = None
-    """Samples with an advantage per optimizer step; None takes one step per pass."""
-
-
-@dataclass(slots=True, kw_only=True)
 class OptimConfig:
     """AdamW."""
 
@@ -327,6 +302,8 @@ class TrainConfig:
     """Processes that train together under FSDP2."""
     micro_batch_tokens: int = 16384
     """Padded tokens of one forward pass, at most."""
+    share_prefixes: bool = True
+    """What samples begin with is computed once, where that is cheaper; never an approximation."""
     gradient_checkpointing: bool = False
     """Compute activations twice instead of keeping them."""
     deadline_s: float = 1800.0

@@ -18,8 +18,7 @@ from typing import Any, Literal, get_args
 
 from agentrl.data.tags import action_in, between
 from agentrl.errors import ActionError, ConfigError
-from agentrl.plugins import did_you_mean
-from agentrl.text import quoted
+from agentrl.text import did_you_mean, quoted
 
 Style = Literal["tag", "tool"]
 STYLES: tuple[Style, ...] = get_args(Style)

@@ -21,8 +21,7 @@ from agentrl.data.tables import BadRow, Row, Table
 from agentrl.data.tasks import Task, row_of
 from agentrl.data.templates import names_in, parsed
 from agentrl.errors import ConfigError, told
-from agentrl.plugins import did_you_mean
-from agentrl.text import quoted
+from agentrl.text import did_you_mean, quoted
 from agentrl.types import IMAGE, words_of
 
 log = logging.getLogger(__name__)

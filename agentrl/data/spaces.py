@@ -21,8 +21,7 @@ from gymnasium import spaces
 from agentrl.data.calls import Calls, in_json
 from agentrl.data.tags import action_in
 from agentrl.errors import ActionError, ConfigError
-from agentrl.plugins import did_you_mean
-from agentrl.text import quoted
+from agentrl.text import did_you_mean, quoted
 
 _MARKS = re.compile(r"[()<>\",]")
 """What parts a call from its arguments, or these from each other."""

@@ -10,7 +10,7 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from agentrl.config.load import path_of
 from agentrl.errors import ConfigError
-from agentrl.plugins import did_you_mean
+from agentrl.text import did_you_mean
 
 _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
 

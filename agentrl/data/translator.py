@@ -12,7 +12,7 @@ from agentrl.data.shown import in_colour, pictures, shown
 from agentrl.data.spaces import speech_of
 from agentrl.data.templates import compiled
 from agentrl.errors import ConfigError, EnvError
-from agentrl.plugins import did_you_mean
+from agentrl.text import did_you_mean
 from agentrl.types import IMAGE, Image, Message, Observation
 
 SHOWN = {"observation": None, "render": "rgb_array", "ansi": "ansi"}

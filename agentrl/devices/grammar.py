@@ -28,8 +28,7 @@ from agentrl.data.calls import Calls, in_json
 from agentrl.devices.actions import Action, Done, Drag, Key, LongPress, Swipe, Tap, Type, Wait
 from agentrl.devices.spelling import Spelling
 from agentrl.errors import ActionError, ConfigError
-from agentrl.plugins import did_you_mean
-from agentrl.text import quoted
+from agentrl.text import did_you_mean, quoted
 
 KEYS = ("BACK", "HOME", "ENTER", "DEL", "MENU", "VOLUME_UP", "VOLUME_DOWN")
 MAX_WAIT_S = 5.0

@@ -10,8 +10,7 @@ from agentrl.devices.phone import INPUTS, AdbPhone
 from agentrl.devices.pool.lease import Lendable
 from agentrl.devices.protocol import Deadlines
 from agentrl.errors import ConfigError
-from agentrl.plugins import did_you_mean
-from agentrl.text import remember_serial
+from agentrl.text import did_you_mean, remember_serial
 
 Around = Callable[[Lendable], Lendable]
 

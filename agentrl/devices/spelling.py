@@ -4,8 +4,7 @@ import re
 from dataclasses import dataclass
 
 from agentrl.errors import ActionError, ConfigError
-from agentrl.plugins import did_you_mean
-from agentrl.text import quoted
+from agentrl.text import did_you_mean, quoted
 
 _NUMBER = re.compile(r"\d{1,6}(\.\d{0,12})?|\.\d{1,12}", re.ASCII)
 _SIGNED = re.compile(rf"-?({_NUMBER.pattern})", re.ASCII)

@@ -24,7 +24,7 @@ import yaml
 from agentrl.errors import ConfigError
 from agentrl.phone import faults
 from agentrl.phone.distribution import Distribution
-from agentrl.plugins import did_you_mean
+from agentrl.text import did_you_mean
 
 _WHEN = {"at_s": None, "every_s": None, "for_s": None}
 _SHORTEST_S = 0.1

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 
 from agentrl.phone.dialogs import KINDS
 from agentrl.phone.distribution import Distribution
-from agentrl.plugins import did_you_mean
+from agentrl.text import did_you_mean
 
 PREFIX = "debug.agentrl.fault."
 CAPTURES = ("truncated", "black", "header", "empty", "secure", "stale")

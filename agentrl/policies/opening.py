@@ -6,10 +6,10 @@ from pathlib import Path
 
 from agentrl.config import ModelConfig, RolloutConfig
 from agentrl.errors import ConfigError
-from agentrl.plugins import did_you_mean
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.engine import Engine
 from agentrl.policies.kits.scale import scale, target_size
+from agentrl.text import did_you_mean
 from agentrl.types import Image
 
 _HOTTEST = 2.0

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from agentrl.errors import ConfigError
-from agentrl.plugins import did_you_mean
 from agentrl.policies import companions, tiny_vocabulary
+from agentrl.text import did_you_mean
 
 if TYPE_CHECKING:
     from transformers import Qwen2_5_VLConfig

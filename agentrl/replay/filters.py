@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from agentrl.errors import ConfigError
-from agentrl.plugins import did_you_mean
 from agentrl.replay.summary import Summary
+from agentrl.text import did_you_mean
 from agentrl.types import Outcome
 
 SPLITS = ("train", "eval", "demo")

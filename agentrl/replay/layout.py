@@ -4,6 +4,7 @@
 
     RUN/episodes/index-<writer>.jsonl    one line per episode, appended as it ends
     RUN/episodes/scores-<writer>.jsonl   rewards and advantages by episode id, appended later
+    RUN/episodes/credits-<writer>.jsonl  advantages token by token, where a turn's differ
     RUN/episodes/frames-<writer>.jsonl   which frames an episode shows, for pruning alone
     RUN/episodes/removed.jsonl           episodes whose files pruning removed
     RUN/episodes/<id>.json.gz            the whole episode
@@ -52,6 +53,11 @@ def episode_file(run: Path, episode_id: str) -> Path:
     if not is_name(episode_id):
         raise ValueError(f"{episode_id!r} cannot be the id of an episode")
     return episodes_folder(run) / f"{episode_id}.json.gz"
+
+
+def credits_file(run: Path, writer: str) -> Path:
+    """Where a writer tells what each token deserved."""
+    return episodes_folder(run) / f"credits-{writer}.jsonl"
 
 
 def frames_folder(run: Path) -> Path:

@@ -108,6 +108,26 @@ class Run:
             _refuse_removed(self._index.get(episode_id) or summary)  # only just now
             raise ConfigError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
 
+    def token_advantages(self, episode: Episode) -> list[list[float]] | None:
+        """What each sampled token of an episode deserved, turn by turn.
+
+        None where the tokens of each turn deserved the same, which its summary then tells.
+        """
+        name = f'{{"id": {json.dumps(episode.id)}, '.encode()
+        found: list[list[float]] | None = None
+        for path in sorted(episodes_folder(self.path).glob("credits-*.jsonl")):
+            try:
+                with builtins.open(path, "rb", opener=open_regular) as file:
+                    told = [json.loads(line) for line in file if line.startswith(name)]
+                by_turn = (
+                    [[float(v) for v in turn] for turn in told[-1]["advantages"]] if told else []
+                )
+            except (OSError, LookupError, TypeError, ValueError, OverflowError, RecursionError):
+                continue  # half a line of a killed writer, or somebody else's
+            if [len(turn) for turn in by_turn] == [len(t.reply_ids) for t in episode.turns]:
+                found = by_turn
+        return found
+
     def opened(self, found: Iterable[Summary]) -> Iterator[RecordedEpisode]:
         """Whole episodes, one after the other.
 

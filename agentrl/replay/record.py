@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -15,7 +16,7 @@ import numpy as np
 from agentrl.files import replacing
 from agentrl.replay.encoding import to_json
 from agentrl.replay.frames import FrameStats, FrameStore
-from agentrl.replay.layout import FORMAT, episode_file, episodes_folder, is_name
+from agentrl.replay.layout import FORMAT, credits_file, episode_file, episodes_folder, is_name
 from agentrl.replay.lines import Lines
 from agentrl.replay.mask import Box, masked
 from agentrl.types import Episode, Image, ScoredEpisode
@@ -56,6 +57,8 @@ class Recorder:
         self._index: Lines | None = Lines(folder / f"index-{writer}.jsonl")
         self._scores = Lines(folder / f"scores-{writer}.jsonl")
         self._shown = Lines(folder / f"frames-{writer}.jsonl")
+        self._by_token: Lines | None = None
+        self._writer = writer
         self._frames = None if frames == "none" else FrameStore(run, writer)
 
     @property
@@ -120,23 +123,39 @@ class Recorder:
             self._index.append(summary)
 
     def credit(
-        self, scored: ScoredEpisode, advantages: Sequence[float], *, step: int | None = None
+        self,
+        scored: ScoredEpisode,
+        advantages: Sequence[Sequence[float]],
+        *,
+        step: int | None = None,
     ) -> None:
         """Append what an episode was worth to the training step that used it.
 
         Args:
             scored: an episode that is recorded, by whichever recorder.
-            advantages: [T] one per turn.
+            advantages: [T][R] one per sampled token.
             step: the training step that used it; None where that is not told.
         """
         entry: dict[str, Any] = {
             "id": scored.episode.id,
-            "advantages": list(map(float, advantages)),
+            # The mean of equal numbers may be off by an ulp.
+            "advantages": [
+                fmean(turn) if len(set(turn)) > 1 else float(sum(turn[:1])) for turn in advantages
+            ],
         }
         if step is not None:
             entry["used_by"] = step
         with self._lock:
+            if any(len(set(turn)) > 1 for turn in advantages):
+                by_token = [[float(f"{value:.4g}") for value in turn] for turn in advantages]
+                self._credits().append({"id": scored.episode.id, "advantages": by_token})
             self._scores.append(entry)
+
+    def _credits(self) -> Lines:
+        """Most algorithms need no such file."""
+        if self._by_token is None:
+            self._by_token = Lines(credits_file(self._run, self._writer))
+        return self._by_token
 
     def flush(self) -> None:
         """Wait until every frame is on disk.
@@ -159,6 +178,8 @@ class Recorder:
             self._index.close()
             self._scores.close()
             self._shown.close()
+            if self._by_token is not None:
+                self._by_token.close()
             self._index = None
         if self._frames is not None:
             self._frames.close()

@@ -15,6 +15,7 @@ from agentrl import env, plugins
 from agentrl.config import Config, EnvConfig
 from agentrl.errors import ConfigError
 from agentrl.rollout.ticket import Split
+from agentrl.text import did_you_mean
 
 _OF_GYMNASIUM = ("max_episode_steps", "render_mode")
 """What `gymnasium.make` takes for itself."""
@@ -106,7 +107,7 @@ def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> int | No
         if name not in (*taken, *_OF_GYMNASIUM) and not _takes_any(kind):
             raise ConfigError(
                 f"{section}.{name}: {config.id} takes no such argument"
-                f"{plugins.did_you_mean(name, taken)}. It takes: {', '.join(taken) or 'none'}"
+                f"{did_you_mean(name, taken)}. It takes: {', '.join(taken) or 'none'}"
             )
     given = {"device", *(gymnasium.spec(game.id).kwargs or {}), *env_kwargs(config)}
     needed = [name for name, parameter in taken.items() if parameter.default is parameter.empty]

@@ -55,8 +55,12 @@ def tickets_of_step(
     seeds: Sequence[int | Sequence[int]],
     group_size: int,
     label: str = "",
+    first: int = 0,
 ) -> list[Ticket]:
-    """One group for each seed, which its members share, or for each sequence of their own seeds."""
+    """One group for each seed, which its members share, or for each sequence of their own seeds.
+
+    Groups are numbered from `first`.
+    """
     return [
         Ticket(
             split=split,
@@ -66,7 +70,7 @@ def tickets_of_step(
             seed=seed if isinstance(seed, int) else seed[member],
             label=label,
         )
-        for group, seed in enumerate(seeds)
+        for group, seed in enumerate(seeds, start=first)
         for member in range(group_size)
     ]
 

@@ -13,6 +13,7 @@ from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.data.templates import render_instructions
 from agentrl.errors import ConfigError, is_ours, told
 from agentrl.rollout.arguments import env_kwargs, for_both, game_of, named
+from agentrl.text import did_you_mean
 
 _SPACE = "action_space"
 _spaces: "dict[str, gymnasium.Space[Any]]" = {}
@@ -79,7 +80,7 @@ def load_player(config: EnvConfig, name: str) -> env.Player:
     players = game_of(config).players
     if name not in players:
         raise ConfigError(
-            f"{config.id} has no player {name!r}{plugins.did_you_mean(name, players)}. "
+            f"{config.id} has no player {name!r}{did_you_mean(name, players)}. "
             f"It has: {', '.join(sorted(players)) or 'none'}."
         )
     kind = plugins.load(players[name])
@@ -101,7 +102,7 @@ def _check_player(config: EnvConfig, players: Mapping[str, str]) -> None:
         if name not in taken:
             raise ConfigError(
                 f"env.player.{name}: no player of {config.id} takes it"
-                f"{plugins.did_you_mean(name, taken)}. They take: {', '.join(sorted(taken))}"
+                f"{did_you_mean(name, taken)}. They take: {', '.join(sorted(taken))}"
             )
 
 

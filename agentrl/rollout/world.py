@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import PIL.Image
 
 from agentrl.config import EnvConfig
 from agentrl.errors import ActionError, EnvError, boundary, told
@@ -89,12 +90,33 @@ def _seconds(timings: Any) -> Mapping[str, float]:
     return {str(k): float(v) for k, v in timings.items() if isinstance(v, int | float)}
 
 
-def _key_of(seen: Observation) -> str:
-    """The same for equal observations."""
+def _key_of(seen: Observation, look: Callable[[Image], Image] | None = None) -> str:
+    """The same for equal observations, or for those whose pictures look the same."""
     digest = hashlib.blake2b(seen.text.encode("utf-8", "replace"), digest_size=16)
     for image in seen.images:
-        digest.update(str(image.shape).encode() + image.tobytes())
+        digest.update(str(image.shape).encode() + (look(image) if look else image).tobytes())
     return digest.hexdigest()
+
+
+_STATUS_BAR = 0.05
+"""Share of a screen's height in which the clock and the battery never stand still."""
+_FIELDS, _LEVELS = 64, 8
+
+
+def glance(image: Image) -> Image:
+    """uint8[64, 64], a screen as it looks at a glance: fields of 8 levels of grey each.
+
+    A moving clock in the status bar, a cursor or the noise of a compressed capture leave it as it
+    is; the last but for fields whose grey lies at the edge of a level.
+
+    Args:
+        image: uint8[H, W, 3].
+    """
+    shown = image[int(_STATUS_BAR * len(image)) :]
+    grey = (
+        PIL.Image.fromarray(shown).convert("L").resize((_FIELDS, _FIELDS), PIL.Image.Resampling.BOX)
+    )
+    return np.asarray(grey) // (256 // _LEVELS)
 
 
 class World:
@@ -172,8 +194,9 @@ class World:
     ) -> Sight:
         seen = self.translator.to_observation(observation, info)
         told = _checked(info)
-        if self._config.state_key == "observation":
-            told = {**told, "state_key": _key_of(seen)}
+        if self._config.state_key != "info":
+            look = glance if self._config.state_key == "screen" else None
+            told = {**told, "state_key": _key_of(seen, look)}
         hidden = _is_hidden(told)
         keep = None if hidden else self._keep_frame
         return Sight(

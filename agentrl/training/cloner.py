@@ -7,9 +7,11 @@ from typing import Any
 import torch
 
 from agentrl.policies.kits import Kit
-from agentrl.training.model import TrainedModel
+from agentrl.training.batching import Packing
+from agentrl.training.model import Sharded
 from agentrl.training.optimizer import Optimizer
 from agentrl.training.parallel import Rank
+from agentrl.training.scorer import TokenScorer
 from agentrl.training.shares import share, weigh
 from agentrl.training.tally import Tally
 from agentrl.types import Sample
@@ -23,29 +25,29 @@ class Cloner:
         optimizer: its own.
         kit: the model family's.
         rank: this rank.
-        max_tokens: padded tokens of one pass, at most.
+        packing: how samples are laid out for one pass.
     """
 
     def __init__(
         self,
-        model: TrainedModel,
+        model: Sharded[TokenScorer],
         optimizer: Optimizer,
         kit: Kit,
         rank: Rank,
-        max_tokens: int,
+        packing: Packing,
     ) -> None:
         self._model = model
         self._optimizer = optimizer
         self._kit = kit
         self._rank = rank
-        self._max_tokens = max_tokens
+        self._packing = packing
 
     def step(self, samples: Sequence[Sample], lr: float) -> dict[str, float]:
         """See Learner.clone."""
         started = time.perf_counter()
         tally = Tally(self._rank)
         total = torch.zeros((), device=self._rank.device)
-        for part in share(weigh(samples, "token_mean"), self._max_tokens, self._kit, self._rank):
+        for part in share(weigh(samples, "token_mean"), self._packing, self._kit, self._rank):
             logprobs, entropy, hits = self._model.scorer(part.batch, 1.0)
             loss = part.loss(-logprobs)
             loss.backward()  # type: ignore[no-untyped-call]

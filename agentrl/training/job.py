@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -14,10 +14,17 @@ from agentrl.replay.record import Recorder
 from agentrl.rollout.arguments import baselines
 from agentrl.rollout.collector import Progress, tickets_of_step
 from agentrl.rollout.launch import AnyRollouts
-from agentrl.training import checkpoints, credit, seeds, warm_mark, warm_start, weights
-from agentrl.training.algorithms import algorithm
-from agentrl.training.batching import to_samples
+from agentrl.training import (
+    checkpoints,
+    needs,
+    sampling,
+    seeds,
+    warm_mark,
+    warm_start,
+    weights,
+)
 from agentrl.training.choosing import Chosen
+from agentrl.training.divergence import adapted
 from agentrl.training.evaluation import Evaluation, as_record, means, play_held_out
 from agentrl.training.launch import AnyLearner
 from agentrl.training.lessons import retold
@@ -26,7 +33,8 @@ from agentrl.training.report.reporter import Reporter
 from agentrl.training.report.watching import watching
 from agentrl.training.retention import Retention
 from agentrl.training.run import RunFolder, State
-from agentrl.types import Sample, ScoredEpisode
+from agentrl.training.teaching import Lesson, lesson
+from agentrl.types import ScoredEpisode
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +75,10 @@ class Job:
         self._reporter = reporter
         self._recorder = recorder
         self._retention = retention
-        self._advantages = algorithm(config.algorithm.name).advantages
         self._played = Progress()
         """Of the last step, with what was void and played again."""
+        self._dropped = 0
+        """Groups of the last step that had nothing to teach, and were played anew."""
 
     def restore(self) -> None:
         """Go back to the last checkpoint, if there is one."""
@@ -82,6 +91,7 @@ class Job:
             return
         kept = checkpoints.load(latest, self._learner)
         self.state.step, self.state.best, self.state.warm = kept["step"], kept.get("best"), True
+        self.state.kl_coefficient = kept.get("kl_coefficient")
         if self.state.step < self.config.train.steps:
             self.state.results.pop("after", None)
         self._rewind(self.state.step)
@@ -160,13 +170,22 @@ class Job:
         with self._stage("reinforcement"):
             started = time.perf_counter()
             groups = await self._collect(step)
-            samples = self._credit(groups)
+            greedy = await self._play_greedily(step)
+            taught = await asyncio.to_thread(self._credit, groups, step, greedy)
             collected = time.perf_counter()
-            learned = await asyncio.to_thread(self._learner.update, samples, step)
+            learned = await asyncio.to_thread(
+                self._learner.update,
+                taught.samples,
+                step,
+                kl_coefficient=self._kl_coefficient,
+                slopes=taught.slopes,
+            )
+            self._adapt(learned)
             updated = time.perf_counter()
             self.state.step = step
             await self._publish()
-            self._log(step, groups, learned, (started, collected, updated, time.perf_counter()))
+            times = started, collected, updated, time.perf_counter()
+            self._log(step, groups, taught.metrics, learned, times)
             if (words := complaints.disagreement(step, learned)) is not None:
                 log.warning("%s", words)
         best = await self._evaluate_when_due()
@@ -190,22 +209,76 @@ class Job:
     # --- parts of a step ------------------------------------------------------------------
 
     async def _collect(self, step: int) -> list[list[ScoredEpisode]]:
+        """The groups of a step; those with nothing to teach are played anew, within a bound."""
+        settings, kept = self.config.algorithm, list[list[ScoredEpisode]]()
+        wanted = self.config.rollout.groups
+        played: list[list[ScoredEpisode]] = []
+        for attempt in range(settings.filter_refills + 1):
+            chosen = seeds.training(self.config, step, attempt)[: wanted - len(kept)]
+            played += await self._play(step, attempt, chosen)
+            kept = [group for group in played if sampling.is_open(group, self.config)]
+            if not sampling.filters(self.config) or len(kept) >= wanted:
+                break
+        self._dropped = len(played) - len(kept)
+        # Where all refills are used up, groups with nothing to teach make a step, not an error.
+        return (kept or played)[:wanted]
+
+    async def _play(
+        self, step: int, attempt: int, chosen: Sequence[int | Sequence[int]]
+    ) -> list[list[ScoredEpisode]]:
         size = self.config.rollout.group_size
-        tickets = tickets_of_step("train", step, seeds.training(self.config, step), size)
+        tickets = tickets_of_step(
+            "train", step, chosen, size, first=attempt * self.config.rollout.groups
+        )
         async with self._watched(len(tickets), f"step {step}"):
             episodes = await self._rollouts.collect(tickets)
         self._played = await self._rollouts.look()
         return [episodes[first : first + size] for first in range(0, len(episodes), size)]
 
-    def _credit(self, groups: Sequence[Sequence[ScoredEpisode]]) -> list[Sample]:
-        samples: list[Sample] = []
-        for group in groups:
-            advantages = self._advantages(group, self.config.algorithm)
-            for scored, credits in zip(group, advantages, strict=True):
-                self._recorder.credit(scored, credits, step=self.state.step + 1)
-                if not scored.episode.outcome.void:
-                    samples += to_samples(scored.episode, credits)
-        return samples
+    def _credit(
+        self,
+        groups: Sequence[Sequence[ScoredEpisode]],
+        step: int,
+        greedy: Sequence[float] | None,
+    ) -> Lesson:
+        taught = lesson(
+            groups,
+            self.config,
+            self._learner.judge,
+            version=self.state.step,
+            seed=self.config.seed * 1_000_003 + step,
+            greedy=greedy,
+            kl_coefficient=self._kl_coefficient,
+        )
+        episodes = [scored for group in groups for scored in group]
+        for scored, credits in zip(episodes, taught.advantages, strict=True):
+            self._recorder.credit(scored, credits, step=step)
+        return taught
+
+    async def _play_greedily(self, step: int) -> list[float] | None:
+        """What the greedy policy earns on each group's seed, where the algorithm asks.
+
+        None where it is not asked; where the world failed it, nothing.
+        """
+        if not needs.greedy(self.config.algorithm):
+            return None
+        tickets = tickets_of_step("train", step, seeds.training(self.config, step), 1, "greedy")
+        async with self._watched(len(tickets), f"step {step}, greedy"):
+            episodes = await self._rollouts.collect(tickets, greedy=True)
+        return [0.0 if scored.episode.outcome.void else scored.total for scored in episodes]
+
+    def _adapt(self, learned: Mapping[str, float]) -> None:
+        """Move the coefficient of the divergence towards its target, if there is one."""
+        settings = self.config.algorithm
+        if settings.kl != "none" and settings.kl_target > 0 and "kl" in learned:
+            self.state.kl_coefficient = adapted(
+                self._kl_coefficient, learned["kl"], settings.kl_target, settings.kl_horizon
+            )
+
+    @property
+    def _kl_coefficient(self) -> float:
+        own = self.state.kl_coefficient
+        return self.config.algorithm.kl_coefficient if own is None else own
 
     async def _publish(self) -> None:
         path = weights.publish(self._learner, self.state.step)
@@ -260,6 +333,7 @@ class Job:
         self,
         step: int,
         groups: Sequence[Sequence[ScoredEpisode]],
+        taught: dict[str, float],
         learned: dict[str, float],
         times: tuple[float, float, float, float],
     ) -> None:
@@ -274,7 +348,9 @@ class Job:
                 **{f"learner/{k}": v for k, v in learned.items()},
                 **{f"rollout/{k}": v for k, v in self._played.void_metrics().items()},
                 "rollout/missing": sum(e.episode.outcome.void for e in episodes),
-                "rollout/company": sum(map(credit.company, groups)) / len(groups),
+                "rollout/company": taught["company"],
+                "rollout/dropped_groups": float(self._dropped),
+                **{f"learner/{k}": taught[k] for k in ("dead_groups", "stale", "teaching")},
                 "rollout/turns_per_s": turns / (collected - started),
                 "rollout/tokens_per_s": tokens / (collected - started),
                 "rollout/episodes_per_s": len(episodes) / (collected - started),

@@ -14,6 +14,7 @@ from agentrl.config import Config, WarmStartConfig
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.rollout import cluster
 from agentrl.training.faults import LearnerError
+from agentrl.training.judging import Judged
 from agentrl.training.learner import Learner
 from agentrl.types import Sample
 
@@ -21,7 +22,17 @@ from agentrl.types import Sample
 class AnyLearner(Protocol):
     """What the training loop sees of the learner, wherever it runs; every call blocks."""
 
-    def update(self, samples: Sequence[Sample], step: int | None = None) -> dict[str, float]:
+    def judge(self, samples: Sequence[Sample]) -> list[Judged]:
+        """See Learner.judge."""
+
+    def update(
+        self,
+        samples: Sequence[Sample],
+        step: int | None = None,
+        *,
+        kl_coefficient: float | None = None,
+        slopes: Sequence[float] = (),
+    ) -> dict[str, float]:
         """See Learner.update."""
 
     def begin_cloning(self, config: WarmStartConfig) -> None:
@@ -80,9 +91,22 @@ class LearnerGroup:
             ]
         )
 
-    def update(self, samples: Sequence[Sample], step: int | None = None) -> dict[str, float]:
+    def judge(self, samples: Sequence[Sample]) -> list[Judged]:
+        """See Learner.judge."""
+        return self._call("judge", samples)  # type: ignore[no-any-return]
+
+    def update(
+        self,
+        samples: Sequence[Sample],
+        step: int | None = None,
+        *,
+        kl_coefficient: float | None = None,
+        slopes: Sequence[float] = (),
+    ) -> dict[str, float]:
         """See Learner.update."""
-        return self._call("update", samples, step)  # type: ignore[no-any-return]
+        return self._call(  # type: ignore[no-any-return]
+            "update", samples, step, kl_coefficient=kl_coefficient, slopes=slopes
+        )
 
     def begin_cloning(self, config: WarmStartConfig) -> None:
         """See Learner.begin_cloning."""
@@ -124,12 +148,13 @@ class LearnerGroup:
             ray.kill(actor)
         self._actors.clear()
 
-    def _call(self, method: str, *args: Any) -> Any:
+    def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """The same call on every rank; rank 0's result."""
         import ray
 
         shared = [ray.put(arg) for arg in args]
-        return self._wait([actor.call.remote(method, *shared) for actor in self._actors])[0]
+        calls = [actor.call.remote(method, *shared, **kwargs) for actor in self._actors]
+        return self._wait(calls)[0]
 
     def _wait(self, references: list[Any]) -> list[Any]:
         """All results, or the first failure at once: the other ranks may wait for it for ever."""
@@ -194,9 +219,9 @@ class LearnerActor:
         config = configuration.from_dict(tree)
         self._learner = Learner(config, folder, rank, world_size, rendezvous)
 
-    def call(self, method: str, *args: Any) -> Any:
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Any method of the learner."""
-        return getattr(self._learner, method)(*args)
+        return getattr(self._learner, method)(*args, **kwargs)
 
 
 def open_learner(config: Config, folder: Path, run: Path | None = None) -> AnyLearner:

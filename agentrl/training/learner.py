@@ -4,22 +4,29 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from agentrl.config import Config, OptimConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.kits import kit_for
-from agentrl.training import batching, mismatch
-from agentrl.training.algorithms import algorithm, kl_k3
+from agentrl.training import batching, correction, judging, mismatch, needs
+from agentrl.training.batching import Packing
 from agentrl.training.cloner import Cloner
+from agentrl.training.critic import Critic
+from agentrl.training.divergence import ESTIMATES, k3
 from agentrl.training.faults import LearnerError
-from agentrl.training.model import TrainedModel
+from agentrl.training.implicit import ImplicitReward
+from agentrl.training.judging import Judged
+from agentrl.training.losses import LOSSES
+from agentrl.training.model import Sharded
 from agentrl.training.optimizer import Optimizer, warmed_up
 from agentrl.training.parallel import join
+from agentrl.training.scorer import TokenScorer, ValueScorer
 from agentrl.training.shares import share, weigh
 from agentrl.training.tally import Tally
 from agentrl.training.weights import read_state
@@ -42,7 +49,7 @@ class Learner:
         rendezvous: `tcp://host:port` where they meet; None for a single rank.
 
     Raises:
-        ConfigError: the model cannot be loaded, or the algorithm does not exist.
+        ConfigError: the model cannot be loaded.
     """
 
     def __init__(
@@ -53,43 +60,155 @@ class Learner:
         world_size: int = 1,
         rendezvous: str | None = None,
     ) -> None:
-        self._algorithm = algorithm(config.algorithm.name)
         self._config = config
         self._folder = folder
         self._kit = kit_for(folder)
         self._rank = join(rank, world_size, rendezvous, config.train.deadline_s)
-        self._model = TrainedModel(config, folder, self._kit, self._rank)
-        self._optimizer = self._make_optimizer(config.optim)
+        self._model = self._policy(frozen=False)
+        self._packing = Packing(
+            max_tokens=config.train.micro_batch_tokens,
+            width=self._model.width,
+            share=config.train.share_prefixes,
+        )
+        self._optimizer = self._make_optimizer(self._model, config.optim)
         self._cloner: Cloner | None = None
-        self._reference: TrainedModel | None = None
+        self._reference: Sharded[TokenScorer] | None = None
+        self._critic = self._make_critic() if needs.critic(config.algorithm) else None
+        self._implicit: ImplicitReward | None = None
         self._optimizer_steps = 0
         self._skips_in_a_row = 0
         self.version = 0
         """How often `update` was called."""
 
-    def _make_optimizer(self, config: OptimConfig | WarmStartConfig) -> Optimizer:
+    def _policy(self, frozen: bool) -> Sharded[TokenScorer]:
+        def scorer(policy: nn.Module) -> TokenScorer:
+            return TokenScorer(policy, self._kit.banned_token_ids)
+
+        return Sharded(scorer, self._config, self._folder, self._rank, frozen)
+
+    def _make_optimizer(
+        self, model: Sharded[Any], config: OptimConfig | WarmStartConfig
+    ) -> Optimizer:
         return Optimizer(
-            dict(self._model.scorer.named_parameters()),
+            dict(model.scorer.named_parameters()),
             self._rank,
             betas=config.betas,
             weight_decay=config.weight_decay,
             grad_clip=config.grad_clip,
         )
 
-    def update(self, samples: Sequence[Sample], step: int | None = None) -> dict[str, float]:
+    def _make_critic(self) -> Critic:
+        config = self._config
+        model = Sharded(ValueScorer, config, self._folder, self._rank)
+        optimizer = self._make_optimizer(model, config.optim)
+        return Critic(model, optimizer, config.algorithm, self._packing, self._kit, self._rank)
+
+    def _make_implicit(self) -> ImplicitReward:
+        config = self._config
+        model = self._policy(frozen=False)
+        return ImplicitReward(
+            model,
+            self._make_optimizer(model, config.optim),
+            config.algorithm,
+            self._packing,
+            self._kit,
+            self._rank,
+            config.rollout.temperature,
+        )
+
+    def _begin_reinforcement(self) -> None:
+        """What stays, or begins, as the policy is now: after a warm start, and before a step."""
+        settings = self._config.algorithm
+        if needs.reference(settings) and self._reference is None:
+            self._reference = self._policy(frozen=True)
+            self._reference.take(self._model.masters())
+        if needs.implicit(settings) and self._implicit is None:
+            self._implicit = self._make_implicit()
+            self._implicit.take(self._model.masters())
+        if self._critic is not None and not self._critic.began:
+            self._critic.take(self._model.masters())
+
+    def judge(self, samples: Sequence[Sample]) -> list[Judged]:
+        """What the models say of recorded tokens, as far as their credit depends on it.
+
+        Args:
+            samples: the same on every rank, each with sampled tokens.
+
+        Returns:
+            One for each sample.
+        """
+        self._begin_reinforcement()
+        settings = self._config.algorithm
+        nothing: list[tuple[float, ...]] = [()] * len(samples)
+        values, lasts = (
+            self._critic.judge(samples) if self._critic else (nothing, [0.0] * len(samples))
+        )
+        columns = zip(
+            self._logprobs(self._model, samples) if settings.kl == "reward" else nothing,
+            self._logprobs(self._reference, samples) if self._reference else nothing,
+            values,
+            lasts,
+            self._implicit.judge(samples) if self._implicit else nothing,
+            strict=True,
+        )
+        return [
+            Judged(
+                old_logprobs=old,
+                reference_logprobs=reference,
+                values=value,
+                last_value=last,
+                implicit_logprobs=implicit,
+            )
+            for old, reference, value, last, implicit in columns
+        ]
+
+    def _logprobs(
+        self, model: Sharded[TokenScorer], samples: Sequence[Sample]
+    ) -> list[tuple[float, ...]]:
+        def look(batch: Batch) -> tuple[Tensor, None]:
+            return model.look(batch, self._config.rollout.temperature).logprobs, None
+
+        return judging.per_token(look, samples, self._packing, self._kit, self._rank)[0]
+
+    def _with_logprobs(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        """With those of the policy as it is, and of the reference, where the loss asks for them."""
+        settings = self._config.algorithm
+        if needs.correction(settings) and not any(s.old_logprobs for s in samples):
+            old = self._logprobs(self._model, samples)
+            samples = [replace(s, old_logprobs=o) for s, o in zip(samples, old, strict=True)]
+        if self._reference is not None and not any(s.reference_logprobs for s in samples):
+            found = self._logprobs(self._reference, samples)
+            samples = [
+                replace(s, reference_logprobs=r) for s, r in zip(samples, found, strict=True)
+            ]
+        return samples
+
+    def update(
+        self,
+        samples: Sequence[Sample],
+        step: int | None = None,
+        *,
+        kl_coefficient: float | None = None,
+        slopes: Sequence[float] = (),
+    ) -> dict[str, float]:
         """Learn from one step's samples: `algorithm.epochs` passes of one or more steps.
 
-        Samples without any advantage count in the loss, but are not computed, unless a KL term
+        Samples without any advantage count in the loss, but are not computed, unless another term
         needs them: the gradient is the same.
 
         Args:
             samples: the same on every rank.
             step: names the shuffle; None takes the number of updates so far.
+            kl_coefficient: in place of the configuration's, where it is adapted.
+            slopes: for each sample what an implicit reward model learns of it; see
+                `implicit.slopes`.
 
         Returns:
             loss, grad_norm, lr: means over the optimizer steps. clip_share, entropy (nats),
-            approx_kl (k3 against the engine's log-probabilities), kl (k3 against the reference,
-            if there is one): means over the tokens computed. mismatch_*: see `mismatch.measure`.
+            approx_kl (k3 against the engine's log-probabilities), kl (against the reference, if
+            there is one), correction (the mean weight, if there is one): means over the tokens
+            computed. value_error, value_loss, value_grad_norm: the critic's, implicit_*: the
+            implicit reward model's, where there are such. mismatch_*: see `mismatch.measure`.
             tokens: that the policy sampled; tokens_computed: per pass. optimizer_steps, skipped,
             version, seconds.
 
@@ -98,17 +217,27 @@ class Learner:
         """
         started = time.perf_counter()
         settings = self._config.algorithm
-        if settings.kl_coefficient > 0 and self._reference is None:
-            self._reference = self._frozen(self._model.masters())
+        self._begin_reinforcement()
+        samples = self._with_logprobs(samples)
+        coefficient = settings.kl_coefficient if kl_coefficient is None else kl_coefficient
         tally = Tally(self._rank)
         name = self.version if step is None else step
         shuffle = torch.Generator().manual_seed(self._config.seed * 1_000_003 + name)
         num_steps = self._steps_per_pass(samples)
         orders = [torch.randperm(len(samples), generator=shuffle) for _ in range(settings.epochs)]
         compared = self._compare_with_engine([samples[i] for i in orders[0].tolist()])
+        if self._implicit is not None and slopes:
+            self._note(
+                tally, "implicit", *self._implicit.step(list(zip(samples, slopes, strict=True)))
+            )
         for order in orders if samples else ():
             for part in order.tensor_split(num_steps):
-                self._policy_step([samples[i] for i in part.tolist()], tally)
+                chosen = [samples[i] for i in part.tolist()]
+                if self._critic is not None:
+                    weighed = weigh(chosen, "token_mean")
+                    self._note(tally, "value", *self._critic.step(weighed, tally))
+                if self.version >= settings.critic_warmup_steps or self._critic is None:
+                    self._policy_step(chosen, tally, coefficient)
         self.version += 1
         metrics = tally.means() | compared
         metrics["tokens"] = float(sum(batching.num_sampled(sample) for sample in samples))
@@ -116,6 +245,12 @@ class Learner:
         metrics["version"] = float(self.version)
         metrics["seconds"] = time.perf_counter() - started
         return metrics
+
+    def _note(self, tally: Tally, name: str, loss: float, grad_norm: float) -> None:
+        """Count a step of a model beside the policy."""
+        tally.note(f"{name}_loss", loss)
+        tally.note(f"{name}_grad_norm", grad_norm)
+        self._watch(math.isfinite(loss) and math.isfinite(grad_norm))
 
     def _compare_with_engine(self, samples: Sequence[Sample]) -> dict[str, float]:
         """Before any step has moved the model."""
@@ -125,7 +260,7 @@ class Learner:
             self._kit,
             self._rank,
             temperature=self._config.rollout.temperature,
-            max_tokens=self._config.train.micro_batch_tokens,
+            packing=self._packing,
         )
 
     def _steps_per_pass(self, samples: Sequence[Sample]) -> int:
@@ -134,16 +269,16 @@ class Learner:
         teaching = sum(batching.teaches(sample) for sample in samples)
         return 1 if size is None else max(1, math.ceil(teaching / size))
 
-    def _policy_step(self, samples: Sequence[Sample], tally: Tally) -> None:
-        weighed = weigh(samples, self._config.algorithm.aggregate)
-        if self._reference is None:
+    def _policy_step(self, samples: Sequence[Sample], tally: Tally, kl_coefficient: float) -> None:
+        settings = self._config.algorithm
+        weighed = weigh(samples, settings.aggregate, self._longest_episode())
+        if settings.kl != "loss" and not settings.entropy_coefficient:
             weighed = [(s, weight) for s, weight in weighed if batching.teaches(s)]
         if not weighed:
             return
         total = torch.zeros((), device=self._rank.device)
-        budget = self._config.train.micro_batch_tokens
-        for part in share(weighed, budget, self._kit, self._rank):
-            loss = part.loss(self._token_losses(part.batch, tally, part.real))
+        for part in share(weighed, self._packing, self._kit, self._rank):
+            loss = part.loss(self._token_losses(part.batch, tally, part.real, kl_coefficient))
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         optim = self._config.optim
@@ -153,22 +288,38 @@ class Learner:
         self._watch(tally.add_step(lr, *self._optimizer.step(lr, total)))
         self._optimizer_steps += 1
 
-    def _token_losses(self, batch: Batch, tally: Tally, real: float) -> Tensor:
+    def _longest_episode(self) -> float:
+        """In sampled tokens; what `aggregate: constant` divides by."""
+        config = self._config
+        constant = config.algorithm.aggregate_constant
+        return constant or float(config.env.max_turns * config.rollout.max_new_tokens)
+
+    def _token_losses(
+        self, batch: Batch, tally: Tally, real: float, kl_coefficient: float
+    ) -> Tensor:
         """[N] the loss of every sampled token."""
         settings, temperature = self._config.algorithm, self._config.rollout.temperature
-        logprobs, entropy, _ = self._model.scorer(batch, temperature)
-        sampled = batch.loss_mask[:, 1:]
-        old = batch.logprobs[:, 1:][sampled]
-        result = self._algorithm.loss(logprobs, old, batch.advantages[:, 1:][sampled], settings)
+        wants_entropy = settings.entropy_coefficient > 0
+        logprobs, entropy, _ = self._model.scorer(batch, temperature, wants_entropy)
+        rollout, old = batch.columns["logprobs"], batch.columns["old_logprobs"]
+        result = LOSSES[settings.loss](
+            logprobs, old, batch.columns["advantages"], batch.turns, settings
+        )
         loss, seen = result.loss, {"clip_share": result.clipped, "entropy": entropy}
-        if self._reference is not None:
-            with torch.no_grad():
-                reference = self._reference.scorer(batch, temperature).logprobs
-            seen["kl"] = kl_k3(logprobs, reference)
-            loss = loss + settings.kl_coefficient * seen["kl"]
+        if settings.correction != "none":
+            seen["correction"] = correction.weights(old, rollout, batch.turns, settings)
+            loss = loss * seen["correction"]
+        if settings.kl != "none":
+            seen["kl"] = ESTIMATES[settings.kl_estimate](
+                logprobs, batch.columns["reference_logprobs"]
+            )
+            if settings.kl == "loss":
+                loss = loss + kl_coefficient * seen["kl"]
+        if wants_entropy:
+            loss = loss - settings.entropy_coefficient * entropy
         with torch.no_grad():
             # The tokens were drawn by the engine: this estimates KL(engine | learner).
-            seen["approx_kl"] = kl_k3(old, logprobs)
+            seen["approx_kl"] = k3(rollout, logprobs)
             tally.add(seen, real)
         return loss
 
@@ -176,10 +327,10 @@ class Learner:
         """Start supervised steps, with an optimizer of their own."""
         self._cloner = Cloner(
             self._model,
-            self._make_optimizer(config),
+            self._make_optimizer(self._model, config),
             self._kit,
             self._rank,
-            self._config.train.micro_batch_tokens,
+            self._packing,
         )
 
     def end_cloning(self) -> None:
@@ -215,11 +366,6 @@ class Learner:
                 f"training diverged: loss or gradient were not finite in {MAX_SKIPS} optimizer "
                 "steps in a row. Lower the learning rate, or resume from an earlier checkpoint."
             )
-
-    def _frozen(self, full: Mapping[str, Tensor]) -> TrainedModel:
-        reference = TrainedModel(self._config, self._folder, self._kit, self._rank, frozen=True)
-        reference.take(full)
-        return reference
 
     def weights(self) -> dict[str, Tensor]:
         """The full weights by name, on the CPU, in `model.dtype`; a collective call."""
@@ -257,13 +403,15 @@ class Learner:
 
     def state(self) -> dict[str, Any]:
         """All that the next steps depend on, in full tensors on the CPU; a collective call."""
-        cloner, reference = self._cloner, self._reference
+        cloner, reference, implicit = self._cloner, self._reference, self._implicit
         return {
             "job": self._identity(),
             "model": self._model.masters(),
             "optimizer": self._optimizer.state(),
             "cloning": cloner.state() if cloner else None,
             "reference": reference.masters() if reference else None,
+            "critic": self._critic.state() if self._critic else None,
+            "implicit": implicit.state() if implicit else None,
             "optimizer_steps": self._optimizer_steps,
             "version": self.version,
             "rng": torch.get_rng_state(),
@@ -289,7 +437,14 @@ class Learner:
             if self._cloner is None:
                 raise ConfigError("this state was taken while cloning; begin cloning first")
             self._cloner.load_state(state["cloning"])
-        self._reference = self._frozen(state["reference"]) if state["reference"] else None
+        if state["reference"] is not None:
+            self._reference = self._policy(frozen=True)
+            self._reference.take(state["reference"])
+        if state.get("critic") is not None and self._critic is not None:
+            self._critic.load_state(state["critic"])
+        if state.get("implicit") is not None:
+            self._implicit = self._make_implicit()
+            self._implicit.load_state(state["implicit"])
         self._optimizer_steps = state["optimizer_steps"]
         self.version = state["version"]
         torch.set_rng_state(state["rng"])
@@ -300,7 +455,7 @@ class Learner:
             "model.path": config.model.path,
             "model.freeze_vision": str(config.model.freeze_vision),
             "env.id": config.env.id,
-            "algorithm.name": config.algorithm.name,
+            "algorithm.estimator": config.algorithm.estimator,
         }
 
     def close(self) -> None:

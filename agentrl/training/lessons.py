@@ -17,7 +17,7 @@ from agentrl.policies.policy import Answer
 from agentrl.policies.scripted import as_sampled
 from agentrl.replay import Run
 from agentrl.rollout.making import instructions_of, open_translator
-from agentrl.training.batching import to_samples
+from agentrl.training.batching import evenly, to_samples
 from agentrl.training.choosing import Chosen
 from agentrl.training.report.watching import Tell
 from agentrl.types import Episode, Image, Message, Sample, Turn
@@ -143,7 +143,7 @@ class Lessons:
         num_turns = 0
         for demonstration in demonstrations:
             episode, before = _taught(demonstration.episode)
-            samples = to_samples(episode, [1.0] * len(before))
+            samples = to_samples(episode, evenly(episode, [1.0] * len(before)))
             alone = len(samples) == len(before)
             asks = alone and config.relabel and demonstration.by_player
             num_turns += len(before)
@@ -170,11 +170,12 @@ class Lessons:
             return sample
         with boundary(EnvError, "the player's answer"):
             reply = self._encoder.reply_ids(self._player.reply(info, self._rng))
-        prompt = sample.token_ids[: sample.loss_mask.index(True)]
+        prompt = sample.token_ids[: sample.places[0]]
         return Sample(
             token_ids=(*prompt, *reply),
-            loss_mask=(False,) * len(prompt) + (True,) * len(reply),
-            logprobs=(0.0,) * (len(prompt) + len(reply)),
-            advantages=(0.0,) * len(prompt) + (1.0,) * len(reply),
+            places=tuple(range(len(prompt), len(prompt) + len(reply))),
+            logprobs=(0.0,) * len(reply),
+            advantages=(1.0,) * len(reply),
             images=sample.images,
+            turns=(0,) * len(reply),
         )

@@ -6,9 +6,11 @@ import torch
 
 from agentrl.policies.kits import Kit
 from agentrl.training import batching
-from agentrl.training.algorithms import kl_k3, log_ratio
-from agentrl.training.model import TrainedModel
+from agentrl.training.batching import Packing
+from agentrl.training.divergence import k3, log_ratio
+from agentrl.training.model import Sharded
 from agentrl.training.parallel import Rank
+from agentrl.training.scorer import TokenScorer
 from agentrl.training.shares import share, weigh
 from agentrl.types import Sample
 
@@ -19,12 +21,12 @@ MAX_TOKENS = 16_384
 
 def measure(
     samples: Sequence[Sample],
-    model: TrainedModel,
+    model: Sharded[TokenScorer],
     kit: Kit,
     rank: Rank,
     *,
     temperature: float,
-    max_tokens: int,
+    packing: Packing,
 ) -> dict[str, float]:
     """Compare the first samples, within bounds, whether they teach anything or not.
 
@@ -36,7 +38,7 @@ def measure(
         kit: the model family's.
         rank: this rank.
         temperature: that the engine sampled with.
-        max_tokens: padded tokens of one pass, at most.
+        packing: how samples are laid out for one pass.
 
     Returns:
         mismatch_k1, mismatch_k3: means over the tokens that were compared; mismatch_max: the
@@ -44,20 +46,20 @@ def measure(
     """
     sums = torch.zeros(3, dtype=torch.float64, device=rank.device)
     peak = torch.zeros((), device=rank.device)
-    for part in share(weigh(_first(samples), "token_mean"), max_tokens, kit, rank):
+    for part in share(weigh(_first(samples), "token_mean"), packing, kit, rank):
         logprobs = model.look(part.batch, temperature).logprobs
-        engine = part.batch.logprobs[:, 1:][part.batch.loss_mask[:, 1:]]
+        engine = part.batch.columns["logprobs"]
         ratio = log_ratio(engine, logprobs)
         # The tokens were drawn by the engine: k3 estimates KL(engine | learner).
-        found = torch.stack([ratio, kl_k3(engine, logprobs), torch.ones_like(ratio)])
+        found = torch.stack([ratio, k3(engine, logprobs), torch.ones_like(ratio)])
         sums += found.double().sum(-1) * part.real
         peak = torch.maximum(peak, ratio.abs().max() * part.real)
-    k1, k3, count = rank.sum(sums).tolist()
+    first, third, count = rank.sum(sums).tolist()
     if not count:
         return {}
     return {
-        "mismatch_k1": k1 / count,
-        "mismatch_k3": k3 / count,
+        "mismatch_k1": first / count,
+        "mismatch_k3": third / count,
         "mismatch_max": rank.max(peak).item(),
         "mismatch_tokens": count,
     }

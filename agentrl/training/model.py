@@ -1,30 +1,32 @@
-"""The trained model of one rank: sharded for training, whole for engines and for disk."""
+"""A model of one rank: sharded for training, whole for engines and for disk."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from agentrl.config import Config
 from agentrl.errors import ConfigError
-from agentrl.plugins import did_you_mean
-from agentrl.policies.kits import Kit, load_model
+from agentrl.policies.kits import load_model
+from agentrl.text import did_you_mean
 from agentrl.training import weights
 from agentrl.training.parallel import Rank, local, reshard, scatter, shard, whole
-from agentrl.training.scorer import Scores, TokenScorer
-from agentrl.types import Batch
+from agentrl.training.scorer import Backbone
 
 _PREFIX = "policy."
 
+S = TypeVar("S", bound=Backbone)
 
-class TrainedModel:
+
+class Sharded(Generic[S]):
     """A model spread over the ranks.
 
     Args:
+        scorer: makes what is called of the loaded Hugging Face model.
         config: the whole job's.
         folder: the model to start from, in the Hugging Face format.
-        kit: its family's.
         rank: this rank.
         frozen: True for a reference that is never trained.
 
@@ -33,7 +35,12 @@ class TrainedModel:
     """
 
     def __init__(
-        self, config: Config, folder: Path, kit: Kit, rank: Rank, frozen: bool = False
+        self,
+        scorer: Callable[[nn.Module], S],
+        config: Config,
+        folder: Path,
+        rank: Rank,
+        frozen: bool = False,
     ) -> None:
         self._folder = folder
         self._rank = rank
@@ -42,7 +49,7 @@ class TrainedModel:
         policy = load_model(folder, dtype=config.model.dtype, attention=config.model.attention).to(
             rank.device, torch.float32
         )
-        self.scorer = TokenScorer(policy, kit.banned_token_ids)
+        self.scorer = scorer(policy)
         self.scorer.requires_grad_(not frozen)
         checkpointing = config.train.gradient_checkpointing and not frozen
         self.scorer.train(checkpointing)
@@ -51,14 +58,15 @@ class TrainedModel:
         if config.model.freeze_vision:
             for parameter in self.scorer.vision():
                 parameter.requires_grad_(False)
+        self.width = self.scorer.width()
         shard(self.scorer, self.scorer.layers(), rank, self._dtype)
 
     @torch.no_grad()
-    def look(self, batch: Batch, temperature: float) -> Scores:
-        """See `TokenScorer.forward`; without gradient, and the model stays as it was."""
-        scores: Scores = self.scorer(batch, temperature)
+    def look(self, *args: Any) -> Any:
+        """What the scorer says; without gradient, and the model stays as it was."""
+        found = self.scorer(*args)
         reshard(self.scorer)
-        return scores
+        return found
 
     def masters(self) -> dict[str, Tensor]:
         """The full float32 weights by name, on the CPU; a collective call."""
@@ -99,7 +107,7 @@ class TrainedModel:
         if self._rank.number == 0:
             weights.export(self._folder, folder, full)
 
-    def _named(self) -> dict[str, torch.nn.Parameter]:
+    def _named(self) -> dict[str, nn.Parameter]:
         return {n.removeprefix(_PREFIX): p for n, p in self.scorer.named_parameters()}
 
 

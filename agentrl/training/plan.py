@@ -81,9 +81,7 @@ def _check_job(config: Config) -> dict[str, int | None]:
     count = check_games(config, [*players, *baselines(config)])
     if lacking := extras.missing(config.rollout.engine, config.rollout.launcher):
         raise ConfigError(". ".join(lacking))
-    from agentrl.training.algorithms import algorithm  # takes torch
-
-    algorithm(config.algorithm.name)
+    configuration.check_algorithm(config)
     check_loggers(config.logging)
     check_model(config.model)
     check_engine(config.rollout)

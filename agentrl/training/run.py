@@ -35,6 +35,8 @@ class State:
     """Void episodes of the whole run by cause."""
     best: float | None = None
     """The best evaluation during training."""
+    kl_coefficient: float | None = None
+    """Of the divergence, where it is adapted."""
 
 
 def _fresh(parent: Path, name: str) -> Path:

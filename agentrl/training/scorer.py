@@ -1,6 +1,6 @@
-"""Log-probabilities of sampled tokens under the model that is trained, and nothing more.
+"""What a model says of sampled tokens, and nothing more.
 
-Shapes: B samples; L padded tokens; N sampled tokens of the batch; V vocabulary.
+Shapes: B rows; L padded tokens; N sampled tokens of the batch, S samples; V vocabulary.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,64 +19,42 @@ _CHUNK = 1 << 26
 
 
 class Scores(NamedTuple):
-    """About the sampled tokens of a batch, row by row."""
+    """About the sampled tokens of a batch, sample by sample."""
 
     logprobs: Tensor
     """float32[N], carries the gradient."""
     entropy: Tensor
-    """float32[N], of the whole distribution at that place, in nats; without gradient."""
+    """float32[N], of the whole distribution at that place, in nats."""
     hits: Tensor
     """bool[N], True where the token is the most probable one."""
 
 
-class TokenScorer(nn.Module):
-    """A policy as the learner needs it; the unit that is sharded.
+class Backbone(nn.Module):
+    """A Hugging Face model up to its last hidden states; the unit that is sharded.
 
     Args:
         policy: a Hugging Face model with an output head.
-        banned: ids that engines never sample; their probability is 0 here as well.
     """
 
-    banned: Tensor
+    # Any: what Hugging Face models offer beside a Module has no common type.
     policy: Any
 
-    def __init__(self, policy: nn.Module, banned: Sequence[int]) -> None:
+    def __init__(self, policy: nn.Module) -> None:
         super().__init__()
-        # Any: what Hugging Face models offer beside a Module has no common type.
         self.policy = policy
-        head: Any = self.policy.get_output_embeddings()
-        mask = torch.zeros(head.weight.shape[0], dtype=torch.bool, device=head.weight.device)
-        mask[list(banned)] = True
-        self.register_buffer("banned", mask, persistent=False)
         _cut_patches_by_matmul(policy)
 
-    def forward(self, batch: Batch, temperature: float) -> Scores:
-        """Scores of the tokens in the loss mask, under the temperature they were sampled with.
-
-        Args:
-            batch: its first tokens are never sampled ones.
-            temperature: above 0.
-        """
-        hidden = self.policy.model(
+    def hidden(self, batch: Batch) -> Tensor:
+        """[B * L, hidden] the last hidden states, as flat places name them."""
+        states: Tensor = self.policy.model(
             input_ids=batch.token_ids,
-            attention_mask=batch.attention_mask,
+            attention_mask=_sight(batch.ends) if batch.forked else None,
+            position_ids=batch.positions,
             use_cache=False,
             **self._see(batch.pixels),
         )[0]
-        sampled = batch.loss_mask[:, 1:]
-        rows = hidden[:, :-1][sampled]
-        targets = batch.token_ids[:, 1:][sampled]
-        if not batch.pixels:
-            rows = rows + self._untouched_vision()
-        size = max(1, _CHUNK // len(self.banned))
-        if len(rows) <= size:
-            return self._score(rows, targets, temperature)
-        # The logits of a chunk are made again in the backward pass instead of being kept.
-        parts = [
-            checkpoint(self._score, *part, temperature, use_reentrant=False)
-            for part in zip(torch.split(rows, size), torch.split(targets, size), strict=True)
-        ]
-        return Scores(*(torch.cat(column) for column in zip(*parts, strict=True)))
+        states = states.flatten(0, 1)
+        return states if batch.pixels else states + self._untouched_vision()
 
     def _see(self, pixels: Mapping[str, Tensor]) -> dict[str, Any]:
         """Arguments of the forward pass; a picture that several rows show is looked at once."""
@@ -97,18 +75,7 @@ class TokenScorer(nn.Module):
     def _untouched_vision(self) -> Tensor:
         """Zero; gives the vision tower a gradient, as ranks that saw pictures wait for its sum."""
         trained = [p for p in self.vision() if p.requires_grad]
-        return sum((p.sum() for p in trained), torch.zeros((), device=self.banned.device)) * 0.0
-
-    def _score(self, rows: Tensor, targets: Tensor, temperature: float) -> Scores:
-        logits = self.policy.get_output_embeddings()(rows).float()
-        if temperature != 1.0:
-            logits = logits / temperature
-        table = F.log_softmax(logits.masked_fill(self.banned, -torch.inf), dim=-1)
-        chosen = -F.nll_loss(table, targets, reduction="none")
-        with torch.no_grad():
-            entropy = -(table.exp() * table.masked_fill(self.banned, 0)).sum(-1)
-            hits = table.argmax(-1) == targets
-        return Scores(chosen, entropy, hits)
+        return sum((p.sum() for p in trained), torch.zeros((), device=self.policy.device)) * 0.0
 
     def layers(self) -> Iterator[nn.Module]:
         """The decoder's blocks, which are sharded one by one."""
@@ -122,6 +89,110 @@ class TokenScorer(nn.Module):
     def vision(self) -> Iterator[nn.Parameter]:
         """The parameters of the vision tower; none for a model that reads text alone."""
         yield from (p for name, p in self.policy.named_parameters() if is_vision(name))
+
+    def width(self) -> float:
+        """At how many tokens of a row its attention takes as long as all else in the decoder."""
+        layers = list(self.layers())
+        size = sum(p.numel() for layer in layers for p in layer.parameters())
+        hidden: int = self.policy.config.get_text_config().hidden_size
+        return size / max(1, 2 * hidden * len(layers))
+
+
+class TokenScorer(Backbone):
+    """A policy as the learner needs it.
+
+    Args:
+        policy: a Hugging Face model with an output head.
+        banned: ids that engines never sample; their probability is 0 here as well.
+    """
+
+    banned: Tensor
+
+    def __init__(self, policy: nn.Module, banned: Sequence[int]) -> None:
+        super().__init__(policy)
+        head: Any = self.policy.get_output_embeddings()
+        mask = torch.zeros(head.weight.shape[0], dtype=torch.bool, device=head.weight.device)
+        mask[list(banned)] = True
+        self.register_buffer("banned", mask, persistent=False)
+
+    def forward(self, batch: Batch, temperature: float, entropy_gradient: bool = False) -> Scores:
+        """Scores of the sampled tokens, under the temperature they were sampled with.
+
+        Args:
+            batch: of any layout.
+            temperature: above 0.
+            entropy_gradient: whether the entropy carries a gradient, too.
+        """
+        # Siblings that answer alike are asked once what comes next.
+        places, which = torch.unique(batch.sources, return_inverse=True)
+        rows = self.hidden(batch)[places]
+        size = max(1, _CHUNK // len(self.banned))
+        if len(places) <= size:
+            return self._score(rows, which, batch.targets, temperature, entropy_gradient)
+        parts, order = [], []
+        for start in range(0, len(places), size):
+            asked = ((which >= start) & (which < start + size)).nonzero().squeeze(-1)
+            order.append(asked)
+            # The logits of a chunk are made again in the backward pass instead of being kept.
+            part: Scores = checkpoint(
+                self._score,
+                rows[start : start + size],
+                which[asked] - start,
+                batch.targets[asked],
+                temperature,
+                entropy_gradient,
+                use_reentrant=False,
+            )
+            parts.append(part)
+        back = torch.cat(order).argsort()
+        return Scores(*(torch.cat(column)[back] for column in zip(*parts, strict=True)))
+
+    def _score(
+        self,
+        rows: Tensor,
+        which: Tensor,
+        targets: Tensor,
+        temperature: float,
+        entropy_gradient: bool,
+    ) -> Scores:
+        logits = self.policy.get_output_embeddings()(rows).float()
+        if temperature != 1.0:
+            logits = logits / temperature
+        table = F.log_softmax(logits.masked_fill(self.banned, -torch.inf), dim=-1)
+        chosen = table[which, targets]
+        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+            entropy = -(table.exp() * table.masked_fill(self.banned, 0)).sum(-1)[which]
+        with torch.no_grad():
+            hits = table.argmax(-1)[which] == targets
+        return Scores(chosen, entropy, hits)
+
+
+class ValueScorer(Backbone):
+    """A critic: a number for every state, by a model of its own.
+
+    Args:
+        policy: a Hugging Face model whose output head is not used.
+    """
+
+    def __init__(self, policy: nn.Module) -> None:
+        super().__init__(policy)
+        size = self.policy.config.get_text_config().hidden_size
+        self.head = nn.Linear(size, 1, device=self.policy.device, dtype=self.policy.dtype)
+        # It begins with no opinion: what it says at first would be noise in every advantage.
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        self.policy.lm_head = nn.Identity()
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """float32[N] the values before the sampled tokens, and float32[S] after the last token."""
+        values = self.head(self.hidden(batch)).squeeze(-1).float()
+        return values[batch.sources], values[batch.lasts]
+
+
+def _sight(ends: Tensor) -> Tensor:
+    """bool[B, 1, L, L], True where a token (third) sees another (fourth); see `Batch.ends`."""
+    columns = torch.arange(ends.shape[1], device=ends.device)
+    return (columns[None, :] <= columns[:, None]) & (columns[:, None] < ends[:, None, None, :])
 
 
 def is_vision(name: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from agentrl.config import Config
 from agentrl.errors import ConfigError
+from agentrl.training.sampling import filters
 
 _FIRST = 100_000_000
 _RANGE = 10_000_000
@@ -25,10 +26,17 @@ def demonstration(config: Config, episodes: int) -> list[int]:
     return list(range(first, first + episodes))
 
 
-def training(config: Config, step: int) -> Sequence[int | Sequence[int]]:
-    """One for each group of this step (from 1), or as many as it has members."""
-    count = _seeds_of_step(config)
-    first = _FIRST + config.seed * _RANGE + _HALF + (step - 1) * count
+def training(config: Config, step: int, attempt: int = 0) -> Sequence[int | Sequence[int]]:
+    """One for each group of this step (from 1), or as many as it has members.
+
+    Args:
+        config: the whole job's.
+        step: from 1.
+        attempt: how often groups of this step were played anew already.
+    """
+    count, attempts = _seeds_of_attempt(config), _attempts(config)
+    begun = ((step - 1) * attempts + attempt) * count
+    first = _FIRST + config.seed * _RANGE + _HALF + begun
     seeds = range(first, first + count)
     if config.rollout.seed_per == "group":
         return seeds
@@ -36,9 +44,13 @@ def training(config: Config, step: int) -> Sequence[int | Sequence[int]]:
     return [seeds[member : member + size] for member in range(0, count, size)]
 
 
-def _seeds_of_step(config: Config) -> int:
+def _seeds_of_attempt(config: Config) -> int:
     groups, size = config.rollout.groups, config.rollout.group_size
     return groups if config.rollout.seed_per == "group" else groups * size
+
+
+def _attempts(config: Config) -> int:
+    return 1 + (config.algorithm.filter_refills if filters(config) else 0)
 
 
 def check_seeds(config: Config) -> None:
@@ -53,7 +65,7 @@ def check_seeds(config: Config) -> None:
     if not 0 <= config.seed < 1000:
         raise ConfigError(f"seed={config.seed}: must lie in [0, 999]")
     demos = config.warm_start.episodes if config.warm_start else 0
-    if max(demos, config.train.steps * _seeds_of_step(config)) > _HALF:
+    if max(demos, config.train.steps * _attempts(config) * _seeds_of_attempt(config)) > _HALF:
         raise ConfigError(
             f"more than {_HALF} seeds of one kind: lower train.steps or rollout.groups"
         )

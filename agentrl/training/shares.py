@@ -8,7 +8,9 @@ from torch import Tensor
 
 from agentrl.policies.kits import Kit
 from agentrl.training import batching
-from agentrl.training.algorithms import sample_weights
+from agentrl.training.batching import Packing
+from agentrl.training.forest import Tree
+from agentrl.training.losses import token_weights
 from agentrl.training.parallel import Rank
 from agentrl.types import Batch, Sample
 
@@ -21,8 +23,8 @@ class Share:
     """One forward and backward pass of one rank."""
 
     batch: Batch
-    weights: Tensor
-    """[N], of the sampled tokens; over the global batch they sum to 1."""
+    rows: Sequence[Sequence[Tree]]
+    """Of the samples that were shared out."""
     real: float
     """0.0 where the rank has nothing left to do and only keeps step with the others."""
 
@@ -32,17 +34,19 @@ class Share:
         Args:
             token_losses: [N]
         """
-        return (token_losses * self.weights).sum() * self.real
+        return (token_losses * self.batch.columns["weights"]).sum() * self.real
 
 
-def weigh(samples: Sequence[Sample], aggregate: str) -> list[Weighed]:
+def weigh(samples: Sequence[Sample], aggregate: str, constant: float = 1.0) -> list[Weighed]:
     """Samples that have tokens to learn from, with the weight of each of these tokens."""
     counts = [batching.num_sampled(sample) for sample in samples]
-    pairs = zip(samples, sample_weights(counts, aggregate), strict=True)
-    return [(sample, weight) for sample, weight in pairs if weight]
+    weights = token_weights(counts, [sample.episode for sample in samples], aggregate, constant)
+    return [
+        (sample, weight) for sample, weight in zip(samples, weights, strict=True) if sample.places
+    ]
 
 
-def share(weighed: Sequence[Weighed], max_tokens: int, kit: Kit, rank: Rank) -> Iterator[Share]:
+def share(weighed: Sequence[Weighed], packing: Packing, kit: Kit, rank: Rank) -> Iterator[Share]:
     """This rank's passes over samples that every rank is given.
 
     All ranks make the same number of passes, as they wait for each other in each; a rank with
@@ -50,18 +54,26 @@ def share(weighed: Sequence[Weighed], max_tokens: int, kit: Kit, rank: Rank) -> 
 
     Args:
         weighed: the same on every rank.
-        max_tokens: padded tokens of one pass, at most.
+        packing: how they are laid out.
         kit: the model family's.
         rank: this rank.
     """
-    parts = batching.micro_batches([len(sample.token_ids) for sample, _ in weighed], max_tokens)
+    samples, weights = [s for s, _ in weighed], [weight for _, weight in weighed]
+    parts = batching.micro_batches(samples, packing, kit.image_token_id)
     for start in range(0, len(parts), rank.world_size):
         mine = start + rank.number
-        chosen = [weighed[i] for i in parts[min(mine, len(parts) - 1)]]
-        batch = batching.to_batch([sample for sample, _ in chosen], kit, rank.device)
-        weights = torch.tensor([weight for _, weight in chosen], device=rank.device)
+        rows = parts[min(mine, len(parts) - 1)]
         yield Share(
-            batch=batch,
-            weights=weights.repeat_interleave(batch.loss_mask.sum(-1)),
+            batch=batching.to_batch(samples, rows, kit, weights=weights, device=rank.device),
+            rows=rows,
             real=1.0 if mine < len(parts) else 0.0,
         )
+
+
+def whole(samples: Sequence[Sample], kit: Kit, device: torch.device | str = "cpu") -> Batch:
+    """One batch of some samples, each in a row of its own."""
+    packing = Packing(max_tokens=1, width=0.0, share=False)
+    rows = [
+        row for part in batching.micro_batches(samples, packing, kit.image_token_id) for row in part
+    ]
+    return batching.to_batch(samples, rows, kit, device=device)

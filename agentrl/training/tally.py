@@ -19,23 +19,26 @@ class Tally:
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
         self._sums: dict[str, Tensor] = {}
+        self._counts: dict[str, str] = {}
+        self._notes: dict[str, list[float]] = {}
         self._losses: list[float] = []
         self._norms: list[float] = []
         self._rates: list[float] = []
         self._skipped = 0
 
-    def add(self, values: Mapping[str, Tensor], real: float) -> None:
+    def add(self, values: Mapping[str, Tensor], real: float, count: str = "count") -> None:
         """Add [N] values of the tokens of one micro-batch.
 
         Args:
             values: by name.
             real: 0.0 for a micro-batch that another rank counts.
+            count: names what the means are over; values of other tokens need another name.
         """
-        count = 0
         for name, tensor in values.items():
             self._put(name, tensor.detach().double().sum() * real)
-            count = tensor.numel()
-        self._put("count", torch.tensor(count * real))
+            self._counts[name] = count
+        tokens = max((tensor.numel() for tensor in values.values()), default=0)
+        self._put(count, torch.tensor(tokens * real))
 
     def add_step(self, lr: float, loss: float, grad_norm: float) -> bool:
         """Note one optimizer step.
@@ -51,6 +54,10 @@ class Tally:
         self._rates.append(lr)
         return True
 
+    def note(self, name: str, value: float) -> None:
+        """Add one number of this step, such as another model's loss; means are told."""
+        self._notes.setdefault(name, []).append(value)
+
     def _put(self, name: str, value: Tensor) -> None:
         zero = torch.zeros((), dtype=torch.float64, device=self._rank.device)
         self._sums[name] = self._sums.get(name, zero) + value.to(zero.device)
@@ -59,16 +66,17 @@ class Tally:
         """Means over all tokens and steps, `count` tokens, steps and skips; a collective call."""
         names = list(self._sums)
         sums = dict(zip(names, self._summed(names), strict=True))
-        count = sums.pop("count", 0.0)
-        result = {name: value / max(1.0, count) for name, value in sums.items()}
+        counts = {name: sums.pop(name) for name in {*self._counts.values()}}
+        result = {name: sums[name] / max(1.0, counts[of]) for name, of in self._counts.items()}
         for name, values in (
             ("loss", self._losses),
             ("grad_norm", self._norms),
             ("lr", self._rates),
         ):
             result[name] = sum(values) / len(values) if values else 0.0
+        result |= {name: sum(values) / len(values) for name, values in self._notes.items()}
         return result | {
-            "count": count,
+            "count": counts.get("count", 0.0),
             "optimizer_steps": float(len(self._losses)),
             "skipped": float(self._skipped),
         }

@@ -176,7 +176,8 @@ def _add_views(app: FastAPI, run: Run) -> None:
 
     @app.get("/api/episodes/{episode_id}/turns/{number}")
     def tokens(episode_id: str, number: int) -> Response:
-        return _json(of_turn(run.episode(episode_id).episode, number, words))
+        found = run.episode(episode_id).episode
+        return _json(of_turn(found, number, words, run.token_advantages(found)))
 
     @app.get("/api/groups/{name}")
     def group(name: str) -> Response:

@@ -1,6 +1,7 @@
 """Token ids of an episode as words."""
 
 import logging
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,13 +53,19 @@ def _opened(file: str) -> "Tokenizer | None":
         return None
 
 
-def of_turn(episode: Episode, number: int, words: Vocabulary) -> dict[str, Any]:
+def of_turn(
+    episode: Episode,
+    number: int,
+    words: Vocabulary,
+    advantages: Sequence[Sequence[float]] | None = None,
+) -> dict[str, Any]:
     """Prompt and reply of a turn, token by token.
 
     Args:
         episode: as it was played.
         number: of the turn, from 1.
         words: of its model.
+        advantages: [T][R], where the tokens of a turn differ; None where they do not.
 
     Raises:
         ConfigError: it has no such turn.
@@ -66,12 +73,19 @@ def of_turn(episode: Episode, number: int, words: Vocabulary) -> dict[str, Any]:
     if not 1 <= number <= len(episode.turns):
         raise ConfigError(f"{episode.id} has {len(episode.turns)} turns, and no turn {number}")
     turn = episode.turns[number - 1]
-    sampled = zip(turn.reply_ids, turn.reply_logprobs, turn.reply_versions, strict=True)
+    credit = advantages[number - 1] if advantages else [None] * len(turn.reply_ids)
+    sampled = zip(turn.reply_ids, turn.reply_logprobs, turn.reply_versions, credit, strict=True)
     return {
         "prompt": _runs(turn.prompt_ids, words),
         "reply": [
-            {"id": id, "text": words.word(id), "logprob": logprob, "version": version}
-            for id, logprob, version in sampled
+            {
+                "id": id,
+                "text": words.word(id),
+                "logprob": logprob,
+                "version": version,
+                "advantage": advantage,
+            }
+            for id, logprob, version, advantage in sampled
         ],
     }
 

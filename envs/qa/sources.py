@@ -17,7 +17,7 @@ from agentrl.envs.qa.counting import Counting
 from agentrl.envs.qa.geometry import Geometry
 from agentrl.envs.qa.split import SPLITS
 from agentrl.errors import ConfigError
-from agentrl.plugins import did_you_mean
+from agentrl.text import did_you_mean
 
 DRAWN: Mapping[str, Callable[..., Source]] = {
     "counting": Counting,

@@ -9,12 +9,27 @@ from typing import Any
 import pytest
 
 from agentrl import __version__, cli, replay
+from agentrl.config import PRESETS
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.replay.record import Recorder
 from agentrl.types import Outcome
 from tests.replay.episodes import scored
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
+
+
+def test_algorithms_are_listed_with_their_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["algorithms"]) == 0
+    listed = " ".join(capsys.readouterr().out.split())
+    for name in PRESETS:
+        assert name in listed
+    assert cli.run(["algorithms", "dapo"]) == 0
+    told = capsys.readouterr().out
+    assert "clip_high: 0.28   # elsewhere 0.2\n" in told
+    assert cli.run(["algorithms", "dapo", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["filter_groups"] is True
+    assert cli.run(["algorithms", "dapp"]) == 2
+    assert "did you mean 'dapo'?" in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def test_an_episode_reads_back_as_it_was_written(tmp_path: Path) -> None:
     written = scored("train-00001-g000-m00", turns=3)
     with Recorder(tmp_path) as recorder:
         recorder.episode(written, split="train", step=1)
-        recorder.credit(written, [0.5, -0.5, 0.0])
+        recorder.credit(written, evenly(written, [0.5, -0.5, 0.0]))
     found = replay.open(tmp_path).episode("train-00001-g000-m00")
     assert found.episode == written.episode
     assert found.summary.total == written.total
@@ -73,7 +74,7 @@ def test_several_writers_share_a_run(tmp_path: Path) -> None:
         a.episode(first, split="train", step=1)
         b.episode(second, split="train", step=1)
         with Recorder(tmp_path, frames="none", writer="trainer") as trainer:
-            trainer.credit(first, [1.0])
+            trainer.credit(first, evenly(first, [1.0]))
     by_id = {s.id: s for s in replay.open(tmp_path).episodes()}
     assert by_id["a"].advantages == (1.0,)
     assert by_id["b"].advantages is None
@@ -102,12 +103,12 @@ def test_advantages_of_lost_steps_do_not_go_on_counting(tmp_path: Path) -> None:
     lost, played = scored("a", turns=1), scored("a", turns=2)
     with Recorder(tmp_path) as recorder:
         recorder.episode(lost, split="train", step=1)
-        recorder.credit(lost, [1.0], step=1)
+        recorder.credit(lost, evenly(lost, [1.0]), step=1)
         recorder.episode(played, split="train", step=1)
         (summary,) = replay.open(tmp_path).episodes()
         assert (summary.advantages, summary.used_by) == (None, None)
         assert [row["advantage"] for row in tables.rows(Run(tmp_path), "turns")] == [None, None]
-        recorder.credit(played, [0.5, -0.5], step=1)
+        recorder.credit(played, evenly(played, [0.5, -0.5]), step=1)
     (summary,) = replay.open(tmp_path).episodes()
     assert (summary.advantages, summary.used_by) == ((0.5, -0.5), 1)
 
@@ -363,6 +364,35 @@ def test_token_ids_survive_whatever_the_history_layout(
     turns = tuple(turn(prompt_ids=tuple(p), reply_ids=tuple(r)) for p, r in pairs)
     written = episode("a", turns=turns)
     assert from_json(json.loads(json.dumps(to_json(written)))) == written
+
+
+def evenly(scored: ScoredEpisode, per_turn: Sequence[float]) -> list[list[float]]:
+    turns = zip(per_turn, scored.episode.turns, strict=True)
+    return [[value] * len(turn.reply_ids) for value, turn in turns]
+
+
+def test_advantages_of_tokens_are_kept_where_those_of_a_turn_differ(tmp_path: Path) -> None:
+    long, size = turn(reply_ids=(3, 4, 5)), 3
+    one, other = (
+        ScoredEpisode(episode=episode(id, turns), components={}, rewards=(0.0,) * len(turns))
+        for id, turns in (("a", (long, long)), ("b", (long,)))
+    )
+    differing = [[0.123456, *[1.0] * (size - 1)], [0.5] * size]
+    with Recorder(tmp_path) as recorder:
+        for played in (one, other):
+            recorder.episode(played, split="train", step=1)
+        recorder.credit(other, evenly(other, [2.0]))
+        assert not list((tmp_path / "episodes").glob("credits-*"))
+        recorder.credit(one, [[9.0, 8.0, 7.0], [6.0, 5.0, 4.0]])
+        recorder.credit(one, differing)
+    run = replay.open(tmp_path)
+    assert run.token_advantages(one.episode) == [[0.1235, *[1.0] * (size - 1)], [0.5] * size]
+    assert run.token_advantages(other.episode) is None
+    told = run.episode("a").summary.advantages
+    assert told == (pytest.approx((0.123456 + size - 1) / size), 0.5)
+    with (tmp_path / "episodes" / "credits-main.jsonl").open("a") as file:
+        file.write('{"id": "b", "advantages": [["x"]]}\n{"id": "b", "adv')
+    assert run.token_advantages(other.episode) is None
 
 
 def test_what_is_nested_without_end_is_kept_as_deeply_as_it_is_read(tmp_path: Path) -> None:

@@ -77,11 +77,12 @@ def sample(
         ids += kit.image_markup(image)
     answer = [int(t) for t in rng.choice(allowed, reply)]
     credit = float(rng.normal()) if advantage is None else advantage
-    before = len(ids)
     return Sample(
         token_ids=(*ids, *answer),
-        loss_mask=(False,) * before + (True,) * reply,
-        logprobs=(0.0,) * before + tuple(rng.normal(-5.3, 0.1, reply).tolist()),
-        advantages=(0.0,) * before + (credit,) * reply,
+        places=tuple(range(len(ids), len(ids) + reply)),
+        logprobs=tuple(rng.normal(-5.3, 0.1, reply).tolist()),
+        advantages=(credit,) * reply,
         images=images,
+        turns=(0,) * reply,
+        episode=seed,
     )

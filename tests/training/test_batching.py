@@ -1,10 +1,21 @@
+import itertools
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.training.batching import micro_batches, num_sampled, teaches, to_batch, to_samples
+from agentrl.training.batching import (
+    Packing,
+    evenly,
+    micro_batches,
+    num_sampled,
+    teaches,
+    to_batch,
+    to_samples,
+)
+from agentrl.training.shares import whole
 from agentrl.types import Outcome
 from tests.training.samples import episode, sample, turn
 
@@ -20,34 +31,45 @@ def conversation(replies):
     return turns
 
 
+def samples_of(turns, per_turn, outcome=Outcome.TERMINATED):
+    played = episode(turns, outcome)
+    return to_samples(played, evenly(played, per_turn))
+
+
 def test_turns_that_extend_each_other_become_one_sample():
-    [merged] = to_samples(episode(conversation([[2, 3], [4]])), [0.5, -1.0])
+    [merged] = samples_of(conversation([[2, 3], [4]]), [0.5, -1.0])
     assert merged.token_ids == (1, 2, 3, 50, 4)
-    assert merged.loss_mask == (False, True, True, False, True)
-    assert merged.advantages == (0.0, 0.5, 0.5, 0.0, -1.0)
-    assert merged.logprobs == (0.0, -0.1, -0.2, 0.0, -0.1)
+    assert merged.places == (1, 2, 4)
+    assert merged.advantages == (0.5, 0.5, -1.0)
+    assert merged.logprobs == (-0.1, -0.2, -0.1)
+    assert merged.turns == (0, 0, 1)
+    assert merged.versions == (0, 0, 0)
     assert merged.images == PICTURES[:2]
+
+
+def test_tokens_of_a_turn_may_deserve_different_things():
+    played = episode(conversation([[2, 3], [4]]))
+    [one] = to_samples(played, [[0.5, 0.25], [-1.0]], [[1.0, 2.0], [3.0]], number=7)
+    assert (one.advantages, one.returns, one.episode) == ((0.5, 0.25, -1.0), (1.0, 2.0, 3.0), 7)
 
 
 def test_a_turn_that_starts_anew_starts_a_new_sample():
     turns = [turn([1], [2]), turn([9], [3]), turn([9, 3, 8], [4])]
-    first, second = to_samples(episode(turns), [1.0, 2.0, 3.0])
+    first, second = samples_of(turns, [1.0, 2.0, 3.0])
     assert first.token_ids == (1, 2)
     assert second.token_ids == (9, 3, 8, 4)
-    assert second.advantages == (0.0, 2.0, 0.0, 3.0)
+    assert (second.places, second.advantages, second.turns) == ((1, 3), (2.0, 3.0), (1, 2))
 
 
 def test_a_prompt_that_repeats_the_words_but_not_the_reply_is_not_merged():
-    assert len(to_samples(episode([turn([1], [2]), turn([1, 3], [4])]), [1.0, 1.0])) == 2
-    assert len(to_samples(episode([turn([1], [2, 3]), turn([1, 2], [4])]), [1.0, 1.0])) == 2
+    assert len(samples_of([turn([1], [2]), turn([1, 3], [4])], [1.0, 1.0])) == 2
+    assert len(samples_of([turn([1], [2, 3]), turn([1, 2], [4])], [1.0, 1.0])) == 2
 
 
-def test_a_void_episode_gives_no_samples():
-    assert to_samples(episode([turn()], Outcome.DEVICE_ERROR), [1.0]) == []
-
-
-def test_an_episode_without_turns_gives_no_samples():
-    assert to_samples(episode([]), []) == []
+def test_what_holds_no_sampled_token_gives_no_samples():
+    assert samples_of([turn()], [1.0], Outcome.DEVICE_ERROR) == []
+    assert samples_of([], []) == []
+    assert samples_of([turn([1], []), turn([5], [2])], [1.0, 2.0])[0].token_ids == (5, 2)
 
 
 @given(
@@ -56,46 +78,70 @@ def test_an_episode_without_turns_gives_no_samples():
 )
 def test_every_layout_gives_the_same_advantage_to_the_same_tokens(replies, data):
     credit = data.draw(st.lists(st.floats(-2, 2), min_size=len(replies), max_size=len(replies)))
-    whole = conversation(replies)
+    together = conversation(replies)
     alone = [turn([99 + k], reply) for k, reply in enumerate(replies)]
     seen = [
         [
-            (token, advantage, logprob)
-            for s in to_samples(episode(turns), credit)
-            for token, mask, advantage, logprob in zip(
-                s.token_ids, s.loss_mask, s.advantages, s.logprobs, strict=True
-            )
-            if mask
+            (s.token_ids[place], advantage, logprob)
+            for s in samples_of(turns, credit)
+            for place, advantage, logprob in zip(s.places, s.advantages, s.logprobs, strict=True)
         ]
-        for turns in (whole, alone)
+        for turns in (together, alone)
     ]
     assert seen[0] == seen[1]
-    assert len(to_samples(episode(whole), credit)) == 1
-
-
-@given(lengths=st.lists(st.integers(1, 100), max_size=40), budget=st.integers(1, 400))
-def test_micro_batches_hold_each_sample_once_within_the_budget(lengths, budget):
-    parts = micro_batches(lengths, budget)
-    assert sorted(i for part in parts for i in part) == list(range(len(lengths)))
-    for part in parts:
-        assert len(part) == 1 or len(part) * max(lengths[i] for i in part) <= budget
-    assert parts == micro_batches(lengths, budget)
-
-
-def test_longest_samples_come_first():
-    assert micro_batches([3, 9, 4, 9], 18) == [[1, 3], [2, 0]]
+    assert len(samples_of(together, credit)) == 1
 
 
 def test_a_batch_is_padded_on_the_right_and_holds_every_picture_once(kit):
-    samples = [sample(kit, 0), sample(kit, 1, reply=2, pictures=2)]
-    batch = to_batch(samples, kit)
+    samples = [sample(kit, 0, pictures=2), sample(kit, 1, reply=2)]
+    batch = whole(samples, kit)
     lengths = [len(s.token_ids) for s in samples]
     assert batch.token_ids.shape == (2, max(lengths))
-    assert batch.attention_mask.sum(-1).tolist() == lengths
-    assert batch.token_ids[0, : lengths[0]].tolist() == list(samples[0].token_ids)
-    assert batch.loss_mask.sum(-1).tolist() == [num_sampled(s) for s in samples]
+    assert not batch.forked
+    assert batch.token_ids[1, : lengths[1]].tolist() == list(samples[1].token_ids)
+    assert batch.ends[1, : lengths[1]].tolist() == [lengths[1]] * lengths[1]
+    assert len(batch.targets) == sum(num_sampled(s) for s in samples)
     assert len(batch.pixels["image_grid_thw"]) == 3
-    torch.testing.assert_close(batch.logprobs[0, : lengths[0]], torch.tensor(samples[0].logprobs))
+    flat = batch.token_ids.flatten()
+    torch.testing.assert_close(flat[batch.sources + 1], batch.targets)
+    assert flat[batch.lasts].tolist() == [s.token_ids[-1] for s in samples]
+    told = [value for s in samples for value in s.logprobs]
+    torch.testing.assert_close(batch.columns["logprobs"], torch.tensor(told))
+
+
+def test_siblings_are_laid_out_as_one_tree_with_their_picture_once(kit):
+    first = sample(kit, 0)
+    siblings = [
+        type(first)(**{**fields(first), "token_ids": (*first.token_ids[:-2], 7 + k, 9)})
+        for k in range(3)
+    ]
+    (rows,) = micro_batches(siblings, Packing(max_tokens=1000, width=1e9), kit.image_token_id)
+    batch = to_batch(siblings, rows, kit)
+    own = len(first.token_ids)
+    assert batch.token_ids.shape == (1, own + 2 * 2)
+    assert batch.forked
+    assert len(batch.pixels["image_grid_thw"]) == 1
+    assert "image_index" not in batch.pixels
+    # all that precedes what they answer differently is asked once
+    assert len(batch.sources) == 18
+    assert len(set(batch.sources.tolist())) == 5 + 3
+    assert len(set(batch.turns.tolist())) == 3
+    positions = kit.positions(first.token_ids, first.images)
+    assert batch.positions[:, 0, :own].tolist() == positions.tolist()
+    assert batch.positions[:, 0, own : own + 2].tolist() == positions[:, -2:].tolist()
+
+
+def test_samples_that_show_other_pictures_are_never_put_together(kit):
+    one, other = sample(kit, 0), sample(kit, 0)
+    other = type(one)(**{**fields(one), "images": (255 - one.images[0],)})
+    (rows,) = micro_batches([one, other], Packing(max_tokens=1000, width=1e9), kit.image_token_id)
+    (tree,) = itertools.chain.from_iterable(rows)
+    assert [shared for _, shared in tree.tokens] == [0, 9]  # 8 words and the start of a picture
+    assert len(to_batch([one, other], rows, kit).pixels["image_grid_thw"]) == 2
+
+
+def fields(one):
+    return {name: getattr(one, name) for name in one.__slots__}
 
 
 def test_a_sample_teaches_where_a_token_has_an_advantage(kit):

@@ -10,9 +10,9 @@ from agentrl.config import WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.kits import load_model
 from agentrl.training import mismatch
-from agentrl.training.batching import to_batch
 from agentrl.training.faults import LearnerError
 from agentrl.training.learner import MAX_SKIPS
+from agentrl.training.shares import whole
 from agentrl.training.weights import publish
 from tests.training.samples import sample
 
@@ -25,12 +25,10 @@ def on_policy(learner, items, temperature=1.0):
     """The samples as if the learner itself had drawn them."""
     result = []
     for item in items:
-        batch = to_batch([item], learner._kit)
+        batch = whole([item], learner._kit)
         with torch.no_grad():
             found = learner._model.scorer(batch, temperature).logprobs
-        logprobs = torch.zeros(len(item.token_ids))
-        logprobs[torch.tensor(item.loss_mask)] = found
-        result.append(changed(item, logprobs=tuple(logprobs.tolist())))
+        result.append(changed(item, logprobs=tuple(found.tolist())))
     return result
 
 
@@ -40,16 +38,19 @@ def same(left, right):
 
 def test_log_probabilities_are_those_of_the_plain_model(make_learner, config, tiny_vlm, kit):
     item = sample(kit, 0)
-    batch = to_batch([item], kit)
+    batch = whole([item], kit)
     model = load_model(tiny_vlm)
     with torch.no_grad():
         logits = model(
-            input_ids=batch.token_ids, attention_mask=batch.attention_mask, **batch.pixels
+            **kit.forward_inputs(
+                batch.token_ids, torch.ones_like(batch.token_ids, dtype=torch.bool), item.images
+            )
         ).logits[0, :-1]
     logits = logits / 0.7
     logits[:, list(kit.banned_token_ids)] = -math.inf
-    table = F.log_softmax(logits, -1)[batch.loss_mask[0, 1:]]
-    targets = batch.token_ids[0, 1:][batch.loss_mask[0, 1:]]
+    places = torch.tensor(item.places)
+    table = F.log_softmax(logits, -1)[places - 1]
+    targets = batch.token_ids[0, places]
     scores = make_learner(config)._model.scorer(batch, 0.7)
     torch.testing.assert_close(
         scores.logprobs.detach(), table.gather(-1, targets[:, None])[:, 0], rtol=1e-4, atol=1e-5
@@ -62,7 +63,7 @@ def test_chunked_log_probabilities_are_the_same_with_the_same_gradient(
     make_learner, config, kit, monkeypatch
 ):
     scorer = make_learner(config)._model.scorer
-    batch = to_batch([sample(kit, 0), sample(kit, 1)], kit)
+    batch = whole([sample(kit, 0), sample(kit, 1)], kit)
 
     def run():
         scores = scorer(batch, 1.0)
@@ -107,9 +108,7 @@ def test_a_shifted_engine_is_reported_as_mismatch(make_learner, config, kit):
     [item] = on_policy(learner, [sample(kit, 0)])
     off = changed(
         item,
-        logprobs=tuple(
-            p - 0.1 if m else 0.0 for p, m in zip(item.logprobs, item.loss_mask, strict=True)
-        ),
+        logprobs=tuple(p - 0.1 for p in item.logprobs),
     )
     metrics = learner.update([off])
     assert metrics["mismatch_k1"] == pytest.approx(-0.1, abs=1e-4)
@@ -178,29 +177,14 @@ def test_a_picture_that_siblings_share_is_looked_at_once_with_the_same_gradient(
         changed(item, token_ids=(*item.token_ids[:-1], 40 + k))
         for k, item in enumerate([sample(kit, 0, pictures=2), sample(kit, 1)] * 2)
     ]
-    batch = to_batch(items, kit)
-    assert batch.pixels["image_index"].tolist() == [0, 1, 2, 0, 1, 2]
+    batch = whole(items, kit)
+    assert batch.pixels["image_index"].tolist() == [0, 1, 0, 1, 2, 2]
     assert len(batch.pixels["image_grid_thw"]) == 3
     together = make_learner(config).update(items)
     config.train.micro_batch_tokens = 1
     apart = make_learner(config).update(items)
     for name in ("loss", "grad_norm", "entropy"):
         assert together[name] == pytest.approx(apart[name], rel=1e-4)
-
-
-def test_tokens_outside_the_mask_receive_no_gradient_whatever_they_hold(make_learner, config, kit):
-    item = sample(kit, 0)
-    noisy = changed(
-        item,
-        logprobs=tuple(p if m else 7.0 for p, m in zip(item.logprobs, item.loss_mask, strict=True)),
-        advantages=tuple(
-            a if m else 1e6 for a, m in zip(item.advantages, item.loss_mask, strict=True)
-        ),
-    )
-    first, second = make_learner(config), make_learner(config)
-    first.update([item])
-    second.update([noisy])
-    assert same(first.weights(), second.weights())
 
 
 def test_samples_without_advantage_cost_nothing_and_change_nothing(make_learner, config, kit):
@@ -229,7 +213,7 @@ def test_epochs_and_minibatches_are_optimizer_steps(make_learner, config, kit):
 
 
 def test_the_reference_holds_the_policy_back(make_learner, config, kit):
-    config.algorithm.kl_coefficient = 10.0
+    config.algorithm.kl, config.algorithm.kl_coefficient = "loss", 10.0
     config.algorithm.epochs = 3
     learner = make_learner(config)
     items = on_policy(learner, [sample(kit, k) for k in range(2)])

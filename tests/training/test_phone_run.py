@@ -17,7 +17,7 @@ from agentrl import config as configuration
 from agentrl import replay
 from agentrl.policies.kits import kit_for
 from agentrl.training import checkpoints, seeds
-from agentrl.training.batching import to_samples
+from agentrl.training.batching import evenly, to_samples
 from agentrl.training.learner import Learner
 from agentrl.types import Outcome
 
@@ -139,7 +139,9 @@ def _samples_of_step(run, config, step):
             replace(turn, images=tuple(seen(recorded.frame(frame)) for frame in turn.frames))
             for turn in episode.turns
         )
-        samples += to_samples(replace(episode, turns=turns), summary.advantages)
+        samples += to_samples(
+            replace(episode, turns=turns), evenly(episode, summary.advantages), number=len(samples)
+        )
     return samples
 
 
@@ -214,11 +216,11 @@ def test_what_was_sampled_is_what_is_trained(killed_and_resumed):
     for summary in episodes:
         episode = recorded.episode(summary.id).episode
         assert episode.outcome in (Outcome.TERMINATED, Outcome.TRUNCATED)
-        samples = to_samples(episode, summary.advantages)
+        samples = to_samples(episode, evenly(episode, summary.advantages))
         assert len(samples) == len(episode.turns)  # window:1 begins anew with every screen
         for turn, sample in zip(episode.turns, samples, strict=True):
             assert sample.token_ids == turn.prompt_ids + turn.reply_ids
-            trained = [t for t, m in zip(sample.token_ids, sample.loss_mask, strict=True) if m]
+            trained = [sample.token_ids[place] for place in sample.places]
             assert tuple(trained) == turn.reply_ids
             assert not set(turn.reply_ids) & set(kit.banned_token_ids)
             assert set(turn.reply_versions) == {summary.step - 1}
@@ -258,9 +260,10 @@ def test_whole_conversation_is_trained_as_the_engine_saw_it(remembered):
         for before, turn in itertools.pairwise(turns):
             told = before.prompt_ids + before.reply_ids
             assert turn.prompt_ids[: len(told)] == told
-        (sample,) = to_samples(recorded.episode(summary.id).episode, summary.advantages)
+        episode = recorded.episode(summary.id).episode
+        (sample,) = to_samples(episode, evenly(episode, summary.advantages))
         assert sample.token_ids == turns[-1].prompt_ids + turns[-1].reply_ids
-        trained = [t for t, m in zip(sample.token_ids, sample.loss_mask, strict=True) if m]
+        trained = [sample.token_ids[place] for place in sample.places]
         assert tuple(trained) == tuple(token for turn in turns for token in turn.reply_ids)
         pads = sum(token == kit.image_token_id for token in sample.token_ids)
         assert pads == len(turns) * 15  # one screen of 3 x 5 patches to a turn

@@ -1,7 +1,6 @@
 """Recorded episodes as the demonstrations of a warm start, of real games with a tiny model."""
 
 import gzip
-import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.making import load_player
 from agentrl.rollout.rollouts import Rollouts
 from agentrl.training import loop, plan, recorded, seeds, warm_start
-from agentrl.training.batching import to_samples
+from agentrl.training.batching import evenly, to_samples
 from agentrl.training.lessons import Demonstration, Lessons, retold
 from agentrl.training.playing import Audience, play
 from agentrl.training.run import RunFolder
@@ -73,7 +72,7 @@ async def played(config: Config, model: Path | None, count: int = 3) -> tuple[Pa
 
 def same(one: Sample, other: Sample) -> None:
     assert one.token_ids == other.token_ids
-    assert one.loss_mask == other.loss_mask
+    assert one.places == other.places
     assert (one.logprobs, one.advantages) == (other.logprobs, other.advantages)
     assert len(one.images) == len(other.images)
     for ours, theirs in zip(one.images, other.images, strict=True):
@@ -82,7 +81,7 @@ def same(one: Sample, other: Sample) -> None:
 
 
 def samples(episode: Episode) -> list[Sample]:
-    return to_samples(episode, [1.0] * len(episode.turns))
+    return to_samples(episode, evenly(episode, [1.0] * len(episode.turns)))
 
 
 def learnt(config: Config, model: Path) -> list[Demonstration]:
@@ -172,7 +171,7 @@ def test_person_is_cloned_in_the_style_of_the_job(tiny_vlm, tmp_path):
         assert one.episode.turns[0].reply == reply
         encoder = open_encoder(config.model, tiny_vlm)
         first = samples(one.episode)[0]
-        taught = [id for id, learns in zip(first.token_ids, first.loss_mask, strict=True) if learns]
+        taught = [first.token_ids[place] for place in first.places]
         assert tuple(taught) == encoder.reply_ids(reply)
 
 
@@ -280,7 +279,7 @@ async def test_reply_that_was_no_action_is_shown_as_it_was_said_and_not_taught(
         ours = again[episode.id].episode.turns
         assert [turn.prompt_ids for turn in ours] == [turn.prompt_ids for turn in episode.turns]
     drawn = lessons(config, list(again.values()), tiny_vlm).draw(80)
-    said = {tuple(itertools.compress(one.token_ids, one.loss_mask)) for one in drawn}
+    said = {tuple(one.token_ids[place] for place in one.places) for one in drawn}
     assert not any(babble.strip() in encoder.text(ids) for ids in said)
     if history == "window:1":
         assert said == {turn.reply_ids for turn in readable}

@@ -1,6 +1,11 @@
+import importlib
+
+import numpy as np
+import pytest
 import torch
 
 from agentrl.policies import companions
+from agentrl.policies.kits.text import TextOnly
 from agentrl.training.scorer import TokenScorer
 from agentrl.types import Batch
 
@@ -53,18 +58,22 @@ def test_a_shared_picture_of_a_tower_with_deep_features_gives_the_same_gradient(
     scorer = TokenScorer(tiny_qwen3(), [IMAGE])
     ids = torch.randint(0, 290, (2, 20))
     ids[:, 2:8] = IMAGE
-    sampled = torch.zeros(2, 20, dtype=torch.bool)
-    sampled[:, -4:] = True
     picture, grid = torch.randn(24, 3 * 2 * 14 * 14), torch.tensor([[1, 4, 6]])
+    places = torch.arange(16, 20)
+    sources = torch.cat([places - 1, places - 1 + 20])
 
     def run(**pixels):
         batch = Batch(
             token_ids=ids,
-            attention_mask=torch.ones(2, 20, dtype=torch.bool),
-            loss_mask=sampled,
-            logprobs=torch.zeros(2, 20),
-            advantages=torch.zeros(2, 20),
-            pixels={"mm_token_type_ids": (ids == IMAGE).int(), **pixels},
+            positions=torch.arange(20).expand(3, 2, 20),
+            ends=torch.full((2, 20), 20),
+            forked=False,
+            sources=sources,
+            targets=ids.flatten()[sources + 1],
+            lasts=torch.tensor([19, 39]),
+            turns=torch.zeros(8, dtype=torch.long),
+            columns={},
+            pixels=pixels,
         )
         logprobs = scorer(batch, 1.0).logprobs
         logprobs.sum().backward()
@@ -76,3 +85,25 @@ def test_a_shared_picture_of_a_tower_with_deep_features_gives_the_same_gradient(
     once = run(pixel_values=picture, image_grid_thw=grid, image_index=torch.tensor([0, 0]))
     assert any("visual" in name for name in once[1])
     torch.testing.assert_close(once, twice, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+def test_positions_are_those_of_the_model_itself(family, kit):
+    config = type("C", (), {"vision_config": type("V", (), {"spatial_merge_size": 1,
+                            "tokens_per_second": 4})()})()  # fmt: skip
+    rng = np.random.default_rng(0)
+    images = [rng.integers(0, 255, (28 * h, 28 * w, 3), np.uint8) for h, w in ((2, 3), (4, 1))]
+    ids = [1, 2, *kit.image_markup(images[0]), 3, 4, *kit.image_markup(images[1]), 5]
+    inputs = kit.forward_inputs(
+        torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.bool), images
+    )
+    module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
+    name = {"qwen2_5_vl": "Qwen2_5_VLModel", "qwen3_vl": "Qwen3VLModel"}[family]
+    model = getattr(module, name).__new__(getattr(module, name))
+    torch.nn.Module.__init__(model)
+    model.config = config
+    theirs, _ = model.get_rope_index(
+        inputs["input_ids"], inputs["mm_token_type_ids"], inputs["image_grid_thw"]
+    )
+    assert kit.positions(ids, images).tolist() == theirs[:, 0].tolist()
+    assert TextOnly().positions([7, 8, 9], []).tolist() == [0, 1, 2]

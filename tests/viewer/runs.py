@@ -54,7 +54,11 @@ def run(folder: Path) -> Path:
         for step in (1, 2):
             for member in range(4):
                 scored = played(recorder, "train", member, step=step, won=member % 2 == 0)
-                recorder.credit(scored, [0.5 if member % 2 == 0 else -0.5] * 3, step=step)
+                credits = [
+                    [0.5 if member % 2 == 0 else -0.5] * len(t.reply_ids)
+                    for t in scored.episode.turns
+                ]
+                recorder.credit(scored, credits, step=step)
         played(
             recorder, "train", 4, step=2, outcome=Outcome.DEVICE_ERROR,
             error="DeviceOffline: net-3fa2c1 is gone",

@@ -26,7 +26,7 @@ def exported(folder: Path, *turns: Turn, **changes: object) -> str:
     )
     with Recorder(folder) as recorder:
         recorder.episode(scored, split="train", step=1)
-        recorder.credit(scored, [-0.25] * len(turns))
+        recorder.credit(scored, [[-0.25] * len(one.reply_ids) for one in turns])
     write(replay.open(folder), "e", folder / "out" / "e.html")
     return (folder / "out" / "e.html").read_text()
 

@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from agentrl.errors import ConfigError
 from agentrl.types import Image
 
@@ -50,6 +53,9 @@ class Kit(Protocol):
         Raises:
             ValueError: the image tokens are not those of the pictures.
         """
+
+    def positions(self, token_ids: Sequence[int], images: Sequence[Image]) -> NDArray[np.int64]:
+        """int64[..., L], where the model's attention takes each token of one sequence to stand."""
 
     def pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
         """Keyword arguments of the model's forward that hold the pictures; {} for none."""

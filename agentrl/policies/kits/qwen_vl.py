@@ -6,7 +6,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import ClassVar, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from agentrl.policies.kits.kit import read_json, token_ids_of
@@ -92,6 +94,30 @@ class QwenVL:
         if runs != expected:
             raise ValueError(f"image tokens in runs of {runs}, but the pictures have {expected}")
         return collapsed
+
+    def positions(self, token_ids: Sequence[int], images: Sequence[Image]) -> NDArray[np.int64]:
+        """int64[3, L]: time, height and width (M-RoPE, arXiv:2409.12191, section 2.1).
+
+        Words stand one after the other in all three; the tokens of a picture at its rows and
+        columns, from one point in time; what follows stands behind its longer side.
+        """
+        runs: list[NDArray[np.int64]] = []
+        shown = iter(images)
+        following = 0
+        for is_image, run in groupby(token_ids, key=lambda id: id == self.image_token_id):
+            if is_image:
+                _, rows, columns = self.patching.grid(next(shown))
+                rows, columns = rows // self.patching.merge, columns // self.patching.merge
+                place = np.stack(
+                    [np.zeros((rows, columns), dtype=np.int64), *np.indices((rows, columns))]
+                )
+                runs.append(place.reshape(3, -1) + following)
+                following += max(rows, columns)
+            else:
+                count = sum(1 for _ in run)
+                runs.append(np.tile(np.arange(following, following + count), (3, 1)))
+                following += count
+        return np.concatenate(runs, axis=1)
 
     def pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
         """pixel_values float32[patches, values of a patch], image_grid_thw int64[images, 3]."""

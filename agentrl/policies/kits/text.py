@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from agentrl.types import Image
@@ -30,6 +32,10 @@ class TextOnly:
         if images:
             raise ValueError("this model reads text alone, but was shown a picture")
         return list(token_ids)
+
+    def positions(self, token_ids: Sequence[int], images: Sequence[Image]) -> NDArray[np.int64]:
+        """int64[L], from 0."""
+        return np.arange(len(token_ids))
 
     def pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
         """Nothing."""

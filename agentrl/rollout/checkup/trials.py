@@ -87,7 +87,7 @@ def infos(config: EnvConfig, twice: Twice) -> Finding:
         return note(
             "info",
             f"no state_key among {', '.join(keys) or 'nothing'}",
-            "siblings are compared by whole episodes; env.state_key=observation, or name the state",
+            "whole episodes are compared; env.state_key=observation or screen, or name the state",
         )
     return ok("info", f"{', '.join(known) or 'states are named by what is shown'}")
 

@@ -9,9 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from agentrl import plugins
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
+from agentrl.text import did_you_mean
 from agentrl.training.report.display import Display
 from agentrl.training.report.outlook import TRAINING, Amounts
 
@@ -168,7 +168,7 @@ def check_loggers(names: Sequence[str]) -> None:
         name = given.removesuffix("?")
         if name not in LOGGERS:
             raise ConfigError(
-                f"logging: no logger {name!r}{plugins.did_you_mean(name, LOGGERS)}. "
+                f"logging: no logger {name!r}{did_you_mean(name, LOGGERS)}. "
                 f"Known: {', '.join(LOGGERS)}."
             )
         if name == given and not _is_installed(name):

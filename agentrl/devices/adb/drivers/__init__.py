@@ -9,7 +9,7 @@ from functools import cache
 
 from agentrl.devices.adb.link import Link
 from agentrl.errors import ConfigError
-from agentrl.plugins import did_you_mean
+from agentrl.text import did_you_mean
 
 DRIVERS = {
     "adbutils": "agentrl.devices.adb.drivers.adbutils_link:AdbutilsLink",

@@ -29,15 +29,18 @@ export async function tokensOf(place, told, turn) {
   draw();
 }
 
+/** What a token deserved, where it is told; else what its turn did. */
+const worth = (token, turn) => token.advantage ?? turn.advantage;
+
 function level(token, turn) {
   const strength = colouring === "logprob" ? Math.min(4, Math.floor(-token.logprob))
-    : colouring === "advantage" ? (turn.advantage ? Math.min(4, Math.ceil(2 * Math.abs(turn.advantage))) : 0) : token.version % 5;
-  const kind = colouring === "advantage" ? (turn.advantage > 0 ? "up" : "down") : colouring;
+    : colouring === "advantage" ? Math.min(4, Math.ceil(2 * Math.abs(worth(token, turn) ?? 0))) : token.version % 5;
+  const kind = colouring === "advantage" ? (worth(token, turn) > 0 ? "up" : "down") : colouring;
   return `${kind}-${Math.max(0, strength)}`;
 }
 
 function piece(token, turn) {
-  const title = `id ${token.id}, log-probability ${number(token.logprob)}, version ${token.version}, advantage ${signed(turn.advantage)}`;
+  const title = `id ${token.id}, log-probability ${number(token.logprob)}, version ${token.version}, advantage ${signed(worth(token, turn))}`;
   return h("span", { class: `token ${level(token, turn)}`, title, tabindex: "0" }, token.text);
 }
 
@@ -48,7 +51,7 @@ function legend(reply, turn) {
   const versions = [...new Set(reply.map((token) => token.version))];
   const key = colouring === "logprob" ? NATS.map((words, level) => [words, `logprob-${level}`])
     : colouring === "version" ? versions.map((version) => [`version ${version}`, `version-${version % 5}`])
-    : [[`the whole turn: ${signed(turn.advantage)}`, level(reply[0], turn)]];
+    : [[`${reply[0].advantage === null ? "the whole turn" : "the turn's mean"}: ${signed(turn.advantage)}`, level({ advantage: turn.advantage }, turn)]];
   return [
     h("ul", { class: "legend" }, key.map(([words, kind]) => h("li", {}, h("span", { class: `dot ${kind}` }), words))),
     h("p", { class: "faint" }, `${reply.length} tokens, together ${number(sum)} nats, sampled by version ${versions.join(", ")}`),

@@ -1,0 +1,101 @@
+"""The critic: values of states, by a model and an optimizer of its own (PPO)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agentrl.config import AlgorithmConfig
+from agentrl.policies.kits import Kit
+from agentrl.training import judging
+from agentrl.training.batching import Packing
+from agentrl.training.model import Sharded
+from agentrl.training.optimizer import Optimizer
+from agentrl.training.parallel import Rank
+from agentrl.training.scorer import ValueScorer
+from agentrl.training.shares import Weighed, share
+from agentrl.training.tally import Tally
+from agentrl.types import Sample
+
+
+def value_loss(values: Tensor, old: Tensor, returns: Tensor, clip: float) -> Tensor:
+    """[N] half the squared error, and no less than that of a value that moved by `clip` at most.
+
+    Source: the clipping of arXiv:1707.06347's reference implementation; `clip` 0 leaves it out.
+    """
+    error = (values - returns).square()
+    if clip > 0:
+        near = old + (values - old).clamp(-clip, clip)
+        error = torch.maximum(error, (near - returns).square())
+    return error / 2
+
+
+class Critic:
+    """One rank's part of the critic.
+
+    Args:
+        model: sharded.
+        optimizer: its own.
+        config: `critic_lr` and `critic_clip` are used.
+        packing: how samples are laid out.
+        kit: the model family's.
+        rank: this rank.
+    """
+
+    def __init__(
+        self,
+        model: Sharded[ValueScorer],
+        optimizer: Optimizer,
+        config: AlgorithmConfig,
+        packing: Packing,
+        kit: Kit,
+        rank: Rank,
+    ) -> None:
+        self._model, self._optimizer = model, optimizer
+        self._config, self._packing, self._kit, self._rank = config, packing, kit, rank
+        self.began = False
+        """Whether it has its first weights."""
+
+    def judge(self, samples: Sequence[Sample]) -> tuple[list[tuple[float, ...]], list[float]]:
+        """Values before each sampled token, and after the last token of each sample."""
+        return judging.per_token(self._model.look, samples, self._packing, self._kit, self._rank)
+
+    def step(self, weighed: Sequence[Weighed], tally: Tally) -> tuple[float, float]:
+        """One optimizer step towards the samples' returns.
+
+        Returns:
+            Loss and gradient norm.
+        """
+        total = torch.zeros((), device=self._rank.device)
+        for part in share(weighed, self._packing, self._kit, self._rank):
+            values, _ = self._model.scorer(part.batch)
+            columns = part.batch.columns
+            loss = part.loss(
+                value_loss(values, columns["values"], columns["returns"], self._config.critic_clip)
+            )
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+            error = (values.detach() - columns["returns"]).square()
+            tally.add({"value_error": error}, part.real, count="values")
+        return self._optimizer.step(self._config.critic_lr, total)
+
+    def take(self, policy: Mapping[str, Tensor]) -> None:
+        """Begin with the policy's body; the head has no opinion yet."""
+        head = {n: t for n, t in self._model.masters().items() if n.startswith("head.")}
+        self._model.take({**policy, **head})
+        self.began = True
+
+    def state(self) -> dict[str, Any]:
+        """For exact continuation; a collective call."""
+        return {
+            "model": self._model.masters(),
+            "optimizer": self._optimizer.state(),
+            "began": self.began,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self._model.take(state["model"])
+        self.began = state["began"]
+        self._optimizer.load_state(state["optimizer"])

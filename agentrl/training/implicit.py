@@ -1,0 +1,97 @@
+"""An implicit process reward, learned from outcomes alone (PRIME, arXiv:2502.01456)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agentrl.config import AlgorithmConfig
+from agentrl.policies.kits import Kit
+from agentrl.training import judging
+from agentrl.training.batching import Packing
+from agentrl.training.model import Sharded
+from agentrl.training.optimizer import Optimizer
+from agentrl.training.parallel import Rank
+from agentrl.training.scorer import TokenScorer
+from agentrl.training.shares import Weighed, share
+from agentrl.types import Batch, Sample
+
+
+def slopes(ratios: Sequence[float], labels: Sequence[float], beta: float) -> list[float]:
+    """[E] what the log-probability of an episode's tokens has to fall by, each alike.
+
+    The derivative of the cross-entropy between `labels` and sigmoid(beta * ratios) by the ratio.
+
+    Args:
+        ratios: [E] summed log-ratio of an episode's tokens, reward model to reference.
+        labels: [E] in [0, 1], how well the episode came out.
+        beta: scale of the reward.
+    """
+    told = torch.sigmoid(beta * torch.tensor(ratios, dtype=torch.float64))
+    return (beta * (told - torch.tensor(labels, dtype=torch.float64))).tolist()
+
+
+class ImplicitReward:
+    """One rank's part of the reward model.
+
+    Args:
+        model: sharded.
+        optimizer: its own.
+        config: `prime_lr` is used.
+        packing: how samples are laid out.
+        kit: the model family's.
+        rank: this rank.
+        temperature: that the tokens were sampled with.
+    """
+
+    def __init__(
+        self,
+        model: Sharded[TokenScorer],
+        optimizer: Optimizer,
+        config: AlgorithmConfig,
+        packing: Packing,
+        kit: Kit,
+        rank: Rank,
+        temperature: float,
+    ) -> None:
+        self._model, self._optimizer, self._config = model, optimizer, config
+        self._packing, self._kit, self._rank = packing, kit, rank
+        self._temperature = temperature
+
+    def judge(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+        """Log-probabilities of each sample's sampled tokens."""
+
+        def look(batch: Batch) -> tuple[Tensor, None]:
+            return self._model.look(batch, self._temperature).logprobs, None
+
+        return judging.per_token(look, samples, self._packing, self._kit, self._rank)[0]
+
+    def step(self, weighed: Sequence[Weighed]) -> tuple[float, float]:
+        """One optimizer step on the cross-entropy of outcomes.
+
+        Args:
+            weighed: samples, and the slope of each one's episode; see `slopes`.
+
+        Returns:
+            Loss and gradient norm.
+        """
+        total = torch.zeros((), device=self._rank.device)
+        for part in share(weighed, self._packing, self._kit, self._rank):
+            loss = part.loss(self._model.scorer(part.batch, self._temperature).logprobs)
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+        return self._optimizer.step(self._config.prime_lr, total)
+
+    def take(self, policy: Mapping[str, Tensor]) -> None:
+        """Begin as the policy is."""
+        self._model.take(policy)
+
+    def state(self) -> dict[str, Any]:
+        """For exact continuation; a collective call."""
+        return {"model": self._model.masters(), "optimizer": self._optimizer.state()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self._model.take(state["model"])
+        self._optimizer.load_state(state["optimizer"])

@@ -1,0 +1,86 @@
+"""Which episodes of a training step teach, and what their length costs."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from agentrl.config import Config
+from agentrl.types import ScoredEpisode
+
+
+def is_open(group: Sequence[ScoredEpisode], config: Config) -> bool:
+    """Whether a group has something to teach, by `algorithm.filter_*` (DAPO, arXiv:2503.14476).
+
+    Args:
+        group: siblings; those that are void are not looked at.
+        config: `filter_groups` asks for returns that differ, `filter_means` for a mean return
+            within its bounds.
+    """
+    settings = config.algorithm
+    returns = [scored.total for scored in group if not scored.episode.outcome.void]
+    if settings.filter_groups and len(set(returns)) < 2:
+        return False
+    if settings.filter_means and returns:
+        low, high = settings.filter_means
+        return low <= sum(returns) / len(returns) <= high
+    return True
+
+
+def filters(config: Config) -> bool:
+    """Whether groups are chosen at all."""
+    return config.algorithm.filter_groups or bool(config.algorithm.filter_means)
+
+
+def overlong_penalty(length: int, longest: int, buffer: float, penalty: float) -> float:
+    """min(0, -(length - (longest - buffer)) / buffer * penalty), not below -penalty.
+
+    Source: DAPO, arXiv:2503.14476, equation 13.
+
+    Args:
+        length: of the reply, in tokens.
+        longest: that a reply may be.
+        buffer: its last so many tokens cost reward; 0 for none.
+        penalty: of a reply as long as may be.
+    """
+    if buffer <= 0:
+        return 0.0
+    return max(-penalty, min(0.0, -(length - (longest - buffer)) / buffer * penalty))
+
+
+def shaped(group: Sequence[ScoredEpisode], config: Config) -> list[ScoredEpisode]:
+    """A group whose turns pay for the length of their replies; unchanged without a buffer."""
+    settings, longest = config.algorithm, config.rollout.max_new_tokens
+    buffer = settings.overlong_buffer * longest
+    if buffer <= 0:
+        return list(group)
+    return [
+        replace(
+            scored,
+            rewards=tuple(
+                reward
+                + overlong_penalty(len(turn.reply_ids), longest, buffer, settings.overlong_penalty)
+                for reward, turn in zip(scored.rewards, scored.episode.turns, strict=True)
+            ),
+        )
+        for scored in group
+    ]
+
+
+def resampled(returns: Sequence[float], power: float, seed: int) -> list[int]:
+    """Episodes drawn with replacement in proportion to |R|^power (PF-PPO, arXiv:2409.06957).
+
+    Args:
+        returns: [E]
+        power: 0 keeps each once.
+        seed: of the draw.
+
+    Returns:
+        [E] indices, rising; each once where no return differs from 0.
+    """
+    weights = torch.tensor(returns, dtype=torch.float64).abs() ** power
+    if power == 0 or not weights.sum() > 0:
+        return list(range(len(returns)))
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.multinomial(weights, len(returns), replacement=True, generator=generator)
+    return sorted(drawn.tolist())

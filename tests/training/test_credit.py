@@ -1,0 +1,266 @@
+"""Credit of whole episodes: the laws that every estimator keeps, whatever the layout.
+
+The laws are those of docs/algorithms.md.
+"""
+
+import dataclasses
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentrl.config import AlgorithmConfig
+from agentrl.errors import ConfigError
+from agentrl.training.batching import to_samples
+from agentrl.training.credit import ESTIMATORS, check_states, company, credit
+from agentrl.training.trajectories import Judgement, split, trajectories
+from agentrl.types import Outcome, ScoredEpisode
+from tests.training.samples import episode, turn
+
+ANY = st.sampled_from(sorted(ESTIMATORS))
+OF_EPISODES = ("grpo", "dr_grpo", "rloo", "reinforce_pp_baseline", "prime")
+REWARD = st.integers(-8, 8).map(lambda n: n / 4)
+
+
+def config(estimator, **changes):
+    return AlgorithmConfig(estimator=estimator, **{"discount": 0.5, "gae_lambda": 0.9, **changes})
+
+
+def scored(rewards, keys=None, tokens=2, outcome=Outcome.TERMINATED):
+    keys = keys or ["a", "b", "c", "d"][: len(rewards)]
+    turns = [turn(reply=range(2, 2 + tokens), state_key=key) for key in keys]
+    return ScoredEpisode(episode=episode(turns, outcome), components={}, rewards=tuple(rewards))
+
+
+@st.composite
+def steps(draw):
+    """Groups of episodes with what a critic and others say of them."""
+    groups = []
+    for _ in range(draw(st.integers(1, 3))):
+        group = []
+        for _ in range(draw(st.integers(1, 4))):
+            rewards = draw(st.lists(REWARD, min_size=1, max_size=3))
+            keys = draw(
+                st.lists(st.sampled_from("ab"), min_size=len(rewards), max_size=len(rewards))
+            )
+            sizes = draw(st.lists(st.integers(1, 3), min_size=len(rewards), max_size=len(rewards)))
+            turns = [
+                turn(reply=range(2, 2 + n), state_key=key)
+                for n, key in zip(sizes, keys, strict=True)
+            ]
+            outcome = draw(
+                st.sampled_from([Outcome.TERMINATED, Outcome.TRUNCATED, Outcome.DEVICE_ERROR])
+            )
+            group.append(
+                ScoredEpisode(
+                    episode=episode(turns, outcome), components={}, rewards=tuple(rewards)
+                )
+            )
+        groups.append(group)
+    return groups
+
+
+def told(groups, seed=0):
+    """What others say of each episode, drawn by what the episode is, not by where it stands."""
+    found = []
+    for group in groups:
+        for one in group:
+            size = sum(len(t.reply_ids) for t in one.episode.turns)
+            name = hash((one.rewards, one.episode.outcome, size, seed)) % 2**31
+            generator = torch.Generator().manual_seed(name)
+            values, implicit = torch.randn(2, size, generator=generator, dtype=torch.float64)
+            found.append(
+                Judgement(
+                    values=tuple(values.tolist()), last_value=0.5, implicit=tuple(implicit.tolist())
+                )
+            )
+    return found
+
+
+def credited(groups, settings, judgements=None, greedy=None):
+    played = trajectories(groups, judgements or told(groups), greedy or [0.25] * len(groups))
+    return split(credit(played, settings).advantages, groups)
+
+
+def flat(advantages):
+    return [value for one in advantages for turns in one for value in turns]
+
+
+@given(groups=steps(), estimator=ANY)
+def test_every_layout_gives_the_same_advantage_to_the_same_tokens(groups, estimator):
+    """Law 1: as one conversation, as a window of turns, or one sample for each turn."""
+    advantages = credited(groups, config(estimator))
+    seen = []
+    for layout in (conversation, windowed, apart):
+        shown = [[layout(one) for one in group] for group in groups]
+        assert credited(shown, config(estimator), told(groups)) == advantages
+        episodes = [one.episode for group in shown for one in group]
+        seen.append(
+            [
+                (number, sample.token_ids[place], value, at)
+                for number, (one, own) in enumerate(zip(episodes, advantages, strict=True))
+                for sample in to_samples(one, own, number=number)
+                for place, value, at in zip(
+                    sample.places, sample.advantages, sample.turns, strict=True
+                )
+            ]
+        )
+    assert seen[0] == seen[1] == seen[2]
+
+
+def relaid(scored, prompts):
+    turns = [
+        dataclasses.replace(one, prompt_ids=tuple(prompt))
+        for one, prompt in zip(scored.episode.turns, prompts, strict=True)
+    ]
+    return dataclasses.replace(
+        scored, episode=dataclasses.replace(scored.episode, turns=tuple(turns))
+    )
+
+
+def conversation(scored):
+    prompts, said = [], [1]
+    for k, one in enumerate(scored.episode.turns):
+        prompts.append(said)
+        said = [*said, *one.reply_ids, 50 + k]
+    return relaid(scored, prompts)
+
+
+def windowed(scored):
+    turns = scored.episode.turns
+    return relaid(
+        scored,
+        [[1, *(turns[k - 1].reply_ids if k else ()), 60 + k] for k in range(len(turns))],
+    )
+
+
+def apart(scored):
+    return relaid(scored, [[90 + k] for k in range(len(scored.episode.turns))])
+
+
+@given(groups=steps(), estimator=st.sampled_from(OF_EPISODES), shift=st.integers(-20, 20))
+def test_shifting_all_rewards_of_a_group_changes_no_advantage(groups, estimator, shift):
+    """Law 4, where whole episodes are compared."""
+    moved = [
+        [
+            dataclasses.replace(one, rewards=(*one.rewards[:-1], one.rewards[-1] + shift))
+            for one in g
+        ]
+        for g in groups
+    ]
+    found = flat(credited(moved, config(estimator), told(groups)))
+    assert found == pytest.approx(flat(credited(groups, config(estimator))), abs=1e-6)
+
+
+@given(groups=steps(), estimator=st.sampled_from(["turn_grpo", "state_grpo"]),
+       shift=st.integers(-20, 20))  # fmt: skip
+def test_shifting_the_reward_of_every_turn_changes_no_advantage(groups, estimator, shift):
+    """Law 4, where turns are compared by what they earn themselves."""
+    moved = [
+        [dataclasses.replace(one, rewards=tuple(r + shift for r in one.rewards)) for one in g]
+        for g in groups
+    ]
+    chosen = config(estimator, discount=0.0)
+    assert flat(credited(moved, chosen)) == pytest.approx(flat(credited(groups, chosen)), abs=1e-6)
+
+
+@given(groups=steps(), estimator=ANY, data=st.data())
+def test_permuting_episodes_permutes_advantages(groups, estimator, data):
+    """Law 5."""
+    orders = [data.draw(st.permutations(range(len(group)))) for group in groups]
+    mixed = [[group[i] for i in order] for group, order in zip(groups, orders, strict=True)]
+    straight, permuted = (credited(g, config(estimator)) for g in (groups, mixed))
+    start = 0
+    for order in orders:
+        for place, i in enumerate(order):
+            for one, other in zip(permuted[start + place], straight[start + i], strict=True):
+                assert one == pytest.approx(other, abs=1e-8)
+        start += len(order)
+
+
+@given(groups=steps(), estimator=ANY)
+def test_void_episodes_get_nothing_and_change_nothing(groups, estimator):
+    valid = [[one for one in group if not one.episode.outcome.void] for group in groups]
+    found = credited(groups, config(estimator))
+    kept, start = [], 0
+    for group in groups:
+        for one, own in zip(group, found[start : start + len(group)], strict=True):
+            if one.episode.outcome.void:
+                assert not any(flat([own]))
+            else:
+                kept.append(own)
+        start += len(group)
+    valid = [group for group in valid if group]
+    if valid:
+        assert flat(kept) == pytest.approx(flat(credited(valid, config(estimator))), abs=1e-8)
+
+
+@given(groups=steps(), estimator=ANY)
+@settings(max_examples=30)
+def test_whitening_brings_the_tokens_of_a_step_to_mean_0(groups, estimator):
+    played = trajectories(groups, told(groups), [0.25] * len(groups))
+    found = credit(played, config(estimator, whiten=True)).advantages[played.tokens]
+    if len(found):
+        assert found.mean().item() == pytest.approx(0, abs=1e-6)
+
+
+def test_a_critic_bootstraps_where_a_limit_ended_the_episode_and_not_at_its_end():
+    both = [[scored([0.0]), scored([0.0], outcome=Outcome.TRUNCATED)]]
+    judged = [Judgement(values=(0.0, 0.0), last_value=8.0)] * 2
+    found = credited(both, config("gae", gae_lambda=1.0), judged)
+    assert found == [[[0.0, 0.0]], [[4.0, 4.0]]]  # discounted once, from turn to turn
+
+
+def test_returns_are_what_a_critic_learns():
+    groups = [[scored([1.0, 3.0], tokens=1)]]
+    judged = [Judgement(values=(0.5, 2.0))]
+    found = credit(trajectories(groups, judged), config("gae", gae_lambda=1.0))
+    # the second 3; the first 1 + 0.5 * 3
+    assert found.returns.tolist() == [[2.5, 3.0]]
+    assert found.advantages.tolist() == [[2.0, 1.0]]
+    assert credit(trajectories(groups, judged), config("grpo")).returns is None
+
+
+def test_the_divergence_costs_reward_where_it_is_asked_to():
+    group = [[scored([1.0], tokens=2), scored([0.0], tokens=2)]]
+    judged = [Judgement(divergence=(1.0, 3.0)), Judgement(divergence=(0.0, 0.0))]
+    played = trajectories(group, judged, kl_coefficient=0.25)
+    assert played.rewards.tolist() == [[-0.25, 0.25], [0, 0]]
+    assert played.returns.tolist() == [0, 0]
+
+
+def test_a_turn_without_tokens_hands_its_reward_to_the_one_before():
+    turns = [turn(reply=(2, 3)), turn(reply=()), turn(reply=(4,))]
+    one = ScoredEpisode(episode=episode(turns), components={}, rewards=(1.0, 2.0, 4.0))
+    played = trajectories([[one]])
+    assert played.rewards.tolist() == [[0.0, 3.0, 4.0]]
+    assert played.turn_rewards.tolist() == [[3.0, 0.0, 4.0]]
+    assert played.discounts(0.5, 0.9).tolist() == [[0.9, 0.5, 0.5]]
+
+
+def test_states_are_compared_where_every_turn_of_a_group_names_one_and_episodes_else():
+    named = [scored([0.0, 1.0]), scored([0.0, 0.0])]
+    nameless = [scored([0.0, 1.0], ["a", None]), scored([0.0, 0.0])]
+    found = credited([named, nameless], config("state_grpo", discount=0.0))
+    assert [own[0] for own in found[:2]] == [[0, 0], [0, 0]]
+    assert found[2][0] == found[2][1] == pytest.approx([0.7071] * 2, abs=1e-4)
+
+
+def test_gigpo_without_any_state_says_what_to_do():
+    groups = [[scored([0.0], [None]), scored([1.0], [None])]]
+    with pytest.raises(ConfigError, match=r"env\.state_key=screen"):
+        check_states(groups, config("gigpo"))
+    check_states(groups, config("state_grpo"))
+    check_states([[scored([0.0], [None], outcome=Outcome.TIMEOUT)]], config("gigpo"))
+
+
+def test_company_is_the_share_of_turns_that_met_another():
+    group = [
+        scored([0.0, 1.0], ["a", "b"]),
+        scored([1.0, 0.0], ["a", "c"]),
+        scored([0.0, 0.0], ["a", "b"]),
+        scored([0.0], ["c"], outcome=Outcome.ENV_ERROR),
+    ]
+    assert company(trajectories([group])) == pytest.approx(5 / 6)
+    assert company(trajectories([[scored([0.0], [None])]])) == 0

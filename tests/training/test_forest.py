@@ -1,0 +1,78 @@
+"""Trees of samples and rows of trees: nothing is lost, and a token sees what it saw before."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrl.training import forest
+from agentrl.training.forest import grow, rows
+
+SAMPLES = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=8), min_size=1, max_size=8)
+MANY = 10_000
+
+
+def keys(samples):
+    return [np.array(sample, dtype=np.int64) for sample in samples]
+
+
+def test_siblings_that_begin_alike_become_one_tree():
+    (tree,) = grow(keys([[7, 8, 1, 2], [7, 8, 3], [7, 8, 1, 4]]), MANY, np.inf)
+    assert tree.length == 6
+    assert [(index, shared) for index, shared in tree.tokens] == [(0, 0), (2, 3), (1, 2)]
+    assert tree.paths[2].tolist() == [0, 1, 2, 4]
+    assert tree.paths[1].tolist() == [0, 1, 5]
+    # 7 and 8 are seen by all; 1 by its own two; the others by themselves
+    assert tree.ends().tolist() == [6, 6, 5, 4, 5, 6]
+
+
+def test_equal_samples_take_no_more_than_one():
+    (tree,) = grow(keys([[1, 2], [1, 2], [1]]), MANY, np.inf)
+    assert tree.length == 2
+    assert {i: p.tolist() for i, p in tree.paths.items()} == {0: [0, 1], 1: [0, 1], 2: [0]}
+
+
+@given(samples=SAMPLES, most=st.integers(1, 40), width=st.sampled_from([1.0, 10.0, np.inf]))
+def test_every_token_sees_exactly_what_it_saw_in_its_sample(samples, most, width):
+    trees = grow(keys(samples), most, width)
+    assert sorted(i for tree in trees for i in tree.paths) == list(range(len(samples)))
+    for tree in trees:
+        assert len(tree.paths) == 1 or tree.length <= most
+        ends = tree.ends()
+        content = np.zeros(tree.length, dtype=np.int64)
+        for index, path in tree.paths.items():
+            content[path] = samples[index]
+        for index, path in tree.paths.items():
+            assert content[path].tolist() == samples[index]
+            for depth, place in enumerate(path):
+                seen = [k for k in range(tree.length) if k <= place < ends[k]]
+                assert seen == path[: depth + 1].tolist()
+        told = sum(len(samples[index]) - shared for index, shared in tree.tokens)
+        assert told == tree.length
+
+
+def test_samples_are_put_together_only_where_that_is_cheaper():
+    alike = [[1, 2, 3] + [k] * 30 for k in range(4, 8)]
+    assert len(grow(keys(alike), MANY, width=1.0)) == 4  # three tokens saved, at 33 x 30 masked
+    assert len(grow(keys(alike), MANY, width=1e6)) == 1
+
+
+@given(lengths=st.lists(st.integers(1, 100), min_size=1, max_size=30), most=st.integers(1, 400))
+def test_rows_hold_each_tree_once_within_the_budget(lengths, most):
+    trees = [forest.alone(index, length) for index, length in enumerate(lengths)]
+    batches = rows(trees, most)
+    assert sorted(
+        index for batch in batches for row in batch for tree in row for index in tree.paths
+    ) == list(range(len(lengths)))
+    for batch in batches:
+        width = max(sum(tree.length for tree in row) for row in batch)
+        assert width == max(tree.length for row in batch for tree in row)
+        assert len(batch) == 1 or len(batch) * width <= most
+    assert batches == rows(trees, most)
+
+
+def test_longest_trees_come_first_and_short_ones_fill_up_rows():
+    trees = [forest.alone(index, length) for index, length in enumerate([3, 9, 4, 9, 2])]
+    placed = [
+        [[next(iter(tree.paths)) for tree in row] for row in batch] for batch in rows(trees, 27)
+    ]
+    assert placed == [[[1], [3], [2, 0, 4]]]

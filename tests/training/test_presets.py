@@ -1,0 +1,215 @@
+"""Every algorithm, from scored episodes of pictures and words to an update of the model."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from agentrl import config as configuration
+from agentrl.config import PRESETS, AlgorithmConfig, Config, check_algorithm
+from agentrl.errors import ConfigError
+from agentrl.training import sampling
+from agentrl.training.teaching import lesson
+from agentrl.types import Episode, Outcome, ScoredEpisode, Turn
+
+NUMBERS = ("loss", "grad_norm", "entropy", "approx_kl", "kl", "value_loss", "implicit_loss")
+
+
+def play(kit, seed, member, outcome=Outcome.TERMINATED):
+    """An episode of three turns; siblings see the same first screen and answer alike at first."""
+    shared, own = np.random.default_rng(seed), np.random.default_rng(100 * seed + member)
+    allowed = [token for token in range(200) if token not in kit.banned_token_ids]
+
+    def words(rng, count):
+        return [int(token) for token in rng.choice(allowed, count)]
+
+    turns, said, images = [], words(shared, 5), ()
+    first = words(shared, 2)
+    for k in range(3):
+        rng = shared if k == 0 else own
+        image = rng.integers(0, 255, (56, 84, 3), dtype=np.uint8)
+        said, images = [*said, *kit.image_markup(image)], (*images, image)
+        reply = [*(first if k == 0 else ()), *words(own, 3)]
+        turns.append(
+            Turn(
+                prompt_ids=tuple(said),
+                reply_ids=tuple(reply),
+                reply_logprobs=tuple(own.normal(-5.3, 0.3, len(reply)).tolist()),
+                reply_versions=(0,) * len(reply),
+                reply="", images=images, shown="", frames=(), action=None, parse_error=None,
+                env_reward=0.0, state_key=f"{seed}/{k}" if k < 2 else None,
+            )
+        )  # fmt: skip
+        said = [*said, *reply]
+    episode = Episode(
+        id=f"{seed}-{member}", env_id="Toy-v0", seed=seed, group=str(seed), member=member,
+        reset_info={}, instructions="", turns=tuple(turns), final_shown="", final_frames=(),
+        outcome=outcome, error=None, device=None,
+    )  # fmt: skip
+    rewards = tuple(float(n) for n in own.integers(-2, 3, 3))
+    return ScoredEpisode(episode=episode, components={}, rewards=rewards)
+
+
+@pytest.fixture(scope="module")
+def groups(kit):
+    ends = [Outcome.TERMINATED, Outcome.TRUNCATED, Outcome.TERMINATED, Outcome.DEVICE_ERROR]
+    return [[play(kit, seed, m, end) for m, end in enumerate(ends)] for seed in range(2)]
+
+
+def preset(name, **changes):
+    config = Config(algorithm=AlgorithmConfig(name=name, **changes))
+    config.optim.lr = 1e-3
+    config.rollout.max_new_tokens = 8
+    return config
+
+
+def learn(make_learner, config, groups):
+    learner = make_learner(config)
+    taught = lesson(
+        groups, config, learner.judge, version=0, seed=1, greedy=[0.5] * len(groups),
+        kl_coefficient=config.algorithm.kl_coefficient,
+    )  # fmt: skip
+    metrics = learner.update(taught.samples, slopes=taught.slopes)
+    return learner, taught, metrics
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_learns_at_its_defaults(make_learner, groups, name):
+    config = preset(name)
+    check_algorithm(config)
+    before = make_learner(config).weights()
+    learner, taught, metrics = learn(make_learner, config, groups)
+    assert metrics["optimizer_steps"] == 1
+    assert metrics["skipped"] == 0
+    assert all(np.isfinite(value) for value in metrics.values())
+    after = learner.weights()
+    assert any(not torch.equal(before[n], after[n]) for n in before)
+    assert 0 < taught.metrics["teaching"] <= 1
+    void = [3, 7]
+    assert not any(v for i in void for turn in taught.advantages[i] for v in turn)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_neither_micro_batches_nor_shared_beginnings_change_what_is_learned(
+    make_learner, groups, name
+):
+    """Law 2, and that nothing of the packing is an approximation."""
+    extra = {"kl": "loss", "kl_coefficient": 0.1, "entropy_coefficient": 0.01}
+    extra |= {"correction": "sequence_truncate"}
+    found = []
+    for budget, share in itertools.product((1, 150, 100_000), (False, True)):
+        config = preset(name, **extra)
+        config.train.micro_batch_tokens, config.train.share_prefixes = budget, share
+        _, _, metrics = learn(make_learner, config, groups)
+        found.append([metrics[k] for k in NUMBERS if k in metrics])
+    for other in found[1:]:
+        assert other == pytest.approx(found[0], rel=2e-4, abs=1e-6)
+
+
+def test_a_divergence_in_the_reward_lowers_what_strays(make_learner, groups):
+    config = preset("reinforce_pp", kl="reward", kl_estimate="k1", kl_coefficient=0.5, epochs=2)
+    learner, _, _ = learn(make_learner, config, groups)
+    taught = lesson(groups, config, learner.judge, version=1, seed=1, kl_coefficient=0.5)
+    assert learner.update(taught.samples)["kl"] != 0
+    free = preset("reinforce_pp")
+    plain = lesson(groups, free, learner.judge, version=1, seed=1)
+    assert taught.advantages[0] != plain.advantages[0]
+
+
+def test_what_older_weights_sampled_teaches_nothing(make_learner, groups):
+    config = preset("grpo", max_staleness=1)
+    for version, share in ((1, 0.0), (2, 1.0)):
+        taught = lesson(groups, config, lambda samples: [], version=version, seed=1)
+        assert taught.metrics["stale"] == share
+        assert any(map(any, (s.advantages for s in taught.samples))) == (share == 0.0)
+
+
+def test_episodes_are_drawn_by_the_size_of_their_return():
+    drawn = sampling.resampled([0.0, 1.0, -3.0, 0.0], 1.0, seed=0)
+    assert len(drawn) == 4
+    assert set(drawn) <= {1, 2}
+    assert drawn == sampling.resampled([0.0, 1.0, -3.0, 0.0], 1.0, seed=0)
+    many = sampling.resampled([1.0, -3.0] * 2000, 1.0, seed=0)
+    assert sum(index % 2 for index in many) / 4000 == pytest.approx(0.75, abs=0.03)
+    assert sampling.resampled([0.0, 0.0], 1.0, seed=0) == [0, 1]
+    assert sampling.resampled([1.0, 2.0], 0.0, seed=0) == [0, 1]
+
+
+def test_an_episode_drawn_twice_counts_as_two(make_learner, groups):
+    taught = lesson(
+        groups, preset("grpo", resample_power=3.0), lambda samples: [], version=0, seed=3
+    )
+    names = [sample.episode for sample in taught.samples]
+    assert len(set(names)) == len(names)  # one sample to an episode, and each a name of its own
+    assert len({sample.token_ids for sample in taught.samples}) < len(names)
+
+
+@pytest.mark.parametrize(
+    ("length", "penalty"), [(5, 0.0), (6, 0.0), (7, -0.25), (8, -0.5), (10, -1.0), (12, -1.0)]
+)
+def test_overlong_replies_pay(length, penalty):
+    assert sampling.overlong_penalty(length, 10, 4.0, 1.0) == pytest.approx(penalty)
+    assert sampling.overlong_penalty(length, 10, 0.0, 1.0) == 0
+
+
+def test_groups_are_open_where_their_returns_differ(groups):
+    config = preset("dapo")
+    closed = [dataclasses.replace(one, rewards=(1.0, 0.0, 0.0)) for one in groups[0]]
+    assert sampling.is_open(groups[0], config)
+    assert not sampling.is_open(closed, config)
+    assert sampling.is_open(closed, preset("grpo"))
+    assert sampling.is_open(closed, preset("grpo", filter_means=[0.5, 1.5]))
+    assert not sampling.is_open(closed, preset("grpo", filter_means=[1.5, 2.0]))
+
+
+def test_a_preset_fills_what_nobody_sets():
+    config = configuration.from_dict({"algorithm": {"name": "dapo", "clip_low": 0.1}})
+    assert (config.algorithm.clip_low, config.algorithm.clip_high) == (0.1, 0.28)
+    assert config.algorithm.filter_groups
+    assert AlgorithmConfig(name="gspo").loss == "gspo"
+    assert configuration.from_dict(configuration.to_dict(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("tree", "said"),
+    [
+        ({"name": "dappo"}, "algorithm.name='dappo': no such algorithm (did you mean 'dapo'?)"),
+        ({"estimator": "grp"}, "algorithm.estimator: Invalid value 'grp', expected one of"),
+        ({"clip_low": -1}, "algorithm.clip_low=-1.0: must not be below 0"),
+        ({"gae_lambda": 2}, "algorithm.gae_lambda=2.0: must be 1 at most"),
+        ({"epochs": 0}, "algorithm.epochs=0: must be above 0"),
+    ],
+)
+def test_settings_without_sense_are_told(tree, said):
+    with pytest.raises(ConfigError) as told:
+        configuration.from_dict({"algorithm": tree})
+    assert said in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rollout", "said"),
+    [
+        ({"name": "rloo"}, {"group_size": 1}, "rollout.group_size=1: algorithm.estimator=rloo"),
+        ({"name": "remax"}, {"seed_per": "episode"}, "rollout.seed_per=group gives it one"),
+        ({"kl": "loss", "kl_coefficient": 0.0}, {}, "kl_coefficient=0 holds nothing"),
+        ({"filter_means": [1.0]}, {}, "must be [lowest, highest]"),
+        ({"correction_low": 3.0}, {}, "must not be above algorithm.correction_high=2.0"),
+        ({"max_staleness": -2}, {}, "must be at least 0, or -1 for any"),
+    ],
+)
+def test_settings_that_cannot_teach_are_told(settings, rollout, said):
+    config = Config(algorithm=AlgorithmConfig(**settings))
+    for name, value in rollout.items():
+        setattr(config.rollout, name, value)
+    with pytest.raises(ConfigError) as told:
+        check_algorithm(config)
+    assert said in str(told.value)
+
+
+def test_one_episode_teaches_where_no_siblings_are_compared():
+    for name in ("ppo", "turn_ppo", "reinforce_pp", "remax", "turn_grpo"):
+        config = Config(algorithm=AlgorithmConfig(name=name))
+        config.rollout.group_size = 1
+        check_algorithm(config)
