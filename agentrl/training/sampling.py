@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
+import numpy as np
 
 from agentrl.config import Config
 from agentrl.types import ScoredEpisode
@@ -78,9 +78,9 @@ def resampled(returns: Sequence[float], power: float, seed: int) -> list[int]:
     Returns:
         [E] indices, rising; each once where no return differs from 0.
     """
-    weights = torch.tensor(returns, dtype=torch.float64).abs() ** power
+    weights = np.abs(np.array(returns, dtype=np.float64)) ** power
     if power == 0 or not weights.sum() > 0:
         return list(range(len(returns)))
-    generator = torch.Generator().manual_seed(seed)
-    drawn = torch.multinomial(weights, len(returns), replacement=True, generator=generator)
-    return sorted(drawn.tolist())
+    odds = weights / weights.sum()
+    drawn = np.random.default_rng(seed).choice(len(returns), size=len(returns), p=odds)
+    return sorted(map(int, drawn))
