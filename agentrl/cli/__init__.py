@@ -14,6 +14,7 @@ from agentrl.cli import (
     evaluate,
     export,
     logs,
+    merge,
     phone,
     play,
     prune,
@@ -38,6 +39,7 @@ app.command("eval")(evaluate.evaluate)
 app.command("play")(play.play)
 app.command("replay")(replay.replay)
 app.command("export")(export.export)
+app.command("merge")(merge.merge)
 app.command("prune")(prune.prune)
 app.command("rescore")(rescore.rescore)
 app.command("rehearse")(rescore.rehearse)

@@ -3,7 +3,7 @@
 ::
 
     RUN/checkpoints/
-        step-00010/learner.pt     weights, optimizers, counters, random state
+        step-00010/learner/       weights, optimizers, counters, random state: see `shards`
         step-00010/trainer.json   what the loop keeps
         step-00010/best           there if no evaluation during training before was better: the
                                   latest of these is the best
@@ -16,21 +16,18 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from agentrl.errors import ConfigError
 from agentrl.training import weights
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 _BEST = "best"
-_LEARNER = "learner.pt"
+_LEARNER = "learner"
 _TRAINER = "trainer.json"
 
 
 class Restorable(Protocol):
-    """Something whose whole state goes to a file and comes back."""
+    """Something whose whole state goes to a folder and comes back."""
 
     def save_state(self, path: Path) -> None:
         """Write the state."""
@@ -175,5 +172,7 @@ def export(checkpoint: Path, source: Path, folder: Path, dtype: str) -> None:
     """
     import torch
 
-    masters: dict[str, Tensor] = weights.read_state(checkpoint / _LEARNER)["model"]
+    from agentrl.training import shards
+
+    masters = shards.read(checkpoint / _LEARNER, "policy/")
     weights.export(source, folder, {n: t.to(getattr(torch, dtype)) for n, t in masters.items()})

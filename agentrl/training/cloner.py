@@ -1,8 +1,7 @@
 """Supervised steps: the model learns the tokens that a player answered."""
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
@@ -37,7 +36,7 @@ class Cloner:
         packing: Packing,
     ) -> None:
         self._model = model
-        self._optimizer = optimizer
+        self.optimizer = optimizer
         self._kit = kit
         self._rank = rank
         self._packing = packing
@@ -53,16 +52,8 @@ class Cloner:
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
             tally.add({"token_accuracy": hits, "entropy": entropy}, part.real)
-        tally.add_step(lr, *self._optimizer.step(lr, total))
+        tally.add_step(lr, *self.optimizer.step(lr, total))
         metrics = tally.means()
         metrics["tokens"] = metrics.pop("count")
         metrics["seconds"] = time.perf_counter() - started
         return metrics
-
-    def state(self) -> dict[str, Any]:
-        """For exact continuation; a collective call."""
-        return {"optimizer": self._optimizer.state()}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
-        self._optimizer.load_state(state["optimizer"])

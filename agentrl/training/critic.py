@@ -1,7 +1,6 @@
 """The critic: values of states, by a model and an optimizer of its own (PPO)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,7 +51,7 @@ class Critic:
         kit: Kit,
         rank: Rank,
     ) -> None:
-        self._model, self._optimizer = model, optimizer
+        self._model, self.optimizer = model, optimizer
         self._config, self._packing, self._kit, self._rank = config, packing, kit, rank
         self.began = False
         """Whether it has its first weights."""
@@ -78,7 +77,7 @@ class Critic:
             total += loss.detach()
             error = (values.detach() - columns["returns"]).square()
             tally.add({"value_error": error}, part.real, count="values")
-        return self._optimizer.step(self._config.critic_lr, total)
+        return self.optimizer.step(self._config.critic_lr, total)
 
     def take(self, policy: Mapping[str, Tensor]) -> None:
         """Begin with the policy's body; the head has no opinion yet."""
@@ -86,16 +85,9 @@ class Critic:
         self._model.take({**policy, **head})
         self.began = True
 
-    def state(self) -> dict[str, Any]:
-        """For exact continuation; a collective call."""
+    def live(self) -> dict[str, Tensor]:
+        """All tensors of its state by name, sharing their memory."""
         return {
-            "model": self._model.masters(),
-            "optimizer": self._optimizer.state(),
-            "began": self.began,
+            **{f"model/{name}": tensor for name, tensor in self._model.live().items()},
+            **{f"optimizer/{name}": tensor for name, tensor in self.optimizer.live().items()},
         }
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
-        self._model.take(state["model"])
-        self.began = state["began"]
-        self._optimizer.load_state(state["optimizer"])

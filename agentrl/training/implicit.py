@@ -1,7 +1,6 @@
 """An implicit process reward, learned from outcomes alone (PRIME, arXiv:2502.01456)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,7 +54,7 @@ class ImplicitReward:
         rank: Rank,
         temperature: float,
     ) -> None:
-        self._model, self._optimizer, self._config = model, optimizer, config
+        self._model, self.optimizer, self._config = model, optimizer, config
         self._packing, self._kit, self._rank = packing, kit, rank
         self._temperature = temperature
 
@@ -81,17 +80,15 @@ class ImplicitReward:
             loss = part.loss(self._model.scorer(part.batch, self._temperature).logprobs)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
-        return self._optimizer.step(self._config.prime_lr, total)
+        return self.optimizer.step(self._config.prime_lr, total)
 
     def take(self, policy: Mapping[str, Tensor]) -> None:
         """Begin as the policy is."""
         self._model.take(policy)
 
-    def state(self) -> dict[str, Any]:
-        """For exact continuation; a collective call."""
-        return {"model": self._model.masters(), "optimizer": self._optimizer.state()}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
-        self._model.take(state["model"])
-        self._optimizer.load_state(state["optimizer"])
+    def live(self) -> dict[str, Tensor]:
+        """All tensors of its state by name, sharing their memory."""
+        return {
+            **{f"model/{name}": tensor for name, tensor in self._model.live().items()},
+            **{f"optimizer/{name}": tensor for name, tensor in self.optimizer.live().items()},
+        }

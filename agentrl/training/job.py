@@ -30,6 +30,7 @@ from agentrl.training.launch import AnyLearner
 from agentrl.training.lessons import retold
 from agentrl.training.report import complaints
 from agentrl.training.report.reporter import Reporter
+from agentrl.training.report.watchdogs import repetition
 from agentrl.training.report.watching import watching
 from agentrl.training.retention import Retention
 from agentrl.training.run import RunFolder, State
@@ -351,6 +352,10 @@ class Job:
                 "rollout/company": taught["company"],
                 "rollout/dropped_groups": float(self._dropped),
                 **{f"learner/{k}": taught[k] for k in ("dead_groups", "stale", "teaching")},
+                "rollout/tokens_per_turn": tokens / max(1, turns),
+                "rollout/repetition": repetition(
+                    turn.reply_ids for e in episodes for turn in e.episode.turns
+                ),
                 "rollout/turns_per_s": turns / (collected - started),
                 "rollout/tokens_per_s": tokens / (collected - started),
                 "rollout/episodes_per_s": len(episodes) / (collected - started),

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from agentrl.config import Config, OptimConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.kits import kit_for
-from agentrl.training import batching, correction, judging, mismatch, needs
+from agentrl.training import batching, correction, judging, mismatch, needs, shards
 from agentrl.training.batching import Packing
 from agentrl.training.cloner import Cloner
 from agentrl.training.critic import Critic
@@ -29,7 +29,6 @@ from agentrl.training.parallel import join
 from agentrl.training.scorer import TokenScorer, ValueScorer
 from agentrl.training.shares import share, weigh
 from agentrl.training.tally import Tally
-from agentrl.training.weights import read_state
 from agentrl.types import Batch, Sample
 
 _log = logging.getLogger(__name__)
@@ -387,67 +386,88 @@ class Learner:
         """Write an ordinary Hugging Face folder, atomically; a collective call."""
         self._model.export(folder)
 
-    def save_state(self, path: Path) -> None:
-        """Write `state` to a file; a collective call."""
-        state = self.state()
-        if self._rank.number == 0:
-            torch.save(state, path)
-
-    def restore(self, path: Path) -> None:
-        """Go on exactly where `save_state` was called.
+    def save_state(self, folder: Path) -> None:
+        """Write all that the next steps depend on; a collective call, each rank its shards.
 
         Raises:
-            ConfigError: the file is broken, or belongs to another model or job.
+            OSError: the disk is full.
         """
-        self.load_state(read_state(path))
-
-    def state(self) -> dict[str, Any]:
-        """All that the next steps depend on, in full tensors on the CPU; a collective call."""
-        cloner, reference, implicit = self._cloner, self._reference, self._implicit
-        return {
+        plain = {
             "job": self._identity(),
-            "model": self._model.masters(),
-            "optimizer": self._optimizer.state(),
-            "cloning": cloner.state() if cloner else None,
-            "reference": reference.masters() if reference else None,
-            "critic": self._critic.state() if self._critic else None,
-            "implicit": implicit.state() if implicit else None,
+            "parts": sorted(self._optimizers()),
+            "reference": self._reference is not None,
+            "steps": {part: optimizer.steps for part, optimizer in self._optimizers().items()},
+            "critic_began": self._critic is not None and self._critic.began,
             "optimizer_steps": self._optimizer_steps,
             "version": self.version,
-            "rng": torch.get_rng_state(),
         }
+        tensors = self._live() | {"rng": torch.get_rng_state()}
+        shards.write(folder, tensors, plain, main=self._rank.number == 0)
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on exactly where `state` was taken; every rank is given all of it.
+    def restore(self, folder: Path) -> None:
+        """Go on exactly where `save_state` was called, also with another number of ranks.
 
-        Where it was taken while cloning, `begin_cloning` must come first.
+        Where that was while cloning, `begin_cloning` must come first.
 
         Raises:
-            ConfigError: it is another model's or another job's.
+            ConfigError: it is broken, or belongs to another model or job.
         """
+        plain = shards.plain(folder)
+        try:
+            self._restore(folder, plain)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"{folder}: is not whole: {error!r}") from error
+
+    def _restore(self, folder: Path, plain: Mapping[str, Any]) -> None:
         for key, value in self._identity().items():
-            if state["job"][key] != value:
+            if plain["job"][key] != value:
                 raise ConfigError(
                     f"this checkpoint belongs to another job: its {key} is "
-                    f"{state['job'][key]!r}, here it is {value!r}"
+                    f"{plain['job'][key]!r}, here it is {value!r}"
                 )
-        self._model.take(state["model"])
-        self._optimizer.load_state(state["optimizer"])
-        if state["cloning"] is not None:
-            if self._cloner is None:
-                raise ConfigError("this state was taken while cloning; begin cloning first")
-            self._cloner.load_state(state["cloning"])
-        if state["reference"] is not None:
+        parts = set(plain["parts"])
+        if "cloning" in parts and self._cloner is None:
+            raise ConfigError("this state was taken while cloning; begin cloning first")
+        if plain["reference"] and self._reference is None:
             self._reference = self._policy(frozen=True)
-            self._reference.take(state["reference"])
-        if state.get("critic") is not None and self._critic is not None:
-            self._critic.load_state(state["critic"])
-        if state.get("implicit") is not None:
+        if "implicit" in parts and self._implicit is None:
             self._implicit = self._make_implicit()
-            self._implicit.load_state(state["implicit"])
-        self._optimizer_steps = state["optimizer_steps"]
-        self.version = state["version"]
-        torch.set_rng_state(state["rng"])
+        rng = torch.get_rng_state()
+        shards.read_into(folder, self._live() | {"rng": rng})
+        for part, optimizer in self._optimizers().items():
+            optimizer.steps = plain["steps"][part]
+        if self._critic is not None:
+            self._critic.began = plain["critic_began"]
+        self._optimizer_steps = plain["optimizer_steps"]
+        self.version = plain["version"]
+        torch.set_rng_state(rng)
+
+    def _optimizers(self) -> dict[str, Optimizer]:
+        """Those that there are, by the part of the state that they belong to."""
+        found = {"policy": self._optimizer}
+        for part, holder in (
+            ("cloning", self._cloner),
+            ("critic", self._critic),
+            ("implicit", self._implicit),
+        ):
+            if holder is not None:
+                found[part] = holder.optimizer
+        return found
+
+    def _live(self) -> dict[str, Tensor]:
+        """All tensors of the state, sharing their memory."""
+        parts = {"policy": self._model.live(), "optimizer": self._optimizer.live()}
+        if self._cloner is not None:
+            parts["cloning"] = self._cloner.optimizer.live()
+        if self._reference is not None:
+            parts["reference"] = self._reference.live()
+        if self._critic is not None:
+            parts["critic"] = self._critic.live()
+        if self._implicit is not None:
+            parts["implicit"] = self._implicit.live()
+        return {
+            f"{part}/{name}": tensor for part, own in parts.items() for name, tensor in own.items()
+        }
 
     def _identity(self) -> dict[str, str]:
         config = self._config

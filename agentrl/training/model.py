@@ -83,6 +83,10 @@ class Sharded(Generic[S]):
         for name, parameter in own.items():
             scatter(full[name], local(parameter), parameter)
 
+    def live(self) -> dict[str, Tensor]:
+        """The float32 weights by name as they are spread, sharing their memory."""
+        return {name: parameter.detach() for name, parameter in self._named().items()}
+
     def weights(self) -> dict[str, Tensor]:
         """The full weights by name, on the CPU, in `model.dtype`; a collective call."""
         return {name: tensor.to(self._dtype) for name, tensor in self.masters().items()}

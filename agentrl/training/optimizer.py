@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from agentrl.training.parallel import Rank, local, scatter, whole
+from agentrl.training.parallel import Rank, local, spread
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -40,6 +39,7 @@ class Optimizer:
         self._grad_clip = grad_clip
         # Views of the shards: a step changes the model itself.
         self._shards = {n: nn.Parameter(local(p).detach()) for n, p in self._parameters.items()}
+        self._steps = dict.fromkeys(self._parameters, 0)
         self._adam = torch.optim.AdamW(
             [shard for shard in self._shards.values() if shard.numel()],
             lr=0.0,
@@ -60,7 +60,7 @@ class Optimizer:
             The loss over all ranks, and the global gradient norm before clipping; one of them is
             not finite where the step was skipped.
         """
-        gradients = self._take_gradients()
+        gradients, stepped = self._take_gradients()
         squares = [norm.square() for norm in torch._foreach_norm(gradients)] if gradients else []
         sums = torch.stack([sum(squares, torch.zeros_like(loss)), loss.detach()])
         total, norm = self._rank.sum(sums)[1].item(), sums[0].sqrt().item()
@@ -70,41 +70,57 @@ class Optimizer:
             for group in self._adam.param_groups:
                 group["lr"] = lr
             self._adam.step()
+            for name in stepped:
+                self._steps[name] += 1
         for shard in self._shards.values():
             shard.grad = None
         return total, norm
 
-    def _take_gradients(self) -> list[Tensor]:
-        gradients = []
+    def _take_gradients(self) -> tuple[list[Tensor], list[str]]:
+        """This rank's parts of the gradients, and the names of the parameters that have one."""
+        gradients, names = [], []
         for name, parameter in self._parameters.items():
-            if parameter.grad is not None and self._shards[name].numel():
-                self._shards[name].grad = local(parameter.grad)
-                gradients.append(self._shards[name].grad)
+            if parameter.grad is not None:
+                names.append(name)
+                if self._shards[name].numel():
+                    self._shards[name].grad = gradient = local(parameter.grad)
+                    gradients.append(gradient)
             parameter.grad = None
-        return [gradient for gradient in gradients if gradient is not None]
+        return gradients, names
 
-    def state(self) -> dict[str, Any]:
-        """The full moments by parameter name, on the CPU; a collective call."""
-        result: dict[str, Any] = {}
+    def live(self) -> dict[str, Tensor]:
+        """The moments by parameter name, spread as the parameters are, sharing their memory."""
+        result = {}
         for name, parameter in self._parameters.items():
-            shard = self._shards[name]
-            kept = self._adam.state.get(shard, {})
-            moments = {m: whole(kept.get(m, torch.zeros_like(shard)), parameter) for m in _MOMENTS}
-            steps = self._adam.state[shard]["step"].cpu().clone() if kept else torch.tensor(0.0)
-            result[name] = {"step": steps, **moments}
+            kept = self._kept(name)
+            for moment in _MOMENTS:
+                result[f"{name}/{moment}"] = spread(kept[moment], parameter)
         return result
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` returned, also with another number of ranks."""
-        self._adam.state.clear()
-        for name, parameter in self._parameters.items():
-            shard = self._shards[name]
-            if not shard.numel() or not state[name]["step"].item():
-                continue
-            kept = {m: torch.zeros_like(shard) for m in _MOMENTS}
-            for moment, tensor in kept.items():
-                scatter(state[name][moment], tensor, parameter)
-            self._adam.state[shard] = {"step": state[name]["step"].to(shard.device).clone(), **kept}
+    def _kept(self, name: str) -> dict[str, Tensor]:
+        """The state of one shard; made where it has none yet, as a first step would make it."""
+        shard = self._shards[name]
+        if not shard.numel():
+            return dict.fromkeys(_MOMENTS, torch.zeros_like(shard))
+        if not self._adam.state.get(shard):
+            self._adam.state[shard] = {
+                "step": torch.zeros((), dtype=torch.float32, device=shard.device),
+                **{moment: torch.zeros_like(shard) for moment in _MOMENTS},
+            }
+        kept: dict[str, Tensor] = self._adam.state[shard]
+        return kept
+
+    @property
+    def steps(self) -> dict[str, int]:
+        """How many steps each parameter has taken; the same on every rank."""
+        return dict(self._steps)
+
+    @steps.setter
+    def steps(self, steps: Mapping[str, int]) -> None:
+        self._steps = {name: steps[name] for name in self._parameters}
+        for name, count in self._steps.items():
+            if self._shards[name].numel():
+                self._kept(name)["step"].fill_(count)
 
 
 def warmed_up(lr: float, step: int, warmup_steps: int) -> float:

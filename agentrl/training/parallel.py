@@ -139,12 +139,22 @@ def whole(shard: Tensor, like: Tensor) -> Tensor:
         shard: this rank's.
         like: a parameter that is spread in the same way.
     """
+    found = spread(shard.detach(), like)
+    return (found.full_tensor() if isinstance(found, DTensor) else found).cpu().clone()
+
+
+def spread(shard: Tensor, like: Tensor) -> Tensor:
+    """A shard as what it is a part of, sharing its memory.
+
+    Args:
+        shard: this rank's.
+        like: a parameter that is spread in the same way.
+    """
     if not isinstance(like, DTensor):
-        return shard.detach().cpu().clone()
-    spread = DTensor.from_local(
-        shard.detach(), like.device_mesh, like.placements, shape=like.shape, stride=like.stride()
+        return shard
+    return DTensor.from_local(
+        shard, like.device_mesh, like.placements, shape=like.shape, stride=like.stride()
     )
-    return spread.full_tensor().cpu().clone()
 
 
 @torch.no_grad()

@@ -1,5 +1,6 @@
 """What a command is pointed at: a run, a configuration, or an environment by its name."""
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -57,3 +58,34 @@ def model_folder(config: Config, scratch: Path, kept: Path | None) -> Path:
         return start
     checkpoints.export(kept, start, scratch / "model", config.model.dtype)
     return scratch / "model"
+
+
+def merged(run: Path, out: Path, name: str | None = None, dtype: str | None = None) -> int:
+    """Write the model of a run's checkpoint as an ordinary Hugging Face folder.
+
+    Args:
+        run: the run's folder.
+        out: where; made, and there only once it is whole.
+        name: `best`, `last` or a step; None takes the best, or the last where none is.
+        dtype: of the written weights; None takes the run's `model.dtype`.
+
+    Returns:
+        The training step of the checkpoint.
+
+    Raises:
+        ConfigError: there is no such checkpoint, or it is broken.
+    """
+    config, _ = open_target(run, ())
+    if not run.is_dir():
+        raise ConfigError(f"{run}: is no run's folder")
+    kept = checkpoints.named(run, name or ("last" if checkpoints.best(run) is None else "best"))
+    start = run / "start"
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
+            if not start.is_dir():  # it began as a folder or a model of the hub
+                start = resolve_model(config.model, config.seed, Path(scratch) / "start")
+            checkpoints.export(kept, start, out, dtype or config.model.dtype)
+    except OSError as error:
+        raise ConfigError(f"{out}: cannot be written: {error}") from error
+    return checkpoints.step_of(kept)

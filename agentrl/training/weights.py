@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import atexit
 import os
-import pickle
 import shutil
 import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from agentrl.errors import ConfigError
 from agentrl.files import replacing
@@ -110,24 +109,6 @@ def read(path: Path) -> dict[str, Tensor]:
     if not tensors:
         raise ConfigError(f"{path}: holds no safetensors file")
     return tensors
-
-
-def read_state(path: Path) -> dict[str, Any]:
-    """What `Learner.save_state` wrote.
-
-    Raises:
-        ConfigError: the file is broken.
-    """
-    import torch
-
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise ConfigError(
-            f"{path}: cannot be read: {error}. Remove this checkpoint to use an earlier one."
-        ) from error
-    assert isinstance(state, dict)
-    return state
 
 
 def export(source: Path, folder: Path, tensors: Mapping[str, Tensor]) -> None:

@@ -54,11 +54,16 @@ def test_two_ranks_equal_one(two_ranks, tiny_vlm, kit, tmp_path):
         for name, tensor in own.items():
             torch.testing.assert_close(weights[name], tensor, rtol=1e-3, atol=1e-4)
         # what two ranks saved, one rank continues
-        two_ranks.save_state(tmp_path / "two.pt")
-        alone.restore(tmp_path / "two.pt")
+        two_ranks.save_state(tmp_path / "two")
+        alone.restore(tmp_path / "two")
         expected, found = alone.update(items), two_ranks.update(items)
         assert found["loss"] == pytest.approx(expected["loss"], rel=1e-4)
         assert found["version"] == expected["version"] == 4
+        # and what one saved, two continue
+        alone.save_state(tmp_path / "one")
+        two_ranks.restore(tmp_path / "one")
+        expected, found = alone.update(items), two_ranks.update(items)
+        assert found["loss"] == pytest.approx(expected["loss"], rel=1e-4)
     finally:
         alone.close()
 

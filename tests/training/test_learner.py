@@ -1,17 +1,25 @@
 import dataclasses
+import json
 import math
+import os
+import pickle
+import resource
+import shutil
 
 import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
+from agentrl import cli
+from agentrl import config as configuration
 from agentrl.config import WarmStartConfig
 from agentrl.errors import ConfigError
+from agentrl.policies import tiny
 from agentrl.policies.kits import load_model
-from agentrl.training import mismatch
+from agentrl.training import checkpoints, mismatch, shards
 from agentrl.training.faults import LearnerError
-from agentrl.training.learner import MAX_SKIPS
+from agentrl.training.learner import MAX_SKIPS, Learner
 from agentrl.training.shares import whole
 from agentrl.training.weights import publish
 from tests.training.samples import sample
@@ -212,15 +220,16 @@ def test_epochs_and_minibatches_are_optimizer_steps(make_learner, config, kit):
     assert same(first.weights(), second.weights())
 
 
-def test_the_reference_holds_the_policy_back(make_learner, config, kit):
+def test_the_reference_holds_the_policy_back(make_learner, config, kit, tmp_path):
     config.algorithm.kl, config.algorithm.kl_coefficient = "loss", 10.0
     config.algorithm.epochs = 3
     learner = make_learner(config)
     items = on_policy(learner, [sample(kit, k) for k in range(2)])
     metrics = learner.update(items)
     assert metrics["kl"] > 0
+    learner.save_state(tmp_path / "state")
     restored = make_learner(config)
-    restored.load_state(learner.state())
+    restored.restore(tmp_path / "state")
     assert restored.update(items)["kl"] == learner.update(items)["kl"] > 0
 
 
@@ -260,9 +269,9 @@ def test_going_on_from_a_state_is_bit_equal_to_never_stopping(make_learner, conf
     learner = make_learner(config)
     for _ in range(2):
         learner.update(items)
-    learner.save_state(tmp_path / "state.pt")
+    learner.save_state(tmp_path / "state")
     resumed = make_learner(config)
-    resumed.restore(tmp_path / "state.pt")
+    resumed.restore(tmp_path / "state")
     for _ in range(2):
         expected, found = learner.update(items), resumed.update(items)
         del expected["seconds"], found["seconds"]
@@ -270,32 +279,120 @@ def test_going_on_from_a_state_is_bit_equal_to_never_stopping(make_learner, conf
     assert same(learner.weights(), resumed.weights())
 
 
-def test_cloning_goes_on_from_a_state_as_well(make_learner, config, kit):
+def test_cloning_goes_on_from_a_state_as_well(make_learner, config, kit, tmp_path):
     items = [sample(kit, k) for k in range(3)]
     learner, resumed = make_learner(config), make_learner(config)
     learner.begin_cloning(WarmStartConfig())
     learner.clone(items, 1e-3)
+    learner.save_state(tmp_path / "state")
     with pytest.raises(ConfigError, match="begin cloning first"):
-        resumed.load_state(learner.state())
+        resumed.restore(tmp_path / "state")
     resumed.begin_cloning(WarmStartConfig())
-    resumed.load_state(learner.state())
+    resumed.restore(tmp_path / "state")
     assert learner.clone(items, 1e-3)["loss"] == resumed.clone(items, 1e-3)["loss"]
     assert same(learner.weights(), resumed.weights())
 
 
-def test_another_jobs_state_and_a_broken_one_are_refused(make_learner, config, tiny_vlm, tmp_path):
-    learner = make_learner(config)
-    state = learner.state()
-    state["job"] = {**state["job"], "model.path": "elsewhere"}
-    with pytest.raises(ConfigError, match=r"its model\.path is 'elsewhere'"):
-        learner.load_state(state)
-    state = learner.state()
-    state["model"] = {name: tensor[:1] for name, tensor in state["model"].items()}
-    with pytest.raises(ConfigError, match="belong to another model"):
-        learner.load_state(state)
-    (tmp_path / "half.pt").write_bytes(b"PK\x03\x04half")
+def test_another_jobs_state_and_a_broken_one_are_refused(make_learner, config, tmp_path):
+    learner, state = make_learner(config), tmp_path / "state"
+    learner.save_state(state)
+    plain = json.loads((state / "plain.json").read_text())
+    for changed, said in (
+        ({"job": plain["job"] | {"model.path": "elsewhere"}}, r"its model\.path is 'elsewhere'"),
+        ({"steps": {}}, "is not whole: KeyError"),
+        ({"version": None, "job": None}, "is not whole: TypeError"),
+    ):
+        (state / "plain.json").write_text(json.dumps(plain | changed))
+        with pytest.raises(ConfigError, match=said):
+            learner.restore(state)
+    (state / "plain.json").write_text("{")
     with pytest.raises(ConfigError, match="cannot be read"):
-        learner.restore(tmp_path / "half.pt")
+        learner.restore(state)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        learner.restore(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("file", [".metadata", "__0_0.distcp"])
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04half", None])
+def test_a_state_that_is_cut_is_refused_and_changes_nothing_else(
+    make_learner, config, tmp_path, file, content
+):
+    learner, state = make_learner(config), tmp_path / "state"
+    learner.save_state(state)
+    (state / file).unlink() if content is None else (state / file).write_bytes(content)
+    with pytest.raises(ConfigError, match=r"cannot be read.*Remove this checkpoint"):
+        make_learner(config).restore(state)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        shards.read(state, "policy/")
+
+
+def test_a_checkpoint_runs_no_code(make_learner, config, tmp_path):
+    class Harm:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "harm"),)
+
+    learner, state = make_learner(config), tmp_path / "state"
+    learner.save_state(state)
+    (state / ".metadata").write_bytes(pickle.dumps(Harm()))
+    for read in (learner.restore, lambda folder: shards.read(folder, "policy/")):
+        with pytest.raises(ConfigError, match="mkdir has no place in a checkpoint"):
+            read(state)
+    assert not (tmp_path / "harm").exists()
+
+
+def test_a_disk_that_is_full_loses_no_earlier_checkpoint(make_learner, config, kit, tmp_path):
+    learner = make_learner(config)
+    whole = checkpoints.save(tmp_path, 1, learner, {"step": 1}, keep=1)
+    before = learner.weights()
+    learner.update([sample(kit, 0)])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(OSError, match="cannot be written"):
+            checkpoints.save(tmp_path, 2, learner, {"step": 2}, keep=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert checkpoints.latest(tmp_path) == whole
+    checkpoints.load(whole, learner)
+    assert same(learner.weights(), before)
+    assert checkpoints.save(tmp_path, 2, learner, {"step": 2}, keep=1).is_dir()
+
+
+def test_a_checkpoint_becomes_an_ordinary_model(make_learner, config, kit, tmp_path, capsys):
+    run, learner = tmp_path / "run", make_learner(config)
+    run.mkdir()
+    (run / "config.yaml").write_text(configuration.to_yaml(config))
+    shutil.copytree(learner._folder, run / "start")
+    for step in (1, 2):
+        learner.update([sample(kit, step)])
+        checkpoints.save(run, step, learner, {"step": step}, keep=2, best=step == 1)
+    assert cli.run(["merge", str(run), str(tmp_path / "last"), "--checkpoint", "last"]) == 0
+    assert "the model after step 2" in capsys.readouterr().out
+    loaded = load_model(tmp_path / "last").state_dict()
+    for name, tensor in learner.weights().items():
+        assert torch.equal(loaded[name], tensor), name
+    assert cli.run(["merge", str(run), str(tmp_path / "best"), "--dtype", "bfloat16"]) == 0
+    assert "the model after step 1" in capsys.readouterr().out
+    best = load_file(tmp_path / "best" / "model.safetensors")
+    assert {tensor.dtype for tensor in best.values()} == {torch.bfloat16}
+    for arguments, said in (
+        (["last"], "exists; name a new folder"),
+        (["other", "--checkpoint", "7"], "no checkpoint '7'"),
+        (["other", "--dtype", "int8"], "must be float32 or bfloat16"),
+    ):
+        assert cli.run(["merge", str(run), str(tmp_path / arguments[0]), *arguments[1:]]) == 2
+        assert said in capsys.readouterr().err
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_weights_of_another_size_are_refused(make_learner, config, tmp_path):
+    make_learner(config).save_state(tmp_path / "state")
+    other = Learner(config, tiny.build(tmp_path / "model", 0))
+    try:
+        with pytest.raises(ConfigError, match="belongs to another model"):
+            other.restore(tmp_path / "state")
+    finally:
+        other.close()
 
 
 def test_the_exported_folder_is_an_ordinary_model(make_learner, config, kit, tmp_path, tiny_vlm):
@@ -341,7 +438,7 @@ def test_gradient_checkpointing_changes_no_gradient(make_learner, config, kit):
     assert saved["grad_norm"] == pytest.approx(plain["grad_norm"], rel=1e-4)
 
 
-def test_bfloat16_computes_in_half_the_bits_over_full_masters(make_learner, config, kit):
+def test_bfloat16_computes_in_half_the_bits_over_full_masters(make_learner, config, kit, tmp_path):
     items = [sample(kit, k) for k in range(2)]
     plain = make_learner(config).update(items)
     config.model.dtype = "bfloat16"
@@ -349,4 +446,5 @@ def test_bfloat16_computes_in_half_the_bits_over_full_masters(make_learner, conf
     half = learner.update(items)
     assert half["grad_norm"] == pytest.approx(plain["grad_norm"], rel=0.1)
     assert {t.dtype for t in learner.weights().values()} == {torch.bfloat16}
-    assert {t.dtype for t in learner.state()["model"].values()} == {torch.float32}
+    learner.save_state(tmp_path / "state")
+    assert {t.dtype for t in shards.read(tmp_path / "state", "policy/").values()} == {torch.float32}

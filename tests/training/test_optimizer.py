@@ -25,9 +25,8 @@ def test_gradients_are_scaled_to_the_global_norm():
     # Adam's first step is the learning rate against the sign, whatever the scale
     assert weights["a"].item() == pytest.approx(-0.1, rel=1e-4)
     assert weights["a"].grad is None
-    moments = optimizer.state()["b"]
-    assert moments["exp_avg"].item() == pytest.approx(0.1 * 4 / 5, rel=1e-4)
-    assert moments["step"].item() == 1
+    assert optimizer.live()["b/exp_avg"].item() == pytest.approx(0.1 * 4 / 5, rel=1e-4)
+    assert optimizer.steps == {"a": 1, "b": 1}
 
 
 def test_a_gradient_that_is_not_finite_moves_nothing():
@@ -38,7 +37,23 @@ def test_a_gradient_that_is_not_finite_moves_nothing():
     weight.grad = torch.tensor([1.0])
     optimizer.step(0.1, torch.tensor(math.inf))
     assert weight.item() == 1.0
-    assert optimizer.state()["w"]["step"].item() == 0
+    assert optimizer.steps == {"w": 0}
+
+
+def test_a_state_that_was_never_stepped_steps_as_a_new_one():
+    """What is saved before the first step is no other state than none."""
+    moved = []
+    for looked_at in (False, True):
+        weight = nn.Parameter(torch.ones(3))
+        optimizer = Optimizer({"w": weight}, Alone(), weight_decay=0.1)
+        if looked_at:
+            assert not any(tensor.any() for tensor in optimizer.live().values())
+            optimizer.steps = {"w": 0}
+        for k in range(3):
+            weight.grad = torch.tensor([1.0, -2.0, k])
+            optimizer.step(0.1, torch.tensor(0.0))
+        moved.append(weight.detach().clone())
+    assert torch.equal(*moved)
 
 
 def test_learning_rates_of_worked_examples():

@@ -7,8 +7,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from agentrl.training.report.curve import draw_curve
-from agentrl.training.report.loggers import EVALUATION, open_loggers
+from agentrl.training.report.loggers import EVALUATION, open_loggers, read_metrics
 from agentrl.training.report.outlook import TRAINING, Amounts
+from agentrl.training.report.watchdogs import Watchdogs
 from agentrl.training.report.words import flat
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ class Reporter:
         self._stage = "start"
         self._step = 0
         self._closed = False
+        self._watchdogs = Watchdogs()
 
     def stage(self, name: str) -> None:
         """A part of the job begins, or goes on: `warm start`, `reinforcement`, ..."""
@@ -45,11 +47,18 @@ class Reporter:
         self._step = step
         for logger in self._loggers:
             logger.rewind(step)
+        self._watchdogs = Watchdogs()
+        if (file := self._run / "metrics.jsonl").is_file():
+            self._watchdogs.recall(read_metrics(file))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Numbers of one step of the present stage."""
         if self._stage == TRAINING:
             self._step = step
+            signs, warnings = self._watchdogs.look(metrics)
+            metrics = {**metrics, **signs}
+            for words in warnings:
+                log.warning("step %d: %s", step, words)
         self._log(self._stage, step, metrics)
 
     def cloning(self, step: int, metrics: Mapping[str, float], total: int = 0) -> None:
@@ -60,6 +69,8 @@ class Reporter:
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """What the model reached after this training step, sampled as in rollouts."""
+        if "reward" in metrics:
+            self._watchdogs.evaluated(metrics["reward"])
         self._log(EVALUATION, step, {f"sampled/{key}": value for key, value in metrics.items()})
 
     def result(self, name: str, result: Mapping[str, Any]) -> None:

@@ -1,0 +1,82 @@
+"""Two ranks over gloo learn what one rank learns, over twenty steps, whatever the algorithm."""
+
+import json
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from agentrl.config import AlgorithmConfig, Config
+from agentrl.policies.kits import kit_for
+from agentrl.training.learner import Learner
+from agentrl.training.teaching import lesson
+from agentrl.types import Outcome
+from tests.training.episodes import play
+
+STEPS = 20
+CASES = {
+    "grpo": {},
+    "dapo": {"kl": "loss", "kl_coefficient": 0.1, "epochs": 2, "minibatch": 3},
+    "ppo": {"correction": "token_truncate", "entropy_coefficient": 0.01},
+    "turn_ppo": {"kl": "reward", "kl_coefficient": 0.1},
+    "gspo": {"epochs": 2},
+    "prime": {},
+}
+
+
+def losses(name: str, folder: Path, rank: int = 0, world: int = 1, meet: str | None = None):
+    """The losses of every step, as one of the ranks learns them."""
+    config = Config(algorithm=AlgorithmConfig(name=name, **CASES[name]))
+    config.optim.lr, config.optim.grad_clip = 1e-4, 100.0
+    config.rollout.max_new_tokens, config.train.micro_batch_tokens = 8, 110
+    kit = kit_for(folder)
+    ends = [Outcome.TERMINATED, Outcome.TRUNCATED, Outcome.TERMINATED]
+    groups = [[play(kit, seed, m, end) for m, end in enumerate(ends)] for seed in range(2)]
+    learner = Learner(config, folder, rank, world, meet)
+    told = []
+    try:
+        for step in range(STEPS):
+            taught = lesson(
+                groups, config, learner.judge, version=step, seed=step, kl_coefficient=0.1
+            )
+            metrics = learner.update(taught.samples, slopes=taught.slopes)
+            told.append([metrics[k] for k in ("loss", "grad_norm", "entropy")])
+            told[-1] += [metrics[k] for k in ("value_loss", "implicit_loss", "kl") if k in metrics]
+    finally:
+        learner.close()
+    return told
+
+
+def one_of_two(rank: int, folder: Path, out: Path) -> None:
+    for name in CASES:
+        told = losses(name, folder, rank, 2, f"file://{out / name}")
+        if rank == 0:
+            (out / f"{name}.json").write_text(json.dumps(told))
+
+
+@pytest.fixture(scope="module")
+def two(tiny_vlm, tmp_path_factory):
+    """Where two processes have left their losses."""
+    out = tmp_path_factory.mktemp("ranks")
+    context = multiprocessing.get_context("spawn")
+    ranks = [
+        context.Process(target=one_of_two, args=(rank, tiny_vlm, out), daemon=True)
+        for rank in range(2)
+    ]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join(150)
+        process.kill()
+    assert [process.exitcode for process in ranks] == [0, 0]
+    return out
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", CASES)
+def test_two_ranks_learn_what_one_does(name, two, tiny_vlm):
+    found = json.loads((two / f"{name}.json").read_text())
+    expected = losses(name, tiny_vlm)
+    assert len(found) == STEPS
+    for step, (one, other) in enumerate(zip(expected, found, strict=True)):
+        assert other == pytest.approx(one, rel=1e-4, abs=1e-6), f"step {step}"

@@ -1,0 +1,84 @@
+"""Each sign is seen where it is, said once, and not seen where the training is fine."""
+
+import pytest
+
+from agentrl.training.report.watchdogs import WINDOW, Watchdogs, repetition
+
+FINE = {
+    "learner/entropy": 0.5, "train/reward": 1.0, "train/success": 0.5, "rollout/repetition": 0.1,
+    "rollout/tokens_per_turn": 20.0, "learner/mismatch_k3": 1e-4, "learner/dead_groups": 0.2,
+    "train/reward/format": 0.5, "train/reward/outcome": 0.5,
+}  # fmt: skip
+
+
+def after(later, steps=2 * WINDOW):
+    """What is seen and said over some fine steps and as many that are otherwise."""
+    dogs, said = Watchdogs(), []
+    for numbers in [FINE] * steps + [FINE | later] * steps:
+        signs, words = dogs.look(numbers)
+        said += words
+    return {name.removeprefix("watch/") for name, seen in signs.items() if seen}, said
+
+
+def test_a_training_that_is_fine_is_left_alone():
+    assert after({}) == (set(), [])
+    assert after({"learner/entropy": 0.01, "train/reward": 5.0, "train/success": 1.0})[0] == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "later", "words"),
+    [
+        ("collapse", {"learner/entropy": 0.01}, "fallen from 0.5 to 0.01 nats"),
+        ("repetition", {"rollout/repetition": 0.8}, "of what the replies say repeats"),
+        ("length", {"rollout/tokens_per_turn": 60.0}, "from 20 to 44 tokens"),
+        ("length", {"rollout/tokens_per_turn": 8.0}, "from 20 to 8 tokens"),
+        ("format", {"train/reward": 2.0, "train/reward/format": 1.5}, "is for the format alone"),
+        ("mismatch", {"learner/mismatch_k3": 0.05}, "engine and learner drift apart: 0.0001 to"),
+        ("dead_groups", {"learner/dead_groups": 1.0}, "in 100% of the groups"),
+    ],
+)
+def test_each_sign_is_seen_and_said_once(name, later, words):
+    seen, said = after(later)
+    assert seen == {name}
+    assert len(said) == 1
+    assert words in said[0]
+
+
+def test_rewards_that_rise_where_held_out_ones_fall_are_seen():
+    dogs = Watchdogs()
+    for step in range(30):
+        signs, _ = dogs.look(FINE | {"train/reward": 1.0 + 0.1 * step})
+        if step % 5 == 4:
+            dogs.evaluated(2.0 - abs(step - 9) / 10)
+    assert signs["watch/hacking"] == 1.0
+    honest = Watchdogs()
+    for step in range(30):
+        signs, _ = honest.look(FINE | {"train/reward": 1.0 + 0.1 * step})
+        if step % 5 == 4:
+            honest.evaluated(step / 10)
+    assert signs["watch/hacking"] == 0.0
+
+
+def test_a_sign_that_goes_and_comes_back_is_said_again_and_a_resumed_one_is_not():
+    dogs = Watchdogs()
+    dead = FINE | {"learner/dead_groups": 1.0}
+    said = [words for numbers in ([dead] * 6 + [FINE] * 6) * 2 for words in dogs.look(numbers)[1]]
+    assert len(said) == 2
+    resumed = Watchdogs()
+    resumed.recall([dead | {"stage": "reinforcement"}] * 6)
+    signs, words = resumed.look(dead)
+    assert (signs["watch/dead_groups"], words) == (1.0, [])
+
+
+def test_few_steps_and_missing_numbers_say_nothing():
+    dogs = Watchdogs()
+    for _ in range(2 * WINDOW):
+        signs, words = dogs.look({})
+    assert not any(signs.values())
+    assert not words
+
+
+def test_repetition_counts_pieces_that_were_said_before():
+    assert repetition([[1, 2, 3, 4, 5]]) == 0
+    assert repetition([[7] * 8]) == pytest.approx(4 / 5)
+    assert repetition([[1, 2], []]) == 0
