@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ def answer(
     samplings: Sequence[Sampling],
     eos_token_ids: Sequence[int],
 ) -> list[Drawn]:
-    """Sample one reply for each prompt.
+    """Sample one reply for each prompt; equal ones, as siblings' first are, are read once.
 
     Args:
         model: of transformers, in evaluation mode.
@@ -45,16 +46,21 @@ def answer(
     replies = [Drawn() for _ in prompts]
     draws = Draws(samplings, device)
     rows = torch.arange(len(prompts), device=device)
-    ids, mask = _padded([prompt.token_ids for prompt in prompts], device)
-    images = [image for prompt in prompts for image in prompt.images]
+    distinct, index = _distinct(prompts)
+    ids, mask = _padded([prompt.token_ids for prompt in distinct], device)
+    images = [image for prompt in distinct for image in prompt.images]
     inputs: dict[str, Any] = dict(kit.forward_inputs(ids, mask, images))
     if not images:
         inputs["position_ids"] = (mask.long().cumsum(-1) - 1).clamp(min=0)
     inputs = {name: value.to(device) for name, value in inputs.items()}
     out = model(**inputs, use_cache=True, logits_to_keep=1)
-    position = _next_position(model, mask, bool(images))
+    logits, position = out.logits[:, -1], _next_position(model, mask, bool(images))
+    if len(distinct) < len(prompts):
+        which = torch.tensor(index, device=device)
+        out.past_key_values.batch_select_indices(which)
+        logits, mask, position = logits[which], mask[which], position[which]
     while True:
-        tokens, logprobs = draws.draw(out.logits[:, -1], kit.banned_token_ids, rows)
+        tokens, logprobs = draws.draw(logits, kit.banned_token_ids, rows)
         open_rows = _record(replies, samplings, eos_token_ids, rows, tokens, logprobs)
         if not open_rows:
             return replies
@@ -70,7 +76,28 @@ def answer(
             past_key_values=out.past_key_values,
             use_cache=True,
         )
-        position = position + 1
+        logits, position = out.logits[:, -1], position + 1
+
+
+def name_of(prompt: Prompt) -> bytes:
+    """Equal for equal prompts."""
+    digest = blake2b(repr(prompt.token_ids).encode(), digest_size=16)
+    for image in prompt.images:
+        digest.update(repr(image.shape).encode() + image.tobytes())
+    return digest.digest()
+
+
+def _distinct(prompts: Sequence[Prompt]) -> tuple[list[Prompt], list[int]]:
+    """Prompts without repetitions, and for each given one its place among them."""
+    found: list[Prompt] = []
+    places: dict[bytes, int] = {}
+    index = []
+    for prompt in prompts:
+        place = places.setdefault(name_of(prompt), len(found))
+        if place == len(found):
+            found.append(prompt)
+        index.append(place)
+    return found, index
 
 
 def _padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,7 @@
 
 What a batch holds changes its results in the last digits. So that this never depends on timing, a
 batch is answered when every episode that is being played waits for its answer, in the order of
-their seeds.
+what they show and of their seeds.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from torch import nn
 
 from agentrl.errors import EngineError, boundary
 from agentrl.policies.chat import ChatEncoder
-from agentrl.policies.decode import answer
+from agentrl.policies.decode import answer, name_of
 from agentrl.policies.engine import Sampling
 from agentrl.policies.fit import check_fit
 from agentrl.policies.kits import load_model
@@ -144,7 +144,8 @@ class HFEngine:
         self._flushing = None
         if not self._waiting or len(self._waiting) < self._playing:
             return
-        complete = sorted(self._waiting, key=lambda one: (one[1].seed, one[0].token_ids))
+        # Equal prompts stand together, so that a batch reads them once.
+        complete = sorted(self._waiting, key=lambda one: (name_of(one[0]), one[1].seed))
         self._waiting = []
         for first in range(0, len(complete), self._max_batch):
             task = asyncio.ensure_future(self._answer(complete[first : first + self._max_batch]))

@@ -120,6 +120,8 @@ class Packing:
     """At how many tokens of a row its attention takes as long as all else; see `forest.grow`."""
     share: bool = True
     """Whether what samples begin with is computed once."""
+    masks: bool = True
+    """Whether the attention takes masks; without, every sample has a row of its own."""
 
 
 def micro_batches(
@@ -127,11 +129,11 @@ def micro_batches(
 ) -> list[list[list[Tree]]]:
     """[micro-batches][rows][trees] of samples; see `forest.rows`."""
     keys = _keys(samples, image_token_id)
-    if packing.share:
+    if packing.share and packing.masks:
         trees = forest.grow(keys, packing.max_tokens, packing.width)
     else:
         trees = [forest.alone(index, len(key)) for index, key in enumerate(keys)]
-    return forest.rows(trees, packing.max_tokens)
+    return forest.rows(trees, packing.max_tokens, fill=packing.masks)
 
 
 def _keys(samples: Sequence[Sample], image_token_id: int | None) -> list[Tokens]:

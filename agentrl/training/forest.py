@@ -95,7 +95,7 @@ def _cost(length: int, width: float) -> float:
     return length * (width + length)
 
 
-def rows(trees: Sequence[Tree], most: int) -> list[list[list[Tree]]]:
+def rows(trees: Sequence[Tree], most: int, fill: bool = True) -> list[list[list[Tree]]]:
     """Micro-batches of rows of trees, the longest first.
 
     The longest tree decides how long the rows of a micro-batch are; shorter trees share a row while
@@ -104,6 +104,7 @@ def rows(trees: Sequence[Tree], most: int) -> list[list[list[Tree]]]:
     Args:
         trees: any number.
         most: tokens of a micro-batch with its padding; a tree that is longer goes alone.
+        fill: whether trees share rows; else each has its own.
 
     Returns:
         [micro-batches][rows][trees]; a job that runs out of memory does so at the first. The same
@@ -113,7 +114,7 @@ def rows(trees: Sequence[Tree], most: int) -> list[list[list[Tree]]]:
     free: list[int] = []
     width = 0
     for tree in sorted(trees, key=lambda tree: -tree.length):
-        place = next((i for i, space in enumerate(free) if space >= tree.length), None)
+        place = next((i for i, space in enumerate(free) if fill and space >= tree.length), None)
         if place is not None:
             batches[-1][place].append(tree)
             free[place] -= tree.length

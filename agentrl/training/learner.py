@@ -68,6 +68,7 @@ class Learner:
             max_tokens=config.train.micro_batch_tokens,
             width=self._model.width,
             share=config.train.share_prefixes,
+            masks=self._model.masks,
         )
         self._optimizer = self._make_optimizer(self._model, config.optim)
         self._cloner: Cloner | None = None

@@ -59,6 +59,9 @@ class Sharded(Generic[S]):
             for parameter in self.scorer.vision():
                 parameter.requires_grad_(False)
         self.width = self.scorer.width()
+        # flash-attn knows causal masks alone.
+        settings: Any = policy.config
+        self.masks = "flash" not in str(settings._attn_implementation)
         shard(self.scorer, self.scorer.layers(), rank, self._dtype)
 
     @torch.no_grad()

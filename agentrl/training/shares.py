@@ -72,8 +72,7 @@ def share(weighed: Sequence[Weighed], packing: Packing, kit: Kit, rank: Rank) ->
 
 def whole(samples: Sequence[Sample], kit: Kit, device: torch.device | str = "cpu") -> Batch:
     """One batch of some samples, each in a row of its own."""
-    packing = Packing(max_tokens=1, width=0.0, share=False)
-    rows = [
-        row for part in batching.micro_batches(samples, packing, kit.image_token_id) for row in part
-    ]
+    longest = max(len(sample.token_ids) for sample in samples)
+    packing = Packing(max_tokens=longest * len(samples), width=0.0, masks=False)
+    (rows,) = batching.micro_batches(samples, packing, kit.image_token_id)
     return batching.to_batch(samples, rows, kit, device=device)

@@ -66,6 +66,29 @@ async def test_replies_do_not_depend_on_the_order_of_arrival(
     assert len({reply.token_ids for reply in first.values()}) == 7
 
 
+async def test_equal_prompts_are_read_once_and_answered_as_if_alone(
+    engine: HFEngine, encoder: ChatEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, other = prompts(encoder, 2)
+    assert engine._model is not None
+    rows: list[int] = []
+    engine._model.register_forward_pre_hook(
+        lambda _, __, inputs: rows.append(len(inputs["input_ids"])), with_kwargs=True
+    )
+    together = await play_one_turn_each(engine, [first, other, first, first], range(4))
+    assert rows[0] == 2  # and the pictures of two
+    assert rows[1] == 4
+    assert len({together[seed].token_ids for seed in (0, 2, 3)}) == 3
+    for seed, prompt in enumerate((first, other, first, first)):
+        rows.clear()
+        engine.enter()
+        alone = await engine.generate(prompt, Sampling(seed=seed, max_new_tokens=6))
+        engine.leave()
+        assert rows[0] == 1
+        assert alone.token_ids == together[seed].token_ids
+        assert alone.logprobs == pytest.approx(together[seed].logprobs, abs=1e-5)
+
+
 async def test_a_batch_waits_for_every_episode_that_is_played(
     engine: HFEngine, encoder: ChatEncoder
 ) -> None:

@@ -76,3 +76,5 @@ def test_longest_trees_come_first_and_short_ones_fill_up_rows():
         [[next(iter(tree.paths)) for tree in row] for row in batch] for batch in rows(trees, 27)
     ]
     assert placed == [[[1], [3], [2, 0, 4]]]
+    apart = rows(trees, 27, fill=False)
+    assert [[len(row) for row in batch] for batch in apart] == [[1, 1, 1], [1, 1]]
