@@ -306,6 +306,9 @@ class TrainConfig:
     """What samples begin with is computed once, where that is cheaper; never an approximation."""
     gradient_checkpointing: bool = False
     """Compute activations twice instead of keeping them."""
+    compare_engine: bool = True
+    """Compare the engine's log-probabilities with the learner's in every step (`mismatch_*`), for
+    32 samples at most; one more forward pass over them."""
     deadline_s: float = 1800.0
     """For one call to the learner, such as an update."""
 

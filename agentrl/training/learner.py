@@ -225,7 +225,9 @@ class Learner:
         shuffle = torch.Generator().manual_seed(self._config.seed * 1_000_003 + name)
         num_steps = self._steps_per_pass(samples)
         orders = [torch.randperm(len(samples), generator=shuffle) for _ in range(settings.epochs)]
-        compared = self._compare_with_engine([samples[i] for i in orders[0].tolist()])
+        compared = {}
+        if self._config.train.compare_engine:
+            compared = self._compare_with_engine([samples[i] for i in orders[0].tolist()])
         if self._implicit is not None and slopes:
             self._note(
                 tally, "implicit", *self._implicit.step(list(zip(samples, slopes, strict=True)))

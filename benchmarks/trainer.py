@@ -1,0 +1,257 @@
+"""What an update takes beside a bare PyTorch loop (python benchmarks/trainer.py).
+
+Three workloads of the tiny model: pictures with several short answers each; one group that plays
+20 turns, as one conversation each; and the same with a sample for each turn. Each is learned
+
+- by a bare loop: samples padded to the longest, forward, loss, backward, clip, AdamW;
+- by the learner with every sample by itself (`train.share_prefixes=false`);
+- by the learner as it is, where what samples begin with is computed once.
+
+They take turns within one process; compare them, not the times. Then the memory of 200 updates.
+"""
+
+import argparse
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+from conditions import conditions
+from rich.console import Console
+from rich.table import Table
+
+from agentrl.config import AlgorithmConfig, Config
+from agentrl.policies import tiny
+from agentrl.policies.kits import Kit, kit_for, load_model
+from agentrl.training.learner import Learner
+from agentrl.types import Image, Sample
+
+
+def main() -> None:
+    """Learn in turns, print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7, help="of each kind")
+    parser.add_argument("--updates", type=int, default=200, help="over which memory is watched")
+    options = parser.parse_args()
+    console = Console()
+    console.print(conditions("torch", "transformers"), highlight=False, soft_wrap=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = tiny.build(Path(scratch) / "model", 0)
+        kit = kit_for(folder)
+        works = {
+            "32 pictures, 8 answers of 8 tokens": answers(kit, 32, 8, 8),
+            "8 siblings, 20 turns, one conversation each": conversations(kit, 8, 20),
+            "8 siblings, 20 turns, a sample for each turn": turn_by_turn(kit, 8, 20),
+        }
+        table = Table(title="One update, median seconds")
+        for column in (
+            "samples",
+            "tokens",
+            "bare loop",
+            "one by one",
+            "ratio",
+            "as trees",
+            "ratio",
+        ):
+            table.add_column(column, justify="right" if column != "samples" else "left")
+        for name, samples in works.items():
+            table.add_row(name, *measured(folder, kit, samples, options.rounds))
+        console.print(table)
+        console.print(watched(folder, kit, options.updates))
+
+
+def measured(folder: Path, kit: Kit, samples: list[Sample], rounds: int) -> list[str]:
+    """A row of the table."""
+    config = settings()
+    alone = settings()
+    alone.train.share_prefixes = False
+    one, all_ = Learner(alone, folder), Learner(config, folder)
+    bare = bare_loop(folder, kit, samples, config.train.micro_batch_tokens)
+    ways: dict[str, Callable[[], object]] = {
+        "bare": bare,
+        "alone": lambda: one.update(samples, 1),
+        "trees": lambda: all_.update(samples, 1),
+    }
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        for name, way in ways.items():
+            started = time.perf_counter()
+            way()
+            if number:  # the first one warms up
+                times[name].append(time.perf_counter() - started)
+    one.close()
+    all_.close()
+    took = {name: median(own) for name, own in times.items()}
+    tokens = sum(len(sample.token_ids) for sample in samples)
+    return [
+        f"{tokens:,}", f"{took['bare']:.3f}", f"{took['alone']:.3f}",
+        f"{took['alone'] / took['bare']:.2f}", f"{took['trees']:.3f}",
+        f"{took['trees'] / took['bare']:.2f}",
+    ]  # fmt: skip
+
+
+def settings() -> Config:
+    """Of both learners; what the engine computed is not compared, as a bare loop does not."""
+    config = Config(algorithm=AlgorithmConfig(name="grpo"))
+    config.optim.lr = 1e-5
+    config.train.compare_engine = False
+    return config
+
+
+def bare_loop(folder: Path, kit: Kit, samples: list[Sample], budget: int) -> Callable[[], None]:
+    """An update as one would write it down, in micro-batches of padded rows."""
+    model = load_model(folder)
+    adam = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    order = sorted(samples, key=lambda sample: -len(sample.token_ids))
+    parts: list[list[Sample]] = []
+    for sample in order:
+        if parts and (len(parts[-1]) + 1) * len(parts[-1][0].token_ids) <= budget:
+            parts[-1].append(sample)
+        else:
+            parts.append([sample])
+
+    def update() -> None:
+        for part in parts:
+            width = len(part[0].token_ids)
+            ids, mask = torch.zeros(2, len(part), width, dtype=torch.long)
+            for row, sample in enumerate(part):
+                ids[row, : len(sample.token_ids)] = torch.tensor(sample.token_ids)
+                mask[row, : len(sample.token_ids)] = 1
+            images = [image for sample in part for image in sample.images]
+            logits = model(**kit.forward_inputs(ids, mask, images)).logits
+            rows = torch.tensor([r for r, s in enumerate(part) for _ in s.places])
+            places = torch.tensor([place for sample in part for place in sample.places])
+            old = torch.tensor([value for sample in part for value in sample.logprobs])
+            credit = torch.tensor([value for sample in part for value in sample.advantages])
+            table = torch.log_softmax(logits[rows, places - 1].float(), -1)
+            ratio = (table[torch.arange(len(places)), ids[rows, places]] - old).exp()
+            loss = torch.maximum(-credit * ratio, -credit * ratio.clamp(0.8, 1.2)).sum()
+            (loss / sum(len(sample.places) for sample in samples)).backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        adam.step()
+        adam.zero_grad()
+
+    return update
+
+
+def answers(kit: Kit, pictures: int, siblings: int, length: int) -> list[Sample]:
+    """Several answers about each of some pictures of 84 x 140."""
+    rng = np.random.default_rng(0)
+    allowed = words(kit)
+    found = []
+    for number in range(pictures):
+        image = picture(rng)
+        prompt = [*rng.choice(allowed, 8), *kit.image_markup(image)]
+        for _ in range(siblings):
+            found.append(sample(rng, prompt, list(rng.choice(allowed, length)), (image,), number))
+    return found
+
+
+def conversations(kit: Kit, siblings: int, turns: int) -> list[Sample]:
+    """Siblings that see the same first screen and go their own ways."""
+    rng = np.random.default_rng(0)
+    first = picture(rng)
+    opening = [*rng.choice(words(kit), 30), *kit.image_markup(first)]
+    return [told(rng, kit, opening, first, turns, number) for number in range(siblings)]
+
+
+def told(
+    rng: np.random.Generator,
+    kit: Kit,
+    opening: Sequence[int],
+    first: Image,
+    turns: int,
+    number: int,
+) -> Sample:
+    """One of them: a screen and an answer of ten tokens each turn."""
+    ids, images, places = list(opening), [first], list[int]()
+    for turn in range(turns):
+        if turn:
+            images.append(picture(rng))
+            ids += kit.image_markup(images[-1])
+        places += range(len(ids), len(ids) + 10)
+        ids += list(rng.choice(words(kit), 10))
+    whole = sample(rng, ids[:1], ids[1:], tuple(images), number)
+    count = len(places)
+    return replace(
+        whole,
+        places=tuple(places),
+        logprobs=whole.logprobs[:count],
+        advantages=whole.advantages[:count],
+        turns=tuple(k // 10 for k in range(count)),
+    )
+
+
+def turn_by_turn(kit: Kit, siblings: int, turns: int) -> list[Sample]:
+    """The same conversations, each turn with all that was said before it."""
+    found = []
+    for whole in conversations(kit, siblings, turns):
+        for turn in range(turns):
+            end = whole.places[10 * turn + 9] + 1
+            own = slice(10 * turn, 10 * turn + 10)
+            found.append(
+                replace(
+                    whole,
+                    token_ids=whole.token_ids[:end],
+                    places=whole.places[own],
+                    logprobs=whole.logprobs[own],
+                    advantages=whole.advantages[own],
+                    turns=whole.turns[own],
+                    images=whole.images[: turn + 1],
+                )
+            )
+    return found
+
+
+def words(kit: Kit) -> list[int]:
+    """Ids that a policy may sample."""
+    return [token for token in range(200) if token not in kit.banned_token_ids]
+
+
+def picture(rng: np.random.Generator) -> Image:
+    """Noise of 84 x 140."""
+    return rng.integers(0, 255, (140, 84, 3), dtype=np.uint8)
+
+
+def sample(
+    rng: np.random.Generator,
+    prompt: Sequence[int],
+    reply: Sequence[int],
+    images: tuple[Image, ...],
+    number: int,
+) -> Sample:
+    """One answer; half of its group's advantages are positive."""
+    count = len(reply)
+    return Sample(
+        token_ids=tuple(int(token) for token in (*prompt, *reply)),
+        places=tuple(range(len(prompt), len(prompt) + count)),
+        logprobs=tuple(rng.normal(-5.3, 0.1, count).tolist()),
+        advantages=(float(rng.choice([-1.0, 1.0])),) * count,
+        images=images,
+        turns=(0,) * count,
+        episode=number,
+    )
+
+
+def watched(folder: Path, kit: Kit, updates: int) -> str:
+    """How much memory many updates take, by the largest amount so far."""
+    learner = Learner(settings(), folder)
+    peaks = []
+    for number in range(updates):
+        learner.update(answers(kit, 4, 8, 8), number)
+        if number in (updates // 10, updates - 1):
+            peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    learner.close()
+    return (
+        f"memory: {peaks[0]:.0f} MB at most in the first {updates // 10} updates, {peaks[1]:.0f} "
+        f"in {updates}: {peaks[1] / peaks[0] - 1:+.1%}"
+    )
+
+
+if __name__ == "__main__":
+    main()
