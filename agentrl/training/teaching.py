@@ -68,7 +68,8 @@ def lesson(
     ]
     judged = judge(plain) if needs.judgement(settings) and plain else [Judged()] * len(plain)
     judgements = [Judgement()] * len(episodes)
-    for number, own in _by_episode(plain, judged).items():
+    by_episode = _by_episode(plain, judged)
+    for number, own in by_episode.items():
         judgements[number] = _judgement(own, config)
     in_reward = kl_coefficient if settings.kl == "reward" else 0.0
     played = trajectories(groups, judgements, greedy, in_reward)
@@ -79,7 +80,8 @@ def lesson(
     taught = [
         replace(
             sample,
-            old_logprobs=told.old_logprobs,
+            # Without a correction the ratio is to what the engine sampled with.
+            old_logprobs=told.old_logprobs if needs.correction(settings) else (),
             reference_logprobs=told.reference_logprobs,
             values=told.values,
         )
@@ -91,7 +93,7 @@ def lesson(
                 None if returns is None else returns[number],
                 number=number,
             ),
-            (j for s, j in zip(plain, judged, strict=True) if s.episode == number),
+            by_episode.get(number, []),
             strict=True,
         )
     ]

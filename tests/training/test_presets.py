@@ -79,6 +79,8 @@ def test_a_divergence_in_the_reward_lowers_what_strays(make_learner, groups):
     learner, _, _ = learn(make_learner, config, groups)
     taught = lesson(groups, config, learner.judge, version=1, seed=1, kl_coefficient=0.5)
     assert learner.update(taught.samples)["kl"] != 0
+    # the loss compares with what sampled the tokens, as it does without a divergence
+    assert not any(sample.old_logprobs for sample in taught.samples)
     free = preset("reinforce_pp")
     plain = lesson(groups, free, learner.judge, version=1, seed=1)
     assert taught.advantages[0] != plain.advantages[0]
