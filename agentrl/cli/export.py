@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 from rich.console import Console
 
 from agentrl.errors import ConfigError
+from agentrl.text import printable
 
 
 def export(
@@ -38,6 +40,14 @@ def export(
         bool | None, typer.Option("--won/--lost", help="Only those that were won, or were not.")
     ] = None,
     least: Annotated[float | None, typer.Option(help="Only with at least this reward.")] = None,
+    held_out: Annotated[
+        bool,
+        typer.Option(
+            "--held-out",
+            help="Also of evaluations, whose seeds training should not see; `--split eval` has "
+            "these alone. Without it they are among `episodes` only.",
+        ),
+    ] = False,
     replies: Annotated[
         bool, typer.Option("--replies", help="Minari: actions are the replies, as words.")
     ] = False,
@@ -55,17 +65,23 @@ def export(
     if kind != "minari" and (replies or width is not None):
         raise ConfigError("--replies and --width go with --as minari")
     wanted = replay.Filter(split=split, label=label, step=step, won=won, least=least)
+    opened = replay.open(run)
+    if kind != "episodes" and split is None and not held_out:
+        if count := len(opened.episodes(replace(wanted, held_out=True))):
+            typer.echo(f"left out: {count} of evaluations (--held-out takes them too)")
+        wanted = replace(wanted, held_out=False)
     if kind == "minari":
         with _progress() as tell:
             written, left_out = offline.write(
-                replay.open(run), out, wanted, replies=replies, width=width, tell=tell
+                opened, out, wanted, replies=replies, width=width, tell=tell
             )
         for why, count in left_out.items():
             typer.echo(f"left out: {count} {why}")
         typer.echo(f"wrote {out}: {written} episodes")
         return
-    count = tables.write(replay.open(run), kind, out, wanted)
-    typer.echo(f"wrote {out}: {count} rows")
+    labels = tables.write(opened, kind, out, wanted)
+    told = printable(", ".join(f"{count} {label}" for label, count in labels.most_common()))
+    typer.echo(f"wrote {out}: {labels.total()} rows ({told})")
 
 
 @contextmanager

@@ -28,16 +28,26 @@ def replay(
             help="Write an episode (.html, .gif, .mp4, .png), a group or a report (.html)."
         ),
     ] = None,
-    episode: Annotated[str | None, typer.Option(help="Which one, by its id.")] = None,
-    group: Annotated[str | None, typer.Option(help="Which group, by its id.")] = None,
+    episode: Annotated[
+        str | None,
+        typer.Option(help="Which one, by its id: opens its page, or goes with --export."),
+    ] = None,
+    group: Annotated[str | None, typer.Option(help="Which group, by its id, as --episode.")] = None,
     report: Annotated[bool, typer.Option("--report", help="Export the whole run.")] = False,
     split: Annotated[str | None, typer.Option(help="Only `train`, `eval` or `demo`.")] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Only of this play, such as `after-sampled` or `human`.")
+    ] = None,
     outcome: Annotated[
         str | None,
         typer.Option(help="Only with this outcome; `void` for every failure."),
     ] = None,
     step: Annotated[int | None, typer.Option(help="Only of this training step.")] = None,
     seed: Annotated[int | None, typer.Option(help="Only of this seed.")] = None,
+    won: Annotated[
+        bool | None, typer.Option("--won/--lost", help="Only those that were won, or were not.")
+    ] = None,
+    least: Annotated[float | None, typer.Option(help="Only with at least this reward.")] = None,
     last: Annotated[int, typer.Option(help="At most so many, the latest; 0 for all.", min=0)] = 50,
     port: Annotated[
         int, typer.Option(help="Of the pages; 0 takes a free one.", min=0, max=65535)
@@ -46,13 +56,16 @@ def replay(
 ) -> None:
     """See what was played: in the browser, also while a job runs.
 
-    With --list as a table, with --export FILE as one file for others. --split, --outcome, --step,
-    --seed and --last go with --list.
+    With --list as a table, with --export FILE as one file for others. --split, --label, --outcome,
+    --step, --seed, --won, --lost, --least and --last go with --list.
     """
     from agentrl import replay as recorded
     from agentrl.replay.filters import Filter
 
-    wanted = Filter(split=split, outcome=outcome, step=step, seed=seed, id=episode, group=group)
+    wanted = Filter(
+        split=split, label=label, outcome=outcome, step=step, seed=seed, won=won, least=least,
+        id=episode, group=group,
+    )  # fmt: skip
     opened = recorded.open(run)
     if export is not None:
         _export(opened, export, episode, group, report)
@@ -61,8 +74,8 @@ def replay(
     if not list_:
         if report or replace(wanted, id=None, group=None) != Filter():
             raise ConfigError(
-                "--report goes with --export; --split, --outcome, --step and --seed with --list. "
-                "The pages have filters of their own"
+                "--report goes with --export; --split, --label, --outcome, --step, --seed, --won, "
+                "--lost and --least with --list. The pages have filters of their own"
             )
         _serve(run, host, port, _page(opened, wanted))
         return
@@ -138,11 +151,22 @@ def _plain(words: str) -> str:
 
 def _print_table(episodes: Sequence["Summary"], total: int) -> None:
     table = Table(
-        "episode", "split", "step", "seed", "outcome", "turns", "reward", "device", "error"
+        "episode",
+        "split",
+        "label",
+        "step",
+        "seed",
+        "outcome",
+        "won",
+        "turns",
+        "reward",
+        "device",
+        "error",
     )
     for s in episodes:
         table.add_row(
-            _plain(s.id), _plain(s.split), str(s.step), str(s.seed), s.outcome.value, str(s.turns),
+            _plain(s.id), _plain(s.split), _plain(s.label), str(s.step), str(s.seed),
+            s.outcome.value, {True: "yes", False: "no", None: ""}[s.won], str(s.turns),
             "" if s.outcome.void else f"{s.total:g}", _plain(s.device or ""),
             _plain(s.error or "") or ("(removed by retention)" if s.removed else ""),
         )  # fmt: skip

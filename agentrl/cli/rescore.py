@@ -1,6 +1,8 @@
 """`agentrl rescore` and `agentrl rehearse`."""
 
 import json
+import math
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -46,7 +48,9 @@ def rescore(
     rescored = score_anew(_recorded(run, Filter(split=split, step=step), last), rewards)
     if as_json:
         for one in rescored:
-            typer.echo(json.dumps(asdict(one)))
+            told = asdict(one)
+            told["was"] = one.was if math.isfinite(one.was) else None  # somebody else's record
+            typer.echo(json.dumps(told))
         return
     found, console = compare(rescored), Console()
     console.print(
@@ -94,7 +98,7 @@ def rehearse(
             f"{run}: an older agentrl has recorded its frames, and named them otherwise: what it "
             "shows now cannot be compared; record such episodes anew (agentrl eval)"
         )
-    recorded = _recorded(run, Filter(split=split, step=step, id=episode), last)
+    recorded = list(_recorded(run, Filter(split=split, step=step, id=episode), last))
     found = play_again(settings, recorded)
     if as_json:
         for one in found:
@@ -125,14 +129,17 @@ def _rewards(functions: list[str], weights: list[float]) -> "list[RewardConfig]"
     ]
 
 
-def _recorded(run: str, wanted: "Filter", last: int) -> "list[RecordedEpisode]":
+def _recorded(run: str, wanted: "Filter", last: int) -> "Iterator[RecordedEpisode]":
+    """Read as they are asked for: what else is wrong is told before."""
     from agentrl import replay
 
     opened = replay.open(run)
     found = [summary for summary in opened.episodes(wanted) if not summary.outcome.void]
     if not found:
         raise ConfigError(f"{run}: no episode that is not void is like this")
-    kept = list(opened.opened(found[-last or None :]))
-    if not kept:
+    gone = True
+    for recorded in opened.opened(found[-last or None :]):
+        gone = False
+        yield recorded
+    if gone:
         raise ConfigError(f"{run}: retention has removed every episode that is like this")
-    return kept

@@ -160,9 +160,10 @@ class RewardConfig:
     """Its share in the sum."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """For the function, beside the episode."""
-    kind: Literal["auto", "episode", "batch"] = "auto"
-    """What the function takes: an episode, or a list of inputs, one for each episode (`batch`);
-    `auto` goes by its first parameter, which batch functions call `reward_inputs`."""
+    kind: Literal["auto", "episode", "batch", "answer"] = "auto"
+    """What the function takes: an episode; a list of inputs, one for each episode (`batch`); or the
+    last reply and the ground truth (`answer`). `auto` goes by its first parameter, which is called
+    `reward_inputs` in batch functions and `data_source` in those of an answer."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,7 +9,8 @@ from agentrl.replay.summary import Summary
 from agentrl.text import did_you_mean
 from agentrl.types import Outcome
 
-SPLITS = ("train", "eval", "demo")
+HELD_OUT = "eval"
+SPLITS = ("train", HELD_OUT, "demo")
 VOID = "void"
 """Stands for every outcome where the world failed."""
 OUTCOMES = (*(outcome.value for outcome in Outcome), VOID)
@@ -24,6 +25,8 @@ class Filter:
     """
 
     split: str | None = None
+    held_out: bool | None = None
+    """Played on a seed that is evaluated, which training must not see."""
     label: str | None = None
     """Such as `train`, `random` or `after-greedy`."""
     outcome: str | None = None
@@ -54,6 +57,8 @@ class Filter:
             wanted = getattr(self, name)
             if wanted is not None and getattr(summary, name) != wanted:
                 return False
+        if self.held_out is not None and (summary.split == HELD_OUT) is not self.held_out:
+            return False
         outcome = summary.outcome
         if self.outcome is not None and (
             not outcome.void if self.outcome == VOID else outcome.value != self.outcome

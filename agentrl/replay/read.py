@@ -96,16 +96,20 @@ class Run:
             raise ConfigError(
                 f"{self.path} has no episode {episode_id!r} (agentrl replay RUN --list shows all)"
             )
-        path = episode_file(self.path, episode_id)
+        return self._whole(summary)
+
+    def _whole(self, summary: Summary) -> RecordedEpisode:
         _refuse_removed(summary)
+        path = episodes_folder(self.path)
         try:
+            path = episode_file(self.path, summary.id)
             tree = json.loads(_unpacked(path))
             return RecordedEpisode(summary=summary, episode=from_json(tree))
         except (
             OSError, EOFError, zlib.error, AttributeError, LookupError, OverflowError, TypeError,
             ValueError, RecursionError,
         ) as error:  # fmt: skip
-            _refuse_removed(self._index.get(episode_id) or summary)  # only just now
+            _refuse_removed(self._index.get(summary.id) or summary)  # only just now
             raise ConfigError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
 
     def token_advantages(self, episode: Episode) -> list[list[float]] | None:
@@ -137,7 +141,7 @@ class Run:
         removed, damaged = 0, list[str]()
         for summary in found:
             try:
-                recorded = self.episode(summary.id)
+                recorded = self._whole(summary)
             except EpisodeRemoved:
                 removed += 1
             except ConfigError as error:
@@ -200,10 +204,12 @@ def _unpacked(path: Path) -> bytes:
 
 
 def _at_most(file: IO[bytes] | gzip.GzipFile) -> bytes:
-    content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
-    return content
+    content = bytearray()
+    while piece := file.read(1 << 20):  # as much as is asked for is set aside at once
+        content += piece
+        if len(content) > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
+    return bytes(content)
 
 
 def _refuse_removed(summary: Summary) -> None:

@@ -5,6 +5,9 @@
 
 import json
 import shutil
+import tempfile
+import uuid
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +26,10 @@ if TYPE_CHECKING:
 
 KINDS = ("episodes", "turns", "conversations")
 GET_DATA = "pip install 'agentrl[data]'"
+_ROWS_AT_ONCE = 16
+"""In memory, each with its pictures."""
+_SHARD_BYTES = 64 << 20
+"""Of a file of a data set, which is held in memory as it is written."""
 
 
 def rows(run: Run, kind: str, wanted: Filter | None = None) -> Iterator[dict[str, Any]]:
@@ -75,7 +82,11 @@ def to_arrow(run: Run, kind: str = "episodes", wanted: Filter | None = None) -> 
 
 
 def to_dataset(
-    run: Run, kind: str = "conversations", wanted: Filter | None = None
+    run: Run,
+    kind: str = "conversations",
+    wanted: Filter | None = None,
+    *,
+    cache: Path | None = None,
 ) -> "datasets.Dataset":
     """A Hugging Face data set with its pictures in a column `images`, one for each `<image>`.
 
@@ -86,12 +97,14 @@ def to_dataset(
         run: the recorded run.
         kind: `turns` or `conversations`.
         wanted: which episodes; None for all.
+        cache: a folder for the rows, which then stay on the disk; None holds them in memory.
 
     Raises:
         ConfigError: as `rows`; the library is not installed, or there is nothing to write.
     """
     try:
         import datasets
+        import pyarrow
     except ImportError:
         raise ConfigError(f"data sets need `datasets`, not installed: {GET_DATA}") from None
     if kind == "episodes":
@@ -103,18 +116,27 @@ def to_dataset(
             if all(held):
                 yield _encodable(row) | {"images": [{"bytes": png, "path": None} for png in held]}
 
-    found = list(whole())
-    if not found:
-        raise ConfigError(f"{run.path}: no episode with all its frames is like this")
-    try:
-        made = datasets.Dataset.from_list(found)
-    except OverflowError as error:
-        raise ConfigError(f"{run.path}: fits into no data set: {error}") from error
-    return made.cast_column("images", datasets.List(datasets.Image()))
+    if next(whole(), None) is None:
+        if next(rows(run, kind, wanted), None) is None:
+            raise _nothing(run, kind)
+        raise ConfigError(f"{run.path}: every episode that is like this has lost a frame")
+    with tempfile.TemporaryDirectory(prefix="agentrl-") as folder:
+        # Its caches are named after what made them: a run that grows would be taken from there.
+        try:
+            return datasets.Dataset.from_generator(
+                whole, features=_features(kind), cache_dir=str(cache or folder),
+                keep_in_memory=cache is None, fingerprint=uuid.uuid4().hex,
+                writer_batch_size=_ROWS_AT_ONCE,
+            )  # fmt: skip
+        except datasets.exceptions.DatasetGenerationError as error:
+            cause = error.__cause__ or error
+            if isinstance(cause, OverflowError | pyarrow.ArrowException):
+                raise ConfigError(f"{run.path}: fits into no data set: {cause}") from cause
+            raise cause from None
 
 
-def write(run: Run, kind: str, path: Path, wanted: Filter | None = None) -> int:
-    """Write a table, and tell how many rows it has.
+def write(run: Run, kind: str, path: Path, wanted: Filter | None = None) -> Counter[str]:
+    """Write a table.
 
     Args:
         run: the recorded run.
@@ -122,6 +144,9 @@ def write(run: Run, kind: str, path: Path, wanted: Filter | None = None) -> int:
         path: `.parquet`, `.csv` or `.jsonl`; without an ending, the folder of a Hugging Face data
             set, which must not exist.
         wanted: which episodes; None for all.
+
+    Returns:
+        How many rows it has, by the label of their episode.
 
     Raises:
         ConfigError: as `to_dataset`; there is no row, no such kind of file, or it cannot be
@@ -134,27 +159,32 @@ def write(run: Run, kind: str, path: Path, wanted: Filter | None = None) -> int:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == "":
-            made = to_dataset(run, kind, wanted)
-            _save(made, path)
-            return len(made)
+            return _write_folder(run, kind, path, wanted)
         with replacing(path) as partial:
-            count = _write_file(run, kind, partial, wanted)
-            if not count:  # what is there already stays
-                less = "" if kind == "episodes" else ", and void and removed episodes do not count"
-                raise ConfigError(
-                    f"{run.path}: nothing to write: none of its {kind} is like this{less} "
-                    "(agentrl replay RUN --list shows what is there)"
-                )
-            return count
+            labels = _write_file(run, kind, partial, wanted)
+            if not labels:  # what is there already stays
+                raise _nothing(run, kind)
+            return labels
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error}") from error
 
 
-def _write_file(run: Run, kind: str, path: Path, wanted: Filter | None) -> int:
+def _nothing(run: Run, kind: str) -> ConfigError:
+    less = "" if kind == "episodes" else ", and void and removed episodes do not count"
+    return ConfigError(
+        f"{run.path}: nothing to write: none of its {kind} is like this{less} "
+        "(agentrl replay RUN --list shows what is there)"
+    )
+
+
+def _write_file(run: Run, kind: str, path: Path, wanted: Filter | None) -> Counter[str]:
     if path.suffix == ".jsonl":
-        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows(run, kind, wanted)]
-        path.write_text("".join(lines), encoding="utf-8", errors="backslashreplace")
-        return len(lines)
+        labels = Counter[str]()
+        with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
+            for row in rows(run, kind, wanted):
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                labels[row["label"]] += 1
+        return labels
     table = to_arrow(run, kind, wanted)
     if path.suffix == ".parquet":
         from pyarrow import parquet
@@ -164,17 +194,39 @@ def _write_file(run: Run, kind: str, path: Path, wanted: Filter | None) -> int:
         from pyarrow import csv
 
         csv.write_csv(_flat(table), path)
-    return int(table.num_rows)
+    return Counter(table.column("label").to_pylist()) if table.num_rows else Counter()
 
 
-def _save(made: "datasets.Dataset", path: Path) -> None:
+def _write_folder(run: Run, kind: str, path: Path, wanted: Filter | None) -> Counter[str]:
     partial = path.with_name(f".{path.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        made.save_to_disk(str(partial))
-        partial.rename(path)
+        made = to_dataset(run, kind, wanted, cache=partial / "cache")
+        made.save_to_disk(str(partial / "whole"), max_shard_size=_SHARD_BYTES)
+        (partial / "whole").rename(path)
+        return Counter(made["label"])
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _features(kind: str) -> "datasets.Features":
+    """Of the columns of a data set."""
+    from datasets import Features, Image, List, Value
+
+    words, whole, number, truth = (Value(name) for name in ("string", "int64", "float64", "bool"))
+    about = {"id": words, "split": words, "label": words, "step": whole, "seed": whole}
+    images = {"images": List(Image())}
+    if kind == "conversations":
+        messages = List({"role": words, "content": words})
+        return Features({**about, "total": number, "won": truth, "messages": messages, **images})
+    return Features(
+        {
+            **about, "turn": whole, "instructions": words, "shown": words, "reply": words,
+            "action": words, "readable": truth, "reward": number, "env_reward": number,
+            "advantage": number, "terminated": truth, "truncated": truth, "state_key": words,
+            "reply_ids": List(whole), "reply_logprobs": List(number), **images,
+        }
+    )  # fmt: skip
 
 
 def _encodable(value: Any) -> Any:
@@ -219,8 +271,8 @@ def _turns(recorded: RecordedEpisode) -> Iterator[dict[str, Any]]:
     last = len(episode.turns) - 1
     for number, turn in enumerate(episode.turns):
         yield {
-            "id": summary.id, "turn": number + 1, "split": summary.split, "step": summary.step,
-            "seed": summary.seed, "instructions": episode.instructions, "shown": turn.shown,
+            **_about(summary),
+            "turn": number + 1, "instructions": episode.instructions, "shown": turn.shown,
             "frames": list(turn.frames), "reply": turn.reply, "action": json.dumps(turn.action),
             "readable": turn.parse_error is None,
             "reward": at(summary.rewards, number) or 0.0,
@@ -247,6 +299,13 @@ def _conversation(recorded: RecordedEpisode) -> dict[str, Any]:
         messages.append({"role": "user", "content": words})
         messages.append({"role": "assistant", "content": turn.reply})
     return {
-        "id": summary.id, "seed": summary.seed, "total": summary.total, "won": summary.won,
+        **_about(summary), "total": summary.total, "won": summary.won,
         "messages": messages, "frames": frames,
+    }  # fmt: skip
+
+
+def _about(summary: Summary) -> dict[str, Any]:
+    return {
+        "id": summary.id, "split": summary.split, "label": summary.label, "step": summary.step,
+        "seed": summary.seed,
     }  # fmt: skip

@@ -1,9 +1,15 @@
-"""Reward functions that take several episodes at once: `compute_score(reward_inputs)`."""
+"""Reward functions as other trainers have them.
 
+`compute_score(reward_inputs)` takes several episodes at once, `compute_score(data_source,
+solution_str, ground_truth, extra_info)` one answer.
+"""
+
+import inspect
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from numbers import Real
 from typing import Any
 
 from agentrl.data.replies import env_reward
@@ -28,7 +34,8 @@ def inputs_of(episode: Episode) -> Inputs:
         `response`, the last reply, and `responses`, all of them; `response_length`, the tokens of
         the last reply; `ground_truth`, as the environment's info of the last turn, or else of the
         first observation, names it; `images`, those that the last prompt showed, uint8[H, W, 3]
-        each; `env_rewards`, one per turn; `info`, that of the last turn.
+        each; `env_rewards`, one per turn; `info`, that of the last turn; `data_source`, the id of
+        its environment.
     """
     last = episode.turns[-1]
     told_at = next((i for i in (last.info, episode.reset_info) if "ground_truth" in i), {})
@@ -40,7 +47,42 @@ def inputs_of(episode: Episode) -> Inputs:
         "images": list(last.images),
         "env_rewards": env_reward(episode),
         "info": dict(last.info),
+        "data_source": episode.env_id,
     }
+
+
+def by_answer(function: Callable[..., Any]) -> BatchFunction:
+    """A function of one answer, as veRL knows them, as one that takes several.
+
+    Args:
+        function: takes `data_source`, `solution_str` (the last reply) and `ground_truth`, and,
+            where it wants it, `extra_info`: the info of the last turn, `num_turns` and
+            `response_length`. Returns a number, or a dictionary with a `score`, of which other
+            numbers are components.
+    """
+    names = inspect.signature(function).parameters
+    wants_more = "extra_info" in names or any(
+        p.kind is inspect.Parameter.VAR_KEYWORD for p in names.values()
+    )
+
+    def batch(inputs: list[Inputs]) -> list[dict[str, Any]]:
+        return [_row_of(function, one, wants_more) for one in inputs]
+
+    return batch
+
+
+def _row_of(function: Callable[..., Any], one: Inputs, wants_more: bool) -> dict[str, Any]:
+    told_beside = {"num_turns": len(one["responses"]), "response_length": one["response_length"]}
+    more = {"extra_info": one["info"] | told_beside} if wants_more else {}
+    found = function(one["data_source"], one["response"], one["ground_truth"], **more)
+    if not isinstance(found, Mapping):
+        return {OVERALL: found}
+    if "score" not in found:
+        raise ValueError(f"returned no 'score'; it has {sorted(map(str, found))[:8]}")
+    beside = {
+        name: value for name, value in found.items() if name != "score" and isinstance(value, Real)
+    }
+    return {OVERALL: found["score"], **beside}
 
 
 class BatchReward:

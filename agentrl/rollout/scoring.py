@@ -13,7 +13,7 @@ from agentrl import plugins
 from agentrl.config import RewardConfig
 from agentrl.data.replies import env_reward
 from agentrl.errors import ConfigError, RewardError, boundary, told
-from agentrl.rollout.batches import OVERALL, BatchReward, finite, inputs_of
+from agentrl.rollout.batches import OVERALL, BatchReward, by_answer, finite, inputs_of
 from agentrl.types import Episode, ScoredEpisode
 
 RewardFunction = Callable[..., float | Sequence[float]]
@@ -84,12 +84,14 @@ def open_function(config: RewardConfig) -> tuple[Callable[..., Any], bool]:
     function = plugins.load(config.function)
     if inspect.isclass(function):
         function = _made(config, function)
+        kind = _kind(config, function)
     elif callable(function):
-        _check_takes(config, function, (None,))
+        kind = _kind(config, function)
+        _check_takes(config, function, (None,) * (3 if kind == "answer" else 1))
         function = functools.partial(function, **config.kwargs)
     if not callable(function):
         raise ConfigError(f"rewards: {config.function} is no function")
-    return function, _takes_batches(config, function)
+    return by_answer(function) if kind == "answer" else function, kind != "episode"
 
 
 def _made(config: RewardConfig, kind: type) -> Any:
@@ -102,11 +104,12 @@ def _made(config: RewardConfig, kind: type) -> Any:
         raise ConfigError(f"rewards: {config.function} cannot be made: {told(error)}") from error
 
 
-def _takes_batches(config: RewardConfig, function: Callable[..., Any]) -> bool:
+def _kind(config: RewardConfig, function: Any) -> str:
     """As it is said; else by what all functions of that kind call what they are given."""
     if config.kind != "auto":
-        return config.kind == "batch"
-    return next(iter(inspect.signature(function).parameters), None) == "reward_inputs"
+        return config.kind
+    first = next(iter(inspect.signature(function).parameters), "") if callable(function) else ""
+    return {"reward_inputs": "batch", "data_source": "answer"}.get(first, "episode")
 
 
 def _per_batch(name: str, reward: BatchReward) -> Component:
@@ -141,7 +144,10 @@ def _check_takes(config: RewardConfig, function: Any, given: Sequence[None]) -> 
     try:
         inspect.signature(function).bind(*given, **config.kwargs)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"rewards: {config.function} does not take its kwargs: {error}") from None
+        raise ConfigError(
+            f"rewards: {config.function} does not take its kwargs: {error} (a reward takes an "
+            "episode, reward_inputs, or data_source, solution_str, ground_truth)"
+        ) from None
 
 
 def _per_turn(name: str, value: Any, episode: Episode) -> tuple[float, ...]:

@@ -1,5 +1,6 @@
 """Run the viewer: until it is told to end, or beside something else."""
 
+import errno
 import signal
 import socket
 import threading
@@ -136,5 +137,9 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except (OSError, TypeError, ValueError) as error:  # the last two of what is no name
         listener.close()
-        raise ConfigError(f"port={port}, host={host}: cannot listen there: {error}") from error
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        hint = ". Something is served there already; --port 0 takes a free one" if taken else ""
+        raise ConfigError(
+            f"port={port}, host={host}: cannot listen there: {error}{hint}"
+        ) from error
     return listener

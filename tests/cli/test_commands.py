@@ -1,4 +1,5 @@
 import json
+import re
 import socket
 import sys
 import threading
@@ -14,6 +15,7 @@ from agentrl.errors import ConfigError, DeviceError
 from agentrl.replay.record import Recorder
 from agentrl.types import Outcome
 from tests.replay.episodes import scored
+from tests.viewer import runs
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
 
@@ -180,6 +182,8 @@ def test_replay_lists_and_filters(run_folder: Path, capsys: pytest.CaptureFixtur
     assert "[bold]gone" in output
     assert "2 of 2 episodes" in output
     assert "1 void of 2 (50.0%): 1 x [bold]gone" in output
+    assert cli.run(["replay", str(run_folder), "--list", "--label", "nobody"]) == 0
+    assert "No episode is like this" in capsys.readouterr().out
     assert cli.run(["replay", str(run_folder), "--list", "--outcome", "terminated"]) == 0
     output = capsys.readouterr().out
     assert "void" not in output
@@ -189,6 +193,21 @@ def test_replay_lists_and_filters(run_folder: Path, capsys: pytest.CaptureFixtur
     assert "good" in capsys.readouterr().out
     assert cli.run(["replay", str(run_folder), "--list", "--group", "another"]) == 0
     assert "good" not in capsys.readouterr().out
+
+
+def test_replay_lists_what_was_won_and_by_whom(tmp_path, capsys) -> None:
+    run = runs.run(tmp_path / "run")
+
+    def count(*filters: str) -> int:
+        assert cli.run(["replay", str(run), "--list", *filters]) == 0
+        found = re.search(r"of (\d+) episodes", capsys.readouterr().out)
+        return int(found[1]) if found else 0
+
+    won, lost = count("--won"), count("--lost")
+    assert won > 0 < lost
+    assert won + lost == count() - count("--outcome", "void")
+    assert count("--least", "1") == won
+    assert 0 < count("--label", "train", "--won") < won
 
 
 def test_replay_exports_a_page(run_folder: Path, tmp_path: Path) -> None:

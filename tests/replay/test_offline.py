@@ -98,7 +98,7 @@ def test_replies_are_actions_where_they_are_asked_for(tmp_path):
 def test_pictures_are_scaled_when_that_is_asked_for(run, tmp_path):
     out = tmp_path / "small-v0"
     arguments = ["--as", "minari", "--width", "45", "--label", "after-sampled"]
-    assert agentrl(["export", str(run), str(out), *arguments]) == 0
+    assert agentrl(["export", str(run), str(out), *arguments, "--held-out"]) == 0
     found = opened(out)
     assert found.observation_space["image"].shape == (80, 45, 3)
     recorded = replay.open(run)
@@ -119,11 +119,11 @@ def test_each_episode_that_is_written_is_told(run, tmp_path):
 
 def test_progress_is_shown_on_a_terminal_alone(run, tmp_path, monkeypatch, capsys):
     arguments = ["--as", "minari", "--width", "9"]
-    assert agentrl(["export", str(run), str(tmp_path / "a-v0"), *arguments]) == 0
+    assert agentrl(["export", str(run), str(tmp_path / "a-v0"), *arguments, "--held-out"]) == 0
     assert capsys.readouterr().err == ""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    assert agentrl(["export", str(run), str(tmp_path / "b-v0"), *arguments]) == 0
+    assert agentrl(["export", str(run), str(tmp_path / "b-v0"), *arguments, "--held-out"]) == 0
     assert "16/16" in capsys.readouterr().err
 
 
@@ -134,7 +134,7 @@ def test_what_does_not_fit_into_an_episode_is_left_out_and_told(tmp_path, capsys
     record(run, "empty")
     record(run, "void", {"action": 1}, outcome=Outcome.TIMEOUT, error="late")
     out = tmp_path / "some-v0"
-    assert agentrl(["export", str(run), str(out), "--as", "minari"]) == 0
+    assert agentrl(["export", str(run), str(out), "--as", "minari", "--held-out"]) == 0
     said = capsys.readouterr().out
     assert "left out: 1 with a reply that was no action (--replies" in said
     assert "left out: 1 without a turn" in said
@@ -206,5 +206,8 @@ def test_what_has_no_score_for_each_turn_is_left_out_and_counted(run, tmp_path, 
     lines = [json.loads(line) for line in scores.read_text().splitlines()]
     lines[0]["rewards"] = lines[0]["rewards"] * 2
     scores.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert agentrl(["export", str(run), str(tmp_path / "cards-v0"), "--as", "minari"]) == 0
+    assert (
+        agentrl(["export", str(run), str(tmp_path / "cards-v0"), "--as", "minari", "--held-out"])
+        == 0
+    )
     assert "1 without a score for each turn" in " ".join(capsys.readouterr().out.split())

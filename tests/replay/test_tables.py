@@ -3,6 +3,7 @@
 import json
 import resource
 import signal
+import tracemalloc
 from pathlib import Path
 
 import datasets
@@ -13,8 +14,9 @@ import pytest
 
 from agentrl import replay
 from agentrl.cli import run as agentrl
+from agentrl.replay import tables
 from agentrl.replay.record import Recorder
-from agentrl.replay.tables import to_arrow, to_dataset
+from agentrl.replay.tables import to_arrow, to_dataset, write
 from agentrl.types import Outcome, ScoredEpisode
 from tests.replay import packs
 from tests.replay.episodes import episode, scored, screen, turn
@@ -123,7 +125,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_written(run, tmp_path, caps
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
 def test_files_have_all_rows(run, tmp_path, capsys, kind, suffix):
     out = tmp_path / f"out{suffix}"
-    assert agentrl(["export", str(run), str(out), "--as", kind]) == 0
+    assert agentrl(["export", str(run), str(out), "--as", kind, "--held-out"]) == 0
     count = {"episodes": 17, "turns": 48, "conversations": 16}[kind]
     assert f"{count} rows" in capsys.readouterr().out
     if suffix == ".parquet":
@@ -138,10 +140,46 @@ _LINES = pyarrow.csv.ParseOptions(newlines_in_values=True)
 
 
 def test_a_folder_is_a_data_set_that_loads(run, tmp_path):
-    assert agentrl(["export", str(run), str(tmp_path / "demos"), "--won", "--least", "1"]) == 0
-    made = datasets.load_from_disk(str(tmp_path / "demos"))
+    demos = str(tmp_path / "demos")
+    assert agentrl(["export", str(run), demos, "--held-out", "--won", "--least", "1"]) == 0
+    made = datasets.load_from_disk(demos)
     assert len(made) == 8
+    assert {"eval", "train"} == set(made["split"])
     assert made.features["images"].feature == datasets.Image()
+
+
+@pytest.mark.parametrize("kind", ["conversations", "turns"])
+def test_held_out_seeds_are_no_demonstrations_unless_asked_for(run, tmp_path, capsys, kind):
+    def exported(name: str, *more: str) -> set[str]:
+        assert agentrl(["export", str(run), str(tmp_path / name), "--as", kind, *more]) == 0
+        return set(datasets.load_from_disk(str(tmp_path / name))["split"])
+
+    assert exported("plain") == {"train"}
+    told = capsys.readouterr().out
+    assert "left out: 8 of evaluations (--held-out takes them too)" in told
+    assert " train)" in told  # the labels of what was written
+    assert exported("all", "--held-out") == {"train", "eval"}
+    assert exported("held", "--split", "eval") == {"eval"}
+
+
+def test_a_data_set_is_never_held_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "_SHARD_BYTES", 4 << 20)
+    with Recorder(tmp_path / "run") as recorder:
+        for number in range(40):
+            noise = np.random.default_rng(number).integers(0, 256, (512, 512, 3), dtype=np.uint8)
+            shown = turn(frames=(recorder.frame(noise),))
+            made = ScoredEpisode(
+                episode=episode(f"e{number}", (shown,)), components={}, rewards=(1.0,)
+            )
+            recorder.episode(made, split="train", step=1)
+    tracemalloc.start()
+    write(replay.open(tmp_path / "run"), "conversations", tmp_path / "demos")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    whole = sum(file.stat().st_size for file in (tmp_path / "demos").rglob("*"))
+    assert whole > 40 * 512 * 512 * 3
+    assert len(datasets.load_from_disk(str(tmp_path / "demos"))) == 40
+    assert peak < 0.7 * whole
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.csv", "demos"])
@@ -160,7 +198,7 @@ def test_the_folder_of_a_table_is_made(run, tmp_path, name):
         (["config.yaml/out.csv"], "cannot be written"),
         (["config.yaml/demos"], "cannot be written"),
         (["episodes"], "exists"), (["new", "--as", "episodes"], "use to_arrow"),
-        (["new", "--least", "99"], "no episode with all its frames"),
+        (["new", "--least", "99"], "none of its conversations is like this, and void"),
         (["out.csv", "--split", "test"], "train, eval, demo"),
         (["out.csv", "--least", "99"], "none of its conversations is like this, and void"),
         (["out.parquet", "--as", "turns", "--step", "99"], "none of its turns is like this"),

@@ -60,6 +60,53 @@ def test_function_written_for_another_trainer_works_unchanged(tmp_path):
     }
 
 
+OF_ONE_ANSWER = """
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    right = solution_str.strip() == ground_truth
+    turns = extra_info["num_turns"]
+    return {"score": float(right), "acc": right, "pred": solution_str, "turns": turns}
+
+
+def plain(data_source, solution_str, ground_truth, bonus=0.0):
+    assert data_source
+    return (solution_str == ground_truth) + bonus
+
+
+def of_other_names(source, answer, truth):
+    return 1.0
+
+
+def all_have_values(data_source="", solution_str="", ground_truth=""):
+    return float(solution_str == ground_truth)
+
+
+def without_score(data_source, solution_str, ground_truth):
+    return {"acc": 1.0}
+"""
+
+
+def test_functions_of_one_answer_work_unchanged(tmp_path):
+    path = tmp_path / "of_one_answer.py"
+    path.write_text(OF_ONE_ANSWER)
+
+    def scored(name, reply="42", **fields):
+        return Scorer([RewardConfig(function=f"{path}:{name}", **fields)]).score(answered(reply))
+
+    assert scored("compute_score").components == {
+        "compute_score": (0.0, 1.0),
+        "compute_score/acc": (0.0, 1.0),
+        "compute_score/turns": (0.0, 2.0),
+    }
+    assert scored("compute_score", reply="41").total == 0.0
+    assert scored("plain", kwargs={"bonus": 0.5}).total == 1.5
+    assert scored("all_have_values").total == 1.0
+    assert scored("of_other_names", kind="answer").total == 1.0
+    with pytest.raises(RewardError, match=r"returned no 'score'; it has \['acc'\]"):
+        scored("without_score")
+    with pytest.raises(ConfigError, match="a reward takes an episode, reward_inputs, or data_s"):
+        scored("of_other_names")
+
+
 def test_inputs_hold_what_an_episode_was():
     inputs = inputs_of(answered(turns=3))
     assert (inputs["response"], inputs["response_length"]) == ("42", 3)

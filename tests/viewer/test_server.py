@@ -431,7 +431,7 @@ def test_what_cannot_be_served_is_told(tmp_path: Path, small) -> None:
     run = runs.run(tmp_path / "run")
     taken = small.url.rpartition(":")[2]
     for arguments, words in (
-        ([str(run), "--port", taken], "cannot listen there"),
+        ([str(run), "--port", taken], "--port 0 takes a free one"),
         ([str(tmp_path / "gone")], "no such run"),
         ([str(run), "--host", "\u00e4..b"], "cannot listen there"),
     ):
