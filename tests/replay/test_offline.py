@@ -206,8 +206,7 @@ def test_what_has_no_score_for_each_turn_is_left_out_and_counted(run, tmp_path, 
     lines = [json.loads(line) for line in scores.read_text().splitlines()]
     lines[0]["rewards"] = lines[0]["rewards"] * 2
     scores.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert (
-        agentrl(["export", str(run), str(tmp_path / "cards-v0"), "--as", "minari", "--held-out"])
-        == 0
-    )
+    out = str(tmp_path / "cards-v0")
+    assert agentrl(["export", str(run), out, "--as", "minari", "--held-out"]) == 0
+
     assert "1 without a score for each turn" in " ".join(capsys.readouterr().out.split())
