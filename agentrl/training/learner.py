@@ -3,30 +3,24 @@
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from agentrl.config import Config, OptimConfig, WarmStartConfig
-from agentrl.errors import ConfigError
-from agentrl.policies.kits import kit_for
-from agentrl.training import batching, correction, judging, mismatch, needs, shards
-from agentrl.training.batching import Packing
-from agentrl.training.cloner import Cloner
-from agentrl.training.critic import Critic
+from agentrl.config import Config, WarmStartConfig
+from agentrl.training import batching, correction, judging, mismatch, needs, state
 from agentrl.training.divergence import ESTIMATES, k3
 from agentrl.training.faults import LearnerError
-from agentrl.training.implicit import ImplicitReward
 from agentrl.training.judging import Judged
 from agentrl.training.losses import LOSSES
 from agentrl.training.model import Sharded
-from agentrl.training.optimizer import Optimizer, warmed_up
+from agentrl.training.optimizer import warmed_up
 from agentrl.training.parallel import join
-from agentrl.training.scorer import TokenScorer, ValueScorer
+from agentrl.training.parts import Parts
+from agentrl.training.scorer import TokenScorer
 from agentrl.training.shares import share, weigh
 from agentrl.training.tally import Tally
 from agentrl.types import Batch, Sample
@@ -60,73 +54,13 @@ class Learner:
         rendezvous: str | None = None,
     ) -> None:
         self._config = config
-        self._folder = folder
-        self._kit = kit_for(folder)
         self._rank = join(rank, world_size, rendezvous, config.train.deadline_s)
-        self._model = self._policy(frozen=False)
-        self._packing = Packing(
-            max_tokens=config.train.micro_batch_tokens,
-            width=self._model.width,
-            share=config.train.share_prefixes,
-            masks=self._model.masks,
-        )
-        self._optimizer = self._make_optimizer(self._model, config.optim)
-        self._cloner: Cloner | None = None
-        self._reference: Sharded[TokenScorer] | None = None
-        self._critic = self._make_critic() if needs.critic(config.algorithm) else None
-        self._implicit: ImplicitReward | None = None
-        self._optimizer_steps = 0
+        self._parts = Parts(config, folder, self._rank)
+        self._model, self._kit = self._parts.policy, self._parts.kit
+        self._packing = self._parts.packing
         self._skips_in_a_row = 0
         self.version = 0
         """How often `update` was called."""
-
-    def _policy(self, frozen: bool) -> Sharded[TokenScorer]:
-        def scorer(policy: nn.Module) -> TokenScorer:
-            return TokenScorer(policy, self._kit.banned_token_ids)
-
-        return Sharded(scorer, self._config, self._folder, self._rank, frozen)
-
-    def _make_optimizer(
-        self, model: Sharded[Any], config: OptimConfig | WarmStartConfig
-    ) -> Optimizer:
-        return Optimizer(
-            dict(model.scorer.named_parameters()),
-            self._rank,
-            betas=config.betas,
-            weight_decay=config.weight_decay,
-            grad_clip=config.grad_clip,
-        )
-
-    def _make_critic(self) -> Critic:
-        config = self._config
-        model = Sharded(ValueScorer, config, self._folder, self._rank)
-        optimizer = self._make_optimizer(model, config.optim)
-        return Critic(model, optimizer, config.algorithm, self._packing, self._kit, self._rank)
-
-    def _make_implicit(self) -> ImplicitReward:
-        config = self._config
-        model = self._policy(frozen=False)
-        return ImplicitReward(
-            model,
-            self._make_optimizer(model, config.optim),
-            config.algorithm,
-            self._packing,
-            self._kit,
-            self._rank,
-            config.rollout.temperature,
-        )
-
-    def _begin_reinforcement(self) -> None:
-        """What stays, or begins, as the policy is now: after a warm start, and before a step."""
-        settings = self._config.algorithm
-        if needs.reference(settings) and self._reference is None:
-            self._reference = self._policy(frozen=True)
-            self._reference.take(self._model.masters())
-        if needs.implicit(settings) and self._implicit is None:
-            self._implicit = self._make_implicit()
-            self._implicit.take(self._model.masters())
-        if self._critic is not None and not self._critic.began:
-            self._critic.take(self._model.masters())
 
     def judge(self, samples: Sequence[Sample]) -> list[Judged]:
         """What the models say of recorded tokens, as far as their credit depends on it.
@@ -137,18 +71,18 @@ class Learner:
         Returns:
             One for each sample.
         """
-        self._begin_reinforcement()
-        settings = self._config.algorithm
+        self._parts.begin_reinforcement()
+        parts, settings = self._parts, self._config.algorithm
         nothing: list[tuple[float, ...]] = [()] * len(samples)
         values, lasts = (
-            self._critic.judge(samples) if self._critic else (nothing, [0.0] * len(samples))
+            parts.critic.judge(samples) if parts.critic else (nothing, [0.0] * len(samples))
         )
         columns = zip(
             self._logprobs(self._model, samples) if settings.kl == "reward" else nothing,
-            self._logprobs(self._reference, samples) if self._reference else nothing,
+            self._logprobs(parts.reference, samples) if parts.reference else nothing,
             values,
             lasts,
-            self._implicit.judge(samples) if self._implicit else nothing,
+            parts.implicit.judge(samples) if parts.implicit else nothing,
             strict=True,
         )
         return [
@@ -176,8 +110,9 @@ class Learner:
         if needs.correction(settings) and not any(s.old_logprobs for s in samples):
             old = self._logprobs(self._model, samples)
             samples = [replace(s, old_logprobs=o) for s, o in zip(samples, old, strict=True)]
-        if self._reference is not None and not any(s.reference_logprobs for s in samples):
-            found = self._logprobs(self._reference, samples)
+        reference = self._parts.reference
+        if reference is not None and not any(s.reference_logprobs for s in samples):
+            found = self._logprobs(reference, samples)
             samples = [
                 replace(s, reference_logprobs=r) for s, r in zip(samples, found, strict=True)
             ]
@@ -217,7 +152,8 @@ class Learner:
         """
         started = time.perf_counter()
         settings = self._config.algorithm
-        self._begin_reinforcement()
+        self._parts.begin_reinforcement()
+        critic, implicit = self._parts.critic, self._parts.implicit
         samples = self._with_logprobs(samples)
         coefficient = settings.kl_coefficient if kl_coefficient is None else kl_coefficient
         tally = Tally(self._rank)
@@ -228,17 +164,15 @@ class Learner:
         compared = {}
         if self._config.train.compare_engine:
             compared = self._compare_with_engine([samples[i] for i in orders[0].tolist()])
-        if self._implicit is not None and slopes:
-            self._note(
-                tally, "implicit", *self._implicit.step(list(zip(samples, slopes, strict=True)))
-            )
+        if implicit is not None and slopes:
+            self._note(tally, "implicit", *implicit.step(list(zip(samples, slopes, strict=True))))
         for order in orders if samples else ():
             for part in order.tensor_split(num_steps):
                 chosen = [samples[i] for i in part.tolist()]
-                if self._critic is not None:
+                if critic is not None:
                     weighed = weigh(chosen, "token_mean")
-                    self._note(tally, "value", *self._critic.step(weighed, tally))
-                if self.version >= settings.critic_warmup_steps or self._critic is None:
+                    self._note(tally, "value", *critic.step(weighed, tally))
+                if self.version >= settings.critic_warmup_steps or critic is None:
                     self._policy_step(chosen, tally, coefficient)
         self.version += 1
         metrics = tally.means() | compared
@@ -286,9 +220,9 @@ class Learner:
         optim = self._config.optim
         past = self.version / max(1, self._config.train.steps - 1)
         lr = optim.lr * (1 - (1 - optim.lr_final_ratio) * min(1.0, past))
-        lr = warmed_up(lr, self._optimizer_steps, optim.lr_warmup_steps)
-        self._watch(tally.add_step(lr, *self._optimizer.step(lr, total)))
-        self._optimizer_steps += 1
+        lr = warmed_up(lr, self._parts.optimizer_steps, optim.lr_warmup_steps)
+        self._watch(tally.add_step(lr, *self._parts.optimizer.step(lr, total)))
+        self._parts.optimizer_steps += 1
 
     def _longest_episode(self) -> float:
         """In sampled tokens; what `aggregate: constant` divides by."""
@@ -327,17 +261,11 @@ class Learner:
 
     def begin_cloning(self, config: WarmStartConfig) -> None:
         """Start supervised steps, with an optimizer of their own."""
-        self._cloner = Cloner(
-            self._model,
-            self._make_optimizer(self._model, config),
-            self._kit,
-            self._rank,
-            self._packing,
-        )
+        self._parts.begin_cloning(config)
 
     def end_cloning(self) -> None:
         """Forget the supervised optimizer."""
-        self._cloner = None
+        self._parts.cloner = None
 
     def clone(self, samples: Sequence[Sample], lr: float) -> dict[str, float]:
         """One supervised step on the tokens of the loss mask, at temperature 1.
@@ -353,8 +281,9 @@ class Learner:
         Raises:
             LearnerError: as `update`.
         """
-        assert self._cloner is not None, "begin_cloning was not called"
-        metrics = self._cloner.step(samples, lr)
+        cloner = self._parts.cloner
+        assert cloner is not None, "begin_cloning was not called"
+        metrics = cloner.step(samples, lr)
         self._watch(not metrics["skipped"])
         return metrics
 
@@ -395,17 +324,7 @@ class Learner:
         Raises:
             OSError: the disk is full.
         """
-        plain = {
-            "job": self._identity(),
-            "parts": sorted(self._optimizers()),
-            "reference": self._reference is not None,
-            "steps": {part: optimizer.steps for part, optimizer in self._optimizers().items()},
-            "critic_began": self._critic is not None and self._critic.began,
-            "optimizer_steps": self._optimizer_steps,
-            "version": self.version,
-        }
-        tensors = self._live() | {"rng": torch.get_rng_state()}
-        shards.write(folder, tensors, plain, main=self._rank.number == 0)
+        state.save(self._parts, self.version, folder)
 
     def restore(self, folder: Path) -> None:
         """Go on exactly where `save_state` was called, also with another number of ranks.
@@ -415,71 +334,7 @@ class Learner:
         Raises:
             ConfigError: it is broken, or belongs to another model or job.
         """
-        plain = shards.plain(folder)
-        try:
-            self._restore(folder, plain)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(f"{folder}: is not whole: {error!r}") from error
-
-    def _restore(self, folder: Path, plain: Mapping[str, Any]) -> None:
-        for key, value in self._identity().items():
-            if plain["job"][key] != value:
-                raise ConfigError(
-                    f"this checkpoint belongs to another job: its {key} is "
-                    f"{plain['job'][key]!r}, here it is {value!r}"
-                )
-        parts = set(plain["parts"])
-        if "cloning" in parts and self._cloner is None:
-            raise ConfigError("this state was taken while cloning; begin cloning first")
-        if plain["reference"] and self._reference is None:
-            self._reference = self._policy(frozen=True)
-        if "implicit" in parts and self._implicit is None:
-            self._implicit = self._make_implicit()
-        rng = torch.get_rng_state()
-        shards.read_into(folder, self._live() | {"rng": rng})
-        for part, optimizer in self._optimizers().items():
-            optimizer.steps = plain["steps"][part]
-        if self._critic is not None:
-            self._critic.began = plain["critic_began"]
-        self._optimizer_steps = plain["optimizer_steps"]
-        self.version = plain["version"]
-        torch.set_rng_state(rng)
-
-    def _optimizers(self) -> dict[str, Optimizer]:
-        """Those that there are, by the part of the state that they belong to."""
-        found = {"policy": self._optimizer}
-        for part, holder in (
-            ("cloning", self._cloner),
-            ("critic", self._critic),
-            ("implicit", self._implicit),
-        ):
-            if holder is not None:
-                found[part] = holder.optimizer
-        return found
-
-    def _live(self) -> dict[str, Tensor]:
-        """All tensors of the state, sharing their memory."""
-        parts = {"policy": self._model.live(), "optimizer": self._optimizer.live()}
-        if self._cloner is not None:
-            parts["cloning"] = self._cloner.optimizer.live()
-        if self._reference is not None:
-            parts["reference"] = self._reference.live()
-        if self._critic is not None:
-            parts["critic"] = self._critic.live()
-        if self._implicit is not None:
-            parts["implicit"] = self._implicit.live()
-        return {
-            f"{part}/{name}": tensor for part, own in parts.items() for name, tensor in own.items()
-        }
-
-    def _identity(self) -> dict[str, str]:
-        config = self._config
-        return {
-            "model.path": config.model.path,
-            "model.freeze_vision": str(config.model.freeze_vision),
-            "env.id": config.env.id,
-            "algorithm.estimator": config.algorithm.estimator,
-        }
+        self.version = state.restore(self._parts, folder)
 
     def close(self) -> None:
         """Leave the other ranks; may be called twice."""

@@ -362,7 +362,7 @@ def test_a_checkpoint_becomes_an_ordinary_model(make_learner, config, kit, tmp_p
     run, learner = tmp_path / "run", make_learner(config)
     run.mkdir()
     (run / "config.yaml").write_text(configuration.to_yaml(config))
-    shutil.copytree(learner._folder, run / "start")
+    shutil.copytree(learner._parts._folder, run / "start")
     for step in (1, 2):
         learner.update([sample(kit, step)])
         checkpoints.save(run, step, learner, {"step": step}, keep=2, best=step == 1)

@@ -1,0 +1,88 @@
+"""All that the next steps of a learner depend on, on the disk."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agentrl.config import Config
+from agentrl.errors import ConfigError
+from agentrl.training import shards
+from agentrl.training.parts import Parts
+
+
+def save(parts: Parts, version: int, folder: Path) -> None:
+    """Write it; a collective call, each rank its shards.
+
+    Args:
+        parts: the learner's.
+        version: of its weights.
+        folder: where.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    plain = {
+        "job": _identity(parts.config),
+        "parts": sorted(parts.optimizers()),
+        "reference": parts.reference is not None,
+        "steps": {part: optimizer.steps for part, optimizer in parts.optimizers().items()},
+        "critic_began": parts.critic is not None and parts.critic.began,
+        "optimizer_steps": parts.optimizer_steps,
+        "version": version,
+    }
+    tensors = parts.live() | {"rng": torch.get_rng_state()}
+    shards.write(folder, tensors, plain, main=parts.rank.number == 0)
+
+
+def restore(parts: Parts, folder: Path) -> int:
+    """Read it into the learner's parts, also with another number of ranks; a collective call.
+
+    Returns:
+        The version of the weights.
+
+    Raises:
+        ConfigError: it is broken, belongs to another model or job, or was taken while cloning,
+            which has not begun.
+    """
+    plain = shards.plain(folder)
+    try:
+        return _restore(parts, folder, plain)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{folder}: is not whole: {error!r}") from error
+
+
+def _restore(parts: Parts, folder: Path, plain: Mapping[str, Any]) -> int:
+    for key, value in _identity(parts.config).items():
+        if plain["job"][key] != value:
+            raise ConfigError(
+                f"this checkpoint belongs to another job: its {key} is "
+                f"{plain['job'][key]!r}, here it is {value!r}"
+            )
+    trained = set(plain["parts"])
+    if "cloning" in trained and parts.cloner is None:
+        raise ConfigError("this state was taken while cloning; begin cloning first")
+    if plain["reference"] and parts.reference is None:
+        parts.reference = parts.make_reference()
+    if "implicit" in trained and parts.implicit is None:
+        parts.implicit = parts.make_implicit()
+    rng = torch.get_rng_state()
+    shards.read_into(folder, parts.live() | {"rng": rng})
+    for part, optimizer in parts.optimizers().items():
+        optimizer.steps = plain["steps"][part]
+    if parts.critic is not None:
+        parts.critic.began = plain["critic_began"]
+    parts.optimizer_steps = plain["optimizer_steps"]
+    torch.set_rng_state(rng)
+    version: int = plain["version"]
+    return version
+
+
+def _identity(config: Config) -> dict[str, str]:
+    return {
+        "model.path": config.model.path,
+        "model.freeze_vision": str(config.model.freeze_vision),
+        "env.id": config.env.id,
+        "algorithm.estimator": config.algorithm.estimator,
+    }
