@@ -8,6 +8,8 @@ GET_VLLM = (
 )
 GET_RAY = "pip install 'agentrl[ray]'; rollout.launcher=local works without"
 GET_OCR = "pip install 'agentrl[ocr]'; agentrl.devices.sight.Glyphs reads known signs without"
+GET_LORA = "pip install 'agentrl[lora]'; model.lora.rank=0 trains the whole model without"
+GET_QLORA = "pip install 'agentrl[qlora]'; model.lora.base=float works without"
 NO_VLLM = f"rollout.engine=vllm needs vLLM, not installed: {GET_VLLM}"
 NO_RAY = f"rollout.launcher=ray needs Ray, not installed: {GET_RAY}"
 NO_OCR = f"reading any text off a screen needs RapidOCR, not installed: {GET_OCR}"

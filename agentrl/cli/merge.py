@@ -18,13 +18,20 @@ def merge(
     dtype: Annotated[
         str | None, typer.Option(help="`float32` or `bfloat16`; else the run's own.")
     ] = None,
+    adapter: Annotated[
+        bool,
+        typer.Option("--adapter", help="Only the adapters of `model.lora`, for PEFT and vLLM."),
+    ] = False,
 ) -> None:
     """Write a checkpoint's model for transformers, vLLM and others."""
     if out.exists():
         raise ConfigError(f"{out}: exists; name a new folder")
     if dtype not in (None, "float32", "bfloat16"):
         raise ConfigError(f"--dtype {dtype}: must be float32 or bfloat16")
+    if adapter and dtype is not None:
+        raise ConfigError("--dtype goes without --adapter: adapters stay as they were trained")
     from agentrl.training.target import merged
 
-    step = merged(run, out, checkpoint, dtype)
-    typer.echo(f"wrote {out}: the model after step {step}")
+    step = merged(run, out, checkpoint, dtype, adapter)
+    what = "adapters" if adapter else "model"
+    typer.echo(f"wrote {out}: the {what} after step {step}")

@@ -66,6 +66,7 @@ def _positive(config: Config) -> list[tuple[str, float]]:
         ("train.micro_batch_tokens", train.micro_batch_tokens),
         *_of_algorithm(config, _POSITIVE),
         ("model.max_pixels", config.model.max_pixels),
+        ("model.lora.alpha", config.model.lora.alpha),
         ("optim.lr", config.optim.lr),
         ("optim.grad_clip", config.optim.grad_clip),
         ("eval.episodes", evaluation.episodes),
@@ -108,6 +109,7 @@ def _not_negative(config: Config) -> list[tuple[str, float]]:
     algorithm, optim, warm = config.algorithm, config.optim, config.warm_start
     return [
         ("env.processes", config.env.processes),
+        ("model.lora.rank", config.model.lora.rank),
         ("devices.patience_s", config.devices.patience_s),
         ("rollout.max_refills", config.rollout.max_refills),
         ("train.steps", config.train.steps),

@@ -1,5 +1,6 @@
 """Settings from YAML files and overrides, and back; the only place that knows OmegaConf."""
 
+import copy
 import dataclasses
 import hashlib
 import json
@@ -13,7 +14,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from agentrl.config.algorithm import AlgorithmConfig
+from agentrl.config.algorithm import AlgorithmConfig, settings_of
 from agentrl.config.check import validate
 from agentrl.config.tree import Config
 from agentrl.errors import ConfigError
@@ -110,6 +111,7 @@ def _merged(tree: DictConfig, overrides: Sequence[str], path: Path | str) -> Con
     """A tree and overrides over the defaults; `path` says where the tree stands."""
     try:
         given = _read(overrides)
+        tree = _without_preset(tree, given)
         merged = OmegaConf.merge(_defaults(tree, given), tree, given)
         # Merged into the tree, what is left open would become the default.
         left_open = sorted(OmegaConf.missing_keys(OmegaConf.merge(tree, given)))
@@ -130,6 +132,24 @@ def _defaults(*given: DictConfig) -> DictConfig:
     names = [name for name in asked if isinstance(name, str)]
     config = Config(algorithm=AlgorithmConfig(name=names[-1])) if names else Config()
     return cast(DictConfig, OmegaConf.structured(config))
+
+
+def _without_preset(tree: DictConfig, given: DictConfig) -> DictConfig:
+    """A tree without what its algorithm has set by itself, where another one is asked for.
+
+    A configuration that was written out, as a run's, spells out all of it.
+    """
+    before = OmegaConf.select(tree, "algorithm.name", default=AlgorithmConfig().name)
+    after = OmegaConf.select(given, "algorithm.name", default=before)
+    if after == before or not isinstance(before, str):
+        return tree
+    tree = copy.deepcopy(tree)
+    own = settings_of(before)
+    section = tree.get("algorithm")
+    for name in list(section) if isinstance(section, DictConfig) else ():
+        if name == "name" or (name in own and section[name] == own[name]):
+            del section[name]
+    return tree
 
 
 def _read(overrides: Sequence[str]) -> DictConfig:

@@ -24,17 +24,34 @@ class RunConfig:
 
 
 @dataclass(slots=True, kw_only=True)
+class LoraConfig:
+    """Low-rank adapters, which alone are trained: `pip install 'agentrl[lora]'`."""
+
+    rank: int = 0
+    """Columns of each adapter; 0 trains the whole model."""
+    alpha: int = 32
+    """An adapter counts `alpha / rank` times."""
+    targets: list[str] = field(default_factory=list)
+    """Ends of the names of linear layers, such as `q_proj`; none takes all of the language
+    model."""
+    base: Literal["float", "nf4"] = "float"
+    """What the layers below the adapters are kept in: `model.dtype`, or 4 bits (QLoRA, extra
+    `qlora`), which takes a quarter of bfloat16's memory and rounds them."""
+
+
+@dataclass(slots=True, kw_only=True)
 class ModelConfig:
     """The policy's weights."""
 
     path: str = "tiny"
     """`tiny` (built from the seed), a local folder, or a Hugging Face id, which is fetched."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the computation; the learner keeps its weights in float32."""
+    """Of the computation; see `train.master_dtype` for what the learner keeps."""
     attention: Literal["auto", "flash_attention_2", "sdpa", "eager"] = "auto"
     """`auto` takes flash-attn where it is installed and a GPU is there, else SDPA."""
     freeze_vision: bool = False
     """Train the language model alone."""
+    lora: LoraConfig = field(default_factory=LoraConfig)
     image_size: list[int] | None = None
     """[width, height] that every picture is scaled to; None keeps the picture's own shape and
     scales it below `max_pixels`."""
@@ -307,6 +324,13 @@ class TrainConfig:
     """What samples begin with is computed once, where that is cheaper; never an approximation."""
     gradient_checkpointing: bool = False
     """Compute activations twice instead of keeping them."""
+    master_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the weights that are trained, and of their optimizer. `bfloat16` takes half the memory and
+    loses small steps: below `lr` 1e-5 little is learned. Weights that are not trained are kept in
+    `model.dtype`."""
+    offload: bool = False
+    """Keep weights and optimizer in the memory of the CPU, and move them to the GPU as they are
+    used: slower, and a larger model fits."""
     compare_engine: bool = True
     """Compare the engine's log-probabilities with the learner's in every step (`mismatch_*`), for
     32 samples at most; one more forward pass over them."""

@@ -14,12 +14,16 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from agentrl.config import LoraConfig, ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.training import weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _BEST = "best"
 _LEARNER = "learner"
@@ -158,7 +162,7 @@ def load(folder: Path, learner: Restorable) -> dict[str, Any]:
     return trainer
 
 
-def export(checkpoint: Path, source: Path, folder: Path, dtype: str) -> None:
+def export(checkpoint: Path, source: Path, folder: Path, dtype: str, lora: LoraConfig) -> None:
     """Make an ordinary Hugging Face folder of a checkpoint.
 
     Args:
@@ -166,13 +170,61 @@ def export(checkpoint: Path, source: Path, folder: Path, dtype: str) -> None:
         source: the model's folder as the run began: configuration, tokenizer and processor.
         folder: where.
         dtype: `float32` or `bfloat16`, of the written weights.
+        lora: the run's adapters, which become part of the weights.
 
     Raises:
         ConfigError: the checkpoint is broken.
     """
     import torch
 
-    from agentrl.training import shards
+    from agentrl.training import adapters
 
-    masters = shards.read(checkpoint / _LEARNER, "policy/")
+    masters = adapters.merged(_kept(checkpoint, weights.read(source)), lora)
     weights.export(source, folder, {n: t.to(getattr(torch, dtype)) for n, t in masters.items()})
+
+
+def export_adapters(checkpoint: Path, source: Path, folder: Path, model: ModelConfig) -> None:
+    """Write the adapters of a checkpoint alone, in PEFT's format.
+
+    Args:
+        checkpoint: as `named` returned it.
+        source: the model's folder as the run began, which the adapters belong to.
+        folder: where.
+        model: the run's.
+
+    Raises:
+        ConfigError: the checkpoint is broken, has no adapters, or they are not all that was
+            learned.
+    """
+    import torch
+
+    from agentrl.training import adapters, quantized
+
+    began = weights.read(source)
+    kept = _kept(checkpoint, began)
+    for name, tensor in kept.items():
+        first = began.get(adapters.plain_name(name) or "")
+        if first is not None and model.lora.base == "nf4" and adapters.is_below(name):
+            first = quantized.rounded(first.to(getattr(torch, model.dtype)))
+        if first is not None and not first.to(tensor.dtype).equal(tensor):
+            raise ConfigError(
+                "the adapters are not all that this run has learned: its warm start has become "
+                "part of the weights below them (warm_start.cache). Leave out --adapter"
+            )
+    base = str(source.absolute()) if model.path == "tiny" else model.path
+    adapters.write(folder, kept, model.lora, base)
+
+
+def _kept(checkpoint: Path, began: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The policy of a checkpoint, by the names that it is trained under.
+
+    Args:
+        checkpoint: as `named` returned it.
+        began: the weights that the run began with.
+    """
+    from agentrl.training import adapters, quantized, shards
+
+    def shape(name: str) -> Sequence[int]:
+        return began[adapters.plain_name(name) or ""].shape
+
+    return quantized.opened(shards.read(checkpoint / _LEARNER, "policy/"), shape)

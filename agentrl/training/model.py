@@ -11,9 +11,9 @@ from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.policies.kits import load_model
 from agentrl.text import did_you_mean
-from agentrl.training import weights
+from agentrl.training import adapters, quantized, weights
 from agentrl.training.parallel import Rank, local, reshard, scatter, shard, whole
-from agentrl.training.scorer import Backbone
+from agentrl.training.scorer import Backbone, is_vision
 
 _PREFIX = "policy."
 
@@ -45,24 +45,29 @@ class Sharded(Generic[S]):
         self._folder = folder
         self._rank = rank
         self._dtype: torch.dtype = getattr(torch, config.model.dtype)
-        # flash-attn is chosen by the type of the computation; the masters are float32.
-        policy = load_model(folder, dtype=config.model.dtype, attention=config.model.attention).to(
-            rank.device, torch.float32
-        )
-        self.scorer = scorer(policy)
-        self.scorer.requires_grad_(not frozen)
+        self._lora = None if frozen or not config.model.lora.rank else config.model.lora
+        # flash-attn is chosen by the type of the computation, before the masters have theirs.
+        policy = load_model(folder, dtype=config.model.dtype, attention=config.model.attention)
+        policy.requires_grad_(not frozen)
+        if config.model.freeze_vision:
+            for name, parameter in policy.named_parameters():
+                parameter.requires_grad_(parameter.requires_grad and not is_vision(name))
+        if self._lora is not None:
+            adapters.insert(policy, self._lora, config.seed)
+        self.scorer = scorer(policy.to(rank.device))
+        masters: torch.dtype = getattr(torch, config.train.master_dtype)
+        for parameter in self.scorer.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.to(masters)
         checkpointing = config.train.gradient_checkpointing and not frozen
         self.scorer.train(checkpointing)
         if checkpointing:
             policy.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
-        if config.model.freeze_vision:
-            for parameter in self.scorer.vision():
-                parameter.requires_grad_(False)
         self.width = self.scorer.width()
         # flash-attn knows causal masks alone.
         settings: Any = policy.config
         self.masks = "flash" not in str(settings._attn_implementation)
-        shard(self.scorer, self.scorer.layers(), rank, self._dtype)
+        shard(self.scorer, self.scorer.layers(), rank, self._dtype, offload=config.train.offload)
 
     @torch.no_grad()
     def look(self, *args: Any) -> Any:
@@ -72,23 +77,41 @@ class Sharded(Generic[S]):
         return found
 
     def masters(self) -> dict[str, Tensor]:
-        """The full float32 weights by name, on the CPU; a collective call."""
-        return {n: whole(local(p), p) for n, p in self._named().items()}
+        """The full weights by name as they are kept, on the CPU; a collective call.
+
+        Adapters are part of what they belong to.
+        """
+        full = {
+            n: whole(local(p), p) if quantized.state_of(p) is None else quantized.whole(p)
+            for n, p in self._named().items()
+        }
+        return full if self._lora is None else adapters.merged(full, self._lora)
 
     def take(self, full: Mapping[str, Tensor]) -> None:
-        """Replace the weights; every rank is given them in full.
+        """Replace the weights; every rank is given them in full. Adapters begin anew.
 
         Raises:
             ConfigError: they are another model's.
         """
         own = self._named()
-        _check_fit({name: tuple(p.shape) for name, p in own.items()}, full)
+        plain = {n: p for name, p in own.items() if (n := adapters.plain_name(name)) is not None}
+        _check_fit({name: quantized.shape_of(p) for name, p in plain.items()}, full)
+        for name, parameter in plain.items():
+            if quantized.state_of(parameter) is None:
+                scatter(full[name], local(parameter), parameter)
+            else:
+                quantized.take(parameter, full[name])
         for name, parameter in own.items():
-            scatter(full[name], local(parameter), parameter)
+            if adapters.is_upper(name):
+                local(parameter).detach().zero_()
 
     def live(self) -> dict[str, Tensor]:
-        """The float32 weights by name as they are spread, sharing their memory."""
-        return {name: parameter.detach() for name, parameter in self._named().items()}
+        """The weights by name as they are kept and spread, sharing their memory."""
+        found: dict[str, Tensor] = {}
+        for name, p in self._named().items():
+            plain = quantized.state_of(p) is None
+            found |= {name: p.detach()} if plain else quantized.live(name, p)
+        return found
 
     def weights(self) -> dict[str, Tensor]:
         """The full weights by name, on the CPU, in `model.dtype`; a collective call."""

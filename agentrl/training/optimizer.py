@@ -61,7 +61,11 @@ class Optimizer:
             not finite where the step was skipped.
         """
         gradients, stepped = self._take_gradients()
-        squares = [norm.square() for norm in torch._foreach_norm(gradients)] if gradients else []
+        squares = (
+            [norm.square() for norm in torch._foreach_norm(gradients, 2, torch.float32)]
+            if gradients
+            else []
+        )
         sums = torch.stack([sum(squares, torch.zeros_like(loss)), loss.detach()])
         total, norm = self._rank.sum(sums)[1].item(), sums[0].sqrt().item()
         if math.isfinite(total) and math.isfinite(norm):

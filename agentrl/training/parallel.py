@@ -12,7 +12,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 _LAYERWISE = 100_000_000
@@ -90,16 +96,25 @@ def _local_gpu(rank: int) -> int:
     return rank % torch.cuda.device_count()
 
 
-def shard(root: nn.Module, layers: Iterator[nn.Module], rank: Rank, dtype: torch.dtype) -> None:
+def shard(
+    root: nn.Module,
+    layers: Iterator[nn.Module],
+    rank: Rank,
+    dtype: torch.dtype,
+    offload: bool = False,
+) -> None:
     """Spread a module's parameters over the ranks, in place.
 
     Args:
         root: called as a whole in every forward pass.
         layers: its repeated blocks, each gathered when it is used, if the model is large.
         rank: this rank.
-        dtype: of the computation; masters, gradients and their sums stay as the module's.
+        dtype: of the computation; masters and gradients stay as the module's.
+        offload: keep the shards in the memory of the CPU.
     """
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    away = CPUOffloadPolicy() if offload and rank.device.type != "cpu" else OffloadPolicy()
+    here = {p for p in root.parameters() if not p.is_floating_point()}  # in 4 bits
     modules = [root]
     if sum(p.numel() for p in root.parameters()) >= _LAYERWISE:
         modules = [*layers, root]
@@ -108,6 +123,8 @@ def shard(root: nn.Module, layers: Iterator[nn.Module], rank: Rank, dtype: torch
             module,
             mesh=rank.mesh,
             mp_policy=policy if dtype != torch.float32 else MixedPrecisionPolicy(),
+            offload_policy=away,
+            ignored_params=here,
             reshard_after_forward=rank.world_size > 1 and module is not root,
         )
         # Losses are weighted over the global batch already: gradients are summed, not averaged.

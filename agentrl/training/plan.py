@@ -84,6 +84,10 @@ def _check_job(config: Config) -> dict[str, int | None]:
     configuration.check_algorithm(config)
     check_loggers(config.logging)
     check_model(config.model)
+    if config.model.lora.rank:
+        from agentrl.training import adapters
+
+        adapters.check(config.model)
     check_engine(config.rollout)
     if config.train.ranks > 1 and config.rollout.launcher == "local":
         raise ConfigError(

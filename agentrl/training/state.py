@@ -83,6 +83,8 @@ def _identity(config: Config) -> dict[str, str]:
     return {
         "model.path": config.model.path,
         "model.freeze_vision": str(config.model.freeze_vision),
+        "model.lora": str(config.model.lora),
+        "train.master_dtype": config.train.master_dtype,
         "env.id": config.env.id,
         "algorithm.estimator": config.algorithm.estimator,
     }

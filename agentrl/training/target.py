@@ -56,11 +56,13 @@ def model_folder(config: Config, scratch: Path, kept: Path | None) -> Path:
     start = resolve_model(config.model, config.seed, scratch / "start")
     if kept is None:
         return start
-    checkpoints.export(kept, start, scratch / "model", config.model.dtype)
+    checkpoints.export(kept, start, scratch / "model", config.model.dtype, config.model.lora)
     return scratch / "model"
 
 
-def merged(run: Path, out: Path, name: str | None = None, dtype: str | None = None) -> int:
+def merged(
+    run: Path, out: Path, name: str | None = None, dtype: str | None = None, adapter: bool = False
+) -> int:
     """Write the model of a run's checkpoint as an ordinary Hugging Face folder.
 
     Args:
@@ -68,6 +70,7 @@ def merged(run: Path, out: Path, name: str | None = None, dtype: str | None = No
         out: where; made, and there only once it is whole.
         name: `best`, `last` or a step; None takes the best, or the last where none is.
         dtype: of the written weights; None takes the run's `model.dtype`.
+        adapter: write the adapters (`model.lora`) alone, for PEFT and vLLM.
 
     Returns:
         The training step of the checkpoint.
@@ -85,7 +88,11 @@ def merged(run: Path, out: Path, name: str | None = None, dtype: str | None = No
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
             if not start.is_dir():  # it began as a folder or a model of the hub
                 start = resolve_model(config.model, config.seed, Path(scratch) / "start")
-            checkpoints.export(kept, start, out, dtype or config.model.dtype)
+            if adapter:
+                checkpoints.export_adapters(kept, start, out, config.model)
+            else:
+                dtype = dtype or config.model.dtype
+                checkpoints.export(kept, start, out, dtype, config.model.lora)
     except OSError as error:
         raise ConfigError(f"{out}: cannot be written: {error}") from error
     return checkpoints.step_of(kept)

@@ -385,6 +385,32 @@ def test_a_checkpoint_becomes_an_ordinary_model(make_learner, config, kit, tmp_p
     assert not list(tmp_path.glob(".*"))
 
 
+def test_masters_of_bfloat16_take_half_the_room_and_learn(make_learner, config, kit):
+    items = [sample(kit, 1)]
+    exact = make_learner(config)
+    small = make_learner(
+        configuration.resolve(config, ["model.dtype=bfloat16", "train.master_dtype=bfloat16"])
+    )
+    found = [learner.update(items, 0) for learner in (exact, small)]
+    assert found[1]["loss"] == pytest.approx(found[0]["loss"], abs=0.02)
+    assert found[1]["grad_norm"] == pytest.approx(found[0]["grad_norm"], rel=0.1)
+    rooms = [
+        sum(t.numel() * t.itemsize for t in learner._parts.live().values())
+        for learner in (exact, small)
+    ]
+    assert rooms[1] == pytest.approx(rooms[0] / 2, rel=0.01)
+    before = small.weights()
+    small.update(items, 1)
+    assert not same(before, small.weights())
+
+
+def test_what_is_not_trained_is_kept_as_it_is_computed(make_learner, config):
+    settings = ["model.dtype=bfloat16", "model.freeze_vision=true"]
+    learner = make_learner(configuration.resolve(config, settings))
+    types = {n.startswith("model.visual."): t.dtype for n, t in learner._model.live().items()}
+    assert types == {True: torch.bfloat16, False: torch.float32}
+
+
 def test_weights_of_another_size_are_refused(make_learner, config, tmp_path):
     make_learner(config).save_state(tmp_path / "state")
     other = Learner(config, tiny.build(tmp_path / "model", 0))

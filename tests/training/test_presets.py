@@ -181,3 +181,15 @@ def test_one_episode_teaches_where_no_siblings_are_compared():
         config = Config(algorithm=AlgorithmConfig(name=name))
         config.rollout.group_size = 1
         check_algorithm(config)
+
+
+def test_another_algorithm_can_be_asked_of_a_configuration_that_was_written_out(tmp_path):
+    mine = configuration.load("number_game", ["algorithm.name=dapo", "algorithm.clip_high=0.5"])
+    (tmp_path / "config.yaml").write_text(configuration.to_yaml(mine))
+    same = configuration.load(tmp_path / "config.yaml").algorithm
+    assert same == mine.algorithm
+    found = configuration.load(tmp_path / "config.yaml", ["algorithm.name=ppo"]).algorithm
+    plain = configuration.load("number_game", ["algorithm.name=ppo"]).algorithm
+    assert found.estimator == plain.estimator != mine.algorithm.estimator
+    assert found == dataclasses.replace(plain, clip_high=0.5)  # it was not dapo's own
+    assert configuration.resolve(mine, ["algorithm.name=ppo"]).algorithm == found

@@ -1,0 +1,196 @@
+"""LoRA: adapters are what PEFT makes of them, and engines get whole weights."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from agentrl import cli
+from agentrl import config as configuration
+from agentrl.config import LoraConfig
+from agentrl.errors import ConfigError
+from agentrl.policies.kits import load_model, skeleton
+from agentrl.training import adapters, checkpoints, quantized
+from tests.training.samples import sample
+
+
+@pytest.fixture(params=["float", "nf4"])
+def lora(request, config):
+    config.model.lora = LoraConfig(rank=4, alpha=8, base=request.param)
+    return config
+
+
+def begun(tiny_vlm, config):
+    """The weights of the folder, as the learner begins with them."""
+    found = load_model(tiny_vlm).state_dict()
+    if config.model.lora.base == "nf4":
+        for name in adapters.targets_of(skeleton(tiny_vlm), config.model.lora):
+            found[f"{name}.weight"] = quantized.rounded(found[f"{name}.weight"])
+    return found
+
+
+def moved(start, learner):
+    """The names of the weights that are not what they began as."""
+    return {n for n, t in learner.weights().items() if not torch.equal(t, start[n])}
+
+
+def test_adapters_alone_learn_and_change_nothing_at_first(make_learner, lora, kit, tiny_vlm):
+    start = begun(tiny_vlm, lora)
+    learner = make_learner(lora)
+    assert not moved(start, learner)
+    metrics = learner.update([sample(kit, i) for i in range(2)])
+    assert metrics["grad_norm"] > 0
+    targets = adapters.targets_of(skeleton(tiny_vlm), lora.model.lora)
+    assert moved(start, learner) == {f"{name}.weight" for name in targets}
+    assert all(name.startswith("model.language_model.layers.") for name in targets)
+    assert {name.rpartition(".")[2] for name in targets} == {
+        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
+    }  # fmt: skip
+    held = sum(t.numel() for t in learner._parts.optimizer.live().values())
+    whole = sum(t.numel() for t in start.values())
+    assert held < whole / 2  # two moments of each adapter, and of nothing else
+
+
+def test_engines_get_what_the_learner_computes(make_learner, lora, kit, tmp_path):
+    learner, item = make_learner(lora), sample(kit, 1)
+    for _ in range(3):
+        learner.update([item])
+    learner.export(tmp_path / "merged")
+    plain = make_learner(configuration.resolve(lora, ["model.lora.rank=0"]))
+    plain.load_weights(tmp_path / "merged" / "model.safetensors")
+    torch.testing.assert_close(
+        torch.tensor(plain._logprobs(plain._model, [item])[0]),
+        torch.tensor(learner._logprobs(learner._model, [item])[0]),
+    )
+
+
+def test_four_bits_are_near_and_take_less_room(make_learner, config, tiny_vlm):
+    config.model.lora = LoraConfig(rank=4, base="nf4")
+    learner = make_learner(config)
+    plain = load_model(tiny_vlm).state_dict()
+    targets = adapters.targets_of(skeleton(tiny_vlm), config.model.lora)
+    for name in targets:
+        exact, found = plain[f"{name}.weight"], learner.weights()[f"{name}.weight"]
+        error = (exact - found).norm() / exact.norm()
+        assert 0 < error < 0.5, name
+    kept = learner._parts.policy.live()
+    four = sum(
+        t.numel() * t.itemsize for n, t in kept.items() if n.rpartition(".base_layer.weight")[1]
+    )
+    full = sum(plain[f"{name}.weight"].numel() * 4 for name in targets)
+    assert four < full * 0.15
+
+
+def test_taken_weights_are_those_below_new_adapters(make_learner, lora, kit, tmp_path):
+    learner, item = make_learner(lora), sample(kit, 1)
+    learner.update([item])
+    learner.save_weights(tmp_path / "weights.safetensors")
+    other = make_learner(lora)
+    other.load_weights(tmp_path / "weights.safetensors")
+    expected = learner.weights()
+    if lora.model.lora.base == "nf4":
+        for name in adapters.targets_of(skeleton(learner._parts._folder), lora.model.lora):
+            expected[f"{name}.weight"] = quantized.rounded(expected[f"{name}.weight"])
+    for name, tensor in other.weights().items():
+        torch.testing.assert_close(tensor, expected[name], msg=name)
+    assert other.update([item])["grad_norm"] > 0
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "prime"])
+def test_models_beside_the_policy_have_adapters_too(make_learner, lora, kit, algorithm):
+    config = configuration.resolve(lora, [f"algorithm.name={algorithm}"])
+    learner = make_learner(config)
+    items = [sample(kit, 1)]
+    learner.judge(items)
+    held = {n for n in learner._parts.live() if n.startswith(("critic/model", "implicit/model"))}
+    assert any(".lora_A." in name for name in held)
+
+
+def test_a_reference_is_the_policy_as_it_was(make_learner, lora, kit):
+    config = configuration.resolve(lora, ["algorithm.kl=loss", "algorithm.kl_coefficient=0.1"])
+    learner, item = make_learner(config), sample(kit, 1)
+    assert learner.update([item])["kl"] == pytest.approx(0, abs=1e-6)
+    assert learner.update([item])["kl"] > 1e-6
+    assert not any(".lora_" in name for name in learner._parts.reference.live())
+
+
+def test_a_job_goes_on_to_the_last_bit(make_learner, lora, kit, tmp_path):
+    items = [sample(kit, i) for i in range(2)]
+    straight = make_learner(lora)
+    for step in range(4):
+        if step == 2:
+            straight.save_state(tmp_path / "state")
+        straight.update(items, step)
+    resumed = make_learner(lora)
+    resumed.restore(tmp_path / "state")
+    for step in (2, 3):
+        resumed.update(items, step)
+    for name, tensor in straight._parts.live().items():
+        assert torch.equal(tensor, resumed._parts.live()[name]), name
+    other = make_learner(configuration.resolve(lora, ["model.lora.rank=8"]))
+    with pytest.raises(ConfigError, match=r"its model\.lora is"):
+        other.restore(tmp_path / "state")
+
+
+def test_pefts_own_reading_of_the_adapters_is_the_merged_model(
+    make_learner, lora, kit, tmp_path, capsys, tiny_vlm
+):
+    run, learner = tmp_path / "run", make_learner(lora)
+    run.mkdir()
+    (run / "config.yaml").write_text(configuration.to_yaml(lora))
+    (run / "start").symlink_to(tiny_vlm)
+    for step in (1, 2):
+        learner.update([sample(kit, step)])
+    checkpoints.save(run, 2, learner, {"step": 2}, keep=1, best=True)
+    assert cli.run(["merge", str(run), str(tmp_path / "adapter"), "--adapter"]) == 0
+    assert "the adapters after step 2" in capsys.readouterr().out
+    assert cli.run(["merge", str(run), str(tmp_path / "merged")]) == 0
+    import peft  # with torchvision beside it, which loading a model has mended
+
+    about = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert (about["r"], about["lora_alpha"]) == (4, 8)
+    base = load_model(tiny_vlm)
+    base.load_state_dict(begun(tiny_vlm, lora))
+    theirs = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").merge_and_unload()
+    ours = load_file(tmp_path / "merged" / "model.safetensors")
+    found = theirs.state_dict()
+    for name, tensor in ours.items():
+        torch.testing.assert_close(found[name], tensor, msg=name)
+
+
+def test_adapters_that_are_not_all_are_not_written_alone(
+    make_learner, lora, kit, tmp_path, capsys, tiny_vlm
+):
+    run, learner = tmp_path / "run", make_learner(lora)
+    run.mkdir()
+    (run / "config.yaml").write_text(configuration.to_yaml(lora))
+    (run / "start").symlink_to(tiny_vlm)
+    learner.update([sample(kit, 1)])
+    learner.save_weights(tmp_path / "warm.safetensors")
+    learner.load_weights(tmp_path / "warm.safetensors")
+    checkpoints.save(run, 1, learner, {"step": 1}, keep=1, best=True)
+    assert cli.run(["merge", str(run), str(tmp_path / "adapter"), "--adapter"]) == 2
+    assert "its warm start has become part of the weights below" in capsys.readouterr().err
+    assert not (tmp_path / "adapter").exists()
+
+
+def test_a_target_that_does_not_exist_is_told_before_anything_starts(tmp_path, capsys):
+    command = ["train", "number_game", "--dry-run", "model.lora.rank=4"]
+    assert cli.run([*command, "model.lora.targets=[q_porj]"]) == 2
+    said = capsys.readouterr().err
+    assert "model.lora.targets: 'q_porj' is no linear layer" in said
+    assert "did you mean 'q_proj'" in said
+    assert cli.run([*command, "model.lora.targets=[q_proj,v_proj]"]) == 0
+    assert cli.run(["train", "number_game", "--dry-run", "model.lora.rank=-1"]) == 2
+    assert "model.lora.rank=-1: must not be below 0" in capsys.readouterr().err
+
+
+def test_a_run_without_adapters_has_none_to_write(make_learner, config, tmp_path, capsys, tiny_vlm):
+    run, learner = tmp_path / "run", make_learner(config)
+    run.mkdir()
+    (run / "config.yaml").write_text(configuration.to_yaml(config))
+    (run / "start").symlink_to(tiny_vlm)
+    checkpoints.save(run, 1, learner, {"step": 1}, keep=1, best=True)
+    assert cli.run(["merge", str(run), str(tmp_path / "adapter"), "--adapter"]) == 2
+    assert "this model has no adapters (model.lora.rank is 0)" in capsys.readouterr().err
