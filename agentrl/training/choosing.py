@@ -119,10 +119,10 @@ class Judge:
         player = self._warm.player
         if player is None:
             return False
-        if summary.split == "demo":
+        if summary.split == "demo" and summary.label == "demo":  # for a warm start
             theirs = settings["warm_start"] or {}
             return bool(theirs.get("player") == player)
-        return summary.split == "eval" and summary.label == label_of(player)
+        return summary.split != "train" and summary.label == label_of(player)
 
     def _opened(
         self, run: replay.Run, summary: replay.Summary, settings: Mapping[str, Any]

@@ -17,6 +17,7 @@ from rich.console import Console
 from agentrl.config import Config
 from agentrl.devices.sight import Audit
 from agentrl.errors import ConfigError
+from agentrl.files import working_in
 from agentrl.rollout import cluster
 from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.launch import AnyRollouts, open_rollouts
@@ -177,15 +178,19 @@ def evaluate(
             name,
             config.model.path,
         )
-    folder = RunFolder.create(config, f"eval-{_who(run, kept, player)}-{name}")
-    found = asyncio.run(_evaluate(config, folder.path, run, kept, player, greedy))
+    who = _who(run, kept, player)
+    folder = RunFolder.create(config, f"eval-{who}-{name}")
     asked = {
         "target": str(target),
         "policy": policy,
         "checkpoint": checkpoints.step_of(kept) if kept is not None and player is None else None,
         "greedy": greedy,
     }
-    folder.write_summary({**asked, **found})
+    step = 0 if player is not None else _step(run, kept)
+    with working_in(folder.path):
+        folder.write_summary(asked)  # those who look on know what is played
+        found = asyncio.run(_evaluate(config, folder.path, who, step, kept, player, greedy))
+        folder.write_summary({**asked, **found})
     return {**found, "run": str(folder.path)}
 
 
@@ -198,10 +203,18 @@ def _who(run: Path | None, kept: Path | None, player: str | None) -> str:
     return "start" if run is None else "model"
 
 
+def _step(run: Path | None, kept: Path | None) -> int:
+    """How many training steps the model has seen."""
+    if kept is not None:
+        return checkpoints.step_of(kept)
+    return 0 if run is None else RunFolder(run).load_state().step
+
+
 async def _evaluate(
     config: Config,
     folder: Path,
-    run: Path | None,
+    who: str,
+    step: int,
     kept: Path | None,
     player: str | None,
     greedy: bool,
@@ -212,8 +225,16 @@ async def _evaluate(
         rollouts = await open_rollouts(config, model, folder)
         try:
             display.stage("evaluation")
-            async with watching(rollouts, display.progress, count, _who(run, kept, player)):
-                found = await play_held_out(rollouts, config, count, player=player, greedy=greedy)
+            async with watching(rollouts, display.progress, count, who):
+                found = await play_held_out(
+                    rollouts,
+                    config,
+                    count,
+                    name=f"{who} greedy" if greedy else who,
+                    step=step,
+                    player=player,
+                    greedy=greedy,
+                )
         finally:
             await rollouts.close()
             cluster.leave_cluster()

@@ -13,7 +13,7 @@ from agentrl.policies.policy import Policy
 from agentrl.policies.watched import HumanPolicy, WatchedPolicy
 from agentrl.rollout.making import open_translator
 from agentrl.rollout.rollouts import Rollouts
-from agentrl.rollout.ticket import Ticket
+from agentrl.rollout.ticket import Split, Ticket
 from agentrl.training import plan
 from agentrl.training.run import RunFolder
 from agentrl.training.target import checkpoint_of, model_folder, open_target, with_own_model
@@ -102,12 +102,14 @@ async def _play(
     rollouts = Rollouts(config, model, folder)
     try:
         await rollouts.start()
+        # A seed that is held out stays so, whoever plays it.
+        split: Split = "eval" if seed >= config.eval.seeds else "demo"
         player: Policy = (
             HumanPolicy(_reader(config, audience))
             if policy == HUMAN
-            else await rollouts.policy(None if policy == MODEL else policy, greedy, "eval")
+            else await rollouts.policy(None if policy == MODEL else policy, greedy, split)
         )
-        ticket = Ticket(split="eval", step=0, group=0, member=0, seed=seed, label=policy)
+        ticket = Ticket(split=split, step=0, group=0, member=0, seed=seed, label=policy)
         return await rollouts.play(ticket, WatchedPolicy(player, audience.sees), audience.hears)
     finally:
         await rollouts.close()

@@ -36,7 +36,7 @@ def overview(run: Run) -> dict[str, Any]:
 
 
 def job(run: Run) -> str | None:
-    """Whether training `runs`, has `ended`, or `stopped` before its end; None where there is none.
+    """Whether a job `runs`, has `ended`, or `stopped` before its end; None where there is none.
 
     The summary is a job's last word; one that went on since has come further than it says.
     """
@@ -45,6 +45,8 @@ def job(run: Run) -> str | None:
         return "runs" if worked_in else None
     told = [_parsed(_read(run.path / name)) for name in ("summary.json", "state.json")]
     summary, state = (one if isinstance(one, dict) else {} for one in told)
+    if "policy" in summary:  # an evaluation, which says what it found once it has ended
+        return "ended" if "reward" in summary else "stopped"
     ended = "steps" in summary and summary["steps"] == state.get("step")
     return "ended" if ended else "stopped"
 
