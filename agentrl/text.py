@@ -66,3 +66,8 @@ def with_short_serials(text: str, serials: Iterable[str] = ()) -> str:
         name = rf"(?<![\w.:-]){re.escape(serial)}(?![\w-])"
         text = re.sub(name, short_serial(serial), text)
     return _ADDRESS.sub(lambda found: short_serial(found[0]), text)
+
+
+def signed(value: float) -> str:
+    """A number with its sign and three digits; zero has none."""
+    return f"{value:+.3g}" if value else "0"

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from agentrl.cli.target import target_of
 from agentrl.errors import ConfigError
-from agentrl.text import printable
+from agentrl.text import printable, signed
 from agentrl.types import words_of
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _audience(console: Console, width: int, asks: bool, delay_s: float) -> "Audi
 
     def hears(turn: "Turn") -> None:
         said = escape(printable(turn.reply))
-        went = turn.parse_error or f"the environment pays {turn.env_reward:+g}"
+        went = turn.parse_error or f"the environment pays {signed(turn.env_reward)}"
         console.print(f"[bold]{said}[/]  [dim]{escape(printable(went))}[/]", highlight=False)
         time.sleep(delay_s)
 

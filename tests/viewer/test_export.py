@@ -1,20 +1,23 @@
 """Episodes as files."""
 
+import dataclasses
 import io
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.errors import ConfigError
+from agentrl.files import working_in
+from agentrl.replay import layout
 from agentrl.replay.read import Run
 from agentrl.replay.record import Recorder
 from agentrl.types import ScoredEpisode
-from agentrl.viewer.export import write
+from agentrl.viewer.export import drawing, write
 from agentrl.viewer.export.report import report
 from tests.replay import packs
 from tests.replay.episodes import episode, screen, turn
@@ -139,6 +142,54 @@ def test_a_report_has_examples_of_the_last_evaluation_alone(tmp_path):
     assert "after-sampled-00004-g000-m00" in page
     assert "after-sampled-00002-g000-m00" not in page
     assert "Entropy" not in page
+
+
+def test_a_report_shows_the_next_best_where_the_best_is_damaged(tmp_path):
+    with Recorder(tmp_path) as recorder:
+        for number in range(3):
+            runs.played(recorder, "after-sampled", number, step=2, split="eval", won=number != 1)
+    best = max(Run(tmp_path).episodes(), key=lambda s: (s.total, s.id))
+    layout.episode_file(tmp_path, best.id).write_bytes(b"no longer what it was")
+    page = report(Run(tmp_path)).decode()
+    assert page.count("that would stand here cannot be read") == 1
+    assert best.id not in page
+    assert all(f"<h2>{name} of" in page for name in ("Best", "Median", "Worst"))
+
+
+def test_a_report_says_how_far_training_came(run):
+    (run / "state.json").write_text('{"step": 2}')
+    with working_in(run):
+        assert "runs, after 2 of 40 steps" in report(Run(run)).decode()
+    assert "stopped after 2 of 40 steps" in report(Run(run)).decode()
+    (run / "summary.json").write_text('{"steps": 2}')
+    assert "ended after 2 of 40 steps" in report(Run(run)).decode()
+
+
+@pytest.mark.parametrize(
+    ("said", "first", "last"),
+    [
+        ("tap the blue one", "tap the blue one", "tap the blue one"),
+        (
+            "I think " + "and think " * 500 + "<answer>tap 3</answer>",
+            "I think and",
+            "tap 3</answer>",
+        ),
+        ("x" * 9_000, "xxx", "xxx"),
+    ],
+)
+def test_a_long_reply_keeps_its_beginning_and_its_end(run, said, first, last):
+    recorded = Run(run).episode(Run(run).episodes()[0].id)
+    turns = (dataclasses.replace(recorded.episode.turns[0], reply=said),)
+    artist = drawing.Artist(
+        Run(run),
+        dataclasses.replace(recorded, episode=dataclasses.replace(recorded.episode, turns=turns)),
+        300,
+    )
+    lines = artist._fitted(ImageDraw.Draw(Image.new("RGB", (300, 300))), said).splitlines()
+    assert len(lines) <= 3
+    assert lines[0].startswith(first)
+    assert lines[-1].endswith(last)
+    assert ("…" in lines[0]) == (len(said) > 100)
 
 
 def test_a_report_of_a_run_without_an_episode_is_written(tmp_path):

@@ -156,8 +156,23 @@ def test_a_link_restores_turn_side_tab_and_range(small, open_page):
     expect(page.locator(".where")).to_have_text("after turn 2 of 3")
     expect(page.get_by_role("tab", name="Rewards")).to_have_attribute("aria-selected", "true")
     expect(page.locator(".rewards tfoot")).to_contain_text("+1")
-    expect(page.locator(".cell.outside")).to_have_count(1)
+    expect(page.locator(".cell.outside")).to_have_count(2)  # with the end
     assert "range=1-2" in page.url
+
+
+def test_what_an_environment_tells_of_act_lies_within_it(small, open_page):
+    page = open_page(f"{small.url}/episodes/{EPISODE}?tab=time")
+    expect(page.locator(".legend")).to_contain_text("settle in act")
+    rows = page.locator(".waterfall li")
+    expect(rows).to_have_count(3)
+    act, part = rows.first.locator(".stage-act"), rows.first.locator(".part")
+    expect(part).to_have_attribute("title", "settle, in act: 40 ms")
+    whole, inner = act.bounding_box(), part.bounding_box()
+    assert inner["x"] == pytest.approx(whole["x"], abs=2)
+    assert 0 < inner["width"] < whole["width"]
+    expect(page.locator(".timeline .turn").first).to_have_attribute(
+        "title", re.compile("generate 200 ms.*act .*settle in act 40 ms", re.DOTALL)
+    )
 
 
 def test_a_range_is_chosen_with_shift_and_played(small, open_page):
@@ -172,7 +187,7 @@ def test_a_range_is_chosen_with_shift_and_played(small, open_page):
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 5)
     page.mouse.up()
     page.keyboard.up("Shift")
-    expect(page.locator(".cell.outside")).to_have_count(1)
+    expect(page.locator(".cell.outside")).to_have_count(2)
     page.keyboard.press("ArrowUp")
     page.keyboard.press(" ")
     seen: set[str] = set()
@@ -196,7 +211,7 @@ def test_a_range_is_marked_by_touch_and_by_keys(small, open_page):
     expect(outside).to_have_count(1)
     assert "range=2-3" in page.url
     page.get_by_role("button", name="end the range here").tap()
-    expect(outside).to_have_count(2)
+    expect(outside).to_have_count(3)
     assert "range=2-2" in page.url
     page.get_by_role("option").nth(2).tap()  # what starts behind the end goes to the last turn
     page.keyboard.press("s")
@@ -204,7 +219,7 @@ def test_a_range_is_marked_by_touch_and_by_keys(small, open_page):
     assert "range=3-3" in page.url
     page.get_by_role("option").nth(1).tap()
     page.keyboard.press("e")
-    expect(outside).to_have_count(1)
+    expect(outside).to_have_count(2)
     assert "range=1-2" in page.url
     page.get_by_role("button", name="all turns").tap()
     expect(outside).to_have_count(0)

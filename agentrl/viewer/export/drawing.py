@@ -11,16 +11,18 @@ from PIL import ImageDraw, ImageFont
 from agentrl.replay import RecordedEpisode, Run
 from agentrl.replay.marks import Mark, mark_of
 from agentrl.replay.summary import at
-from agentrl.text import printable
+from agentrl.text import printable, signed
 from agentrl.types import Image, words_of
 
 _PAPER, _INK, _FAINT, _GOOD, _BAD = "#ffffff", "#15181d", "#667085", "#0b7a4b", "#c2352b"
 _TOUCH = (255, 77, 61)
-_CAPTION = 76
+_CAPTION = 98
 """Pixels below the screen."""
 _MARGIN = 10
-_LINES = 2
+_LINES = 3
 """Of a reply, at most."""
+_READ = 4_000
+"""Characters of a reply that are looked at."""
 _TALLEST = 8
 """Times the width; taller screens are squeezed, as films and animations take no such pictures."""
 
@@ -147,13 +149,16 @@ class Artist:
         if shot.reward is not None:
             colour = _GOOD if shot.reward > 0 else _BAD if shot.reward < 0 else _FAINT
             right = (self._width - _MARGIN, top)
-            draw.text(right, f"{shot.reward:+g}", fill=colour, font=self._small, anchor="ra")
+            draw.text(right, signed(shot.reward), fill=colour, font=self._small, anchor="ra")
         said = self._fitted(draw, shot.said)
         draw.multiline_text((_MARGIN, top + 18), said, fill=_INK, font=self._font, spacing=3)
 
     def _fitted(self, draw: ImageDraw.ImageDraw, words: str) -> str:
-        """The last lines of a reply, which hold its action."""
+        """The first line of a reply and, where it is too long, the last, which hold its action."""
         room = self._width - 2 * _MARGIN
         columns = max(8, int(room / draw.textlength("n", font=self._font)))
-        lines = textwrap.wrap(words[-4 * columns :], columns) or ["(no words)"]
-        return "\n".join(lines[-_LINES:])
+        lines = textwrap.wrap(words[:_READ] or "(no words)", columns)
+        if len(lines) > _LINES or len(words) > _READ:
+            end = textwrap.wrap(words[-(_LINES - 1) * columns + 2 :], columns)[1 - _LINES :]
+            lines = [f"{lines[0][: columns - 2]} …", *end]
+        return "\n".join(lines)

@@ -48,5 +48,12 @@ def _turn(recorded: RecordedEpisode, number: int, pictures: Embedded) -> Mapping
         "logprob": sum(turn.reply_logprobs),
         "state_key": turn.state_key,
         "info": shortened(json.dumps(turn.info, indent=1, ensure_ascii=False)),
-        "timings": turn.timings,
+        "timings": _timings(turn.timings),
     }
+
+
+def _timings(told: Mapping[str, float]) -> dict[str, float]:
+    """The stages of a turn, and then what the environment tells of `act`."""
+    stages = {name: told[name] for name in ("generate", "act") if name in told}
+    inner = {f"act: {name}": told[name] for name in told if name not in stages}
+    return stages | inner

@@ -1,18 +1,23 @@
 """A whole run as a single HTML page: curves, what was played, examples, configuration."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from agentrl import config as configuration
+from agentrl.errors import ConfigError
 from agentrl.replay import Run, Summary
-from agentrl.types import words_of
+from agentrl.types import Episode, words_of
 from agentrl.viewer.curves import Chart, Curves
 from agentrl.viewer.export.single import Embedded, render
 from agentrl.viewer.overview import overview
 
 _Row = dict[str, Any]
 _WIDEST = 200
+_TRIED = 20
+"""Episodes, until one can be read."""
 _SCREENS = 10
 """Of an example, at most."""
 _WIDTH, _HEIGHT = 340, 150
@@ -32,11 +37,7 @@ class _Drawn:
 
 
 def report(run: Run) -> bytes:
-    """The page.
-
-    Raises:
-        ConfigError: an episode that is shown cannot be read.
-    """
+    """The page."""
     told = overview(run)
     return render(
         "report.html.jinja",
@@ -44,6 +45,7 @@ def report(run: Run) -> bytes:
         began=_clock(told["first"]),
         ended=_clock(told["last"]),
         charts=[_drawn(chart) for chart in Curves(run.path).charts()],
+        job=_job(run, told),
         examples=_examples(run),
         size=(_WIDTH, _HEIGHT),
         left=_LEFT,
@@ -59,13 +61,29 @@ def _examples(run: Run) -> list[_Row]:
     ranked = sorted(some, key=lambda s: (s.total, s.id))
     if not ranked:
         return []
-    chosen = {"best": ranked[-1], "median": ranked[len(ranked) // 2], "worst": ranked[0]}
+    middle = len(ranked) // 2
+    chosen = {
+        "best": ranked[::-1],
+        "median": sorted(ranked, key=lambda s: abs(ranked.index(s) - middle)),
+        "worst": ranked,
+    }
     pictures = Embedded(run, _WIDEST)
-    return [_example(run, name, summary, pictures) for name, summary in chosen.items()]
+    found = (_example(run, name, nearest, pictures) for name, nearest in chosen.items())
+    return [example for example in found if example is not None]
 
 
-def _example(run: Run, name: str, summary: Summary, pictures: Embedded) -> _Row:
-    episode = run.episode(summary.id).episode
+def _example(run: Run, name: str, nearest: Sequence[Summary], pictures: Embedded) -> _Row | None:
+    """The first that can be read; the page says how many before it cannot."""
+    for damaged, summary in enumerate(nearest[:_TRIED]):
+        try:
+            episode = run.episode(summary.id).episode
+        except ConfigError:
+            continue
+        return _told(name, summary, episode, damaged, pictures)
+    return None
+
+
+def _told(name: str, summary: Summary, episode: Episode, damaged: int, pictures: Embedded) -> _Row:
     stride = -(-len(episode.turns) // _SCREENS)
     shown = [
         {
@@ -77,7 +95,19 @@ def _example(run: Run, name: str, summary: Summary, pictures: Embedded) -> _Row:
         for number, turn in enumerate(episode.turns)
         if number % stride == 0
     ]
-    return {"name": name, "summary": summary, "turns": shown}
+    return {"name": name, "summary": summary, "turns": shown, "damaged": damaged}
+
+
+def _job(run: Run, told: Mapping[str, Any]) -> str | None:
+    """How far training has come, of how many steps; None where there is none."""
+    state = told["state"]
+    if told["job"] is None or not isinstance(state, dict):
+        return None
+    done = str(state.get("step", 0))
+    with suppress(ConfigError):  # of another version: what is done is known all the same
+        done += f" of {configuration.load(run.path / 'config.yaml').train.steps}"
+    how = {"runs": "runs, after", "ended": "ended after"}.get(told["job"], "stopped after")
+    return f"{how} {done} steps"
 
 
 def _drawn(chart: Chart) -> _Drawn:

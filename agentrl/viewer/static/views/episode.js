@@ -166,7 +166,8 @@ class Player {
     for (const [i, cell] of this.cells.entries()) {
       const current = i === (this.after && this.turn === this.turns.length - 1 ? this.turns.length : this.turn);
       cell.setAttribute("aria-selected", current);
-      cell.classList.toggle("outside", i < this.turns.length && (i < this.range[0] || i > this.range[1]));
+      const turn = Math.min(i, this.turns.length - 1);  // the end goes with the last turn
+      cell.classList.toggle("outside", turn < this.range[0] || turn > this.range[1]);
       if (current) { scrollIntoStrip(this.strip, cell); this.strip.setAttribute("aria-activedescendant", cell.id); }
     }
     this.line.setAttribute("aria-valuenow", this.turn + 1);
@@ -201,6 +202,11 @@ class Player {
     Object.assign(this.peek.style, { left: `${left + scrollX}px`, top: `${box.bottom + scrollY + 8}px` });
   }
 
+  took(turn, i) {
+    const told = [...Object.entries(stages(turn)), ...partsOfAct(turn).map(([name, value]) => [`${name} in act`, value])];
+    return `turn ${i + 1}: ${seconds(this.lengths[i])}\n${told.map(([name, value]) => `${name} ${seconds(value)}`).join("\n")}`;
+  }
+
   drawLine() {
     const took = (turn) => Object.values(stages(turn)).reduce((a, b) => a + b, 0) || 0.001;
     this.lengths = this.turns.map(took);
@@ -214,7 +220,7 @@ class Player {
     replace(this.line,
       this.turns.map((turn, i) => {
         const parts = stages(turn);
-        return h("span", { class: "turn", style: { left: at(this.starts[i]), width: at(this.lengths[i]) }, title: `turn ${i + 1}: ${seconds(this.lengths[i])}` },
+        return h("span", { class: "turn", style: { left: at(this.starts[i]), width: at(this.lengths[i]) }, title: this.took(turn, i) },
           Object.entries(parts).map(([name, value]) => h("span", { class: `stage-${name}`, style: { width: `${100 * value / this.lengths[i]}%` } })));
       }),
       h("span", { class: "shade", style: { left: "0", width: at(this.starts[a]) } }),
@@ -329,29 +335,32 @@ class Player {
   }
 
   times() {
-    const names = [...new Set(this.turns.flatMap((t) => Object.keys(stages(t))))];
+    const inner = [...new Set(this.turns.flatMap((t) => partsOfAct(t).map(([name]) => name)))];
     const longest = Math.max(...this.lengths);
+    const wide = (value) => `${100 * value / longest}%`;
     return [
-      h("ul", { class: "legend" }, names.map((name) => h("li", {}, h("span", { class: `dot stage-${name}` }), name))),
+      h("ul", { class: "legend" },
+        ["generate", "act"].map((name) => h("li", {}, h("span", { class: `dot stage-${name}` }), name)),
+        inner.map((name, i) => h("li", {}, h("span", { class: `dot part-${i % 4}` }), h("bdi", {}, name), h("span", { class: "faint" }, " in act")))),
       h("ol", { class: "waterfall" }, this.turns.map((t, i) => h("li", { "aria-current": i === this.turn, onclick: () => this.go(i) },
         h("span", { class: "n" }, String(i + 1)),
-        h("span", { class: "track" }, Object.entries(stages(t)).map(([name, value]) =>
-          h("span", { class: `stage-${name}`, style: { width: `${100 * value / longest}%` }, title: `${name} ${seconds(value)}` }))),
+        h("div", {},
+          h("span", { class: "track" }, Object.entries(stages(t)).map(([name, value]) =>
+            h("span", { class: `stage-${name}`, style: { width: wide(value) }, title: `${name} ${seconds(value)}` }))),
+          partsOfAct(t).map(([name, value]) => h("span", {
+            class: `part part-${inner.indexOf(name) % 4}`, title: `${name}, in act: ${seconds(value)}`,
+            style: { marginLeft: wide(stages(t).generate), width: wide(Math.min(value, stages(t).act)) } }))),
         h("span", { class: "num" }, seconds(this.lengths[i])))))
     ];
   }
 }
 
-/** Seconds by stage, each second once: what of `act` the environment tells stands for itself. */
-function stages(turn) {
-  const { generate = 0, act = 0, ...inner } = turn.timings;
-  const known = Object.entries(inner).filter(([, value]) => typeof value === "number" && value > 0);
-  const told = known.reduce((sum, [, value]) => sum + value, 0);
-  const parts = { generate };
-  if (told <= act * 1.001) for (const [name, value] of known) parts[name.replace(/[^a-z]/gi, "")] = value;
-  parts.act = told <= act * 1.001 ? act - told : act;
-  return parts;
-}
+/** Seconds by stage, each second once. */
+const stages = ({ timings }) => ({ generate: timings.generate ?? 0, act: timings.act ?? 0 });
+
+/** What the environment tells of `act`: parts of it, which may lie within each other. */
+const partsOfAct = ({ timings: { generate, act, ...inner } }) =>
+  Object.entries(inner).filter(([, value]) => typeof value === "number" && value > 0);
 
 const words = (shown) => (shown ?? "").replaceAll("<image>", "").trim();
 
