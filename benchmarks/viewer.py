@@ -117,6 +117,8 @@ def _measured(url: str) -> dict[str, list[float]]:
     asked = {
         "the list, newest first": ["api/episodes"] * TRIES,
         "the list, filtered and sorted": ["api/episodes?won=true&sort=total&first=200"] * TRIES,
+        "the list, by one word": ["api/episodes?text=card"] * TRIES,
+        "the list, by a letter and a word": ["api/episodes?text=t+act"] * TRIES,
         "the overview": ["api/run"] * TRIES,
         "an episode": [f"api/episodes/{id}" for id in ids],
         "the tokens of a turn": [f"api/episodes/{id}/turns/5" for id in ids],
@@ -124,7 +126,16 @@ def _measured(url: str) -> dict[str, list[float]]:
         "a small screen": [f"frames/{frame}?width=96" for frame in frames],
         "a group of 8": [f"api/groups/{episode['group']}" for episode in whole],
     }
+    _wait_for_words(url)
     return {name: [_seconds(url + path) for path in paths] for name, paths in asked.items()}
+
+
+def _wait_for_words(url: str) -> None:
+    """All episodes are read when words are first looked for."""
+    read, there = 0, 1
+    while read < there:
+        read, there = json.loads(_get(f"{url}api/episodes?text=card&count=1"))["searched"]
+        time.sleep(0.5)
 
 
 def _seconds(url: str) -> float:

@@ -19,7 +19,7 @@ from agentrl.policies.policy import Answer, Policy, Seat
 from agentrl.rollout.ticket import Ticket
 from agentrl.rollout.world import Sight, World
 from agentrl.text import short_serial, with_short_serials
-from agentrl.types import Episode, Image, Message, Outcome, Turn
+from agentrl.types import Episode, Image, Message, Observation, Outcome, Turn
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,8 @@ class _Diary:
     turns: list[Turn] = field(default_factory=list)
     reset_info: Mapping[str, Any] = field(default_factory=dict)
     last: Sight | None = None
+    answered: Observation | None = None
+    """What the player was shown last."""
 
 
 async def play(
@@ -55,6 +57,7 @@ async def play(
     limits: Limits,
     keep_model_frame: Callable[[Image], str] | None = None,
     on_turn: Callable[[Turn], None] | None = None,
+    on_end: Callable[[Observation], None] | None = None,
 ) -> Episode:
     """Play one episode to its end, whatever that is; never raises for a failure of the world.
 
@@ -67,6 +70,7 @@ async def play(
         limits: turns and seconds.
         keep_model_frame: stores the pictures as the model saw them, instead of full frames.
         on_turn: told of each turn as it ends.
+        on_end: told of what is seen at the end, where the player was not shown it.
 
     Returns:
         The episode; `outcome` and `error` say how it ended.
@@ -89,6 +93,8 @@ async def play(
         error = with_short_serials(error, [world.device] if world.device else [])
         log.warning("%s is void after %d turns: %s", ticket.id, len(diary.turns), error)
     last = diary.last
+    if on_end is not None and last is not None and last.observation is not diary.answered:
+        on_end(last.observation)
     return Episode(
         id=ticket.id,
         env_id=env_id,
@@ -121,6 +127,7 @@ async def _turns(
     while len(diary.turns) < limits.max_turns:
         started = time.perf_counter()
         message = await world.message(sight.observation)
+        diary.answered = sight.observation
         with boundary(EnvError, "the player's answer"):
             answer = await seat.answer(message, sight.info)
         if answer is None:

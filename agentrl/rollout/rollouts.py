@@ -27,7 +27,7 @@ from agentrl.rollout.sharing import SharedPhones
 from agentrl.rollout.ticket import Split, Ticket
 from agentrl.rollout.world import World
 from agentrl.rollout.worlds import Worlds, open_worlds
-from agentrl.types import Episode, ScoredEpisode, Turn
+from agentrl.types import Episode, Observation, ScoredEpisode, Turn
 
 
 class Rollouts:
@@ -143,20 +143,34 @@ class Rollouts:
         return await collector.collect(tickets)
 
     async def play(
-        self, ticket: Ticket, policy: Policy, on_turn: Callable[[Turn], None]
+        self,
+        ticket: Ticket,
+        policy: Policy,
+        on_turn: Callable[[Turn], None],
+        on_end: Callable[[Observation], None],
     ) -> ScoredEpisode:
         """Play one episode with any policy; it is recorded, and not played again if it is void.
+
+        Args:
+            ticket: which episode.
+            policy: who plays.
+            on_turn: told of each turn as it ends.
+            on_end: told of what is seen at the end, where the player was not shown it.
 
         Raises:
             RewardError: it cannot be scored.
             WorldError: no phone could be had.
         """
-        scored = self._scorer.score(await self._play(ticket, policy, on_turn))
+        scored = self._scorer.score(await self._play(ticket, policy, on_turn, on_end))
         self._record(ticket, scored)
         return scored
 
     async def _play(
-        self, ticket: Ticket, policy: Policy, on_turn: Callable[[Turn], None] | None = None
+        self,
+        ticket: Ticket,
+        policy: Policy,
+        on_turn: Callable[[Turn], None] | None = None,
+        on_end: Callable[[Observation], None] | None = None,
     ) -> Episode:
         rollout = self._config.rollout
         keep = self._recorder.frame if self._recorder and self._frames == "model" else None
@@ -174,6 +188,7 @@ class Rollouts:
                     ),
                     keep_model_frame=keep,
                     on_turn=tell,
+                    on_end=on_end,
                 )
 
         return await self.worlds.visit(act, ticket.split)

@@ -17,8 +17,8 @@ from agentrl.rollout.ticket import Split, Ticket
 from agentrl.training import plan
 from agentrl.training.run import RunFolder
 from agentrl.training.target import checkpoint_of, model_folder, open_target, with_own_model
-from agentrl.training.wording import untagged, worded
-from agentrl.types import Message, ScoredEpisode, Turn
+from agentrl.training.wording import untagged, ways, worded
+from agentrl.types import IMAGE, Message, Observation, ScoredEpisode, Turn
 
 HUMAN, MODEL = "human", "model"
 _A_DAY_S = 86_400.0
@@ -33,11 +33,13 @@ class Audience:
     complains: Callable[[str], None]
     """Takes why what a person answered is no action."""
     sees: Callable[[Message], None]
-    """Takes what the player is shown, before it answers."""
+    """Takes what the player is shown, before it answers, and what is there at the end."""
     hears: Callable[[Turn], None]
     """Takes each turn as it ends."""
     asked: Callable[[], str | None]
     """Gives what a person answers; None to stop."""
+    takes: Callable[[Sequence[str]], None] = lambda ways: None
+    """Takes in which ways a person may answer, as `agentrl.training.wording.ways` names them."""
 
 
 def play(
@@ -98,7 +100,16 @@ async def _play(
     seed: int,
     greedy: bool,
 ) -> ScoredEpisode:
-    audience.told(_instructions(open_translator(config.env), is_human=policy == HUMAN))
+    translator = open_translator(config.env)
+    audience.told(_instructions(translator, is_human=policy == HUMAN))
+    if policy == HUMAN:
+        audience.takes(ways(translator))
+
+    def ends(seen: Observation) -> None:
+        if seen.images or seen.text:
+            text = IMAGE * len(seen.images) + seen.text
+            audience.sees(Message(role="user", text=text, images=seen.images))
+
     rollouts = Rollouts(config, model, folder)
     try:
         await rollouts.start()
@@ -110,7 +121,8 @@ async def _play(
             else await rollouts.policy(None if policy == MODEL else policy, greedy, split)
         )
         ticket = Ticket(split=split, step=0, group=0, member=0, seed=seed, label=policy)
-        return await rollouts.play(ticket, WatchedPolicy(player, audience.sees), audience.hears)
+        watched = WatchedPolicy(player, audience.sees)
+        return await rollouts.play(ticket, watched, audience.hears, ends)
     finally:
         await rollouts.close()
 

@@ -15,6 +15,13 @@ from agentrl.types import Episode, Turn
 
 _TOOL = "tool_call"
 _TAGS = ("action", "answer", _TOOL)
+WAYS = {
+    "tap": "tap(0.50, 0.50)",
+    "swipe": "swipe(0.50, 0.70, 0.50, 0.30)",
+    **{arrow: arrow for arrow in ("up", "down", "left", "right")},
+}
+"""How a person may answer but by words, and what that says."""
+_NO_ACTION = "qzx"
 _TOLD = re.compile(rf"<({'|'.join(_TAGS)})>(.*?)</\1>", re.DOTALL)
 
 
@@ -38,6 +45,21 @@ def worded(translator: Translator, said: str) -> str:
     # The one that got furthest, which is not about tags.
     others = (words for words in reversed(complaints) if "complete <" not in words)
     raise ActionError(next(others, complaints[0]))
+
+
+def ways(translator: Translator) -> list[str]:
+    """Which of `WAYS` are actions of a game; none where any words are an answer."""
+    if _is_action(translator, _NO_ACTION):
+        return []
+    return [way for way, said in WAYS.items() if _is_action(translator, said)]
+
+
+def _is_action(translator: Translator, said: str) -> bool:
+    try:
+        worded(translator, said)
+    except Exception:  # nobody has said it: how a translator of others fails is not told
+        return False
+    return True
 
 
 def replies(translator: Translator, episode: Episode, *, by_human: bool) -> list[str]:

@@ -8,12 +8,15 @@ from dataclasses import asdict, replace
 from importlib import resources
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Query, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
+from fastapi.dependencies.utils import get_flat_dependant
 from fastapi.responses import JSONResponse, RedirectResponse, StreamingResponse
+from fastapi.routing import APIRoute
 
 from agentrl.errors import AgentRLError, ConfigError, DeviceError
 from agentrl.replay import Filter, Run
 from agentrl.replay.layout import is_frame
+from agentrl.text import did_you_mean, quoted
 from agentrl.viewer import views
 from agentrl.viewer.curves import Curves
 from agentrl.viewer.guard import HEADERS, TOKEN_HEADER, Guard
@@ -35,6 +38,8 @@ _PAGES = (
     "/phones",
     "/play",
 )
+_FOR_PROGRAMS = ("api", "static", "frames")
+"""Where addresses begin that nobody types."""
 _KINDS = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -59,7 +64,7 @@ def application(run: Run, guard: Guard, stage: Stage | None = None) -> FastAPI:
     app.state.guard, app.state.stage = guard, stage
     app.state.closing = threading.Event()
     app.middleware("http")(_guarded)
-    app.add_exception_handler(AgentRLError, _told)
+    _add_refusals(app, run)
     _add_files(app, _static())
     _add_frames(app, Pictures(run))
     _add_views(app, run)
@@ -87,10 +92,18 @@ async def _guarded(request: Request, answer: Callable[[Request], Awaitable[Respo
     return response
 
 
-async def _told(_: Request, error: Exception) -> Response:
-    """What is not there, or cannot be read, in one sentence."""
-    status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
-    return JSONResponse(views.sendable({"error": str(error)}), status)
+def _add_refusals(app: FastAPI, run: Run) -> None:
+    @app.exception_handler(AgentRLError)
+    async def told(_: Request, error: AgentRLError) -> Response:
+        """What is not there, or cannot be read, in one sentence."""
+        status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
+        return JSONResponse(views.sendable({"error": _words(error, run)}), status)
+
+
+def _words(error: AgentRLError, run: Run) -> str:
+    """Where the run lies on this machine is nobody's business."""
+    where = str(run.path)
+    return str(error).replace(where, run.name) if len(run.path.parts) > 1 else str(error)
 
 
 def _static() -> dict[str, bytes]:
@@ -114,6 +127,12 @@ def _add_files(app: FastAPI, files: dict[str, bytes]) -> None:
     for path in _PAGES:
         app.add_api_route(path, page, methods=["GET"])
 
+    @app.exception_handler(404)
+    async def missing(request: Request, _: Exception) -> Response:
+        if request.url.path.lstrip("/").partition("/")[0] in _FOR_PROGRAMS:
+            return JSONResponse({"error": "no such address"}, 404)
+        return Response(files["page.html"], 404, media_type=_KINDS["html"])
+
     @app.get("/static/{path:path}")
     async def static(path: str) -> Response:
         if path not in files:
@@ -133,26 +152,39 @@ def _add_frames(app: FastAPI, pictures: Pictures) -> None:
         return Response(found, media_type=kind, headers={"Cache-Control": _FOR_EVER})
 
 
+def _only_known(request: Request) -> None:
+    """Refuse parameters that would be passed over in silence."""
+    route: APIRoute = request.scope["route"]
+    known = [field.alias for field in get_flat_dependant(route.dependant).query_params]
+    for name in request.query_params:
+        if name not in known:
+            raise _UnknownParameter(
+                f"{quoted(name)} is no parameter of this{did_you_mean(name, known)}. "
+                f"There are: {', '.join(known) or 'none'}"
+            )
+
+
 def _add_views(app: FastAPI, run: Run) -> None:
     curves, words = Curves(run.path), Vocabulary(run.path)
     app.state.search = search = Search(run)
+    api = APIRouter(dependencies=[Depends(_only_known)])
 
-    @app.get("/api/run/name")
+    @api.get("/api/run/name")
     def name() -> Response:
         plays = app.state.stage is not None
         news = _state(run)
         told = {"name": run.name, "plays": plays, "job": news[-1], "news": news}
         return _json(told)
 
-    @app.get("/api/run")
+    @api.get("/api/run")
     def whole() -> Response:
         return _json(overview(run))
 
-    @app.get("/api/curves")
+    @api.get("/api/curves")
     def charts() -> Response:
         return _json([asdict(chart) for chart in curves.charts()])
 
-    @app.get("/api/episodes")
+    @api.get("/api/episodes")
     def listing(
         wanted: Annotated[Filter, Depends(_wanted)],
         text: str | None = None,
@@ -168,27 +200,32 @@ def _add_views(app: FastAPI, run: Run) -> None:
         searched = search.find(text) if text else None
         wanted = replace(wanted, among=searched)
         page = views.listing(run, wanted, sort=sort, down=down, first=first, count=count)
+        excerpts = search.excerpts(text, [row["id"] for row in page["rows"]]) if text else {}
+        for row in page["rows"]:
+            row["excerpt"] = excerpts.get(row["id"])
         return _json(page | {"searched": progress})
 
-    @app.get("/api/episodes/{episode_id}")
+    @api.get("/api/episodes/{episode_id}")
     def episode(episode_id: str) -> Response:
         return _json(views.episode(run.episode(episode_id)))
 
-    @app.get("/api/episodes/{episode_id}/turns/{number}")
+    @api.get("/api/episodes/{episode_id}/turns/{number}")
     def tokens(episode_id: str, number: int) -> Response:
         found = run.episode(episode_id).episode
         return _json(of_turn(found, number, words, run.token_advantages(found)))
 
-    @app.get("/api/groups/{name}")
+    @api.get("/api/groups/{name}")
     def group(name: str) -> Response:
         found = views.group(run, name)
         if not found["members"]:
             raise ConfigError(f"{run.path} has no group {name!r}")
         return _json(found)
 
-    @app.get("/api/compare")
+    @api.get("/api/compare")
     def compare(a: str, a_step: int, b: str, b_step: int) -> Response:
         return _json(views.comparison(run, (a, a_step), (b, b_step)))
+
+    app.include_router(api)
 
 
 def _wanted(
@@ -249,7 +286,11 @@ class _NoToken(AgentRLError):
     """Something was to be changed, and nobody had said so."""
 
 
-_STATUS = {_NoToken: 403, ConfigError: 404, DeviceError: 503}
+class _UnknownParameter(AgentRLError):
+    """A query has a name that means nothing."""
+
+
+_STATUS = {_NoToken: 403, _UnknownParameter: 422, ConfigError: 404, DeviceError: 503}
 """What a refusal is in HTTP; a phone may go while it is asked."""
 
 
@@ -272,7 +313,7 @@ async def _news(request: Request, run: Run) -> AsyncIterator[str]:
         try:
             now = await asyncio.to_thread(_state, run)
         except AgentRLError as error:  # the page asks again, and is told of it
-            now = str(error), None
+            now = _words(error, run), None
         if now != said:
             said = now
             yield f"data: {json.dumps({'news': now, 'job': now[-1]})}\n\n"

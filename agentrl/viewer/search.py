@@ -1,9 +1,10 @@
 """Find episodes by the words in them."""
 
 import logging
+import re
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from agentrl.errors import ConfigError
 from agentrl.replay import Run, Summary
@@ -14,6 +15,21 @@ log = logging.getLogger(__name__)
 
 _BATCH = 200
 """Episodes between two commits."""
+_WANTED = re.compile(r'"([^"]*)"?|([^\s"]+)')
+"""Words in quotation marks, or a word."""
+_FROM, _TO = "\x02", "\x03"
+"""Around what was found."""
+_EXCERPT_TOKENS = 24
+_EXCERPT = 240
+"""Characters of an excerpt; a token may have any number."""
+_BEFORE = 80
+"""Of them, those in front of the first that was found."""
+_MOST_EXCERPTS = 100
+
+_UNMARKED = str.maketrans(_FROM + _TO, "  ")
+
+Excerpt = list[tuple[str, bool]]
+"""Words from an episode, piece by piece, and whether each was looked for."""
 
 
 class Search:
@@ -34,24 +50,37 @@ class Search:
         self._lock = threading.Lock()
 
     def find(self, text: str) -> set[str]:
-        """The ids of the episodes that have these words, one after the other.
+        """The ids of the episodes that have all of these words, wherever.
 
-        The last word may be the beginning of one. Episodes that have not been read yet are left
-        out; `progress` tells how many were.
+        Each may be the beginning of a word; those in quotation marks stand one after the other.
+        Episodes that have not been read yet are left out; `progress` tells how many were.
         """
+        found = self._asked("SELECT id FROM words WHERE words MATCH ?", text)
+        ids = {str(id) for (id,) in found}
+        return {s.id for s in self._run.episodes() if s.id in ids and self._has_read(s)}
+
+    def excerpts(self, text: str, ids: Sequence[str]) -> dict[str, Excerpt]:
+        """Of the first of these episodes the place where the words are."""
+        rows = [self._known.get(id, (0.0, 0))[1] for id in ids[:_MOST_EXCERPTS]]
+        query = (
+            f"SELECT id, snippet(words, 1, ?, ?, '…', {_EXCERPT_TOKENS}) FROM words "
+            f"WHERE words MATCH ? AND rowid IN ({', '.join('?' * len(rows))})"
+        )
+        return {id: _parts(said) for id, said in self._asked(query, text, _FROM, _TO, rows=rows)}
+
+    def _asked(
+        self, query: str, text: str, *before: str, rows: Sequence[int] = ()
+    ) -> list[tuple[str, ...]]:
+        """What the index says of these words; nothing of words that nothing can hold."""
         database = self._read_on()
-        words = text.replace('"', " ").split()
-        if not words:
-            return set()
-        phrase = f'"{" ".join(words)}"*'
+        if not (wanted := _wanted(text)):
+            return []
         with self._lock:
             try:
-                found = database.execute("SELECT id FROM words WHERE words MATCH ?", (phrase,))
-                ids = {str(row[0]) for row in found}
+                return database.execute(query, (*before, wanted, *rows)).fetchall()
             except sqlite3.OperationalError as error:
-                log.info("a search for %r: %s", text, error)  # nothing but signs, say
-                return set()
-        return {s.id for s in self._run.episodes() if s.id in ids and self._has_read(s)}
+                log.info("a search for %r: %s", text, error)  # more words than it takes, say
+                return []
 
     def progress(self) -> tuple[int, int]:
         """Episodes that were read, and that there are."""
@@ -73,7 +102,10 @@ class Search:
                 # Without a name it is a file that nobody else sees, and that no end, not even a
                 # kill, leaves behind: https://sqlite.org/inmemorydb.html#temp_db
                 self._words = sqlite3.connect("", check_same_thread=False)
-                self._words.execute("CREATE VIRTUAL TABLE words USING fts5(id UNINDEXED, said)")
+                # With an index of beginnings one letter is found as quickly as a word.
+                self._words.execute(
+                    "CREATE VIRTUAL TABLE words USING fts5(id UNINDEXED, said, prefix='1 2 3')"
+                )
             if self._reading is None or not self._reading.is_alive():
                 self._reading = threading.Thread(
                     target=self._read, args=(self._words,), name="search", daemon=True
@@ -115,7 +147,27 @@ class Search:
                 log.info("not searched: %s", error)
                 continue
             self._last_row += 1
-            yield self._last_row, summary.id, encodable(said)
+            yield self._last_row, summary.id, encodable(said).translate(_UNMARKED)
+
+
+def _wanted(text: str) -> str:
+    """A query for all words: a part of it without any letter or digit would find nothing."""
+    parts = (quoted or bare for quoted, bare in _WANTED.findall(encodable(text)))
+    return " ".join(f'"{part}"*' for part in parts if any(map(str.isalnum, part)))
+
+
+def _parts(said: str) -> Excerpt:
+    """A marked text cut into its parts, no longer than a line or two."""
+    before, *others = re.split(f"[{_FROM}{_TO}]", re.sub(r"\s+", " ", said))
+    if len(before) > _BEFORE:
+        before = f"…{before[-_BEFORE:]}"
+    room = _EXCERPT
+    found: Excerpt = []
+    for number, part in enumerate([before, *others]):
+        if part and room > 0:
+            found.append((part if len(part) <= room else f"{part[:room]}…", number % 2 == 1))
+        room -= len(part)
+    return found
 
 
 def _words(episode: Episode) -> Iterator[str]:

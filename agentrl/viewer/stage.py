@@ -2,6 +2,7 @@
 
 import queue
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,8 +21,12 @@ class _Shown:
     """What a page draws."""
 
     instructions: str = ""
+    ways: Sequence[str] = ()
+    """In which a person may answer, beside words."""
     words: str = ""
     pictures: tuple[Image, ...] = ()
+    seen: int = 0
+    """Grows with every sight."""
     asked: bool = False
     """Whether it is the person's turn."""
     complaint: str = ""
@@ -54,6 +59,7 @@ class Stage:
             sees=self._sees,
             hears=self._hears,
             asked=self._asked,
+            takes=self._takes,
         )
 
     def end(self, scored: ScoredEpisode | None, error: str = "") -> None:
@@ -84,6 +90,11 @@ class Stage:
             self._shown.instructions = words
             self.version += 1
 
+    def _takes(self, ways: Sequence[str]) -> None:
+        with self._lock:
+            self._shown.ways = tuple(ways)
+            self.version += 1
+
     def _complains(self, words: str) -> None:
         with self._lock:
             self._shown.complaint = words
@@ -93,6 +104,7 @@ class Stage:
         with self._lock:
             self._shown.words = words_of(message.text)
             self._shown.pictures = tuple(image.copy() for image in message.images)
+            self._shown.seen += 1
             self.version += 1
 
     def _hears(self, turn: Turn) -> None:
@@ -123,6 +135,8 @@ class Stage:
                 "version": self.version,
                 "human": self.human,
                 "instructions": shown.instructions,
+                "ways": list(shown.ways),
+                "seen": shown.seen,
                 "words": shown.words,
                 "pictures": len(shown.pictures),
                 "asked": shown.asked,

@@ -65,7 +65,8 @@ def test_pages_follow_a_job_from_its_first_episode_to_its_end(job, serve, open_p
     _look_closer(phones, comes)
     comes(lambda: episodes.locator("tbody tr").count() >= 2)
     _watch_a_curve_grow(overview, comes)
-    expect(overview.locator("details")).to_have_attribute("open", "")
+    configuration = overview.locator("details", has_text="Configuration")
+    expect(configuration).to_have_attribute("open", "")
 
     comes(lambda: job.poll() == 0)
     expect(overview.locator("#live")).to_have_text("ended")

@@ -2,6 +2,8 @@
 
 import re
 
+import cv2
+import numpy as np
 import pytest
 from playwright.sync_api import expect
 
@@ -9,7 +11,7 @@ from agentrl.cli import run as agentrl
 from agentrl.replay.layout import episode_file
 from agentrl.replay.prune import Pruner
 from agentrl.replay.record import Recorder
-from agentrl.types import ScoredEpisode
+from agentrl.types import Outcome, ScoredEpisode
 from tests.replay import packs
 from tests.replay.aging import age
 from tests.replay.episodes import episode, turn
@@ -23,7 +25,8 @@ def test_overview_tells_the_run_at_a_glance(small, open_page):
     page = open_page(small.url)
     expect(page.get_by_role("heading", name="small")).to_be_visible()
     expect(page.get_by_text("17", exact=True).first).to_be_visible()
-    expect(page.locator(".chart canvas")).to_have_count(7)
+    expect(page.locator(".chart canvas")).to_have_count(6)
+    expect(page.locator(".chart", has_text="Void episodes")).to_contain_text("None so far")
     expect(page.get_by_role("link", name="DeviceOffline")).to_be_visible()
     page.get_by_role("link", name="after sampled").click()
     expect(page.get_by_text("4 of 17 episodes")).to_be_visible()
@@ -69,6 +72,117 @@ def test_words_are_searched(small, open_page):
     expect(page.get_by_text("1 of 17 episodes")).to_be_visible()
     page = open_page(f"{small.url}/episodes?text=nobody+said+this")
     expect(page.get_by_text("None of 17 episodes is like this.")).to_be_visible()
+
+
+def test_words_are_found_while_they_are_typed_and_shown_where_they_are(serve, open_page, tmp_path):
+    reply = f"{'far away ' * 40}and the nexus <b>taps</b> \x02it{' and so on' * 40}"
+    with Recorder(tmp_path / "run") as recorder:
+        for name, said in (("a", reply), ("b", "next to nothing"), ("c", "taps")):
+            made = episode(name, (turn(reply=said),))
+            scored = ScoredEpisode(episode=made, components={}, rewards=(0.0,))
+            recorder.episode(scored, split="train", step=1)
+    page = open_page(f"{serve(tmp_path / 'run').url}/episodes")
+    words, rows = page.get_by_label("Words"), page.locator("tbody tr:not(.excerpt)")
+    expect(rows).to_have_count(3)
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    words.press_sequentially("tap nex", delay=20)
+    expect(rows).to_have_count(1)
+    assert not any(url.endswith(("text=t", "text=ta")) for url in asked)
+    expect(words).to_be_focused()
+    assert page.url.endswith("?text=tap+nex")
+    expect(page.locator("mark")).to_have_text(["nexus", "taps"])
+    excerpt = page.locator(".excerpt bdi")
+    expect(excerpt).to_contain_text("and the nexus <b>taps</b>  it and so on")
+    assert len(excerpt.inner_text()) < 300
+    words.fill('"nexus it')
+    expect(page.get_by_text("None of 3 episodes is like this.")).to_be_visible()
+    words.fill('"the nexus" taps')
+    words.press("Enter")
+    expect(page.locator("mark")).to_have_text(["the nexus", "taps"])
+    words.fill("")
+    expect(rows).to_have_count(3)
+    expect(page.locator(".excerpt")).to_have_count(0)
+
+
+def test_an_unknown_filter_is_told(small, open_page):
+    page = open_page(f"{small.url}/episodes?q=tap", lost=True)
+    expect(page.get_by_role("alert")).to_contain_text("'q' is no parameter of this")
+    page.get_by_role("link", name="Show all episodes").click()
+    expect(page.get_by_text("17 of 17 episodes")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("asked", "turn"), [("1.5", 2), ("abc", 1), ("99", 3), ("-1", 1), ("1e999", 1), ("0", 1)]
+)
+def test_a_turn_that_is_none_is_told_and_another_one_shown(small, open_page, asked, turn):
+    page = open_page(f"{small.url}/episodes/{EPISODE}?turn={asked}")
+    expect(page.locator(".where")).to_have_text(f"before turn {turn} of 3")
+    notice = page.locator(".notice")
+    expect(notice).to_have_text(f"There is no turn {asked}: this is turn {turn}.")
+    assert page.url.endswith(f"?turn={turn}")
+
+
+def test_an_address_of_nothing_leads_home(small, open_page):
+    page = open_page(f"{small.url}/nope", lost=True)
+    expect(page.get_by_role("heading", name="There is no such page")).to_be_visible()
+    page.get_by_role("link", name="To the overview").click()
+    expect(page.get_by_role("heading", name="small")).to_be_visible()
+    page.goto(f"{small.url}/episodes/%zz")
+    expect(page.get_by_role("alert")).to_contain_text("small has no episode '%zz'")
+
+
+def test_phones_without_a_failure_are_one_line(serve, open_page, tmp_path):
+    with Recorder(tmp_path / "run") as recorder:
+        for member in range(32):
+            runs.played(recorder, "train", member, step=1, device=f"net-{member:06d}")
+    page = open_page(serve(tmp_path / "run").url)
+    line, row = page.get_by_text("32 phones, no failure"), page.get_by_text("net-000007")
+    expect(line).to_be_visible()
+    expect(row).to_be_hidden()
+    line.click()
+    expect(row).to_be_visible()
+    with Recorder(tmp_path / "run", writer="more") as recorder:
+        runs.played(
+            recorder, "train", 7, step=2, device="net-000007", outcome=Outcome.DEVICE_ERROR,
+            error="DeviceOffline: net-000007 is gone",
+        )  # fmt: skip
+    expect(page.get_by_text("31 other phones, no failure")).to_be_visible()
+    expect(page.get_by_text("net-000008")).to_be_visible()  # it is still open
+    phones = page.locator(".card", has=page.get_by_role("heading", name="Phones", exact=True))
+    expect(phones.locator("tbody tr").first).to_contain_text("net-000007")
+    page.reload()
+    expect(row).to_be_visible()
+    expect(page.get_by_text("net-000008")).to_be_hidden()
+
+
+def test_a_first_void_episode_brings_its_curve(serve, open_page, tmp_path):
+    run = runs.run(tmp_path / "run")
+    page = open_page(serve(run).url)
+    figure = page.locator(".chart", has_text="Void episodes")
+    expect(figure).to_contain_text("None so far")
+    with (run / "metrics.jsonl").open("a") as metrics:
+        metrics.write('{"stage": "reinforcement", "step": 3, "rollout/void": 2.0}\n')
+    expect(figure.locator("canvas")).to_be_visible()
+    expect(figure).not_to_contain_text("None so far")
+
+
+def test_a_table_that_goes_on_has_a_shadow_at_that_edge(small, open_page):
+    page = open_page(f"{small.url}/episodes", 390, 844)
+    table = page.locator(".scroll")
+    expect(table.locator("tbody tr")).to_have_count(17)
+
+    def shades() -> tuple[float, float]:
+        """How dark the left and the right edge are, in a row without words."""
+        box = table.bounding_box()
+        clip = {"x": box["x"], "y": box["y"] + 1, "width": box["width"], "height": 3}
+        seen = cv2.imdecode(np.frombuffer(page.screenshot(clip=clip), np.uint8), 1)
+        return 255 - seen[:, :3].mean(), 255 - seen[:, -3:].mean()
+
+    left, right = shades()
+    assert left < 2 < 15 < right
+    table.evaluate("place => place.scrollLeft = place.scrollWidth")
+    wait_for(lambda: shades()[0] > 15 and shades()[1] < 2)
 
 
 def test_a_senseless_filter_is_told_and_the_next_one_counts(small, open_page):

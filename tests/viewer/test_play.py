@@ -1,12 +1,17 @@
 """Playing in the browser."""
 
+import json
 import re
 import threading
+import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -14,6 +19,9 @@ from agentrl import config as configuration
 from agentrl import replay
 from agentrl.config import Config, EnvConfig, RolloutConfig, RunConfig
 from agentrl.errors import ConfigError
+from agentrl.rollout.making import open_translator
+from agentrl.training.playing import Audience, play
+from agentrl.training.wording import ways
 from agentrl.viewer.playing import play_in_browser
 from agentrl.viewer.stage import Stage
 from tests.viewer.conftest import Open
@@ -100,12 +108,115 @@ def test_the_actions_are_there_from_the_start(open_page: Open, tmp_path) -> None
 
 
 @pytest.mark.adb
+def test_on_a_narrow_window_taps_land_where_they_are_and_the_last_screen_is_shown(
+    adb_server, open_page, tmp_path
+) -> None:
+    env = configuration.load("number_game").env
+    env.max_turns = 4
+    with played(tmp_path, env) as game:
+        page = open_page(game.address, 390, 844, lost=True, has_touch=True)
+        tab = page.get_by_role("link", name="Play").bounding_box()
+        assert tab["x"] + tab["width"] <= 390
+        picture, box = page.locator(".stage img"), None
+        where = "document.querySelector('.stage img').getBoundingClientRect().toJSON()"
+        for count, x in enumerate((0.25, 0.5, 0.75, 0.25), 1):
+            expect(page.get_by_text("Your turn: tap the picture, or type.")).to_be_visible()
+            expect(picture).to_be_visible()
+            box = box or page.evaluate(where)
+            page.touchscreen.tap(box["x"] + x * box["width"], box["y"] + 0.6 * box["height"])
+            turns(page, count)
+            assert page.evaluate("[scrollY, document.activeElement.tagName]") == [0, "BODY"]
+            assert page.evaluate(where) == box
+        expect(page.get_by_text("truncated")).to_be_visible()
+        with urllib.request.urlopen(f"{game.address.partition('/play')[0]}/api/play") as answer:
+            seen = json.loads(answer.read())["seen"]
+        assert seen == 5
+        expect(picture).to_have_attribute("src", f"/api/play/pictures/0?v={seen}")
+        with urllib.request.urlopen(page.evaluate("document.images[0].src")) as answer:
+            shown = cv2.imdecode(np.frombuffer(answer.read(), np.uint8), cv2.IMREAD_COLOR_RGB)
+    scored, folder = game.result
+    assert [turn.reply[12:16] for turn in scored.episode.turns] == ["0.25", "0.50", "0.75", "0.25"]
+    assert (shown == replay.open(folder).frame(scored.episode.final_frames[0])).all()
+
+
+def test_who_types_goes_on_typing_and_nobody_else_does(open_page: Open, tmp_path) -> None:
+    with played(tmp_path, LAKE) as game:
+        page = open_page(game.address, lost=True)
+        box = page.get_by_label("answer")
+        expect(page.get_by_text("Your turn")).to_be_visible()
+        expect(box).not_to_be_focused()
+        page.get_by_role("button", name="down").click()
+        turns(page, 1)
+        expect(box).not_to_be_focused()
+        box.fill("down")
+        page.get_by_role("button", name="Answer").click()
+        turns(page, 2)
+        expect(box).to_be_focused()
+        page.keyboard.press("ArrowUp")  # moves in the text, and not in the game
+        page.keyboard.type("right")
+        page.keyboard.press("Enter")
+        turns(page, 3)
+        page.get_by_role("button", name="Stop").click()
+        expect(page.get_by_text("truncated")).to_be_visible()
+    assert [turn.action for turn in game.result[0].episode.turns] == [1, 1, 2]
+
+
+POLE = EnvConfig(id="CartPole-v1", translator={"names": ["left", "right"], "show": "render"})
+
+
+def test_the_hint_names_what_the_game_takes(open_page: Open, tmp_path) -> None:
+    with played(tmp_path, POLE) as game:
+        page = open_page(game.address, lost=True)
+        expect(page.get_by_text("Your turn: press ← or →, or type.")).to_be_visible()
+        expect(page.get_by_label("answer")).to_have_attribute(
+            "placeholder", "an action, such as left"
+        )
+        page.locator(".stage img").click()  # which is no action here
+        page.keyboard.press("ArrowUp")
+        page.keyboard.press("ArrowRight")
+        turns(page, 1)
+        page.get_by_role("button", name="Stop").click()
+        expect(page.get_by_text("truncated")).to_be_visible()
+    assert len(game.result[0].episode.turns) == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "kwargs", "known"),
+    [
+        ("number_game", {}, ["tap"]),
+        ("game_2048", {"mode": "touch"}, ["tap", "swipe"]),
+        ("game_2048", {"mode": "calls"}, ["up", "down", "left", "right"]),
+        ("sokoban", {}, ["up", "down", "left", "right"]),
+        ("taxi", {}, []),
+        ("counting", {}, []),
+    ],
+)
+@pytest.mark.parametrize("style", ["tag", "tool"])
+def test_ways_are_known_in_every_style(config, kwargs, known, style) -> None:
+    env = configuration.load(config).env
+    env.kwargs = {**env.kwargs, **kwargs}
+    if config != "counting":
+        env.translator = {**env.translator, "style": style}
+    assert ways(open_translator(env)) == known
+
+
+def test_a_server_without_a_play_says_so_and_asks_no_more(small, open_page) -> None:
+    page = open_page(f"{small.url}/episodes")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{small.url}/play")
+    expect(page.get_by_text("No episode is played here.")).to_be_visible()
+    page.wait_for_timeout(600)
+    assert not [url for url in asked if "/api/play" in url]
+
+
+@pytest.mark.adb
 def test_taps_and_swipes_on_the_picture_reach_the_phone(adb_server, open_page, tmp_path) -> None:
     env = configuration.load("game_2048").env
     env.kwargs = {"goal": 64}
     with played(tmp_path, env) as game:
         page = open_page(game.address, lost=True)
-        picture = page.locator(".stage img.free")
+        picture = page.locator(".stage.asked img")
         for count, (dx, dy) in enumerate(((100, 0), (0, 100), (-100, 0)), 1):
             expect(page.get_by_text("Your turn")).to_be_visible()
             box = picture.bounding_box()
@@ -120,6 +231,23 @@ def test_taps_and_swipes_on_the_picture_reach_the_phone(adb_server, open_page, t
     scored, _ = game.result
     assert all(re.search(r"swipe\(", turn.reply) for turn in scored.episode.turns)
     assert any(turn.info["changed"] for turn in scored.episode.turns)
+
+
+@pytest.mark.parametrize(
+    ("said", "sights"), [(("down",), 2), (("down", "down", "right", "right", "down", "right"), 7)]
+)
+def test_every_sight_is_told_once_the_last_one_as_well(tmp_path, said, sights) -> None:
+    left, seen = iter(said), []
+    audience = Audience(
+        told=lambda words: None, complains=lambda words: None, sees=seen.append,
+        hears=lambda turn: None, asked=lambda: next(left, None),
+    )  # fmt: skip
+    rollout = RolloutConfig(engine="hf", launcher="local")
+    config = Config(env=LAKE, rollout=rollout, run=RunConfig(dir=str(tmp_path)))
+    with ThreadPoolExecutor(1) as thread:  # the browser's event loop runs in this one
+        thread.submit(play, config, audience).result()
+    assert len(seen) == sights
+    assert len({message.text for message in seen}) == sights
 
 
 def test_others_are_watched(open_page: Open, tmp_path) -> None:

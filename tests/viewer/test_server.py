@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import quote
 
 import cv2
 import numpy as np
@@ -32,6 +33,7 @@ from agentrl.viewer.serving import Serving
 from agentrl.viewer.tokens import Vocabulary
 from tests.replay.episodes import episode, scored, screen, turn
 from tests.viewer import runs
+from tests.viewer.conftest import wait_for
 
 
 def ask(url: str, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
@@ -132,6 +134,76 @@ def test_senseless_filters_are_told(small, query, words):
     status, _, body = ask(small.url, f"/api/episodes?{query}")
     assert status in (404, 422)
     assert words in body.decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/api/episodes?q=tap", "There are: text, sort"),
+        ("/api/episodes?texts=tap", "did you mean 'text'?"),
+        ("/api/run?step=1", "There are: none"),
+        ("/api/episodes/train-00001-g000-m00?turn=1", "There are: none"),
+    ],
+)
+def test_unknown_parameters_are_refused(small, path, words):
+    status, _, body = ask(small.url, path)
+    assert (status, words in json.loads(body)["error"]) == (422, True)
+
+
+def test_what_is_nowhere_is_a_page_for_people_and_plain_for_programs(small):
+    status, headers, body = ask(small.url, "/nope/nothing")
+    assert (status, headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert b"/static/main.js" in body
+    for path in ("/api/nope", "/api/play", "/api"):
+        status, headers, _ = ask(small.url, path)
+        assert (status, headers["content-type"]) == (404, "application/json")
+
+
+def test_no_refusal_tells_where_the_run_lies(serve, tmp_path):
+    run = runs.run(tmp_path / "run")
+    episode_file(run, "train-00001-g000-m00").write_bytes(b"broken")
+    served = serve(run)
+    for path, words in (
+        ("episodes/nope", "run has no episode 'nope'"),
+        ("groups/nope", "run has no group 'nope'"),
+        ("episodes/train-00001-g000-m00", "run/episodes"),
+    ):
+        status, _, body = ask(served.url, f"/api/{path}")
+        assert (status, json.loads(body)["error"].startswith(words)) == (404, True)
+        assert str(tmp_path) not in body.decode()
+
+
+def test_words_are_found_in_any_order_and_told_where(serve, tmp_path):
+    with Recorder(tmp_path) as recorder:
+        for name, reply in (
+            ("both", "Press NEXT, then tap(0.25, 0.50)."),
+            ("one", "next"),
+            ("long", f"{'x' * 100_000} next tap {'y' * 100_000}"),
+        ):
+            made = ScoredEpisode(
+                episode=episode(name, (turn(reply=reply),)), components={}, rewards=(0.0,)
+            )
+            recorder.episode(made, split="train", step=1)
+    served = serve(tmp_path)
+
+    def found(text: str) -> dict[str, list[list[object]]]:
+        asked = f"/api/episodes?text={quote(text)}"
+        wait_for(lambda: json.loads(ask(served.url, asked)[2])["searched"] == [3, 3])
+        return {r["id"]: r["excerpt"] for r in json.loads(ask(served.url, asked)[2])["rows"]}
+
+    assert found("nex tap").keys() == found("tap NEX").keys() == {"both", "long"}
+    assert found("next nothing") == {}
+    assert found("((( ---") == {}
+    assert found("( next").keys() == {"both", "one", "long"}
+    assert found('"next tap').keys() == {"long"}
+    assert found("tap(0.25, 0.50)").keys() == {"both"}
+    assert found("a " * 5000) == {}
+    marked = [words for words, is_found in found("nex 0.25")["both"] if is_found]
+    assert marked == ["NEXT", "0.25"]
+    for text in ("nex", "x", "xx"):
+        told = found(text)["long"]
+        assert sum(len(words) for words, _ in told) < 300
+        assert any(is_found for _, is_found in told)
 
 
 def test_a_frame_is_sent_whole_or_small_and_kept(small):

@@ -10,7 +10,9 @@ import { play } from "./views/play.js";
 
 const view = document.getElementById("view");
 const path = location.pathname.replace(/\/+$/, "") || "/";
-const rest = (prefix) => decodeURIComponent(path.slice(prefix.length));
+const rest = (prefix) => {
+  try { return decodeURIComponent(path.slice(prefix.length)); } catch { return path.slice(prefix.length); }
+};
 
 const route = path === "/" ? { name: "overview", show: overview }
   : path === "/episodes" ? { name: "episodes", show: episodes }
@@ -18,13 +20,19 @@ const route = path === "/" ? { name: "overview", show: overview }
   : path.startsWith("/groups/") ? { name: "episodes", show: (place) => group(place, rest("/groups/")) }
   : path === "/play" ? { name: "play", show: play }
   : path === "/phones" ? { name: "phones", show: phones }
-  : { name: "compare", show: compare };
+  : path === "/compare" ? { name: "compare", show: compare }
+  : { name: "", show: nowhere };
 
 // The address that the server prints has its token, without which nothing can be changed.
 const brought = new URLSearchParams(location.hash.slice(1)).get("token");
 if (brought) {
   sessionStorage.setItem("token", brought);
   history.replaceState(null, "", location.pathname + location.search);
+}
+
+function nowhere(place) {
+  replace(place, h("h1", {}, "There is no such page"),
+    h("p", {}, h("bdi", {}, path), " is no address here."), h("p", {}, h("a", { href: "/" }, "To the overview")));
 }
 
 for (const link of document.querySelectorAll("nav a")) {
@@ -48,7 +56,7 @@ async function start() {
     document.getElementById("run").textContent = run.name;
     document.title = `${run.name} · agentrl`;
     document.querySelector("nav [data-view=play]").hidden = !run.plays;
-    refresh = (await route.show(view)) ?? null;
+    refresh = (await route.show(view, run)) ?? null;
   } catch (error) {
     replace(view, notice(error.message), h("p", {}, h("a", { href: "/" }, "To the overview")));
   }

@@ -25,6 +25,7 @@ class Player {
     this.tab = TABS.find((tab) => tab.toLowerCase() === query.get("tab")) ?? TABS[0];
     this.range = this.readRange(query.get("range")) ?? [0, Math.max(0, this.turns.length - 1)];
     this.turn = this.inside(Number(query.get("turn") ?? 1) - 1);
+    this.missed = query.get("turn") && Number(query.get("turn")) !== this.turn + 1 ? query.get("turn") : null;
     this.speed = 1;
     this.timer = null;
     this.byKeys = false;
@@ -38,7 +39,7 @@ class Player {
   }
 
   inside(turn) {
-    return Number.isFinite(turn) ? Math.min(Math.max(turn, 0), Math.max(0, this.turns.length - 1)) : 0;
+    return Number.isFinite(turn) ? Math.min(Math.max(Math.round(turn), 0), Math.max(0, this.turns.length - 1)) : 0;
   }
 
   start() {
@@ -64,6 +65,7 @@ class Player {
         fact("phone", told.device ?? "none"), fact("ended", clock(told.time)),
         Object.entries(told.metrics).map(([name, value]) => fact(name, number(value)))),
       told.error ? notice(told.error) : null,
+      this.missed === null || !this.turns.length ? null : notice(`There is no turn ${this.missed.slice(0, 40)}: this is turn ${this.turn + 1}.`, "plain"),
       this.turns.length ? [this.strip, this.line, this.peek] : notice("It ended before its first turn.", "plain"),
       h("div", { class: "player" }, h("div", { class: "left" }, this.screen, this.controls, this.turns.length ? this.help : null), this.panel),
     );

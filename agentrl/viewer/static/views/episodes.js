@@ -4,22 +4,32 @@ import { clock, get, h, named, notice, number, outcomeBadge, replace, seconds, s
 const COUNT = 100;
 /** Between two looks while words are still being read. */
 const AGAIN_MS = 500;
+/** After the last key that was typed. */
+const TYPING_MS = 300;
 const OUTCOMES = ["terminated", "truncated", "void", "timeout", "device_error", "env_error"];
 
 export async function episodes(place) {
   const query = new URLSearchParams(location.search);
-  const bar = h("form", { class: "filters card", role: "search", onsubmit: (event) => event.preventDefault() });
+  const bar = h("form", { class: "filters card", role: "search", hidden: true, onsubmit: (event) => event.preventDefault() });
   const table = h("section", { class: "card" });
   replace(place, h("h1", {}, "Episodes"), bar, table);
   let drawn = false;
   let asked = 0;
   let again = null;
 
+  let typed = null;
+
   const change = (name, value, keepPage = false) => {
+    clearTimeout(typed);
     if (value) query.set(name, value); else query.delete(name);
     if (!keepPage) query.delete("first");
     history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
     return load().catch(tell);
+  };
+  /** Words are looked for while they are typed. */
+  const type = (name, value) => {
+    clearTimeout(typed);
+    typed = setTimeout(() => change(name, value), TYPING_MS);
   };
   const tell = (error) => replace(table, notice(error.message), h("p", {}, h("a", { href: "/episodes" }, "Show all episodes")));
 
@@ -29,7 +39,7 @@ export async function episodes(place) {
     const sort = query.get("sort") ?? "time";
     const found = await get("/api/episodes", { ...Object.fromEntries(query), sort, count: COUNT });
     if (mine !== asked) return; // something else was asked for since
-    if (!drawn) { replace(bar, controls(query, found, change)); drawn = true; }
+    if (!drawn) { replace(bar, controls(query, found, change, type)); drawn = true; bar.hidden = false; }
     replace(table, rows(query, found, change));
     if (isReading(found)) again = setTimeout(() => load().catch(tell), AGAIN_MS);
   }
@@ -40,18 +50,21 @@ export async function episodes(place) {
 
 const isReading = (found) => found.searched !== null && found.searched[0] < found.searched[1];
 
-function controls(query, found, change) {
+function controls(query, found, change, typing) {
   const pick = (name, label, values, words = (v) => v) => h("label", {}, h("span", {}, label),
     h("select", { name, onchange: (event) => change(name, event.target.value) },
       h("option", { value: "" }, "any"),
       values.map((value) => h("option", { value, selected: query.get(name) === value }, words(value)))));
   const type = (name, label, size, kind = "number") => h("label", {}, h("span", {}, label),
     h("input", { name, type: kind, inputmode: kind === "number" ? "numeric" : null, step: "any", size,
-      value: query.get(name), onchange: (event) => change(name, event.target.value) }));
+      value: query.get(name), onchange: (event) => change(name, event.target.value),
+      oninput: kind === "search" ? (event) => typing(name, event.target.value) : null,
+      placeholder: kind === "search" ? "all of these, such as nex tap" : null,
+      title: kind === "search" ? "Each may be the beginning of a word; \"in quotation marks\" one after the other" : null }));
   const labels = query.get("label") && !found.labels.includes(query.get("label"))
     ? [...found.labels, query.get("label")] : found.labels;
   return [
-    type("text", "Words", 18, "search"),
+    type("text", "Words", 26, "search"),
     pick("label", "Play", labels, named),
     pick("outcome", "Outcome", OUTCOMES),
     pick("won", "Won", ["true", "false"], (v) => v === "true" ? "yes" : "no"),
@@ -82,7 +95,7 @@ function rows(query, found, change) {
     h("div", { class: "scroll" }, h("table", { class: "list" },
       h("thead", {}, h("tr", {}, h("th", {}, "episode"), h("th", {}, "outcome"), order("total", "reward"), order("step", "step"),
         order("seed", "seed"), order("turns", "turns"), order("tokens", "tokens"), order("seconds", "time"), h("th", {}, "phone"), order("time", "ended"))),
-      h("tbody", {}, found.rows.map((row) => h("tr", {},
+      h("tbody", {}, found.rows.map((row) => [h("tr", { class: row.excerpt ? "above" : null },
         h("td", {}, h("a", { href: `/episodes/${encodeURIComponent(row.id)}` }, h("bdi", {}, row.id)),
           row.removed ? [" ", h("span", { class: "badge plain", title: "retention has removed this episode; its scores are kept" }, "removed")] : null),
         h("td", {}, outcomeBadge(row)),
@@ -94,10 +107,14 @@ function rows(query, found, change) {
         h("td", { class: "num" }, seconds(row.seconds)),
         h("td", {}, h("bdi", {}, row.device ?? "")),
         h("td", { class: "num faint" }, clock(row.time)),
-      ))))),
+      ), excerpt(row.excerpt)])))),
     found.found > COUNT ? h("nav", { class: "pages", "aria-label": "pages" },
       h("button", { class: "button", disabled: first === 0, onclick: () => change("first", String(Math.max(0, first - COUNT)), true) }, "← newer"),
       h("span", {}, `${number(first + 1)}–${number(Math.min(first + COUNT, found.found))}`),
       h("button", { class: "button", disabled: first + COUNT >= found.found, onclick: () => change("first", String(first + COUNT), true) }, "older →")) : null,
   ];
 }
+
+/** Where the words were found. */
+const excerpt = (parts) => parts ? h("tr", { class: "excerpt" }, h("td", { colspan: 10 },
+  h("bdi", {}, parts.map(([words, found]) => found ? h("mark", {}, words) : words)))) : null;

@@ -7,20 +7,27 @@ const JOB = {
   stopped: (step) => `stopped after ${number(step)} steps, before its end`,
 };
 
+/** What is said in place of a curve that is nothing but zeros. */
+const NONE = { "Void episodes": "None so far: every episode was played to its end." };
+/** Phones without a failure that are shown; more are a line that opens. */
+const FEW = 4;
+
 export async function overview(place) {
   const head = h("section", { class: "card" });
   const curves = h("section", { class: "charts" });
   const rest = h("div");
+  const fleet = new Phones();
   const config = h("pre");
   const configuration = h("details", { class: "card", hidden: true }, h("summary", {}, "Configuration"), config);
   const drawn = new Map();
-  replace(place, head, curves, rest, configuration);
+  replace(place, head, curves, rest, fleet.card, configuration);
 
   async function refresh() {
     const [run, charts] = await Promise.all([get("/api/run"), get("/api/curves")]);
     replace(head, heading(run));
     draw(curves, drawn, charts);
     replace(rest, tables(run));
+    fleet.draw(run.devices);
     configuration.hidden = !run.config;
     if (config.textContent !== run.config) config.textContent = run.config;
   }
@@ -34,10 +41,19 @@ function draw(place, drawn, charts) {
   let isNew = false;
   for (const { title, curves } of charts) {
     if (drawn.get(title)?.grow(curves)) continue;
-    drawn.set(title, chart(title, curves));
+    const isNone = NONE[title] && isZero(curves);
+    drawn.set(title, isNone ? sentence(title) : chart(title, curves));
     isNew = true;
   }
   if (isNew) replace(place, charts.map(({ title }) => drawn.get(title)));
+}
+
+const isZero = (curves) => curves.every(({ points }) => points.every(([, value]) => value === 0));
+
+function sentence(title) {
+  const figure = h("figure", { class: "card chart" }, h("figcaption", {}, title), h("p", { class: "faint" }, NONE[title]));
+  figure.grow = isZero;
+  return figure;
 }
 
 function heading(run) {
@@ -77,19 +93,42 @@ function tables(run) {
       h("h2", {}, "Why episodes were void"),
       h("ul", { class: "bars" }, Object.entries(run.causes).sort((a, b) => b[1] - a[1]).map(([cause, count]) =>
         bar(cause, count, Math.max(...Object.values(run.causes)), `/episodes?cause=${encodeURIComponent(cause)}`)))) : null,
-    run.devices.length ? h("section", { class: "card" },
-      h("h2", {}, "Phones"),
-      h("div", { class: "scroll" }, h("table", {},
-        h("thead", {}, h("tr", {}, ["phone", "episodes", "void", "a turn", "last episode"].map((name, i) => h("th", { class: i ? "num" : "" }, name)))),
-        h("tbody", {}, run.devices.map((device) => h("tr", {},
-          h("td", {}, h("a", { href: `/episodes?device=${encodeURIComponent(device.device)}` }, h("bdi", {}, device.device))),
-          h("td", { class: "num" }, number(device.episodes)),
-          h("td", { class: `num ${device.void ? "bad" : ""}`, title: Object.entries(device.causes).map((c) => c.join(" ")).join(", ") }, number(device.void)),
-          h("td", { class: "num" }, seconds(device.seconds_per_turn)),
-          h("td", { class: "num" }, clock(device.last)),
-        )))))) : null,
   ];
 }
+
+/** Those with failures first; many without are one line, which stays open as the job goes on. */
+class Phones {
+  constructor() {
+    this.shown = h("div", { class: "scroll" });
+    this.words = h("summary");
+    this.others = h("div", { class: "scroll" });
+    this.more = h("details", {}, this.words, this.others);
+    this.card = h("section", { class: "card", hidden: true }, h("h2", {}, "Phones"), this.shown, this.more);
+  }
+
+  draw(devices) {
+    const failed = devices.filter((device) => device.void).sort((a, b) => b.void - a.void);
+    const faultless = devices.filter((device) => !device.void);
+    const isMany = faultless.length > FEW;
+    const listed = isMany ? failed : [...failed, ...faultless];
+    this.card.hidden = !devices.length;
+    this.shown.hidden = !listed.length;
+    this.more.hidden = !isMany;
+    replace(this.shown, phones(listed));
+    replace(this.others, isMany ? phones(faultless) : null);
+    this.words.textContent = `${number(faultless.length)} ${failed.length ? "other phones" : "phones"}, no failure`;
+  }
+}
+
+const phones = (devices) => h("table", {},
+  h("thead", {}, h("tr", {}, ["phone", "episodes", "void", "a turn", "last episode"].map((name, i) => h("th", { class: i ? "num" : "" }, name)))),
+  h("tbody", {}, devices.map((device) => h("tr", {},
+    h("td", {}, h("a", { href: `/episodes?device=${encodeURIComponent(device.device)}` }, h("bdi", {}, device.device))),
+    h("td", { class: "num" }, number(device.episodes)),
+    h("td", { class: `num ${device.void ? "bad" : ""}`, title: Object.entries(device.causes).map((c) => c.join(" ")).join(", ") }, number(device.void)),
+    h("td", { class: "num" }, seconds(device.seconds_per_turn)),
+    h("td", { class: "num" }, clock(device.last)),
+  ))));
 
 const listing = (play) => `/episodes?label=${encodeURIComponent(play.label)}` +
   (play.split === "train" ? "" : `&step=${play.step}`);

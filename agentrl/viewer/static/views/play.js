@@ -2,22 +2,37 @@
 import { fact, get, h, notice, number, post, replace, signed, tone } from "../lib/dom.js";
 
 const LOOK_MS = 150;
+/** After a look that failed. */
+const AGAIN_MS = 2000;
 const ARROWS = { ArrowUp: "up", ArrowDown: "down", ArrowLeft: "left", ArrowRight: "right" };
+const SIGNS = { left: "←", up: "↑", down: "↓", right: "→" };
 /** Of the picture's width: a finger that moves less has tapped. */
 const STILL = 0.03;
+/** Where the focus brings a keyboard up over the picture. */
+const touch = matchMedia("(pointer: coarse), (max-width: 700px)");
 
-export async function play(place) {
+export async function play(place, run) {
+  if (!run.plays) {
+    replace(place, h("h1", {}, "Play"), h("p", { class: "empty" }, "No episode is played here. ", h("code", {}, "agentrl play ENV --browser"), " opens such a page."));
+    return;
+  }
   const screen = h("div", { class: "stage" });
   const said = h("div");
-  const words = h("input", { class: "answer", "aria-label": "answer", autocomplete: "off", placeholder: "an action, such as up or tap(0.2, 0.7)" });
-  const form = h("form", { class: "filters", onsubmit: (event) => { event.preventDefault(); answer(words.value); words.value = ""; } },
-    words, h("button", { class: "button strong" }, "Answer"), h("button", { class: "button", type: "button", onclick: () => send({}) }, "Stop"));
+  const words = h("input", { class: "answer", "aria-label": "answer", autocomplete: "off", });
+  const form = h("form", { class: "filters", onsubmit: (event) => {
+    event.preventDefault();
+    answer(words.value);
+    words.value = "";
+    if (!touch.matches) words.focus({ preventScroll: true });
+  } }, words, h("button", { class: "button strong" }, "Answer"), h("button", { class: "button", type: "button", onclick: () => send({}) }, "Stop"));
+  const arrows = h("div", { class: "choose" });
   const history = h("ol", { class: "turns" });
   const instructions = h("p", { class: "instructions" });
   replace(place, h("h1", {}, "Play"), h("div", { class: "player" },
-    h("div", { class: "left" }, screen), h("div", { class: "panel tab" }, instructions, said, form, history)));
+    h("div", { class: "left" }, screen), h("div", { class: "panel tab" }, instructions, said, arrows, form, history)));
   let version = -1;
   let asked = false;
+  let ways = [];
 
   async function send(parameters) {
     try { await post("/api/play/answer", parameters); await look(); } catch (error) { replace(said, notice(error.message)); }
@@ -25,7 +40,7 @@ export async function play(place) {
   const answer = (text) => text.trim() && asked ? send({ text }) : null;
 
   document.addEventListener("keydown", (event) => {
-    if (event.target === words || !ARROWS[event.key] || !asked) return;
+    if (event.target === words || !ways.includes(ARROWS[event.key]) || !asked) return;
     event.preventDefault();
     answer(ARROWS[event.key]);
   });
@@ -35,36 +50,61 @@ export async function play(place) {
     if (now.version === version) return !now.ended;
     version = now.version;
     asked = now.asked;
-    form.hidden = !now.human || Boolean(now.ended);
+    if (ways.join() !== now.ways.join()) {
+      ways = now.ways;
+      words.placeholder = example(ways);
+      replace(arrows, Object.keys(SIGNS).filter((name) => ways.includes(name)).map((name) =>
+        h("button", { class: "button", "aria-label": name, onclick: () => answer(name) }, SIGNS[name])));
+    }
+    form.hidden = arrows.hidden = !now.human || Boolean(now.ended);
     instructions.textContent = now.instructions;
-    draw(screen, now, version, answer);
+    draw(screen, now, answer);
     replace(said, now.complaint ? notice(now.complaint) : null,
-      now.ended ? end(now.ended) : h("p", { class: "faint" }, !now.human ? "Watching." : asked ? `Your turn: ${now.pictures ? "tap or swipe the picture, " : ""}press an arrow, or type.` : "Wait…"));
+      now.ended ? end(now.ended) : h("p", { class: "faint" }, !now.human ? "Watching." : asked ? hint(ways) : "Wait…"));
     replace(history, now.turns.map((turn) => h("li", {}, h("bdi", {}, turn.reply), " ",
       h("span", { class: turn.error ? "bad" : tone(turn.reward) }, turn.error ?? signed(turn.reward)))));
-    history.lastElementChild?.scrollIntoView({ block: "nearest" });
-    if (now.human && asked && document.activeElement === document.body) words.focus({ preventScroll: true });
+    history.scrollTop = history.scrollHeight; // and not the page, where the next tap would land elsewhere
     return !now.ended;
   }
   const go = async () => {
-    let more = true;
-    try { more = await look(); } catch (error) { replace(said, notice(error.message)); }
-    if (more) setTimeout(go, LOOK_MS);
+    let pause = LOOK_MS;
+    try { if (!await look()) return; } catch (error) { replace(said, notice(error.message)); pause = AGAIN_MS; }
+    setTimeout(go, pause);
   };
   await go();
 }
 
-function draw(screen, now, version, answer) {
+/** What the game takes, as words: `ways` are those beside typing. */
+function hint(ways) {
+  const arrows = Object.keys(SIGNS).filter((name) => ways.includes(name));
+  const fingers = ["tap", "swipe"].filter((name) => ways.includes(name)).join(" or ");
+  const others = [
+    fingers && `${fingers} the picture`,
+    arrows.length && `press ${arrows.length === 4 ? "an arrow" : arrows.map((name) => SIGNS[name]).join(" or ")}`,
+  ].filter(Boolean);
+  return `Your turn: ${others.length ? `${others.join(", ")}, or type` : "type your answer"}.`;
+}
+
+const example = (ways) => {
+  const some = [ways.find((name) => SIGNS[name]), ways.includes("tap") ? "tap(0.2, 0.7)" : ways.includes("swipe") ? "swipe(0.5, 0.7, 0.5, 0.3)" : null].filter(Boolean);
+  return some.length ? `an action, such as ${some.join(" or ")}` : "your answer";
+};
+
+function draw(screen, now, answer) {
+  const touched = !now.ended && (now.ways.includes("tap") || now.ways.includes("swipe"));
+  screen.classList.toggle("touched", touched);
+  screen.classList.toggle("asked", now.asked);
+  if (screen.seen === now.seen) return; // a finger may be on it
   const pictures = Array.from({ length: now.pictures }, (_, i) => {
-    const image = h("img", { alt: "screen", draggable: "false", class: now.asked ? "free" : "" });
-    image.src = `/api/play/pictures/${i}?v=${version}`;
-    listen(image, answer);
+    const image = h("img", { alt: "screen", draggable: "false" });
+    image.src = `/api/play/pictures/${i}?v=${now.seen}`;
+    if (touched) listen(image, answer);
     return h("div", { class: "picture" }, image);
   });
   const next = [...pictures, now.words ? h("pre", { class: "shown", dir: "auto" }, now.words) : null];
   // Kept until the new pictures are there: nothing flickers.
-  screen.version = version;
-  Promise.all(pictures.map((p) => p.firstChild.decode().catch(() => null))).then(() => { if (screen.version === version) replace(screen, next); });
+  screen.seen = now.seen;
+  Promise.all(pictures.map((p) => p.firstChild.decode().catch(() => null))).then(() => { if (screen.seen === now.seen) replace(screen, next); });
 }
 
 function listen(image, answer) {
