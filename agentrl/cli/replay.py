@@ -48,6 +48,10 @@ def replay(
         bool | None, typer.Option("--won/--lost", help="Only those that were won, or were not.")
     ] = None,
     least: Annotated[float | None, typer.Option(help="Only with at least this reward.")] = None,
+    beside: Annotated[
+        str | None,
+        typer.Option("--with", help="Another run, to compare plays with on the pages."),
+    ] = None,
     last: Annotated[int, typer.Option(help="At most so many, the latest; 0 for all.", min=0)] = 50,
     port: Annotated[
         int, typer.Option(help="Of the pages; 0 takes a free one.", min=0, max=65535)
@@ -77,7 +81,7 @@ def replay(
                 "--report goes with --export; --split, --label, --outcome, --step, --seed, --won, "
                 "--lost and --least with --list. The pages have filters of their own"
             )
-        _serve(run, host, port, _page(opened, wanted))
+        _serve(run, host, port, _page(opened, wanted), beside)
         return
     recordings = opened.episodes()
     found = wanted.of(recordings)
@@ -115,7 +119,7 @@ def _page(run: "Run", wanted: "Filter") -> str:
     return f"{folder}/{quote(name)}"
 
 
-def _serve(run: str, host: str, port: int, page: str) -> None:
+def _serve(run: str, host: str, port: int, page: str, other: str | None) -> None:
     try:
         from agentrl.viewer.serving import serve
     except ImportError as error:
@@ -127,7 +131,7 @@ def _serve(run: str, host: str, port: int, page: str) -> None:
     def ready(url: str) -> None:
         typer.echo(f"{url}  (Ctrl-C ends it)")
 
-    serve(run, host=host, port=port, page=page, ready=ready)
+    serve(run, host=host, port=port, page=page, other=other, ready=ready)
 
 
 def _counts(episodes: Sequence["Summary"]) -> str:

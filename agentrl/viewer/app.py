@@ -20,7 +20,7 @@ from agentrl.text import did_you_mean, quoted
 from agentrl.viewer import views
 from agentrl.viewer.curves import Curves
 from agentrl.viewer.guard import HEADERS, TOKEN_HEADER, Guard
-from agentrl.viewer.overview import job, overview
+from agentrl.viewer.overview import job, overview, plays
 from agentrl.viewer.pictures import WIDTHS, Pictures, webp
 from agentrl.viewer.search import Search
 from agentrl.viewer.stage import Stage
@@ -52,13 +52,16 @@ _LOOK_S = 0.5
 _MOST_ROWS = 500
 
 
-def application(run: Run, guard: Guard, stage: Stage | None = None) -> FastAPI:
+def application(
+    run: Run, guard: Guard, stage: Stage | None = None, other: Run | None = None
+) -> FastAPI:
     """What uvicorn runs; whoever has run it closes its `state.wall` and `state.search`.
 
     Args:
         run: the recorded run; it may still be growing.
         guard: who may ask.
         stage: an episode that is played on a page; None for none.
+        other: a run whose plays can be compared with those of `run`; None for none.
     """
     app = FastAPI(title="agentrl", openapi_url=None)
     app.state.guard, app.state.stage = guard, stage
@@ -67,7 +70,7 @@ def application(run: Run, guard: Guard, stage: Stage | None = None) -> FastAPI:
     _add_refusals(app, run)
     _add_files(app, _static())
     _add_frames(app, Pictures(run))
-    _add_views(app, run)
+    _add_views(app, run, other)
     _add_news(app, run)
     app.state.wall = Wall(run)
     _add_wall(app, app.state.wall, guard)
@@ -164,7 +167,7 @@ def _only_known(request: Request) -> None:
             )
 
 
-def _add_views(app: FastAPI, run: Run) -> None:
+def _add_views(app: FastAPI, run: Run, other: Run | None) -> None:
     curves, words = Curves(run.path), Vocabulary(run.path)
     app.state.search = search = Search(run)
     api = APIRouter(dependencies=[Depends(_only_known)])
@@ -178,7 +181,8 @@ def _add_views(app: FastAPI, run: Run) -> None:
 
     @api.get("/api/run")
     def whole() -> Response:
-        return _json(overview(run))
+        beside = other and {"name": other.name, "plays": plays(other)}
+        return _json(overview(run) | {"other": beside})
 
     @api.get("/api/curves")
     def charts() -> Response:
@@ -222,8 +226,14 @@ def _add_views(app: FastAPI, run: Run) -> None:
         return _json(found)
 
     @api.get("/api/compare")
-    def compare(a: str, a_step: int, b: str, b_step: int) -> Response:
-        return _json(views.comparison(run, (a, a_step), (b, b_step)))
+    def compare(
+        a: str, a_step: int, b: str, b_step: int, a_other: bool = False, b_other: bool = False
+    ) -> Response:
+        if (a_other or b_other) and other is None:
+            raise ConfigError("there is no other run beside this one (agentrl replay RUN --with)")
+        sides = (other if is_other and other else run for is_other in (a_other, b_other))
+        one, two = sides
+        return _json(views.comparison((one, a, a_step), (two, b, b_step)))
 
     app.include_router(api)
 

@@ -33,6 +33,8 @@ class Chart:
 
     title: str
     curves: Sequence[Curve]
+    about: str = ""
+    """What it shows, where its title may be taken for something else."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -42,14 +44,22 @@ class _Wanted:
     title: str
     training: Sequence[str]
     held_out: Sequence[str] = field(default=())
+    about: str = ""
 
 
 _CHARTS = (
     _Wanted(title="Reward", training=("train/reward",), held_out=("reward",)),
     _Wanted(
         title="Success",
-        training=("train/success", "train/won", "train/accuracy"),
-        held_out=("success", "won", "accuracy"),
+        training=("train/success", "train/won"),
+        held_out=("success", "won"),
+        about="The share of episodes that were won.",
+    ),
+    _Wanted(
+        title="Accuracy",
+        training=("train/accuracy",),
+        held_out=("accuracy",),
+        about="The share of what was done right, within an episode too. One is won where all was.",
     ),
     _Wanted(title="Turns of an episode", training=("train/turns",)),
     _Wanted(title="Entropy, nats a token", training=("learner/entropy",)),
@@ -80,7 +90,10 @@ class Curves:
             if self._tail.path.is_file() and len(self._lines) < _MOST_LINES:
                 self._lines.extend(self._tail.new())
             lines = list(self._lines)
-        drawn = (Chart(title=wanted.title, curves=_curves(wanted, lines)) for wanted in _CHARTS)
+        drawn = (
+            Chart(title=wanted.title, curves=_curves(wanted, lines), about=wanted.about)
+            for wanted in _CHARTS
+        )
         return [chart for chart in drawn if chart.curves]
 
 

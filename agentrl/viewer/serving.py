@@ -27,6 +27,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8200,
     page: str = "",
+    other: str | Path | None = None,
     ready: Callable[[str], None] = lambda url: None,
 ) -> None:
     """Serve the pages of a run until the process is told to end, by Ctrl-C or SIGTERM.
@@ -37,6 +38,7 @@ def serve(
             of the address told.
         port: 0 takes a free one.
         page: whose address is told, such as `episodes/ID`; the first one if not said.
+        other: another run, whose plays can be compared with this one's.
         ready: told of the address once it listens.
 
     Raises:
@@ -45,8 +47,9 @@ def serve(
     """
     recorded = replay.open(run)
     recorded.episodes()
+    beside = None if other is None else replay.open(other)
     signal.signal(signal.SIGTERM, _end)
-    serving = Serving(recorded, host=host, port=port)
+    serving = Serving(recorded, host=host, port=port, other=beside)
     try:
         ready(serving.address(page))
         serving.wait()
@@ -69,17 +72,24 @@ class Serving:
         host: the address to listen on.
         port: 0 takes a free one.
         stage: an episode that is played on a page; None for none.
+        other: a run whose plays can be compared with those of `run`; None for none.
 
     Raises:
         ConfigError: the port is taken.
     """
 
     def __init__(
-        self, run: Run, *, host: str = "127.0.0.1", port: int = 0, stage: Stage | None = None
+        self,
+        run: Run,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        stage: Stage | None = None,
+        other: Run | None = None,
     ) -> None:
         self._listener = _listen(host, port)
         self.guard = Guard(*self._listener.getsockname()[:2])
-        self._pages = application(run, self.guard, stage)
+        self._pages = application(run, self.guard, stage, other)
         config = uvicorn.Config(
             self._pages, log_level="warning", access_log=False, server_header=False,
             timeout_graceful_shutdown=3, lifespan="off",

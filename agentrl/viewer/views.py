@@ -19,6 +19,10 @@ _LONGEST = 200_000
 SORTS = ("time", "step", "seed", "total", "turns", "tokens", "seconds")
 
 
+Play = tuple[Run, str, int]
+"""A run, a label and its step."""
+
+
 def row(summary: Summary) -> dict[str, Any]:
     """An episode in a list."""
     return {
@@ -187,17 +191,16 @@ def meetings(episodes: Sequence[Episode | None]) -> list[list[int]]:
     ]
 
 
-def comparison(run: Run, one: tuple[str, int], other: tuple[str, int]) -> dict[str, Any]:
+def comparison(one: Play, other: Play) -> dict[str, Any]:
     """The same seeds in two plays, such as two evaluations: who did better on which.
 
     Args:
-        run: the recorded run.
-        one: a label and its step.
+        one: a run, a label and its step.
         other: the same.
     """
     sides = [
         {s.seed: s for s in run.episodes(Filter(label=label, step=step)) if not s.outcome.void}
-        for label, step in (one, other)
+        for run, label, step in (one, other)
     ]
     first, second = sides
     shared = sorted(first.keys() & second.keys())

@@ -1,5 +1,6 @@
 """The pages in a real browser."""
 
+import json
 import re
 
 import cv2
@@ -8,10 +9,13 @@ import pytest
 from playwright.sync_api import expect
 
 from agentrl.cli import run as agentrl
+from agentrl.files import working_in
 from agentrl.replay.layout import episode_file
 from agentrl.replay.prune import Pruner
+from agentrl.replay.read import Run
 from agentrl.replay.record import Recorder
 from agentrl.types import Outcome, ScoredEpisode
+from agentrl.viewer.serving import Serving
 from tests.replay import packs
 from tests.replay.aging import age
 from tests.replay.episodes import episode, turn
@@ -358,6 +362,43 @@ def test_a_group_shows_its_siblings_side_by_side(small, open_page):
     page.locator(".siblings tbody tr").nth(1).locator("a.cell").nth(2).click()
     expect(page.locator(".where")).to_have_text("before turn 3 of 3")
     expect(page.get_by_role("heading", name="train-00001-g000-m01")).to_be_visible()
+
+
+def test_plays_of_two_runs_are_compared(tmp_path, open_page):
+    one, two = runs.run(tmp_path / "one"), runs.run(tmp_path / "two")
+    serving = Serving(Run(one), other=Run(two))
+    try:
+        page = open_page(f"{serving.url}/compare?a=before-sampled@0&b=with:after-sampled@2")
+        expect(page.get_by_text("seeds in common")).to_be_visible()
+        expect(page.locator(".filters")).to_contain_text("two: after sampled, step 2 (4)")
+        expect(page.locator("tbody tr")).to_have_count(4)
+        expect(page.locator("tbody a")).to_have_count(4)  # the other run's have no page here
+    finally:
+        serving.close()
+
+
+def test_an_evaluation_shows_what_it_is_and_what_it_found(tmp_path, open_page):
+    run = runs.run(tmp_path / "run")
+    (run / "metrics.jsonl").unlink()
+    asked = {"target": "runs/x", "policy": "model", "checkpoint": 20, "greedy": True}
+    (run / "summary.json").write_text(json.dumps(asked))
+    serving = Serving(Run(run))
+    try:
+        with working_in(run):
+            page = open_page(f"{serving.url}/")
+            expect(page.locator("body")).to_contain_text(
+                "the model after step 20, greedy, of runs/x"
+            )
+            expect(page.get_by_text("its results will stand here")).to_be_visible()
+        found = {"reward": 8.5, "accuracy": 0.925, "episodes": 4, "void": 0, "seconds": 3.5}
+        (run / "summary.json").write_text(json.dumps(asked | found))
+        page.reload()
+        expect(page.get_by_role("heading", name="Results")).to_be_visible()
+        expect(page.locator("body")).to_contain_text("0.925")
+        expect(page.locator("body")).to_contain_text("has ended")
+        expect(page.get_by_text("There are no curves")).to_have_count(0)
+    finally:
+        serving.close()
 
 
 def test_two_plays_of_the_same_seeds_are_compared(small, open_page):

@@ -29,6 +29,7 @@ class _Drawn:
     """A chart as an SVG needs it."""
 
     title: str
+    about: str
     lines: Sequence[tuple[str, str, Sequence[tuple[float, float]]]]
     """Of each curve its name, the points of a polyline, and its dots."""
     ticks: Sequence[tuple[float, str]]
@@ -131,6 +132,7 @@ def _drawn(chart: Chart) -> _Drawn:
     marks = (low, (low + high) / 2, high)
     return _Drawn(
         title=chart.title,
+        about=chart.about,
         lines=lines,
         ticks=[(place(first, y)[1], f"{y:.2g}") for y in marks],
         steps=[(place(x, low)[0], f"{x:g}") for x in dict.fromkeys((first, last))],

@@ -4,8 +4,8 @@ import { h, number } from "./dom.js";
 const COLOURS = ["--series-1", "--series-2", "--series-3"];
 
 /** sets: [{name, points: [[x, y], ...], dots}]. What is returned can `grow` by other sets of the same names. */
-export function chart(title, sets) {
-  const figure = h("figure", { class: "card chart" }, h("figcaption", {}, title));
+export function chart(title, sets, about = "") {
+  const figure = h("figure", { class: "card chart" }, h("figcaption", {}, title, about ? h("small", { class: "faint" }, about) : null));
   const place = h("div", { class: "plot" });
   figure.append(place);
   const style = getComputedStyle(document.documentElement);

@@ -96,7 +96,8 @@ export function fact(name, value, extra = "") {
 export const notice = (words, kind = "bad") => h("p", { class: `notice ${kind}`, role: kind === "bad" ? "alert" : null }, h("bdi", {}, words));
 
 export function outcomeBadge(row) {
-  const kind = row.void ? "void" : row.won === true ? "won" : row.won === false ? "lost" : "plain";
+  const lost = row.won === false && !(row.total > 0);  // where some was right, not all is bad
+  const kind = row.void ? "void" : row.won === true ? "won" : lost ? "lost" : "plain";
   const words = row.void ? row.cause : row.won === true ? "won" : row.won === false ? "not won" : row.outcome;
   return h("span", { class: `badge ${kind}`, title: row.error ?? row.outcome }, h("bdi", {}, words));
 }

@@ -3,9 +3,10 @@ import { fact, get, h, named, notice, number, outcomeBadge, replace, share, sign
 
 export async function compare(place) {
   const run = await get("/api/run");
-  const plays = run.plays.filter((play) => play.split !== "train");
+  const plays = [...run.plays, ...(run.other?.plays ?? []).map((play) => ({ ...play, run: run.other.name }))]
+    .filter((play) => play.split !== "train");
   const query = new URLSearchParams(location.search);
-  const key = (play) => `${play.label}@${play.step}`;
+  const key = (play) => `${play.run ? "with:" : ""}${play.label}@${play.step}`;
   const known = (name, fallback) => plays.find((p) => key(p) === query.get(name)) ?? fallback;
   const sampled = plays.filter((p) => p.split === "eval" && /sampled|step|train/.test(p.label));
   let a = known("a", sampled[0] ?? plays[0]);
@@ -15,11 +16,11 @@ export async function compare(place) {
   const result = h("div");
   replace(place, h("h1", {}, "The same seeds, two plays"), choose, result);
   if (plays.length < 2) {
-    replace(result, h("p", { class: "empty" }, "There is one evaluation at most: nothing to compare yet."));
+    replace(result, h("p", { class: "empty" }, "There is one evaluation at most: nothing to compare yet. agentrl replay RUN --with OTHER compares two runs."));
     return;
   }
   const pick = (label, chosen, act) => h("label", {}, h("span", {}, label), h("select", { onchange: (event) => act(plays[event.target.selectedIndex]) },
-    plays.map((play) => h("option", { selected: play === chosen }, `${play.label === `step-${play.step}` ? "" : `${named(play.label)}, `}step ${play.step} (${play.count})`))));
+    plays.map((play) => h("option", { selected: play === chosen }, `${play.run ? `${play.run}: ` : ""}${play.label === `step-${play.step}` ? "" : `${named(play.label)}, `}step ${play.step} (${play.count})`))));
   const filter = () => h("label", {}, h("span", {}, "Seeds"), h("select", { name: "only", onchange: (event) => { only = event.target.value; draw(); } },
     [["", "all"], ["better", "B does better"], ["worse", "B does worse"], ["same", "alike"], ["won", "B wins, A does not"], ["lost", "A wins, B does not"]]
       .map(([value, words]) => h("option", { value, selected: value === only }, words))));
@@ -29,7 +30,8 @@ export async function compare(place) {
     history.replaceState(null, "", `?${settings}`);
     replace(choose, pick("A", a, (play) => { a = play; draw(); }), pick("B", b, (play) => { b = play; draw(); }), filter());
     try {
-      const found = await get("/api/compare", { a: a.label, a_step: a.step, b: b.label, b_step: b.step });
+      const found = await get("/api/compare", {
+        a: a.label, a_step: a.step, a_other: Boolean(a.run), b: b.label, b_step: b.step, b_other: Boolean(b.run) });
       replace(result, pairs(found, a, b, only));
     } catch (error) {
       replace(result, notice(error.message));
@@ -58,10 +60,12 @@ function pairs(found, a, b, only) {
       h("thead", {}, h("tr", {}, h("th", { class: "num" }, "seed"), h("th", {}, "A"), h("th", { class: "num" }, "reward"), h("th", {}, "B"), h("th", { class: "num" }, "reward"), h("th", { class: "num" }, "B minus A"))),
       h("tbody", {}, shown.sort((x, y) => Math.abs(better(y)) - Math.abs(better(x))).map((pair) => h("tr", {},
         h("td", { class: "num" }, String(pair.seed)),
-        side(pair.a), h("td", { class: `num ${tone(pair.a.total)}` }, signed(pair.a.total)),
-        side(pair.b), h("td", { class: `num ${tone(pair.b.total)}` }, signed(pair.b.total)),
+        side(pair.a, a), h("td", { class: `num ${tone(pair.a.total)}` }, signed(pair.a.total)),
+        side(pair.b, b), h("td", { class: `num ${tone(pair.b.total)}` }, signed(pair.b.total)),
         h("td", { class: `num strong ${tone(better(pair))}` }, signed(better(pair)))))))) : h("p", { class: "empty" }, "No seed is like this."),
   ];
 }
 
-const side = (row) => h("td", {}, h("a", { href: `/episodes/${encodeURIComponent(row.id)}` }, `${row.turns} turns`), " ", outcomeBadge(row));
+/** An episode of the other run has no page here. */
+const side = (row, play) => h("td", {},
+  play.run ? `${row.turns} turns` : h("a", { href: `/episodes/${encodeURIComponent(row.id)}` }, `${row.turns} turns`), " ", outcomeBadge(row));

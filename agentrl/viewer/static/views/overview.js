@@ -7,6 +7,8 @@ const JOB = {
   stopped: (step) => `stopped after ${number(step)} steps, before its end`,
 };
 
+const EVALUATION = { runs: "runs", ended: "has ended", stopped: "stopped before its end" };
+
 /** What is said in place of a curve that is nothing but zeros. */
 const NONE = { "Void episodes": "None so far: every episode was played to its end." };
 /** Phones without a failure that are shown; more are a line that opens. */
@@ -25,7 +27,7 @@ export async function overview(place) {
   async function refresh() {
     const [run, charts] = await Promise.all([get("/api/run"), get("/api/curves")]);
     replace(head, heading(run));
-    draw(curves, drawn, charts);
+    draw(curves, drawn, charts, evaluation(run));
     replace(rest, tables(run));
     fleet.draw(run.devices);
     configuration.hidden = !run.config;
@@ -36,16 +38,35 @@ export async function overview(place) {
 }
 
 /** Each chart is made once and then grows: nothing flickers while a job runs. */
-function draw(place, drawn, charts) {
-  if (!charts.length) { replace(place, h("p", { class: "empty" }, "No training step has ended yet: there are no curves.")); return; }
+function draw(place, drawn, charts, evaluated) {
+  if (!charts.length) {
+    replace(place, evaluated ? results(evaluated) : h("p", { class: "empty" }, "No training step has ended yet: there are no curves."));
+    return;
+  }
   let isNew = false;
-  for (const { title, curves } of charts) {
+  for (const { title, curves, about } of charts) {
     if (drawn.get(title)?.grow(curves)) continue;
     const isNone = NONE[title] && isZero(curves);
-    drawn.set(title, isNone ? sentence(title) : chart(title, curves));
+    drawn.set(title, isNone ? sentence(title) : chart(title, curves, about));
     isNew = true;
   }
   if (isNew) replace(place, charts.map(({ title }) => drawn.get(title)));
+}
+
+/** What an evaluation says of itself; null for training. */
+const evaluation = (run) => (run.summary?.policy ? run.summary : null);
+
+function player({ policy, checkpoint, greedy, target }) {
+  const who = policy !== "model" ? policy : checkpoint === null ? "the model" : `the model after step ${checkpoint}`;
+  return `${who}${greedy ? ", greedy" : ""}, of ${target}`;
+}
+
+function results({ target, policy, checkpoint, greedy, audit, episodes, void: void_, seconds: took, ...metrics }) {
+  const found = Object.entries(metrics).filter(([, value]) => typeof value === "number");
+  if (!found.length) return h("p", { class: "empty" }, "It has not ended yet: its results will stand here.");
+  return h("section", { class: "card" }, h("h2", {}, "Results"),
+    h("dl", { class: "facts" }, fact("episodes", number(episodes)), fact("void", number(void_)), fact("took", seconds(took)),
+      found.map(([name, value]) => fact(name, number(value)))));
 }
 
 const isZero = (curves) => curves.every(({ points }) => points.every(([, value]) => value === 0));
@@ -61,7 +82,8 @@ function heading(run) {
   return [
     h("h1", {}, h("bdi", {}, run.name)),
     h("dl", { class: "facts" },
-      run.job ? fact("job", JOB[run.job](run.state?.step ?? 0)) : null,
+      evaluation(run) ? fact("evaluation", player(evaluation(run))) : null,
+      run.job ? fact("job", evaluation(run) ? EVALUATION[run.job] : JOB[run.job](run.state?.step ?? 0)) : null,
       fact("environment", run.env_id ?? "–"),
       fact("episodes", number(run.count)),
       fact("turns", number(run.turns)),
@@ -80,7 +102,7 @@ function tables(run) {
     h("section", { class: "card" },
       h("h2", {}, "What was played"),
       h("div", { class: "scroll" }, h("table", {},
-        h("thead", {}, h("tr", {}, ["play", "step", "episodes", "void", "reward", "won"].map((name, i) => h("th", { class: i ? "num" : "" }, name)))),
+        h("thead", {}, h("tr", {}, ["play", "step", "episodes", "void", "reward", "won"].map((name, i) => h("th", { class: i ? "num" : "", title: name === "won" ? "episodes in which all was right" : null }, name)))),
         h("tbody", {}, run.plays.map((play) => h("tr", {},
           h("td", {}, h("a", { href: listing(play) }, named(play.label))),
           h("td", { class: "num" }, play.steps),
