@@ -388,5 +388,5 @@ class Config:
     eval: EvalConfig = field(default_factory=EvalConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     logging: list[str] = field(default_factory=lambda: ["console", "file"])
-    """Where numbers go: console, file, tensorboard, wandb. A name must be installed; with a
-    question mark (`"tensorboard?"`, quoted) it is used only where it is."""
+    """Where numbers go: console, file, tensorboard, wandb, swanlab, mlflow. A name must be
+    installed; with a question mark (`"tensorboard?"`, quoted) it is used only where it is."""

@@ -154,6 +154,40 @@ def wandb_history(content: bytes) -> list[dict[str, Any]]:
     return found
 
 
+def test_mlflow_keeps_the_numbers_of_a_job_that_went_on(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    run_a_job(tmp_path, ["mlflow"])
+    run_a_job(tmp_path, ["mlflow"])
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("agentrl")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.status == "FINISHED"
+    told = client.get_metric_history(run.info.run_id, "reinforcement/train/accuracy")
+    assert [m.step for m in told][:3] == [1, 2, 3]
+    assert [m.value for m in told][:3] == pytest.approx([0.5, 0.6, 0.7])
+
+
+def test_swanlab_writes_the_numbers_and_waits_for_no_network(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from tests.training.test_report import run_a_job;"
+        "run_a_job(Path(sys.argv[1]), ['swanlab'])"
+    )
+    quiet = {k: v for k, v in os.environ.items() if k != "SWANLAB_MODE"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "run"],
+        cwd=Path(__file__).parents[2], env=quiet | {"SWANLAB_API_HOST": "http://10.255.255.1"},
+        capture_output=True, text=True, timeout=90,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    (file,) = (tmp_path / "run" / "swanlab").glob("run-*/*.swanlab")
+    content = file.read_bytes()
+    assert b"reinforcement/train/accuracy" in content
+    assert b"warm_start/loss" in content
+
+
 def test_without_a_terminal_the_display_writes_plain_lines(tmp_path: Path) -> None:
     output = io.StringIO()
     display = Display(tmp_path, Amounts(steps=4), Console(file=output, width=200))
@@ -368,7 +402,7 @@ def test_without_numbers_there_is_no_curve(tmp_path: Path) -> None:
 
 
 def test_every_logger_survives_a_job_that_ends_at_once(tmp_path: Path) -> None:
-    names = [name for name in LOGGERS if name != "wandb"]
+    names = [name for name in LOGGERS if name not in ("wandb", "swanlab")]
     reporter = Reporter(tmp_path, names, Amounts())
     reporter.close()
     reporter.close()

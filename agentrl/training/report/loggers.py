@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -127,6 +128,63 @@ class WandbLogger(_Quiet):
         self._run.finish()
 
 
+class SwanLabLogger(_Quiet):
+    """Logs to SwanLab, below `RUN/swanlab`; `SWANLAB_MODE=online` sends it to an account."""
+
+    def __init__(self, run: Path, amounts: Amounts) -> None:
+        import swanlab
+
+        folder = run / "swanlab"
+        folder.mkdir(exist_ok=True)
+        self._run: Any = swanlab.init(
+            project="agentrl", name=run.name, log_dir=str(folder), reinit=True,
+            mode=os.environ.get("SWANLAB_MODE", "offline"), id=_tag(run.name), resume="allow",
+            settings=swanlab.Settings(interactive=False, terminal={"proxy_type": "none"}),
+        )  # fmt: skip
+
+    def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
+        """One call per step, below its stage."""
+        self._run.log({f"{_tag(stage)}/{key}": v for key, v in metrics.items()}, step=step)
+
+    def close(self) -> None:
+        """Send what is left."""
+        self._run.finish()
+
+
+class MLflowLogger(_Quiet):
+    """Logs to MLflow: to `MLFLOW_TRACKING_URI`, or else into `RUN/mlflow.db`.
+
+    A run that goes on is one run there: its id is kept in `RUN/mlflow.run`.
+    """
+
+    def __init__(self, run: Path, amounts: Amounts) -> None:
+        from mlflow import MlflowClient
+
+        own = f"sqlite:///{(run / 'mlflow.db').absolute()}"
+        self._client = MlflowClient(tracking_uri=os.environ.get("MLFLOW_TRACKING_URI", own))
+        known = run / "mlflow.run"
+        if known.is_file():
+            self._id = known.read_text().strip()
+            self._client.update_run(self._id, status="RUNNING")
+            return
+        found = self._client.get_experiment_by_name("agentrl")
+        experiment = found.experiment_id if found else self._client.create_experiment("agentrl")
+        self._id = self._client.create_run(experiment, run_name=run.name).info.run_id
+        write_durably(known, self._id)
+
+    def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
+        """One call per step, below its stage."""
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        numbers = [Metric(f"{_tag(stage)}/{k}", v, now, step) for k, v in metrics.items()]
+        self._client.log_batch(self._id, numbers)
+
+    def close(self) -> None:
+        """The run is over."""
+        self._client.set_terminated(self._id)
+
+
 def read_metrics(path: Path, label: str = "stage") -> list[dict[str, Any]]:
     """The lines of a metrics file; half a line, or one without a label and a step, is skipped."""
     entries = []
@@ -154,8 +212,10 @@ LOGGERS: dict[str, Callable[[Path, Amounts], Logger]] = {
     "file": FileLogger,
     "tensorboard": TensorBoardLogger,
     "wandb": WandbLogger,
+    "swanlab": SwanLabLogger,
+    "mlflow": MLflowLogger,
 }
-_LIBRARIES = {"tensorboard": "tensorboard", "wandb": "wandb"}
+_LIBRARIES = {name: name for name in LOGGERS if name not in ("console", "file")}
 
 
 def check_loggers(names: Sequence[str]) -> None:
