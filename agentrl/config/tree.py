@@ -334,6 +334,9 @@ class TrainConfig:
     compare_engine: bool = True
     """Compare the engine's log-probabilities with the learner's in every step (`mismatch_*`), for
     32 samples at most; one more forward pass over them."""
+    check_weights: bool = False
+    """Publish weights with a checksum, and have engines compare it with what they have: for those
+    who doubt, at some time for every step."""
     deadline_s: float = 1800.0
     """For one call to the learner, such as an update."""
 

@@ -18,6 +18,7 @@ from torch import nn
 from agentrl.errors import EngineError, boundary
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.decode import answer, name_of
+from agentrl.policies.digest import check_digest
 from agentrl.policies.engine import Sampling
 from agentrl.policies.fit import check_fit
 from agentrl.policies.kits import load_model
@@ -123,6 +124,7 @@ class HFEngine:
         assert self._model is not None
         check_fit(self._model, path)
         self._model.load_state_dict(load_file(path), strict=False)
+        check_digest(path, self._model.state_dict())
         # Here and not in load_weights: the next batch may begin before that goes on.
         self._version = version
 

@@ -1,9 +1,12 @@
 """What vLLM's workers can do beside their own: take the weights of a file."""
 
+from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file
 from torch import nn
+
+from agentrl.policies.digest import check_digest
 
 
 class WeightLoader:
@@ -28,6 +31,7 @@ class WeightLoader:
         if self.weights_are_torn:
             raise RuntimeError("an earlier load broke off in the middle: start the engine anew")
         weights = load_file(path)
+        check_digest(Path(path), weights)
         self.weights_are_torn = True
         # Not load_weights: the CPU backend packs weights for oneDNN and empties the originals.
         self.model_runner.reload_weights(weights_iterator=iter(weights.items()))

@@ -44,6 +44,7 @@ class Sharded(Generic[S]):
     ) -> None:
         self._folder = folder
         self._rank = rank
+        self._checked = config.train.check_weights
         self._dtype: torch.dtype = getattr(torch, config.model.dtype)
         self._lora = None if frozen or not config.model.lora.rank else config.model.lora
         # flash-attn is chosen by the type of the computation, before the masters have theirs.
@@ -121,7 +122,7 @@ class Sharded(Generic[S]):
         """Write the weights as a safetensors file, atomically; a collective call."""
         full = self.weights()
         if self._rank.number == 0:
-            weights.write(path, full)
+            weights.write(path, full, checked=self._checked)
 
     def load(self, path: Path) -> None:
         """Read what `save` wrote.

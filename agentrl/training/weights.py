@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from agentrl.errors import ConfigError
 from agentrl.files import replacing
+from agentrl.policies.digest import DIGEST, digest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,14 +83,21 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file; it appears under its name only when it is complete."""
+def write(path: Path, tensors: Mapping[str, Tensor], *, checked: bool = False) -> None:
+    """Write a safetensors file; it appears under its name only when it is complete.
+
+    Args:
+        path: where.
+        tensors: by name.
+        checked: with a checksum, which engines compare with what they have.
+    """
     from safetensors.torch import save_file
 
     path.parent.mkdir(parents=True, exist_ok=True)
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
     with replacing(path) as partial:
-        save_file(contiguous, partial, metadata={"format": "pt"})
+        told = {DIGEST: digest(contiguous)} if checked else {}
+        save_file(contiguous, partial, metadata={"format": "pt", **told})
 
 
 def read(path: Path) -> dict[str, Tensor]:

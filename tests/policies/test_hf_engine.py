@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from agentrl.errors import ConfigError, EngineError
@@ -14,6 +15,7 @@ from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.conversation import Conversation
 from agentrl.policies.engine import Sampling
 from agentrl.policies.hf_engine import HFEngine
+from agentrl.training import weights
 from agentrl.types import Prompt, Reply
 from tests.policies import families
 from tests.policies.pictures import screen
@@ -186,6 +188,21 @@ async def test_refused_weights_leave_the_old_ones_as_they_were(
         with pytest.raises(EngineError, match="another model's"):
             await engine.load_weights(path, 1)
     assert await engine.generate(asked, Sampling(max_new_tokens=3)) == before
+
+
+async def test_weights_that_changed_on_the_way_are_told(
+    engine: HFEngine, tiny_vlm: Path, tmp_path: Path
+) -> None:
+    tensors = load_file(tiny_vlm / "model.safetensors")
+    weights.write(tmp_path / "right.safetensors", tensors, checked=True)
+    await engine.load_weights(tmp_path / "right.safetensors", 5)
+    with safe_open(tmp_path / "right.safetensors", framework="pt") as file:
+        told = file.metadata()
+    name = next(iter(tensors))
+    tensors[name].view(-1)[0] += 1e-3
+    save_file(tensors, tmp_path / "wrong.safetensors", metadata=told)
+    with pytest.raises(EngineError, match="published was"):
+        await engine.load_weights(tmp_path / "wrong.safetensors", 6)
 
 
 async def test_tied_weights_are_published_once_under_one_name(

@@ -17,6 +17,7 @@ from agentrl.policies.conversation import Conversation
 from agentrl.policies.engine import Sampling
 from agentrl.policies.kits import load_model
 from agentrl.policies.vllm_engine import VLLMEngine
+from agentrl.training import weights
 from agentrl.types import Message, Prompt, Reply
 from tests.policies import families
 from tests.policies.pictures import picture, screen
@@ -87,6 +88,23 @@ async def test_new_weights_are_those_that_answer_also_about_known_pictures(
         check_against_transformers(folder, asked, replies)
         assert {reply.version for reply in replies} == {version}
     assert [reply.token_ids for reply in replies] == [reply.token_ids for reply in old]
+
+
+@pytest.mark.vllm
+@in_the_engines_loop
+async def test_published_checksums_are_compared(
+    engine: VLLMEngine, tiny_vlm: Path, tmp_path: Path
+) -> None:
+    tensors = load_file(tiny_vlm / "model.safetensors")
+    path = tmp_path / "checked.safetensors"
+    weights.write(path, tensors, checked=True)
+    await engine.load_weights(path, 6)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(EngineError, match="published was"):
+        await engine.load_weights(path, 7)
+    await engine.load_weights(tiny_vlm / "model.safetensors", 8)
 
 
 @pytest.mark.vllm

@@ -1,0 +1,55 @@
+"""A checksum of weights, by which a job can see that its engines play with what was learned."""
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentrl.errors import EngineError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DIGEST = "digest"
+"""Under which it stands in the header of a safetensors file, if the job asked for it."""
+
+
+def digest(tensors: "Mapping[str, Tensor]") -> str:
+    """Of names, types, shapes and every bit.
+
+    Args:
+        tensors: by name; in any order, on any device.
+    """
+    import torch
+
+    found = blake2b(digest_size=16)
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def check_digest(path: Path, tensors: "Mapping[str, Tensor]") -> None:
+    """Compare weights with the checksum of the file they came from, if it has one.
+
+    Args:
+        path: a safetensors file.
+        tensors: what is there now under the names of the file; others are passed over.
+
+    Raises:
+        EngineError: they are not what was published.
+    """
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        expected = (file.metadata() or {}).get(DIGEST)
+        names = list(file.keys())
+    if expected is None:
+        return
+    found = digest({name: tensors[name] for name in names})
+    if found != expected:
+        raise EngineError(
+            f"weights of {path}: the engine has {found}, published was {expected} "
+            "(train.check_weights)"
+        )
