@@ -63,6 +63,7 @@ def _positive(config: Config) -> list[tuple[str, float]]:
         ("devices.quarantine_s", config.devices.quarantine_s),
         ("devices.lease_s", config.devices.lease_s),
         ("train.ranks", train.ranks),
+        ("train.lag", train.lag),
         ("train.micro_batch_tokens", train.micro_batch_tokens),
         *_of_algorithm(config, _POSITIVE),
         ("model.max_pixels", config.model.max_pixels),

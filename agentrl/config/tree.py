@@ -316,6 +316,12 @@ class TrainConfig:
 
     steps: int = 40
     """Each plays, learns and publishes once."""
+    mode: Literal["sync", "async"] = "sync"
+    """`async` plays while it learns: episodes go on with new weights when these come, and each
+    token knows which sampled it. A run that is resumed is then no longer the same to the bit."""
+    lag: int = 1
+    """Updates that may be missing, in the mode `async`, when a step begins to be played;
+    `algorithm.max_staleness` leaves out older tokens, `algorithm.correction` weighs them."""
     ranks: int = 1
     """Processes that train together under FSDP2."""
     micro_batch_tokens: int = 16384

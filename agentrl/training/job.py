@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from agentrl.training import (
     warm_start,
     weights,
 )
+from agentrl.training.ahead import Ahead
 from agentrl.training.choosing import Chosen
 from agentrl.training.divergence import adapted
 from agentrl.training.evaluation import Evaluation, as_record, means, play_held_out
@@ -38,6 +39,19 @@ from agentrl.training.teaching import Lesson, lesson
 from agentrl.types import ScoredEpisode
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class _Played:
+    """One step, as it was played."""
+
+    groups: list[list[ScoredEpisode]]
+    greedy: list[float] | None
+    """See `Job._play_greedily`."""
+    progress: Progress
+    dropped: int
+    """Groups that had nothing to teach, and were played anew."""
+    seconds: float
 
 
 class Job:
@@ -80,6 +94,14 @@ class Job:
         """Of the last step, with what was void and played again."""
         self._dropped = 0
         """Groups of the last step that had nothing to teach, and were played anew."""
+        self._ahead: Ahead[_Played] | None = None
+        self._rollouts_lock = asyncio.Lock()
+        """Steps that are played ahead, and evaluations, take turns."""
+
+    async def close(self) -> None:
+        """Play nothing more."""
+        if self._ahead is not None:
+            await self._ahead.close()
 
     def restore(self) -> None:
         """Go back to the last checkpoint, if there is one."""
@@ -169,11 +191,10 @@ class Job:
     async def step(self, step: int) -> None:
         """Play, score, compare siblings, update, publish; then evaluate, save, prune when due."""
         with self._stage("reinforcement"):
-            started = time.perf_counter()
-            groups = await self._collect(step)
-            greedy = await self._play_greedily(step)
-            taught = await asyncio.to_thread(self._credit, groups, step, greedy)
-            collected = time.perf_counter()
+            began = time.perf_counter()
+            played = await self._next(step)
+            groups, started = played.groups, time.perf_counter()
+            taught = await asyncio.to_thread(self._credit, groups, step, played.greedy)
             learned = await asyncio.to_thread(
                 self._learner.update,
                 taught.samples,
@@ -185,8 +206,15 @@ class Job:
             updated = time.perf_counter()
             self.state.step = step
             await self._publish()
-            times = started, collected, updated, time.perf_counter()
-            self._log(step, groups, taught.metrics, learned, times)
+            if self._ahead is not None:
+                self._ahead.learned()
+            seconds = {
+                "rollout": played.seconds,
+                "wait": started - began,
+                "update": updated - started,
+                "publish": time.perf_counter() - updated,
+            }
+            self._log(step, played, taught.metrics, learned, seconds)
             if (words := complaints.disagreement(step, learned)) is not None:
                 log.warning("%s", words)
         best = await self._evaluate_when_due()
@@ -208,6 +236,29 @@ class Job:
             log.warning("episodes that were void, and played again within bounds: %s", causes)
 
     # --- parts of a step ------------------------------------------------------------------
+
+    async def _next(self, step: int) -> _Played:
+        """What is learned now: played now, or while earlier steps were learned."""
+        if self.config.train.mode == "sync":
+            return await self._step_played(step)
+        if self._ahead is None:
+            self._ahead = Ahead(
+                self._step_played, step, self.config.train.steps, self.config.train.lag
+            )
+        return await self._ahead.take()
+
+    async def _step_played(self, step: int) -> _Played:
+        async with self._rollouts_lock:
+            started = time.perf_counter()
+            groups = await self._collect(step)
+            greedy = await self._play_greedily(step)
+            return _Played(
+                groups=groups,
+                greedy=greedy,
+                progress=self._played,
+                dropped=self._dropped,
+                seconds=time.perf_counter() - started,
+            )
 
     async def _collect(self, step: int) -> list[list[ScoredEpisode]]:
         """The groups of a step; those with nothing to teach are played anew, within a bound."""
@@ -315,7 +366,7 @@ class Job:
         greedy: bool = False,
     ) -> Evaluation:
         count = self.config.eval.episodes if episodes is None else episodes
-        async with self._watched(count, name):
+        async with self._rollouts_lock, self._watched(count, name):
             found = await play_held_out(
                 self._rollouts,
                 self.config,
@@ -333,35 +384,32 @@ class Job:
     def _log(
         self,
         step: int,
-        groups: Sequence[Sequence[ScoredEpisode]],
+        played: _Played,
         taught: dict[str, float],
         learned: dict[str, float],
-        times: tuple[float, float, float, float],
+        seconds: dict[str, float],
     ) -> None:
-        episodes = [e for group in groups for e in group]
+        episodes = [e for group in played.groups for e in group]
         turns = sum(len(e.episode.turns) for e in episodes)
         tokens = sum(len(t.reply_ids) for e in episodes for t in e.episode.turns)
-        started, collected, updated, ended = times
         self._reporter.log(
             step,
             {
                 **{f"train/{k}": v for k, v in means(episodes).items()},
                 **{f"learner/{k}": v for k, v in learned.items()},
-                **{f"rollout/{k}": v for k, v in self._played.void_metrics().items()},
+                **{f"rollout/{k}": v for k, v in played.progress.void_metrics().items()},
                 "rollout/missing": sum(e.episode.outcome.void for e in episodes),
                 "rollout/company": taught["company"],
-                "rollout/dropped_groups": float(self._dropped),
-                **{f"learner/{k}": taught[k] for k in ("dead_groups", "stale", "teaching")},
+                "rollout/dropped_groups": float(played.dropped),
+                **{f"learner/{k}": taught[k] for k in ("dead_groups", "stale", "lag", "teaching")},
                 "rollout/tokens_per_turn": tokens / max(1, turns),
                 "rollout/repetition": repetition(
                     turn.reply_ids for e in episodes for turn in e.episode.turns
                 ),
-                "rollout/turns_per_s": turns / (collected - started),
-                "rollout/tokens_per_s": tokens / (collected - started),
-                "rollout/episodes_per_s": len(episodes) / (collected - started),
-                "seconds/rollout": collected - started,
-                "seconds/update": updated - collected,
-                "seconds/publish": ended - updated,
+                "rollout/turns_per_s": turns / played.seconds,
+                "rollout/tokens_per_s": tokens / played.seconds,
+                "rollout/episodes_per_s": len(episodes) / played.seconds,
+                **{f"seconds/{part}": spent for part, spent in seconds.items()},
             },
         )
 

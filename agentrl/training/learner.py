@@ -189,9 +189,9 @@ class Learner:
         self._watch(math.isfinite(loss) and math.isfinite(grad_norm))
 
     def _compare_with_engine(self, samples: Sequence[Sample]) -> dict[str, float]:
-        """Before any step has moved the model."""
+        """Before any step has moved the model, and of what its own weights have sampled."""
         return mismatch.measure(
-            samples,
+            [s for s in samples if set(s.versions) <= {self.version}],
             self._model,
             self._kit,
             self._rank,

@@ -177,7 +177,10 @@ async def _open_job(config: Config, folder: RunFolder) -> AsyncIterator["Job"]:
                 )
                 job.restore()
                 job.spend("start", time.perf_counter() - started)
-                yield job
+                try:
+                    yield job
+                finally:
+                    await job.close()
             finally:
                 recorder.close()
                 learner.close()

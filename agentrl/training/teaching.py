@@ -74,7 +74,8 @@ def lesson(
     in_reward = kl_coefficient if settings.kl == "reward" else 0.0
     played = trajectories(groups, judgements, greedy, in_reward)
     found = credit(played, settings)
-    fresh = _fresh(episodes, played.tokens, version, settings.max_staleness)
+    versions, bound = _versions(episodes, played.tokens, version), settings.max_staleness
+    fresh = correction.fresh(versions, version, bound) if bound >= 0 else played.tokens
     advantages = split(torch.where(fresh, found.advantages, 0.0), groups)
     returns = None if found.returns is None else split(found.returns, groups)
     taught = [
@@ -100,7 +101,8 @@ def lesson(
     metrics = {
         "company": company(played),
         "dead_groups": _dead(found.advantages, played.group),
-        "stale": 1.0 - fresh[played.tokens].double().mean().item() if played.tokens.any() else 0.0,
+        "stale": _mean(~fresh[played.tokens]),
+        "lag": _mean(version - versions[played.tokens]),
     }
     gradients = _slopes(groups, plain, judged, config) if needs.implicit(settings) else []
     if settings.resample_power > 0:
@@ -138,15 +140,17 @@ def _judgement(judged: Sequence[Judged], config: Config) -> Judgement:
     )
 
 
-def _fresh(episodes: Sequence[ScoredEpisode], tokens: Tensor, version: int, bound: int) -> Tensor:
-    """bool[E, N], False for tokens that are older than the bound allows."""
-    if bound < 0:
-        return torch.ones_like(tokens)
+def _mean(values: Tensor) -> float:
+    return values.double().mean().item() if values.numel() else 0.0
+
+
+def _versions(episodes: Sequence[ScoredEpisode], tokens: Tensor, version: int) -> Tensor:
+    """int64[E, N], the weights that sampled each token; `version` where there is none."""
     versions = torch.full(tokens.shape, version)
     for row, scored in enumerate(episodes):
         own = [v for turn in scored.episode.turns for v in turn.reply_versions]
         versions[row, : len(own)] = torch.tensor(own, dtype=torch.int64)
-    return correction.fresh(versions, version, bound)
+    return versions
 
 
 def _dead(advantages: Tensor, group: Tensor) -> float:
