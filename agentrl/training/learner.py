@@ -69,6 +69,7 @@ class Learner:
             width=self._model.width,
             share=config.train.share_prefixes,
             masks=self._model.masks,
+            lasts=False,
         )
         self._optimizer = self._make_optimizer(self._model, config.optim)
         self._cloner: Cloner | None = None
@@ -101,7 +102,8 @@ class Learner:
         config = self._config
         model = Sharded(ValueScorer, config, self._folder, self._rank)
         optimizer = self._make_optimizer(model, config.optim)
-        return Critic(model, optimizer, config.algorithm, self._packing, self._kit, self._rank)
+        packing = replace(self._packing, lasts=True)
+        return Critic(model, optimizer, config.algorithm, packing, self._kit, self._rank)
 
     def _make_implicit(self) -> ImplicitReward:
         config = self._config
