@@ -231,7 +231,7 @@ class Batch:
     targets: Tensor
     """int64[N], the sampled tokens."""
     lasts: Tensor
-    """int64[S], flat places of each sample's last token."""
+    """int64[S], flat places of the last token of each sample that is there."""
     turns: Tensor
     """int64[N], equal for the tokens of one reply."""
     columns: Mapping[str, Tensor]

@@ -1,4 +1,4 @@
-"""A thread of one's own for calls that block, and may never come back."""
+"""Threads of one's own for calls that block, and may never come back."""
 
 import asyncio
 import queue
@@ -56,3 +56,37 @@ class Worker:
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
             call()
+
+
+class Workers:
+    """As many workers as there are calls at once, kept for the calls that follow.
+
+    A thread takes about a millisecond to start where many do: hundreds of calls in a row are
+    cheaper by threads that are there.
+
+    Args:
+        name: of the threads.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._idle: list[Worker] = []
+
+    async def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """As `Worker.call`, beside all others; the thread of a cancelled call is left behind."""
+        worker = self._idle.pop() if self._idle else Worker(self._name)
+        try:
+            result = await worker.call(function, *arguments)
+        except asyncio.CancelledError:
+            worker.close()
+            raise
+        except BaseException:
+            self._idle.append(worker)
+            raise
+        self._idle.append(worker)
+        return result
+
+    def close(self) -> None:
+        """End the threads that wait."""
+        while self._idle:
+            self._idle.pop().close()

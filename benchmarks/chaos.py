@@ -54,6 +54,7 @@ from agentrl.rollout.scoring import Scorer
 from agentrl.rollout.ticket import Ticket
 from agentrl.rollout.worlds import open_worlds
 from agentrl.types import Episode, Image, ScoredEpisode, cause
+from agentrl.worker import Workers
 
 FAULTS = Path(__file__).with_suffix(".yaml")
 _DEADLINES = {"screenshot": "frame_s", "launch": "launch_s", "reconnect": "connect_s"}
@@ -215,6 +216,7 @@ async def _play(
             played[_name(ticket)] += 1
             _check(ledger, episode, config)
 
+    scorers = Workers("scoring")
     try:
         for step in range(1, 10**6):
             tickets = [
@@ -229,6 +231,7 @@ async def _play(
                 max_refills=10**6,
                 done=done,
                 progress=Progress(),
+                scorers=scorers,
             )
             finished = await collector.collect(tickets)
             ledger.finished += sum(not scored.episode.outcome.void for scored in finished)
@@ -252,6 +255,7 @@ async def _play(
         ledger.never_back = sorted(aside)
         return ledger, stats
     finally:
+        scorers.close()
         worlds.close()
 
 

@@ -1,4 +1,6 @@
-"""What an update takes beside a bare PyTorch loop (python benchmarks/trainer.py).
+"""What an update takes beside a bare PyTorch loop, and a whole step beside TRL's.
+
+    python benchmarks/trainer.py
 
 Three workloads of the tiny model: pictures with several short answers each; one group that plays
 20 turns, as one conversation each; and the same with a sample for each turn. Each is learned
@@ -7,16 +9,25 @@ Three workloads of the tiny model: pictures with several short answers each; one
 - by the learner with every sample by itself (`train.share_prefixes=false`);
 - by the learner as it is, where what samples begin with is computed once.
 
-They take turns within one process; compare them, not the times. Before that, the memory of 200
+Then whole steps, from the questions to the new weights in the engine, beside those of TRL's
+GRPOTrainer, if it is installed (pip install trl==1.16.0): under a reward of which every group has
+both outcomes; and, in a row of its own, where half of the groups have nothing to teach and are left
+out of the update. Both samplers are transformers. What TRL's gradient is on the same answers is
+compared as well.
+
+All ways take turns within one process; compare them, not the times. Before that, the memory of many
 updates.
 """
 
 import argparse
+import contextlib
+import ctypes
 import resource
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
@@ -25,9 +36,11 @@ import torch
 from conditions import conditions
 from rich.console import Console
 from rich.table import Table
+from trainer_theirs import RELEASE, Theirs, relative
+from trainer_whole import Ours, Size
 
 from agentrl.config import AlgorithmConfig, Config
-from agentrl.policies import tiny
+from agentrl.policies import companions, tiny
 from agentrl.policies.kits import Kit, kit_for, load_model
 from agentrl.training.learner import Learner
 from agentrl.types import Image, Sample
@@ -36,11 +49,12 @@ from agentrl.types import Image, Sample
 def main() -> None:
     """Learn in turns, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7, help="of each kind")
-    parser.add_argument("--updates", type=int, default=200, help="over which memory is watched")
+    parser.add_argument("--rounds", type=int, default=7, help="of each kind of update")
+    parser.add_argument("--steps", type=int, default=9, help="whole steps, of each kind")
+    parser.add_argument("--updates", type=int, default=400, help="over which memory is watched")
     options = parser.parse_args()
     console = Console()
-    console.print(conditions("torch", "transformers"), highlight=False, soft_wrap=True)
+    console.print(conditions("torch", "transformers", "trl"), highlight=False, soft_wrap=True)
     with tempfile.TemporaryDirectory() as scratch:
         folder = tiny.build(Path(scratch) / "model", 0)
         kit = kit_for(folder)
@@ -65,6 +79,57 @@ def main() -> None:
         for name, samples in works.items():
             table.add_row(name, *measured(folder, kit, samples, options.rounds))
         console.print(table)
+        console.print(*whole_steps(folder, Path(scratch), options.steps), sep="\n")
+
+
+def whole_steps(folder: Path, scratch: Path, steps: int) -> list[Table | str]:
+    """Whole steps of ours beside TRL's, and whether both have the same gradient."""
+    rng = np.random.default_rng(0)
+    size = Size()
+    shown = [picture(rng) for _ in range(size.pictures)]
+    told: list[Table | str] = []
+    theirs = None
+    # It must find no process group when it starts.
+    if find_spec("trl") is None:
+        told.append(f"TRL is not installed (pip install trl=={RELEASE}): ours alone")
+    else:
+        companions.mend()
+        theirs = Theirs(folder, scratch / "trl", shown, size, steps)
+        found = relative(*theirs.gradients())
+        told.append(f"gradient of the same answers, beside TRL's: {found:.1e} apart")
+    ours = {
+        "ours": Ours(folder, scratch / "both", shown, size, "both"),
+        "ours, half of the groups teach": Ours(folder, scratch / "half", shown, size, "half"),
+    }
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in ours}
+
+    def step() -> None:
+        for name, one in ours.items():
+            times[name].append(one.step())
+
+    reference = theirs.run(step)[1:] if theirs else []
+    for _ in range(0 if theirs else steps):
+        step()
+    for one in ours.values():
+        one.close()
+    name = f"{size.pictures} pictures, {size.siblings} answers of {size.length} tokens"
+    table = Table(title=f"A whole step, {name}; median seconds")
+    for column in ("", "rollout", "update", "step", "samples/s", "of TRL's"):
+        table.add_column(column, justify="right" if column else "left")
+    if reference:
+        took = median(reference)
+        table.add_row(f"TRL {RELEASE}", "", "", f"{took:.3f}", f"{size.answers / took:.0f}", "1.00")
+    for name, pairs in times.items():
+        pairs = pairs[1:]  # the first one warms up
+        rollout, update = (median(part) for part in zip(*pairs, strict=True))
+        took = median(map(sum, pairs))
+        ratios = [one / sum(other) for one, other in zip(reference, pairs, strict=bool(reference))]
+        ratio = f"{median(ratios):.2f}" if ratios else ""
+        table.add_row(
+            name, f"{rollout:.3f}", f"{update:.3f}", f"{took:.3f}", f"{size.answers / took:.0f}",
+            ratio,
+        )  # fmt: skip
+    return [*told, table]
 
 
 def measured(folder: Path, kit: Kit, samples: list[Sample], rounds: int) -> list[str]:
@@ -241,18 +306,34 @@ def sample(
 
 
 def watched(folder: Path, kit: Kit, updates: int) -> str:
-    """How much memory many updates take, by the largest amount so far."""
+    """How much memory many updates take: what they leave behind, and the most at any time.
+
+    What is free by the end of an update is handed back before it is measured: the allocator keeps
+    more or less of it as it happens, and the most at any time moves in steps for the same reason.
+    """
     learner = Learner(settings(), folder)
-    peaks = []
-    for number in range(updates):
+    first, half = min(20, updates), max(1, updates // 2)
+    held, most = {}, {}
+    for number in range(1, updates + 1):
         learner.update(answers(kit, 4, 8, 8), number)
-        if number in (updates // 10, updates - 1):
-            peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        if number in (first, half, updates):
+            most[number] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            held[number] = resident_mb()
     learner.close()
+    grown, risen = held[updates] / held[first] - 1, most[updates] / most[half] - 1
     return (
-        f"memory: {peaks[0]:.0f} MB at most in the first {updates // 10} updates, {peaks[1]:.0f} "
-        f"in {updates}: {peaks[1] / peaks[0] - 1:+.1%}"
+        f"memory: {held[first]:.1f} MB after {first} updates, {held[updates]:.1f} after {updates}: "
+        f"{grown:+.1%}; at most {most[half]:.0f} MB in the first {half}, {most[updates]:.0f} in "
+        f"{updates}: {risen:+.1%}"
     )
+
+
+def resident_mb() -> float:
+    """What this process holds of the machine's memory, without what its allocator has free."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / (1 << 20)
 
 
 if __name__ == "__main__":

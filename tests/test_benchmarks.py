@@ -138,6 +138,45 @@ def test_conditions_name_the_command_the_machine_and_the_versions(monkeypatch):
     assert versions == f"{python}, numpy {np.__version__}, no nothing-at-all"
 
 
+def test_gpu_benchmark_runs_through_where_there_is_none():
+    said = run("gpu", "--size=tiny", "--updates=1", "--rollouts=1", "--engines=hf")
+    assert "gpu.py --size=tiny --updates=1 --rollouts=1 --engines=hf\nmachine:  " in said
+    assert "FSDP2:    1 rank, 1 units; computes in float32" in said
+    for row in ("as trees", "one by one", "hf"):
+        assert re.search(rf"│ {row} +│ +[\d.]+ +│ +[\d,]+ +│", said)
+
+
+def test_work_of_an_update_is_what_torch_counts(tmp_path, monkeypatch):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    gpu = load("gpu")
+    folder = tmp_path / "model"
+    gpu.build(folder, "tiny", "cpu")
+    samples = gpu.drawn(gpu.kit_for(folder), gpu.SIZES["tiny"])
+    learner = gpu.Learner(
+        gpu.job(folder, gpu.SIZES["tiny"], shared=True, checkpointing=False), folder
+    )
+    work = gpu.Work.of(learner, samples)
+    with FlopCounterMode(display=False) as counted:
+        learner.update(samples, 0)
+    learner.close()
+    # On the CPU torch does not count attention.
+    assert work.flops - work.attention == pytest.approx(counted.get_total_flops(), rel=0.01)
+    # Two prompts of 25 tokens, four replies each of which seven are read; the products of queries
+    # with keys, and with values, there and back.
+    pairs = 2 * (sum(range(1, 26)) + 4 * sum(range(26, 33)))
+    assert work.attention == 3 * (2 + 2) * 4 * 128 * pairs
+
+
+@pytest.mark.slow
+def test_trainer_benchmark_runs_with_or_without_trl():
+    said = run("trainer", "--rounds=1", "--updates=2", "--steps=2")
+    assert re.search(r"memory: [\d.]+ MB after 2 updates", said)
+    for row in ("32 pictures, 8 answers of 8 tokens", "ours", "ours, half of the groups teach"):
+        assert f"│ {row} " in said
+
+
 @pytest.mark.adb
 def test_devices_benchmark_runs_and_says_under_which_conditions(adb_server):
     said = run("devices", "--rounds", 2, "--phones", 2, "--seconds", 0.2)

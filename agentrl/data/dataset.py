@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from agentrl.data.tasks import Task, row_of
 from agentrl.data.templates import names_in, parsed
 from agentrl.errors import ConfigError, told
 from agentrl.text import did_you_mean, quoted
-from agentrl.types import IMAGE, words_of
+from agentrl.types import IMAGE, Image, words_of
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +109,7 @@ class Dataset:
             split, share = part
             good = [place for place in good if (shares[place] < share) == (split == "eval")]
         self._kept = np.array(good, np.int64)
+        self._loaded: WeakValueDictionary[tuple[int, int], np.ndarray] = WeakValueDictionary()
         self._refuse(on_bad)
         if not good:
             self._tell_empty(part, len(shares.keys() - bad.keys()))
@@ -127,7 +129,9 @@ class Dataset:
         name = f"{self._name} {self._table.name(place)}"
         try:
             asked = self._asked(self._table.row(place))
-            shown = tuple(pictures.load(image, self._root) for image in asked.images)
+            shown = tuple(
+                self._picture(place, number, image) for number, image in enumerate(asked.images)
+            )
         except (BadRow, PictureError) as error:
             raise BadRow(f"{name}: {error}") from error
         return Task(
@@ -138,6 +142,15 @@ class Dataset:
             options=asked.options,
             guesses=self.guesses,
         )
+
+    def _picture(self, place: int, number: int, image: Any) -> Image:
+        """A picture of a row; siblings, who are asked the same at once, are shown the same one."""
+        known = self._loaded.get((place, number))
+        if known is None:
+            known = pictures.load(image, self._root).view()
+            known.flags.writeable = False
+            self._loaded[place, number] = known
+        return known
 
     def _examined(self, *, shared: bool) -> tuple[dict[int, str], dict[int, float]]:
         """Why rows are bad; where those that can be read fall in [0, 1), if they are `shared`."""

@@ -29,6 +29,7 @@ def answer(
     prompts: Sequence[Prompt],
     samplings: Sequence[Sampling],
     eos_token_ids: Sequence[int],
+    names: Sequence[bytes] | None = None,
 ) -> list[Drawn]:
     """Sample one reply for each prompt; equal ones, as siblings' first are, are read once.
 
@@ -38,6 +39,7 @@ def answer(
         prompts: B of them.
         samplings: one for each.
         eos_token_ids: end a reply.
+        names: of the prompts, where they are known; see `name_of`.
 
     Returns:
         B replies.
@@ -46,7 +48,7 @@ def answer(
     replies = [Drawn() for _ in prompts]
     draws = Draws(samplings, device)
     rows = torch.arange(len(prompts), device=device)
-    distinct, index = _distinct(prompts)
+    distinct, index = _distinct(prompts, names or list(map(name_of, prompts)))
     ids, mask = _padded([prompt.token_ids for prompt in distinct], device)
     images = [image for prompt in distinct for image in prompt.images]
     inputs: dict[str, Any] = dict(kit.forward_inputs(ids, mask, images))
@@ -87,13 +89,13 @@ def name_of(prompt: Prompt) -> bytes:
     return digest.digest()
 
 
-def _distinct(prompts: Sequence[Prompt]) -> tuple[list[Prompt], list[int]]:
+def _distinct(prompts: Sequence[Prompt], names: Sequence[bytes]) -> tuple[list[Prompt], list[int]]:
     """Prompts without repetitions, and for each given one its place among them."""
     found: list[Prompt] = []
     places: dict[bytes, int] = {}
     index = []
-    for prompt in prompts:
-        place = places.setdefault(name_of(prompt), len(found))
+    for prompt, name in zip(prompts, names, strict=True):
+        place = places.setdefault(name, len(found))
         if place == len(found):
             found.append(prompt)
         index.append(place)

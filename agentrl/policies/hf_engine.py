@@ -26,7 +26,8 @@ from agentrl.types import Prompt, Reply
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
-_Waiting = tuple[Prompt, Sampling, "asyncio.Future[Reply]"]
+_Waiting = tuple[Prompt, Sampling, bytes, "asyncio.Future[Reply]"]
+"""With the prompt's name."""
 
 
 class HFEngine:
@@ -87,7 +88,7 @@ class HFEngine:
         if self._model is None:
             raise EngineError("the hf engine is not started, or closed")
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        waiting = (prompt, sampling, future)
+        waiting = (prompt, sampling, name_of(prompt), future)
         self._waiting.append(waiting)
         self._fire_if_complete()
         try:
@@ -130,7 +131,7 @@ class HFEngine:
 
     async def close(self) -> None:
         """Fail what waits and free the model."""
-        for _, _, future in self._waiting:
+        for _, _, _, future in self._waiting:
             if not future.done():
                 future.set_exception(EngineError("the hf engine was closed"))
         self._waiting.clear()
@@ -147,7 +148,7 @@ class HFEngine:
         if not self._waiting or len(self._waiting) < self._playing:
             return
         # Equal prompts stand together, so that a batch reads them once.
-        complete = sorted(self._waiting, key=lambda one: (name_of(one[0]), one[1].seed))
+        complete = sorted(self._waiting, key=lambda one: (one[2], one[1].seed))
         self._waiting = []
         for first in range(0, len(complete), self._max_batch):
             task = asyncio.ensure_future(self._answer(complete[first : first + self._max_batch]))
@@ -161,11 +162,11 @@ class HFEngine:
                     replies = await self._in_thread(lambda: self._replies(batch))
         except EngineError as error:
             log.error("%s", error)
-            for _, _, future in batch:
+            for _, _, _, future in batch:
                 if not future.done():
                     future.set_exception(EngineError(str(error)))
             return
-        for (_, _, future), reply in zip(batch, replies, strict=True):
+        for (_, _, _, future), reply in zip(batch, replies, strict=True):
             if not future.done():
                 future.set_result(reply)
 
@@ -176,9 +177,10 @@ class HFEngine:
         drawn = answer(
             self._model,
             self._encoder.kit,
-            [prompt for prompt, _, _ in batch],
-            [sampling for _, sampling, _ in batch],
+            [prompt for prompt, _, _, _ in batch],
+            [sampling for _, sampling, _, _ in batch],
             self._encoder.eos_token_ids,
+            [name for _, _, name, _ in batch],
         )
         return [
             Reply(token_ids=tuple(d.token_ids), logprobs=tuple(d.logprobs), version=version)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from agentrl.errors import RewardError, WorldError
 from agentrl.rollout.ticket import Split, Ticket
 from agentrl.types import Episode, Outcome, ScoredEpisode, cause
-from agentrl.worker import Worker
+from agentrl.worker import Workers
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +85,8 @@ class Collector:
         max_refills: void episodes played again, per call.
         done: told of each episode as it ends, void ones too.
         progress: counts what has been played, while it is played.
+        scorers: the threads that score, one for each episode: one that hangs is left behind, and
+            delays no other.
         score_s: deadline of one episode's scoring.
         must_score: an episode that cannot be scored ends the collection, instead of being void.
     """
@@ -97,6 +99,7 @@ class Collector:
         max_refills: int,
         done: Callable[[Ticket, ScoredEpisode], None],
         progress: Progress,
+        scorers: Workers,
         score_s: float = 60.0,
         must_score: bool = False,
     ) -> None:
@@ -106,6 +109,7 @@ class Collector:
         self._max_refills = max_refills
         self._done = done
         self._progress = progress
+        self._scorers = scorers
         self._score_s = score_s
         self._must_score = must_score
         self._told: set[str] = set()
@@ -157,17 +161,13 @@ class Collector:
         return episodes
 
     async def _scored(self, episode: Episode) -> tuple[ScoredEpisode, RewardError | None]:
-        # A thread for each episode: one that hangs is left behind, and delays no other.
-        worker = Worker("scoring")
         try:
             async with asyncio.timeout(self._score_s):
-                return await worker.call(self._score, episode), None
+                return await self._scorers.call(self._score, episode), None
         except RewardError as error:
             failure = error
         except TimeoutError:
             failure = RewardError(f"none within {self._score_s:g} s")
-        finally:
-            worker.close()
         words = str(failure)
         if words not in self._told:  # a broken reward fails alike in every episode
             self._told.add(words)

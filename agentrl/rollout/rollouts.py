@@ -28,6 +28,7 @@ from agentrl.rollout.ticket import Split, Ticket
 from agentrl.rollout.world import World
 from agentrl.rollout.worlds import Worlds, open_worlds
 from agentrl.types import Episode, Observation, ScoredEpisode, Turn
+from agentrl.worker import Workers
 
 
 class Rollouts:
@@ -58,6 +59,8 @@ class Rollouts:
         self._scorer = Scorer(config.rewards, config.rollout.reward_deadline_s)
         self._encoder: ChatEncoder | None = None
         self._exit = AsyncExitStack()
+        self._scorers = Workers("scoring")
+        self._exit.callback(self._scorers.close)
         self.engine: Engine | None = None
         self._engine_lock = asyncio.Lock()
         self._weights: tuple[Path, int] | None = None
@@ -137,6 +140,7 @@ class Rollouts:
             max_refills=self._config.rollout.max_refills,
             done=self._record,
             progress=self.progress,
+            scorers=self._scorers,
             score_s=self._config.rollout.reward_deadline_s,
             must_score=self._config.rollout.reward_failure == "error",
         )

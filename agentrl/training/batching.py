@@ -122,6 +122,9 @@ class Packing:
     """Whether what samples begin with is computed once."""
     masks: bool = True
     """Whether the attention takes masks; without, every sample has a row of its own."""
+    lasts: bool = True
+    """Whether a sample's last token is read where it was sampled. Nobody asks a policy what comes
+    after it; a critic values that state."""
 
 
 def micro_batches(
@@ -129,6 +132,11 @@ def micro_batches(
 ) -> list[list[list[Tree]]]:
     """[micro-batches][rows][trees] of samples; see `forest.rows`."""
     keys = _keys(samples, image_token_id)
+    if not packing.lasts:
+        keys = [
+            key[:-1] if sample.places[-1:] == (len(key) - 1,) else key
+            for sample, key in zip(samples, keys, strict=True)
+        ]
     if packing.share and packing.masks:
         trees = forest.grow(keys, packing.max_tokens, packing.width)
     else:
@@ -207,11 +215,11 @@ def to_batch(
                 sample = samples[sample_index]
                 path = tree.paths[sample_index]
                 there = path[shared:] + start
-                ids[number, there] = sample.token_ids[shared:]
+                ids[number, there] = sample.token_ids[shared : len(path)]
                 counted = kit.positions(sample.token_ids, sample.images)
                 if positions is None:
                     positions = np.tile(np.arange(width), (*counted.shape[:-1], len(rows), 1))
-                positions[..., number, there] = counted[..., shared:]
+                positions[..., number, there] = counted[..., shared : len(path)]
                 index += [
                     pictures.place(image)
                     for image in _images_from(sample, shared, kit.image_token_id)

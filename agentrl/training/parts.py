@@ -1,5 +1,6 @@
 """The models of one rank, their optimizers, and when each begins."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ class Parts:
             width=self.policy.width,
             share=config.train.share_prefixes,
             masks=self.policy.masks,
+            lasts=False,
         )
         self.optimizer = self._optimizer_of(self.policy, config.optim)
         self.optimizer_steps = 0
@@ -85,7 +87,8 @@ class Parts:
         config = self.config
         model = Sharded(ValueScorer, config, self._folder, self.rank)
         optimizer = self._optimizer_of(model, config.optim)
-        return Critic(model, optimizer, config.algorithm, self.packing, self.kit, self.rank)
+        packing = replace(self.packing, lasts=True)
+        return Critic(model, optimizer, config.algorithm, packing, self.kit, self.rank)
 
     def _policy(self, frozen: bool) -> Sharded[TokenScorer]:
         def scorer(policy: nn.Module) -> TokenScorer:

@@ -4,7 +4,6 @@ Shapes: B rows; L padded tokens; N sampled tokens of the batch, S samples; V voc
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from types import MethodType
 from typing import Any, NamedTuple
 
 import torch
@@ -42,7 +41,6 @@ class Backbone(nn.Module):
     def __init__(self, policy: nn.Module) -> None:
         super().__init__()
         self.policy = policy
-        _cut_patches_by_matmul(policy)
 
     def hidden(self, batch: Batch) -> Tensor:
         """[B * L, hidden] the last hidden states, as flat places name them."""
@@ -198,17 +196,3 @@ def _sight(ends: Tensor) -> Tensor:
 def is_vision(name: str) -> bool:
     """True for the dotted name of a module or parameter of the vision tower."""
     return any(part in ("visual", "vision_tower", "vision_model") for part in name.split("."))
-
-
-def _cut_patches_by_matmul(policy: nn.Module) -> None:
-    """A convolution whose kernel is its whole input is a matrix product, and faster as one."""
-    for module in policy.modules():
-        conv = getattr(module, "proj", None)
-        if isinstance(conv, nn.Conv3d) and conv.kernel_size == conv.stride:
-            module.forward = MethodType(_patches_by_matmul, module)
-
-
-def _patches_by_matmul(module: Any, patches: Tensor) -> Tensor:
-    conv = module.proj
-    weight = conv.weight.flatten(1)
-    return F.linear(patches.reshape(-1, weight.shape[1]).to(weight.dtype), weight, conv.bias)

@@ -95,7 +95,9 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(1 << 31))
         self._task = self._source.task(drawn if seed is None else seed)
-        shown = {"text": self._task.problem, "images": self._task.images}
+        # Those of the task may be siblings' as well; an observation is its reader's own.
+        images = tuple(image.copy() for image in self._task.images)
+        shown = {"text": self._task.problem, "images": images}
         return shown, _info(self._task)
 
     def step(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:

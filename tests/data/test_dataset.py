@@ -479,6 +479,16 @@ def test_pictures_that_have_not_changed_are_not_decoded_again(tmp_path, monkeypa
     assert [*counts, len(decoded)] == [10, 10, 20]
 
 
+def test_siblings_are_shown_one_picture_that_nobody_can_change(tmp_path):
+    (tmp_path / "a.png").write_bytes(png(picture(1)))
+    rows = [{"problem": "?", "answer": "a", "images": ["a.png", "a.png"]}]
+    data = opened(write_jsonl(tmp_path / "a.jsonl", rows))
+    first, second = data.task(0), data.task(0)
+    assert [id(image) for image in first.images] == [id(image) for image in second.images]
+    with pytest.raises(ValueError, match="read-only"):
+        first.images[0][0, 0] = 0
+
+
 def test_row_that_became_bad_after_it_was_examined_is_an_error_and_no_black_picture(tmp_path):
     (tmp_path / "a.png").write_bytes(png())
     row = {"problem": "?", "answer": "1", "images": ["a.png"]}

@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,6 +60,28 @@ def test_pixels_equal_the_models_own_image_processor(model_folder: Path) -> None
     assert sorted(own) == sorted(ours)
     assert torch.equal(own["image_grid_thw"], ours["image_grid_thw"])
     torch.testing.assert_close(ours["pixel_values"], own["pixel_values"], atol=1e-6, rtol=0)
+
+
+def test_pictures_are_seen_as_transformers_sees_them(model_folder: Path) -> None:
+    from transformers import AutoModelForImageTextToText
+
+    kit = kit_for(model_folder)
+    if kit.image_token_id is None:
+        pytest.skip("reads text alone")
+    side = 32 if "qwen3" in (model_folder / "config.json").read_text() else 28
+    told = AutoModelForImageTextToText.from_pretrained(model_folder)
+    ours: Any = load_model(model_folder)
+    for sizes in (SIZES, [(3, 4)] * 3):
+        pixels = kit.pixels([picture(i, w * side, h * side) for i, (w, h) in enumerate(sizes)])
+        seen = []
+        for model in (told, ours):
+            values = pixels["pixel_values"].clone().requires_grad_()
+            features = model.model.get_image_features(values, pixels["image_grid_thw"])
+            output = torch.cat(list(features.pooler_output))
+            (gradient,) = torch.autograd.grad(output.square().sum(), values)
+            seen.append((output, gradient))
+        for one, other in zip(*seen, strict=True):
+            assert (other - one).norm() < 1e-5 * one.norm()
 
 
 def test_a_batch_answers_as_each_prompt_alone_and_as_generate_does(model_folder: Path) -> None:

@@ -12,6 +12,7 @@ from agentrl.rollout.batches import BatchReward, inputs_of, rows_of
 from agentrl.rollout.collector import Collector, Progress, tickets_of_step
 from agentrl.rollout.scoring import Scorer
 from agentrl.types import Outcome
+from agentrl.worker import Workers
 from tests.rollout.test_collector import episode_of
 
 TICKET = tickets_of_step("train", 1, [5], 1)[0]
@@ -278,6 +279,7 @@ async def test_failure_ends_the_job_where_it_must_not_be_passed_over():
             max_refills=0,
             done=lambda ticket, scored: done.append(scored.episode.outcome),
             progress=Progress(),
+            scorers=Workers("s"),
             must_score=must_score,
         )
 

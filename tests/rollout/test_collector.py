@@ -9,6 +9,7 @@ from agentrl.errors import RewardError, WorldError
 from agentrl.rollout.collector import Collector, Progress, tickets_of_step
 from agentrl.rollout.scoring import Scorer
 from agentrl.types import Episode, Outcome, Turn, cause
+from agentrl.worker import Workers
 
 
 def turn(reward=1.0):
@@ -48,7 +49,9 @@ def episode_of(ticket, outcome=Outcome.TERMINATED, turns=1):
 
 def collector(play, *, concurrency=4, max_refills=4, done=lambda t, s: None, score=None):
     progress = Progress()
-    made = Collector(play, score or Scorer([]).score, concurrency, max_refills, done, progress)
+    made = Collector(
+        play, score or Scorer([]).score, concurrency, max_refills, done, progress, Workers("s")
+    )
     return made, progress
 
 
@@ -163,7 +166,7 @@ async def test_reward_that_hangs_voids_its_episode_alone():
         return slow.score(episode) if episode.member == 0 else Scorer([]).score(episode)
 
     progress = Progress()
-    made = Collector(play, score, 2, 0, lambda t, s: None, progress, score_s=0.2)
+    made = Collector(play, score, 2, 0, lambda t, s: None, progress, Workers("s"), score_s=0.2)
     episodes = await made.collect(tickets_of_step("train", 1, [5], 3))
     assert [e.episode.outcome.void for e in episodes] == [True, False, False]
     assert "none within 0.2 s" in episodes[0].episode.error

@@ -18,6 +18,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies import tiny
 from agentrl.policies.kits import load_model
 from agentrl.training import checkpoints, mismatch, shards
+from agentrl.training.batching import micro_batches
 from agentrl.training.faults import LearnerError
 from agentrl.training.learner import MAX_SKIPS, Learner
 from agentrl.training.shares import whole
@@ -193,6 +194,21 @@ def test_a_picture_that_siblings_share_is_looked_at_once_with_the_same_gradient(
     apart = make_learner(config).update(items)
     for name in ("loss", "grad_norm", "entropy"):
         assert together[name] == pytest.approx(apart[name], rel=1e-4)
+
+
+def test_the_last_token_of_a_reply_is_learned_and_not_read(make_learner, config, kit):
+    items = [sample(kit, k, reply=3 + k % 2, pictures=k % 2) for k in range(4)]
+    items.append(changed(items[0], token_ids=(*items[0].token_ids[:-1], 40)))  # alike but for it
+    learner, whole_samples = make_learner(config), make_learner(config)
+    whole_samples._packing = changed(learner._packing, lasts=True)
+    read = []
+    for one in (learner, whole_samples):
+        parts = micro_batches(items, one._packing, kit.image_token_id)
+        read.append(sum(tree.length for rows in parts for row in rows for tree in row))
+    assert read == [read[1] - len(items), read[1]]
+    apart, together = learner.update(items), whole_samples.update(items)
+    for name in ("loss", "grad_norm", "entropy", "approx_kl"):
+        assert apart[name] == pytest.approx(together[name], rel=1e-4)
 
 
 def test_samples_without_advantage_cost_nothing_and_change_nothing(make_learner, config, kit):

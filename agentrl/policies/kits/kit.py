@@ -138,6 +138,8 @@ def load_model(
     loader = _loader(path)
     import torch
 
+    from agentrl.policies.kits.vision import quicken
+
     try:
         model: nn.Module = loader.from_pretrained(
             path,
@@ -147,6 +149,7 @@ def load_model(
         )
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         raise ConfigError(f"model.path={path}: cannot be loaded: {error}") from error
+    quicken(model)
     return model.to(device)
 
 

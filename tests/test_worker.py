@@ -1,0 +1,45 @@
+"""Threads for calls that block are kept, and one that hangs holds up no other."""
+
+import asyncio
+import threading
+
+import pytest
+
+from agentrl.worker import Workers
+
+
+async def test_calls_in_a_row_share_a_thread_and_calls_at_once_do_not():
+    workers = Workers("test")
+    first = await workers.call(threading.get_ident)
+    with pytest.raises(ZeroDivisionError):
+        await workers.call(lambda: 1 / 0)
+    assert await workers.call(threading.get_ident) == first
+    both = threading.Barrier(2, timeout=10)
+
+    def meet():
+        both.wait()
+        return threading.get_ident()
+
+    assert len({*await asyncio.gather(workers.call(meet), workers.call(meet))}) == 2
+    workers.close()
+
+
+async def test_a_thread_that_hangs_is_left_behind():
+    workers, free = Workers("test"), threading.Event()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await workers.call(free.wait, 60)
+    assert await asyncio.wait_for(workers.call(int), 10) == 0
+    free.set()
+    workers.close()
+
+
+async def test_threads_end_when_they_are_closed():
+    workers = Workers("to end")
+    await asyncio.gather(*(workers.call(int) for _ in range(3)))
+    workers.close()
+    for _ in range(500):
+        if not any(thread.name == "to end" for thread in threading.enumerate()):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("threads are left")
