@@ -166,7 +166,7 @@ def _ours(folder: Path, samples: Sequence[Sample]) -> dict[str, Tensor]:
             found[name] = gradient.full_tensor().clone()
         return float(loss), 0.0
 
-    learner._optimizer.step = keep  # type: ignore[method-assign]
+    learner._parts.optimizer.step = keep  # type: ignore[method-assign]
     learner.update(samples, 0)
     learner.close()
     return found
