@@ -189,9 +189,15 @@ class Learner:
         self._watch(math.isfinite(loss) and math.isfinite(grad_norm))
 
     def _compare_with_engine(self, samples: Sequence[Sample]) -> dict[str, float]:
-        """Before any step has moved the model, and of what its own weights have sampled."""
+        """Before any step has moved the model.
+
+        Where steps are played ahead, of what its own weights have sampled. Elsewhere all is: an
+        engine that was not given them would sample under another version.
+        """
+        if self._config.train.mode == "async":
+            samples = [s for s in samples if set(s.versions) <= {self.version}]
         return mismatch.measure(
-            [s for s in samples if set(s.versions) <= {self.version}],
+            samples,
             self._model,
             self._kit,
             self._rank,
