@@ -306,8 +306,11 @@ class OptimConfig:
     """The largest norm of a gradient."""
     lr_warmup_steps: int = 0
     """Optimizer steps of a linear rise at the beginning."""
+    lr_schedule: Literal["linear", "cosine"] = "linear"
+    """How the rate falls, with the training steps: by a line, or by half a cosine, which stays high
+    for longer and ends gently."""
     lr_final_ratio: float = 1.0
-    """The rate falls linearly, with the training steps, to this share at the last one."""
+    """The share that it falls to at the last step; 1 leaves it as it is."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from agentrl.training.faults import LearnerError
 from agentrl.training.judging import Judged
 from agentrl.training.losses import LOSSES
 from agentrl.training.model import Sharded
-from agentrl.training.optimizer import warmed_up
+from agentrl.training.optimizer import learning_rate
 from agentrl.training.parallel import join
 from agentrl.training.parts import Parts
 from agentrl.training.scorer import TokenScorer
@@ -223,10 +223,8 @@ class Learner:
             loss = part.loss(self._token_losses(part.batch, tally, part.real, kl_coefficient))
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
-        optim = self._config.optim
-        past = self.version / max(1, self._config.train.steps - 1)
-        lr = optim.lr * (1 - (1 - optim.lr_final_ratio) * min(1.0, past))
-        lr = warmed_up(lr, self._parts.optimizer_steps, optim.lr_warmup_steps)
+        past = min(1.0, self.version / max(1, self._config.train.steps - 1))
+        lr = learning_rate(self._config.optim, past, self._parts.optimizer_steps)
         self._watch(tally.add_step(lr, *self._parts.optimizer.step(lr, total)))
         self._parts.optimizer_steps += 1
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from agentrl.config import OptimConfig
 from agentrl.training.parallel import Rank, local, spread
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -127,6 +128,14 @@ class Optimizer:
                 self._kept(name)["step"].fill_(count)
 
 
-def warmed_up(lr: float, step: int, warmup_steps: int) -> float:
-    """The learning rate of step `step` (from 0), rising linearly over the first ones."""
-    return lr * min(1.0, (step + 1) / warmup_steps) if warmup_steps > 0 else lr
+def learning_rate(config: OptimConfig, past: float, step: int) -> float:
+    """Of one optimizer step: it rises linearly over the first ones, and falls with the training.
+
+    Args:
+        config: the policy's.
+        past: share of the training that is over, in [0, 1].
+        step: optimizer steps before this one.
+    """
+    left = 1 - past if config.lr_schedule == "linear" else 0.5 * (1 + math.cos(math.pi * past))
+    lr = config.lr * (config.lr_final_ratio + (1 - config.lr_final_ratio) * left)
+    return lr * min(1.0, (step + 1) / config.lr_warmup_steps) if config.lr_warmup_steps else lr

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from agentrl.training.optimizer import Optimizer, warmed_up
+from agentrl.config import OptimConfig
+from agentrl.training.optimizer import Optimizer, learning_rate
 from agentrl.training.parallel import Rank
 
 
@@ -57,5 +58,11 @@ def test_a_state_that_was_never_stepped_steps_as_a_new_one():
 
 
 def test_learning_rates_of_worked_examples():
-    assert [warmed_up(1.0, s, 4) for s in (0, 1, 3, 9)] == [0.25, 0.5, 1.0, 1.0]
-    assert warmed_up(1.0, 0, 0) == 1.0
+    rising = OptimConfig(lr=1.0, lr_warmup_steps=4)
+    assert [learning_rate(rising, 0.0, s) for s in (0, 1, 3, 9)] == [0.25, 0.5, 1.0, 1.0]
+    assert learning_rate(OptimConfig(lr=1.0), 0.7, 0) == 1.0
+    line = OptimConfig(lr=1.0, lr_final_ratio=0.2)
+    curve = OptimConfig(lr=1.0, lr_final_ratio=0.2, lr_schedule="cosine")
+    for config, quarter in ((line, 0.8), (curve, 0.2 + 0.8 * (1 + math.sqrt(0.5)) / 2)):
+        rates = [learning_rate(config, past, 9) for past in (0.0, 0.25, 0.5, 1.0)]
+        assert rates == pytest.approx([1.0, quarter, 0.6, 0.2])

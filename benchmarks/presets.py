@@ -1,0 +1,176 @@
+"""What every algorithm makes of the same clone in a short time (python benchmarks/presets.py).
+
+The number game, ten rounds a game, the button pressed for the player (`mode: select`). One warm
+start; from it every preset of `agentrl algorithms` at its own settings, with the games, the
+optimizer and the number of steps of all the others; then games on seeds that nothing was trained
+on. Prints how many of the rounds were picked right, sampled, one column a seed.
+
+What is done is kept below --out and not done again: stop it at any time, and go on by the same
+command.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from conditions import conditions
+from rich.console import Console
+from rich.table import Table
+
+import agentrl
+from agentrl import config as configuration
+from agentrl.config import PRESETS, AlgorithmConfig, Config
+from agentrl.files import write_durably
+
+_CONFIG = Path(__file__).parents[1] / "configs" / "number_game.yaml"
+_SETTINGS = [
+    "env.kwargs.mode=select", "env.max_turns=11", "devices.source=virtual:32",
+    "rollout.engine=hf", "rollout.launcher=local", "rollout.max_new_tokens=16",
+    "eval.baselines=[]", "eval.every=0", "eval.episodes=1", "eval.episodes_during=1",
+    "run.frames=none", "logging=[file]",
+]  # fmt: skip
+_TINY: Mapping[str, Any] = {"critic_lr": 1e-3, "prime_lr": 1e-4}
+"""A hundred times the defaults, as the policy's rate: so small a model learns nothing else."""
+_OTHERS: Mapping[str, Mapping[str, Any]] = {
+    # What `configs/number_game.yaml` has: a pick earns its reward at once.
+    "state_grpo, discount 0": {"name": "state_grpo", "discount": 0.0},
+    "turn_grpo, discount 0": {"name": "turn_grpo", "discount": 0.0},
+}
+
+
+def main() -> None:
+    """Train what is missing, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("runs/presets"))
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--games", type=int, default=64, help="of each evaluation")
+    parser.add_argument("--warm-steps", type=int, default=600)
+    parser.add_argument("--only", nargs="*", default=[], help="algorithms; all without it")
+    parser.add_argument("--set", nargs="*", default=[], help="settings of every run: key=value")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        _do(Path(options.one))
+        return
+    print(conditions("torch", "transformers"))
+    out: Path = options.out
+    base = configuration.load(_CONFIG, [*_SETTINGS, f"run.dir={out}", *options.set])
+    warm = _warm(base, options.warm_steps)
+    asked = options.only or [*PRESETS, *_OTHERS]
+    before = _result(out, "warm", warm, options.games)
+    print(f"the clone, before: {_shown(before)}\n")
+    found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in asked}
+    for seed in range(options.seeds):  # seed by seed, so that a table that was begun is fair
+        for name in asked:
+            job = _job(base, name, seed, options.steps, out / "warm" / "model")
+            result = _result(out, f"{name.replace(', discount ', '-')}-{seed}", job, options.games)
+            found[name].append(result)
+            print(f"{name}, seed {seed}: {_shown(result)}", file=sys.stderr)
+    _print(found, before)
+
+
+def _warm(base: Config, steps: int) -> Config:
+    """The clone of a player who picks right in half of the rounds."""
+    assert base.warm_start is not None
+    warm = replace(base.warm_start, steps=steps, cache=None)
+    return replace(
+        base,
+        warm_start=warm,
+        train=replace(base.train, steps=0),
+        run=replace(base.run, name="warm"),
+    )
+
+
+def _job(base: Config, name: str, seed: int, steps: int, model: Path) -> Config:
+    own = dict(_OTHERS.get(name, {"name": name}))
+    algorithm = AlgorithmConfig(**own, **_TINY, epochs=2, minibatch=base.algorithm.minibatch)
+    return replace(
+        base,
+        seed=seed,
+        algorithm=algorithm,
+        warm_start=None,
+        model=replace(base.model, path=str(model.absolute())),
+        train=replace(base.train, steps=steps),
+        run=replace(base.run, name=f"{name.replace(', discount ', '-')}-{seed}"),
+    )
+
+
+def _result(out: Path, name: str, job: Config, games: int) -> Mapping[str, Any]:
+    """Of a job that is done, or is done now, in a process of its own."""
+    file = out / "results" / f"{name}.json"
+    if not file.is_file():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        asked = {"config": configuration.to_dict(job), "games": games, "result": str(file)}
+        task = file.with_suffix(".task")
+        task.write_text(json.dumps(asked))
+        with (file.parent / f"{name}.log").open("w") as log:
+            done = subprocess.run(
+                [sys.executable, __file__, "--one", str(task)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        if done.returncode:
+            return {"failed": f"ended with {done.returncode}, see {log.name}"}
+    found: Mapping[str, Any] = json.loads(file.read_text())
+    return found
+
+
+def _do(task: Path) -> None:
+    """Train one, from its last checkpoint where it has one, and let it play."""
+    asked = json.loads(task.read_text())
+    config = configuration.from_dict(asked["config"])
+    run = Path(config.run.dir) / str(config.run.name)
+    agentrl.train(config, resume=run if (run / "config.yaml").is_file() else None)
+    summary = json.loads((run / "summary.json").read_text())
+    played = {
+        how: agentrl.evaluate(run, episodes=asked["games"], greedy=how == "greedy")
+        for how in ("sampled", "greedy")
+    }
+    result = {
+        how: {key: metrics[key] for key in ("accuracy", "reward", "episodes")}
+        for how, metrics in played.items()
+    }
+    spent = {"steps": summary["steps"], "seconds": summary["seconds"]}
+    write_durably(Path(asked["result"]), json.dumps(result | spent))
+
+
+def _shown(result: Mapping[str, Any]) -> str:
+    if "failed" in result:
+        return str(result["failed"])
+    return ", ".join(f"{how} {result[how]['accuracy']:.3f}" for how in ("sampled", "greedy"))
+
+
+def _print(found: Mapping[str, list[Mapping[str, Any]]], before: Mapping[str, Any]) -> None:
+    count = max(map(len, found.values()))
+    seeds = [f"seed {seed}" for seed in range(count)]
+    table = Table("algorithm", *seeds, "mean", "greedy, mean", "s a step")
+    table.add_row("(before)", *[""] * count, *_means([before]), "")
+    for name, results in sorted(found.items(), key=lambda item: -_mean(item[1], "sampled")):
+        cells = ["failed" if "failed" in r else f"{r['sampled']['accuracy']:.3f}" for r in results]
+        table.add_row(name, *cells, *_means(results), _pace(results))
+    Console(width=100).print(table)
+
+
+def _means(results: list[Mapping[str, Any]]) -> list[str]:
+    return [f"{_mean(results, how):.3f}" for how in ("sampled", "greedy")]
+
+
+def _mean(results: Iterable[Mapping[str, Any]], how: str) -> float:
+    values = [result[how]["accuracy"] for result in results if "failed" not in result]
+    return sum(values) / len(values) if values else float("nan")
+
+
+def _pace(results: Iterable[Mapping[str, Any]]) -> str:
+    spent = [r["seconds"].get("reinforcement", 0.0) / r["steps"] for r in results if r.get("steps")]
+    return f"{sum(spent) / len(spent):.1f}" if spent else ""
+
+
+if __name__ == "__main__":
+    main()
