@@ -1,11 +1,13 @@
 import os
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from agentrl.devices import Device, open_device
 from agentrl.devices.adb import AdbServer, find_adb
@@ -22,23 +24,26 @@ def adb_server() -> Iterator[AdbServer]:
         port = free.getsockname()[1]
     old = os.environ.get("ANDROID_ADB_SERVER_PORT")
     os.environ["ANDROID_ADB_SERVER_PORT"] = str(port)
-    process = subprocess.Popen(
-        [find_adb(), "-P", str(port), "nodaemon", "server"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "ADB_LOCAL_TRANSPORT_MAX_PORT": "5553"},
-    )
     server = AdbServer(port=port)
-    end = time.monotonic() + 20
-    while True:
-        try:
-            server.devices(1)
-            break
-        except DeviceError:
-            assert process.poll() is None, "the adb server does not start"
-            assert time.monotonic() < end, "the adb server does not answer"
-            time.sleep(0.02)
+    # Where there is no key yet a server makes one: of two that start at once, one would sign with
+    # another key than the file's, and no phone would ever know it again.
+    with FileLock(Path(tempfile.gettempdir()) / f"agentrl-tests-adb-{os.getuid()}.lock", 60):
+        process = subprocess.Popen(
+            [find_adb(), "-P", str(port), "nodaemon", "server"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "ADB_LOCAL_TRANSPORT_MAX_PORT": "5553"},
+        )
+        end = time.monotonic() + 20
+        while True:
+            try:
+                server.devices(1)
+                break
+            except DeviceError:
+                assert process.poll() is None, "the adb server does not start"
+                assert time.monotonic() < end, "the adb server does not answer"
+                time.sleep(0.02)
     yield server
     process.terminate()
     process.wait(10)
