@@ -29,8 +29,9 @@ from agentrl.files import write_durably
 
 _CONFIG = Path(__file__).parents[1] / "configs" / "number_game.yaml"
 _SETTINGS = [
-    "env.kwargs.mode=select", "env.max_turns=11", "devices.source=virtual:32",
-    "rollout.engine=hf", "rollout.launcher=local", "rollout.max_new_tokens=16",
+    "env.kwargs.mode=select", "env.max_turns=11",
+    "devices.source=virtual:32", "devices.size=[252,448]", "rollout.engine=hf",
+    "rollout.launcher=local", "rollout.max_new_tokens=16",
     "eval.baselines=[]", "eval.every=0", "eval.episodes=1", "eval.episodes_during=1",
     "run.frames=none", "logging=[file]",
 ]  # fmt: skip
@@ -89,7 +90,7 @@ def _warm(base: Config, steps: int) -> Config:
 
 def _job(base: Config, name: str, seed: int, steps: int, model: Path) -> Config:
     own = dict(_OTHERS.get(name, {"name": name}))
-    algorithm = AlgorithmConfig(**own, **_TINY, epochs=2, minibatch=base.algorithm.minibatch)
+    algorithm = AlgorithmConfig(**own, **_TINY, minibatch=base.algorithm.minibatch)
     return replace(
         base,
         seed=seed,
