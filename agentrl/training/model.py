@@ -71,9 +71,6 @@ class Sharded(Generic[S]):
         if checkpointing:
             policy.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
         self.width = self.scorer.width()
-        # flash-attn knows causal masks alone.
-        settings: Any = policy.config
-        self.masks = "flash" not in str(settings._attn_implementation)
         shard(self.scorer, self.scorer.layers(), rank, self._dtype, offload=config.train.offload)
 
     @torch.no_grad()

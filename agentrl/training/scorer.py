@@ -45,6 +45,12 @@ class Backbone(nn.Module):
         self.slice: Slice | None = None
         """Of every row, where ranks share them; the model is prepared for it."""
 
+    @property
+    def masks(self) -> bool:
+        """Whether the decoder's attention takes masks: flash-attn's kernels do not."""
+        settings: Any = self.policy.config.get_text_config()
+        return "flash" not in str(settings._attn_implementation)
+
     def hidden(self, batch: Batch) -> Tensor:
         """[B * l, hidden] the last hidden states, as flat places name them.
 
@@ -64,6 +70,8 @@ class Backbone(nn.Module):
 
     def _attention(self, batch: Batch) -> dict[str, Any]:
         """Arguments of the forward pass that say which tokens see each other."""
+        if batch.forked and not self.masks:
+            return _lengths(batch.ends)
         if self.slice is None:
             return {"attention_mask": _sight(batch.ends) if batch.forked else None}
         # A column of padding ends behind all columns: no token of a sample does so late.
@@ -272,6 +280,23 @@ def _sight(ends: Tensor) -> Tensor:
     """bool[B, 1, L, L], True where a token (third) sees another (fourth); see `Batch.ends`."""
     columns = torch.arange(ends.shape[1], device=ends.device)
     return (columns[None, :] <= columns[:, None]) & (columns[:, None] < ends[:, None, None, :])
+
+
+def _lengths(ends: Tensor) -> dict[str, Any]:
+    """Where each sample of a row begins and ends, as transformers tells flash-attn.
+
+    Args:
+        ends: int64[1, L], of samples one after the other, without padding.
+    """
+    assert len(ends) == 1, "several samples per row, in several rows: no kernel keeps them apart"
+    bounds = F.pad(torch.unique_consecutive(ends[0]), (1, 0)).int()
+    longest = int(bounds.diff().max())
+    return {
+        "cu_seq_lens_q": bounds,
+        "cu_seq_lens_k": bounds,
+        "max_length_q": longest,
+        "max_length_k": longest,
+    }
 
 
 def is_vision(name: str) -> bool:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from agentrl.policies.kits import Kit
-from agentrl.training import batching
+from agentrl.training import batching, forest
 from agentrl.training.batching import Packing
 from agentrl.training.forest import Tree
 from agentrl.training.losses import token_weights
@@ -79,6 +79,6 @@ def share(weighed: Sequence[Weighed], packing: Packing, kit: Kit, rank: Rank) ->
 def whole(samples: Sequence[Sample], kit: Kit, device: torch.device | str = "cpu") -> Batch:
     """One batch of some samples, each in a row of its own."""
     longest = max(len(sample.token_ids) for sample in samples)
-    packing = Packing(max_tokens=longest * len(samples), width=0.0, masks=False)
-    (rows,) = batching.micro_batches(samples, packing, kit.image_token_id)
+    trees = [forest.alone(index, len(sample.token_ids)) for index, sample in enumerate(samples)]
+    (rows,) = forest.rows(trees, longest * len(samples), fill=False)
     return batching.to_batch(samples, rows, kit, device=device)
