@@ -104,12 +104,13 @@ class Backbone(nn.Module):
         # Looked at here, and not by the model: what is meant for the decoder's attention does not
         # reach the vision tower's.
         seen = self.policy.model.get_image_features(pixels, grid, return_dict=True)
-        places = [looked.index(place) for place in order]
+        places = {place: number for number, place in enumerate(looked)}
 
         def laid_out(features: Sequence[Tensor]) -> tuple[Tensor, ...]:
+            found = [features[places[place]] for place in order]
             if shown is None:
-                return tuple(features[place] for place in places)
-            return tuple(features[place][own] for place, own in zip(places, shown, strict=True))
+                return tuple(found)
+            return tuple(part[own] for part, own in zip(found, shown, strict=True))
 
         seen.pooler_output = laid_out(seen.pooler_output)
         # Qwen3-VL adds features of earlier layers of the tower.
@@ -118,7 +119,7 @@ class Backbone(nn.Module):
         return {"mm_encoder_outputs": {"image": seen}}
 
     def _shown(self, batch: Batch, grid: Tensor) -> list[Tensor]:
-        """For each picture of the rows, bool[its tokens]: which stand in this rank's slice.
+        """For each picture of the rows, bool[its tokens] on the CPU: which the slice has.
 
         Args:
             batch: with pictures.
@@ -129,7 +130,7 @@ class Backbone(nn.Module):
         own, _ = self.slice.mine(places.squeeze(-1), batch.token_ids.shape[1])
         patches = grid.prod(-1)
         sizes = patches // (patches.sum() // len(places))
-        return list(torch.split(own, sizes.tolist()))
+        return list(torch.split(own.cpu(), sizes.tolist()))
 
     def _untouched_vision(self) -> Tensor:
         """Zero; gives the vision tower a gradient, as ranks that saw pictures wait for its sum."""

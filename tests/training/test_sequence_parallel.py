@@ -104,6 +104,18 @@ def kept(folder, open_learner):
     return {"bytes": sum(sizes), "widths": sorted(widths), "length": batch.token_ids.shape[1]}
 
 
+def gradients(folder, open_learner):
+    """Of a sum that tells the tokens of samples with pictures apart, whole, by parameter."""
+    kit, (_, learner) = kit_for(folder), open_learner("rows", folder)
+    side = kit.patching.side
+    batch = whole([sample(kit, k, reply=3 + k, pictures=k % 3, side=side) for k in range(4)], kit)
+    scorer = learner._model.scorer
+    (scorer(batch, 0.9).logprobs * batch.columns["advantages"]).sum().backward()
+    found = {name: p.grad.full_tensor() for name, p in scorer.named_parameters()}
+    learner.close()
+    return found
+
+
 def opener(made, rank=0, world=1, sharing=1, meet=None):
     def open_learner(name, folder):
         config = settings(name, world, sharing)
@@ -127,6 +139,9 @@ def everything(folders: dict[str, Path], out: Path, rank: int) -> None:
             learner.save_state(out / "state")
         learner.close()
     results["kept"] = kept(folders["tiny"], open_learner(out / "kept"))
+    for name in ("tiny", "qwen3_vl"):
+        gradient = gradients(folders[name], open_learner(out / f"{name}-gradient"))
+        torch.save(gradient, out / f"{name}-{rank}.pt")
     (out / f"{rank}.json").write_text(json.dumps(results))
 
 
@@ -162,10 +177,10 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def two(folders, tmp_path_factory):
-    """What two ranks told, and where they left a checkpoint."""
+    """What two ranks told, and where they left a checkpoint and gradients."""
     out = tmp_path_factory.mktemp("two")
     spawn(2, everything, folders, out)
-    return [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)], out / "state"
+    return [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)], out
 
 
 def one(run, name, folder):
@@ -196,13 +211,25 @@ def test_ranks_that_share_rows_learn_what_one_does(name, two, folders):
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["tiny", "qwen3_vl"])
+def test_every_parameter_has_the_gradient_of_whole_rows(name, two, folders):
+    _, out = two
+    found = torch.load(out / f"{name}-0.pt")
+    expected = gradients(folders[name], opener([]))
+    assert found.keys() == expected.keys()
+    whole = torch.stack([own.norm() for own in expected.values()]).norm()
+    for parameter, own in expected.items():
+        assert (found[parameter] - own).norm() < 1e-4 * own.norm() + 1e-7 * whole, parameter
+
+
+@pytest.mark.timeout(300)
 def test_what_ranks_that_share_rows_saved_one_goes_on_with(two, folders):
-    (_, _), state = two
+    _, out = two
     expected, learner = episodes("ppo", folders["tiny"], opener([]), STEPS + 1)
     learner.close()
     config = settings("ppo", 1, 1)
     resumed = Learner(config, folders["tiny"])
-    resumed.restore(state)
+    resumed.restore(out / "state")
     found, _ = episodes("ppo", folders["tiny"], lambda *_: (config, resumed), 1, first=STEPS)
     resumed.close()
     assert_same(found, expected[-1:])
