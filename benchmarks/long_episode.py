@@ -89,6 +89,8 @@ def main() -> None:
                 process.start()
             for process in processes:
                 process.join(600)
+                process.kill()
+            assert all(process.exitcode == 0 for process in processes)
             kept, seconds = out.read_text().split()
             print(f"| {ranks} | {int(kept) / 1e6:,.0f} | {float(seconds):.2f} |", flush=True)
 
