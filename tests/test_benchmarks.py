@@ -206,3 +206,10 @@ def test_every_game_of_a_chaos_run_is_accounted_for(adb_server):
     assert screens == 19 * finished  # ten rounds, and nine presses of the button between them
     for nothing in ("lost", "counted twice", "screens that the game did not draw"):
         assert re.search(rf"{nothing} *│ 0 ", said)
+
+
+def test_ranks_that_share_a_long_episode_keep_half_of_it_each():
+    printed = run("long_episode", "--tokens", 2000, "--ranks", 1, 2)
+    assert printed.startswith("command:  python")
+    kept = {int(n): int(mb) for n, mb in re.findall(r"^\| (\d) \| (\d+) \|", printed, re.M)}
+    assert 0.4 * kept[1] < kept[2] < 0.6 * kept[1]

@@ -63,6 +63,7 @@ def _positive(config: Config) -> list[tuple[str, float]]:
         ("devices.quarantine_s", config.devices.quarantine_s),
         ("devices.lease_s", config.devices.lease_s),
         ("train.ranks", train.ranks),
+        ("train.sequence_parallel", train.sequence_parallel),
         ("train.lag", train.lag),
         ("train.micro_batch_tokens", train.micro_batch_tokens),
         *_of_algorithm(config, _POSITIVE),
@@ -172,6 +173,7 @@ def validate(config: Config) -> None:
         if value > most:
             raise ConfigError(f"{key}={value}: must be {most} at most")
     _check_pairs(config)
+    _check_sharing(config)
     _check_source(config.devices.source)
     _check_app(config.devices)
     _check_privacy(config)
@@ -264,6 +266,20 @@ def _check_pairs(config: Config) -> None:
     delay = config.devices.effect_delay_ms
     if len(delay) != 2 or not 0 <= delay[0] <= delay[1]:
         raise ConfigError(f"devices.effect_delay_ms={delay}: must be [least, most], both >= 0")
+
+
+def _check_sharing(config: Config) -> None:
+    sharing, ranks = config.train.sequence_parallel, config.train.ranks
+    if ranks % sharing:
+        raise ConfigError(
+            f"train.sequence_parallel={sharing}: must divide train.ranks={ranks}: so many of the "
+            "ranks share each row"
+        )
+    if sharing > 1 and config.model.attention not in ("auto", "sdpa"):
+        raise ConfigError(
+            f"train.sequence_parallel={sharing}: ranks share rows by SDPA; "
+            f"model.attention={config.model.attention} must be sdpa, or auto"
+        )
 
 
 def _check_source(source: Any) -> None:

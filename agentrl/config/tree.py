@@ -327,6 +327,10 @@ class TrainConfig:
     `algorithm.max_staleness` leaves out older tokens, `algorithm.correction` weighs them."""
     ranks: int = 1
     """Processes that train together under FSDP2."""
+    sequence_parallel: int = 1
+    """Ranks that share the tokens of each row, for episodes too long for one GPU: what is kept of a
+    row is divided by them. Divides `ranks` and the model's attention heads; `micro_batch_tokens`
+    are theirs together."""
     micro_batch_tokens: int = 16384
     """Padded tokens of one forward pass, at most."""
     share_prefixes: bool = True

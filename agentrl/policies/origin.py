@@ -9,7 +9,7 @@ from pathlib import Path
 from agentrl.config import ModelConfig
 from agentrl.config.load import path_of
 from agentrl.errors import ConfigError
-from agentrl.policies.kits.kit import check_family, check_weights, kit_for
+from agentrl.policies.kits.kit import check_family, check_weights, kit_for, read_json
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 _HUB_S = 10.0
@@ -34,6 +34,23 @@ def check_model(model: ModelConfig) -> None:
     elif not _HUB_ID.fullmatch(model.path) or Path(model.path).parent.is_dir():
         raise ConfigError(f"model.path={model.path}: no such folder")
     return None
+
+
+def attention_heads(model: ModelConfig) -> int | None:
+    """Of a layer of the language model, where `check_model` let it pass; None where nobody knows.
+
+    Raises:
+        ConfigError: its configuration cannot be read.
+    """
+    if model.path == "tiny":
+        from agentrl.policies import tiny
+
+        return tiny.heads(model.tiny)
+    if is_on_hub(model):
+        return None
+    config = read_json(path_of(model.path, "model.path") / "config.json")
+    heads = config.get("text_config", config).get("num_attention_heads")
+    return heads if isinstance(heads, int) else None
 
 
 def is_on_hub(model: ModelConfig) -> bool:

@@ -96,6 +96,15 @@ def check(sizes: dict[str, Any]) -> None:
     _sizes(sizes)
 
 
+def heads(sizes: dict[str, Any]) -> int:
+    """Attention heads of a layer of the language model.
+
+    Raises:
+        ConfigError: as `check`.
+    """
+    return _sizes(sizes).heads
+
+
 def _sizes(sizes: dict[str, Any]) -> Sizes:
     known = [field.name for field in dataclasses.fields(Sizes)]
     for name in sizes:

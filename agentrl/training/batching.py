@@ -121,7 +121,8 @@ class Packing:
     share: bool = True
     """Whether what samples begin with is computed once."""
     masks: bool = True
-    """Whether the attention takes masks; without, every sample has a row of its own."""
+    """Whether the attention takes masks; without, a micro-batch is one row of whole samples, which
+    their lengths keep apart, and nothing is shared."""
     lasts: bool = True
     """Whether a sample's last token is read where it was sampled. Nobody asks a policy what comes
     after it; a critic values that state."""
@@ -130,7 +131,7 @@ class Packing:
 def micro_batches(
     samples: Sequence[Sample], packing: Packing, image_token_id: int | None
 ) -> list[list[list[Tree]]]:
-    """[micro-batches][rows][trees] of samples; see `forest.rows`."""
+    """[micro-batches][rows][trees] of samples; see `forest.rows` and `forest.lines`."""
     keys = _keys(samples, image_token_id)
     if not packing.lasts:
         keys = [
@@ -141,7 +142,8 @@ def micro_batches(
         trees = forest.grow(keys, packing.max_tokens, packing.width)
     else:
         trees = [forest.alone(index, len(key)) for index, key in enumerate(keys)]
-    return forest.rows(trees, packing.max_tokens, fill=packing.masks)
+    lay_out = forest.rows if packing.masks else forest.lines
+    return lay_out(trees, packing.max_tokens)
 
 
 def _keys(samples: Sequence[Sample], image_token_id: int | None) -> list[Tokens]:

@@ -50,8 +50,8 @@ class Cloner:
             logprobs, entropy, hits = self._model.scorer(part.batch, 1.0)
             loss = part.loss(-logprobs)
             loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
-            tally.add({"token_accuracy": hits, "entropy": entropy}, part.real)
+            total += loss.detach() * part.told
+            tally.add({"token_accuracy": hits, "entropy": entropy}, part.told)
         tally.add_step(lr, *self.optimizer.step(lr, total))
         metrics = tally.means()
         metrics["tokens"] = metrics.pop("count")

@@ -74,9 +74,9 @@ class Critic:
                 value_loss(values, columns["values"], columns["returns"], self._config.critic_clip)
             )
             loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
+            total += loss.detach() * part.told
             error = (values.detach() - columns["returns"]).square()
-            tally.add({"value_error": error}, part.real, count="values")
+            tally.add({"value_error": error}, part.told, count="values")
         return self.optimizer.step(self._config.critic_lr, total)
 
     def take(self, policy: Mapping[str, Tensor]) -> None:

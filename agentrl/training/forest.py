@@ -126,3 +126,26 @@ def rows(trees: Sequence[Tree], most: int, fill: bool = True) -> list[list[list[
             batches.append([[tree]])
             free = [0]
     return batches
+
+
+def lines(trees: Sequence[Tree], most: int) -> list[list[list[Tree]]]:
+    """Micro-batches of a single row without padding, the longest trees first.
+
+    Args:
+        trees: any number.
+        most: tokens of a row; a tree that is longer goes alone.
+
+    Returns:
+        [micro-batches][1][trees]; the same trees always give the same split.
+    """
+    batches: list[list[list[Tree]]] = []
+    free: list[int] = []
+    for tree in sorted(trees, key=lambda tree: -tree.length):
+        place = next((i for i, space in enumerate(free) if space >= tree.length), None)
+        if place is None:
+            batches.append([[tree]])
+            free.append(most - tree.length)
+        else:
+            batches[place][0].append(tree)
+            free[place] -= tree.length
+    return batches

@@ -79,7 +79,7 @@ class ImplicitReward:
         for part in share(weighed, self._packing, self._kit, self._rank):
             loss = part.loss(self._model.scorer(part.batch, self._temperature).logprobs)
             loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
+            total += loss.detach() * part.told
         return self.optimizer.step(self._config.prime_lr, total)
 
     def take(self, policy: Mapping[str, Tensor]) -> None:

@@ -62,9 +62,9 @@ def per_token(
         found, last = look(part.batch)
         chosen = [index for row in part.rows for tree in row for index, _ in tree.tokens]
         places = torch.cat([torch.arange(offsets[i], offsets[i + 1]) for i in chosen])
-        tokens[places.to(rank.device)] += found * part.real
+        tokens[places.to(rank.device)] += found * part.told
         if last is not None:
-            ends[torch.tensor(chosen, device=rank.device)] += last * part.real
+            ends[torch.tensor(chosen, device=rank.device)] += last * part.told
     values = rank.sum(tokens).tolist()
     return (
         [tuple(values[begin:end]) for begin, end in pairwise(offsets)],

@@ -54,7 +54,9 @@ class Learner:
         rendezvous: str | None = None,
     ) -> None:
         self._config = config
-        self._rank = join(rank, world_size, rendezvous, config.train.deadline_s)
+        self._rank = join(
+            rank, world_size, rendezvous, config.train.deadline_s, config.train.sequence_parallel
+        )
         self._parts = Parts(config, folder, self._rank)
         self._model, self._kit = self._parts.policy, self._parts.kit
         self._packing = self._parts.packing
@@ -220,9 +222,9 @@ class Learner:
             return
         total = torch.zeros((), device=self._rank.device)
         for part in share(weighed, self._packing, self._kit, self._rank):
-            loss = part.loss(self._token_losses(part.batch, tally, part.real, kl_coefficient))
+            loss = part.loss(self._token_losses(part.batch, tally, part.told, kl_coefficient))
             loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
+            total += loss.detach() * part.told
         past = min(1.0, self.version / max(1, self._config.train.steps - 1))
         lr = learning_rate(self._config.optim, past, self._parts.optimizer_steps)
         self._watch(tally.add_step(lr, *self._parts.optimizer.step(lr, total)))
@@ -235,7 +237,7 @@ class Learner:
         return constant or float(config.env.max_turns * config.rollout.max_new_tokens)
 
     def _token_losses(
-        self, batch: Batch, tally: Tally, real: float, kl_coefficient: float
+        self, batch: Batch, tally: Tally, told: float, kl_coefficient: float
     ) -> Tensor:
         """[N] the loss of every sampled token."""
         settings, temperature = self._config.algorithm, self._config.rollout.temperature
@@ -260,7 +262,7 @@ class Learner:
         with torch.no_grad():
             # The tokens were drawn by the engine: this estimates KL(engine | learner).
             seen["approx_kl"] = k3(rollout, logprobs)
-            tally.add(seen, real)
+            tally.add(seen, told)
         return loss
 
     def begin_cloning(self, config: WarmStartConfig) -> None:

@@ -52,8 +52,8 @@ def measure(
         ratio = log_ratio(engine, logprobs)
         # The tokens were drawn by the engine: k3 estimates KL(engine | learner).
         found = torch.stack([ratio, k3(engine, logprobs), torch.ones_like(ratio)])
-        sums += found.double().sum(-1) * part.real
-        peak = torch.maximum(peak, ratio.abs().max() * part.real)
+        sums += found.double().sum(-1) * part.told
+        peak = torch.maximum(peak, ratio.abs().max() * part.told)
     first, third, count = rank.sum(sums).tolist()
     if not count:
         return {}

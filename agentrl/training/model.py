@@ -11,7 +11,7 @@ from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.policies.kits import load_model
 from agentrl.text import did_you_mean
-from agentrl.training import adapters, quantized, weights
+from agentrl.training import adapters, quantized, ulysses, weights
 from agentrl.training.parallel import Rank, local, reshard, scatter, shard, whole
 from agentrl.training.scorer import Backbone, is_vision
 
@@ -48,7 +48,12 @@ class Sharded(Generic[S]):
         self._dtype: torch.dtype = getattr(torch, config.model.dtype)
         self._lora = None if frozen or not config.model.lora.rank else config.model.lora
         # flash-attn is chosen by the type of the computation, before the masters have theirs.
-        policy = load_model(folder, dtype=config.model.dtype, attention=config.model.attention)
+        attention = config.model.attention
+        if rank.slice is not None and attention == "auto":
+            attention = "sdpa"
+        policy = load_model(folder, dtype=config.model.dtype, attention=attention)
+        if rank.slice is not None:
+            ulysses.prepare(policy, rank.slice.count)
         policy.requires_grad_(not frozen)
         if config.model.freeze_vision:
             for name, parameter in policy.named_parameters():
@@ -56,6 +61,7 @@ class Sharded(Generic[S]):
         if self._lora is not None:
             adapters.insert(policy, self._lora, config.seed)
         self.scorer = scorer(policy.to(rank.device))
+        self.scorer.slice = rank.slice
         masters: torch.dtype = getattr(torch, config.train.master_dtype)
         for parameter in self.scorer.parameters():
             if parameter.requires_grad:
@@ -65,9 +71,6 @@ class Sharded(Generic[S]):
         if checkpointing:
             policy.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
         self.width = self.scorer.width()
-        # flash-attn knows causal masks alone.
-        settings: Any = policy.config
-        self.masks = "flash" not in str(settings._attn_implementation)
         shard(self.scorer, self.scorer.layers(), rank, self._dtype, offload=config.train.offload)
 
     @torch.no_grad()

@@ -21,6 +21,8 @@ from torch.distributed.fsdp import (
 )
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from agentrl.training.ulysses import Slice
+
 _LAYERWISE = 100_000_000
 """Parameters from which on the layers are gathered one by one; below, all at once is faster."""
 
@@ -35,6 +37,23 @@ class Rank:
     mesh: DeviceMesh
     owner: bool
     """True where it made the process group, and so has to end it."""
+    slice: Slice | None = None
+    """Of every row, where ranks share them; None where it has whole rows."""
+
+    @property
+    def group(self) -> int:
+        """Which of the `groups` it belongs to: ranks that are given the same rows."""
+        return self.number // (self.slice.count if self.slice else 1)
+
+    @property
+    def groups(self) -> int:
+        """How many groups of ranks there are, each with rows of its own."""
+        return self.world_size // (self.slice.count if self.slice else 1)
+
+    @property
+    def speaks(self) -> bool:
+        """True on one rank of each group: what all of them know of their rows counts once."""
+        return self.slice is None or self.slice.number == 0
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over all ranks, in place."""
@@ -55,7 +74,11 @@ class Rank:
 
 
 def join(
-    rank: int = 0, world_size: int = 1, rendezvous: str | None = None, deadline_s: float = 600.0
+    rank: int = 0,
+    world_size: int = 1,
+    rendezvous: str | None = None,
+    deadline_s: float = 600.0,
+    sharing: int = 1,
 ) -> Rank:
     """Meet the other ranks.
 
@@ -64,6 +87,7 @@ def join(
         world_size: how many there are.
         rendezvous: `tcp://host:port` that rank 0 listens on; None for a single rank.
         deadline_s: for every collective operation.
+        sharing: how many ranks share the tokens of a row; divides `world_size`.
     """
     device = torch.device("cuda", _local_gpu(rank)) if torch.cuda.is_available() else _CPU
     if device.type == "cuda":
@@ -85,7 +109,15 @@ def join(
         device=device,
         mesh=init_device_mesh(device.type, (world_size,)),
         owner=owner,
+        slice=_slice(rank, sharing, deadline_s) if sharing > 1 else None,
     )
+
+
+def _slice(rank: int, sharing: int, deadline_s: float) -> Slice:
+    group, _ = dist.new_subgroups(  # type: ignore[no-untyped-call]
+        sharing, timeout=timedelta(seconds=deadline_s)
+    )
+    return Slice(number=rank % sharing, count=sharing, group=group)
 
 
 _CPU = torch.device("cpu")

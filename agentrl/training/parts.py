@@ -39,7 +39,7 @@ class Parts:
             max_tokens=config.train.micro_batch_tokens,
             width=self.policy.width,
             share=config.train.share_prefixes,
-            masks=self.policy.masks,
+            masks=self.policy.scorer.masks,
             lasts=False,
         )
         self.optimizer = self._optimizer_of(self.policy, config.optim)

@@ -10,7 +10,7 @@ from agentrl import devices, extras
 from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.policies.opening import check_engine
-from agentrl.policies.origin import check_hub, check_model, is_on_hub
+from agentrl.policies.origin import attention_heads, check_hub, check_model, is_on_hub
 from agentrl.rollout.arguments import baselines, check_env_kwargs, env_of, game_of, with_allowed
 from agentrl.rollout.making import instructions_of, load_player, open_translator
 from agentrl.rollout.scoring import Scorer
@@ -84,6 +84,10 @@ def _check_job(config: Config) -> dict[str, int | None]:
     configuration.check_algorithm(config)
     check_loggers(config.logging)
     check_model(config.model)
+    if config.train.sequence_parallel > 1 and (heads := attention_heads(config.model)):
+        from agentrl.training import ulysses
+
+        ulysses.check_heads(heads, config.train.sequence_parallel)
     if config.model.lora.rank:
         from agentrl.training import adapters
 

@@ -3,7 +3,7 @@
 Shapes: B rows; L padded tokens; N sampled tokens of the batch, S samples; V vocabulary.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from agentrl.training.ulysses import Slice
 from agentrl.types import Batch
 
 _CHUNK = 1 << 26
@@ -41,34 +42,95 @@ class Backbone(nn.Module):
     def __init__(self, policy: nn.Module) -> None:
         super().__init__()
         self.policy = policy
+        self.slice: Slice | None = None
+        """Of every row, where ranks share them; the model is prepared for it."""
+
+    @property
+    def masks(self) -> bool:
+        """Whether the decoder's attention takes masks: flash-attn's kernels do not."""
+        settings: Any = self.policy.config.get_text_config()
+        return "flash" not in str(settings._attn_implementation)
 
     def hidden(self, batch: Batch) -> Tensor:
-        """[B * L, hidden] the last hidden states, as flat places name them."""
+        """[B * l, hidden] the last hidden states, as flat places name them.
+
+        l is L, or where ranks share rows, the width of this rank's slice; see `Slice.mine`.
+        """
+        own = self.slice.of if self.slice is not None else _whole
+        seen = self._see(batch)
         states: Tensor = self.policy.model(
-            input_ids=batch.token_ids,
-            attention_mask=_sight(batch.ends) if batch.forked else None,
-            position_ids=batch.positions,
+            input_ids=own(batch.token_ids),
+            position_ids=own(batch.positions),
             use_cache=False,
-            **self._see(batch.pixels),
+            **self._attention(batch),
+            **seen,
         )[0]
         states = states.flatten(0, 1)
-        return states if batch.pixels else states + self._untouched_vision()
+        return states if seen else states + self._untouched_vision()
 
-    def _see(self, pixels: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Arguments of the forward pass; a picture that several rows show is looked at once."""
-        if "image_index" not in pixels:
-            return dict(pixels)
-        rest = dict(pixels)
-        index, grid = rest.pop("image_index"), rest.pop("image_grid_thw")
-        seen = self.policy.model.get_image_features(
-            rest.pop("pixel_values"), grid, return_dict=True
-        )
-        order = index.tolist()
-        seen.pooler_output = tuple(seen.pooler_output[i] for i in order)
+    def _attention(self, batch: Batch) -> dict[str, Any]:
+        """Arguments of the forward pass that say which tokens see each other."""
+        if batch.forked and not self.masks:
+            return _lengths(batch.ends)
+        if self.slice is None:
+            return {"attention_mask": _sight(batch.ends) if batch.forked else None}
+        # A column of padding ends behind all columns: no token of a sample does so late.
+        length = self.slice.count * self.slice.width(batch.ends.shape[1])
+        ends = self.slice.padded(batch.ends, fill=length)
+        return {"attention_mask": _sight(ends) if batch.forked else None, "ulysses": self.slice}
+
+    def _see(self, batch: Batch) -> dict[str, Any]:
+        """Arguments of the forward pass that show pictures; none where the tokens have none.
+
+        A picture that several rows show is looked at once, and one that stands outside of this
+        rank's slice not at all.
+        """
+        if not batch.pixels:
+            return {}
+        grid = batch.pixels["image_grid_thw"]
+        index = batch.pixels.get("image_index")
+        order = list(range(len(grid))) if index is None else index.tolist()
+        shown = self._shown(batch, grid[order]) if self.slice is not None else None
+        if shown is not None:
+            order = [place for place, own in zip(order, shown, strict=True) if own.any()]
+            shown = [own for own in shown if own.any()]
+        if not order:
+            return {}
+        pixels = batch.pixels["pixel_values"]
+        looked = sorted({*order})
+        if len(looked) < len(grid):
+            rows = torch.split(pixels, grid.prod(-1).tolist())
+            pixels, grid = torch.cat([rows[place] for place in looked]), grid[looked]
+        # Looked at here, and not by the model: what is meant for the decoder's attention does not
+        # reach the vision tower's.
+        seen = self.policy.model.get_image_features(pixels, grid, return_dict=True)
+        places = {place: number for number, place in enumerate(looked)}
+
+        def laid_out(features: Sequence[Tensor]) -> tuple[Tensor, ...]:
+            found = [features[places[place]] for place in order]
+            if shown is None:
+                return tuple(found)
+            return tuple(part[own] for part, own in zip(found, shown, strict=True))
+
+        seen.pooler_output = laid_out(seen.pooler_output)
         # Qwen3-VL adds features of earlier layers of the tower.
         if layers := getattr(seen, "deepstack_features", None):
-            seen.deepstack_features = [tuple(layer[i] for i in order) for layer in layers]
-        return rest | {"image_grid_thw": grid[index], "mm_encoder_outputs": {"image": seen}}
+            seen.deepstack_features = [laid_out(layer) for layer in layers]
+        return {"mm_encoder_outputs": {"image": seen}}
+
+    def _shown(self, batch: Batch, grid: Tensor) -> list[Tensor]:
+        """For each picture of the rows, bool[its tokens] on the CPU: which the slice has.
+
+        Args:
+            batch: with pictures.
+            grid: int64[pictures of the rows, 3], patches of each.
+        """
+        assert self.slice is not None
+        places = (batch.token_ids == self.policy.config.image_token_id).flatten().nonzero()
+        own, _ = self.slice.mine(places.squeeze(-1), batch.token_ids.shape[1])
+        patches = grid.prod(-1)
+        sizes = patches // (patches.sum() // len(places))
+        return list(torch.split(own.cpu(), sizes.tolist()))
 
     def _untouched_vision(self) -> Tensor:
         """Zero; gives the vision tower a gradient, as ranks that saw pictures wait for its sum."""
@@ -121,12 +183,30 @@ class TokenScorer(Backbone):
             temperature: above 0.
             entropy_gradient: whether the entropy carries a gradient, too.
         """
+        hidden = self.hidden(batch)
+        if self.slice is None:
+            return self._scores(hidden, batch.sources, batch.targets, temperature, entropy_gradient)
+        mine, own = self.slice.mine(batch.sources, batch.token_ids.shape[1])
+        scores = self._scores(hidden, own, batch.targets[mine], temperature, entropy_gradient)
+        columns = torch.stack([scores.logprobs, scores.entropy, scores.hits.float()])
+        logprobs, entropy, hits = self.slice.joined(columns, mine)
+        # Copies, as FSDP wants no views of what a forward pass returns.
+        return Scores(logprobs.clone(), entropy.clone(), hits > 0.5)
+
+    def _scores(
+        self,
+        hidden: Tensor,
+        sources: Tensor,
+        targets: Tensor,
+        temperature: float,
+        entropy_gradient: bool,
+    ) -> Scores:
         # Siblings that answer alike are asked once what comes next.
-        places, which = torch.unique(batch.sources, return_inverse=True)
-        rows = self.hidden(batch)[places]
+        places, which = torch.unique(sources, return_inverse=True)
+        rows = hidden[places]
         size = max(1, _CHUNK // len(self.banned))
         if len(places) <= size:
-            return self._score(rows, which, batch.targets, temperature, entropy_gradient)
+            return self._score(rows, which, targets, temperature, entropy_gradient)
         parts, order = [], []
         for start in range(0, len(places), size):
             asked = ((which >= start) & (which < start + size)).nonzero().squeeze(-1)
@@ -136,7 +216,7 @@ class TokenScorer(Backbone):
                 self._score,
                 rows[start : start + size],
                 which[asked] - start,
-                batch.targets[asked],
+                targets[asked],
                 temperature,
                 entropy_gradient,
                 use_reentrant=False,
@@ -184,13 +264,40 @@ class ValueScorer(Backbone):
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """float32[N] the values before the sampled tokens, and float32[S] after the last token."""
         values = self.head(self.hidden(batch)).squeeze(-1).float()
-        return values[batch.sources], values[batch.lasts]
+        if self.slice is None:
+            return values[batch.sources], values[batch.lasts]
+        places = torch.cat([batch.sources, batch.lasts])
+        mine, own = self.slice.mine(places, batch.token_ids.shape[1])
+        found = self.slice.joined(values[own], mine)
+        # Copies, as FSDP wants no views of what a forward pass returns.
+        return found[: len(batch.sources)].clone(), found[len(batch.sources) :].clone()
+
+
+def _whole(rows: Tensor) -> Tensor:
+    return rows
 
 
 def _sight(ends: Tensor) -> Tensor:
     """bool[B, 1, L, L], True where a token (third) sees another (fourth); see `Batch.ends`."""
     columns = torch.arange(ends.shape[1], device=ends.device)
     return (columns[None, :] <= columns[:, None]) & (columns[:, None] < ends[:, None, None, :])
+
+
+def _lengths(ends: Tensor) -> dict[str, Any]:
+    """Where each sample of a row begins and ends, as transformers tells flash-attn.
+
+    Args:
+        ends: int64[1, L], of samples one after the other, without padding.
+    """
+    assert len(ends) == 1, "several samples per row, in several rows: no kernel keeps them apart"
+    bounds = F.pad(torch.unique_consecutive(ends[0]), (1, 0)).int()
+    longest = int(bounds.diff().max())
+    return {
+        "cu_seq_lens_q": bounds,
+        "cu_seq_lens_k": bounds,
+        "max_length_q": longest,
+        "max_length_k": longest,
+    }
 
 
 def is_vision(name: str) -> bool:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from agentrl.policies.kits import Kit
-from agentrl.training import batching
+from agentrl.training import batching, forest
 from agentrl.training.batching import Packing
 from agentrl.training.forest import Tree
 from agentrl.training.losses import token_weights
@@ -27,9 +27,12 @@ class Share:
     """Of the samples that were shared out."""
     real: float
     """0.0 where the rank has nothing left to do and only keeps step with the others."""
+    told: float
+    """1.0 on the one rank that tells of these tokens; the others that share the rows, or keep step,
+    compute the same loss."""
 
     def loss(self, token_losses: Tensor) -> Tensor:
-        """This pass's part of the loss over the global batch.
+        """This pass's part of the loss over the global batch; see `told` for who adds it up.
 
         Args:
             token_losses: [N]
@@ -50,7 +53,8 @@ def share(weighed: Sequence[Weighed], packing: Packing, kit: Kit, rank: Rank) ->
     """This rank's passes over samples that every rank is given.
 
     All ranks make the same number of passes, as they wait for each other in each; a rank with
-    nothing left repeats the last micro-batch and counts it as 0.
+    nothing left repeats the last micro-batch and counts it as 0. Ranks that share rows make the
+    same passes.
 
     Args:
         weighed: the same on every rank.
@@ -60,19 +64,21 @@ def share(weighed: Sequence[Weighed], packing: Packing, kit: Kit, rank: Rank) ->
     """
     samples, weights = [s for s, _ in weighed], [weight for _, weight in weighed]
     parts = batching.micro_batches(samples, packing, kit.image_token_id)
-    for start in range(0, len(parts), rank.world_size):
-        mine = start + rank.number
+    for start in range(0, len(parts), rank.groups):
+        mine = start + rank.group
+        real = 1.0 if mine < len(parts) else 0.0
         rows = parts[min(mine, len(parts) - 1)]
         yield Share(
             batch=batching.to_batch(samples, rows, kit, weights=weights, device=rank.device),
             rows=rows,
-            real=1.0 if mine < len(parts) else 0.0,
+            real=real,
+            told=real if rank.speaks else 0.0,
         )
 
 
 def whole(samples: Sequence[Sample], kit: Kit, device: torch.device | str = "cpu") -> Batch:
     """One batch of some samples, each in a row of its own."""
     longest = max(len(sample.token_ids) for sample in samples)
-    packing = Packing(max_tokens=longest * len(samples), width=0.0, masks=False)
-    (rows,) = batching.micro_batches(samples, packing, kit.image_token_id)
+    trees = [forest.alone(index, len(sample.token_ids)) for index, sample in enumerate(samples)]
+    (rows,) = forest.rows(trees, longest * len(samples), fill=False)
     return batching.to_batch(samples, rows, kit, device=device)

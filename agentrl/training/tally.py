@@ -26,19 +26,19 @@ class Tally:
         self._rates: list[float] = []
         self._skipped = 0
 
-    def add(self, values: Mapping[str, Tensor], real: float, count: str = "count") -> None:
+    def add(self, values: Mapping[str, Tensor], told: float, count: str = "count") -> None:
         """Add [N] values of the tokens of one micro-batch.
 
         Args:
             values: by name.
-            real: 0.0 for a micro-batch that another rank counts.
+            told: 0.0 for a micro-batch that another rank counts.
             count: names what the means are over; values of other tokens need another name.
         """
         for name, tensor in values.items():
-            self._put(name, tensor.detach().double().sum() * real)
+            self._put(name, tensor.detach().double().sum() * told)
             self._counts[name] = count
         tokens = max((tensor.numel() for tensor in values.values()), default=0)
-        self._put(count, torch.tensor(tokens * real))
+        self._put(count, torch.tensor(tokens * told))
 
     def add_step(self, lr: float, loss: float, grad_norm: float) -> bool:
         """Note one optimizer step.

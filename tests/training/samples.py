@@ -67,12 +67,15 @@ def sample(
     text: int = 8,
     pictures: int = 1,
     advantage: float | None = None,
+    side: int = 28,
 ) -> Sample:
-    """Random tokens after random pictures of 84x140, as one turn."""
+    """Random tokens after random pictures of 3 by 5 sides of a token, as one turn."""
     rng = np.random.default_rng(seed)
     allowed = [token for token in range(200) if token not in kit.banned_token_ids]
     ids = [int(t) for t in rng.choice(allowed, text)]
-    images = tuple(rng.integers(0, 255, (140, 84, 3), dtype=np.uint8) for _ in range(pictures))
+    images = tuple(
+        rng.integers(0, 255, (5 * side, 3 * side, 3), dtype=np.uint8) for _ in range(pictures)
+    )
     for image in images:
         ids += kit.image_markup(image)
     answer = [int(t) for t in rng.choice(allowed, reply)]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.training import forest
-from agentrl.training.forest import grow, rows
+from agentrl.training.forest import grow, lines, rows
 
 SAMPLES = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=8), min_size=1, max_size=8)
 MANY = 10_000
@@ -78,3 +78,15 @@ def test_longest_trees_come_first_and_short_ones_fill_up_rows():
     assert placed == [[[1], [3], [2, 0, 4]]]
     apart = rows(trees, 27, fill=False)
     assert [[len(row) for row in batch] for batch in apart] == [[1, 1, 1], [1, 1]]
+
+
+@given(SAMPLES, st.integers(1, 20))
+def test_lines_hold_every_sample_once_and_no_more_than_fits(samples, most):
+    trees = [forest.alone(index, len(key)) for index, key in enumerate(samples)]
+    found = lines(trees, most)
+    assert sorted(i for [line] in found for tree in line for i in tree.paths) == [
+        *range(len(trees))
+    ]
+    for [line] in found:
+        assert len(line) == 1 or sum(tree.length for tree in line) <= most
+    assert found[0][0][0].length == max(map(len, samples))

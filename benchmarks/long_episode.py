@@ -1,0 +1,99 @@
+"""What one rank keeps of a long episode, and how long a pass takes: 1, 2, ... ranks share its row.
+
+    python benchmarks/long_episode.py [--tokens 8000] [--ranks 1 2]
+
+The tiny model, random tokens, float32, on the CPU with one thread per rank. Kept: bytes of the
+tensors that the forward pass leaves for the backward pass, weights included. Seconds: the best of
+three forward and backward passes, over gloo.
+"""
+
+import argparse
+import multiprocessing
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from conditions import conditions
+from torch.autograd.graph import saved_tensors_hooks
+
+from agentrl.config import Config
+from agentrl.policies import tiny
+from agentrl.policies.kits import kit_for
+from agentrl.training.learner import Learner
+from agentrl.training.shares import whole
+from agentrl.types import Sample
+
+
+def episode(tokens: int) -> Sample:
+    """Random tokens, of which the last eight were sampled."""
+    rng = np.random.default_rng(0)
+    return Sample(
+        token_ids=tuple(int(token) for token in rng.integers(0, 200, tokens)),
+        places=tuple(range(tokens - 8, tokens)),
+        logprobs=(-5.0,) * 8,
+        advantages=(1.0,) * 8,
+        images=(),
+        turns=(0,) * 8,
+    )
+
+
+def measure(folder: Path, tokens: int, ranks: int, rank: int, out: Path) -> None:
+    """One rank: (bytes, seconds) to a file."""
+    torch.set_num_threads(1)
+    config = Config()
+    config.train.ranks = config.train.sequence_parallel = ranks
+    learner = Learner(config, folder, rank, ranks, f"file://{out}-meet")
+    batch = whole([episode(tokens)], kit_for(folder))
+    kept: list[int] = []
+    scorer = learner._model.scorer
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor.nbytes)
+        return tensor
+
+    seconds = []
+    for _ in range(3):
+        kept.clear()
+        started = time.perf_counter()
+        with saved_tensors_hooks(keep, lambda tensor: tensor):
+            loss = scorer(batch, 1.0).logprobs.sum()
+        loss.backward()
+        seconds.append(time.perf_counter() - started)
+    learner.close()
+    if rank == 0:
+        out.write_text(f"{sum(kept)} {min(seconds)}")
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tokens", type=int, default=8000)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
+    chosen = parser.parse_args()
+    print(conditions("torch", "transformers"))
+    print(f"\n| ranks that share {chosen.tokens:,} tokens | kept by each, MB | s |\n|---|---|---|")
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as place:
+        folder = tiny.build(Path(place) / "tiny", 0, max_position=chosen.tokens)
+        for ranks in chosen.ranks:
+            out = Path(place) / str(ranks)
+            processes = [
+                context.Process(
+                    target=measure, args=(folder, chosen.tokens, ranks, rank, out), daemon=True
+                )
+                for rank in range(ranks)
+            ]
+            for process in processes:
+                process.start()
+            for process in processes:
+                process.join(600)
+                process.kill()
+            assert all(process.exitcode == 0 for process in processes)
+            kept, seconds = out.read_text().split()
+            print(f"| {ranks} | {int(kept) / 1e6:,.0f} | {float(seconds):.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

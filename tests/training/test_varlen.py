@@ -1,0 +1,156 @@
+"""Samples of one row that lengths keep apart, as flash-attn has them, learn what masks let them."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from agentrl.policies import tiny
+from agentrl.policies.kits import kit_for, load_model
+from agentrl.training import batching, shares
+from agentrl.training.batching import Packing, to_batch
+from agentrl.training.learner import Learner
+from agentrl.training.scorer import TokenScorer
+from tests.policies import families
+from tests.training.samples import sample
+
+FAMILIES = ("qwen2_5_vl", "qwen2_vl", "qwen3_vl", "text")
+
+
+@pytest.fixture(scope="module")
+def by_lengths():
+    """The name of an attention that reads lengths, and never a mask, as flash-attn's does."""
+    from transformers import AttentionInterface
+
+    def attend(
+        module,
+        query,
+        key,
+        value,
+        attention_mask,
+        scaling,
+        cu_seq_lens_q=None,
+        cu_seq_lens_k=None,
+        max_length_q=None,
+        max_length_k=None,
+        **rest,
+    ):
+        assert attention_mask is None
+        if cu_seq_lens_q is None:
+            bounds = [0, query.shape[2]]
+        else:
+            assert cu_seq_lens_q.dtype == cu_seq_lens_k.dtype == torch.int32
+            assert len(query) == 1
+            bounds = cu_seq_lens_q.tolist()
+            assert bounds == cu_seq_lens_k.tolist()
+            assert bounds[0] == 0
+            assert bounds[-1] == query.shape[2]
+            assert max_length_q == max_length_k == cu_seq_lens_q.diff().max()
+        parts = [
+            F.scaled_dot_product_attention(
+                query[:, :, begin:end], key[:, :, begin:end], value[:, :, begin:end],
+                is_causal=True, scale=scaling, enable_gqa=True,
+            )
+            for begin, end in pairwise(bounds)
+        ]  # fmt: skip
+        return torch.cat(parts, dim=2).transpose(1, 2).contiguous(), None
+
+    AttentionInterface.register("flash_by_lengths", attend)
+    return "flash_by_lengths"
+
+
+def items_of(kit):
+    side = getattr(kit, "patching", None)
+    shown, side = (1, 1) if side is None else (3, side.side)
+    return [sample(kit, k, reply=3 + k, pictures=k % shown, side=side) for k in range(6)]
+
+
+def scored(scorer, batches):
+    """Log-probabilities of all samples' tokens, and the gradient of a sum that tells them apart."""
+    found = {}
+    for batch, samples in batches:
+        logprobs = scorer(batch, 1.0).logprobs
+        (logprobs * batch.columns["advantages"]).sum().backward()
+        at = 0
+        for index, count in samples:
+            found[index] = logprobs[at : at + count].detach()
+            at += count
+    gradient = {n: p.grad.clone() for n, p in scorer.named_parameters() if p.grad is not None}
+    scorer.zero_grad()
+    return [found[index] for index in sorted(found)], gradient
+
+
+def packed(items, kit, most):
+    packing = Packing(max_tokens=most, width=1.0, masks=False)
+    for rows in batching.micro_batches(items, packing, kit.image_token_id):
+        order = [(i, len(items[i].places)) for row in rows for tree in row for i, _ in tree.tokens]
+        yield to_batch(items, rows, kit), order
+
+
+def apart(items, kit):
+    for index, item in enumerate(items):
+        yield shares.whole([item], kit), [(index, len(item.places))]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("most", [120, 10_000])
+def test_one_row_without_padding_is_as_separate_rows(
+    family, most, by_lengths, tiny_vlm, tmp_path: Path
+):
+    folder = families.build(family, tiny_vlm, tmp_path / family)
+    kit, model = kit_for(folder), load_model(folder)
+    items = items_of(kit)
+    scorer = TokenScorer(model, kit.banned_token_ids)
+    expected = scored(scorer, apart(items, kit))
+    model.config.get_text_config()._attn_implementation = by_lengths
+    assert not scorer.masks
+    batches = list(packed(items, kit, most))
+    assert any(len(order) > 1 for _, order in batches)
+    for batch, order in batches:
+        tokens = sum(len(items[index].token_ids) for index, _ in order)
+        assert batch.token_ids.shape == (1, tokens)
+        assert tokens <= most or len(order) == 1
+    found = scored(scorer, batches)
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-4)
+    assert found[1].keys() == expected[1].keys()
+    whole = torch.stack([own.norm() for own in expected[1].values()]).norm()
+    for name, own in expected[1].items():
+        assert (found[1][name] - own).norm() < 1e-4 * own.norm() + 1e-7 * whole, name
+
+
+def test_a_learner_without_masks_learns_the_same_from_one_row(
+    make_learner, config, kit, by_lengths
+):
+    config.train.share_prefixes = False
+    items = items_of(kit)
+    plain, lengths = make_learner(config), make_learner(config)
+    lengths._model.scorer.policy.config.get_text_config()._attn_implementation = by_lengths
+    lengths._packing = replace(lengths._packing, masks=lengths._model.scorer.masks)
+    assert [len(rows) for rows in batching.micro_batches(items, lengths._packing, None)] == [1]
+    for _ in range(3):
+        expected, found = plain.update(items), lengths.update(items)
+        for name in ("loss", "grad_norm", "entropy", "approx_kl", "mismatch_k1", "tokens_computed"):
+            assert found[name] == pytest.approx(expected[name], rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.gpu
+def test_flash_attn_learns_what_sdpa_does(config, tmp_path):
+    pytest.importorskip("flash_attn")
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    folder = tiny.build(tmp_path / "tiny", 0)
+    items = items_of(kit_for(folder))
+    config.model.dtype = "bfloat16"
+    told = {}
+    for attention in ("flash_attention_2", "sdpa"):
+        config.model.attention = attention
+        learner = Learner(config, folder)
+        assert learner._packing.masks == (attention == "sdpa")
+        told[attention] = [learner.update(items) for _ in range(3)]
+        learner.close()
+    for found, expected in zip(told["flash_attention_2"], told["sdpa"], strict=True):
+        for name in ("loss", "grad_norm", "entropy", "mismatch_k1"):
+            assert found[name] == pytest.approx(expected[name], rel=0.05, abs=5e-3)
