@@ -55,7 +55,8 @@ class Conversation:
 
     def answer(self, reply_ids: Sequence[int]) -> None:
         """Keep a reply, with the very ids that were sampled."""
-        assert self._said and self._said[-1].answer is None, "there is nothing to answer"
+        assert self._said, "there is nothing to answer"
+        assert self._said[-1].answer is None, "it is answered already"
         self._said[-1].answer = (*reply_ids, *self._encoder.closing(reply_ids))
         if self._memory.is_carried:  # only then is it worth its decoding
             self._memory.hear(self._encoder.text(reply_ids))
