@@ -6,6 +6,7 @@ one reads an answer of any length into memory, and brings 30 MB and 0.7 s of imp
 
 import asyncio
 import json
+import logging
 import os
 import random
 from collections.abc import Mapping, Sequence
@@ -14,11 +15,19 @@ from urllib.parse import urlsplit
 
 from agentrl import extras
 from agentrl.config import EndpointConfig
-from agentrl.errors import ConfigError, EngineError, boundary
+from agentrl.errors import (
+    ConfigError,
+    EndpointRefused,
+    EndpointUnreachable,
+    EngineError,
+    boundary,
+)
 from agentrl.policies import completions
 from agentrl.policies.completions import Completion
 from agentrl.policies.engine import Sampling
 from agentrl.text import did_you_mean, quoted
+
+log = logging.getLogger(__name__)
 
 LARGEST = 8 << 20
 """Bytes of an answer: 100,000 token ids and 30,000 log-probabilities have room in it."""
@@ -31,18 +40,6 @@ _NOT_ASKED = (404, 405, 501)
 _UNKNOWN_FIELD = (400, 422)
 _CONNECT_S = 30.0
 _NAMES = 20
-
-
-class Refused(EngineError):
-    """The server answered with an error."""
-
-    def __init__(self, url: str, status: int, said: str) -> None:
-        super().__init__(f"{url} answers {status}: {quoted(said, 300)}")
-        self.status, self.said = status, said
-
-
-class Unreachable(EngineError):
-    """The server is not there, or broke off."""
 
 
 class Endpoint:
@@ -76,7 +73,7 @@ class Endpoint:
         self._url = settings.url.rstrip("/")
         self._deadline_s, self._start_deadline_s = deadline_s, start_deadline_s
         self._key = key_of(settings)
-        self._exact = True
+        self._exact, self._complained = True, False
         # Deadlines are asyncio's: they hold for a whole answer, however slowly it drips in.
         self._http = httpx2.AsyncClient(
             headers={**settings.headers, **self._headers()},
@@ -109,15 +106,15 @@ class Endpoint:
                 f"{at}: no answer within {self._start_deadline_s:g} s (rollout.start_deadline_s)"
             ) from None
         except EngineError as error:
-            if isinstance(error, Refused) and error.status in _AGAIN:
+            if isinstance(error, EndpointRefused) and error.status in _AGAIN:
                 raise  # it is there, and busy or broken
             raise ConfigError(f"{at}: {error}{self._advice(error)}") from None
 
     def _advice(self, error: EngineError) -> str:
         """What to do about a server that could not be started with."""
-        if isinstance(error, Unreachable):
+        if isinstance(error, EndpointUnreachable):
             return ". Start it (vllm serve MODEL), or name where it is"
-        if not isinstance(error, Refused) or error.status not in (401, 403):
+        if not isinstance(error, EndpointRefused) or error.status not in (401, 403):
             return ""
         if self._key:
             return f". It refuses the key of {self._settings.api_key_env}"
@@ -127,7 +124,7 @@ class Endpoint:
         """What the server says it has; nothing where it does not say."""
         try:
             return completions.models(await self._ask("GET", "/models", None, patient=False))
-        except Refused as error:
+        except EndpointRefused as error:
             if error.status in _NOT_ASKED:
                 return []
             raise
@@ -145,7 +142,7 @@ class Endpoint:
             )
             try:
                 answer = await self._ask("POST", "/chat/completions", body)
-            except Refused as error:
+            except EndpointRefused as error:
                 if error.status == 404 or (names and self.model not in names):
                     raise _unknown(self.model, names, error) from None
                 if error.status not in _UNKNOWN_FIELD or not self._exact:
@@ -175,7 +172,7 @@ class Endpoint:
                 answer = await self._ask("POST", "/chat/completions", body)
         except TimeoutError:
             raise EngineError(f"{self._url}: no answer within {self._deadline_s:g} s") from None
-        except Refused as error:
+        except EndpointRefused as error:
             if error.status in (400, 413, 422) and completions.is_no_room(error.said):
                 return None
             raise
@@ -200,16 +197,20 @@ class Endpoint:
             last = number == _TRIES - 1
             try:
                 status, content, again_s = await self._once(method, path, body)
-            except Unreachable:
+            except EndpointUnreachable as error:
                 if last or not patient:
                     raise
-                again_s = 0.0
+                failure, again_s = str(error), 0.0
             else:
                 if status == 200:
                     return self._json(content)
+                refusal = self._refusal(path, status, content)
                 if last or status not in _AGAIN:
-                    said = completions.words(content[:4096])
-                    raise Refused(self._url + path, status, self._without_key(said))
+                    raise refusal
+                failure = str(refusal)
+            if not self._complained:
+                self._complained = True
+                log.warning("%s; it is asked again, as often as this happens", failure)
             # Each waits a little differently: all were refused at the same time.
             own_s = _AGAIN_S * 2**number * random.uniform(1, 1.5)
             await asyncio.sleep(min(_LONGEST_S, max(own_s, again_s)))
@@ -233,7 +234,7 @@ class Endpoint:
                             raise EngineError(f"{what}: the answer is above {LARGEST} bytes")
         except EngineError as error:
             if isinstance(error.__cause__, httpx2.TransportError):
-                raise Unreachable(self._without_key(_why(what, error.__cause__))) from None
+                raise EndpointUnreachable(self._without_key(_why(what, error.__cause__))) from None
             raise
         return response.status_code, bytes(content), _seconds(response.headers.get("retry-after"))
 
@@ -243,6 +244,11 @@ class Endpoint:
         except (ValueError, RecursionError):
             head = self._without_key(content[:4096].decode("utf-8", "replace"))
             raise EngineError(f"{self._url}: the answer is no JSON: {quoted(head, 80)}") from None
+
+    def _refusal(self, path: str, status: int, content: bytes) -> EndpointRefused:
+        said = self._without_key(completions.words(content[:4096]))
+        words = f"{self._url}{path} answers {status}: {quoted(said, 300)}"
+        return EndpointRefused(words, status, said)
 
     def _without_key(self, text: str) -> str:
         return text.replace(self._key, "(the key)") if self._key else text
@@ -283,11 +289,15 @@ def _only(names: Sequence[str], at: str) -> str:
     """
     if len(names) == 1:
         return names[0]
-    there = f"{len(names)} models: {_listed(names)}" if names else "no list of models"
+    there = (
+        f"{len(names)} models: {_listed(names)}"
+        if names
+        else "no list of models (most URLs end with /v1)"
+    )
     raise ConfigError(f"{at}: has {there}; name one in rollout.endpoint.model")
 
 
-def _unknown(model: str, names: Sequence[str], error: Refused) -> ConfigError:
+def _unknown(model: str, names: Sequence[str], error: EndpointRefused) -> ConfigError:
     there = f"{did_you_mean(model, names)}. It has: {_listed(names)}" if names else ""
     return ConfigError(f"rollout.endpoint.model={model!r}: {error}{there}")
 
