@@ -285,7 +285,7 @@ class WarmStartConfig:
     recorded_where: RecordedWhereConfig = field(default_factory=RecordedWhereConfig)
     """Which of them."""
     episodes: int = 300
-    """Games that the player plays; their seeds are used for nothing else."""
+    """Games that the player plays, on seeds that are for demonstrations alone."""
     steps: int = 1200
     """Optimizer steps."""
     batch: int = 32
