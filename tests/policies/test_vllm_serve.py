@@ -70,7 +70,8 @@ async def test_a_server_says_what_the_same_model_says_here(
         assert own is not None
         assert served.prompt.token_ids == own.prompt.token_ids
         assert served.reply.token_ids == own.reply.token_ids
-        assert served.text == own.text
+        # vLLM keeps back a last character that is not whole.
+        assert served.text.rstrip("\ufffd") == own.text.rstrip("\ufffd")
         expected = forward_logprobs(model, encoder, served.prompt, served.reply.token_ids)
         np.testing.assert_allclose(served.reply.logprobs, expected, atol=1e-3)
         np.testing.assert_array_equal(np.array(served.prompt.images), np.array(own.prompt.images))
