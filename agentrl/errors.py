@@ -19,6 +19,8 @@
         │       └── PoolEmpty         nor is one expected: all its phones are in quarantine
         ├── EnvError          an environment that raised or broke its contract
         ├── EngineError       an engine that failed or fell silent
+        │   ├── EndpointRefused       a server of chat completions answered with an error
+        │   └── EndpointUnreachable   it is not there, or broke off
         └── RewardError       a reward function that raised or returned nonsense
 """
 
@@ -101,6 +103,24 @@ class EnvError(WorldError):
 
 class EngineError(WorldError):
     """An engine failed or did not answer within its deadline."""
+
+
+class EndpointRefused(EngineError):
+    """A server of chat completions answered with an error.
+
+    Args:
+        message: of this error.
+        status: of HTTP.
+        said: the server's words.
+    """
+
+    def __init__(self, message: str, status: int = 0, said: str = "") -> None:
+        super().__init__(message)
+        self.status, self.said = status, said
+
+
+class EndpointUnreachable(EngineError):
+    """A server of chat completions is not there, or broke off."""
 
 
 class RewardError(WorldError):

@@ -10,8 +10,10 @@ GET_RAY = "pip install 'agentrl[ray]'; rollout.launcher=local works without"
 GET_OCR = "pip install 'agentrl[ocr]'; agentrl.devices.sight.Glyphs reads known signs without"
 GET_LORA = "pip install 'agentrl[lora]'; model.lora.rank=0 trains the whole model without"
 GET_QLORA = "pip install 'agentrl[qlora]'; model.lora.base=float works without"
+GET_REMOTE = "pip install 'agentrl[remote]'"
 NO_VLLM = f"rollout.engine=vllm needs vLLM, not installed: {GET_VLLM}"
 NO_RAY = f"rollout.launcher=ray needs Ray, not installed: {GET_RAY}"
+NO_REMOTE = f"rollout.engine=remote needs httpx2, not installed: {GET_REMOTE}"
 NO_OCR = f"reading any text off a screen needs RapidOCR, not installed: {GET_OCR}"
 
 _OF_MODELS = ("safetensors", "tokenizers", "torch", "transformers")
@@ -20,10 +22,14 @@ _OF_MODELS = ("safetensors", "tokenizers", "torch", "transformers")
 def missing(engine: str, launcher: str) -> list[str]:
     """What a model needs to play or learn and does not find here, each with its remedy.
 
+    A model elsewhere needs what asks for it alone.
+
     Args:
         engine: as the configuration's `rollout.engine`.
         launcher: as its `rollout.launcher`.
     """
+    if engine == "remote":
+        return [NO_REMOTE] if find_spec("httpx2") is None else []
     absent = [name for name in _OF_MODELS if find_spec(name) is None]
     wants = [
         (absent, f"models need {', '.join(absent)}, not installed: {GET_MODELS}"),

@@ -6,6 +6,7 @@ from agentrl import config as configuration
 from agentrl import extras
 from agentrl.cli import doctor
 from agentrl.errors import ConfigError
+from agentrl.policies.endpoint import Endpoint
 from agentrl.rollout import cluster
 from agentrl.training import plan
 
@@ -17,6 +18,18 @@ def without(monkeypatch, *names):
 def test_nothing_is_missed_where_nothing_is_needed(monkeypatch):
     without(monkeypatch, "vllm", "ray")
     assert extras.missing("hf", "local") == []
+
+
+def test_a_model_elsewhere_needs_what_asks_for_it_alone(monkeypatch):
+    without(monkeypatch, "torch", "vllm", "ray")
+    assert extras.missing("remote", "ray") == []
+    without(monkeypatch, "httpx2")
+    assert extras.missing("remote", "ray") == [extras.NO_REMOTE]
+    with pytest.raises(ConfigError, match=r"agentrl\[remote\]"):
+        plan.check_player(configuration.load("sokoban", ["rollout.engine=remote"]), None)
+    monkeypatch.setitem(sys.modules, "httpx2", None)
+    with pytest.raises(ConfigError, match=r"agentrl\[remote\]"):
+        Endpoint(configuration.EndpointConfig())
 
 
 def test_everything_that_a_job_misses_is_told_at_once(monkeypatch):
@@ -40,3 +53,4 @@ def test_plan_doctor_and_cluster_give_the_same_advice(monkeypatch):
     assert mends["ray"] == extras.GET_RAY
     assert mends["vLLM"] == extras.GET_VLLM
     assert mends["transformers"] == extras.GET_MODELS
+    assert mends["httpx2"] == extras.GET_REMOTE

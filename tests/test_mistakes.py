@@ -40,7 +40,14 @@ def test_phones_that_nobody_has_named_are_asked_for(capsys):
         ("train.stpes=3", ["train.stpes", "Did you mean: 'steps'"]),
         ("train.steps=many", ["train.steps", "'many'"]),
         ("train.ranks=0", ["train.ranks=0", "above 0"]),
-        ("rollout.engine=vlm", ["rollout.engine", "'vllm', 'hf'"]),
+        ("rollout.engine=vlm", ["rollout.engine", "'vllm', 'hf', 'remote'"]),
+        ("rollout.engine=remote", ["rollout.engine=remote", "`agentrl eval`"]),
+        ("rollout.endpoint.url=127.0.0.1:8000", ["rollout.endpoint.url", "http://HOST:PORT/v1"]),
+        ("rollout.endpoint.url='http://h:99999/v1'", ["rollout.endpoint.url", "http://HOST"]),
+        ("rollout.endpoint={headers: {X-Api-Key: k}}", ["headers.X-Api-Key", "api_key_env"]),
+        ("rollout.endpoint={headers: {'a b': k}}", ["rollout.endpoint.headers", "no header"]),
+        ("rollout.endpoint.extra_body={stream: true}", ["extra_body.stream", "leave it out"]),
+        ("rollout.endpoint.extra_body={temperature: 1}", ["rollout.temperature says it"]),
         ("rollout.temperature=0", ["rollout.temperature", "above 0"]),
         ("run.keep_gb=0", ["run.keep_gb=0", "above 0", "null to keep all"]),
         ("run.keep_gb=.nan", ["run.keep_gb", "finite"]),
@@ -136,6 +143,22 @@ def test_mistake_is_told_in_one_message(override, words, tmp_path, capsys):
     assert all(word in said for word in words), said
     assert "Traceback" not in said
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "api_key_env=sk-tOpSecret",
+        "url='http://me:sk-tOpSecret@host/v1'",
+        "url='http://host/v1?key=sk-tOpSecret'",
+        "headers={Authorization: 'Bearer sk-tOpSecret'}",
+    ],
+)
+def test_a_key_in_the_wrong_place_is_refused_and_not_told(override, capsys):
+    assert run(["eval", "sokoban", "rollout.engine=remote", f"rollout.endpoint.{override}"]) == 2
+    said = capsys.readouterr().err
+    assert "api_key_env" in said
+    assert "tOpSecret" not in said
 
 
 def test_name_of_a_run_that_exists_is_all_that_is_told(tmp_path, capsys):

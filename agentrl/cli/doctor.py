@@ -32,6 +32,7 @@ _EXTRAS = (
     ("pyarrow", "data"),
     ("datasets", "data"),
     ("math-verify", "math"),
+    ("httpx2", "remote"),
 )
 """Packages that some jobs use, and what they are installed with."""
 

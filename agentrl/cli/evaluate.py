@@ -24,7 +24,11 @@ def evaluate(
         int | None, typer.Option(help="Games, each on a held-out seed; eval.episodes if not said.")
     ] = None,
     policy: Annotated[
-        str, typer.Option(help="`model`, or a scripted player such as `random` or `expert`.")
+        str,
+        typer.Option(
+            help="`model` (with rollout.engine=remote a server's), or a scripted player such as "
+            "`random` or `expert`."
+        ),
     ] = "model",
     greedy: Annotated[
         bool, typer.Option("--greedy", help="Take the most probable token each time.")
@@ -33,9 +37,13 @@ def evaluate(
         str | None,
         typer.Option(help="Of a run: `best`, `last` or a step; else its final model."),
     ] = None,
+    demos: Annotated[
+        bool,
+        typer.Option("--demos", help="Play the seeds of demonstrations, to learn from, instead."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Play games on seeds that were never trained on."""
+    """Play games on seeds that were never trained on, and record them."""
     from agentrl.training.evaluation import evaluate as play
     from agentrl.training.report.display import table_of
 
@@ -45,13 +53,14 @@ def evaluate(
         policy=policy,
         greedy=greedy,
         checkpoint=checkpoint,
+        demos=demos,
         overrides=overrides or (),
     )
     if as_json:
         typer.echo(json.dumps(result))
         return
     folder, audit = result.pop("run"), result.pop("audit", None)
-    who = f"{policy}{', greedy' if greedy else ''}"
+    who = f"{result.pop('model', policy)}{', greedy' if greedy else ''}"
     Console().print(table_of({who: result}, target))
     if audit is not None:
         from agentrl.devices import sight

@@ -31,7 +31,8 @@ def play(
     policy: Annotated[
         str,
         typer.Option(
-            help="`human`, `model`, a scripted player, or the folder of a run or a model."
+            help="`human`, `model` (with rollout.engine=remote a server's), a scripted player, or "
+            "the folder of a run or a model."
         ),
     ] = "human",
     seed: Annotated[int, typer.Option(help="Of the episode.", min=0)] = 0,

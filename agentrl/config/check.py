@@ -1,14 +1,22 @@
 """What types alone do not say of a setting."""
 
 import dataclasses
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from agentrl.config.algorithm import PRESETS
-from agentrl.config.tree import Config, DevicesConfig, RecordedWhereConfig, WarmStartConfig
+from agentrl.config.tree import (
+    Config,
+    DevicesConfig,
+    EndpointConfig,
+    RecordedWhereConfig,
+    WarmStartConfig,
+)
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
 
@@ -30,6 +38,19 @@ _LONGEST_S = 1_000_000
 _PICTURE_SIDE = (1, 16_384)
 _SCREEN_SIDE = (64, 4096)
 _PACKAGE = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*)+", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_HEADER = re.compile(r"[A-Za-z0-9-]+")
+_SECRET = ("authorization", "proxy-authorization", "api-key", "x-api-key", "cookie")
+"""Headers that hold what nobody else may read."""
+_SAID_ELSEWHERE = {
+    "model": "rollout.endpoint.model",
+    "temperature": "rollout.temperature",
+    "max_tokens": "rollout.max_new_tokens",
+    "messages": None,
+    "stream": None,
+    "n": None,
+}
+"""Fields of a request, and which setting says them; None where they cannot be chosen."""
 
 
 def parse_history(history: str) -> History:
@@ -178,6 +199,7 @@ def validate(config: Config) -> None:
     _check_app(config.devices)
     _check_privacy(config)
     _check_teachers(config.warm_start)
+    _check_endpoint(config.rollout.endpoint)
     if (name := config.run.name) is not None and (Path(name).name != name or name == ".."):
         raise ConfigError(f"run.name={name!r}: must be the plain name of a folder")
     parse_history(config.env.history)
@@ -312,6 +334,53 @@ def _check_teachers(warm: WarmStartConfig | None) -> None:
         raise ConfigError(
             "warm_start.recorded_where: nothing is recorded; name runs in warm_start.recorded"
         )
+
+
+def _check_endpoint(endpoint: EndpointConfig) -> None:
+    """No value is told that may be a key."""
+    _check_url(endpoint.url)
+    name = endpoint.api_key_env
+    if name is not None and not _VARIABLE.fullmatch(name):
+        raise ConfigError(
+            "rollout.endpoint.api_key_env: is no name of an environment variable; it names the one "
+            "that holds the key, such as OPENAI_API_KEY"
+        )
+    for name, value in endpoint.headers.items():
+        if name.lower() in _SECRET:
+            raise ConfigError(
+                f"rollout.endpoint.headers.{name}: would stand in the run's configuration; put the "
+                "key into an environment variable, and name it in rollout.endpoint.api_key_env"
+            )
+        if not _HEADER.fullmatch(name) or not (value.isascii() and value.isprintable()):
+            raise ConfigError(f"rollout.endpoint.headers: {name!r} and its value make no header")
+    try:
+        json.dumps(endpoint.extra_body, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"rollout.endpoint.extra_body: cannot be sent as JSON: {error}") from None
+    for name, value in endpoint.extra_body.items():
+        setting = _SAID_ELSEWHERE.get(name)
+        may_be_left_out = value is None and name in ("temperature", "max_tokens")
+        if name in _SAID_ELSEWHERE and not may_be_left_out:
+            raise ConfigError(
+                f"rollout.endpoint.extra_body.{name}: "
+                + (f"{setting} says it" if setting else "cannot be chosen; leave it out")
+            )
+
+
+def _check_url(url: str) -> None:
+    what = "rollout.endpoint.url"
+    try:
+        parts = urlsplit(url)
+        fine = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port or an address that cannot be
+        fine = False
+    if fine and (parts.username or parts.password or parts.query or parts.fragment):
+        raise ConfigError(
+            f"{what}: must end with its path, without a name or a key in it; the variable that "
+            "holds the key is named in rollout.endpoint.api_key_env"
+        )
+    if not fine or not (url.isascii() and url.isprintable()) or " " in url:
+        raise ConfigError(f"{what}={url!r}: must read http://HOST:PORT/v1, or https")
 
 
 def _check_privacy(config: Config) -> None:

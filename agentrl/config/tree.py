@@ -184,11 +184,31 @@ class RewardConfig:
 
 
 @dataclass(slots=True, kw_only=True)
+class EndpointConfig:
+    """A server of chat completions whose model plays, where `rollout.engine` is `remote`."""
+
+    url: str = "http://127.0.0.1:8000/v1"
+    """What `/models` and `/chat/completions` are put behind: of `vllm serve`, SGLang, OpenAI or any
+    other that speaks as they do."""
+    model: str | None = None
+    """As the server calls it; None takes the only one that it has."""
+    api_key_env: str | None = None
+    """The environment variable that holds the key, such as `OPENAI_API_KEY`; None sends none. The
+    key itself stands in no configuration, log or record."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Sent with every request; not for secrets."""
+    extra_body: dict[str, Any] = field(default_factory=dict)
+    """Further fields of every request, such as `{top_p: 0.9}`; null leaves out one that is sent
+    otherwise, such as `{seed: null}`."""
+
+
+@dataclass(slots=True, kw_only=True)
 class RolloutConfig:
     """How episodes are played."""
 
-    engine: Literal["vllm", "hf"] = "vllm"
-    """What samples the replies; `hf` is slower and repeats bit for bit."""
+    engine: Literal["vllm", "hf", "remote"] = "vllm"
+    """What samples the replies; `hf` is slower and repeats bit for bit. `remote` asks the server of
+    `rollout.endpoint`, for `agentrl eval` and `play`: it cannot be trained."""
     launcher: Literal["ray", "local"] = "ray"
     """In actors of their own, or all in this process."""
     actors: int = 1
@@ -208,7 +228,8 @@ class RolloutConfig:
     max_new_tokens: int = 64
     """Of one reply."""
     max_context: int = 4096
-    """Tokens of prompt and reply; an episode that would grow beyond is truncated."""
+    """Tokens of prompt and reply; an episode that would grow beyond is truncated. A `remote` engine
+    has a bound of its own."""
     deadline_s: float = 600.0
     """For one episode, from reset to its last turn."""
     start_deadline_s: float = 600.0
@@ -221,6 +242,7 @@ class RolloutConfig:
     """Void episodes that each actor plays again, per step or evaluation."""
     engine_kwargs: dict[str, Any] = field(default_factory=dict)
     """Passed on to the engine, such as vLLM's `gpu_memory_utilization`."""
+    endpoint: EndpointConfig = field(default_factory=EndpointConfig)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -263,7 +285,7 @@ class WarmStartConfig:
     recorded_where: RecordedWhereConfig = field(default_factory=RecordedWhereConfig)
     """Which of them."""
     episodes: int = 300
-    """Games that the player plays; their seeds are used for nothing else."""
+    """Games that the player plays, on seeds that are for demonstrations alone."""
     steps: int = 1200
     """Optimizer steps."""
     batch: int = 32

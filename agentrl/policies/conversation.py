@@ -1,24 +1,25 @@
 """One episode's messages and replies, laid out for the model as `env.history` says."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
 from agentrl.config import History
-from agentrl.data.tags import between
-from agentrl.errors import ActionError
 from agentrl.policies.chat import ChatEncoder
-from agentrl.types import IMAGE, Image, Message, Prompt
+from agentrl.policies.memory import Memory
+from agentrl.types import Image, Message, Prompt
 
-MEMORY = "memory"
-MOST_REMEMBERED = 1000
-"""Characters of a memory; what is longer is cut, so that prompts do not grow without end."""
+
+@dataclass(slots=True, kw_only=True)
+class _Exchange:
+    """A message, and the reply once there is one."""
+
+    question: tuple[int, ...]
+    images: tuple[Image, ...]
+    answer: tuple[int, ...] | None = None
 
 
 class Conversation:
     """One episode's messages and replies, as the model reads them.
-
-    With a history that carries a memory, what a reply holds between `<memory>` and `</memory>`
-    stands in the same tags before the messages that follow, until another reply writes it anew.
 
     Args:
         encoder: of the model.
@@ -31,14 +32,9 @@ class Conversation:
         self, encoder: ChatEncoder, instructions: str, history: History | None = None
     ) -> None:
         self._encoder = encoder
-        self._history = history or History()
-        if self._history.carries_memory and instructions:
-            instructions = f"{instructions} {_told(self._history)}"
-        self._preamble = encoder.preamble(instructions)
-        self._questions: list[tuple[int, ...]] = []
-        self._images: list[tuple[Image, ...]] = []
-        self._answers: list[tuple[int, ...]] = []
-        self._memory = ""
+        self._memory = Memory(history)
+        self._preamble = encoder.preamble(self._memory.instructions(instructions))
+        self._said: list[_Exchange] = []
 
     def observe(self, message: Message) -> Prompt:
         """Add a message; the prompt for the reply to it.
@@ -46,47 +42,21 @@ class Conversation:
         Raises:
             ValueError: `<image>` does not stand once for each picture.
         """
-        assert len(self._questions) == len(self._answers), "the last prompt has no answer yet"
-        ids, images = self._encoder.question(self._reminded(message))
-        self._questions.append(ids)
-        self._images.append(images)
-        turns = self._history.turns
-        first = 0 if turns is None else max(0, len(self._questions) - turns)
+        assert not self._said or self._said[-1].answer, "the last prompt has no answer yet"
+        ids, images = self._encoder.question(self._memory.reminded(message))
+        self._said.append(_Exchange(question=ids, images=images))
+        exchanges = self._memory.shown(self._said)
         token_ids = list(self._preamble)
-        for question, answer in zip(self._questions[first:], self._answers[first:], strict=False):
-            token_ids += question + answer
-        token_ids += ids
-        shown = tuple(image for images in self._images[first:] for image in images)
+        for exchange in exchanges:
+            token_ids += exchange.question + (exchange.answer or ())
+        shown = tuple(image for exchange in exchanges for image in exchange.images)
         self._encoder.kit.collapse(token_ids, shown)  # one run of image tokens for each picture
         return Prompt(token_ids=tuple(token_ids), images=shown)
 
     def answer(self, reply_ids: Sequence[int]) -> None:
         """Keep a reply, with the very ids that were sampled."""
-        assert len(self._questions) == len(self._answers) + 1, "there is nothing to answer"
-        self._answers.append((*reply_ids, *self._encoder.closing(reply_ids)))
-        if self._history.carries_memory:
-            self._memory = remembered(self._encoder.text(reply_ids), self._memory)
-
-    def _reminded(self, message: Message) -> Message:
-        if not self._memory:
-            return message
-        # What the model has written is text: no picture, whatever it looks like.
-        words = self._memory.replace(IMAGE, "<image >")
-        return replace(message, text=f"<{MEMORY}>{words}</{MEMORY}>\n{message.text}")
-
-
-def remembered(reply: str, before: str) -> str:
-    """The memory after a reply: what it wrote, or the one before where it wrote none."""
-    try:
-        return between(reply, MEMORY).strip()[:MOST_REMEMBERED]
-    except ActionError:
-        return before
-
-
-def _told(history: History) -> str:
-    turns = history.turns
-    shown = "the last screen" if turns == 1 else f"the last {turns} screens"
-    return (
-        f"You see {shown} alone. What you will need later, write down as <{MEMORY}>...</{MEMORY}> "
-        "before your action: it is shown to you with the next screens, until you write it anew."
-    )
+        assert self._said, "there is nothing to answer"
+        assert self._said[-1].answer is None, "it is answered already"
+        self._said[-1].answer = (*reply_ids, *self._encoder.closing(reply_ids))
+        if self._memory.is_carried:  # only then is it worth its decoding
+            self._memory.hear(self._encoder.text(reply_ids))

@@ -7,6 +7,7 @@ from pathlib import Path
 from agentrl.config import ModelConfig, RolloutConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.chat import ChatEncoder
+from agentrl.policies.endpoint import Endpoint, key_of
 from agentrl.policies.engine import Engine
 from agentrl.policies.kits.scale import scale, target_size
 from agentrl.text import did_you_mean
@@ -46,6 +47,13 @@ def check_engine(rollout: RolloutConfig) -> None:
         raise ConfigError(
             f"rollout.temperature={rollout.temperature}: vLLM takes {_HOTTEST:g} at most"
         )
+    if rollout.engine == "remote":
+        key_of(rollout.endpoint)
+        if rollout.engine_kwargs:
+            raise ConfigError(
+                f"rollout.engine_kwargs={rollout.engine_kwargs}: a server takes no arguments; what "
+                "every request is to hold stands in rollout.endpoint.extra_body"
+            )
     known = _arguments(rollout.engine) if rollout.engine_kwargs else None
     for name in rollout.engine_kwargs:
         if known is not None and name not in known:
@@ -80,9 +88,39 @@ def open_engine(rollout: RolloutConfig, model: ModelConfig, folder: Path, seed: 
         ConfigError: see `check_engine`.
     """
     check_engine(rollout)
+    assert rollout.engine != "remote", "a server is no engine: it takes words, and no weights"
     if rollout.engine == "hf":
         return _hf(rollout, model, folder)
     return _vllm(rollout, model, folder, seed)
+
+
+def open_endpoint(rollout: RolloutConfig) -> Endpoint:
+    """The server that a configuration names, not asked yet.
+
+    Raises:
+        ConfigError: what asks is not installed, or there is no key where one is named.
+    """
+    return Endpoint(
+        rollout.endpoint,
+        deadline_s=rollout.deadline_s,
+        start_deadline_s=rollout.start_deadline_s,
+        in_flight=rollout.concurrency,
+    )
+
+
+async def served_model(rollout: RolloutConfig) -> str:
+    """How the server calls the model that plays, after it has answered once.
+
+    Raises:
+        ConfigError: see Endpoint.start.
+        EngineError: it fails.
+    """
+    endpoint = open_endpoint(rollout)
+    try:
+        await endpoint.start()
+    finally:
+        await endpoint.close()
+    return endpoint.model
 
 
 def _hf(rollout: RolloutConfig, model: ModelConfig, folder: Path) -> Engine:

@@ -207,7 +207,8 @@ async def open_rollouts(config: Config, folder: Path | None, run: Path | None) -
 
     Args:
         config: the whole job.
-        folder: of the model; None where scripted players alone play, always in this process.
+        folder: of the model; None where scripted players or a server's model alone play, always in
+            this process.
         run: the run's folder; None records nothing.
 
     Raises:

@@ -10,9 +10,16 @@ from agentrl import config as configuration
 from agentrl.config import Config, parse_history
 from agentrl.devices import DevicePool
 from agentrl.policies.chat import ChatEncoder
+from agentrl.policies.endpoint import Endpoint
+from agentrl.policies.endpoint_policy import EndpointPolicy
 from agentrl.policies.engine import Engine, Sampling
 from agentrl.policies.model_policy import ModelPolicy
-from agentrl.policies.opening import open_encoder, open_engine, open_scaler
+from agentrl.policies.opening import (
+    open_encoder,
+    open_endpoint,
+    open_engine,
+    open_scaler,
+)
 from agentrl.policies.policy import Policy
 from agentrl.policies.scripted import ScriptedPolicy
 from agentrl.replay.live import Live
@@ -37,7 +44,7 @@ class Rollouts:
     Args:
         config: the whole job.
         folder: of the model's configuration, tokenizer and first weights; None where scripted
-            players alone play, and nobody learns from them.
+            players or a server's model alone play, and nobody learns from them here.
         run: the run's folder; episodes are recorded below it. None records nothing.
         share: (k, n): this is the k-th of n that share phones and concurrency.
         phones: who keeps them; None where they are this process's own.
@@ -62,6 +69,7 @@ class Rollouts:
         self._scorers = Workers("scoring")
         self._exit.callback(self._scorers.close)
         self.engine: Engine | None = None
+        self._endpoint: Endpoint | None = None
         self._engine_lock = asyncio.Lock()
         self._weights: tuple[Path, int] | None = None
         self._live: Live | None = None
@@ -226,10 +234,10 @@ class Rollouts:
             self._recorder.episode(scored, split=ticket.split, step=ticket.step)
 
     async def policy(self, player: str | None, greedy: bool, split: Split) -> Policy:
-        """Who plays: a scripted player, or the model, whose engine is started now.
+        """Who plays: a scripted player, or the model, whose engine or server is started now.
 
         Raises:
-            ConfigError: no such player; the engine cannot start.
+            ConfigError: no such player; the engine cannot start, the server does not answer.
         """
         if player is not None:
             return ScriptedPolicy(
@@ -239,18 +247,36 @@ class Rollouts:
                 scale=open_scaler(self._config.model),
                 most_tokens=self._config.rollout.max_new_tokens if split == "demo" else None,
             )
-        assert self._encoder is not None, "a model has a folder"
         rollout = self._config.rollout
+        history = parse_history(self._config.env.history)
+        sampling = Sampling(
+            temperature=0.0 if greedy else rollout.temperature,
+            max_new_tokens=rollout.max_new_tokens,
+        )
+        if rollout.engine == "remote":
+            return EndpointPolicy(
+                await self._started_endpoint(),
+                history=history,
+                sampling=sampling,
+                scale=open_scaler(self._config.model),
+            )
+        assert self._encoder is not None, "a model has a folder"
         return ModelPolicy(
             await self._started_engine(),
             self._encoder,
-            history=parse_history(self._config.env.history),
-            sampling=Sampling(
-                temperature=0.0 if greedy else rollout.temperature,
-                max_new_tokens=rollout.max_new_tokens,
-            ),
+            history=history,
+            sampling=sampling,
             max_context=rollout.max_context,
         )
+
+    async def _started_endpoint(self) -> Endpoint:
+        async with self._engine_lock:
+            if self._endpoint is None:
+                endpoint = open_endpoint(self._config.rollout)
+                self._exit.push_async_callback(endpoint.close)
+                await endpoint.start()
+                self._endpoint = endpoint
+        return self._endpoint
 
     async def _started_engine(self) -> Engine:
         async with self._engine_lock:

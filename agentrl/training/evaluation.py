@@ -26,7 +26,14 @@ from agentrl.training.report.display import Display
 from agentrl.training.report.outlook import Amounts
 from agentrl.training.report.watching import watching
 from agentrl.training.run import RunFolder
-from agentrl.training.target import checkpoint_of, model_folder, open_target, with_own_model
+from agentrl.training.target import (
+    checkpoint_of,
+    is_served,
+    model_folder,
+    open_target,
+    with_own_model,
+    with_served_model,
+)
 from agentrl.types import ScoredEpisode
 
 log = logging.getLogger(__name__)
@@ -96,6 +103,7 @@ async def play_held_out(
     step: int = 0,
     player: str | None = None,
     greedy: bool = False,
+    demos: bool = False,
 ) -> Evaluation:
     """Play games on held-out seeds; a player's own draws are the same each time.
 
@@ -107,13 +115,15 @@ async def play_held_out(
         step: how many training steps the model has seen.
         player: a scripted player; None for the model.
         greedy: the model takes its most probable token each time.
+        demos: play the seeds of demonstrations instead.
 
     Raises:
         WorldError: not one could be played.
     """
     started = time.perf_counter()
     label = name.replace(" ", "-")
-    tickets = tickets_of_step("eval", step, seeds.evaluation(config, episodes), 1, label)
+    chosen = (seeds.demonstration if demos else seeds.evaluation)(config, episodes)
+    tickets = tickets_of_step("demo" if demos else "eval", step, chosen, 1, label)
     played = await rollouts.collect(tickets, player, greedy)
     valid = [e for e in played if not e.episode.outcome.void]
     return Evaluation(
@@ -133,9 +143,10 @@ def evaluate(
     policy: str = "model",
     greedy: bool = False,
     checkpoint: str | None = None,
+    demos: bool = False,
     overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Evaluate a run's model, or a configuration's start model or scripted player.
+    """Evaluate a run's model, or a configuration's start model, scripted player or server.
 
     Progress goes to the standard error, if `logging` names the console.
 
@@ -143,19 +154,23 @@ def evaluate(
         target: a run folder, a configuration's file or name, or a configuration.
         episodes: games, each on a held-out seed; None takes `eval.episodes`.
         policy: `model`, or the name of a scripted player such as `random` or `expert`, which needs
-            no model and nothing that models need.
+            no model and nothing that models need. Where `rollout.engine` is `remote`, the model is
+            that of the server.
         greedy: the model takes its most probable token each time.
         checkpoint: of the run: `best`, `last` or a step; None takes its final model.
+        demos: play the seeds of demonstrations, which a warm start may learn from, instead of
+            held-out ones.
         overrides: `key=value` settings.
 
     Returns:
         The environment's own metrics, `reward`, `episodes`, `void` and `seconds`; and `run`, the
-        folder where the games are recorded, which `agentrl replay` reads. Where the environment
+        folder where the games are recorded, which `agentrl replay` reads. Where a server's model
+        has played, `model` is how the server calls it. Where the environment
         compares what it reads with the truth, `audit`: for each fact how often it `agreed`, `of`
         how many, and the 95% interval of that share, from `low` to `high`.
 
     Raises:
-        ConfigError: something named does not exist.
+        ConfigError: something named does not exist, or a server that is to play does not answer.
         WorldError: not one game could be played.
     """
     config, run = open_target(target, overrides)
@@ -167,31 +182,35 @@ def evaluate(
     )
     player = None if policy == "model" else policy
     kept = checkpoint_of(run, checkpoint)
-    if run is not None and player is None:
+    served = player is None and is_served(config, checkpoint)
+    if run is not None and player is None and not served:
         config = with_own_model(config, run, kept)
-    plan.check(config, player)
+    plan.check_player(config, player)
+    if served:
+        config = with_served_model(config)
     name = "run" if isinstance(target, Config) else Path(target).stem
-    if run is None and player is None:
+    if run is None and player is None and not served:
         log.warning(
             "%s is no run: its start model (%s) plays, which no run has trained. "
             "Name a run's folder to evaluate a trained one.",
             name,
             config.model.path,
         )
-    who = _who(run, kept, player)
-    folder = RunFolder.create(config, f"eval-{who}-{name}")
+    who = "remote" if served else _who(run, kept, player)
+    folder = RunFolder.create(config, f"{'demo' if demos else 'eval'}-{who}-{name}")
+    model = {"model": config.rollout.endpoint.model} if served else {}
     asked = {
         "target": str(target),
-        "policy": policy,
+        "policy": model.get("model", policy),
         "checkpoint": checkpoints.step_of(kept) if kept is not None and player is None else None,
         "greedy": greedy,
     }
-    step = 0 if player is not None else _step(run, kept)
+    step = 0 if player is not None or served else _step(run, kept)
     with working_in(folder.path):
         folder.write_summary(asked)  # those who look on know what is played
-        found = asyncio.run(_evaluate(config, folder.path, who, step, kept, player, greedy))
+        found = asyncio.run(_evaluate(config, folder.path, who, step, kept, player, greedy, demos))
         folder.write_summary({**asked, **found})
-    return {**found, "run": str(folder.path)}
+    return {**found, **model, "run": str(folder.path)}
 
 
 def _who(run: Path | None, kept: Path | None, player: str | None) -> str:
@@ -218,10 +237,12 @@ async def _evaluate(
     kept: Path | None,
     player: str | None,
     greedy: bool,
+    demos: bool,
 ) -> dict[str, Any]:
     count = config.eval.episodes
+    needs_none = player is not None or is_served(config)
     with TemporaryDirectory(prefix="agentrl-") as scratch, _shown(config, folder) as display:
-        model = None if player is not None else model_folder(config, Path(scratch), kept)
+        model = None if needs_none else model_folder(config, Path(scratch), kept)
         rollouts = await open_rollouts(config, model, folder)
         try:
             display.stage("evaluation")
@@ -234,6 +255,7 @@ async def _evaluate(
                     step=step,
                     player=player,
                     greedy=greedy,
+                    demos=demos,
                 )
         finally:
             await rollouts.close()

@@ -46,6 +46,25 @@ def check(config: Config, player: str | None = None, *, teaches: bool = False) -
     return taught
 
 
+def check_player(config: Config, player: str | None) -> None:
+    """See whether somebody can play, without any training.
+
+    Args:
+        config: the job.
+        player: a scripted player; None for the model, here or behind a server.
+
+    Raises:
+        ConfigError: see `check`; a server is not asked yet.
+    """
+    if player is not None or config.rollout.engine != "remote":
+        check(config, player)
+        return
+    check_games(config)
+    if lacking := extras.missing(config.rollout.engine, config.rollout.launcher):
+        raise ConfigError(". ".join(lacking))
+    check_engine(config.rollout)
+
+
 def resolve(config: Config, *, teaches: bool = True) -> dict[str, Any]:
     """What the job would do, for `--dry-run`: the whole tree and what its names mean.
 
@@ -76,6 +95,12 @@ def resolve(config: Config, *, teaches: bool = True) -> dict[str, Any]:
 
 
 def _check_job(config: Config) -> dict[str, int | None]:
+    if config.rollout.engine == "remote":
+        raise ConfigError(
+            "rollout.engine=remote: the weights of a model behind a server cannot be trained; "
+            "`agentrl eval` and `agentrl play` let it play; a model of your own learns what it has "
+            "played with warm_start.recorded"
+        )
     warm = config.warm_start
     players = [warm.player] if warm and warm.player else []
     count = check_games(config, [*players, *baselines(config)])

@@ -16,11 +16,18 @@ from agentrl.rollout.rollouts import Rollouts
 from agentrl.rollout.ticket import Split, Ticket
 from agentrl.training import plan
 from agentrl.training.run import RunFolder
-from agentrl.training.target import checkpoint_of, model_folder, open_target, with_own_model
+from agentrl.training.target import (
+    checkpoint_of,
+    is_served,
+    model_folder,
+    open_target,
+    with_own_model,
+    with_served_model,
+)
 from agentrl.training.wording import untagged, ways, worded
 from agentrl.types import IMAGE, Message, Observation, ScoredEpisode, Turn
 
-HUMAN, MODEL = "human", "model"
+HUMAN, MODEL, REMOTE = "human", "model", "remote"
 _A_DAY_S = 86_400.0
 
 
@@ -58,7 +65,8 @@ def play(
     Args:
         target: a run's folder, a configuration, or its file or name.
         audience: who watches, and who is asked where a person plays.
-        policy: `human`, `model`, or the name of a scripted player.
+        policy: `human`, `model` (where `rollout.engine` is `remote`, that of the server), or the
+            name of a scripted player.
         seed: of the episode.
         greedy: the model takes its most probable token each time.
         checkpoint: of a run: `best`, `last` or a step; None takes its final model.
@@ -69,24 +77,29 @@ def play(
         The episode, and the folder where it is recorded.
 
     Raises:
-        ConfigError: something named does not exist, or nothing was played.
+        ConfigError: something named does not exist, a server that is to play does not answer, or
+            nothing was played.
     """
     config, run = open_target(target, overrides)
     kept = checkpoint_of(run, checkpoint)
-    if run is not None and policy == MODEL:
+    served = policy == MODEL and is_served(config, checkpoint)
+    if run is not None and policy == MODEL and not served:
         config = with_own_model(config, run, kept)
     rollout = replace(config.rollout, launcher="local", concurrency=1)
     if policy == HUMAN:
         rollout = replace(rollout, deadline_s=_A_DAY_S)
     config = replace(config, rollout=rollout, run=replace(config.run, name=None))
     if policy == MODEL:
-        plan.check(config)
+        plan.check_player(config, None)
     else:
         plan.check_games(config, [] if policy == HUMAN else [policy])
-    folder = RunFolder.create(config, f"play-{policy}")
+    if served:
+        config = with_served_model(config)
+    folder = RunFolder.create(config, f"play-{REMOTE if served else policy}")
     begun(folder.path)
     with TemporaryDirectory(prefix="agentrl-") as scratch:
-        model = model_folder(config, Path(scratch), kept) if policy == MODEL else None
+        own = policy == MODEL and not served
+        model = model_folder(config, Path(scratch), kept) if own else None
         scored = asyncio.run(_play(config, model, folder.path, audience, policy, seed, greedy))
     return scored, folder.path
 
@@ -120,7 +133,8 @@ async def _play(
             if policy == HUMAN
             else await rollouts.policy(None if policy == MODEL else policy, greedy, split)
         )
-        ticket = Ticket(split=split, step=0, group=0, member=0, seed=seed, label=policy)
+        label = REMOTE if policy == MODEL and is_served(config) else policy
+        ticket = Ticket(split=split, step=0, group=0, member=0, seed=seed, label=label)
         watched = WatchedPolicy(player, audience.sees)
         return await rollouts.play(ticket, watched, audience.hears, ends)
     finally:

@@ -1,5 +1,6 @@
 """What a command is pointed at: a run, a configuration, or an environment by its name."""
 
+import asyncio
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,6 +9,7 @@ from pathlib import Path
 from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.errors import ConfigError
+from agentrl.policies.opening import served_model
 from agentrl.policies.origin import resolve_model
 from agentrl.training import checkpoints
 from agentrl.training.run import RunFolder
@@ -49,6 +51,33 @@ def with_own_model(config: Config, run: Path, kept: Path | None) -> Config:
     if not own.is_dir():  # it began as a folder or a model of the hub
         return config
     return replace(config, model=replace(config.model, path=str(own.absolute())))
+
+
+def is_served(config: Config, checkpoint: str | None = None) -> bool:
+    """Whether the model that plays is a server's.
+
+    Raises:
+        ConfigError: it is, and a checkpoint is asked for.
+    """
+    served = config.rollout.engine == "remote"
+    if served and checkpoint is not None:
+        raise ConfigError(
+            f"checkpoint={checkpoint}: with rollout.engine=remote the server's model plays; leave "
+            "one of them out"
+        )
+    return served
+
+
+def with_served_model(config: Config) -> Config:
+    """The same configuration, which names the model that a server has; it is asked.
+
+    Raises:
+        ConfigError: it cannot be reached, refuses, or has not one model alone and none is named.
+        EngineError: it fails.
+    """
+    rollout = config.rollout
+    endpoint = replace(rollout.endpoint, model=asyncio.run(served_model(rollout)))
+    return replace(config, rollout=replace(rollout, endpoint=endpoint))
 
 
 def model_folder(config: Config, scratch: Path, kept: Path | None) -> Path:
