@@ -23,16 +23,13 @@ from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.engine import Sampling
 from agentrl.policies.fit import check_fit, check_shapes
 from agentrl.policies.kits import skeleton
+from agentrl.policies.vllm_arguments import LORA_RANKS
 from agentrl.types import Prompt, Reply
 
 _PROCESSES = Path(__file__).resolve().parent / "vllm_processes"
 _ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 """On CPUs, vLLM puts scheduler and model in two processes, and each spins while it waits for the
 other: on two cores that is half the time. By its name it takes "uni" for "mp", by its path not."""
-
-
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM takes as `max_lora_rank`."""
 
 
 class VLLMEngine:

@@ -311,7 +311,8 @@ async def open_rollouts(config: Config, folder: Path | None, run: Path | None) -
         run: the run's folder; None records nothing.
 
     Raises:
-        ConfigError: Ray is not installed, or a phone cannot be reached.
+        ConfigError: Ray is not installed, a phone cannot be reached, or the cluster's GPUs do not
+            allow `train.transfer`.
     """
     if config.rollout.launcher == "local" or folder is None:
         rollouts = Rollouts(config, folder, run)
@@ -326,6 +327,7 @@ async def open_rollouts(config: Config, folder: Path | None, run: Path | None) -
 
 async def _open_ray(config: Config, folder: Path, run: Path | None) -> AnyRollouts:
     ray = cluster.join_cluster()
+    transfer.check(config)  # now that its GPUs are known
     count = config.rollout.actors
     remote = ray.remote(RolloutActor).options(
         num_cpus=0,  # episodes wait more than they compute; the engine brings its own threads

@@ -1,10 +1,12 @@
 """How weights come to engines: chosen from the configuration and from what GPUs there are."""
 
 import os
+from dataclasses import replace
 from importlib.util import find_spec
 
 from agentrl.config import Config
 from agentrl.errors import ConfigError
+from agentrl.policies.vllm_arguments import LORA_RANKS
 from agentrl.rollout import cluster
 
 
@@ -22,6 +24,11 @@ def check(config: Config) -> None:
             raise ConfigError(
                 f"model.lora.serve=adapter: rollout.engine={engine} answers with whole weights, "
                 "which are as fast there; leave it out"
+            )
+        if lora.rank > LORA_RANKS[-1]:
+            raise ConfigError(
+                f"model.lora.rank={lora.rank}: vLLM answers with adapters of {LORA_RANKS[-1]} "
+                "columns at most; model.lora.serve=merged takes more"
             )
         if train.transfer not in ("auto", "file"):
             raise ConfigError(
@@ -86,6 +93,16 @@ def sleeps(config: Config) -> bool:
         return False
     gpus = _gpus(config)
     return bool(gpus) and _share_a_gpu(config, gpus or 0)
+
+
+def without_learner(config: Config) -> Config:
+    """The same job where nobody learns: engines keep the weights that they begin with."""
+    return replace(
+        config,
+        train=replace(config.train, transfer="file"),
+        rollout=replace(config.rollout, sleep=False),
+        model=replace(config.model, lora=replace(config.model.lora, serve="merged")),
+    )
 
 
 def serves_adapters(config: Config) -> bool:

@@ -128,7 +128,7 @@ async def test_bit_that_was_lost_on_the_way_is_found_and_the_engine_answers_no_m
     """The last of this engine's tests."""
     config.train.check_weights = True
     learner = Learner(config, tiny_vlm)
-    with pytest.raises(EngineError, match="published were .* \\(train.check_weights\\)"):
+    with pytest.raises(EngineError, match="published were"):
         await send(learner, engine, 20, link=Tampering(engine.call, 1, 60))
     with pytest.raises(EngineError, match="version 20"):
         await ask(engine, prompts(encoder))
