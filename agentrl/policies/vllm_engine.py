@@ -338,11 +338,14 @@ class VLLMEngine:
         """
         self._open.clear()
         self._doubt = "it sleeps"
-        with boundary(EngineError, "vLLM: to sleep"):
-            async with asyncio.timeout(self._deadline_s):
-                await self._idle.wait()
-                await self._engine.sleep(self._depth)
-        self._sleeps = True
+        try:
+            with boundary(EngineError, "vLLM: to sleep"):
+                async with asyncio.timeout(self._deadline_s):
+                    await self._idle.wait()
+                    await self._engine.sleep(self._depth)
+            self._sleeps = True
+        finally:
+            self._open.set()
 
     async def _wake(self, part: str) -> None:
         if self._sleeps:

@@ -1,6 +1,9 @@
 """Weights by vLLM's weight transfer, and adapters alone, from a real learner to a real engine."""
 
 import asyncio
+import json
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,6 +25,7 @@ from agentrl.training.learner import Learner
 from tests.policies import families
 from tests.policies.test_vllm_engine import ask, check_against_transformers, prompts
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("default")]
 in_the_engines_loop = pytest.mark.asyncio(loop_scope="module")
 
@@ -58,12 +62,12 @@ class Tampering(LocalLink):
         super().update_weights(update_info)
 
 
-async def send(learner, engine, version, *, link=None):
+async def send(learner, engine, version, *, link=None, kind="shared"):
     """One publish, as a job's."""
     shapes = learner.shapes()
     await engine.receive(version, shapes, learner._config.train.check_weights)
     link = link or LocalLink(engine.call, 1, 60)
-    digest = await asyncio.to_thread(learner.send_weights, "shared", link)
+    digest = await asyncio.to_thread(learner.send_weights, kind, link)
     await engine.received(version, list(shapes), digest)
 
 
@@ -171,6 +175,74 @@ def move(learner, seed):
         if adapters.is_upper(name):
             with torch.no_grad():
                 torch.nn.init.normal_(parameter.to_local(), std=0.05)
+
+
+def reinforced(folder, *settings):
+    """The lines of a job's steps, and what it said."""
+    done = subprocess.run(
+        [sys.executable, "-m", "agentrl", "train", EXAMPLE, f"run.dir={folder}", "run.name=job",
+         "warm_start.steps=20", "warm_start.cache=null", "train.steps=2", "rollout.groups=2",
+         "rollout.group_size=4", "eval.episodes=2", "logging=[file]", "rollout.engine=vllm",
+         "train.check_weights=true", *settings],
+        capture_output=True, text=True, timeout=170,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [json.loads(line) for line in (folder / "job" / "metrics.jsonl").open()]
+    return [line for line in lines if line["stage"] == "reinforcement"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["train.transfer=shared", "rollout.launcher=ray", "train.ranks=2"],
+        ["train.transfer=shared", "train.mode=async"],
+        ["model.lora.rank=4", "model.lora.serve=adapter", "optim.lr=0.01"],
+    ],
+    ids=["two ranks", "async", "adapter"],
+)
+def test_engine_of_a_whole_job_computes_what_its_learner_does(tmp_path, settings):
+    pytest.importorskip("vllm")
+    pytest.importorskip("peft")
+    steps = reinforced(tmp_path, *settings)
+    assert [step["step"] for step in steps] == [1, 2]
+    for step in steps:
+        assert step["learner/mismatch_max"] < 1e-3
+
+
+needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.mark.gpu
+@needs_a_gpu
+async def test_weights_by_ipc_come_to_an_engine_that_slept(encoder, config, tiny_vlm, tmp_path):
+    """Nobody has run it yet."""
+    other = tiny.build(tmp_path / "other", 1)
+    shared = VLLMEngine(
+        tiny_vlm, max_context=1024, deadline_s=120, transfer="ipc", can_sleep=True,
+        engine_kwargs={"gpu_memory_utilization": 0.3, "enforce_eager": True},
+    )  # fmt: skip
+    config.train.check_weights = True
+    learner, asked = Learner(config, other), prompts(encoder)
+    await shared.start()
+    try:
+        await ask(shared, asked)
+        await shared.sleep()
+        with pytest.raises(EngineError, match="it sleeps"):
+            await ask(shared, asked[:1])
+        await send(learner, shared, 1, kind="ipc")
+        check_against_transformers(other, asked, await ask(shared, asked))
+    finally:
+        await shared.close()
+        learner.close()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_weights_by_nccl_come_to_engines_on_other_gpus(tmp_path):
+    """Nobody has run it yet."""
+    steps = reinforced(tmp_path, "train.transfer=nccl", "rollout.launcher=ray")
+    assert all(step["learner/mismatch_max"] < 1e-2 for step in steps)
 
 
 @in_the_engines_loop
