@@ -54,13 +54,6 @@ class Engine(Protocol):
             EngineError: the engine refused them.
         """
 
-    async def sleep(self) -> None:
-        """Leave memory of the GPU to others until weights come; nothing where it cannot.
-
-        Raises:
-            EngineError: it did not come to rest in time.
-        """
-
     async def close(self) -> None:
         """End every process and free every device; may be called twice."""
 
@@ -85,3 +78,10 @@ class Receiver(Engine, Protocol):
 
     async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
         """Answer with what has come; see `VLLMEngine.received`."""
+
+    async def sleep(self) -> None:
+        """Leave memory of the GPU to others until weights come.
+
+        Raises:
+            EngineError: it did not come to rest in time.
+        """

@@ -129,9 +129,6 @@ class HFEngine:
         # Here and not in load_weights: the next batch may begin before that goes on.
         self._version = version
 
-    async def sleep(self) -> None:
-        """Nothing: it keeps its memory."""
-
     async def close(self) -> None:
         """Fail what waits and free the model."""
         for _, _, _, future in self._waiting:

@@ -145,7 +145,7 @@ class Rollouts:
     async def sleep(self) -> None:
         """Let the engine leave its GPU's memory to the learner, until weights come."""
         if self.engine is not None:
-            await self.engine.sleep()
+            await self._receiver.sleep()
 
     @property
     def _receiver(self) -> Receiver:
