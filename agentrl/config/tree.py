@@ -39,8 +39,8 @@ class LoraConfig:
     `qlora`), which takes a quarter of bfloat16's memory and rounds them."""
     serve: Literal["merged", "adapter"] = "merged"
     """What engines are given after each step: whole weights that the adapters are part of, or the
-    adapters alone, which vLLM adds as it answers: far less to send, and every answer takes a
-    little longer. `adapter` needs targets in the language model alone."""
+    adapters alone, which vLLM adds as it answers: far less to send, and answers take longer.
+    `adapter` needs targets in the language model alone."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -165,7 +165,8 @@ def reinforced(folder, *settings):
         [sys.executable, "-m", "agentrl", "train", EXAMPLE, f"run.dir={folder}", "run.name=job",
          "warm_start.steps=20", "warm_start.cache=null", "train.steps=2", "rollout.groups=2",
          "rollout.group_size=4", "eval.episodes=2", "logging=[file]", "rollout.engine=vllm",
-         "train.check_weights=true", "optim.lr=0.01", *settings],
+         "train.check_weights=true", "optim.lr=0.01",
+         "algorithm.entropy_coefficient=0.1", *settings],  # every group teaches something
         capture_output=True, text=True, timeout=170,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -189,6 +190,7 @@ def test_engine_of_a_whole_job_computes_what_its_learner_does(tmp_path, settings
     steps = reinforced(tmp_path, *settings)
     assert [step["step"] for step in steps] == [1, 2]
     for step in steps:
+        assert step["learner/grad_norm"] > 1e-3
         assert step["learner/mismatch_max"] < 1e-3
 
 
