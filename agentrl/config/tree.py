@@ -37,6 +37,10 @@ class LoraConfig:
     base: Literal["float", "nf4"] = "float"
     """What the layers below the adapters are kept in: `model.dtype`, or 4 bits (QLoRA, extra
     `qlora`), which takes a quarter of bfloat16's memory and rounds them."""
+    serve: Literal["merged", "adapter"] = "merged"
+    """What engines are given after each step: whole weights that the adapters are part of, or the
+    adapters alone, which vLLM adds as it answers: far less to send, and answers take longer.
+    `adapter` needs targets in the language model alone."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -243,6 +247,10 @@ class RolloutConfig:
     engine_kwargs: dict[str, Any] = field(default_factory=dict)
     """Passed on to the engine, such as vLLM's `gpu_memory_utilization`."""
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)
+    sleep: bool | None = None
+    """Whether vLLM leaves its GPU's memory to the learner from the last answer of a step until new
+    weights come; None: where these come by `ipc` (`train.transfer`) and both take turns
+    (`train.mode=sync`)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -372,6 +380,10 @@ class TrainConfig:
     check_weights: bool = False
     """Publish weights with a checksum, and have engines compare it with what they have: for those
     who doubt, at some time for every step."""
+    transfer: Literal["file", "shared", "ipc", "nccl", "auto"] = "file"
+    """How new weights reach the engines: as a `file` in shared memory; or by vLLM's own weight
+    transfer, in chunks through `shared` memory, by `ipc` within a GPU that both share, or by `nccl`
+    between GPUs. `auto`: `ipc` or `nccl` where vLLM has a GPU, else `file`."""
     deadline_s: float = 1800.0
     """For one call to the learner, such as an update."""
 

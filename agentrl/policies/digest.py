@@ -20,14 +20,23 @@ def digest(tensors: "Mapping[str, Tensor]") -> str:
     Args:
         tensors: by name; in any order, on any device.
     """
+    return joined({name: digest_of(tensor) for name, tensor in tensors.items()})
+
+
+def digest_of(tensor: "Tensor") -> str:
+    """Of one tensor: its type, shape and every bit."""
     import torch
 
-    found = blake2b(digest_size=16)
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    plain = tensor.detach().cpu().contiguous()
+    found = blake2b(f"{plain.dtype} {tuple(plain.shape)}\n".encode(), digest_size=16)
+    found.update(plain.reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()
+
+
+def joined(digests: Mapping[str, str]) -> str:
+    """One checksum of many: those of single tensors, by name; in any order."""
+    lines = (f"{name} {digests[name]}\n" for name in sorted(digests))
+    return blake2b("".join(lines).encode(), digest_size=16).hexdigest()
 
 
 def check_digest(path: Path, tensors: "Mapping[str, Tensor]") -> None:

@@ -1,8 +1,9 @@
 """What answers a prompt with sampled tokens."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from agentrl.types import Prompt, Reply
 
@@ -55,3 +56,32 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """End every process and free every device; may be called twice."""
+
+
+class Receiver(Engine, Protocol):
+    """An engine that also takes weights in other ways than as a file."""
+
+    async def load_adapter(self, folder: Path, version: int) -> None:
+        """Answer with other adapters, in PEFT's format, on the weights that it has.
+
+        Raises:
+            EngineError: the engine refused them.
+        """
+
+    async def receive(
+        self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
+    ) -> None:
+        """Come to rest, and wait for weights; see `VLLMEngine.receive`."""
+
+    async def call(self, method: str, *arguments: Any) -> None:
+        """One call of vLLM's weight-transfer API."""
+
+    async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
+        """Answer with what has come; see `VLLMEngine.received`."""
+
+    async def sleep(self) -> None:
+        """Leave memory of the GPU to others until weights come.
+
+        Raises:
+            EngineError: it did not come to rest in time.
+        """

@@ -75,7 +75,15 @@ def _arguments(engine: str) -> list[str] | None:
     return arguments()
 
 
-def open_engine(rollout: RolloutConfig, model: ModelConfig, folder: Path, seed: int = 0) -> Engine:
+def open_engine(
+    rollout: RolloutConfig,
+    model: ModelConfig,
+    folder: Path,
+    seed: int = 0,
+    *,
+    transfer: str = "file",
+    can_sleep: bool = False,
+) -> Engine:
     """The engine that a configuration names, not started yet.
 
     Args:
@@ -83,6 +91,8 @@ def open_engine(rollout: RolloutConfig, model: ModelConfig, folder: Path, seed: 
         model: its types.
         folder: as `resolve_model` returns it.
         seed: of the engine's own draws, where those of single prompts are not seeded.
+        transfer: how weights come; see VLLMEngine.
+        can_sleep: see VLLMEngine.
 
     Raises:
         ConfigError: see `check_engine`.
@@ -91,7 +101,7 @@ def open_engine(rollout: RolloutConfig, model: ModelConfig, folder: Path, seed: 
     assert rollout.engine != "remote", "a server is no engine: it takes words, and no weights"
     if rollout.engine == "hf":
         return _hf(rollout, model, folder)
-    return _vllm(rollout, model, folder, seed)
+    return _vllm(rollout, model, folder, seed, transfer, can_sleep)
 
 
 def open_endpoint(rollout: RolloutConfig) -> Endpoint:
@@ -135,7 +145,14 @@ def _hf(rollout: RolloutConfig, model: ModelConfig, folder: Path) -> Engine:
     )
 
 
-def _vllm(rollout: RolloutConfig, model: ModelConfig, folder: Path, seed: int) -> Engine:
+def _vllm(
+    rollout: RolloutConfig,
+    model: ModelConfig,
+    folder: Path,
+    seed: int,
+    transfer: str,
+    can_sleep: bool,
+) -> Engine:
     from agentrl.policies.vllm_engine import VLLMEngine
 
     return VLLMEngine(
@@ -145,5 +162,8 @@ def _vllm(rollout: RolloutConfig, model: ModelConfig, folder: Path, seed: int) -
         deadline_s=rollout.deadline_s,
         seed=seed,
         start_deadline_s=rollout.start_deadline_s,
+        transfer=transfer,
+        lora_rank=model.lora.rank if model.lora.serve == "adapter" else 0,
+        can_sleep=can_sleep,
         engine_kwargs=rollout.engine_kwargs,
     )

@@ -4,6 +4,9 @@ import ast
 from importlib.util import find_spec
 from pathlib import Path
 
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""What it takes as `max_lora_rank`."""
+
 
 def arguments() -> list[str] | None:
     """The fields of vLLM's `AsyncEngineArgs`.

@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ from agentrl.errors import ConfigError, EngineError, boundary
 from agentrl.policies import companions
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.engine import Sampling
-from agentrl.policies.fit import check_fit
+from agentrl.policies.fit import check_fit, check_shapes
 from agentrl.policies.kits import skeleton
+from agentrl.policies.vllm_arguments import LORA_RANKS
 from agentrl.types import Prompt, Reply
 
 _PROCESSES = Path(__file__).resolve().parent / "vllm_processes"
@@ -42,6 +43,9 @@ class VLLMEngine:
         deadline_s: for one answer, and for new weights.
         start_deadline_s: for the engine to come up.
         seed: of the engine's own stream of draws, which CPUs use for all prompts.
+        transfer: how weights come: as a `file`, or by which of vLLM's weight-transfer engines.
+        lora_rank: of the adapters that `load_adapter` brings; 0 for none.
+        can_sleep: whether `sleep` will be called; GPUs alone can.
         engine_kwargs: further arguments of vLLM's `AsyncEngineArgs`.
     """
 
@@ -55,6 +59,9 @@ class VLLMEngine:
         deadline_s: float = 600.0,
         start_deadline_s: float = 600.0,
         seed: int = 0,
+        transfer: str = "file",
+        lora_rank: int = 0,
+        can_sleep: bool = False,
         engine_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         self._path = path
@@ -70,7 +77,24 @@ class VLLMEngine:
             "disable_log_stats": True,
             "generation_config": "vllm",
             "seed": seed,
-        } | dict(engine_kwargs or {})
+        }
+        # Handles of memory on a GPU come pickled, which vLLM takes in no other case.
+        self._serialization = (
+            {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1"} if transfer == "ipc" else {}
+        )
+        if transfer != "file":
+            self._arguments["weight_transfer_config"] = {"backend": transfer}
+        if lora_rank:
+            self._arguments |= {
+                "enable_lora": True, "max_loras": 1, "max_lora_rank": _rank_taken(lora_rank),
+            }  # fmt: skip
+        if can_sleep:
+            self._arguments["enable_sleep_mode"] = True
+        self._arguments |= dict(engine_kwargs or {})
+        # With adapters the weights below them are not sent again: they have to outlive a sleep.
+        self._depth = 1 if lora_rank else 2
+        self._sleeps = False
+        self._adapter: Any = None
         self._engine: Any = None
         self._version = 0
         self._doubt: str | None = None
@@ -90,7 +114,7 @@ class VLLMEngine:
         self._encoder = ChatEncoder(self._path)
         companions.mend()
         # In this very thread: Linux counts a thread that ends as the death of the parent.
-        with _environment(self._start_deadline_s):
+        with _environment(self._start_deadline_s, self._serialization):
             engine_class, arguments = self._configure()
             with boundary(EngineError, f"vLLM did not start with {self._path}{_hint()}"):
                 self._engine = engine_class.from_engine_args(arguments)
@@ -145,7 +169,9 @@ class VLLMEngine:
     async def _run(self, prompt: Prompt, sampling: Sampling) -> Any:
         request = self._request(prompt)
         parameters = self._parameters(sampling)
-        answers = self._engine.generate(request, parameters, f"{next(self._ids)}")
+        answers = self._engine.generate(
+            request, parameters, f"{next(self._ids)}", lora_request=self._adapter
+        )
         output = [answer async for answer in answers][-1]
         if not output.finished:
             raise EngineError("vLLM gave no answer")
@@ -205,19 +231,125 @@ class VLLMEngine:
             EngineError: the engine refused them, or did not come to rest in time. It answers
                 nothing until weights are loaded: some of the new ones may have arrived.
         """
+        async with self._changing(version, f"weights of {path}", str(path)):
+            # vLLM takes a file that lacks some, and keeps what it had of those.
+            check_fit(self._skeleton, path)
+            await self._idle.wait()
+            await self._wake("weights")
+            await self._engine.collective_rpc("load_safetensors", args=(str(path),))
+
+    async def load_adapter(self, folder: Path, version: int) -> None:
+        """Answer with other adapters (as PEFT writes them) from now on; see `load_weights`.
+
+        Raises:
+            EngineError: as `load_weights`.
+        """
+        from vllm.lora.request import LoRARequest
+
+        async with self._changing(version, f"adapters of {folder}", str(folder)):
+            await self._idle.wait()
+            await self._wake("weights")
+            file = folder / "adapter_model.safetensors"
+            await self._engine.collective_rpc("check_safetensors", args=(str(file),))
+            named = {"lora_name": f"version-{version}", "lora_int_id": 1, "lora_path": str(folder)}
+            if not await self._engine.add_lora(LoRARequest(**named, load_inplace=True)):
+                raise EngineError("vLLM did not take them")
+            self._adapter = LoRARequest(**named)
+
+    async def receive(
+        self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
+    ) -> None:
+        """Come to rest, and wait for weights by vLLM's weight transfer: `call`, then `received`.
+
+        Args:
+            version: theirs.
+            shapes: of all that will come, by their Hugging Face names.
+            checked: see `WeightLoader.watch_weights`.
+
+        Raises:
+            EngineError: as `load_weights`.
+        """
         self._open.clear()
-        self._doubt = f"the weights of version {version} ({path}) were not loaded"
+        self._doubt = f"the weights of version {version} have not come"
         try:
-            with boundary(EngineError, f"vLLM: weights of {path}"):
-                # vLLM takes a file that lacks some, and keeps what it had of those.
-                check_fit(self._skeleton, path)
+            with boundary(EngineError, f"vLLM: weights of version {version}"):
+                check_shapes(self._skeleton, shapes, f"version {version}")
                 async with asyncio.timeout(self._deadline_s):
                     await self._idle.wait()
-                    await self._engine.collective_rpc("load_safetensors", args=(str(path),))
+                    await self._wake("weights")
+                    await self._engine.collective_rpc("watch_weights", args=(checked,))
+        except BaseException:
+            self._open.set()
+            raise
+
+    async def call(self, method: str, *arguments: Any) -> None:
+        """One call of vLLM's weight-transfer API, such as `update_weights`.
+
+        Raises:
+            EngineError: it failed, or was silent.
+        """
+        from vllm.distributed.weight_transfer import base
+
+        kinds: dict[str, Any] = {
+            "init_weight_transfer_engine": base.WeightTransferInitRequest,
+            "update_weights": base.WeightTransferUpdateRequest,
+        }
+        if method in kinds:
+            arguments = tuple(kinds[method](argument) for argument in arguments)
+        with boundary(EngineError, f"vLLM: {method}"):
+            async with asyncio.timeout(self._deadline_s):
+                await getattr(self._engine, method)(*arguments)
+
+    async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
+        """Answer with what has come since `receive`; every cache of the old weights is forgotten.
+
+        Args:
+            version: as in `receive`.
+            names: of all that was sent.
+            digest: of what was sent; None compares nothing.
+
+        Raises:
+            EngineError: something else has come. The engine answers nothing from now on.
+        """
+        async with self._changing(version, f"weights of version {version}", "sent by the learner"):
+            await self._engine.collective_rpc("finish_watching", args=(list(names), digest))
+
+    @contextlib.asynccontextmanager
+    async def _changing(self, version: int, what: str, source: str) -> AsyncIterator[None]:
+        """Answer nothing while weights change; they are known and nothing is cached afterwards."""
+        self._open.clear()
+        self._doubt = f"the weights of version {version} ({source}) were not loaded"
+        try:
+            with boundary(EngineError, f"vLLM: {what}"):
+                async with asyncio.timeout(self._deadline_s):
+                    yield
+                    await self._wake("kv_cache")
+                    self._sleeps = False
                     await self._forget()
             self._version, self._doubt = version, None
         finally:
             self._open.set()
+
+    async def sleep(self) -> None:
+        """Leave the GPU's memory to others until weights come; answers nothing until then.
+
+        Raises:
+            EngineError: it did not come to rest in time.
+        """
+        self._open.clear()
+        self._doubt = "it sleeps"
+        try:
+            with boundary(EngineError, "vLLM: to sleep"):
+                async with asyncio.timeout(self._deadline_s):
+                    await self._idle.wait()
+                    await self._engine.sleep(self._depth)
+            self._sleeps = True
+        finally:
+            self._open.set()
+
+    async def _wake(self, part: str) -> None:
+        if self._sleeps:
+            await self._engine.wake_up([part])
 
     @cached_property
     def _skeleton(self) -> nn.Module:
@@ -238,6 +370,11 @@ class VLLMEngine:
             engine.shutdown(timeout=1)
 
 
+def _rank_taken(rank: int) -> int:
+    """The least that vLLM has room for."""
+    return min(most for most in LORA_RANKS if most >= rank)
+
+
 def _hint() -> str:
     """The mistake that is made most in a script: vLLM's processes run its top level again."""
     script = Path(getattr(sys.modules.get("__main__"), "__file__", None) or "")
@@ -247,7 +384,7 @@ def _hint() -> str:
 
 
 @contextlib.contextmanager
-def _environment(start_deadline_s: float) -> Iterator[None]:
+def _environment(start_deadline_s: float, more: Mapping[str, str]) -> Iterator[None]:
     """What vLLM and its processes read from the environment, where the user has not set it."""
     folders = [str(_PROCESSES), *filter(None, [os.environ.get("PYTHONPATH")])]
     always = {
@@ -270,6 +407,7 @@ def _environment(start_deadline_s: float) -> Iterator[None]:
         # As vLLM advises: its threads then wait without burning the learner's time.
         openmp = Path(sys.prefix) / "lib" / "libiomp5.so"
         settings |= {"LD_PRELOAD": str(openmp)} if openmp.is_file() else {}
+    settings |= more
     added = {n: value for n, value in settings.items() if n not in os.environ} | always
     before = {name: os.environ.get(name) for name in added}
     os.environ.update(added)

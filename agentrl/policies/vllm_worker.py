@@ -1,12 +1,16 @@
-"""What vLLM's workers can do beside their own: take the weights of a file."""
+"""What vLLM's workers can do beside their own: take a file of weights, and see what comes."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
-from agentrl.policies.digest import check_digest
+from agentrl.policies import vllm_transfer
+from agentrl.policies.digest import check_digest, digest_of, joined
+
+vllm_transfer.register()
 
 
 class WeightLoader:
@@ -15,6 +19,8 @@ class WeightLoader:
     model_runner: Any
     weights_are_torn = False
     """Whether a load broke off in the middle: vLLM keeps what it had read, and would mix it in."""
+    _seen: dict[str, str]
+    """The checksums of what has come, by name; empty ones where nobody asked for them."""
 
     def load_safetensors(self, path: str) -> int:
         """Replace all weights.
@@ -28,8 +34,7 @@ class WeightLoader:
         Raises:
             RuntimeError: an earlier call broke off in the middle.
         """
-        if self.weights_are_torn:
-            raise RuntimeError("an earlier load broke off in the middle: start the engine anew")
+        self._begin()
         weights = load_file(path)
         check_digest(Path(path), weights)
         self.weights_are_torn = True
@@ -38,6 +43,59 @@ class WeightLoader:
         _pack_tied_heads(self.model_runner.get_model())
         self.weights_are_torn = False
         return len(weights)
+
+    def watch_weights(self, checked: bool) -> None:
+        """From now on vLLM's own weight transfer brings weights: note what comes.
+
+        Args:
+            checked: every bit of it, not the names alone.
+
+        Raises:
+            RuntimeError: as `load_safetensors`.
+        """
+        self._begin()
+        self.weights_are_torn = True
+        model = self.model_runner.get_model()
+        seen = self._seen = dict[str, str]()
+        load = type(model).load_weights
+
+        def noted(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+            for name, tensor in weights:
+                seen[name] = digest_of(tensor) if checked else ""
+                yield name, tensor
+
+        # Whatever carries the bytes hands them over here.
+        model.load_weights = lambda weights: load(model, noted(weights))
+
+    def finish_watching(self, names: list[str], digest: str | None) -> None:
+        """All weights should have come.
+
+        Args:
+            names: theirs.
+            digest: what `joined` makes of them; None where nobody asked.
+
+        Raises:
+            RuntimeError: others have.
+        """
+        model, seen = self.model_runner.get_model(), self._seen
+        del model.load_weights
+        if missing := sorted(set(names) - seen.keys()):
+            raise RuntimeError(f"{len(missing)} weights did not come, such as {missing[0]}")
+        if digest is not None and joined(seen) != digest:
+            raise RuntimeError(
+                f"the engine has weights {joined(seen)}, published were {digest} "
+                "(train.check_weights)"
+            )
+        _pack_tied_heads(model)
+        self.weights_are_torn = False
+
+    def check_safetensors(self, path: str) -> None:
+        """Compare a file with its own checksum, if it has one."""
+        check_digest(Path(path), load_file(path))
+
+    def _begin(self) -> None:
+        if self.weights_are_torn:
+            raise RuntimeError("an earlier load broke off in the middle: start the engine anew")
 
 
 def _pack_tied_heads(model: nn.Module) -> None:

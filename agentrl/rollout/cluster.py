@@ -127,6 +127,14 @@ def reason(error: Exception) -> str:
     return last.partition(" Some common causes")[0]
 
 
+def joined_gpus() -> int | None:
+    """How many GPUs the cluster has; None where this process has joined none."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return None
+    return int(ray.cluster_resources().get("GPU", 0))
+
+
 def gpus_per_actor(rollout_actors: int, learner_ranks: int) -> float:
     """The share of a GPU that each actor asks Ray for.
 

@@ -3,15 +3,17 @@
 import asyncio
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from agentrl import config as configuration
 from agentrl import env
 from agentrl.config import Config, RolloutConfig
-from agentrl.rollout import cluster
+from agentrl.errors import WorldError
+from agentrl.rollout import cluster, transfer
 from agentrl.rollout.collector import Progress
+from agentrl.rollout.link import Link, LocalLink
 from agentrl.rollout.rollouts import Rollouts
 from agentrl.rollout.sharing import KeeperActor, SharedPhones
 from agentrl.rollout.ticket import Ticket
@@ -37,6 +39,23 @@ class AnyRollouts(Protocol):
     async def load_weights(self, path: Path, version: int) -> None:
         """See Rollouts.load_weights."""
 
+    async def load_adapter(self, folder: Path, version: int) -> None:
+        """See Rollouts.load_adapter."""
+
+    async def receive(
+        self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
+    ) -> None:
+        """See Rollouts.receive."""
+
+    async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
+        """See Rollouts.received."""
+
+    async def sleep(self) -> None:
+        """See Rollouts.sleep."""
+
+    def link(self) -> Link:
+        """How the learner calls all engines; it may be sent to other processes of the cluster."""
+
     async def look(self) -> Progress:
         """How far the running collection is."""
 
@@ -47,11 +66,18 @@ class AnyRollouts(Protocol):
 class LocalRollouts:
     """Rollouts in this process."""
 
-    def __init__(self, rollouts: Rollouts) -> None:
-        self._rollouts = rollouts
+    def __init__(self, rollouts: Rollouts, config: Config) -> None:
+        self._rollouts, self._config = rollouts, config
         self.collect = rollouts.collect
-        self.load_weights = rollouts.load_weights
+        self.load_weights, self.load_adapter = rollouts.load_weights, rollouts.load_adapter
+        self.receive, self.received = rollouts.receive, rollouts.received
+        self.sleep = rollouts.sleep
         self.close = rollouts.close
+
+    def link(self) -> Link:
+        """To the engine of this process; called on its event loop."""
+        deadline_s = self._config.train.deadline_s
+        return LocalLink(self._rollouts.call, transfer.workers(self._config), deadline_s)
 
     async def look(self) -> Progress:
         """How far the running collection is."""
@@ -62,10 +88,11 @@ class RayRollouts:
     """Rollouts in Ray actors; groups are dealt to them in turn."""
 
     def __init__(
-        self, actors: Sequence[Any], settings: RolloutConfig, phones: SharedPhones | None = None
+        self, actors: Sequence[Any], config: Config, phones: SharedPhones | None = None
     ) -> None:
         self._actors = actors
         self._phones = phones
+        self._config, settings = config, config.rollout
         self._settings = settings
         self._start_s = settings.start_deadline_s
         self._in_flight = [1] * len(actors)
@@ -105,12 +132,34 @@ class RayRollouts:
 
     async def load_weights(self, path: Path, version: int) -> None:
         """See Rollouts.load_weights."""
-        await asyncio.gather(
-            *(
-                self._call(k, self._start_s, "load_weights", path, version)
-                for k in range(len(self._actors))
-            )
-        )
+        await self._call_all("load_weights", path, version)
+
+    async def load_adapter(self, folder: Path, version: int) -> None:
+        """See Rollouts.load_adapter."""
+        await self._call_all("load_adapter", folder, version)
+
+    async def receive(
+        self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
+    ) -> None:
+        """See Rollouts.receive."""
+        await self._call_all("receive", version, shapes, checked)
+
+    async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
+        """See Rollouts.received."""
+        await self._call_all("received", version, names, digest)
+
+    async def sleep(self) -> None:
+        """See Rollouts.sleep."""
+        await self._call_all("sleep")
+
+    def link(self) -> Link:
+        """From any process of the cluster to all actors."""
+        workers = transfer.workers(self._config)
+        return RayLink(self._actors, workers, self._config.train.deadline_s)
+
+    async def _call_all(self, method: str, *arguments: Any) -> None:
+        numbers = range(len(self._actors))
+        await asyncio.gather(*(self._call(k, self._start_s, method, *arguments) for k in numbers))
 
     async def look(self) -> Progress:
         """How far the running collection is."""
@@ -127,6 +176,35 @@ class RayRollouts:
         await asyncio.gather(*(_end(*one, min(_CLOSE_S, self._start_s)) for one in actors))
         if self._phones is not None:
             await _end(self._phones.keeper, _KEEPER, min(_CLOSE_S, self._start_s))
+
+
+class RayLink(Link):
+    """To the engines of rollout actors.
+
+    Args:
+        actors: their handles.
+        workers_each: see Link.
+        deadline_s: for each call.
+    """
+
+    def __init__(self, actors: Sequence[Any], workers_each: int, deadline_s: float) -> None:
+        super().__init__(len(actors), workers_each)
+        self._actors, self._deadline_s = list(actors), deadline_s
+
+    def _call(self, method: str, arguments: list[tuple[Any, ...]]) -> None:
+        import ray
+        import ray.exceptions
+
+        calls = [
+            actor.call.remote(method, *given)
+            for actor, given in zip(self._actors, arguments, strict=True)
+        ]
+        try:
+            ray.get(calls, timeout=self._deadline_s)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        except ray.exceptions.GetTimeoutError:
+            raise WorldError(f"engines: no answer to {method} in {self._deadline_s:g} s") from None
 
 
 async def _end(actor: Any, who: str, deadline_s: float) -> None:
@@ -193,6 +271,28 @@ class RolloutActor:
         """See Rollouts.load_weights."""
         await self._rollouts.load_weights(path, version)
 
+    async def load_adapter(self, folder: Path, version: int) -> None:
+        """See Rollouts.load_adapter."""
+        await self._rollouts.load_adapter(folder, version)
+
+    async def receive(
+        self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
+    ) -> None:
+        """See Rollouts.receive."""
+        await self._rollouts.receive(version, shapes, checked)
+
+    async def call(self, method: str, *arguments: Any) -> None:
+        """See Rollouts.call."""
+        await self._rollouts.call(method, *arguments)
+
+    async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
+        """See Rollouts.received."""
+        await self._rollouts.received(version, names, digest)
+
+    async def sleep(self) -> None:
+        """See Rollouts.sleep."""
+        await self._rollouts.sleep()
+
     async def look(self) -> Progress:
         """How far the running collection is."""
         return self._rollouts.progress
@@ -212,7 +312,8 @@ async def open_rollouts(config: Config, folder: Path | None, run: Path | None) -
         run: the run's folder; None records nothing.
 
     Raises:
-        ConfigError: Ray is not installed, or a phone cannot be reached.
+        ConfigError: Ray is not installed, a phone cannot be reached, or the cluster's GPUs do not
+            allow `train.transfer`.
     """
     if config.rollout.launcher == "local" or folder is None:
         rollouts = Rollouts(config, folder, run)
@@ -221,12 +322,13 @@ async def open_rollouts(config: Config, folder: Path | None, run: Path | None) -
         except BaseException:
             await rollouts.close()
             raise
-        return LocalRollouts(rollouts)
+        return LocalRollouts(rollouts, config)
     return await _open_ray(config, folder, run)
 
 
 async def _open_ray(config: Config, folder: Path, run: Path | None) -> AnyRollouts:
     ray = cluster.join_cluster()
+    transfer.check(config)  # now that its GPUs are known
     count = config.rollout.actors
     remote = ray.remote(RolloutActor).options(
         num_cpus=0,  # episodes wait more than they compute; the engine brings its own threads
@@ -237,7 +339,7 @@ async def _open_ray(config: Config, folder: Path, run: Path | None) -> AnyRollou
     phones = await _open_phones(config, tree, here) if count > 1 else None
     handle = RayRollouts(
         [remote.remote(tree, folder.absolute(), here, (k, count), phones) for k in range(count)],
-        config.rollout,
+        config,
         phones,
     )
     try:

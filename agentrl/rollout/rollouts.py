@@ -1,10 +1,11 @@
 """One engine, its worlds and its recorder: plays whole steps. Knows nothing of Ray."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 from agentrl import config as configuration
 from agentrl.config import Config, parse_history
@@ -12,7 +13,7 @@ from agentrl.devices import DevicePool
 from agentrl.policies.chat import ChatEncoder
 from agentrl.policies.endpoint import Endpoint
 from agentrl.policies.endpoint_policy import EndpointPolicy
-from agentrl.policies.engine import Engine, Sampling
+from agentrl.policies.engine import Engine, Receiver, Sampling
 from agentrl.policies.model_policy import ModelPolicy
 from agentrl.policies.opening import (
     open_encoder,
@@ -24,6 +25,7 @@ from agentrl.policies.policy import Policy
 from agentrl.policies.scripted import ScriptedPolicy
 from agentrl.replay.live import Live
 from agentrl.replay.record import Recorder
+from agentrl.rollout import transfer
 from agentrl.rollout.arguments import env_of, game_of
 from agentrl.rollout.collector import Collector, Progress
 from agentrl.rollout.episode import Limits, play
@@ -72,6 +74,7 @@ class Rollouts:
         self._endpoint: Endpoint | None = None
         self._engine_lock = asyncio.Lock()
         self._weights: tuple[Path, int] | None = None
+        self._adapter: tuple[Path, int] | None = None
         self._live: Live | None = None
         self.progress = Progress()
 
@@ -117,6 +120,45 @@ class Rollouts:
         self._weights = (path, version)
         if self.engine is not None:
             await self.engine.load_weights(path, version)
+
+    async def load_adapter(self, folder: Path, version: int) -> None:
+        """Play with these adapters from now on, on the weights that were loaded last.
+
+        Raises:
+            EngineError: the engine refused them.
+        """
+        self._adapter = (folder, version)
+        if self.engine is not None:
+            await self._receiver.load_adapter(folder, version)
+
+    async def receive(
+        self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
+    ) -> None:
+        """Start the engine if it is not, and let it wait for weights; see `VLLMEngine.receive`.
+
+        Raises:
+            EngineError: they are another model's, or it did not come to rest in time.
+        """
+        await self._started_engine()
+        await self._receiver.receive(version, shapes, checked)
+
+    async def call(self, method: str, *arguments: Any) -> None:
+        """See `VLLMEngine.call`."""
+        await self._receiver.call(method, *arguments)
+
+    async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
+        """Play with what has come; see `VLLMEngine.received`."""
+        await self._receiver.received(version, names, digest)
+
+    async def sleep(self) -> None:
+        """Let the engine leave its GPU's memory to the learner, until weights come."""
+        if self.engine is not None:
+            await self._receiver.sleep()
+
+    @property
+    def _receiver(self) -> Receiver:
+        assert self.engine is not None, "it was started"
+        return cast("Receiver", self.engine)
 
     async def collect(
         self, tickets: Sequence[Ticket], player: str | None = None, greedy: bool = False
@@ -287,12 +329,16 @@ class Rollouts:
                     self._config.model,
                     self._folder,
                     seed=self._config.seed + 1000 * self._share[0],
+                    transfer=transfer.chosen(self._config),
+                    can_sleep=transfer.sleeps(self._config),
                 )
                 self._exit.push_async_callback(engine.close)
                 await engine.start()
                 self.engine = engine
                 if self._weights is not None:
                     await engine.load_weights(*self._weights)
+                if self._adapter is not None:
+                    await self._receiver.load_adapter(*self._adapter)
         return self.engine
 
     async def close(self) -> None:

@@ -5,7 +5,7 @@ PEFT (`pip install 'agentrl[lora]'`) is imported here alone.
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,18 @@ def check(model: ModelConfig) -> None:
         raise ConfigError(f"model.lora.base=nf4 needs bitsandbytes, not installed: {GET_QLORA}")
     if not is_on_hub(model):
         with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
-            targets_of(skeleton(resolve_model(model, 0, Path(scratch) / "tiny")), model.lora)
+            policy = skeleton(resolve_model(model, 0, Path(scratch) / "tiny"))
+            _check_served(targets_of(policy, model.lora), model.lora)
+
+
+def _check_served(targets: Sequence[str], config: LoraConfig) -> None:
+    seeing = [name for name in targets if is_vision(name)]
+    if config.serve == "adapter" and seeing:
+        raise ConfigError(
+            "model.lora.serve=adapter: vLLM answers with adapters in the language model alone, and "
+            f"model.lora.targets has {len(seeing)} in the vision tower, such as {seeing[0]}; "
+            "model.lora.serve=merged takes them all"
+        )
 
 
 def _no_peft(config: LoraConfig) -> ConfigError:
@@ -91,6 +102,7 @@ def insert(policy: nn.Module, config: LoraConfig, seed: int) -> None:
     except ImportError:
         raise _no_peft(config) from None
     targets = targets_of(policy, config)
+    _check_served(targets, config)
     if config.base == "nf4":
         quantized.quantize(policy, targets)
     settings = peft.LoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=targets)
@@ -126,6 +138,12 @@ def plain_name(name: str) -> str | None:
     return None if _is_adapter(name) else name.replace(_BASE, ".")
 
 
+def names_on(name: str) -> tuple[str, ...]:
+    """Of what an adapter adds to a weight, by the weight's own name; none to any other."""
+    module, found, _ = name.partition(f"{_BASE}weight")
+    return (f"{module}{_DOWN}weight", f"{module}{_UP}weight") if found else ()
+
+
 def is_below(name: str) -> bool:
     """True for a weight that an adapter is added to."""
     return f"{_BASE}weight" in name
@@ -136,7 +154,14 @@ def is_upper(name: str) -> bool:
     return _UP in name
 
 
-def write(folder: Path, tensors: Mapping[str, Tensor], config: LoraConfig, base: str) -> None:
+def write(
+    folder: Path,
+    tensors: Mapping[str, Tensor],
+    config: LoraConfig,
+    base: str,
+    *,
+    checked: bool = False,
+) -> None:
     """Write the adapters alone, as PEFT and vLLM read them.
 
     Args:
@@ -144,6 +169,7 @@ def write(folder: Path, tensors: Mapping[str, Tensor], config: LoraConfig, base:
         tensors: whole, by their names in the model with adapters.
         config: the adapters'.
         base: the model that they belong to: a folder or an id of the hub.
+        checked: with a checksum, which engines compare with what they have.
 
     Raises:
         ConfigError: there is no adapter among them.
@@ -163,7 +189,7 @@ def write(folder: Path, tensors: Mapping[str, Tensor], config: LoraConfig, base:
     }  # fmt: skip
     partial = folder.with_name(f".{folder.name}.partial")
     partial.mkdir(parents=True)
-    weights.write(partial / _FILES[0], own)
+    weights.write(partial / _FILES[0], own, checked=checked)
     (partial / _FILES[1]).write_text(json.dumps(about, indent=2) + "\n")
     weights.replace_folder(partial, folder)
 

@@ -18,7 +18,7 @@ from agentrl.config import Config
 from agentrl.devices.sight import Audit
 from agentrl.errors import ConfigError
 from agentrl.files import working_in
-from agentrl.rollout import cluster
+from agentrl.rollout import cluster, transfer
 from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.launch import AnyRollouts, open_rollouts
 from agentrl.training import checkpoints, plan, seeds
@@ -185,6 +185,7 @@ def evaluate(
     served = player is None and is_served(config, checkpoint)
     if run is not None and player is None and not served:
         config = with_own_model(config, run, kept)
+    config = transfer.without_learner(config)
     plan.check_player(config, player)
     if served:
         config = with_served_model(config)

@@ -21,7 +21,6 @@ from agentrl.training import (
     seeds,
     warm_mark,
     warm_start,
-    weights,
 )
 from agentrl.training.ahead import Ahead
 from agentrl.training.choosing import Chosen
@@ -29,6 +28,7 @@ from agentrl.training.divergence import adapted
 from agentrl.training.evaluation import Evaluation, as_record, means, play_held_out
 from agentrl.training.launch import AnyLearner
 from agentrl.training.lessons import retold
+from agentrl.training.publishing import Publisher
 from agentrl.training.report import complaints
 from agentrl.training.report.reporter import Reporter
 from agentrl.training.report.watchdogs import repetition
@@ -90,6 +90,7 @@ class Job:
         self._reporter = reporter
         self._recorder = recorder
         self._retention = retention
+        self._publisher = Publisher(config, learner, rollouts)
         self._played = Progress()
         """Of the last step, with what was void and played again."""
         self._dropped = 0
@@ -194,6 +195,7 @@ class Job:
             began = time.perf_counter()
             played = await self._next(step)
             groups, started = played.groups, time.perf_counter()
+            await self._publisher.make_room()
             taught = await asyncio.to_thread(self._credit, groups, step, played.greedy)
             learned = await asyncio.to_thread(
                 self._learner.update,
@@ -333,8 +335,7 @@ class Job:
         return self.config.algorithm.kl_coefficient if own is None else own
 
     async def _publish(self) -> None:
-        path = weights.publish(self._learner, self.state.step)
-        await self._rollouts.load_weights(path, self.state.step)
+        await self._publisher.publish(self.state.step)
 
     async def _evaluate_when_due(self) -> bool:
         """True if this is the best evaluation so far.

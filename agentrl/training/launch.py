@@ -13,6 +13,7 @@ from agentrl import config as configuration
 from agentrl.config import Config, WarmStartConfig
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.rollout import cluster
+from agentrl.rollout.link import Link
 from agentrl.training.faults import LearnerError
 from agentrl.training.judging import Judged
 from agentrl.training.learner import Learner
@@ -46,6 +47,18 @@ class AnyLearner(Protocol):
 
     def save_weights(self, path: Path) -> None:
         """See Learner.save_weights."""
+
+    def save_base(self, path: Path) -> None:
+        """See Learner.save_base."""
+
+    def save_adapter(self, folder: Path) -> None:
+        """See Learner.save_adapter."""
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """See Learner.shapes."""
+
+    def send_weights(self, kind: str, link: Link) -> str | None:
+        """See Learner.send_weights."""
 
     def load_weights(self, path: Path) -> None:
         """See Learner.load_weights."""
@@ -123,6 +136,22 @@ class LearnerGroup:
     def save_weights(self, path: Path) -> None:
         """See Learner.save_weights."""
         self._call("save_weights", path.absolute())
+
+    def save_base(self, path: Path) -> None:
+        """See Learner.save_base."""
+        self._call("save_base", path.absolute())
+
+    def save_adapter(self, folder: Path) -> None:
+        """See Learner.save_adapter."""
+        self._call("save_adapter", folder.absolute())
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """See Learner.shapes."""
+        return self._call("shapes")  # type: ignore[no-any-return]
+
+    def send_weights(self, kind: str, link: Link) -> str | None:
+        """See Learner.send_weights."""
+        return self._call("send_weights", kind, link)  # type: ignore[no-any-return]
 
     def load_weights(self, path: Path) -> None:
         """See Learner.load_weights."""

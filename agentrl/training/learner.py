@@ -6,11 +6,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import torch
 from torch import Tensor
 
 from agentrl.config import Config, WarmStartConfig
+from agentrl.rollout.link import Link
 from agentrl.training import batching, correction, judging, mismatch, needs, state
 from agentrl.training.divergence import ESTIMATES, k3
 from agentrl.training.faults import LearnerError
@@ -21,6 +23,7 @@ from agentrl.training.optimizer import learning_rate
 from agentrl.training.parallel import join
 from agentrl.training.parts import Parts
 from agentrl.training.scorer import TokenScorer
+from agentrl.training.sending import Sender
 from agentrl.training.shares import share, weigh
 from agentrl.training.tally import Tally
 from agentrl.types import Batch, Sample
@@ -61,6 +64,8 @@ class Learner:
         self._model, self._kit = self._parts.policy, self._parts.kit
         self._packing = self._parts.packing
         self._skips_in_a_row = 0
+        self._sender: Sender | None = None
+        self._host = urlsplit(rendezvous or "").hostname or "127.0.0.1"
         self.version = 0
         """How often `update` was called."""
 
@@ -312,6 +317,32 @@ class Learner:
         """Write the full weights as a safetensors file, atomically; a collective call."""
         self._model.save(path)
 
+    def save_base(self, path: Path) -> None:
+        """Write the weights below the adapters as a safetensors file; a collective call."""
+        self._model.save_base(path)
+
+    def save_adapter(self, folder: Path) -> None:
+        """Write the adapters alone, in PEFT's format, atomically; a collective call."""
+        self._model.save_adapter(folder)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the weights that `send_weights` sends, by name."""
+        return self._model.shapes()
+
+    def send_weights(self, kind: str, link: Link) -> str | None:
+        """Hand the full weights to engines that wait for them; a collective call.
+
+        Args:
+            kind: `shared`, `ipc` or `nccl`; always the same.
+            link: how to call the engines; always the same ones.
+
+        Returns:
+            What `digest.joined` makes of them, where `train.check_weights` asks for it.
+        """
+        if self._sender is None:
+            self._sender = Sender(kind, self._model, link, rank=self._rank.number, host=self._host)
+        return self._sender.send(checked=self._config.train.check_weights)
+
     def load_weights(self, path: Path) -> None:
         """Read what `save_weights` or `export` wrote; optimizers stay as they are.
 
@@ -343,5 +374,8 @@ class Learner:
         self.version = state.restore(self._parts, folder)
 
     def close(self) -> None:
-        """Leave the other ranks; may be called twice."""
+        """Leave the engines and the other ranks; may be called twice."""
+        if self._sender is not None:
+            self._sender.close()
+            self._sender = None
         self._rank.leave()

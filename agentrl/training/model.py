@@ -1,18 +1,19 @@
 """A model of one rank: sharded for training, whole for engines and for disk."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.policies.kits import load_model
 from agentrl.text import did_you_mean
 from agentrl.training import adapters, quantized, ulysses, weights
-from agentrl.training.parallel import Rank, local, reshard, scatter, shard, whole
+from agentrl.training.parallel import Rank, local, reshard, scatter, shard, spread, whole
 from agentrl.training.scorer import Backbone, is_vision
 
 _PREFIX = "policy."
@@ -85,11 +86,65 @@ class Sharded(Generic[S]):
 
         Adapters are part of what they belong to.
         """
-        full = {
+        full = self._full()
+        return full if self._lora is None else adapters.merged(full, self._lora)
+
+    def _full(self) -> dict[str, Tensor]:
+        return {
             n: whole(local(p), p) if quantized.state_of(p) is None else quantized.whole(p)
             for n, p in self._named().items()
         }
-        return full if self._lora is None else adapters.merged(full, self._lora)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights that engines are given."""
+        return self._dtype
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the weights that `each` will give, by name."""
+        return {
+            plain: quantized.shape_of(p)
+            for name, p in self._named().items()
+            if (plain := adapters.plain_name(name)) is not None
+        }
+
+    def each(self) -> Iterator[tuple[str, Tensor]]:
+        """The full weights by name, one after the other, on this rank's device, in `model.dtype`.
+
+        A collective call: all ranks go through all of it. Adapters are part of what they belong to.
+        """
+        own = self._named()
+        for name in own:
+            if adapters.plain_name(name) is None:
+                continue
+            parts = {n: self._whole(own[n]) for n in (name, *adapters.names_on(name)) if n in own}
+            one = parts if self._lora is None else adapters.merged(parts, self._lora)
+            ((plain, tensor),) = one.items()
+            yield plain, tensor.to(self._dtype)
+
+    @torch.no_grad()
+    def _whole(self, parameter: nn.Parameter) -> Tensor:
+        """On this rank's device, where it may be the parameter itself; a collective call."""
+        if quantized.state_of(parameter) is not None:
+            return quantized.whole(parameter).to(self._rank.device)
+        found = spread(local(parameter).detach(), parameter)
+        whole = found.full_tensor() if isinstance(found, DTensor) else found
+        return whole.to(self._rank.device)
+
+    def save_base(self, path: Path) -> None:
+        """Write the weights without what adapters add to them; a collective call."""
+        full = {n: t for name, t in self._full().items() if (n := adapters.plain_name(name))}
+        if self._rank.number == 0:
+            plain = {name: tensor.to(self._dtype) for name, tensor in full.items()}
+            weights.write(path, plain, checked=self._checked)
+
+    def save_adapter(self, folder: Path) -> None:
+        """Write the adapters alone, in PEFT's format; a collective call."""
+        assert self._lora is not None, "it has adapters"
+        own = {n: p for n, p in self._named().items() if adapters.plain_name(n) is None}
+        full = {n: whole(local(p), p) for n, p in own.items()}
+        if self._rank.number == 0:
+            adapters.write(folder, full, self._lora, str(self._folder), checked=self._checked)
 
     def take(self, full: Mapping[str, Tensor]) -> None:
         """Replace the weights; every rank is given them in full. Adapters begin anew.

@@ -11,6 +11,7 @@ from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.policies.opening import check_engine
 from agentrl.policies.origin import attention_heads, check_hub, check_model, is_on_hub
+from agentrl.rollout import transfer
 from agentrl.rollout.arguments import baselines, check_env_kwargs, env_of, game_of, with_allowed
 from agentrl.rollout.making import instructions_of, load_player, open_translator
 from agentrl.rollout.scoring import Scorer
@@ -118,6 +119,7 @@ def _check_job(config: Config) -> dict[str, int | None]:
 
         adapters.check(config.model)
     check_engine(config.rollout)
+    transfer.check(config)
     if config.train.ranks > 1 and config.rollout.launcher == "local":
         raise ConfigError(
             f"train.ranks={config.train.ranks} needs rollout.launcher=ray: "

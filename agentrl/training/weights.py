@@ -29,6 +29,16 @@ class SavesWeights(Protocol):
         """Write a safetensors file, atomically."""
 
 
+class SavesAdapters(Protocol):
+    """Something that can write its adapters, and what is below them."""
+
+    def save_base(self, path: Path) -> None:
+        """Write a safetensors file, atomically."""
+
+    def save_adapter(self, folder: Path) -> None:
+        """Write a folder in PEFT's format, atomically."""
+
+
 def publish(learner: SavesWeights, version: int) -> Path:
     """Write the weights where engines on this machine can map them, and remove older versions.
 
@@ -40,13 +50,35 @@ def publish(learner: SavesWeights, version: int) -> Path:
         A safetensors file in shared memory, or in the temporary folder where there is none. It
         lives until the next version or the end of this process.
     """
-    folder = _shared_folder(os.getpid())
+    folder = shared_folder()
     path = folder / f"version-{version:06d}.safetensors"
     learner.save_weights(path)
     for other in folder.glob("version-*.safetensors"):
         if other != path:
             other.unlink()
     return path
+
+
+def publish_base(learner: SavesAdapters, version: int) -> Path:
+    """Write the weights below the adapters, as `publish` does; they stay."""
+    path = shared_folder() / f"base-{version:06d}.safetensors"
+    learner.save_base(path)
+    return path
+
+
+def publish_adapter(learner: SavesAdapters, version: int) -> Path:
+    """Write the adapters alone where engines on this machine find them; see `publish`."""
+    folder = shared_folder() / f"adapter-{version:06d}"
+    learner.save_adapter(folder)
+    for other in folder.parent.glob("adapter-*"):
+        if other != folder:
+            shutil.rmtree(other)
+    return folder
+
+
+def shared_folder() -> Path:
+    """In shared memory, or among temporary files; it lives until the end of this process."""
+    return _shared_folder(os.getpid())
 
 
 @cache

@@ -125,7 +125,7 @@ async def test_actor_that_hangs_is_given_up_at_its_deadline_and_leaves_nothing(t
         countdown().rollout,
         start_deadline_s=0.5, deadline_s=0.5, reward_deadline_s=0.5, max_refills=0,
     )  # fmt: skip
-    impatient = RayRollouts(rollouts._actors, hasty)
+    impatient = RayRollouts(rollouts._actors, replace(countdown(), rollout=hasty))
     os.kill(processes[1][0], signal.SIGSTOP)
     started = time.monotonic()
     with pytest.raises(WorldError, match=r"rollout actor 1 did not answer within 1\.5 s"):

@@ -194,3 +194,10 @@ def test_a_run_without_adapters_has_none_to_write(make_learner, config, tmp_path
     checkpoints.save(run, 1, learner, {"step": 1}, keep=1, best=True)
     assert cli.run(["merge", str(run), str(tmp_path / "adapter"), "--adapter"]) == 2
     assert "this model has no adapters (model.lora.rank is 0)" in capsys.readouterr().err
+
+
+def test_adapters_that_vllm_would_not_answer_with_are_told_before_anything_starts(tmp_path, capsys):
+    command = ["train", "number_game", "--dry-run", "model.lora.rank=4", "model.lora.serve=adapter"]
+    assert cli.run([*command, "model.lora.targets=[q_proj, qkv]"]) == 2
+    assert "vision tower, such as model.visual.blocks.0.attn.qkv" in capsys.readouterr().err
+    assert cli.run([*command, "model.lora.targets=[q_proj]"]) == 0

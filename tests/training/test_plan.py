@@ -3,6 +3,7 @@
 import pytest
 
 from agentrl import config as configuration
+from agentrl.errors import ConfigError
 from agentrl.training import plan
 
 
@@ -24,3 +25,9 @@ def test_what_an_environment_takes_is_looked_at_once(monkeypatch, overrides, loo
     assert seen == looked_at
     count = planned["resolved"]["different episodes"]
     assert count == {"training": 7, "evaluation": 3 if "eval.kwargs" in seen else 7}
+
+
+def test_way_of_weights_that_is_not_there_is_told_before_any_work():
+    overrides = ["rollout.engine=hf", "rollout.launcher=local", "train.transfer=shared"]
+    with pytest.raises(ConfigError, match=r"train\.transfer=shared is vLLM's"):
+        plan.resolve(configuration.load("counting", overrides))

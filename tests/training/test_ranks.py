@@ -5,6 +5,7 @@ import multiprocessing
 from pathlib import Path
 
 import pytest
+import torch
 
 from agentrl.config import AlgorithmConfig, Config, LoraConfig, ModelConfig
 from agentrl.policies.kits import kit_for
@@ -48,9 +49,19 @@ def losses(name: str, folder: Path, rank: int = 0, world: int = 1, meet: str | N
             metrics = learner.update(taught.samples, slopes=taught.slopes)
             told.append([metrics[k] for k in ("loss", "grad_norm", "entropy")])
             told[-1] += [metrics[k] for k in ("value_loss", "implicit_loss", "kl") if k in metrics]
+        check_weights_one_by_one(learner)
     finally:
         learner.close()
     return told
+
+
+def check_weights_one_by_one(learner: Learner) -> None:
+    """On every rank they are those that are written as a whole, which it takes all ranks for."""
+    expected, found = learner.weights(), dict(learner._model.each())
+    assert found.keys() == expected.keys() == learner.shapes().keys()
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name
+        assert learner.shapes()[name] == tuple(tensor.shape), name
 
 
 def one_of_two(rank: int, folder: Path, out: Path) -> None:

@@ -1,0 +1,232 @@
+"""Weights through shared memory, as one more of vLLM's weight-transfer engines.
+
+vLLM's own carry weights between GPUs (`ipc`, `nccl`); this one, `shared`, goes the same way where
+there is none: init, start, chunks, finish. Only what carries the bytes is another.
+"""
+
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor, dtype
+from vllm.distributed.weight_transfer import (
+    TrainerWeightTransferEngine,
+    VLLMWeightSyncClient,
+    WeightSource,
+    WeightTransferEngine,
+    WeightTransferEngineFactory,
+    WeightTransferTrainerFactory,
+)
+from vllm.distributed.weight_transfer.base import (
+    ParamMeta,
+    TrainerInitInfo,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+
+BACKEND = "shared"
+_CHUNK_BYTES = 256 * 2**20
+"""Of the weights, in shared memory."""
+
+
+@dataclass
+class SharedInit(WeightTransferInitInfo):  # type: ignore[misc]
+    """Nothing has to be agreed on: the names of files are told as they come."""
+
+
+@dataclass
+class SharedUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]
+    """One chunk of the weights."""
+
+    path: str
+    """A safetensors file in shared memory; it is removed when `update_weights` has returned."""
+
+
+class Named(Protocol):
+    """Weights by their Hugging Face names."""
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of all of them, in their order."""
+
+    def each(self) -> Iterator[tuple[str, Tensor]]:
+        """One after the other, whole and all of one type; a collective call."""
+
+    @property
+    def dtype(self) -> dtype:
+        """That type."""
+
+
+class _Source(WeightSource):  # type: ignore[misc]
+    """The same, as vLLM asks for it."""
+
+    def __init__(self, named: Named) -> None:
+        self._named = named
+
+    def metadata(self) -> list[ParamMeta]:
+        """Nothing is gathered for it."""
+        shapes = self._named.shapes()
+        return [ParamMeta(name, self._named.dtype, shape) for name, shape in shapes.items()]
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        return self._named.each()
+
+
+class SharedEngine(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ignore[misc]
+    """The engine's side: lives in vLLM's worker."""
+
+    init_info_cls = SharedInit
+    update_info_cls = SharedUpdate
+
+    def init_transfer_engine(self, init_info: SharedInit) -> None:
+        """Nothing to open."""
+
+    def start_weight_update(self) -> None:
+        """Let each layer wait until all of it has come."""
+        from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
+
+        initialize_layerwise_reload(self.model)
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """Take one chunk; as vLLM's own, but there is no accelerator to wait for."""
+        self.receive_weights(self.parse_update_info(update_info))
+
+    def receive_weights(self, update_info: SharedUpdate) -> None:
+        """Take one chunk; what a layer keeps of it stays mapped after its file is gone."""
+        self.model.load_weights(list(load_file(update_info.path).items()))
+
+    def finish_weight_update(self) -> None:
+        """Close the layers that wait still."""
+        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
+
+        finalize_layerwise_reload(self.model, self.model_config)
+
+    def shutdown(self) -> None:
+        """Nothing to close."""
+
+
+@dataclass
+class SharedTrainerInit(TrainerInitInfo):  # type: ignore[misc]
+    """What the learner's side needs."""
+
+    backend: ClassVar[str] = BACKEND
+
+    folder: Path
+    """In shared memory."""
+    chunk_bytes: int
+    """What lies there at a time, if it is more than one tensor."""
+
+
+class SharedTrainer(TrainerWeightTransferEngine[SharedTrainerInit]):  # type: ignore[misc]
+    """The learner's side: one in every rank.
+
+    Args:
+        init_info: which rank this is, and where chunks lie.
+        client: how engines are called.
+        source: the weights, one by one.
+    """
+
+    init_info_cls = SharedTrainerInit
+
+    def __init__(
+        self, init_info: SharedTrainerInit, client: VLLMWeightSyncClient, source: WeightSource
+    ) -> None:
+        super().__init__(client=client, source=source, is_sender=init_info.is_sender)
+        self._folder, self._chunk_bytes = init_info.folder, init_info.chunk_bytes
+
+    @classmethod
+    def trainer_init(
+        cls,
+        init_info: SharedTrainerInit,
+        *,
+        client: VLLMWeightSyncClient,
+        source: WeightSource | None = None,
+    ) -> Self:
+        """Meet the engines."""
+        assert source is not None
+        if init_info.is_sender:
+            client.init_weight_transfer_engine({})
+        return cls(init_info, client, source)
+
+    def send_weights(self) -> None:
+        """Hand over all weights; called on every rank."""
+        if not self.is_sender:
+            for _ in self.source:  # a collective call: rank 0 alone keeps what is gathered
+                pass
+            return
+        self.client.start_weight_update()
+        for number, chunk in enumerate(self._chunks()):
+            path = self._folder / f"chunk-{os.getpid()}-{number:06d}.safetensors"
+            try:
+                save_file(chunk, path)
+                self.client.update_weights({"path": str(path)})
+            finally:
+                path.unlink(missing_ok=True)
+        self.client.finish_weight_update()
+
+    def _chunks(self) -> Iterator[dict[str, Tensor]]:
+        chunk, size = dict[str, Tensor](), 0
+        for name, tensor in self.source:
+            if chunk and size + tensor.nbytes > self._chunk_bytes:
+                yield chunk
+                chunk, size = {}, 0
+            chunk[name] = tensor.contiguous()
+            size += tensor.nbytes
+        yield chunk
+
+
+def register() -> None:
+    """Make `shared` known to vLLM in this process; may be called twice."""
+    for factory, engine in (
+        (WeightTransferEngineFactory, SharedEngine),
+        (WeightTransferTrainerFactory, SharedTrainer),
+    ):
+        if BACKEND not in factory._registry:
+            factory.register_engine(BACKEND, engine)
+
+
+def open_trainer(
+    kind: str,
+    rank: int,
+    source: Named,
+    client: VLLMWeightSyncClient,
+    *,
+    workers: int,
+    host: str,
+    folder: Path,
+) -> TrainerWeightTransferEngine:
+    """The learner's side of a transfer, which has met the engines; called on every rank.
+
+    Args:
+        kind: `shared`, `ipc` or `nccl`.
+        rank: this rank; 0 sends.
+        source: the weights.
+        client: how rank 0 calls the engines.
+        workers: processes of all engines together.
+        host: this machine, where `nccl` meets.
+        folder: in shared memory, for the chunks of `shared`.
+    """
+    register()
+    if kind == BACKEND:
+        made = SharedTrainerInit(rank=rank, folder=folder, chunk_bytes=_CHUNK_BYTES)
+    elif kind == "ipc":
+        from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
+
+        made = IPCTrainerInitInfo(rank=rank, packed=True)  # some at a time
+    else:
+        from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
+
+        made = NCCLTrainerInitInfo(
+            master_address=host, master_port=_free_port(), world_size=1 + workers, rank=rank
+        )
+    return WeightTransferTrainerFactory.trainer_init(made, client=client, source=_Source(source))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+        return port
