@@ -60,14 +60,16 @@ def _arguments(engine: str) -> list[str] | None:
     if engine == "hf":
         from agentrl.policies.hf_engine import HFEngine
 
-        ours = ("path", "dtype", "attention", "deadline_s")  # from other settings
+        ours = ("path", "dtype", "attention", "deadline_s", "version")  # from other settings
         return [name for name in inspect.signature(HFEngine).parameters if name not in ours]
     from agentrl.policies.vllm_arguments import arguments
 
     return arguments()
 
 
-def open_engine(rollout: RolloutConfig, model: ModelConfig, folder: Path, seed: int = 0) -> Engine:
+def open_engine(
+    rollout: RolloutConfig, model: ModelConfig, folder: Path, seed: int = 0, version: int = 0
+) -> Engine:
     """The engine that a configuration names, not started yet.
 
     Args:
@@ -75,17 +77,18 @@ def open_engine(rollout: RolloutConfig, model: ModelConfig, folder: Path, seed: 
         model: its types.
         folder: as `resolve_model` returns it.
         seed: of the engine's own draws, where those of single prompts are not seeded.
+        version: of the weights in the folder.
 
     Raises:
         ConfigError: see `check_engine`.
     """
     check_engine(rollout)
     if rollout.engine == "hf":
-        return _hf(rollout, model, folder)
-    return _vllm(rollout, model, folder, seed)
+        return _hf(rollout, model, folder, version)
+    return _vllm(rollout, model, folder, seed, version)
 
 
-def _hf(rollout: RolloutConfig, model: ModelConfig, folder: Path) -> Engine:
+def _hf(rollout: RolloutConfig, model: ModelConfig, folder: Path, version: int) -> Engine:
     from agentrl.policies.hf_engine import HFEngine
 
     return HFEngine(
@@ -93,11 +96,14 @@ def _hf(rollout: RolloutConfig, model: ModelConfig, folder: Path) -> Engine:
         dtype=model.dtype,
         attention=model.attention,
         deadline_s=rollout.deadline_s,
+        version=version,
         **rollout.engine_kwargs,
     )
 
 
-def _vllm(rollout: RolloutConfig, model: ModelConfig, folder: Path, seed: int) -> Engine:
+def _vllm(
+    rollout: RolloutConfig, model: ModelConfig, folder: Path, seed: int, version: int
+) -> Engine:
     from agentrl.policies.vllm_engine import VLLMEngine
 
     return VLLMEngine(
@@ -108,4 +114,5 @@ def _vllm(rollout: RolloutConfig, model: ModelConfig, folder: Path, seed: int) -
         seed=seed,
         start_deadline_s=rollout.start_deadline_s,
         engine_kwargs=rollout.engine_kwargs,
+        version=version,
     )

@@ -43,6 +43,7 @@ class VLLMEngine:
         start_deadline_s: for the engine to come up.
         seed: of the engine's own stream of draws, which CPUs use for all prompts.
         engine_kwargs: further arguments of vLLM's `AsyncEngineArgs`.
+        version: of the weights in the folder; replies say so.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class VLLMEngine:
         start_deadline_s: float = 600.0,
         seed: int = 0,
         engine_kwargs: Mapping[str, Any] | None = None,
+        version: int = 0,
     ) -> None:
         self._path = path
         self._deadline_s, self._start_deadline_s = deadline_s, start_deadline_s
@@ -72,7 +74,7 @@ class VLLMEngine:
             "seed": seed,
         } | dict(engine_kwargs or {})
         self._engine: Any = None
-        self._version = 0
+        self._version = version
         self._doubt: str | None = None
         """Why nobody knows which weights it has; None where `_version` says so."""
         self._ids = itertools.count()

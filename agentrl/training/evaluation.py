@@ -26,7 +26,14 @@ from agentrl.training.report.display import Display
 from agentrl.training.report.outlook import Amounts
 from agentrl.training.report.watching import watching
 from agentrl.training.run import RunFolder
-from agentrl.training.target import checkpoint_of, model_folder, open_target, with_own_model
+from agentrl.training.target import (
+    asked_name,
+    checkpoint_of,
+    model_folder,
+    open_target,
+    steps_of,
+    with_own_model,
+)
 from agentrl.types import ScoredEpisode
 
 log = logging.getLogger(__name__)
@@ -163,7 +170,9 @@ def evaluate(
     if count < 1:
         raise ConfigError(f"episodes={count}: must be at least 1")
     config = replace(
-        config, eval=replace(config.eval, episodes=count), run=replace(config.run, name=None)
+        config,
+        eval=replace(config.eval, episodes=count),
+        run=replace(config.run, name=asked_name(config, overrides)),
     )
     player = None if policy == "model" else policy
     kept = checkpoint_of(run, checkpoint)
@@ -186,7 +195,7 @@ def evaluate(
         "checkpoint": checkpoints.step_of(kept) if kept is not None and player is None else None,
         "greedy": greedy,
     }
-    step = 0 if player is not None else _step(run, kept)
+    step = 0 if player is not None else steps_of(run, kept)
     with working_in(folder.path):
         folder.write_summary(asked)  # those who look on know what is played
         found = asyncio.run(_evaluate(config, folder.path, who, step, kept, player, greedy))
@@ -199,15 +208,8 @@ def _who(run: Path | None, kept: Path | None, player: str | None) -> str:
     if player is not None:
         return player
     if kept is not None:
-        return f"step{checkpoints.step_of(kept)}"
+        return f"step-{checkpoints.step_of(kept)}"
     return "start" if run is None else "model"
-
-
-def _step(run: Path | None, kept: Path | None) -> int:
-    """How many training steps the model has seen."""
-    if kept is not None:
-        return checkpoints.step_of(kept)
-    return 0 if run is None else RunFolder(run).load_state().step
 
 
 async def _evaluate(
@@ -222,7 +224,7 @@ async def _evaluate(
     count = config.eval.episodes
     with TemporaryDirectory(prefix="agentrl-") as scratch, _shown(config, folder) as display:
         model = None if player is not None else model_folder(config, Path(scratch), kept)
-        rollouts = await open_rollouts(config, model, folder)
+        rollouts = await open_rollouts(config, model, folder, step)
         try:
             display.stage("evaluation")
             async with watching(rollouts, display.progress, count, who):

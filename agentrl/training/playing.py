@@ -16,7 +16,14 @@ from agentrl.rollout.rollouts import Rollouts
 from agentrl.rollout.ticket import Split, Ticket
 from agentrl.training import plan
 from agentrl.training.run import RunFolder
-from agentrl.training.target import checkpoint_of, model_folder, open_target, with_own_model
+from agentrl.training.target import (
+    asked_name,
+    checkpoint_of,
+    model_folder,
+    open_target,
+    steps_of,
+    with_own_model,
+)
 from agentrl.training.wording import untagged, ways, worded
 from agentrl.types import IMAGE, Message, Observation, ScoredEpisode, Turn
 
@@ -78,22 +85,27 @@ def play(
     rollout = replace(config.rollout, launcher="local", concurrency=1)
     if policy == HUMAN:
         rollout = replace(rollout, deadline_s=_A_DAY_S)
-    config = replace(config, rollout=rollout, run=replace(config.run, name=None))
+    own = replace(config.run, name=asked_name(config, overrides))
+    config = replace(config, rollout=rollout, run=own)
     if policy == MODEL:
         plan.check(config)
     else:
         plan.check_games(config, [] if policy == HUMAN else [policy])
+    version = steps_of(run, kept) if policy == MODEL else 0
     folder = RunFolder.create(config, f"play-{policy}")
     begun(folder.path)
     with TemporaryDirectory(prefix="agentrl-") as scratch:
         model = model_folder(config, Path(scratch), kept) if policy == MODEL else None
-        scored = asyncio.run(_play(config, model, folder.path, audience, policy, seed, greedy))
+        scored = asyncio.run(
+            _play(config, model, version, folder.path, audience, policy, seed, greedy)
+        )
     return scored, folder.path
 
 
 async def _play(
     config: Config,
     model: Path | None,
+    version: int,
     folder: Path,
     audience: Audience,
     policy: str,
@@ -110,7 +122,7 @@ async def _play(
             text = IMAGE * len(seen.images) + seen.text
             audience.sees(Message(role="user", text=text, images=seen.images))
 
-    rollouts = Rollouts(config, model, folder)
+    rollouts = Rollouts(config, model, folder, version=version)
     try:
         await rollouts.start()
         # A seed that is held out stays so, whoever plays it.
