@@ -466,6 +466,24 @@ def test_words_of_a_run_that_was_replaced_are_found_no_more(serve, tmp_path):
     assert found("salmon") == ["a"]
 
 
+def test_one_lost_sibling_leaves_the_others(serve, tmp_path):
+    run = runs.run(tmp_path / "run")
+    served = serve(run)
+    name = "train-00001-g000"
+    torn, gone = (episode_file(run, f"{name}-m{member:02d}") for member in (1, 2))
+    torn.write_bytes(torn.read_bytes()[:100])
+    gone.unlink()
+    status, _, body = ask(served.url, f"/api/groups/{name}")
+    assert status == 200
+    members = json.loads(body)["members"]
+    assert [len(member["played"]) for member in members] == [3, 0, 0, 3]
+    assert [member["removed"] for member in members] == [False, True, True, False]
+    assert "cannot be read: EOFError" in members[1]["lost"]
+    assert "cannot be read: FileNotFoundError" in members[2]["lost"]
+    assert members[0]["lost"] is members[3]["lost"] is None
+    assert str(tmp_path) not in body.decode()
+
+
 def test_numbers_of_an_action_are_rounded_where_they_are_shown_alone(serve, tmp_path):
     action = {
         "at": [np.float32(0.3), 719.98765432],
