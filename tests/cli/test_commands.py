@@ -221,8 +221,7 @@ def test_plays_are_named_as_on_the_pages_or_as_in_ids(tmp_path, capsys, label) -
     arguments = ["--as", "turns", "--split", "eval", "--label", label]
     assert cli.run(["export", str(run), str(out), *arguments]) == 0
     assert "12 rows (12 after-sampled)" in capsys.readouterr().out
-    (tmp_path / "flat.py").write_text("def compute_score(episode):\n    return 1.0\n")
-    reward = ["--reward", str(tmp_path / "flat.py"), "--label", label]
+    reward = ["--reward", "agentrl.rewards.form:action", "--label", label]
     assert cli.run(["rescore", str(run), *reward]) == 0
     assert capsys.readouterr().out.startswith("4 episodes: mean")
 
