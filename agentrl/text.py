@@ -43,6 +43,17 @@ def quoted(value: object, length: int = 40) -> str:
     return repr(told if len(told) <= length else f"{told[:length]}...")
 
 
+def in_a_line(text: str, length: int = 200) -> str:
+    """The same text in one line, cut where it is long: how an error goes into a table."""
+    told = " ".join(text[: 4 * length].split())
+    return told if len(told) <= length and len(text) <= 4 * length else f"{told[:length]}..."
+
+
+def counted(count: int, what: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def short_serial(serial: str) -> str:
     """A name of a phone for what is shared, the same in every run: `net-3fa2c1`, `usb-91d00b`.
 

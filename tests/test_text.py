@@ -1,6 +1,6 @@
 import pytest
 
-from agentrl.text import remember_serial, short_serial, with_short_serials
+from agentrl.text import counted, in_a_line, remember_serial, short_serial, with_short_serials
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,10 @@ def test_a_phone_that_was_met_is_shortened_too() -> None:
     assert with_short_serials("MET0000001 is lost") == "MET0000001 is lost"
     remember_serial("MET0000001")
     assert with_short_serials("MET0000001 is lost") == f"{short_serial('MET0000001')} is lost"
+
+
+def test_a_long_text_is_one_line_and_one_is_no_plural() -> None:
+    assert in_a_line("a\n b\tc") == "a b c"
+    assert in_a_line("x" * 100_000, 10) == "x" * 10 + "..."
+    assert len(in_a_line(" x\n" * 100_000, 10)) <= 13
+    assert [counted(n, "row") for n in (0, 1, 1200)] == ["0 rows", "1 row", "1,200 rows"]

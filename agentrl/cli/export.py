@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from agentrl.errors import ConfigError
-from agentrl.text import printable
+from agentrl.text import counted, printable
 
 
 def export(
@@ -58,6 +58,7 @@ def export(
     """Write recorded episodes as a table or a data set."""
     from agentrl import replay
     from agentrl.replay import offline, tables
+    from agentrl.replay.filters import check_label
 
     kinds = (*tables.KINDS, "minari")
     if kind not in kinds:
@@ -66,6 +67,7 @@ def export(
         raise ConfigError("--replies and --width go with --as minari")
     wanted = replay.Filter(split=split, label=label, step=step, won=won, least=least)
     opened = replay.open(run)
+    check_label(label, opened.episodes())
     if kind != "episodes" and split is None and not held_out:
         if count := len(opened.episodes(replace(wanted, held_out=True))):
             typer.echo(f"left out: {count} of evaluations (--held-out takes them too)")
@@ -77,11 +79,11 @@ def export(
             )
         for why, count in left_out.items():
             typer.echo(f"left out: {count} {why}")
-        typer.echo(f"wrote {out}: {written} episodes")
+        typer.echo(f"wrote {out}: {counted(written, 'episode')}")
         return
     labels = tables.write(opened, kind, out, wanted)
     told = printable(", ".join(f"{count} {label}" for label, count in labels.most_common()))
-    typer.echo(f"wrote {out}: {labels.total()} rows ({told})")
+    typer.echo(f"wrote {out}: {counted(labels.total(), 'row')} ({told})")
 
 
 @contextmanager

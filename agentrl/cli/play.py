@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from agentrl.cli.target import target_of
 from agentrl.errors import ConfigError
-from agentrl.text import printable, signed
+from agentrl.text import counted, in_a_line, printable, signed
 from agentrl.types import words_of
 
 if TYPE_CHECKING:
@@ -88,13 +88,13 @@ def play(
         audience = _audience(console, width, policy == HUMAN, 0.0 if policy == HUMAN else delay)
         scored, folder = play_one(known, audience, overrides=settings, **how)
     episode = scored.episode
-    ended = f"{episode.outcome.value} after {len(episode.turns)} turns"
+    ended = f"{episode.outcome.value} after {counted(len(episode.turns), 'turn')}"
     parts = {name: sum(values) for name, values in scored.components.items()}
     of = ", ".join(f"{name} {value:g}" for name, value in parts.items())
     of = f" (by `rewards`, before their weights: {of})" if len(parts) > 1 else ""
     console.print(escape(f"{ended}, reward {scored.total:g}{of}"), highlight=False)
     if episode.error:
-        console.print(escape(printable(episode.error)), highlight=False)
+        console.print(escape(printable(in_a_line(episode.error))), highlight=False)
     metrics = episode.turns[-1].info.get("metrics", {}) if episode.turns else {}
     for name, value in metrics.items():
         console.print(f"{escape(str(name))} {value:g}", highlight=False)
@@ -141,7 +141,9 @@ def _audience(console: Console, width: int, asks: bool, delay_s: float) -> "Audi
     def hears(turn: "Turn") -> None:
         said = escape(printable(turn.reply))
         went = turn.parse_error or f"the environment pays {signed(turn.env_reward)}"
-        console.print(f"[bold]{said}[/]  [dim]{escape(printable(went))}[/]", highlight=False)
+        console.print(
+            f"[bold]{said}[/]  [dim]{escape(printable(in_a_line(went, 1000)))}[/]", highlight=False
+        )
         time.sleep(delay_s)
 
     def asked() -> str | None:

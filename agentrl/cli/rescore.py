@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agentrl.errors import ConfigError
-from agentrl.text import printable
+from agentrl.text import counted, printable
 
 if TYPE_CHECKING:
     from agentrl.config import RewardConfig
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _SHOWN = 10
 RunArgument = Annotated[str, typer.Argument(help="A run's folder.")]
 SplitOption = Annotated[str | None, typer.Option(help="Only `train`, `eval` or `demo`.")]
+LabelOption = Annotated[
+    str | None, typer.Option(help="Only of this play, such as `after-sampled` or `human`.")
+]
 StepOption = Annotated[int | None, typer.Option(help="Only of this training step.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one line an episode.")]
 
@@ -35,6 +38,7 @@ def rescore(
         list[float] | None, typer.Option(help="Of each --reward, in order; 1 if not said.")
     ] = None,
     split: SplitOption = None,
+    label: LabelOption = None,
     step: StepOption = None,
     last: Annotated[int, typer.Option(help="At most so many, the latest; 0 for all.", min=0)] = 0,
     as_json: JsonOption = False,
@@ -45,7 +49,9 @@ def rescore(
     from agentrl.rollout.rescoring import rescore as score_anew
 
     rewards = _rewards(reward, weight or [])
-    rescored = score_anew(_recorded(run, Filter(split=split, step=step), last), rewards)
+    rescored = score_anew(
+        _recorded(run, Filter(split=split, label=label, step=step), last), rewards
+    )
     if as_json:
         for one in rescored:
             told = asdict(one)
@@ -54,8 +60,8 @@ def rescore(
         return
     found, console = compare(rescored), Console()
     console.print(
-        f"{found.episodes} episodes: mean {found.was:.4g} -> {found.now:.4g}, difference "
-        f"{found.now - found.was:+.4g} (95% {found.low:+.4g} to {found.high:+.4g})",
+        f"{counted(found.episodes, 'episode')}: mean {found.was:.4g} -> {found.now:.4g}, "
+        f"difference {found.now - found.was:+.4g} (95% {found.low:+.4g} to {found.high:+.4g})",
         highlight=False,
     )
     if found.correlation is not None:
@@ -78,6 +84,7 @@ def rehearse(
         list[str] | None, typer.Argument(help="Settings over the run's own.", metavar="KEY=VALUE")
     ] = None,
     split: SplitOption = None,
+    label: LabelOption = None,
     step: StepOption = None,
     episode: Annotated[str | None, typer.Option(help="Only this one, by its id.")] = None,
     last: Annotated[int, typer.Option(help="At most so many, the latest; 0 for all.", min=0)] = 20,
@@ -98,7 +105,7 @@ def rehearse(
             f"{run}: an older agentrl has recorded its frames, and named them otherwise: what it "
             "shows now cannot be compared; record such episodes anew (agentrl eval)"
         )
-    recorded = list(_recorded(run, Filter(split=split, step=step, id=episode), last))
+    recorded = list(_recorded(run, Filter(split=split, label=label, step=step, id=episode), last))
     found = play_again(settings, recorded)
     if as_json:
         for one in found:
@@ -132,14 +139,23 @@ def _rewards(functions: list[str], weights: list[float]) -> "list[RewardConfig]"
 def _recorded(run: str, wanted: "Filter", last: int) -> "Iterator[RecordedEpisode]":
     """Read as they are asked for: what else is wrong is told before."""
     from agentrl import replay
+    from agentrl.replay.filters import check_label
 
     opened = replay.open(run)
+    check_label(wanted.label, opened.episodes())
     found = [summary for summary in opened.episodes(wanted) if not summary.outcome.void]
     if not found:
         raise ConfigError(f"{run}: no episode that is not void is like this")
+    some = found[-last or None :]
     gone = True
-    for recorded in opened.opened(found[-last or None :]):
+    for recorded in opened.opened(some):
         gone = False
         yield recorded
     if gone:
-        raise ConfigError(f"{run}: retention has removed every episode that is like this")
+        removed = {summary.id for summary in opened.episodes(wanted) if summary.removed}
+        if all(summary.id in removed for summary in some):
+            raise ConfigError(f"{run}: retention has removed every episode that is like this")
+        rest = ", or was removed by retention" if removed else ""
+        raise ConfigError(
+            f"{run}: no episode that is like this can be read: each is damaged or lost{rest}"
+        )

@@ -40,6 +40,7 @@ class HFEngine:
         device: `auto` takes a GPU where there is one.
         max_batch: prompts answered at once.
         deadline_s: for one answer, once its batch has begun.
+        version: of the weights in the folder; replies say so.
     """
 
     def __init__(
@@ -51,13 +52,14 @@ class HFEngine:
         device: str = "auto",
         max_batch: int = 64,
         deadline_s: float = 600.0,
+        version: int = 0,
     ) -> None:
         self._path, self._dtype, self._attention = path, dtype, attention
         on_gpu = device == "auto" and torch.cuda.is_available()
         self._device = ("cuda" if on_gpu else "cpu") if device == "auto" else device
         self._max_batch, self._deadline_s = max_batch, deadline_s
         self._model: nn.Module | None = None
-        self._version = 0
+        self._version = version
         self._playing = 0
         self._waiting: list[_Waiting] = []
         self._flushing: asyncio.TimerHandle | asyncio.Handle | None = None

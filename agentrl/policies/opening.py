@@ -68,7 +68,7 @@ def _arguments(engine: str) -> list[str] | None:
     if engine == "hf":
         from agentrl.policies.hf_engine import HFEngine
 
-        ours = ("path", "dtype", "attention", "deadline_s")  # from other settings
+        ours = ("path", "dtype", "attention", "deadline_s", "version")  # from other settings
         return [name for name in inspect.signature(HFEngine).parameters if name not in ours]
     from agentrl.policies.vllm_arguments import arguments
 
@@ -80,6 +80,7 @@ def open_engine(
     model: ModelConfig,
     folder: Path,
     seed: int = 0,
+    version: int = 0,
     *,
     transfer: str = "file",
     can_sleep: bool = False,
@@ -91,6 +92,7 @@ def open_engine(
         model: its types.
         folder: as `resolve_model` returns it.
         seed: of the engine's own draws, where those of single prompts are not seeded.
+        version: of the weights in the folder.
         transfer: how weights come; see VLLMEngine.
         can_sleep: see VLLMEngine.
 
@@ -100,8 +102,8 @@ def open_engine(
     check_engine(rollout)
     assert rollout.engine != "remote", "a server is no engine: it takes words, and no weights"
     if rollout.engine == "hf":
-        return _hf(rollout, model, folder)
-    return _vllm(rollout, model, folder, seed, transfer, can_sleep)
+        return _hf(rollout, model, folder, version)
+    return _vllm(rollout, model, folder, seed, version, transfer, can_sleep)
 
 
 def open_endpoint(rollout: RolloutConfig) -> Endpoint:
@@ -133,7 +135,7 @@ async def served_model(rollout: RolloutConfig) -> str:
     return endpoint.model
 
 
-def _hf(rollout: RolloutConfig, model: ModelConfig, folder: Path) -> Engine:
+def _hf(rollout: RolloutConfig, model: ModelConfig, folder: Path, version: int) -> Engine:
     from agentrl.policies.hf_engine import HFEngine
 
     return HFEngine(
@@ -141,6 +143,7 @@ def _hf(rollout: RolloutConfig, model: ModelConfig, folder: Path) -> Engine:
         dtype=model.dtype,
         attention=model.attention,
         deadline_s=rollout.deadline_s,
+        version=version,
         **rollout.engine_kwargs,
     )
 
@@ -150,6 +153,7 @@ def _vllm(
     model: ModelConfig,
     folder: Path,
     seed: int,
+    version: int,
     transfer: str,
     can_sleep: bool,
 ) -> Engine:
@@ -166,4 +170,5 @@ def _vllm(
         lora_rank=model.lora.rank if model.lora.serve == "adapter" else 0,
         can_sleep=can_sleep,
         engine_kwargs=rollout.engine_kwargs,
+        version=version,
     )

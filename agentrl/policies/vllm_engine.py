@@ -47,6 +47,7 @@ class VLLMEngine:
         lora_rank: of the adapters that `load_adapter` brings; 0 for none.
         can_sleep: whether `sleep` will be called; GPUs alone can.
         engine_kwargs: further arguments of vLLM's `AsyncEngineArgs`.
+        version: of the weights in the folder; replies say so.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class VLLMEngine:
         lora_rank: int = 0,
         can_sleep: bool = False,
         engine_kwargs: Mapping[str, Any] | None = None,
+        version: int = 0,
     ) -> None:
         self._path = path
         self._deadline_s, self._start_deadline_s = deadline_s, start_deadline_s
@@ -96,7 +98,7 @@ class VLLMEngine:
         self._sleeps = False
         self._adapter: Any = None
         self._engine: Any = None
-        self._version = 0
+        self._version = version
         self._doubt: str | None = None
         """Why nobody knows which weights it has; None where `_version` says so."""
         self._ids = itertools.count()

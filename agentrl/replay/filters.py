@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from agentrl.errors import ConfigError
-from agentrl.replay.summary import Summary
+from agentrl.replay.summary import Summary, label_of
 from agentrl.text import did_you_mean
 from agentrl.types import Outcome
 
@@ -28,7 +28,7 @@ class Filter:
     held_out: bool | None = None
     """Played on a seed that is evaluated, which training must not see."""
     label: str | None = None
-    """Such as `train`, `random` or `after-greedy`."""
+    """Such as `train`, `random` or `after-greedy`, which `after greedy` is, too."""
     outcome: str | None = None
     """One of `Outcome`, or `void` for every failure."""
     cause: str | None = None
@@ -52,7 +52,9 @@ class Filter:
 
     def admits(self, summary: Summary) -> bool:
         """Whether an episode is wanted."""
-        plain = ("split", "label", "cause", "step", "seed", "group", "device", "id")
+        if self.label is not None and summary.label not in (self.label, label_of(self.label)):
+            return False
+        plain = ("split", "cause", "step", "seed", "group", "device", "id")
         for name in plain:
             wanted = getattr(self, name)
             if wanted is not None and getattr(summary, name) != wanted:
@@ -82,6 +84,25 @@ class Filter:
 def void_causes(episodes: Collection[Summary]) -> Counter[str]:
     """How many were void, by what voided them."""
     return Counter(s.cause for s in episodes if s.cause is not None)
+
+
+def unknown_label(label: str | None, episodes: Iterable[Summary]) -> str | None:
+    """Which plays there are, where none is called like this; None where one is."""
+    known = list(dict.fromkeys(summary.label for summary in episodes))
+    if label is None or not known or {label, label_of(label)} & set(known):
+        return None
+    meant = did_you_mean(label_of(label), known)
+    return f"label={label!r}: no play is called so{meant}. There are: {', '.join(known)}"
+
+
+def check_label(label: str | None, episodes: Iterable[Summary]) -> None:
+    """Refuse the name of a play that there is not.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if (unknown := unknown_label(label, episodes)) is not None:
+        raise ConfigError(unknown)
 
 
 def _check(name: str, value: str | None, known: Collection[str]) -> None:

@@ -74,7 +74,9 @@ def write(
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
-        storage = storage_of(partial / "data", observations, action_space(plays, replies))
+        # Absolute: Minari joins a relative one with itself.
+        data = (partial / "data").absolute()
+        storage = storage_of(data, observations, action_space(plays, replies))
         storage.update_episodes(_buffers(run, plays, observations, size, tell))
         storage.update_episode_metadata([_about(play) for play in plays])
         about = f"{plays[0].recorded.episode.env_id}, recorded by agentrl {__version__}"

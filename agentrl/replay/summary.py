@@ -1,5 +1,6 @@
 """What is known of an episode without opening its file."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,6 +68,11 @@ class Summary:
     def label(self) -> str:
         """Which play of its step it belongs to, such as `train`, `random` or `after-greedy`."""
         return self.group.rsplit("-", 2)[0]
+
+
+def label_of(name: str) -> str:
+    """How a play of this name, such as `after sampled`, is called in the ids of its episodes."""
+    return re.sub(r"[^A-Za-z0-9-]", "-", name)
 
 
 def summary_of(

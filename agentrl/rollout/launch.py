@@ -247,10 +247,12 @@ class RolloutActor:
         run: Path | None,
         share: tuple[int, int],
         phones: SharedPhones | None = None,
+        version: int = 0,
     ) -> None:
         if run is not None:
             cluster.keep_words(run, f"rollout{share[0]}", cluster.serials_in(tree))
-        self._rollouts = Rollouts(configuration.from_dict(tree), folder, run, share, phones)
+        settings = configuration.from_dict(tree)
+        self._rollouts = Rollouts(settings, folder, run, share, phones, version)
 
     async def start(self) -> int:
         """See Rollouts.start.
@@ -302,7 +304,9 @@ class RolloutActor:
         await self._rollouts.close()
 
 
-async def open_rollouts(config: Config, folder: Path | None, run: Path | None) -> AnyRollouts:
+async def open_rollouts(
+    config: Config, folder: Path | None, run: Path | None, version: int = 0
+) -> AnyRollouts:
     """Start what plays episodes, as `rollout.launcher` says.
 
     Args:
@@ -310,23 +314,24 @@ async def open_rollouts(config: Config, folder: Path | None, run: Path | None) -
         folder: of the model; None where scripted players or a server's model alone play, always in
             this process.
         run: the run's folder; None records nothing.
+        version: of the weights in `folder`: how many training steps they have seen.
 
     Raises:
         ConfigError: Ray is not installed, a phone cannot be reached, or the cluster's GPUs do not
             allow `train.transfer`.
     """
     if config.rollout.launcher == "local" or folder is None:
-        rollouts = Rollouts(config, folder, run)
+        rollouts = Rollouts(config, folder, run, version=version)
         try:
             await rollouts.start()
         except BaseException:
             await rollouts.close()
             raise
         return LocalRollouts(rollouts, config)
-    return await _open_ray(config, folder, run)
+    return await _open_ray(config, folder, run, version)
 
 
-async def _open_ray(config: Config, folder: Path, run: Path | None) -> AnyRollouts:
+async def _open_ray(config: Config, folder: Path, run: Path | None, version: int) -> AnyRollouts:
     ray = cluster.join_cluster()
     transfer.check(config)  # now that its GPUs are known
     count = config.rollout.actors
@@ -338,7 +343,10 @@ async def _open_ray(config: Config, folder: Path, run: Path | None) -> AnyRollou
     tree, here = configuration.to_dict(config), run and run.absolute()
     phones = await _open_phones(config, tree, here) if count > 1 else None
     handle = RayRollouts(
-        [remote.remote(tree, folder.absolute(), here, (k, count), phones) for k in range(count)],
+        [
+            remote.remote(tree, folder.absolute(), here, (k, count), phones, version)
+            for k in range(count)
+        ],
         config,
         phones,
     )

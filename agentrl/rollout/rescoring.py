@@ -88,7 +88,7 @@ def _refuse_untold(
     raise ConfigError(
         f"{error}. {len(lacking)} of the {len(recorded)} episodes were recorded without {key!r} in "
         f"their environment's info, the first of them {lacking[0]}: choose others (--split, "
-        "--step), or a reward that needs none"
+        "--label, --step), or a reward that needs none"
     ) from error
 
 

@@ -50,6 +50,7 @@ class Rollouts:
         run: the run's folder; episodes are recorded below it. None records nothing.
         share: (k, n): this is the k-th of n that share phones and concurrency.
         phones: who keeps them; None where they are this process's own.
+        version: of the weights in `folder`: how many training steps they have seen.
     """
 
     def __init__(
@@ -59,12 +60,14 @@ class Rollouts:
         run: Path | None,
         share: tuple[int, int] = (0, 1),
         phones: SharedPhones | None = None,
+        version: int = 0,
     ) -> None:
         self._config = config
         self._folder = folder
         self._run = run
         self._share = share
         self._phones = phones
+        self._version = version
         self._scorer = Scorer(config.rewards, config.rollout.reward_deadline_s)
         self._encoder: ChatEncoder | None = None
         self._exit = AsyncExitStack()
@@ -329,6 +332,7 @@ class Rollouts:
                     self._config.model,
                     self._folder,
                     seed=self._config.seed + 1000 * self._share[0],
+                    version=self._version,
                     transfer=transfer.chosen(self._config),
                     can_sleep=transfer.sleeps(self._config),
                 )

@@ -1,17 +1,13 @@
 """What is to be played: one episode's place in a step."""
 
-import re
 from dataclasses import dataclass
 from typing import Literal
+
+from agentrl.replay.summary import label_of
 
 Split = Literal["train", "eval", "demo"]
 _SPLITS: tuple[Split, ...] = ("train", "eval", "demo")
 _GOLDEN = 0x9E3779B97F4A7C15
-
-
-def label_of(name: str) -> str:
-    """How a play of this name is called in the ids of its episodes."""
-    return re.sub(r"[^A-Za-z0-9-]", "-", name)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

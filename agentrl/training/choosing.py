@@ -11,8 +11,9 @@ import yaml
 from agentrl import env, replay
 from agentrl.config import Config, WarmStartConfig
 from agentrl.errors import ConfigError
+from agentrl.replay.summary import label_of
 from agentrl.rollout.making import instructions_of, open_translator
-from agentrl.rollout.ticket import label_of
+from agentrl.text import counted
 from agentrl.training import seeds
 from agentrl.training.run import RunFolder
 from agentrl.training.wording import replies
@@ -58,7 +59,8 @@ class Choice:
 
     def __str__(self) -> str:
         turns = sum(len(chosen.episode.turns) for chosen in self.episodes)
-        told = f"{len(self.episodes)} episodes of {turns - self.only_shown} turns"
+        taught = counted(turns - self.only_shown, "turn")
+        told = f"{counted(len(self.episodes), 'episode')} of {taught}"
         if self.only_shown:
             told += f", and {self.only_shown} that are only shown, as their replies were no action"
         if self.left_out:

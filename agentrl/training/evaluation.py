@@ -27,10 +27,12 @@ from agentrl.training.report.outlook import Amounts
 from agentrl.training.report.watching import watching
 from agentrl.training.run import RunFolder
 from agentrl.training.target import (
+    asked_name,
     checkpoint_of,
     is_served,
     model_folder,
     open_target,
+    steps_of,
     with_own_model,
     with_served_model,
 )
@@ -178,7 +180,9 @@ def evaluate(
     if count < 1:
         raise ConfigError(f"episodes={count}: must be at least 1")
     config = replace(
-        config, eval=replace(config.eval, episodes=count), run=replace(config.run, name=None)
+        config,
+        eval=replace(config.eval, episodes=count),
+        run=replace(config.run, name=asked_name(config, overrides)),
     )
     player = None if policy == "model" else policy
     kept = checkpoint_of(run, checkpoint)
@@ -206,7 +210,7 @@ def evaluate(
         "checkpoint": checkpoints.step_of(kept) if kept is not None and player is None else None,
         "greedy": greedy,
     }
-    step = 0 if player is not None or served else _step(run, kept)
+    step = 0 if player is not None or served else steps_of(run, kept)
     with working_in(folder.path):
         folder.write_summary(asked)  # those who look on know what is played
         found = asyncio.run(_evaluate(config, folder.path, who, step, kept, player, greedy, demos))
@@ -219,15 +223,8 @@ def _who(run: Path | None, kept: Path | None, player: str | None) -> str:
     if player is not None:
         return player
     if kept is not None:
-        return f"step{checkpoints.step_of(kept)}"
+        return f"step-{checkpoints.step_of(kept)}"
     return "start" if run is None else "model"
-
-
-def _step(run: Path | None, kept: Path | None) -> int:
-    """How many training steps the model has seen."""
-    if kept is not None:
-        return checkpoints.step_of(kept)
-    return 0 if run is None else RunFolder(run).load_state().step
 
 
 async def _evaluate(
@@ -244,7 +241,7 @@ async def _evaluate(
     needs_none = player is not None or is_served(config)
     with TemporaryDirectory(prefix="agentrl-") as scratch, _shown(config, folder) as display:
         model = None if needs_none else model_folder(config, Path(scratch), kept)
-        rollouts = await open_rollouts(config, model, folder)
+        rollouts = await open_rollouts(config, model, folder, step)
         try:
             display.stage("evaluation")
             async with watching(rollouts, display.progress, count, who):

@@ -17,10 +17,12 @@ from agentrl.rollout.ticket import Split, Ticket
 from agentrl.training import plan
 from agentrl.training.run import RunFolder
 from agentrl.training.target import (
+    asked_name,
     checkpoint_of,
     is_served,
     model_folder,
     open_target,
+    steps_of,
     with_own_model,
     with_served_model,
 )
@@ -88,25 +90,30 @@ def play(
     rollout = replace(config.rollout, launcher="local", concurrency=1)
     if policy == HUMAN:
         rollout = replace(rollout, deadline_s=_A_DAY_S)
-    config = replace(config, rollout=rollout, run=replace(config.run, name=None))
+    own = replace(config.run, name=asked_name(config, overrides))
+    config = replace(config, rollout=rollout, run=own)
     if policy == MODEL:
         plan.check_player(config, None)
     else:
         plan.check_games(config, [] if policy == HUMAN else [policy])
     if served:
         config = with_served_model(config)
+    of_run = policy == MODEL and not served
+    version = steps_of(run, kept) if of_run else 0
     folder = RunFolder.create(config, f"play-{REMOTE if served else policy}")
     begun(folder.path)
     with TemporaryDirectory(prefix="agentrl-") as scratch:
-        own = policy == MODEL and not served
-        model = model_folder(config, Path(scratch), kept) if own else None
-        scored = asyncio.run(_play(config, model, folder.path, audience, policy, seed, greedy))
+        model = model_folder(config, Path(scratch), kept) if of_run else None
+        scored = asyncio.run(
+            _play(config, model, version, folder.path, audience, policy, seed, greedy)
+        )
     return scored, folder.path
 
 
 async def _play(
     config: Config,
     model: Path | None,
+    version: int,
     folder: Path,
     audience: Audience,
     policy: str,
@@ -123,7 +130,7 @@ async def _play(
             text = IMAGE * len(seen.images) + seen.text
             audience.sees(Message(role="user", text=text, images=seen.images))
 
-    rollouts = Rollouts(config, model, folder)
+    rollouts = Rollouts(config, model, folder, version=version)
     try:
         await rollouts.start()
         # A seed that is held out stays so, whoever plays it.

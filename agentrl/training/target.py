@@ -80,6 +80,19 @@ def with_served_model(config: Config) -> Config:
     return replace(config, rollout=replace(rollout, endpoint=endpoint))
 
 
+def steps_of(run: Path | None, kept: Path | None) -> int:
+    """How many training steps the model of a run or of its checkpoint has seen."""
+    if kept is not None:
+        return checkpoints.step_of(kept)
+    return 0 if run is None else RunFolder(run).load_state().step
+
+
+def asked_name(config: Config, overrides: Sequence[str]) -> str | None:
+    """The name of the folder to record in, where an override asks for one; a run's is its own."""
+    asked = any(override.partition("=")[0].strip() == "run.name" for override in overrides)
+    return config.run.name if asked else None
+
+
 def model_folder(config: Config, scratch: Path, kept: Path | None) -> Path:
     """The folder of what is evaluated; what has to be made goes into the scratch folder."""
     start = resolve_model(config.model, config.seed, scratch / "start")

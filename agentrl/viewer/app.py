@@ -100,13 +100,7 @@ def _add_refusals(app: FastAPI, run: Run) -> None:
     async def told(_: Request, error: AgentRLError) -> Response:
         """What is not there, or cannot be read, in one sentence."""
         status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
-        return JSONResponse(views.sendable({"error": _words(error, run)}), status)
-
-
-def _words(error: AgentRLError, run: Run) -> str:
-    """Where the run lies on this machine is nobody's business."""
-    where = str(run.path)
-    return str(error).replace(where, run.name) if len(run.path.parts) > 1 else str(error)
+        return JSONResponse(views.sendable({"error": views.without_place(error, run)}), status)
 
 
 def _static() -> dict[str, bytes]:
@@ -323,7 +317,7 @@ async def _news(request: Request, run: Run) -> AsyncIterator[str]:
         try:
             now = await asyncio.to_thread(_state, run)
         except AgentRLError as error:  # the page asks again, and is told of it
-            now = _words(error, run), None
+            now = views.without_place(error, run), None
         if now != said:
             said = now
             yield f"data: {json.dumps({'news': now, 'job': now[-1]})}\n\n"

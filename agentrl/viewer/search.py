@@ -19,6 +19,15 @@ _WANTED = re.compile(r'"([^"]*)"?|([^\s"]+)')
 """Words in quotation marks, or a word."""
 _FROM, _TO = "\x02", "\x03"
 """Around what was found."""
+_APART = "\x04"
+"""Between characters, where no space tells words apart; never shown."""
+_UNSPACED = (
+    "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
+    "\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f"  # Japanese
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"  # Chinese
+    "\uac00-\ud7a3"  # Korean has spaces, and words within words
+)
+_GAP = re.compile(rf"(?<=[{_UNSPACED}])(?=\w)|(?<=\w)(?=[{_UNSPACED}])")
 _EXCERPT_TOKENS = 24
 _EXCERPT = 240
 """Characters of an excerpt; a token may have any number."""
@@ -26,7 +35,7 @@ _BEFORE = 80
 """Of them, those in front of the first that was found."""
 _MOST_EXCERPTS = 100
 
-_UNMARKED = str.maketrans(_FROM + _TO, "  ")
+_UNMARKED = str.maketrans(_FROM + _TO + _APART, "   ")
 
 Excerpt = list[tuple[str, bool]]
 """Words from an episode, piece by piece, and whether each was looked for."""
@@ -147,18 +156,27 @@ class Search:
                 log.info("not searched: %s", error)
                 continue
             self._last_row += 1
-            yield self._last_row, summary.id, encodable(said).translate(_UNMARKED)
+            yield self._last_row, summary.id, _apart(encodable(said).translate(_UNMARKED))
 
 
 def _wanted(text: str) -> str:
     """A query for all words: a part of it without any letter or digit would find nothing."""
     parts = (quoted or bare for quoted, bare in _WANTED.findall(encodable(text)))
-    return " ".join(f'"{part}"*' for part in parts if any(map(str.isalnum, part)))
+    return " ".join(f'"{_apart(part)}"*' for part in parts if any(map(str.isalnum, part)))
+
+
+def _apart(text: str) -> str:
+    """The same with each character a word of its own in scripts that write words without spaces.
+
+    What is looked for in them is then a row of such words: the index has no dictionary, and would
+    take a whole sentence for one word.
+    """
+    return text if text.isascii() else _GAP.sub(_APART, text)
 
 
 def _parts(said: str) -> Excerpt:
     """A marked text cut into its parts, no longer than a line or two."""
-    before, *others = re.split(f"[{_FROM}{_TO}]", re.sub(r"\s+", " ", said))
+    before, *others = re.split(f"[{_FROM}{_TO}]", re.sub(r"\s+", " ", said.replace(_APART, "")))
     if len(before) > _BEFORE:
         before = f"…{before[-_BEFORE:]}"
     room = _EXCERPT

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from agentrl.errors import EpisodeRemoved
+from agentrl.errors import AgentRLError, ConfigError, EpisodeRemoved
 from agentrl.replay import RecordedEpisode, Run, Summary
 from agentrl.replay.filters import Filter, void_causes
 from agentrl.replay.marks import mark_of
@@ -123,8 +123,7 @@ def _turn(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
 def group(run: Run, name: str) -> dict[str, Any]:
     """The siblings of a group, turn by turn, and where they part.
 
-    Raises:
-        ConfigError: an episode of it cannot be read.
+    Of one that was removed or cannot be read `lost` says why it has no turns.
     """
     members = sorted(run.episodes(Filter(group=name)), key=lambda s: (s.member, s.id))
     whole = episodes_of(run, members)
@@ -133,9 +132,10 @@ def group(run: Run, name: str) -> dict[str, Any]:
         "members": [
             {
                 **row(summary),
-                "removed": played is None,
+                "removed": isinstance(played, str),
+                "lost": played if isinstance(played, str) else None,
                 "played": [_brief(turn, n, summary) for n, turn in enumerate(turns_of(played))],
-                "final": [] if played is None else list(played.final_frames),
+                "final": [] if isinstance(played, str) else list(played.final_frames),
             }
             for summary, played in zip(members, whole, strict=True)
         ],
@@ -143,24 +143,28 @@ def group(run: Run, name: str) -> dict[str, Any]:
     }
 
 
-def episodes_of(run: Run, members: Iterable[Summary]) -> list[Episode | None]:
-    """Whole episodes; None for each that retention has removed.
-
-    Raises:
-        ConfigError: one cannot be read.
-    """
-    found: list[Episode | None] = []
+def episodes_of(run: Run, members: Iterable[Summary]) -> list[Episode | str]:
+    """Whole episodes; of each that is not to be had, why: its siblings are shown all the same."""
+    found: list[Episode | str] = []
     for summary in members:
         try:
             found.append(run.episode(summary.id).episode)
         except EpisodeRemoved:
-            found.append(None)
+            found.append("removed by retention; its scores are kept")
+        except ConfigError as error:
+            found.append(without_place(error, run))
     return found
 
 
-def turns_of(played: Episode | None) -> tuple[Turn, ...]:
-    """None of an episode that was removed."""
-    return () if played is None else played.turns
+def without_place(error: AgentRLError, run: Run) -> str:
+    """Its words: where the run lies on this machine is nobody's business."""
+    where = str(run.path)
+    return str(error).replace(where, run.name) if len(run.path.parts) > 1 else str(error)
+
+
+def turns_of(played: Episode | str) -> tuple[Turn, ...]:
+    """None of an episode that is not to be had."""
+    return () if isinstance(played, str) else played.turns
 
 
 def _brief(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
@@ -175,7 +179,7 @@ def _brief(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
     }
 
 
-def meetings(episodes: Sequence[Episode | None]) -> list[list[int]]:
+def meetings(episodes: Sequence[Episode | str]) -> list[list[int]]:
     """[episode][turn] the number of others that were at the same state, at any turn."""
     places: dict[str, set[int]] = defaultdict(set)
     for number, played in enumerate(episodes):

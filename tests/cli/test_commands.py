@@ -183,7 +183,9 @@ def test_replay_lists_and_filters(run_folder: Path, capsys: pytest.CaptureFixtur
     assert "2 of 2 episodes" in output
     assert "1 void of 2 (50.0%): 1 x [bold]gone" in output
     assert cli.run(["replay", str(run_folder), "--list", "--label", "nobody"]) == 0
-    assert "No episode is like this" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "No episode is like this" in told
+    assert "label='nobody': no play is called so. There are: " in told
     assert cli.run(["replay", str(run_folder), "--list", "--outcome", "terminated"]) == 0
     output = capsys.readouterr().out
     assert "void" not in output
@@ -208,6 +210,50 @@ def test_replay_lists_what_was_won_and_by_whom(tmp_path, capsys) -> None:
     assert won + lost == count() - count("--outcome", "void")
     assert won <= count("--least", "1") < won + lost
     assert 0 < count("--label", "train", "--won") < won
+
+
+@pytest.mark.parametrize("label", ["after sampled", "after-sampled"])
+def test_plays_are_named_as_on_the_pages_or_as_in_ids(tmp_path, capsys, label) -> None:
+    run = runs.run(tmp_path / "run")
+    assert cli.run(["replay", str(run), "--list", "--label", label]) == 0
+    assert "4 of 4 episodes" in capsys.readouterr().out
+    out = tmp_path / "out.jsonl"
+    arguments = ["--as", "turns", "--split", "eval", "--label", label]
+    assert cli.run(["export", str(run), str(out), *arguments]) == 0
+    assert "12 rows (12 after-sampled)" in capsys.readouterr().out
+    reward = ["--reward", "agentrl.rewards.form:action", "--label", label]
+    assert cli.run(["rescore", str(run), *reward]) == 0
+    assert capsys.readouterr().out.startswith("4 episodes: mean")
+
+
+def test_a_play_that_there_is_not_is_told_with_those_there_are(tmp_path, capsys) -> None:
+    run = runs.run(tmp_path / "run")
+    told = (
+        "label='aftr sampled': no play is called so (did you mean 'after-sampled'?). There are: "
+        "before-sampled, after-sampled, train"
+    )
+    label = ["--label", "aftr sampled"]
+    assert cli.run(["replay", str(run), "--list", *label]) == 0
+    assert told in capsys.readouterr().out
+    assert cli.run(["export", str(run), str(tmp_path / "out.jsonl"), *label]) == 2
+    assert told in capsys.readouterr().err
+    assert cli.run(["rescore", str(run), "--reward", "agentrl.rewards.form:effect", *label]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_row_is_one_row_and_a_long_error_one_line(tmp_path, capsys) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(scored("a"), split="train", step=1)
+        error = "ValueError: " + "9 \n" * 30_000
+        lost = scored("b", outcome=Outcome.ENV_ERROR, error=error, turns=0)
+        recorder.episode(lost, split="train", step=1)
+    assert cli.run(["export", str(tmp_path), str(tmp_path / "a.jsonl")]) == 0
+    assert "wrote" in (told := capsys.readouterr().out)
+    assert ": 1 row (1 " in told
+    assert cli.run(["replay", str(tmp_path), "--list"]) == 0
+    told = capsys.readouterr().out
+    assert "ValueError" in told
+    assert len(told) < 10_000
 
 
 def test_replay_exports_a_page(run_folder: Path, tmp_path: Path) -> None:

@@ -71,9 +71,18 @@ def test_forms_of_calls_are_told_without_their_tags() -> None:
         )
 
 
+def test_the_folder_has_the_name_that_is_asked_for(monkeypatch, capsys, tmp_path) -> None:
+    arguments = f"run.dir={tmp_path}", "run.name=mine"
+    assert play(monkeypatch, "down\n\n", *arguments) == 0
+    assert recorded(tmp_path)
+    assert [folder.name for folder in tmp_path.iterdir()] == ["mine"]
+    assert play(monkeypatch, "down\n\n", *arguments) == 2
+    assert "mine exists" in capsys.readouterr().err
+
+
 def test_who_stops_in_the_middle_has_played_so_far(monkeypatch, capsys, tmp_path) -> None:
     assert play(monkeypatch, "down\n\n", f"run.dir={tmp_path}") == 0
-    assert "truncated after 1 turns" in capsys.readouterr().out
+    assert "truncated after 1 turn, " in capsys.readouterr().out
     assert play(monkeypatch, "", f"run.dir={tmp_path}") == 2
     assert "nothing was played" in capsys.readouterr().err
 

@@ -71,6 +71,15 @@ def test_a_recorded_run_is_a_data_set_that_minari_loads(run, tmp_path, monkeypat
     assert (about["episode"], about["seed"]) == (valid[0].id, valid[0].seed)
 
 
+def test_a_folder_is_named_from_where_one_stands(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    arguments = ["--as", "minari", "--split", "eval", "--width", "36"]
+    assert agentrl(["export", "run", "sets/cards-v0", *arguments]) == 0
+    assert "wrote sets/cards-v0: 8 episodes" in capsys.readouterr().out
+    assert opened(tmp_path / "sets" / "cards-v0").total_episodes == 8
+    assert [path.name for path in (tmp_path / "sets").iterdir()] == ["cards-v0"]
+
+
 def test_words_and_numbered_actions_fit(tmp_path):
     turns = [{"action": number, "shown": f"Frost über Tür {number}"} for number in (3, 1, 2)]
     record(tmp_path / "run", "a", *turns, outcome=Outcome.TRUNCATED)

@@ -8,6 +8,7 @@ import pytest
 
 from agentrl import replay
 from agentrl.cli import run as agentrl
+from agentrl.replay.layout import episode_file
 from agentrl.rollout.rehearsing import compared
 from tests.replay.episodes import episode, turn
 
@@ -74,6 +75,17 @@ def test_frames_that_were_named_otherwise_are_told(tmp_path, capsys):
     (run / "frames" / "ab").mkdir(parents=True)
     assert agentrl(["rehearse", str(run)]) == 2
     assert "an older agentrl has recorded its frames" in capsys.readouterr().err
+
+
+def test_what_cannot_be_read_is_not_said_to_be_removed(tmp_path, capsys):
+    run = evaluated(tmp_path, "sokoban", "--episodes=1")
+    (summary,) = replay.open(run).episodes()
+    file = episode_file(run, summary.id)
+    file.write_bytes(file.read_bytes()[:100])
+    assert agentrl(["rehearse", str(run), "--episode", summary.id]) == 2
+    told = capsys.readouterr().err
+    assert "no episode that is like this can be read: each is damaged or lost" in told
+    assert "retention" not in told
 
 
 def test_nothing_to_rehearse_is_told(tmp_path, capsys):

@@ -75,7 +75,8 @@ def test_the_command_takes_a_file_with_compute_score(run, tmp_path, capsys):
         (
             ["--reward", "agentrl.rewards.sokoban:success"],
             "3 of the 3 episodes were recorded without 'success' in their environment's info, the "
-            "first of them e0: choose others (--split, --step), or a reward that needs none",
+            "first of them e0: choose others (--split, --label, --step), or a reward that needs "
+            "none",
         ),
         (
             ["--reward", "agentrl.rewards.matching:exact"],

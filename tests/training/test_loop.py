@@ -20,6 +20,7 @@ from agentrl.rollout.rollouts import Rollouts
 from agentrl.training import checkpoints, loop
 from agentrl.training.budget import budget
 from agentrl.training.run import RunFolder
+from agentrl.viewer.tokens import Vocabulary, of_turn
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
 SMALL = [
@@ -151,9 +152,14 @@ def test_checkpoint_plays_as_it_did_in_the_run(whole_run):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     here = json.loads(done.stdout)
-    assert Path(here["run"]).name.startswith("eval-step4-whole-")
+    assert Path(here["run"]).name.startswith("eval-step-4-whole-")
     assert json.loads((Path(here["run"]) / "summary.json").read_text())["checkpoint"] == 4
-    assert len(replay.open(here["run"]).episodes()) == here["episodes"] == 8
+    played = replay.open(here["run"])
+    assert len(played.episodes()) == here["episodes"] == 8
+    first = played.episode(played.episodes()[0].id).episode.turns[0]
+    assert set(first.reply_versions) == {4}
+    told = of_turn(played.episode(played.episodes()[0].id).episode, 1, Vocabulary(played.path))
+    assert told["note"] is None
     assert {key: here[key] for key in ("reward", "turns")} == {
         key: there[key] for key in ("reward", "turns")
     }

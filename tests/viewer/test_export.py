@@ -122,6 +122,17 @@ def test_a_group_and_a_report_are_pages_that_ask_for_nothing(run, tmp_path):
         assert not re.search(r"<script|https?://|@import|url\(| style=", page)
 
 
+def test_a_group_says_which_sibling_cannot_be_read(run, tmp_path):
+    file = layout.episode_file(run, "train-00001-g000-m03")
+    file.write_bytes(file.read_bytes()[:100])
+    page = tmp_path / "group.html"
+    assert agentrl(["replay", str(run), "--export", str(page), "--group", "train-00001-g000"]) == 0
+    told = page.read_text()
+    assert told.count("cannot be read: EOFError") == 1
+    assert told.index("m02<br>") < told.index("m03<br>") < told.index("cannot be read")
+    assert str(tmp_path) not in told
+
+
 def test_pages_of_the_run_that_one_stands_in_have_its_name(run, tmp_path, monkeypatch):
     monkeypatch.chdir(run)
     for arguments in (["--group", "train-00001-g000"], ["--episode", EPISODE], ["--report"]):

@@ -30,7 +30,7 @@ from agentrl.types import Outcome, ScoredEpisode
 from agentrl.viewer.guard import Guard
 from agentrl.viewer.pictures import webp
 from agentrl.viewer.serving import Serving
-from agentrl.viewer.tokens import Vocabulary
+from agentrl.viewer.tokens import Vocabulary, of_turn
 from tests.replay.episodes import episode, scored, screen, turn
 from tests.viewer import runs
 from tests.viewer.conftest import wait_for
@@ -206,6 +206,40 @@ def test_words_are_found_in_any_order_and_told_where(serve, tmp_path):
         assert any(is_found for _, is_found in told)
 
 
+def test_words_are_found_within_text_without_spaces(serve, tmp_path):
+    said = {
+        "pay": "请打开微信小程序\uff0c然后点击付款按钮 tap(0.25, 0.50)",
+        "pay2": "付了款\uff0c不用微博",
+        "kana": "次にタップしてOKボタンを押す",
+        "thai": "กดปุ่มชำระเงิน",
+        "hangul": "간편결제를 누르세요",
+        "marks": "微\x04信 next",
+    }
+    with Recorder(tmp_path) as recorder:
+        for name, reply in said.items():
+            made = ScoredEpisode(
+                episode=episode(name, (turn(reply=reply),)), components={}, rewards=(0.0,)
+            )
+            recorder.episode(made, split="train", step=1)
+    served = serve(tmp_path)
+
+    def found(text: str) -> dict[str, list[tuple[str, bool]]]:
+        asked = f"/api/episodes?text={quote(text)}"
+        wait_for(lambda: json.loads(ask(served.url, asked)[2])["searched"] == [6, 6])
+        return {r["id"]: r["excerpt"] for r in json.loads(ask(served.url, asked)[2])["rows"]}
+
+    assert found("付款").keys() == found("程序 付款").keys() == found("付款 微信").keys() == {"pay"}
+    assert found("微").keys() == {"pay", "pay2", "marks"}
+    assert found("信微") == found("付 博士") == {}
+    assert found('"点击付款" ta').keys() == found("付款 tap(0.2").keys() == {"pay"}
+    assert found("ボタン").keys() == found("てO").keys() == found("ok").keys() == {"kana"}
+    assert found("ชำระ").keys() == {"thai"}
+    assert found("결제").keys() == {"hangul"}
+    told = found("付款")["pay"]
+    assert [words for words, is_found in told if is_found] == ["付款"]
+    assert said["pay"] in "".join(words for words, _ in told)
+
+
 def test_a_frame_is_sent_whole_or_small_and_kept(small):
     episode = json.loads(ask(small.url, "/api/episodes/train-00001-g000-m00")[2])
     (frame,) = episode["played"][0]["frames"]
@@ -293,7 +327,86 @@ def test_tokens_that_no_tokenizer_knows_are_shown_by_their_ids(tmp_path, id):
         str(tmp_path / "start" / "tokenizer.json")
     )
     words = Vocabulary(tmp_path)
+    assert words.look() is None
     assert (words.word(0), words.word(id)) == ("go", f"[{id}]")
+
+
+def one_turn(folder: Path) -> tuple[str, str | None]:
+    """The first sampled token of a run's first turn, and why it is no word."""
+    words = Vocabulary(folder)
+    told = of_turn(episode("e", turns=(turn(reply_ids=(0,)),)), 1, words)
+    return told["reply"][0]["text"], told["note"]
+
+
+def a_run(folder: Path, word: str, model: str = "start") -> Path:
+    """A run's folder with a tokenizer of one word."""
+    from tokenizers import Tokenizer, models
+
+    (folder / model).mkdir(parents=True)
+    made = Tokenizer(models.WordLevel({word: 0}, unk_token=word))
+    made.save(str(folder / model / "tokenizer.json"))
+    (folder / "config.yaml").write_text("seed: 0\n")
+    return folder
+
+
+def test_an_evaluation_has_the_words_of_the_run_that_it_is_of(tmp_path, monkeypatch):
+    trained = a_run(tmp_path / "runs" / "trained", "own", "model")
+    played = tmp_path / "runs" / "eval-model-trained"
+    played.mkdir()
+    (played / "config.yaml").write_text(f"model: {{path: {trained / 'model'}}}\n")
+    assert one_turn(played) == ("own", None)
+    (tmp_path / "runs").rename(tmp_path / "moved")
+    moved = tmp_path / "moved" / "eval-model-trained"
+    assert one_turn(moved) == ("own", None)
+    (moved / "config.yaml").write_text("model: {path: some/hub}\n")
+    (moved / "summary.json").write_text('{"target": "moved/trained"}')
+    assert one_turn(moved) == ("own", None)
+    moved.rename(tmp_path / "alone")
+    monkeypatch.chdir(tmp_path)
+    assert one_turn(tmp_path / "alone") == ("own", None)
+
+
+@pytest.mark.parametrize(
+    ("config", "summary"),
+    [
+        ("model: {path: PLACE/secret}", {}),
+        ("model: {path: PLACE/no_run/model}", {}),
+        ("model: {path: 5}", {"target": 5}),
+        ("model: {path: PLACE/pipe/model}", {"target": "PLACE/no_run"}),
+        ("model: [", {"target": "a" * 5000}),
+        ("- 1", {"target": "PLACE/\0"}),
+        ("model: {path: /}", {"target": ".."}),
+        ("model: {path: /start}", {"target": ""}),
+    ],
+)  # fmt: skip
+def test_a_strangers_run_opens_no_file_but_a_runs_tokenizer(tmp_path, config, summary):
+    (a_run(tmp_path / "no_run", "leaked", "model") / "config.yaml").unlink()
+    secret = a_run(tmp_path, "leaked", "secret")
+    (secret / "config.yaml").rename(secret / "other.yaml")
+    pipe = a_run(tmp_path / "pipe", "leaked", "other")
+    (pipe / "model").mkdir()
+    os.mkfifo(pipe / "model" / "tokenizer.json")
+    strange = tmp_path / "far" / "strange"
+    strange.mkdir(parents=True)
+    (strange / "config.yaml").write_text(config.replace("PLACE", str(tmp_path)))
+    told = json.dumps(summary).replace("PLACE", str(tmp_path))
+    (strange / "summary.json").write_text(told)
+    word, why = one_turn(strange)
+    assert word == "[0]"
+    assert "no tokenizer.json in start/ or model/" in why
+
+
+def test_a_tokenizer_that_is_broken_or_comes_late_is_told(tmp_path):
+    (tmp_path / "start").mkdir()
+    words = Vocabulary(tmp_path)
+    assert "there is no tokenizer.json" in words.look()
+    (tmp_path / "start" / "tokenizer.json").write_text("{")
+    assert "start/tokenizer.json cannot be read" in words.look()
+    assert words.word(0) == "[0]"
+    shutil.rmtree(tmp_path / "start")
+    a_run(tmp_path, "late")
+    assert words.look() is None
+    assert words.word(0) == "late"
 
 
 def test_two_servers_of_one_host_do_not_take_each_others_cookie():
@@ -351,6 +464,24 @@ def test_words_of_a_run_that_was_replaced_are_found_no_more(serve, tmp_path):
     record({"a": "salmon", "c": "herring"})
     assert found("herring") == ["c"]
     assert found("salmon") == ["a"]
+
+
+def test_one_lost_sibling_leaves_the_others(serve, tmp_path):
+    run = runs.run(tmp_path / "run")
+    served = serve(run)
+    name = "train-00001-g000"
+    torn, gone = (episode_file(run, f"{name}-m{member:02d}") for member in (1, 2))
+    torn.write_bytes(torn.read_bytes()[:100])
+    gone.unlink()
+    status, _, body = ask(served.url, f"/api/groups/{name}")
+    assert status == 200
+    members = json.loads(body)["members"]
+    assert [len(member["played"]) for member in members] == [3, 0, 0, 3]
+    assert [member["removed"] for member in members] == [False, True, True, False]
+    assert "cannot be read: EOFError" in members[1]["lost"]
+    assert "cannot be read: FileNotFoundError" in members[2]["lost"]
+    assert members[0]["lost"] is members[3]["lost"] is None
+    assert str(tmp_path) not in body.decode()
 
 
 def test_numbers_of_an_action_are_rounded_where_they_are_shown_alone(serve, tmp_path):

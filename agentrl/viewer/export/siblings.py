@@ -14,7 +14,7 @@ def siblings(run: Run, group: str) -> bytes:
     """The page: each member's turns in a row, with rewards and advantages.
 
     Raises:
-        ConfigError: there is no such group, or an episode of it cannot be read.
+        ConfigError: there is no such group.
     """
     members = sorted(run.episodes(Filter(group=group)), key=lambda s: (s.member, s.id))
     if not members:
@@ -25,11 +25,11 @@ def siblings(run: Run, group: str) -> bytes:
     rows = [
         {
             "summary": summary,
-            "removed": episode is None,
+            "lost": shortened(episode) if isinstance(episode, str) else None,
             "final": pictures.uri(episode.final_frames[-1])
-            if episode is not None and episode.final_frames
+            if not isinstance(episode, str) and episode.final_frames
             else None,
-            "final_shown": "" if episode is None else _words(episode.final_shown),
+            "final_shown": "" if isinstance(episode, str) else _words(episode.final_shown),
             "turns": [
                 {
                     "screen": pictures.uri(turn.frames[-1]) if turn.frames else None,
