@@ -242,8 +242,8 @@ def _wanted(
     group: str | None = None,
     device: str | None = None,
     won: bool | None = None,
-    least: float | None = None,
-    most: float | None = None,
+    least: Annotated[float | None, Query(allow_inf_nan=False)] = None,
+    most: Annotated[float | None, Query(allow_inf_nan=False)] = None,
 ) -> Filter:
     """What a query asks for; its names are those of the filter."""
     return Filter(**locals())

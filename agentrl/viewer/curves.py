@@ -9,6 +9,7 @@ from typing import Any
 
 from agentrl.replay.tail import Tail
 
+_WAYS = ("sampled", "greedy")
 _MOST_LINES = 200_000
 _MOST_POINTS = 2_000
 """Of one curve; longer ones are thinned out, to at least half as many."""
@@ -25,6 +26,8 @@ class Curve:
     """(step, value), finite"""
     dots: bool = False
     """Whether it has few points, far apart."""
+    dashed: bool = False
+    """Whether the line between two points stands for nothing that was measured."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -98,30 +101,52 @@ class Curves:
 
 
 def _curves(wanted: _Wanted, lines: Sequence[dict[str, Any]]) -> list[Curve]:
+    """Evaluations during training play fewer games than those before and after it.
+
+    So these are curves of their own: at the last step there is one of each.
+    """
+    trained = [line for line in lines if line.get("stage") == "reinforcement"]
+    evaluated = [line for line in lines if line.get("stage") == "evaluation"]
+    during = [line for line in evaluated if not _ways_told_whole(line)]
     found = [
-        Curve(name="training", points=_points(lines, "reinforcement", wanted.training)),
+        Curve(name="training", points=_points(trained, wanted.training)),
+        Curve(
+            name="held out, during training",
+            points=_points(during, [f"sampled/{key}" for key in wanted.held_out]),
+            dots=True,
+        ),
         *(
             Curve(
-                name=f"held out, {way}",
-                points=_points(lines, "evaluation", [f"{way}/{key}" for key in wanted.held_out]),
+                name=f"held out, before and after, {way}",
+                points=_points(
+                    [line for line in evaluated if way in _ways_told_whole(line)],
+                    [f"{way}/{key}" for key in wanted.held_out],
+                ),
                 dots=True,
+                dashed=True,
             )
-            for way in ("sampled", "greedy")
+            for way in _WAYS
         ),
     ]
     return [curve for curve in found if curve.points]
 
 
-def _points(lines: Sequence[dict[str, Any]], stage: str, keys: Sequence[str]) -> list[Point]:
-    here = [line for line in lines if line.get("stage") == stage]
+def _ways_told_whole(line: dict[str, Any]) -> list[str]:
+    """Those of which it says how many episodes there were, as a job does before and after only."""
+    return [way for way in _WAYS if f"{way}/episodes" in line]
+
+
+def _points(here: Sequence[dict[str, Any]], keys: Sequence[str]) -> list[Point]:
+    """In the order of steps; of one that was logged again, the last counts."""
     key = next((key for key in keys if any(_is_number(line.get(key)) for line in here)), None)
     if key is None:
         return []
-    found = [
-        (float(line["step"]), float(line[key]))
+    values = {
+        float(line["step"]): float(line[key])
         for line in here
         if _is_number(line.get(key)) and _is_number(line.get("step"))
-    ]
+    }
+    found = sorted(values.items())
     return found[:: max(1, -(-len(found) // _MOST_POINTS))]
 
 

@@ -74,3 +74,17 @@ def run(folder: Path) -> Path:
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "config.yaml").write_text("seed: 0\nenv:\n  id: Game-v0\n")
     return folder
+
+
+def evaluate(folder: Path) -> None:
+    """Log evaluations as a job of five steps does: at the last one during and after training."""
+    lines = []
+    for step, way, reward, episodes in (
+        (0, "sampled", 0.2, 12), (0, "greedy", 0.3, 12), (2, "sampled", 0.5, None),
+        (5, "sampled", 0.9, None), (5, "sampled", 0.6, 12), (5, "greedy", 0.8, 12),
+    ):  # fmt: skip
+        counts = {} if episodes is None else {f"{way}/episodes": float(episodes)}
+        told = {"stage": "evaluation", "step": step, f"{way}/reward": reward, **counts}
+        lines.append(json.dumps(told) + "\n")
+    with (folder / "metrics.jsonl").open("a") as metrics:
+        metrics.write("".join(lines))

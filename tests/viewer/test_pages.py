@@ -16,6 +16,7 @@ from agentrl.replay.read import Run
 from agentrl.replay.record import Recorder
 from agentrl.types import Outcome, ScoredEpisode
 from agentrl.viewer.serving import Serving
+from agentrl.viewer.stage import Stage
 from tests.replay import packs
 from tests.replay.aging import age
 from tests.replay.episodes import episode, turn
@@ -109,6 +110,29 @@ def test_words_are_found_while_they_are_typed_and_shown_where_they_are(serve, op
     expect(page.locator(".excerpt")).to_have_count(0)
 
 
+@pytest.mark.parametrize(
+    ("field", "typed", "found"), [("Step", "1", 4), ("Seed", "1003", 2), ("Reward from", "1", 9)]
+)
+def test_numbers_count_while_they_are_typed(small, open_page, field, typed, found):
+    page = open_page(f"{small.url}/episodes")
+    box = page.get_by_role("spinbutton", name=field)
+    box.press_sequentially(typed, delay=20)
+    expect(page.get_by_text(f"{found} of 17 episodes")).to_be_visible()
+    expect(box).to_be_focused()
+
+
+@pytest.mark.parametrize("signs", ["*", "  ", '"'])
+def test_signs_without_a_word_leave_all_episodes(small, open_page, signs):
+    page = open_page(f"{small.url}/episodes?step=1")
+    expect(page.get_by_text("4 of 17 episodes")).to_be_visible()
+    page.get_by_label("Words").fill("card")
+    expect(page.locator("mark").first).to_be_visible()
+    page.get_by_label("Words").fill(signs)
+    expect(page.locator("mark")).to_have_count(0)
+    expect(page.get_by_text("4 of 17 episodes")).to_be_visible()
+    expect(page.get_by_text("there is none to look for")).to_have_count(1 if signs.strip() else 0)
+
+
 def test_an_unknown_filter_is_told(small, open_page):
     page = open_page(f"{small.url}/episodes?q=tap", lost=True)
     expect(page.get_by_role("alert")).to_contain_text("'q' is no parameter of this")
@@ -125,6 +149,41 @@ def test_a_turn_that_is_none_is_told_and_another_one_shown(small, open_page, ask
     notice = page.locator(".notice")
     expect(notice).to_have_text(f"There is no turn {asked}: this is turn {turn}.")
     assert page.url.endswith(f"?turn={turn}")
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("range=5-2", "There is no range 5-2: these are all turns."),
+        ("range=1-99", "There is no range 1-99: these are all turns."),
+        ("tab=zzz", "There is no tab zzz: this is Words."),
+        ("colour=red", "There is no colour red: this is log-probability."),
+        ("turn=99&tab=x", "There is no turn 99: this is turn 3. There is no tab x: this is Words."),
+    ],
+)
+def test_what_else_an_address_asks_for_in_vain_is_told(small, open_page, asked, words):
+    page = open_page(f"{small.url}/episodes/{EPISODE}?{asked}")
+    expect(page.locator(".notice")).to_have_text(words)
+    expect(page.locator(".cell.outside")).to_have_count(0)
+
+
+def test_the_colouring_of_tokens_is_in_the_address(small, open_page):
+    page = open_page(f"{small.url}/episodes/{EPISODE}?tab=tokens")
+    expect(page.get_by_role("tabpanel")).to_contain_text("above -1")
+    choice = page.get_by_role("button", name="advantage")
+    choice.focus()
+    page.keyboard.press("Enter")
+    expect(choice).to_have_attribute("aria-pressed", "true")
+    expect(choice).to_be_focused()
+    expect(page.locator(".token").first).to_have_class("token up-1")
+    page.keyboard.press("ArrowRight")
+    assert page.url.endswith("?turn=2&tab=tokens&colour=advantage")
+    page.reload()
+    expect(choice).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".token").first).to_have_class("token up-1")
+    expect(page.locator(".notice")).to_have_count(0)
+    page.get_by_role("button", name="log-probability").click()
+    assert page.url.endswith("?turn=2&tab=tokens")
 
 
 def test_an_address_of_nothing_leads_home(small, open_page):
@@ -169,6 +228,18 @@ def test_a_first_void_episode_brings_its_curve(serve, open_page, tmp_path):
         metrics.write('{"stage": "reinforcement", "step": 3, "rollout/void": 2.0}\n')
     expect(figure.locator("canvas")).to_be_visible()
     expect(figure).not_to_contain_text("None so far")
+
+
+def test_all_evaluations_of_a_step_are_drawn(serve, open_page, tmp_path):
+    run = runs.run(tmp_path / "run")
+    runs.evaluate(run)
+    figure = open_page(serve(run).url).locator(".chart", has_text="Reward")
+    expect(figure.locator(".u-series")).to_have_count(5)
+    for name, last in (
+        ("during training", "0.9"), ("before and after, sampled", "0.6"),
+        ("before and after, greedy", "0.8"),
+    ):  # fmt: skip
+        expect(figure.locator(".u-series", has_text=f"held out, {name}")).to_contain_text(last)
 
 
 def test_a_table_that_goes_on_has_a_shadow_at_that_edge(small, open_page):
@@ -242,6 +313,42 @@ def test_an_episode_is_stepped_through_by_keys_strip_and_line(small, open_page):
     page.mouse.click(box["x"] + box["width"] - 3, box["y"] + 5)
     expect(where).to_have_text("before turn 3 of 3")
     assert page.url.endswith("?turn=3")
+
+
+def test_at_both_ends_it_stays(small, open_page):
+    page = open_page(f"{small.url}/episodes/{EPISODE}?turn=3")
+    where, on = page.locator(".where"), page.get_by_role("button", name="on (→)")
+    expect(where).to_have_text("before turn 3 of 3")
+    for press in (lambda: page.keyboard.press("ArrowRight"), on.click):
+        for _ in range(2):
+            press()
+            expect(where).to_have_text("after turn 3 of 3", timeout=1000)
+    page.keyboard.press("Home")
+    for _ in range(2):
+        page.keyboard.press("ArrowLeft")
+        expect(where).to_have_text("before turn 1 of 3", timeout=1000)
+
+
+def test_a_preview_leaves_what_was_chosen_alone(serve, open_page, tmp_path):
+    with Recorder(tmp_path / "run") as recorder:
+        runs.played(recorder, "train", 0, turns=60)
+    page = open_page(f"{serve(tmp_path / 'run').url}/episodes/train-00000-g000-m00")
+    peek, cells = page.locator(".peek"), page.get_by_role("option")
+    cells.nth(2).hover()
+    expect(peek).to_be_visible()
+    page.mouse.down()
+    page.mouse.up()
+    expect(page.locator(".where")).to_have_text("before turn 3 of 60")
+    expect(peek).to_be_hidden()
+    cells.nth(3).hover()
+    expect(peek).to_be_visible()
+    page.keyboard.press("End")  # the strip scrolls below the pointer, which rests
+    expect(page.locator(".where")).to_have_text("after turn 60 of 60")
+    expect(cells.nth(60)).to_be_in_viewport()
+    with pytest.raises(AssertionError):
+        expect(peek).to_be_visible(timeout=500)
+    cells.nth(59).hover()
+    expect(peek).to_be_visible()
 
 
 def test_buttons_keep_the_focus_and_are_pressed_by_keys(small, open_page):
@@ -373,8 +480,42 @@ def test_plays_of_two_runs_are_compared(tmp_path, open_page):
         expect(page.locator(".filters")).to_contain_text("two: after sampled, step 2 (4)")
         expect(page.locator("tbody tr")).to_have_count(4)
         expect(page.locator("tbody a")).to_have_count(4)  # the other run's have no page here
+        expect(page.get_by_text("Episodes of two have no page here")).to_contain_text(
+            "agentrl replay …/two"
+        )
     finally:
         serving.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("a=nope@0&b=zz@1", ["small has no play nope@0", "small has no play zz@1"]),
+        ("a=with:expert@0&b=after-sampled@2", ["expert@0 is of another run"]),
+    ],
+)
+def test_a_play_that_is_not_here_is_told_and_nothing_else_shown(small, open_page, asked, words):
+    address = f"{small.url}/compare?{asked}"
+    page = open_page(address)
+    for told in words:
+        expect(page.locator(".notice", has_text=told)).to_be_visible()
+    expect(page.locator("table")).to_have_count(0)
+    assert page.url == address
+    page.locator("select[name=a]").select_option(label="before sampled, step 0 (4)")
+    if len(words) == 2:
+        assert page.url == address
+        page.locator("select[name=b]").select_option(label="after sampled, step 2 (4)")
+    expect(page.locator("tbody tr")).to_have_count(4)
+    expect(page.locator(".notice")).to_have_count(0)
+    assert page.url.endswith("?a=before-sampled%400&b=after-sampled%402")
+
+
+def test_a_choice_of_seeds_that_is_none_is_told(small, open_page):
+    address = f"{small.url}/compare?a=before-sampled@0&b=after-sampled@2&only=zzz"
+    page = open_page(address)
+    expect(page.locator(".notice")).to_contain_text("no choice of seeds zzz")
+    expect(page.locator("tbody tr")).to_have_count(4)
+    assert page.url == address
 
 
 def test_an_evaluation_shows_what_it_is_and_what_it_found(tmp_path, open_page):
@@ -428,6 +569,42 @@ def test_pages_fit_a_phone_in_both_colours(small, open_page, path, scheme):
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", paper))) < 200) == (scheme == "dark")
+
+
+def test_no_tab_is_clipped_on_a_phone_while_a_job_plays(open_page, tmp_path):
+    run = runs.run(tmp_path / "run")
+    serving = Serving(Run(run), stage=Stage(human=True))
+    try:
+        with working_in(run):
+            page = open_page(serving.url, 390, 844)
+            expect(page.locator("#live")).to_be_visible()
+            expect(page.get_by_role("link", name="Play")).to_be_in_viewport(ratio=1)
+    finally:
+        serving.close()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_errors_and_causes_of_any_length_keep_their_place(serve, open_page, tmp_path, width):
+    run = runs.run(tmp_path / "run")
+    with Recorder(run, writer="more") as recorder:
+        runs.played(
+            recorder, "train", 5, step=2, outcome=Outcome.DEVICE_ERROR, error="x" * 100_000
+        )  # fmt: skip
+    served = serve(run)
+    page = open_page(f"{served.url}/episodes/train-00002-g000-m05", width, 844)
+    expect(page.locator(".strip")).to_be_visible()
+    expect(page.get_by_role("alert")).to_contain_text("xxx")
+    assert page.get_by_role("alert").bounding_box()["height"] < 300
+    page.goto(served.url)
+    cause = page.locator(".bars a", has_text="xxx")
+    expect(cause).to_be_visible()
+    assert cause.bounding_box()["height"] < 200
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    report = tmp_path / "report.html"
+    assert agentrl(["replay", str(run), "--export", str(report), "--report"]) == 0
+    page = open_page(report.as_uri(), width)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.locator(".causes").bounding_box()["height"] < 400
 
 
 HOSTILE = "</pre><script>document.title='taken'</script><img src=x onerror=alert(1)>\u202egnp"
@@ -495,7 +672,7 @@ def test_a_removed_episode_is_listed_and_its_page_says_why_it_is_gone(serve, ope
     expect(page.get_by_role("alert")).to_contain_text("retention has removed this episode")
     page.goto(f"{served.url}/groups/train-00001-g000")
     expect(page.locator(".siblings tbody tr")).to_have_count(4)
-    expect(page.locator(".siblings").get_by_text("removed by retention")).to_have_count(1)
+    expect(page.locator(".siblings").get_by_text("retention has removed")).to_have_count(1)
     expect(page.locator(".bars .num").first).to_have_text("+1")
     page.goto(served.url)
     expect(page.get_by_text("17", exact=True).first).to_be_visible()

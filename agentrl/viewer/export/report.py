@@ -10,7 +10,7 @@ from agentrl import config as configuration
 from agentrl.errors import ConfigError
 from agentrl.replay import Run, Summary
 from agentrl.types import Episode, words_of
-from agentrl.viewer.curves import Chart, Curves
+from agentrl.viewer.curves import Chart, Curve, Curves
 from agentrl.viewer.export.single import Embedded, render
 from agentrl.viewer.overview import overview
 
@@ -30,8 +30,8 @@ class _Drawn:
 
     title: str
     about: str
-    lines: Sequence[tuple[str, str, Sequence[tuple[float, float]]]]
-    """Of each curve its name, the points of a polyline, and its dots."""
+    lines: Sequence[tuple[Curve, str, Sequence[tuple[float, float]]]]
+    """Of each curve the points of a polyline, and its dots."""
     ticks: Sequence[tuple[float, str]]
     """Heights and what stands there."""
     steps: Sequence[tuple[float, str]]
@@ -128,7 +128,7 @@ def _drawn(chart: Chart) -> _Drawn:
     for curve in chart.curves:
         points = [place(x, y) for x, y in curve.points]
         line = " ".join(f"{x},{y}" for x, y in points)
-        lines.append((curve.name, line, points if curve.dots else ()))
+        lines.append((curve, line, points if curve.dots else ()))
     marks = (low, (low + high) / 2, high)
     return _Drawn(
         title=chart.title,

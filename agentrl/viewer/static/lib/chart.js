@@ -1,9 +1,9 @@
 // A small chart with a legend that follows the pointer, drawn by uPlot.
 import { h, number } from "./dom.js";
 
-const COLOURS = ["--series-1", "--series-2", "--series-3"];
+const COLOURS = ["--series-1", "--series-2", "--series-3", "--series-4"];
 
-/** sets: [{name, points: [[x, y], ...], dots}]. What is returned can `grow` by other sets of the same names. */
+/** sets: [{name, points: [[x, y], ...], dots, dashed}], at most one point a step. What is returned can `grow` by other sets of the same names. */
 export function chart(title, sets, about = "") {
   const figure = h("figure", { class: "card chart" }, h("figcaption", {}, title, about ? h("small", { class: "faint" }, about) : null));
   const place = h("div", { class: "plot" });
@@ -22,7 +22,7 @@ export function chart(title, sets, about = "") {
       series: [{ label: "step", value: told }, ...sets.map((set, i) => ({
         label: set.name, stroke: colour(COLOURS[i]), width: set.dots ? 1.5 : 2, spanGaps: true,
         points: { show: set.dots || ((made) => made.data[0].length < 40), size: set.dots ? 7 : 4, fill: colour(COLOURS[i]) },
-        dash: set.dots && i > 1 ? [4, 4] : undefined,
+        dash: set.dashed ? [4, 4] : undefined,
         value: told,
       }))],
     }, columns(sets), place);

@@ -7,28 +7,47 @@ export async function compare(place) {
     .filter((play) => play.split !== "train");
   const query = new URLSearchParams(location.search);
   const key = (play) => `${play.run ? "with:" : ""}${play.label}@${play.step}`;
-  const known = (name, fallback) => plays.find((p) => key(p) === query.get(name)) ?? fallback;
+  /** The play that the address names, null where it is not here; the fallback where it names none. */
+  const known = (name, fallback) => query.get(name) ? plays.find((p) => key(p) === query.get(name)) ?? null : fallback;
   const sampled = plays.filter((p) => p.split === "eval" && /sampled|step|train/.test(p.label));
   let a = known("a", sampled[0] ?? plays[0]);
   let b = known("b", sampled.at(-1) ?? plays.at(-1));
+  const missing = ["a", "b"].filter((name) => known(name) === null).map((name) => absent(query.get(name), run));
   let only = query.get("only") ?? "";
+  if (only && !SEEDS.some(([value]) => value === only)) {
+    missing.push(`There is no choice of seeds ${only.slice(0, 60)}: these are all.`);
+    only = "";
+  }
+  const told = h("div", {}, missing.map((words) => notice(words, "plain")));
   const choose = h("form", { class: "filters card", onsubmit: (event) => event.preventDefault() });
   const result = h("div");
-  replace(place, h("h1", {}, "The same seeds, two plays"), choose, result);
+  replace(place, h("h1", {}, "The same seeds, two plays"), told, choose, result);
   if (plays.length < 2) {
     replace(result, h("p", { class: "empty" }, "There is one evaluation at most: nothing to compare yet. agentrl replay RUN --with OTHER compares two runs."));
     return;
   }
-  const pick = (label, chosen, act) => h("label", {}, h("span", {}, label), h("select", { onchange: (event) => act(plays[event.target.selectedIndex]) },
-    plays.map((play) => h("option", { selected: play === chosen }, `${play.run ? `${play.run}: ` : ""}${play.label === `step-${play.step}` ? "" : `${named(play.label)}, `}step ${play.step} (${play.count})`))));
-  const filter = () => h("label", {}, h("span", {}, "Seeds"), h("select", { name: "only", onchange: (event) => { only = event.target.value; draw(); } },
-    [["", "all"], ["better", "B does better"], ["worse", "B does worse"], ["same", "alike"], ["won", "B wins, A does not"], ["lost", "A wins, B does not"]]
-      .map(([value, words]) => h("option", { value, selected: value === only }, words))));
+  const pick = (label, chosen, act) => h("label", {}, h("span", {}, label), h("select", { name: label.toLowerCase(), onchange: (event) => act(plays[Number(event.target.value)]) },
+    chosen ? null : h("option", { value: "", selected: true, disabled: true }, "choose a play"),
+    plays.map((play, i) => h("option", { value: i, selected: play === chosen }, `${play.run ? `${play.run}: ` : ""}${play.label === `step-${play.step}` ? "" : `${named(play.label)}, `}step ${play.step} (${play.count})`))));
+  const filter = () => h("label", {}, h("span", {}, "Seeds"), h("select", { name: "only", onchange: (event) => { only = event.target.value; choice(); } },
+    SEEDS.map(([value, words]) => h("option", { value, selected: value === only }, words))));
+
+  /** What somebody has chosen here is the address from now on; one that names what is not here stays till then. */
+  const choice = () => {
+    if (a && b) {
+      const settings = new URLSearchParams({ a: key(a), b: key(b), ...(only ? { only } : {}) });
+      history.replaceState(null, "", `?${settings}`);
+      replace(told);
+    }
+    return draw();
+  };
 
   async function draw() {
-    const settings = new URLSearchParams({ a: key(a), b: key(b), ...(only ? { only } : {}) });
-    history.replaceState(null, "", `?${settings}`);
-    replace(choose, pick("A", a, (play) => { a = play; draw(); }), pick("B", b, (play) => { b = play; draw(); }), filter());
+    replace(choose, pick("A", a, (play) => { a = play; choice(); }), pick("B", b, (play) => { b = play; choice(); }), filter());
+    if (!a || !b) {
+      replace(result, h("p", { class: "empty" }, "Choose the two plays above."));
+      return;
+    }
     try {
       const found = await get("/api/compare", {
         a: a.label, a_step: a.step, a_other: Boolean(a.run), b: b.label, b_step: b.step, b_other: Boolean(b.run) });
@@ -37,7 +56,17 @@ export async function compare(place) {
       replace(result, notice(error.message));
     }
   }
-  await draw();
+  await (missing.length ? draw() : choice());
+}
+
+const SEEDS = [["", "all"], ["better", "B does better"], ["worse", "B does worse"], ["same", "alike"], ["won", "B wins, A does not"], ["lost", "A wins, B does not"]];
+
+/** Why a play of the address is not here. */
+function absent(name, run) {
+  const [, other, label] = /^(with:)?(.*)$/s.exec(name.slice(0, 120));
+  if (!other) return `${run.name} has no play ${label}: choose another one.`;
+  if (run.other) return `${run.other.name} has no play ${label}: choose another one.`;
+  return `The play ${label} is of another run, and none is open beside this one: agentrl replay RUN --with OTHER.`;
 }
 
 function pairs(found, a, b, only) {
@@ -49,6 +78,7 @@ function pairs(found, a, b, only) {
   const shown = found.pairs.filter(tests[only] ?? (() => true));
   const mean = found.pairs.reduce((sum, pair) => sum + better(pair), 0) / (found.pairs.length || 1);
   const count = (test) => found.pairs.filter(tests[test]).length;
+  const beside = a.run ?? b.run;
   if (!found.pairs.length) return h("p", { class: "empty" }, `${named(a.label)} and ${named(b.label)} have no seed in common.`);
   return [
     h("dl", { class: "facts" },
@@ -63,9 +93,10 @@ function pairs(found, a, b, only) {
         side(pair.a, a), h("td", { class: `num ${tone(pair.a.total)}` }, signed(pair.a.total)),
         side(pair.b, b), h("td", { class: `num ${tone(pair.b.total)}` }, signed(pair.b.total)),
         h("td", { class: `num strong ${tone(better(pair))}` }, signed(better(pair)))))))) : h("p", { class: "empty" }, "No seed is like this."),
+    beside ? h("p", { class: "faint" }, "Episodes of ", h("bdi", {}, beside), " have no page here: ", h("code", {}, `agentrl replay …/${beside}`), " shows them.") : null,
   ];
 }
 
-/** An episode of the other run has no page here. */
-const side = (row, play) => h("td", {},
+/** An episode of the other run has no page here; its id is what finds it there. */
+const side = (row, play) => h("td", { title: play.run ? row.id : null },
   play.run ? `${row.turns} turns` : h("a", { href: `/episodes/${encodeURIComponent(row.id)}` }, `${row.turns} turns`), " ", outcomeBadge(row));

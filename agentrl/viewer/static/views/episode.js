@@ -1,6 +1,6 @@
 // The episode player: film strip, time line, screen, and all that was said and counted.
 import { clock, fact, frame, get, h, icon, named, notice, number, outcomeBadge, replace, seconds, signed, tone } from "../lib/dom.js";
-import { tokensOf } from "./tokens.js";
+import { COLOURINGS, tokensOf } from "./tokens.js";
 
 const TABS = ["Words", "Tokens", "Rewards", "Time", "Info"];
 const SPEEDS = [0.5, 1, 2, 4, 8];
@@ -22,13 +22,26 @@ class Player {
     this.turns = told.played;
     const query = new URLSearchParams(location.search);
     this.after = query.get("after") === "1";
-    this.tab = TABS.find((tab) => tab.toLowerCase() === query.get("tab")) ?? TABS[0];
-    this.range = this.readRange(query.get("range")) ?? [0, Math.max(0, this.turns.length - 1)];
+    const [tab, colour, range] = ["tab", "colour", "range"].map((name) => query.get(name));
+    const isTab = (name) => name.toLowerCase() === tab?.toLowerCase();
+    this.tab = TABS.find(isTab) ?? TABS[0];
+    this.colour = Object.hasOwn(COLOURINGS, colour ?? "") ? colour : Object.keys(COLOURINGS)[0];
+    const chosen = this.readRange(range);
+    this.range = chosen ?? [0, Math.max(0, this.turns.length - 1)];
     this.turn = this.inside(Number(query.get("turn") ?? 1) - 1);
-    this.missed = query.get("turn") && Number(query.get("turn")) !== this.turn + 1 ? query.get("turn") : null;
+    /** What the address asks for and is not there: its kind, what was asked, what is shown. */
+    this.missed = [
+      ["turn", query.get("turn"), Number(query.get("turn")) === this.turn + 1, `this is turn ${this.turn + 1}`],
+      ["range", range, chosen, "these are all turns"],
+      ["tab", tab, TABS.some(isTab), `this is ${this.tab}`],
+      ["colour", colour, this.colour === colour, `this is ${COLOURINGS[this.colour]}`],
+    ].filter(([, asked, isThere]) => asked && !isThere);
     this.speed = 1;
     this.timer = null;
     this.byKeys = false;
+    /** Where the pointer was last seen on the strip, and where it rested when something was chosen. */
+    this.pointer = null;
+    this.rested = null;
   }
 
   readRange(text) {
@@ -65,7 +78,8 @@ class Player {
         fact("phone", told.device ?? "none"), fact("ended", clock(told.time)),
         Object.entries(told.metrics).map(([name, value]) => fact(name, number(value)))),
       told.error ? notice(told.error) : null,
-      this.missed === null || !this.turns.length ? null : notice(`There is no turn ${this.missed.slice(0, 40)}: this is turn ${this.turn + 1}.`, "plain"),
+      !this.missed.length || !this.turns.length ? null : notice(
+        this.missed.map(([kind, asked, , shown]) => `There is no ${kind} ${asked.slice(0, 40)}: ${shown}.`).join(" "), "plain"),
       this.turns.length ? [this.strip, this.line, this.peek] : notice("It ended before its first turn.", "plain"),
       h("div", { class: "player" }, h("div", { class: "left" }, this.screen, this.controls, this.turns.length ? this.help : null), this.panel),
     );
@@ -73,8 +87,8 @@ class Player {
     this.drawStrip();
     this.drawLine();
     this.draw();
-    document.addEventListener("keydown", (event) => this.key(event));
-    document.addEventListener("pointerdown", () => { this.byKeys = false; });
+    document.addEventListener("keydown", (event) => { this.hidePeek(); this.key(event); });
+    document.addEventListener("pointerdown", () => { this.byKeys = false; this.hidePeek(); });
   }
 
   // --- where we are -------------------------------------------------------------------------
@@ -85,9 +99,9 @@ class Player {
     this.draw();
   }
 
-  /** One picture on: before an action, after it, before the next one is the same picture. */
+  /** One picture on: after an action is before the next one. At the end it stays there. */
   move(by) {
-    if (by > 0 && this.turn === this.turns.length - 1 && !this.after) this.go(this.turn, true);
+    if (by > 0 && this.turn === this.turns.length - 1) this.go(this.turn, true);
     else if (by < 0 && this.after) this.go(this.turn, false);
     else this.go(this.turn + by);
   }
@@ -97,6 +111,7 @@ class Player {
     query.set("turn", String(this.turn + 1));
     if (this.after) query.set("after", "1");
     if (this.tab !== TABS[0]) query.set("tab", this.tab.toLowerCase());
+    if (this.colour !== Object.keys(COLOURINGS)[0]) query.set("colour", this.colour);
     const [a, b] = this.range;
     if (!this.isWhole) query.set("range", `${a + 1}-${b + 1}`);
     history.replaceState(null, "", `?${query}`);
@@ -187,9 +202,22 @@ class Player {
     ];
     replace(this.strip, this.cells);
     this.cells.forEach((cell, i) => {
-      cell.addEventListener("pointerenter", () => this.preview(i, cell));
+      cell.addEventListener("pointerenter", (event) => {
+        this.pointer = [event.clientX, event.clientY];
+        // A strip that scrolls brings another cell under a pointer that has not moved.
+        if (this.rested?.every((at, axis) => Math.abs(at - this.pointer[axis]) < 1)) return;
+        this.rested = null;
+        this.preview(i, cell);
+      });
+      cell.addEventListener("pointermove", (event) => { this.pointer = [event.clientX, event.clientY]; });
       cell.addEventListener("pointerleave", () => { this.peek.hidden = true; });
     });
+  }
+
+  /** What was chosen shows itself: a preview comes when the pointer goes to another cell. */
+  hidePeek() {
+    this.peek.hidden = true;
+    this.rested = this.pointer;
   }
 
   preview(i, anchor) {
@@ -294,10 +322,18 @@ class Player {
     const turn = this.turns[this.turn];
     if (!turn) { replace(body, this.told.instructions ? h("pre", { dir: "auto" }, this.told.instructions) : h("p", { class: "empty" }, "No turn was played.")); return; }
     if (this.tab === "Words") replace(body, this.conversation());
-    if (this.tab === "Tokens") tokensOf(body, this.told, this.turn);
+    if (this.tab === "Tokens") this.drawTokens(body);
     if (this.tab === "Rewards") replace(body, this.rewards(turn));
     if (this.tab === "Time") replace(body, this.times());
     if (this.tab === "Info") replace(body, info(turn, this.told));
+  }
+
+  drawTokens(body) {
+    tokensOf(body, this.told, this.turn, this.colour, (colour) => {
+      this.colour = colour;
+      this.drawTokens(body);
+      this.remember();
+    });
   }
 
   conversation() {

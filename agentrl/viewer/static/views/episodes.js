@@ -16,7 +16,6 @@ export async function episodes(place) {
   let drawn = false;
   let asked = 0;
   let again = null;
-
   let typed = null;
 
   const change = (name, value, keepPage = false) => {
@@ -26,7 +25,7 @@ export async function episodes(place) {
     history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
     return load().catch(tell);
   };
-  /** Words are looked for while they are typed. */
+  /** What is typed counts before it is whole. */
   const type = (name, value) => {
     clearTimeout(typed);
     typed = setTimeout(() => change(name, value), TYPING_MS);
@@ -37,7 +36,8 @@ export async function episodes(place) {
     clearTimeout(again);
     const mine = ++asked;
     const sort = query.get("sort") ?? "time";
-    const found = await get("/api/episodes", { ...Object.fromEntries(query), sort, count: COUNT });
+    const text = hasWords(query) ? query.get("text") : null;
+    const found = await get("/api/episodes", { ...Object.fromEntries(query), text, sort, count: COUNT });
     if (mine !== asked) return; // something else was asked for since
     if (!drawn) { replace(bar, controls(query, found, change, type)); drawn = true; bar.hidden = false; }
     replace(table, rows(query, found, change));
@@ -48,6 +48,9 @@ export async function episodes(place) {
   return async () => { if (!query.get("first")) await load(); };
 }
 
+/** Signs alone, such as "*" or spaces, are no words: they leave all episodes. */
+const hasWords = (query) => /[\p{L}\p{N}]/u.test(query.get("text") ?? "");
+
 const isReading = (found) => found.searched !== null && found.searched[0] < found.searched[1];
 
 function controls(query, found, change, typing) {
@@ -57,8 +60,8 @@ function controls(query, found, change, typing) {
       values.map((value) => h("option", { value, selected: query.get(name) === value }, words(value)))));
   const type = (name, label, size, kind = "number") => h("label", {}, h("span", {}, label),
     h("input", { name, type: kind, inputmode: kind === "number" ? "numeric" : null, step: "any", size,
-      value: query.get(name), onchange: (event) => change(name, event.target.value),
-      oninput: kind === "search" ? (event) => typing(name, event.target.value) : null,
+      value: query.get(name), onchange: (event) => { if (event.target.value !== (query.get(name) ?? "")) change(name, event.target.value); },
+      oninput: (event) => typing(name, event.target.value),
       placeholder: kind === "search" ? "all of these, such as nex tap" : null,
       title: kind === "search" ? "Each may be the beginning of a word; \"in quotation marks\" one after the other" : null }));
   const labels = query.get("label") && !found.labels.includes(query.get("label"))
@@ -91,6 +94,7 @@ function rows(query, found, change) {
   }
   return [
     so_far,
+    query.get("text")?.trim() && !hasWords(query) ? h("p", { class: "faint" }, "Words have a letter or a digit: there is none to look for.") : null,
     h("p", { class: "count" }, `${number(found.found)} of ${number(found.all)} episodes`),
     h("div", { class: "scroll" }, h("table", { class: "list" },
       h("thead", {}, h("tr", {}, h("th", {}, "episode"), h("th", {}, "outcome"), order("total", "reward"), order("step", "step"),

@@ -22,7 +22,7 @@ export async function group(place, name) {
         h("tbody", {}, members.map((m, i) => h("tr", {},
           h("th", { scope: "row" }, h("a", { href: link(m) }, `m${String(m.member).padStart(2, "0")}`), outcomeBadge(m)),
           m.played.map((turn, t) => cell(m, turn, t, found.meetings[i][t])),
-          m.removed ? h("td", { class: "faint", colspan: longest + 1 }, "removed by retention; its scores are kept") : [
+          m.removed ? h("td", { class: "faint", colspan: longest + 1 }, m.lost) : [
             Array.from({ length: longest - m.played.length }, () => h("td", { class: "none" })),
             h("td", {}, h("a", { class: "cell", href: `${link(m)}?turn=${m.played.length}&after=1` }, small(m.final.at(-1), "end"))),
           ])))))));

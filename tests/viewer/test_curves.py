@@ -1,0 +1,45 @@
+"""The curves of a run."""
+
+import pytest
+
+from agentrl import replay
+from agentrl.viewer.curves import Curves
+from agentrl.viewer.export.report import report
+from tests.viewer import runs
+
+
+@pytest.fixture
+def run(tmp_path):
+    made = runs.run(tmp_path / "run")
+    runs.evaluate(made)
+    return made
+
+
+def points(run, title="Reward"):
+    (chart,) = (chart for chart in Curves(run).charts() if chart.title == title)
+    return {curve.name: list(curve.points) for curve in chart.curves}
+
+
+def test_evaluations_of_one_step_are_curves_of_their_own(run):
+    assert points(run) == {
+        "training": [(1, 0.1), (2, 0.2)],
+        "held out, during training": [(2, 0.5), (5, 0.9)],
+        "held out, before and after, sampled": [(0, 0.2), (5, 0.6)],
+        "held out, before and after, greedy": [(0, 0.3), (5, 0.8)],
+    }
+
+
+def test_no_curve_has_two_points_at_a_step(run):
+    with (run / "metrics.jsonl").open("a") as metrics:
+        metrics.write('{"stage": "reinforcement", "step": 1, "train/reward": 0.7}\n')
+        metrics.write('{"stage": "evaluation", "step": 2, "sampled/reward": 0.4}\n')
+    found = points(run)
+    assert found["training"] == [(1, 0.7), (2, 0.2)]
+    assert found["held out, during training"] == [(2, 0.4), (5, 0.9)]
+
+
+def test_a_report_draws_the_same_curves(run):
+    page = report(replay.open(run)).decode()
+    for name in points(run):
+        assert page.count(f">{name}</span>") >= 1
+    assert page.count('dashed" points') == 2
