@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,7 @@ def _identity(config: Config) -> dict[str, str]:
         "model.path": config.model.path,
         "model.freeze_vision": str(config.model.freeze_vision),
         # How engines are given the adapters is nothing that was learned.
-        "model.lora": str({k: v for k, v in asdict(config.model.lora).items() if k != "serve"}),
+        "model.lora": str(replace(config.model.lora, serve="merged")),
         "train.master_dtype": config.train.master_dtype,
         "env.id": config.env.id,
         "algorithm.estimator": config.algorithm.estimator,
