@@ -29,6 +29,25 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
+def sweep(folder: Path) -> None:
+    """Remove what `replacing` left in a folder, half-written, where its process was killed."""
+    for partial in folder.glob(".*.*"):
+        pid = partial.name[1:].partition(".")[0]
+        if pid.isdigit() and not is_alive(int(pid)):
+            partial.unlink(missing_ok=True)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is a process of this number on this machine."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def open_regular(path: str | Path, flags: int = os.O_RDONLY) -> int:
     """An opener for `open`, of files alone: a pipe that lies in their place is not waited for.
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.errors import ConfigError
-from agentrl.files import is_worked_in, replacing, working_in, write_durably
+from agentrl.files import is_worked_in, replacing, sweep, working_in, write_durably
 
 HOLDER = """
 import sys
@@ -34,6 +34,18 @@ def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
         partial.write_text("half \ud800")
     assert path.read_text() == "1"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_killed_processes_left_half_written_is_swept(tmp_path: Path) -> None:
+    half = "from agentrl.files import replacing; import os; from pathlib import Path\n"
+    half += "with replacing(Path('numbers.json')) as p: p.write_text('4'); os._exit(1)"
+    subprocess.run([sys.executable, "-c", half], cwd=tmp_path, check=False)
+    assert [path.name.endswith(".numbers.json") for path in tmp_path.iterdir()] == [True]
+    with replacing(tmp_path / "other.json") as partial:
+        partial.write_text("5")
+        sweep(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["other.json"]
+    assert (tmp_path / "other.json").read_text() == "5"
 
 
 def test_a_folder_is_worked_in_by_one_process_until_it_is_killed(tmp_path: Path) -> None:

@@ -33,6 +33,10 @@ class History:
 
 _MOST_AT_ONCE = 100_000
 """Episodes of a step, in flight, or of an evaluation: beyond it is a slip of the keyboard."""
+_MOST_TOKENS = 10_000_000
+_MOST_COLUMNS = 10_000
+"""Of an adapter."""
+_COLDEST, _HOTTEST = 0.01, 100
 _LONGEST_S = 1_000_000
 """Eleven days; the timers of a socket end at 24."""
 _PICTURE_SIDE = (1, 16_384)
@@ -156,7 +160,10 @@ def _at_most(config: Config) -> list[tuple[str, float, float]]:
         *((key, value, 1) for key, value in _of_algorithm(config, _SHARES)),
         ("optim.lr_final_ratio", config.optim.lr_final_ratio, 1),
         *((key, value, 1) for key, value in _of_warm_start(config, "lr_final_ratio")),
+        ("rollout.temperature", rollout.temperature, _HOTTEST),
+        ("rollout.max_context", rollout.max_context, _MOST_TOKENS),
         ("rollout.max_new_tokens", rollout.max_new_tokens, rollout.max_context - 1),
+        ("model.lora.rank", config.model.lora.rank, _MOST_COLUMNS),
         ("rollout.concurrency", rollout.concurrency, _MOST_AT_ONCE),
         ("rollout.groups * group_size", rollout.groups * rollout.group_size, _MOST_AT_ONCE),
         ("eval.episodes", config.eval.episodes, _MOST_AT_ONCE),
@@ -182,10 +189,16 @@ def validate(config: Config) -> None:
         raise ConfigError(f"algorithm.minibatch={config.algorithm.minibatch}: must be above 0")
     if config.run.keep_gb is not None and not config.run.keep_gb > 0:
         raise ConfigError(f"run.keep_gb={config.run.keep_gb}: must be above 0, or null to keep all")
-    if config.rollout.temperature <= 0:
+    temperature = config.rollout.temperature
+    if temperature <= 0:
         raise ConfigError(
-            f"rollout.temperature={config.rollout.temperature}: must be above 0; "
+            f"rollout.temperature={temperature}: must be above 0; "
             "greedy answers teach nothing (evaluation plays greedily by itself)"
+        )
+    if temperature < _COLDEST:
+        raise ConfigError(
+            f"rollout.temperature={temperature}: must be at least {_COLDEST}; vLLM would take "
+            "that for less, and sample otherwise than the learner computes"
         )
     for key, value in _not_negative(config):
         if value < 0:
@@ -200,7 +213,8 @@ def validate(config: Config) -> None:
     _check_privacy(config)
     _check_teachers(config.warm_start)
     _check_endpoint(config.rollout.endpoint)
-    if (name := config.run.name) is not None and (Path(name).name != name or name == ".."):
+    name = config.run.name
+    if name is not None and (Path(name).name != name or name in ("", "..")):
         raise ConfigError(f"run.name={name!r}: must be the plain name of a folder")
     parse_history(config.env.history)
     if (name := config.algorithm.name) not in PRESETS:
@@ -239,6 +253,11 @@ def check_algorithm(config: Config) -> None:
         raise ConfigError(
             f"algorithm.correction_low={settings.correction_low}: must not be above "
             f"algorithm.correction_high={settings.correction_high}"
+        )
+    if settings.clip_dual < 1:
+        raise ConfigError(
+            f"algorithm.clip_dual={settings.clip_dual}: must be at least 1: below it, tokens that "
+            "did harm teach nothing; a large one, such as 1000, leaves the bound out"
         )
     if settings.max_staleness < -1:
         raise ConfigError(

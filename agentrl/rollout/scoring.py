@@ -3,7 +3,6 @@
 import functools
 import inspect
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from agentrl.rollout.batches import OVERALL, BatchReward, by_answer, finite, inp
 from agentrl.types import Episode, ScoredEpisode
 
 RewardFunction = Callable[..., float | Sequence[float]]
+_LARGEST = float(np.finfo(np.float32).max)
 Component = Callable[[Episode], dict[str, tuple[float, ...]]]
 """Says of an episode what counts, under the component's own name, and what is told beside it."""
 
@@ -58,8 +58,9 @@ class Scorer:
                 found = component(episode)
             components |= found
             totals = [t + weight * c for t, c in zip(totals, found[name], strict=True)]
-        if not all(math.isfinite(total) for total in totals):
-            raise RewardError(f"the rewards add up to {totals}")
+        # The learner computes in float32: beyond it, nothing could be told apart.
+        if not all(abs(total) <= _LARGEST for total in (*totals, sum(totals))):
+            raise RewardError(f"the rewards add up to {sum(totals)}, of {totals}: too large")
         return ScoredEpisode(episode=episode, components=components, rewards=tuple(totals))
 
 

@@ -63,18 +63,26 @@ def save(
 
     Returns:
         The checkpoint's folder.
+
+    Raises:
+        OSError: the disk is full, or closed to us.
     """
     parent = run / "checkpoints"
     folder = parent / f"step-{step:05d}"
     partial = parent / f".{folder.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    learner.save_state(partial / _LEARNER)
-    (partial / _TRAINER).write_text(json.dumps(dict(trainer), indent=1))
-    if best:
-        # Inside, and before the folder gets its name: whatever kills us, both are there or none.
-        (partial / _BEST).touch()
-    weights.replace_folder(partial, folder)
+    try:
+        learner.save_state(partial / _LEARNER)
+        (partial / _TRAINER).write_text(json.dumps(dict(trainer), indent=1))
+        if best:
+            # Inside, and before the folder gets its name: whatever kills us, both are there or
+            # none.
+            (partial / _BEST).touch()
+        weights.replace_folder(partial, folder)
+    except OSError:
+        shutil.rmtree(partial, ignore_errors=True)  # a full disk needs the room
+        raise
     _prune(parent, keep)
     return folder
 
@@ -154,12 +162,20 @@ def load(folder: Path, learner: Restorable) -> dict[str, Any]:
         trainer = json.loads((folder / _TRAINER).read_text())
     except (OSError, ValueError) as error:
         raise ConfigError(f"{folder}: is no checkpoint that can be read: {error}") from error
-    if not isinstance(trainer, dict) or not isinstance(trainer.get("step"), int):
-        raise ConfigError(
-            f"{folder / _TRAINER}: says no step. Remove this checkpoint to use an earlier one."
-        )
+    step = trainer.get("step") if isinstance(trainer, dict) else None
+    if not isinstance(trainer, dict) or type(step) is not int:
+        raise _unusable(folder, "says no step")
+    if step != step_of(folder):
+        raise _unusable(folder, f"is of step {step}, and its folder of step {step_of(folder)}")
+    for name in ("best", "kl_coefficient"):
+        if not isinstance(trainer.get(name), int | float | None):
+            raise _unusable(folder, f"{name}={trainer[name]!r} is no number")
     learner.restore(folder / _LEARNER)
     return trainer
+
+
+def _unusable(folder: Path, why: str) -> ConfigError:
+    return ConfigError(f"{folder / _TRAINER}: {why}. Remove this checkpoint to use an earlier one.")
 
 
 def export(checkpoint: Path, source: Path, folder: Path, dtype: str, lora: LoraConfig) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.errors import ConfigError
-from agentrl.files import working_in
+from agentrl.files import sweep, working_in
 from agentrl.policies.origin import resolve_model
 from agentrl.replay.record import Recorder
 from agentrl.rollout import cluster
@@ -75,9 +75,10 @@ def train(
                 log.warning("%s is already finished; raise train.steps to go on", run)
                 return run
             taught = plan.check(settings, teaches=checkpoints.latest(run) is None)
-            folder.save_config(settings)
+            for killed in (run, run / "episodes"):
+                sweep(killed)
         try:
-            asyncio.run(_train(settings, folder, taught.episodes))
+            asyncio.run(_train(settings, folder, taught.episodes, resumed=resume is not None))
         except BaseException as error:
             if isinstance(error, ConfigError) and checkpoints.latest(run) is None:
                 raise  # as it stands, it cannot be gone on with
@@ -96,7 +97,13 @@ def _is_finished(config: Config, folder: RunFolder) -> bool:
     file = folder.path / "summary.json"
     if not (file.is_file() and folder.model.is_dir()):
         return False
-    summary = json.loads(file.read_text())
+    try:
+        summary = json.loads(file.read_text())
+    except (OSError, ValueError):
+        summary = None
+    if not isinstance(summary, dict):
+        log.warning("%s: cannot be read, and is written anew", file)
+        return False
     played = {*baselines(config), "before", "after"} <= summary.keys()
     return played and bool(summary.get("steps", 0) >= config.train.steps)
 
@@ -110,9 +117,11 @@ def _kept(run: Path) -> str:
     return f"kept up to step {step}" if step else "kept: the warm start, no step yet"
 
 
-async def _train(config: Config, folder: RunFolder, taught: Sequence[Chosen]) -> None:
+async def _train(
+    config: Config, folder: RunFolder, taught: Sequence[Chosen], *, resumed: bool
+) -> None:
     with _telling_interrupts():
-        await _all_stages(config, folder, taught)
+        await _all_stages(config, folder, taught, resumed=resumed)
 
 
 @contextmanager
@@ -138,8 +147,13 @@ def _telling_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, usual)
 
 
-async def _all_stages(config: Config, folder: RunFolder, taught: Sequence[Chosen]) -> None:
+async def _all_stages(
+    config: Config, folder: RunFolder, taught: Sequence[Chosen], *, resumed: bool
+) -> None:
     async with _open_job(config, folder) as job:
+        if resumed:
+            # Not before: settings that its checkpoint refuses must not become the run's own.
+            folder.save_config(config)
         await job.play_baselines()
         await job.warm_up(taught)
         await job.evaluate_both("before")

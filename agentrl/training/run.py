@@ -150,10 +150,10 @@ class RunFolder:
             return State()
         try:
             state = State(**json.loads(file.read_text()))
-            state.step, state.results, state.seconds = (
-                int(state.step), dict(state.results), dict(state.seconds),
-            )  # fmt: skip
-        except (OSError, TypeError, ValueError) as error:
+            state.step, state.results = int(state.step), dict(state.results)
+            state.seconds = {stage: float(spent) for stage, spent in state.seconds.items()}
+            state.void = {cause: int(count) for cause, count in state.void.items()}
+        except (OSError, TypeError, ValueError, AttributeError) as error:
             raise ConfigError(
                 f"{file}: cannot be read as the state of a run: {error}. Bring back the file, or "
                 "train anew."

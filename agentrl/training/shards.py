@@ -5,6 +5,7 @@ The folder is one of torch.distributed.checkpoint; it is read by any number of r
 
 import json
 import pickle
+import shutil
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,8 @@ from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
 
 _PLAIN = "plain.json"
+_LITTLE = 1 << 20
+"""Bytes: a disk with less room is full."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -87,7 +90,10 @@ def write(
             dict(tensors), storage_writer=FileSystemWriter(folder, sync_files=True)
         )
     except CheckpointException as error:
-        raise OSError(f"{folder}: cannot be written: {_first(error)}") from error
+        # torch tells of a full disk in words of its archive's layout.
+        full = shutil.disk_usage(folder).free < _LITTLE
+        why = "the disk is full" if full else _first(error)
+        raise OSError(f"{folder}: cannot be written: {why}") from error
 
 
 def plain(folder: Path) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """All that the next steps of a learner depend on, on the disk."""
 
+import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,10 @@ import torch
 
 from agentrl.config import Config
 from agentrl.errors import ConfigError
-from agentrl.training import shards
+from agentrl.training import needs, shards
 from agentrl.training.parts import Parts
+
+_log = logging.getLogger(__name__)
 
 
 def save(parts: Parts, version: int, folder: Path) -> None:
@@ -50,7 +54,9 @@ def restore(parts: Parts, folder: Path) -> int:
     try:
         return _restore(parts, folder, plain)
     except (KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{folder}: is not whole: {error!r}") from error
+        raise ConfigError(
+            f"{folder}: is not whole: {error!r}. Remove this checkpoint to use an earlier one."
+        ) from error
 
 
 def _restore(parts: Parts, folder: Path, plain: Mapping[str, Any]) -> int:
@@ -65,25 +71,38 @@ def _restore(parts: Parts, folder: Path, plain: Mapping[str, Any]) -> int:
         raise ConfigError("this state was taken while cloning; begin cloning first")
     if plain["reference"] and parts.reference is None:
         parts.reference = parts.make_reference()
+    if plain["version"] and needs.reference(parts.config.algorithm) and not plain["reference"]:
+        _log.warning(
+            "%s: has no reference, as algorithm.kl was none: the divergence is measured from the "
+            "model as it is now",
+            folder,
+        )
     if "implicit" in trained and parts.implicit is None:
         parts.implicit = parts.make_implicit()
     rng = torch.get_rng_state()
     shards.read_into(folder, parts.live() | {"rng": rng})
     for part, optimizer in parts.optimizers().items():
-        optimizer.steps = plain["steps"][part]
+        steps = plain["steps"][part]
+        optimizer.steps = {name: _count(steps[name]) for name in optimizer.steps}
     if parts.critic is not None:
         parts.critic.began = plain["critic_began"]
-    parts.optimizer_steps = plain["optimizer_steps"]
+    parts.optimizer_steps = _count(plain["optimizer_steps"])
     torch.set_rng_state(rng)
-    version: int = plain["version"]
-    return version
+    return _count(plain["version"])
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{value!r} is no count")
+    return value
 
 
 def _identity(config: Config) -> dict[str, str]:
     return {
         "model.path": config.model.path,
         "model.freeze_vision": str(config.model.freeze_vision),
-        "model.lora": str(config.model.lora),
+        # How engines are given the adapters is nothing that was learned.
+        "model.lora": str(replace(config.model.lora, serve="merged")),
         "train.master_dtype": config.train.master_dtype,
         "env.id": config.env.id,
         "algorithm.estimator": config.algorithm.estimator,

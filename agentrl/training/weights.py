@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import shutil
 import tempfile
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from agentrl.errors import ConfigError
-from agentrl.files import replacing
+from agentrl.files import is_alive, replacing
 from agentrl.policies.digest import DIGEST, digest
 
 if TYPE_CHECKING:
@@ -101,18 +102,8 @@ def _sweep(root: Path) -> None:
     """Remove what killed processes left behind: their exit handlers never ran."""
     for folder in root.glob(f"{_PREFIX}*-*"):
         pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if pid.isdigit() and not _alive(int(pid)):
+        if pid.isdigit() and not is_alive(int(pid)):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], *, checked: bool = False) -> None:
@@ -122,14 +113,21 @@ def write(path: Path, tensors: Mapping[str, Tensor], *, checked: bool = False) -
         path: where.
         tensors: by name.
         checked: with a checksum, which engines compare with what they have.
+
+    Raises:
+        OSError: the disk is full, or closed to us.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     path.parent.mkdir(parents=True, exist_ok=True)
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
     with replacing(path) as partial:
         told = {DIGEST: digest(contiguous)} if checked else {}
-        save_file(contiguous, partial, metadata={"format": "pt", **told})
+        try:
+            save_file(contiguous, partial, metadata={"format": "pt", **told})
+        except SafetensorError as error:
+            raise OSError(f"{path}: cannot be written: {error}") from error
 
 
 def read(path: Path) -> dict[str, Tensor]:
@@ -158,15 +156,36 @@ def export(source: Path, folder: Path, tensors: Mapping[str, Tensor]) -> None:
         source: the folder whose configuration, tokenizer and processor files are copied.
         folder: where; replaced if it exists.
         tensors: the full weights by name.
+
+    Raises:
+        OSError: the disk is full, or closed to us.
     """
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    for file in source.iterdir():
-        if file.is_file() and not file.name.endswith(_WEIGHT_SUFFIXES):
-            shutil.copyfile(file, partial / file.name)
-    write(partial / "model.safetensors", tensors)
-    replace_folder(partial, folder)
+    try:
+        for file in source.iterdir():
+            if file.is_file() and not file.name.endswith(_WEIGHT_SUFFIXES):
+                shutil.copyfile(file, partial / file.name)
+        _tell_dtype(partial / "config.json", tensors)
+        write(partial / "model.safetensors", tensors)
+        replace_folder(partial, folder)
+    except OSError:
+        shutil.rmtree(partial, ignore_errors=True)  # a full disk needs the room
+        raise
+
+
+def _tell_dtype(file: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Let a configuration say what the weights are in: engines compute in what it says."""
+    dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}
+    if not file.is_file() or len(dtypes) != 1:
+        return
+    config = json.loads(file.read_text(encoding="utf-8"))
+    for part in (config, *config.values()):
+        for name in ("dtype", "torch_dtype"):
+            if isinstance(part, dict) and name in part:
+                part[name] = next(iter(dtypes))
+    file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def replace_folder(partial: Path, folder: Path) -> None:

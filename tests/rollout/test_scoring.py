@@ -54,6 +54,8 @@ def test_reward_that_raises_is_a_typed_error():
         (10**400, "too large a number"),
         (None, "is None, not a number"),
         ([1.0], "1 values for 2 turns"),
+        ([1.5e308, 1.5e308], "add up to inf.*too large"),
+        (-1e39, "too large"),
     ],
 )
 def test_what_is_no_reward_is_refused_as_in_a_batch(value, words):

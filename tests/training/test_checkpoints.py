@@ -87,6 +87,38 @@ def test_a_copy_of_a_checkpoint_is_none_and_is_left_alone(tmp_path):
     assert names(tmp_path) == ["step-00001-backup", "step-00002"]
 
 
+class Crowded(Notebook):
+    """A learner whose disk is full."""
+
+    def save_state(self, path):
+        path.mkdir()
+        (path / "half").write_text("...")
+        raise OSError("no space left on device")
+
+
+def test_a_save_that_finds_no_room_leaves_the_room_it_took(tmp_path):
+    checkpoints.save(tmp_path, 1, Notebook(1), {"step": 1}, keep=1)
+    with pytest.raises(OSError, match="no space"):
+        checkpoints.save(tmp_path, 2, Crowded(), {"step": 2}, keep=1)
+    assert names(tmp_path) == ["step-00001"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"step": 3}, "is of step 3, and its folder of step 2"),
+        ({"step": True}, "says no step"),
+        ({"best": "high"}, "best='high' is no number"),
+        ({"kl_coefficient": [1]}, r"kl_coefficient=\[1\] is no number"),
+    ],
+)
+def test_a_checkpoint_with_values_of_another_kind_is_refused(tmp_path, change, said):
+    trainer = {"step": 2, "best": 0.5} | change
+    folder = checkpoints.save(tmp_path, 2, Notebook(2), trainer, keep=1)
+    with pytest.raises(ConfigError, match=rf"{said}\. Remove this checkpoint"):
+        checkpoints.load(folder, Notebook())
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"step": "two"}', '{"step": 2'])
 def test_a_checkpoint_that_says_no_step_is_refused(tmp_path, text):
     folder = checkpoints.save(tmp_path, 2, Notebook(2), {"step": 2}, keep=1)

@@ -317,6 +317,9 @@ def test_another_jobs_state_and_a_broken_one_are_refused(make_learner, config, t
         ({"job": plain["job"] | {"model.path": "elsewhere"}}, r"its model\.path is 'elsewhere'"),
         ({"steps": {}}, "is not whole: KeyError"),
         ({"version": None, "job": None}, "is not whole: TypeError"),
+        ({"version": "two"}, "'two' is no count"),
+        ({"optimizer_steps": -1}, "-1 is no count.*Remove this checkpoint"),
+        ({"steps": {"policy": dict.fromkeys(plain["steps"]["policy"], 1.5)}}, "1.5 is no count"),
     ):
         (state / "plain.json").write_text(json.dumps(plain | changed))
         with pytest.raises(ConfigError, match=said):
@@ -326,6 +329,26 @@ def test_another_jobs_state_and_a_broken_one_are_refused(make_learner, config, t
         learner.restore(state)
     with pytest.raises(ConfigError, match="cannot be read"):
         learner.restore(tmp_path / "nowhere")
+
+
+def test_how_adapters_are_served_is_no_part_of_a_state(make_learner, config, tmp_path):
+    make_learner(config).save_state(tmp_path / "state")
+    config.model.lora.serve = "adapter"
+    make_learner(config).restore(tmp_path / "state")
+
+
+def test_a_reference_that_begins_with_a_resumed_run_is_told(
+    make_learner, config, kit, tmp_path, caplog
+):
+    learner = make_learner(config)
+    learner.save_state(tmp_path / "before")
+    learner.update([sample(kit, 0)])
+    learner.save_state(tmp_path / "after")
+    config.algorithm.kl = "loss"
+    make_learner(config).restore(tmp_path / "before")
+    assert "as it is now" not in caplog.text
+    make_learner(config).restore(tmp_path / "after")
+    assert "measured from the model as it is now" in caplog.text
 
 
 @pytest.mark.parametrize("file", [".metadata", "__0_0.distcp"])

@@ -141,6 +141,9 @@ def test_finished_run_goes_on_when_more_is_asked_for(tmp_path):
     ):  # fmt: skip
         settings = Config(train=TrainConfig(steps=steps), eval=EvalConfig(baselines=players))
         assert loop._is_finished(settings, folder) == finished
+    for broken in ("{", "[]"):
+        (tmp_path / "summary.json").write_text(broken)
+        assert not loop._is_finished(settings, folder)
 
 
 def test_checkpoint_plays_as_it_did_in_the_run(whole_run):
@@ -237,6 +240,14 @@ def test_model_that_has_had_its_warm_start_goes_without(taught_run):
 def test_run_plays_with_its_own_model_whatever_it_began_with(taught_run):
     run, *_ = taught_run
     assert agentrl.evaluate(run, episodes=2)["episodes"] == 2
+
+
+def test_settings_that_a_checkpoint_refuses_do_not_become_the_runs_own(whole_run):
+    run, _ = whole_run
+    before = (run / "config.yaml").read_bytes()
+    with pytest.raises(ConfigError, match=r"its algorithm\.estimator is 'state_grpo'"):
+        loop.train("", resume=run, overrides=["algorithm.name=ppo", "train.steps=5"])
+    assert (run / "config.yaml").read_bytes() == before
 
 
 def test_run_that_another_process_works_on_is_left_alone(whole_run):

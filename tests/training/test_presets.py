@@ -165,6 +165,7 @@ def test_settings_without_sense_are_told(tree, said):
         ({"filter_means": [1.0]}, {}, "must be [lowest, highest]"),
         ({"correction_low": 3.0}, {}, "must not be above algorithm.correction_high=2.0"),
         ({"max_staleness": -2}, {}, "must be at least 0, or -1 for any"),
+        ({"clip_dual": 0.0}, {}, "algorithm.clip_dual=0.0: must be at least 1"),
     ],
 )
 def test_settings_that_cannot_teach_are_told(settings, rollout, said):

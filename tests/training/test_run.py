@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from agentrl import config as configuration
 from agentrl.config import Config, RunConfig
 from agentrl.errors import ConfigError
 from agentrl.training.run import RunFolder
@@ -33,8 +34,12 @@ def test_a_run_without_evaluations_can_be_rewound(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ['{"step": 3', "[]", '{"stpe": 3}', '{"step": "three"}', '{"results": 5}', "\0"]
-)
+    "text",
+    [
+        '{"step": 3', "[]", '{"stpe": 3}', '{"step": "three"}', '{"results": 5}', "\0",
+        '{"seconds": {"start": "long"}}', '{"void": 3}', '{"void": {"DeviceError": "two"}}',
+    ],
+)  # fmt: skip
 def test_a_state_that_is_broken_is_told(tmp_path: Path, text: str) -> None:
     (tmp_path / "state.json").write_text(text)
     with pytest.raises(ConfigError, match=r"state\.json: cannot be read"):
@@ -55,6 +60,9 @@ def test_a_run_whose_configuration_was_cut_is_not_filled_with_defaults(
 
 def test_a_run_name_that_can_be_no_folder_is_told(tmp_path: Path) -> None:
     config = Config()
+    config.run.name = ""
+    with pytest.raises(ConfigError, match="must be the plain name of a folder"):
+        configuration.validate(config)
     config.run.dir, config.run.name = str(tmp_path), "a\0b"
     with pytest.raises(ConfigError, match="cannot be written"):
         RunFolder.create(config, "job")

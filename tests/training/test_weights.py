@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -5,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from agentrl.training.weights import _sweep, read, write
+from agentrl.training.weights import _sweep, export, read, write
 
 PUBLISH = """
 import os, sys, torch
@@ -50,3 +51,36 @@ def test_a_file_of_weights_is_written_whole(tmp_path):
     write(tmp_path / "deep" / "w.safetensors", {"w": torch.arange(6).view(2, 3).T})
     assert torch.equal(read(tmp_path / "deep")["w"], torch.arange(6).view(2, 3).T)
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["w.safetensors"]
+
+
+def test_an_exported_configuration_says_what_its_weights_are_in(tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    config = {"dtype": "float32", "hidden": 8, "text_config": {"torch_dtype": "float32"}}
+    (source / "config.json").write_text(json.dumps(config))
+    export(source, tmp_path / "model", {"w": torch.ones(2, dtype=torch.bfloat16)})
+    told = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert told == {"dtype": "bfloat16", "hidden": 8, "text_config": {"torch_dtype": "bfloat16"}}
+    assert json.loads((source / "config.json").read_text()) == config
+
+
+def test_an_export_that_finds_no_room_says_so_and_leaves_none_taken(tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    # Python ignores SIGXFSZ: a file that would be larger reads as a disk without room.
+    code = """
+import resource, sys, torch
+from pathlib import Path
+from agentrl.training.weights import export
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    export(Path(sys.argv[1]), Path(sys.argv[2]), {"w": torch.ones(1_000_000)})
+except OSError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, source, tmp_path / "large"],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert "cannot be written" in done.stdout, done.stderr
+    assert {p.name for p in tmp_path.iterdir()} == {"source"}
