@@ -672,7 +672,7 @@ def test_a_removed_episode_is_listed_and_its_page_says_why_it_is_gone(serve, ope
     expect(page.get_by_role("alert")).to_contain_text("retention has removed this episode")
     page.goto(f"{served.url}/groups/train-00001-g000")
     expect(page.locator(".siblings tbody tr")).to_have_count(4)
-    expect(page.locator(".siblings").get_by_text("retention has removed")).to_have_count(1)
+    expect(page.locator(".siblings").get_by_text("removed by retention")).to_have_count(1)
     expect(page.locator(".bars .num").first).to_have_text("+1")
     page.goto(served.url)
     expect(page.get_by_text("17", exact=True).first).to_be_visible()
