@@ -11,6 +11,7 @@ from agentrl.env import Translator
 from agentrl.errors import ActionError
 from agentrl.policies.policy import Policy
 from agentrl.policies.watched import HumanPolicy, WatchedPolicy
+from agentrl.rollout import transfer
 from agentrl.rollout.making import open_translator
 from agentrl.rollout.rollouts import Rollouts
 from agentrl.rollout.ticket import Split, Ticket
@@ -89,6 +90,7 @@ def play(
     if policy == HUMAN:
         rollout = replace(rollout, deadline_s=_A_DAY_S)
     config = replace(config, rollout=rollout, run=replace(config.run, name=None))
+    config = transfer.without_learner(config)
     if policy == MODEL:
         plan.check_player(config, None)
     else:
