@@ -1,6 +1,7 @@
 """All that the next steps of a learner depend on, on the disk."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +81,12 @@ def _restore(parts: Parts, folder: Path, plain: Mapping[str, Any]) -> int:
 
 
 def _identity(config: Config) -> dict[str, str]:
+    # How engines are given the adapters changes nothing of what is kept.
+    lora = replace(config.model.lora, serve="merged")
     return {
         "model.path": config.model.path,
         "model.freeze_vision": str(config.model.freeze_vision),
-        "model.lora": str(config.model.lora),
+        "model.lora": str(lora),
         "train.master_dtype": config.train.master_dtype,
         "env.id": config.env.id,
         "algorithm.estimator": config.algorithm.estimator,

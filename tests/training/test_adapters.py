@@ -122,7 +122,7 @@ def test_a_job_goes_on_to_the_last_bit(make_learner, lora, kit, tmp_path):
         if step == 2:
             straight.save_state(tmp_path / "state")
         straight.update(items, step)
-    resumed = make_learner(lora)
+    resumed = make_learner(configuration.resolve(lora, ["model.lora.serve=adapter"]))
     resumed.restore(tmp_path / "state")
     for step in (2, 3):
         resumed.update(items, step)
