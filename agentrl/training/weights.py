@@ -6,7 +6,8 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -159,18 +160,24 @@ def export(source: Path, folder: Path, tensors: Mapping[str, Tensor]) -> None:
         folder: where; replaced if it exists.
         tensors: the full weights by name.
     """
+    with replacing_folder(folder) as partial:
+        for file in source.iterdir():
+            if file.is_file() and not file.name.endswith(_WEIGHT_SUFFIXES):
+                shutil.copyfile(file, partial / file.name)
+        write(partial / "model.safetensors", tensors)
+
+
+@contextmanager
+def replacing_folder(folder: Path) -> Iterator[Path]:
+    """An empty folder to be filled.
+
+    It takes its name, in place of an older one, once all of it is on the disk; where something
+    fails, the older one stays.
+    """
     partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
     partial.mkdir(parents=True)
-    for file in source.iterdir():
-        if file.is_file() and not file.name.endswith(_WEIGHT_SUFFIXES):
-            shutil.copyfile(file, partial / file.name)
-    write(partial / "model.safetensors", tensors)
-    replace_folder(partial, folder)
-
-
-def replace_folder(partial: Path, folder: Path) -> None:
-    """Give a complete folder its name, in place of an older one; all of it reaches the disk."""
+    yield partial
     for path in (*partial.rglob("*"), partial):
         sync(path)
     if folder.exists():

@@ -175,6 +175,19 @@ def test_adapters_that_are_not_all_are_not_written_alone(
     assert not (tmp_path / "adapter").exists()
 
 
+def test_what_a_killed_process_left_is_written_over(tmp_path):
+    (tmp_path / ".adapter.partial").mkdir()
+    (tmp_path / ".adapter.partial" / "old").touch()
+    one = {f"layer.lora_{which}.default.weight": torch.ones(2, 2) for which in "AB"}
+    for _ in range(2):
+        adapters.write(tmp_path / "adapter", one, LoraConfig(rank=2), "tiny")
+        assert [path.name for path in tmp_path.iterdir()] == ["adapter"]
+        assert {path.name for path in (tmp_path / "adapter").iterdir()} == {
+            "adapter_config.json",
+            "adapter_model.safetensors",
+        }
+
+
 def test_a_target_that_does_not_exist_is_told_before_anything_starts(tmp_path, capsys):
     command = ["train", "number_game", "--dry-run", "model.lora.rank=4"]
     assert cli.run([*command, "model.lora.targets=[q_porj]"]) == 2
