@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from agentrl import cli
 from agentrl import config as configuration
-from agentrl.config import LoraConfig
+from agentrl.config import LoraConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.kits import load_model, skeleton
 from agentrl.training import adapters, checkpoints, quantized
@@ -105,6 +105,18 @@ def test_models_beside_the_policy_have_adapters_too(make_learner, lora, kit, alg
     learner.judge(items)
     held = {n for n in learner._parts.live() if n.startswith(("critic/model", "implicit/model"))}
     assert any(".lora_A." in name for name in held)
+
+
+def test_an_implicit_reward_begins_as_the_policy_with_its_adapters(make_learner, lora, kit):
+    learner = make_learner(configuration.resolve(lora, ["algorithm.name=prime"]))
+    items = [sample(kit, 1)]
+    learner.begin_cloning(WarmStartConfig())
+    for _ in range(3):
+        learner.clone(items, 1e-2)
+    learner.end_cloning()
+    (judged,) = learner.judge(items)
+    assert judged.implicit_logprobs == learner._logprobs(learner._model, items)[0]
+    assert judged.implicit_logprobs == pytest.approx(judged.reference_logprobs, abs=1e-4)
 
 
 def test_a_reference_is_the_policy_as_it_was(make_learner, lora, kit):
