@@ -316,7 +316,8 @@ class WarmStartConfig:
     weights: dict[str, float] = field(default_factory=dict)
     """How often turns are visited by the `phase` in their info; 1 where none is given."""
     cache: str | None = "~/.cache/agentrl"
-    """Keeps the cloned model; None trains it each time."""
+    """Keeps the cloned model; None trains it each time, as `model.lora.base=nf4` does in any
+    case."""
     again: bool = False
     """Also a model that has had a warm start for this environment, as `agentrl.json` in its folder
     says, is given this one; else it goes without."""

@@ -187,11 +187,9 @@ def write(
         "r": config.rank, "lora_alpha": config.alpha, "lora_dropout": 0.0, "bias": "none",
         "target_modules": modules, "inference_mode": True,
     }  # fmt: skip
-    partial = folder.with_name(f".{folder.name}.partial")
-    partial.mkdir(parents=True)
-    weights.write(partial / _FILES[0], own, checked=checked)
-    (partial / _FILES[1]).write_text(json.dumps(about, indent=2) + "\n")
-    weights.replace_folder(partial, folder)
+    with weights.replacing_folder(folder) as partial:
+        weights.write(partial / _FILES[0], own, checked=checked)
+        (partial / _FILES[1]).write_text(json.dumps(about, indent=2) + "\n")
 
 
 def _scale(config: LoraConfig) -> float:

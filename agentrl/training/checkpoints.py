@@ -69,20 +69,13 @@ def save(
     """
     parent = run / "checkpoints"
     folder = parent / f"step-{step:05d}"
-    partial = parent / f".{folder.name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
+    with weights.replacing_folder(folder) as partial:
         learner.save_state(partial / _LEARNER)
         (partial / _TRAINER).write_text(json.dumps(dict(trainer), indent=1))
         if best:
             # Inside, and before the folder gets its name: whatever kills us, both are there or
             # none.
             (partial / _BEST).touch()
-        weights.replace_folder(partial, folder)
-    except OSError:
-        shutil.rmtree(partial, ignore_errors=True)  # a full disk needs the room
-        raise
     _prune(parent, keep)
     return folder
 

@@ -1,6 +1,7 @@
 """The critic: values of states, by a model and an optimizer of its own (PPO)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -79,10 +80,9 @@ class Critic:
             tally.add({"value_error": error}, part.told, count="values")
         return self.optimizer.step(self._config.critic_lr, total)
 
-    def take(self, policy: Mapping[str, Tensor]) -> None:
+    def begin_as(self, policy: Sharded[Any]) -> None:
         """Begin with the policy's body; the head has no opinion yet."""
-        head = {n: t for n, t in self._model.masters().items() if n.startswith("head.")}
-        self._model.take({**policy, **head})
+        self._model.begin_as(policy)
         self.began = True
 
     def live(self) -> dict[str, Tensor]:

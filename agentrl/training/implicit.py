@@ -1,6 +1,6 @@
 """An implicit process reward, learned from outcomes alone (PRIME, arXiv:2502.01456)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -82,9 +82,9 @@ class ImplicitReward:
             total += loss.detach() * part.told
         return self.optimizer.step(self._config.prime_lr, total)
 
-    def take(self, policy: Mapping[str, Tensor]) -> None:
+    def begin_as(self, policy: Sharded[TokenScorer]) -> None:
         """Begin as the policy is."""
-        self._model.take(policy)
+        self._model.begin_as(policy)
 
     def live(self) -> dict[str, Tensor]:
         """All tensors of its state by name, sharing their memory."""

@@ -5,20 +5,16 @@ import logging
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from agentrl.config import Config, WarmStartConfig
 from agentrl.replay.record import Recorder
 from agentrl.rollout.arguments import baselines
-from agentrl.rollout.collector import Progress, tickets_of_step
 from agentrl.rollout.launch import AnyRollouts
 from agentrl.training import (
     checkpoints,
-    needs,
-    sampling,
-    seeds,
     warm_mark,
     warm_start,
 )
@@ -35,23 +31,11 @@ from agentrl.training.report.watchdogs import repetition
 from agentrl.training.report.watching import watching
 from agentrl.training.retention import Retention
 from agentrl.training.run import RunFolder, State
+from agentrl.training.steps import Played, StepPlayer
 from agentrl.training.teaching import Lesson, lesson
 from agentrl.types import ScoredEpisode
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True, kw_only=True, frozen=True)
-class _Played:
-    """One step, as it was played."""
-
-    groups: list[list[ScoredEpisode]]
-    greedy: list[float] | None
-    """See `Job._play_greedily`."""
-    progress: Progress
-    dropped: int
-    """Groups that had nothing to teach, and were played anew."""
-    seconds: float
 
 
 class Job:
@@ -91,11 +75,8 @@ class Job:
         self._recorder = recorder
         self._retention = retention
         self._publisher = Publisher(config, learner, rollouts)
-        self._played = Progress()
-        """Of the last step, with what was void and played again."""
-        self._dropped = 0
-        """Groups of the last step that had nothing to teach, and were played anew."""
-        self._ahead: Ahead[_Played] | None = None
+        self._player = StepPlayer(config, rollouts, self._watched)
+        self._ahead: Ahead[Played] | None = None
         self._rollouts_lock = asyncio.Lock()
         """Steps that are played ahead, and evaluations, take turns."""
 
@@ -239,7 +220,7 @@ class Job:
 
     # --- parts of a step ------------------------------------------------------------------
 
-    async def _next(self, step: int) -> _Played:
+    async def _next(self, step: int) -> Played:
         """What is learned now: played now, or while earlier steps were learned."""
         if self.config.train.mode == "sync":
             return await self._step_played(step)
@@ -249,45 +230,9 @@ class Job:
             )
         return await self._ahead.take()
 
-    async def _step_played(self, step: int) -> _Played:
+    async def _step_played(self, step: int) -> Played:
         async with self._rollouts_lock:
-            started = time.perf_counter()
-            groups = await self._collect(step)
-            greedy = await self._play_greedily(step)
-            return _Played(
-                groups=groups,
-                greedy=greedy,
-                progress=self._played,
-                dropped=self._dropped,
-                seconds=time.perf_counter() - started,
-            )
-
-    async def _collect(self, step: int) -> list[list[ScoredEpisode]]:
-        """The groups of a step; those with nothing to teach are played anew, within a bound."""
-        settings, kept = self.config.algorithm, list[list[ScoredEpisode]]()
-        wanted = self.config.rollout.groups
-        played: list[list[ScoredEpisode]] = []
-        for attempt in range(settings.filter_refills + 1):
-            chosen = seeds.training(self.config, step, attempt)[: wanted - len(kept)]
-            played += await self._play(step, attempt, chosen)
-            kept = [group for group in played if sampling.is_open(group, self.config)]
-            if not sampling.filters(self.config) or len(kept) >= wanted:
-                break
-        self._dropped = len(played) - len(kept)
-        # Where all refills are used up, groups with nothing to teach make a step, not an error.
-        return (kept or played)[:wanted]
-
-    async def _play(
-        self, step: int, attempt: int, chosen: Sequence[int | Sequence[int]]
-    ) -> list[list[ScoredEpisode]]:
-        size = self.config.rollout.group_size
-        tickets = tickets_of_step(
-            "train", step, chosen, size, first=attempt * self.config.rollout.groups
-        )
-        async with self._watched(len(tickets), f"step {step}"):
-            episodes = await self._rollouts.collect(tickets)
-        self._played = await self._rollouts.look()
-        return [episodes[first : first + size] for first in range(0, len(episodes), size)]
+            return await self._player.play(step)
 
     def _credit(
         self,
@@ -308,18 +253,6 @@ class Job:
         for scored, credits in zip(episodes, taught.advantages, strict=True):
             self._recorder.credit(scored, credits, step=step)
         return taught
-
-    async def _play_greedily(self, step: int) -> list[float] | None:
-        """What the greedy policy earns on each group's seed, where the algorithm asks.
-
-        None where it is not asked; where the world failed it, nothing.
-        """
-        if not needs.greedy(self.config.algorithm):
-            return None
-        tickets = tickets_of_step("train", step, seeds.training(self.config, step), 1, "greedy")
-        async with self._watched(len(tickets), f"step {step}, greedy"):
-            episodes = await self._rollouts.collect(tickets, greedy=True)
-        return [0.0 if scored.episode.outcome.void else scored.total for scored in episodes]
 
     def _adapt(self, learned: Mapping[str, float]) -> None:
         """Move the coefficient of the divergence towards its target, if there is one."""
@@ -385,7 +318,7 @@ class Job:
     def _log(
         self,
         step: int,
-        played: _Played,
+        played: Played,
         taught: dict[str, float],
         learned: dict[str, float],
         seconds: dict[str, float],

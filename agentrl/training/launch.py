@@ -1,79 +1,37 @@
 """The learner in this process, or its ranks lifted into Ray actors: the same calls."""
 
+import functools
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
 from agentrl import config as configuration
-from agentrl.config import Config, WarmStartConfig
+from agentrl.config import Config
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.rollout import cluster
-from agentrl.rollout.link import Link
 from agentrl.training.faults import LearnerError
-from agentrl.training.judging import Judged
 from agentrl.training.learner import Learner
-from agentrl.types import Sample
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-class AnyLearner(Protocol):
-    """What the training loop sees of the learner, wherever it runs; every call blocks."""
+def _on_all(
+    method: Callable[Concatenate[Learner, P], R],
+) -> Callable[Concatenate["LearnerGroup", P], R]:
+    """The same call on every rank; rank 0's result."""
 
-    def judge(self, samples: Sequence[Sample]) -> list[Judged]:
-        """See Learner.judge."""
+    @functools.wraps(method)
+    def call(group: "LearnerGroup", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = group.call(method.__name__, *args, **kwargs)
+        return result
 
-    def update(
-        self,
-        samples: Sequence[Sample],
-        step: int | None = None,
-        *,
-        kl_coefficient: float | None = None,
-        slopes: Sequence[float] = (),
-    ) -> dict[str, float]:
-        """See Learner.update."""
-
-    def begin_cloning(self, config: WarmStartConfig) -> None:
-        """See Learner.begin_cloning."""
-
-    def clone(self, samples: Sequence[Sample], lr: float) -> dict[str, float]:
-        """See Learner.clone."""
-
-    def end_cloning(self) -> None:
-        """See Learner.end_cloning."""
-
-    def save_weights(self, path: Path) -> None:
-        """See Learner.save_weights."""
-
-    def save_base(self, path: Path) -> None:
-        """See Learner.save_base."""
-
-    def save_adapter(self, folder: Path) -> None:
-        """See Learner.save_adapter."""
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """See Learner.shapes."""
-
-    def send_weights(self, kind: str, link: Link) -> str | None:
-        """See Learner.send_weights."""
-
-    def load_weights(self, path: Path) -> None:
-        """See Learner.load_weights."""
-
-    def export(self, folder: Path) -> None:
-        """See Learner.export."""
-
-    def save_state(self, path: Path) -> None:
-        """See Learner.save_state."""
-
-    def restore(self, path: Path) -> None:
-        """See Learner.restore."""
-
-    def close(self) -> None:
-        """End everything that was started; may be called twice."""
+    return call
 
 
 class LearnerGroup:
@@ -104,70 +62,20 @@ class LearnerGroup:
             ]
         )
 
-    def judge(self, samples: Sequence[Sample]) -> list[Judged]:
-        """See Learner.judge."""
-        return self._call("judge", samples)  # type: ignore[no-any-return]
-
-    def update(
-        self,
-        samples: Sequence[Sample],
-        step: int | None = None,
-        *,
-        kl_coefficient: float | None = None,
-        slopes: Sequence[float] = (),
-    ) -> dict[str, float]:
-        """See Learner.update."""
-        return self._call(  # type: ignore[no-any-return]
-            "update", samples, step, kl_coefficient=kl_coefficient, slopes=slopes
-        )
-
-    def begin_cloning(self, config: WarmStartConfig) -> None:
-        """See Learner.begin_cloning."""
-        self._call("begin_cloning", config)
-
-    def clone(self, samples: Sequence[Sample], lr: float) -> dict[str, float]:
-        """See Learner.clone."""
-        return self._call("clone", samples, lr)  # type: ignore[no-any-return]
-
-    def end_cloning(self) -> None:
-        """See Learner.end_cloning."""
-        self._call("end_cloning")
-
-    def save_weights(self, path: Path) -> None:
-        """See Learner.save_weights."""
-        self._call("save_weights", path.absolute())
-
-    def save_base(self, path: Path) -> None:
-        """See Learner.save_base."""
-        self._call("save_base", path.absolute())
-
-    def save_adapter(self, folder: Path) -> None:
-        """See Learner.save_adapter."""
-        self._call("save_adapter", folder.absolute())
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """See Learner.shapes."""
-        return self._call("shapes")  # type: ignore[no-any-return]
-
-    def send_weights(self, kind: str, link: Link) -> str | None:
-        """See Learner.send_weights."""
-        return self._call("send_weights", kind, link)  # type: ignore[no-any-return]
-
-    def load_weights(self, path: Path) -> None:
-        """See Learner.load_weights."""
-        self._call("load_weights", path.absolute())
-
-    def export(self, folder: Path) -> None:
-        """See Learner.export."""
-        self._call("export", folder.absolute())
-
-    def save_state(self, path: Path) -> None:
-        """See Learner.save_state."""
-        self._call("save_state", path.absolute())
-
-    def restore(self, path: Path) -> None:
-        """See Learner.restore."""
-        self._call("restore", path.absolute())
+    judge = _on_all(Learner.judge)
+    update = _on_all(Learner.update)
+    begin_cloning = _on_all(Learner.begin_cloning)
+    clone = _on_all(Learner.clone)
+    end_cloning = _on_all(Learner.end_cloning)
+    save_weights = _on_all(Learner.save_weights)
+    save_base = _on_all(Learner.save_base)
+    save_adapter = _on_all(Learner.save_adapter)
+    shapes = _on_all(Learner.shapes)
+    send_weights = _on_all(Learner.send_weights)
+    load_weights = _on_all(Learner.load_weights)
+    export = _on_all(Learner.export)
+    save_state = _on_all(Learner.save_state)
+    restore = _on_all(Learner.restore)
 
     def close(self) -> None:
         """End the actors; may be called twice."""
@@ -177,11 +85,18 @@ class LearnerGroup:
             ray.kill(actor)
         self._actors.clear()
 
-    def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """The same call on every rank; rank 0's result."""
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """A method of the learner, on every rank; paths are made absolute for their processes.
+
+        Returns:
+            Rank 0's result.
+
+        Raises:
+            LearnerError: a rank failed, died, or did not answer in time.
+        """
         import ray
 
-        shared = [ray.put(arg) for arg in args]
+        shared = [ray.put(arg.absolute() if isinstance(arg, Path) else arg) for arg in args]
         calls = [actor.call.remote(method, *shared, **kwargs) for actor in self._actors]
         return self._wait(calls)[0]
 
@@ -251,6 +166,10 @@ class LearnerActor:
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Any method of the learner."""
         return getattr(self._learner, method)(*args, **kwargs)
+
+
+AnyLearner = Learner | LearnerGroup
+"""What the training loop sees of the learner, wherever it runs; every call blocks."""
 
 
 def open_learner(config: Config, folder: Path, run: Path | None = None) -> AnyLearner:

@@ -164,6 +164,17 @@ class Sharded(Generic[S]):
             if adapters.is_upper(name):
                 local(parameter).detach().zero_()
 
+    @torch.no_grad()
+    def begin_as(self, other: "Sharded[Any]") -> None:
+        """Have the weights of a model that is kept and spread alike, adapters as such.
+
+        What only one of the two has stays.
+        """
+        theirs = other.live()
+        for name, tensor in self.live().items():
+            if name in theirs:
+                local(tensor).copy_(local(theirs[name]))
+
     def live(self) -> dict[str, Tensor]:
         """The weights by name as they are kept and spread, sharing their memory."""
         found: dict[str, Tensor] = {}

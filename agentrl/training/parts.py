@@ -57,9 +57,9 @@ class Parts:
             self.reference.take(self.policy.masters())
         if needs.implicit(settings) and self.implicit is None:
             self.implicit = self.make_implicit()
-            self.implicit.take(self.policy.masters())
+            self.implicit.begin_as(self.policy)
         if self.critic is not None and not self.critic.began:
-            self.critic.take(self.policy.masters())
+            self.critic.begin_as(self.policy)
 
     def begin_cloning(self, config: WarmStartConfig) -> None:
         """Start supervised steps, with an optimizer of their own."""

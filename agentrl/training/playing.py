@@ -11,6 +11,7 @@ from agentrl.env import Translator
 from agentrl.errors import ActionError
 from agentrl.policies.policy import Policy
 from agentrl.policies.watched import HumanPolicy, WatchedPolicy
+from agentrl.rollout import transfer
 from agentrl.rollout.making import open_translator
 from agentrl.rollout.rollouts import Rollouts
 from agentrl.rollout.ticket import Split, Ticket
@@ -91,7 +92,7 @@ def play(
     if policy == HUMAN:
         rollout = replace(rollout, deadline_s=_A_DAY_S)
     own = replace(config.run, name=asked_name(config, overrides))
-    config = replace(config, rollout=rollout, run=own)
+    config = transfer.without_learner(replace(config, rollout=rollout, run=own))
     if policy == MODEL:
         plan.check_player(config, None)
     else:

@@ -98,11 +98,12 @@ def _count(value: Any) -> int:
 
 
 def _identity(config: Config) -> dict[str, str]:
+    # How engines are given the adapters changes nothing of what is kept.
+    lora = replace(config.model.lora, serve="merged")
     return {
         "model.path": config.model.path,
         "model.freeze_vision": str(config.model.freeze_vision),
-        # How engines are given the adapters is nothing that was learned.
-        "model.lora": str(replace(config.model.lora, serve="merged")),
+        "model.lora": str(lora),
         "train.master_dtype": config.train.master_dtype,
         "env.id": config.env.id,
         "algorithm.estimator": config.algorithm.estimator,

@@ -40,12 +40,17 @@ Report = Callable[[int, dict[str, float], int], None]
 def cache_folder(config: Config, taught: Sequence[Chosen] = ()) -> Path | None:
     """Where the cloned model of this very configuration is kept; None if it is not.
 
+    With weights of 4 bits it is not: what adapters have learned is less than such weights tell
+    apart, and would be lost in whole weights that are rounded to 4 bits again.
+
     Args:
         config: the job.
         taught: the recorded episodes that it learns from.
     """
     warm = config.warm_start
     if warm is None or warm.cache is None:
+        return None
+    if config.model.lora.rank and config.model.lora.base == "nf4":
         return None
     tree = configuration.to_dict(config)
     parts = {key: tree[key] for key in ("seed", "model", "env", "warm_start")}

@@ -7,7 +7,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -160,16 +161,27 @@ def export(source: Path, folder: Path, tensors: Mapping[str, Tensor]) -> None:
     Raises:
         OSError: the disk is full, or closed to us.
     """
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
+    with replacing_folder(folder) as partial:
         for file in source.iterdir():
             if file.is_file() and not file.name.endswith(_WEIGHT_SUFFIXES):
                 shutil.copyfile(file, partial / file.name)
         _tell_dtype(partial / "config.json", tensors)
         write(partial / "model.safetensors", tensors)
-        replace_folder(partial, folder)
+
+
+@contextmanager
+def replacing_folder(folder: Path) -> Iterator[Path]:
+    """An empty folder to be filled.
+
+    It takes its name, in place of an older one, once all of it is on the disk; where something
+    fails, the older one stays.
+    """
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        _give_name(partial, folder)
     except OSError:
         shutil.rmtree(partial, ignore_errors=True)  # a full disk needs the room
         raise
@@ -188,8 +200,8 @@ def _tell_dtype(file: Path, tensors: Mapping[str, Tensor]) -> None:
     file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def replace_folder(partial: Path, folder: Path) -> None:
-    """Give a complete folder its name, in place of an older one; all of it reaches the disk."""
+def _give_name(partial: Path, folder: Path) -> None:
+    """To a complete folder, in place of an older one; all of it reaches the disk."""
     for path in (*partial.rglob("*"), partial):
         sync(path)
     if folder.exists():

@@ -93,6 +93,13 @@ def test_a_scripted_player_is_watched(capsys, tmp_path) -> None:
     assert told.count("<action>") >= len(recorded(tmp_path)[0].rewards)
 
 
+def test_a_model_plays_whatever_a_learner_of_its_job_would_need(tmp_path) -> None:
+    hf = "rollout.engine=hf", "rollout.max_new_tokens=4", "env.max_turns=1"
+    command = [*LAKE, NAMES, "--policy=model", *hf, f"run.dir={tmp_path}"]
+    assert run([*command, "train.transfer=nccl", "rollout.sleep=true"]) == 0
+    assert len(recorded(tmp_path)) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from agentrl import cli
 from agentrl import config as configuration
-from agentrl.config import LoraConfig
+from agentrl.config import LoraConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.kits import load_model, skeleton
 from agentrl.training import adapters, checkpoints, quantized
@@ -107,6 +107,18 @@ def test_models_beside_the_policy_have_adapters_too(make_learner, lora, kit, alg
     assert any(".lora_A." in name for name in held)
 
 
+def test_an_implicit_reward_begins_as_the_policy_with_its_adapters(make_learner, lora, kit):
+    learner = make_learner(configuration.resolve(lora, ["algorithm.name=prime"]))
+    items = [sample(kit, 1)]
+    learner.begin_cloning(WarmStartConfig())
+    for _ in range(3):
+        learner.clone(items, 1e-2)
+    learner.end_cloning()
+    (judged,) = learner.judge(items)
+    assert judged.implicit_logprobs == learner._logprobs(learner._model, items)[0]
+    assert judged.implicit_logprobs == pytest.approx(judged.reference_logprobs, abs=1e-4)
+
+
 def test_a_reference_is_the_policy_as_it_was(make_learner, lora, kit):
     config = configuration.resolve(lora, ["algorithm.kl=loss", "algorithm.kl_coefficient=0.1"])
     learner, item = make_learner(config), sample(kit, 1)
@@ -122,7 +134,7 @@ def test_a_job_goes_on_to_the_last_bit(make_learner, lora, kit, tmp_path):
         if step == 2:
             straight.save_state(tmp_path / "state")
         straight.update(items, step)
-    resumed = make_learner(lora)
+    resumed = make_learner(configuration.resolve(lora, ["model.lora.serve=adapter"]))
     resumed.restore(tmp_path / "state")
     for step in (2, 3):
         resumed.update(items, step)
@@ -173,6 +185,19 @@ def test_adapters_that_are_not_all_are_not_written_alone(
     assert cli.run(["merge", str(run), str(tmp_path / "adapter"), "--adapter"]) == 2
     assert "its warm start has become part of the weights below" in capsys.readouterr().err
     assert not (tmp_path / "adapter").exists()
+
+
+def test_what_a_killed_process_left_is_written_over(tmp_path):
+    (tmp_path / ".adapter.partial").mkdir()
+    (tmp_path / ".adapter.partial" / "old").touch()
+    one = {f"layer.lora_{which}.default.weight": torch.ones(2, 2) for which in "AB"}
+    for _ in range(2):
+        adapters.write(tmp_path / "adapter", one, LoraConfig(rank=2), "tiny")
+        assert [path.name for path in tmp_path.iterdir()] == ["adapter"]
+        assert {path.name for path in (tmp_path / "adapter").iterdir()} == {
+            "adapter_config.json",
+            "adapter_model.safetensors",
+        }
 
 
 def test_a_target_that_does_not_exist_is_told_before_anything_starts(tmp_path, capsys):

@@ -28,6 +28,8 @@ MODELS = {
     "qlora": {"lora": LoraConfig(rank=4, base="nf4")},
     "bfloat16": {"dtype": "bfloat16"},
 }
+QUICK = ["grpo", "gspo", "lora"]
+OTHERS = [name for name in (*CASES, *MODELS) if name not in QUICK]
 
 
 def losses(name: str, folder: Path, rank: int = 0, world: int = 1, meet: str | None = None):
@@ -64,38 +66,57 @@ def check_weights_one_by_one(learner: Learner) -> None:
         assert learner.shapes()[name] == tuple(tensor.shape), name
 
 
-def one_of_two(rank: int, folder: Path, out: Path) -> None:
-    for name in (*CASES, *MODELS):
+def one_of_two(rank: int, folder: Path, out: Path, names: list[str]) -> None:
+    for name in names:
         told = losses(name, folder, rank, 2, f"file://{out / name}")
         if rank == 0:
             (out / f"{name}.json").write_text(json.dumps(told))
 
 
-@pytest.fixture(scope="module")
-def two(tiny_vlm, tmp_path_factory):
+def by_two(folder: Path, out: Path, names: list[str]) -> Path:
     """Where two processes have left their losses."""
-    out = tmp_path_factory.mktemp("ranks")
     context = multiprocessing.get_context("spawn")
     ranks = [
-        context.Process(target=one_of_two, args=(rank, tiny_vlm, out), daemon=True)
+        context.Process(target=one_of_two, args=(rank, folder, out, names), daemon=True)
         for rank in range(2)
     ]
     for process in ranks:
         process.start()
     for process in ranks:
-        process.join(150)
+        process.join(200)
         process.kill()
     assert [process.exitcode for process in ranks] == [0, 0]
     return out
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", [*CASES, *MODELS])
-def test_two_ranks_learn_what_one_does(name, two, tiny_vlm):
-    found = json.loads((two / f"{name}.json").read_text())
-    expected = losses(name, tiny_vlm)
+@pytest.fixture(scope="module")
+def quick(tiny_vlm, tmp_path_factory):
+    return by_two(tiny_vlm, tmp_path_factory.mktemp("quick"), QUICK)
+
+
+@pytest.fixture(scope="module")
+def others(tiny_vlm, tmp_path_factory):
+    return by_two(tiny_vlm, tmp_path_factory.mktemp("others"), OTHERS)
+
+
+def check(name: str, out: Path, folder: Path) -> None:
+    found = json.loads((out / f"{name}.json").read_text())
+    expected = losses(name, folder)
     assert len(found) == STEPS
     for step, (one, other) in enumerate(zip(expected, found, strict=True)):
         # In bfloat16 a step that rounds otherwise is the least that can differ.
         rel, abs = (0.05, 5e-3) if name == "bfloat16" else (1e-4, 1e-6)
         assert other == pytest.approx(one, rel=rel, abs=abs), f"step {step}"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", QUICK)
+def test_two_ranks_learn_what_one_does(name, quick, tiny_vlm):
+    check(name, quick, tiny_vlm)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", OTHERS)
+def test_two_ranks_learn_what_one_does_by_every_other_way(name, others, tiny_vlm):
+    check(name, others, tiny_vlm)

@@ -60,6 +60,13 @@ def test_without_a_cache_there_is_no_folder():
     assert warm_start.cache_folder(settings("warm_start=null")) is None
 
 
+def test_what_adapters_learned_over_four_bits_is_not_rounded_into_a_cached_model():
+    four_bits = "model.lora.rank=4", "model.lora.base=nf4"
+    assert warm_start.cache_folder(settings(*four_bits)) is None
+    assert warm_start.cache_folder(settings("model.lora.rank=4")) is not None
+    assert warm_start.cache_folder(settings("model.lora.base=nf4")) is not None
+
+
 def test_run_keeps_the_prompt_it_began_with(tmp_path):
     template = tmp_path / "mine.jinja"
     template.write_text("Play well. {{ instructions }}")

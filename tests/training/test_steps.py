@@ -1,0 +1,60 @@
+"""What a step plays: groups with nothing to teach are played anew, and all of it is counted."""
+
+from collections import Counter
+from contextlib import nullcontext
+from dataclasses import replace
+
+from agentrl import config as configuration
+from agentrl.config import Config
+from agentrl.rollout.collector import Progress
+from agentrl.training import seeds
+from agentrl.training.steps import StepPlayer
+from tests.training.episodes import play
+
+
+class Groups:
+    """Rollouts whose siblings earn alike, except on the seeds that teach; one was void before."""
+
+    def __init__(self, kit, teaching):
+        self.kit, self.teaching, self.greedy = kit, teaching, []
+
+    async def collect(self, tickets, player=None, greedy=False):
+        if greedy:
+            self.greedy += [ticket.seed for ticket in tickets]
+        return [self._played(ticket) for ticket in tickets]
+
+    def _played(self, ticket):
+        earned = float(ticket.member) if ticket.seed in self.teaching else 1.0
+        scored = play(self.kit, ticket.seed, ticket.member)
+        return replace(scored, rewards=(0.0, 0.0, earned))
+
+    async def look(self):
+        return Progress(episodes=4, turns=12, tokens=40, void=Counter(device_error=1))
+
+
+def player(rollouts, *overrides):
+    groups = ["rollout.groups=2", "rollout.group_size=2", "algorithm.filter_groups=true"]
+    config = configuration.resolve(Config(), ["env.id=Toy-v0", *groups, *overrides])
+    return StepPlayer(config, rollouts, lambda total, note: nullcontext()), config
+
+
+async def test_what_was_void_in_groups_that_were_played_anew_counts_too(kit):
+    rollouts = Groups(kit, set())
+    steps, config = player(rollouts, "algorithm.filter_refills=1")
+    first, again = seeds.training(config, 1, 0), seeds.training(config, 1, 1)
+    rollouts.teaching = {first[1], again[0]}
+    played = await steps.play(1)
+    assert [group[0].episode.seed for group in played.groups] == [first[1], again[0]]
+    assert played.dropped == 1
+    assert (played.progress.episodes, played.progress.void["device_error"]) == (8, 2)
+    assert played.greedy is None
+
+
+async def test_greedy_policy_plays_the_seeds_of_the_groups_that_are_learned_from(kit):
+    rollouts = Groups(kit, set())
+    steps, config = player(rollouts, "algorithm.name=remax", "algorithm.filter_refills=1")
+    first, again = seeds.training(config, 1, 0), seeds.training(config, 1, 1)
+    rollouts.teaching = {first[1], again[0]}
+    played = await steps.play(1)
+    assert rollouts.greedy == [first[1], again[0]]
+    assert len(played.greedy) == len(played.groups) == 2
