@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from agentrl import config as configuration
 from agentrl import env
 from agentrl.config import Config, RolloutConfig
-from agentrl.errors import WorldError
 from agentrl.rollout import cluster, transfer
 from agentrl.rollout.collector import Progress
 from agentrl.rollout.link import Link, LocalLink
@@ -192,19 +191,14 @@ class RayLink(Link):
         self._actors, self._deadline_s = list(actors), deadline_s
 
     def _call(self, method: str, arguments: list[tuple[Any, ...]]) -> None:
-        import ray
-        import ray.exceptions
+        async def call_all() -> None:
+            calls = [
+                cluster.answer(actor.call.remote(method, *given), f"engine {k}", self._deadline_s)
+                for k, (actor, given) in enumerate(zip(self._actors, arguments, strict=True))
+            ]
+            await asyncio.gather(*calls)
 
-        calls = [
-            actor.call.remote(method, *given)
-            for actor, given in zip(self._actors, arguments, strict=True)
-        ]
-        try:
-            ray.get(calls, timeout=self._deadline_s)
-        except ray.exceptions.RayTaskError as error:
-            raise error.cause from None
-        except ray.exceptions.GetTimeoutError:
-            raise WorldError(f"engines: no answer to {method} in {self._deadline_s:g} s") from None
+        asyncio.run(call_all())
 
 
 async def _end(actor: Any, who: str, deadline_s: float) -> None:
