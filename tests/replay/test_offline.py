@@ -147,7 +147,7 @@ def test_what_does_not_fit_into_an_episode_is_left_out_and_told(tmp_path, capsys
     said = capsys.readouterr().out
     assert "left out: 1 with a reply that was no action (--replies" in said
     assert "left out: 1 without a turn" in said
-    assert "1 episodes" in said
+    assert "1 episode" in said
     assert opened(out).total_episodes == 1
 
 

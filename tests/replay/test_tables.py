@@ -202,7 +202,8 @@ def test_the_folder_of_a_table_is_made(run, tmp_path, name):
         (["out.csv", "--split", "test"], "train, eval, demo"),
         (["out.csv", "--least", "99"], "none of its conversations is like this, and void"),
         (["out.parquet", "--as", "turns", "--step", "99"], "none of its turns is like this"),
-        (["out.jsonl", "--as", "episodes", "--label", "odd"], "none of its episodes is like this "),
+        (["out.jsonl", "--as", "episodes", "--step", "99"], "none of its episodes is like this "),
+        (["out.jsonl", "--as", "episodes", "--label", "odd"], "no play is called so. There are: "),
     ],
 )  # fmt: skip
 def test_what_cannot_be_written_is_told(run, capsys, monkeypatch, arguments, words):

@@ -67,7 +67,7 @@ def killed_and_resumed(adb_server, tmp_path_factory):
     settings += ["devices.effect_delay_ms=[50, 300]"]
     run = folder / "phones"
     _kill_after_the_first_step(command("number_game", *settings), run, folder / "said")
-    shutil.copytree(run / "checkpoints" / "step-00001", folder / "when-killed")
+    shutil.copytree(run / "checkpoints" / "step-00001", folder / "when-killed" / "step-00001")
     done = subprocess.run(command("--resume", run), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     return run
@@ -94,7 +94,7 @@ def test_killed_run_goes_on_with_its_weights_and_optimizer(killed_and_resumed):
     run = killed_and_resumed
     config = configuration.load(run / "config.yaml")
     learner = Learner(config, run / "start")
-    checkpoints.load(run.parent / "when-killed", learner)
+    checkpoints.load(run.parent / "when-killed" / "step-00001", learner)
     learner.update(_samples_of_step(run, config, 2), 2)
     learner.save_state(run.parent / "again")
     learner.close()
@@ -106,7 +106,7 @@ def test_killed_run_goes_on_with_its_weights_and_optimizer(killed_and_resumed):
     for name, one in again.items():
         if name != "rng":
             torch.testing.assert_close(one, then[name], rtol=1e-4, atol=1e-6, msg=name)
-    killed = shards.read(run.parent / "when-killed" / "learner", "")
+    killed = shards.read(run.parent / "when-killed" / "step-00001" / "learner", "")
     assert any(not torch.equal(killed[name], then[name]) for name in then if "policy/" in name)
 
 
