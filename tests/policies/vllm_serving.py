@@ -41,7 +41,7 @@ def vllm_serving(model: Path, log: Path, *arguments: str) -> Iterator[str]:
         "--limit-mm-per-prompt", '{"video": 0}', *arguments,
     ]  # fmt: skip
     companions.mend()
-    with _environment(_START_S), log.open("w") as told:  # also what makes the CPU build start
+    with _environment(_START_S, {}), log.open("w") as told:  # also what makes the CPU build start
         process = subprocess.Popen(
             command, stdout=told, stderr=subprocess.STDOUT, start_new_session=True
         )
