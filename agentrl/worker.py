@@ -3,10 +3,41 @@
 import asyncio
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
+
+
+class _Inbox:
+    """What threads have to say to an event loop.
+
+    To wake a loop is a system call, at which the threads of a process take turns: where hundreds
+    are done at about the same time, one wakes it, and it hears what all of them have said.
+    """
+
+    def __init__(self) -> None:
+        self._said: deque[Callable[[], None]] = deque()
+        self._is_waking = False
+
+    def say(self, loop: asyncio.AbstractEventLoop, words: Callable[[], None]) -> None:
+        """Have `words` called in the loop, by any thread."""
+        self._said.append(words)
+        if not self._is_waking and not loop.is_closed():
+            self._is_waking = True
+            loop.call_soon_threadsafe(self._hear)
+
+    def _hear(self) -> None:
+        # First: what is said from now on wakes the loop again, if this does not find it.
+        self._is_waking = False
+        while self._said:
+            self._said.popleft()()
+
+
+_inboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Inbox] = WeakKeyDictionary()
 
 
 class Worker:
@@ -25,6 +56,7 @@ class Worker:
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """The function's result, or what it raised; a cancelled call is left to end alone."""
         loop = asyncio.get_running_loop()
+        inbox = _inboxes.setdefault(loop, _Inbox())
         answer: asyncio.Future[T] = loop.create_future()
 
         def settle(result: T | None, error: BaseException | None) -> None:
@@ -41,8 +73,7 @@ class Worker:
                 result = function(*arguments)
             except BaseException as raised:
                 error = raised
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(settle, result, error)
+            inbox.say(loop, partial(settle, result, error))
 
         self._calls.put(carry_out)
         return await answer

@@ -2,10 +2,11 @@
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agentrl.worker import Workers
+from agentrl.worker import Worker, Workers
 
 
 async def test_calls_in_a_row_share_a_thread_and_calls_at_once_do_not():
@@ -43,3 +44,19 @@ async def test_threads_end_when_they_are_closed():
             return
         await asyncio.sleep(0.01)
     raise AssertionError("threads are left")
+
+
+def test_no_answer_is_lost_of_many_threads_at_once_in_two_loops():
+    async def ask() -> list[int]:
+        async def rounds(number: int) -> int:
+            worker = Worker("asked")
+            answers = [await worker.call(pow, number, 2) for _ in range(50)]
+            worker.close()
+            return sum(answers)
+
+        async with asyncio.timeout(60):
+            return await asyncio.gather(*map(rounds, range(40)))
+
+    with ThreadPoolExecutor(2) as threads:
+        for answered in threads.map(asyncio.run, (ask(), ask())):
+            assert answered == [50 * number**2 for number in range(40)]

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentrl.errors import (
-    ActionError,
     ConfigError,
     DeviceError,
     EnvError,
@@ -17,7 +16,7 @@ from agentrl.errors import (
 )
 from agentrl.policies.policy import Answer, Policy, Seat
 from agentrl.rollout.ticket import Ticket
-from agentrl.rollout.world import Sight, World
+from agentrl.rollout.world import Move, Sight, World
 from agentrl.text import short_serial, with_short_serials
 from agentrl.types import Episode, Image, Message, Observation, Outcome, Turn
 
@@ -138,10 +137,11 @@ async def _turns(
         if keep_model_frame and not sight.hidden:
             new = answer.prompt.images[len(answer.prompt.images) - len(sight.observation.images) :]
             sight = _still(sight, tuple(map(keep_model_frame, new)))
-        action, unreadable, after = await _act(world, answer, sight)
+        move = await world.act(answer.text)
+        after = move.after or _still(sight, sight.frames)
         took = {"generate": generated - started, "act": time.perf_counter() - generated}
         timings = {**after.timings, **took}
-        diary.turns.append(_turn(message, answer, action, unreadable, sight, after, timings))
+        diary.turns.append(_turn(message, answer, move, sight, after, timings))
         diary.last = after
         if on_turn is not None:
             on_turn(diary.turns[-1])
@@ -158,23 +158,10 @@ def _still(sight: Sight, frames: tuple[str, ...]) -> Sight:
     return Sight(observation=sight.observation, info=sight.info, frames=frames, hidden=sight.hidden)
 
 
-async def _act(world: World, answer: Answer, sight: Sight) -> tuple[Any, str | None, Sight]:
-    """The action, why the reply was none, and what is seen after it."""
-    unreadable = None
-    try:
-        action = await world.action(answer.text)
-    except ActionError as error:
-        action, unreadable = world.translator.no_action(), str(error)
-    if action is None:
-        return None, unreadable, _still(sight, sight.frames)
-    return action, unreadable, await world.step(action)
-
-
 def _turn(
     message: Message,
     answer: Answer,
-    action: Any,
-    unreadable: str | None,
+    move: Move,
     before: Sight,
     after: Sight,
     timings: Mapping[str, float],
@@ -189,8 +176,8 @@ def _turn(
         images=answer.prompt.images,
         shown="" if before.hidden else message.text,
         frames=before.frames,
-        action=None if unreadable else action,
-        parse_error=unreadable,
+        action=None if move.unreadable else move.action,
+        parse_error=move.unreadable,
         env_reward=after.reward,
         state_key=before.info.get("state_key"),
         info=after.info,

@@ -43,6 +43,17 @@ class Sight:
     truncated: bool = False
 
 
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Move:
+    """What a reply has done."""
+
+    action: Any
+    unreadable: str | None
+    """Why the reply was no action."""
+    after: Sight | None
+    """None where nothing was done."""
+
+
 def plain(value: Any) -> Any:
     """The same value without numpy types, so that it can be written as JSON."""
     if isinstance(value, Mapping):
@@ -157,14 +168,14 @@ class World:
         """
         return await self._worker.call(self._reset, seed)
 
-    async def step(self, action: Any) -> Sight:
-        """Act.
+    async def act(self, reply: str) -> "Move":
+        """Do what a reply means; what is no action is done as the translator's `no_action`.
 
         Raises:
             DeviceError: the phone failed.
-            EnvError: the environment raised.
+            EnvError: the environment or the translator raised.
         """
-        return await self._worker.call(self._step, action)
+        return await self._worker.call(self._act, reply)
 
     def _reset(self, seed: int) -> Sight:
         with boundary(EnvError, f"{self._config.id}.reset(seed={seed})"):
@@ -175,6 +186,16 @@ class World:
                     meet(self._env)
             observation, info = self._env.reset(seed=seed)
             return self._sight(observation, info)
+
+    def _act(self, reply: str) -> "Move":
+        unreadable = None
+        try:
+            with boundary(EnvError, f"the translator's reading of {quoted(reply, 80)}"):
+                action = self.translator.to_action(reply)
+        except ActionError as error:
+            action, unreadable = self.translator.no_action(), str(error)
+        after = None if action is None else self._step(action)
+        return Move(action=action, unreadable=unreadable, after=after)
 
     def _step(self, action: Any) -> Sight:
         with boundary(EnvError, f"{self._config.id}.step({action!r})"):
@@ -218,22 +239,9 @@ class World:
         """
         return await self._worker.call(self._message, observation)
 
-    async def action(self, reply: str) -> Any:
-        """What a reply means.
-
-        Raises:
-            ActionError: it is no action.
-            EnvError: the translator raised something else.
-        """
-        return await self._worker.call(self._action, reply)
-
     def _message(self, observation: Observation) -> Message:
         with boundary(EnvError, "the translator's message"):
             return self.translator.to_message(observation)
-
-    def _action(self, reply: str) -> Any:
-        with boundary(EnvError, f"the translator's reading of {quoted(reply, 80)}"):
-            return self.translator.to_action(reply)
 
     def close(self) -> None:
         """Close the environment as soon as its thread is free; does not wait for it."""
