@@ -71,16 +71,12 @@ class LocalRollouts:
         self.load_weights, self.load_adapter = rollouts.load_weights, rollouts.load_adapter
         self.receive, self.received = rollouts.receive, rollouts.received
         self.sleep = rollouts.sleep
-        self.close = rollouts.close
+        self.look, self.close = rollouts.look, rollouts.close
 
     def link(self) -> Link:
         """To the engine of this process; called on its event loop."""
         deadline_s = self._config.train.deadline_s
         return LocalLink(self._rollouts.call, transfer.workers(self._config), deadline_s)
-
-    async def look(self) -> Progress:
-        """How far the running collection is."""
-        return self._rollouts.progress
 
 
 class RayRollouts:
@@ -166,7 +162,7 @@ class RayRollouts:
         return sum(seen, start=Progress())
 
     async def _call(self, number: int, deadline_s: float, method: str, *arguments: Any) -> Any:
-        reference = getattr(self._actors[number], method).remote(*arguments)
+        reference = self._actors[number].do.remote(method, *arguments)
         return await cluster.answer(reference, f"rollout actor {number}", deadline_s)
 
     async def close(self) -> None:
@@ -193,7 +189,9 @@ class RayLink(Link):
     def _call(self, method: str, arguments: list[tuple[Any, ...]]) -> None:
         async def call_all() -> None:
             calls = [
-                cluster.answer(actor.call.remote(method, *given), f"engine {k}", self._deadline_s)
+                cluster.answer(
+                    actor.do.remote("call", method, *given), f"engine {k}", self._deadline_s
+                )
                 for k, (actor, given) in enumerate(zip(self._actors, arguments, strict=True))
             ]
             await asyncio.gather(*calls)
@@ -248,50 +246,9 @@ class RolloutActor:
         settings = configuration.from_dict(tree)
         self._rollouts = Rollouts(settings, folder, run, share, phones, version)
 
-    async def start(self) -> int:
-        """See Rollouts.start.
-
-        Returns:
-            How many episodes it plays at the same time, at least.
-        """
-        await self._rollouts.start()
-        return self._rollouts.worlds.count_at_least
-
-    async def collect(
-        self, tickets: Sequence[Ticket], player: str | None, greedy: bool
-    ) -> list[ScoredEpisode]:
-        """See Rollouts.collect."""
-        return await self._rollouts.collect(tickets, player, greedy)
-
-    async def load_weights(self, path: Path, version: int) -> None:
-        """See Rollouts.load_weights."""
-        await self._rollouts.load_weights(path, version)
-
-    async def load_adapter(self, folder: Path, version: int) -> None:
-        """See Rollouts.load_adapter."""
-        await self._rollouts.load_adapter(folder, version)
-
-    async def receive(
-        self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
-    ) -> None:
-        """See Rollouts.receive."""
-        await self._rollouts.receive(version, shapes, checked)
-
-    async def call(self, method: str, *arguments: Any) -> None:
-        """See Rollouts.call."""
-        await self._rollouts.call(method, *arguments)
-
-    async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
-        """See Rollouts.received."""
-        await self._rollouts.received(version, names, digest)
-
-    async def sleep(self) -> None:
-        """See Rollouts.sleep."""
-        await self._rollouts.sleep()
-
-    async def look(self) -> Progress:
-        """How far the running collection is."""
-        return self._rollouts.progress
+    async def do(self, method: str, *arguments: Any) -> Any:
+        """One of the methods of `Rollouts`."""
+        return await getattr(self._rollouts, method)(*arguments)
 
     async def close(self) -> None:
         """See Rollouts.close."""

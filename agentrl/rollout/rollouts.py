@@ -81,8 +81,11 @@ class Rollouts:
         self._live: Live | None = None
         self.progress = Progress()
 
-    async def start(self) -> None:
+    async def start(self) -> int:
         """Open the phones and the recorder; the engine starts when a model first plays.
+
+        Returns:
+            How many episodes are played at the same time, at least.
 
         Raises:
             ConfigError: a phone cannot be reached.
@@ -109,6 +112,11 @@ class Rollouts:
             self._live.kept = partial(told_of, pool)
         if self._folder is not None:
             self._encoder = open_encoder(self._config.model, self._folder)
+        return self.worlds.count_at_least
+
+    async def look(self) -> Progress:
+        """How far the running collection is."""
+        return self.progress
 
     @property
     def _frames(self) -> str:
