@@ -108,6 +108,7 @@ def test_phones_that_nobody_has_named_are_asked_for(capsys):
         ("devices.app=pages", ["devices.app", "'pages'", "'page'"]),
         ("devices.app=page", ["devices.app=page", "virtual:32", "devices.app=auto"]),
         ("devices.source=[5554]", ["devices.source=[5554]", "serials"]),
+        ("rollout={launcher: local, actors: 2}", ["rollout.actors=2", "launcher=local"]),
         ("rollout.groups=99999", ["rollout.groups", "100000 at most"]),
         ("eval.episodes=1000000", ["eval.episodes=1000000", "100000 at most"]),
         ("devices.deadlines.command_s=1e300", ["devices.deadlines.command_s=1e+300", "at most"]),

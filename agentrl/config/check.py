@@ -298,6 +298,11 @@ def _check_pairs(config: Config) -> None:
     for key, betas in decays:
         if betas is not None and (len(betas) != 2 or not 0 <= min(betas) <= max(betas) < 1):
             raise ConfigError(f"{key}={betas}: must be two decays, both at least 0 and below 1")
+    if config.rollout.actors > 1 and config.rollout.launcher == "local":
+        raise ConfigError(
+            f"rollout.actors={config.rollout.actors}: rollout.launcher=local plays in this process "
+            "alone; leave one of them out"
+        )
     lease_s, command_s = config.devices.lease_s, config.devices.deadlines.command_s
     if config.rollout.actors > 1 and lease_s <= command_s:
         raise ConfigError(

@@ -36,7 +36,8 @@ class LoraConfig:
     model."""
     base: Literal["float", "nf4"] = "float"
     """What the layers below the adapters are kept in: `model.dtype`, or 4 bits (QLoRA, extra
-    `qlora`), which takes a quarter of bfloat16's memory and rounds them."""
+    `qlora`), which takes a quarter of bfloat16's memory and rounds them: of a model that adapters
+    were merged into, what these had learned may be lost."""
     serve: Literal["merged", "adapter"] = "merged"
     """What engines are given after each step: whole weights that the adapters are part of, or the
     adapters alone, which vLLM adds as it answers: far less to send, and answers take longer.
@@ -216,7 +217,8 @@ class RolloutConfig:
     launcher: Literal["ray", "local"] = "ray"
     """In actors of their own, or all in this process."""
     actors: int = 1
-    """Processes that play; each has an engine of its own, and all borrow from the same phones."""
+    """Processes that play, with `launcher: ray`; each has an engine of its own, and all borrow from
+    the same phones."""
     groups: int = 4
     """Groups per training step."""
     group_size: int = 8
