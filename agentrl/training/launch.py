@@ -126,8 +126,9 @@ class LearnerGroup:
             raise LearnerError(f"rank {rank} of the learner failed: {error}") from error
         except ray.exceptions.RayActorError as error:
             raise LearnerError(
-                f"rank {rank} of the learner died: {error}. Continue the run with --resume."
-            ) from error
+                f"rank {rank} of the learner died: {cluster.reason(error)} "
+                "Continue the run with --resume."
+            ) from None
 
 
 class LearnerActor:

@@ -75,8 +75,10 @@ def test_a_mistake_inside_a_rank_arrives_as_it_was_made(two_ranks, tmp_path):
 
 def test_a_dead_rank_is_noticed_at_once(two_ranks, kit):
     os.kill(ray.get(two_ranks._actors[1].pid.remote()), signal.SIGKILL)
-    with pytest.raises(LearnerError, match="died"):
+    with pytest.raises(LearnerError, match="rank 1 of the learner died") as died:
         two_ranks.update(lessons(kit))
+    assert "\n" not in str(died.value)
+    assert "--resume" in str(died.value)
 
 
 def test_several_ranks_need_ray(tiny_vlm):
