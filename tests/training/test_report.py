@@ -397,6 +397,16 @@ def test_a_curve_that_fails_does_not_hide_the_runs_own_error(
     assert "no such line style" in caplog.text
 
 
+def test_a_curve_that_cannot_be_written_is_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "curve.png").mkdir()
+    run_a_job(tmp_path, ["file"])
+    (told,) = caplog.records
+    assert told.getMessage().startswith("no learning curve: ")
+    assert told.exc_info is None
+
+
 def test_without_numbers_there_is_no_curve(tmp_path: Path) -> None:
     assert draw_curve(tmp_path) is None
 

@@ -104,6 +104,8 @@ class Reporter:
             logger.close()
         try:
             draw_curve(self._run)
+        except OSError as error:
+            log.warning("no learning curve: %s", error)
         except Exception:  # A picture must not hide how the run itself ended.
             log.exception("no learning curve: drawing it failed")
 
