@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PINS := -r requirements/cpu.txt -r requirements/dev.txt -c requirements/constraints.txt
 TORCH := torch==2.13.0+cpu
+VISION := torchvision==0.28.0+cpu
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 CONFIG ?= configs/number_game.yaml
 PYTEST_ARGS ?=
@@ -29,6 +30,9 @@ $(STAMP):
 	@$(PIP) install -c requirements/constraints.txt '$(TORCH)' >$(LOG) 2>&1 || \
 		$(PIP) install '$(TORCH)' --index-url $(TORCH_INDEX) >>$(LOG) 2>&1 || \
 		{ cat $(LOG) >&2; exit 1; }
+	@# Where it cannot be had, PyPI's comes below, for CUDA: agentrl alone can use it (agentrl doctor).
+	@$(PIP) install --no-deps --retries 0 --timeout 15 '$(VISION)' --index-url $(TORCH_INDEX) \
+		>>$(LOG) 2>&1 || true
 	@echo "installing the CPU stack and the tools; this takes some minutes"
 	@$(PIP) install $(PINS) >$(LOG) 2>&1 || { cat $(LOG) >&2; exit 1; }
 	@$(PIP) install --no-deps --no-build-isolation --editable . >$(LOG) 2>&1 || \

@@ -25,6 +25,7 @@ State = Literal["ok", "optional", "missing"]
 _COLOURS = {"ok": "green", "optional": "yellow", "missing": "red"}
 _GIB = 1 << 30
 _ADB_SERVER_S = 5.0
+_CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 _EXTRAS = (
     ("tensorboard", "tensorboard"),
     ("wandb", "wandb"),
@@ -59,7 +60,7 @@ def doctor() -> None:
             Text(found.state, style=_COLOURS[found.state]),
             Text(found.what, style="bold"),
             Text(found.detail, overflow="fold"),
-            Text(found.mend),
+            Text(found.mend, overflow="fold"),
         )
     Console().print(table)
     if any(finding.state == "missing" for finding in findings):
@@ -72,6 +73,8 @@ def examine() -> Iterator[Finding]:
     yield _links()
     yield _package("torch", "missing", "pip install torch (CPU: see the Makefile), or make setup")
     yield _package("transformers", "missing", extras.GET_MODELS)
+    if (vision := vision_beside(_version("torch"), _version("torchvision"))) is not None:
+        yield vision
     yield _engine()
     yield _package("ray", "optional", extras.GET_RAY)
     yield from _adb()
@@ -111,6 +114,19 @@ def _package(name: str, otherwise: State, mend: str) -> Finding:
     if version is None:
         return Finding(what=name, state=otherwise, detail="not installed", mend=mend)
     return Finding(what=name, state="ok", detail=version)
+
+
+def vision_beside(torch: str | None, torchvision: str | None) -> Finding | None:
+    """Whether torchvision is built for CUDA beside a CPU build of torch; None where it is not."""
+    if not torch or not torchvision or "+cpu" not in torch or "+cpu" in torchvision:
+        return None
+    return Finding(
+        what="torchvision",
+        state="optional",
+        detail=f"{torchvision}, built for CUDA beside torch {torch}: agentrl can use it, "
+        "transformers and vllm by themselves cannot",
+        mend=f"pip install torchvision=={torchvision}+cpu --index-url {_CPU_WHEELS}",
+    )
 
 
 def _engine() -> Finding:

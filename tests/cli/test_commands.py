@@ -320,3 +320,13 @@ def test_broken_links_end_every_command(
     monkeypatch.setattr(cli, "check_links", broken)
     assert cli.run(["doctor"]) == 2
     assert capsys.readouterr().err == "ConfigError: links are text files\n"
+
+
+def test_doctor_tells_of_a_torchvision_that_others_cannot_import():
+    found = cli.doctor.vision_beside("2.13.0+cpu", "0.28.0")
+    assert found is not None
+    assert "torchvision==0.28.0+cpu --index-url https://" in found.mend
+    for torch, torchvision in (
+        ("2.13.0+cpu", "0.28.0+cpu"), ("2.13.0", "0.28.0"), (None, "0.28.0"), ("2.13.0+cpu", None),
+    ):  # fmt: skip
+        assert cli.doctor.vision_beside(torch, torchvision) is None
