@@ -94,7 +94,8 @@ class AlgorithmConfig:
     correction_high: float = _preset()
     """The highest ratio that is not truncated or masked."""
     max_staleness: int = _preset()
-    """Updates that a token may be older than the learner; older ones teach nothing. -1 for any."""
+    """Updates that a token may be older than the learner; older ones have no part in any
+    loss. -1 for any."""
     critic_lr: float = _preset()
     """Of the critic's own optimizer, for `gae` and `turn_gae`."""
     critic_clip: float = _preset()

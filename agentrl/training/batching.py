@@ -5,8 +5,9 @@ in the pixels.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from itertools import compress
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,6 +19,11 @@ from agentrl.types import Batch, Episode, Image, Sample, Turn
 
 if TYPE_CHECKING:
     from agentrl.policies.kits import Kit
+
+_PER_TOKEN = (
+    "places", "logprobs", "advantages", "turns", "versions", "old_logprobs", "reference_logprobs",
+    "values", "returns",
+)  # fmt: skip
 
 
 def to_samples(
@@ -98,6 +104,19 @@ def _sample(
         versions=tuple(version for turn in turns for version in turn.reply_versions),
         returns=tuple(value for place in run for value in returns[place]) if returns else (),
     )
+
+
+def only(sample: Sample, kept: Sequence[bool]) -> Sample:
+    """The same sample, in which some sampled tokens are read like those of the prompt.
+
+    Args:
+        sample: with N sampled tokens.
+        kept: [N], True where a token counts as sampled.
+    """
+    columns: dict[str, Any] = {
+        name: tuple(compress(getattr(sample, name), kept)) for name in _PER_TOKEN
+    }
+    return replace(sample, **columns)
 
 
 def teaches(sample: Sample) -> bool:

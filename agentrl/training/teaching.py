@@ -8,7 +8,7 @@ from torch import Tensor
 
 from agentrl.config import Config
 from agentrl.training import correction, needs, sampling
-from agentrl.training.batching import evenly, teaches, to_samples
+from agentrl.training.batching import evenly, only, teaches, to_samples
 from agentrl.training.credit import check_states, company, credit
 from agentrl.training.divergence import ESTIMATES
 from agentrl.training.implicit import slopes
@@ -76,6 +76,7 @@ def lesson(
     found = credit(played, settings)
     versions, bound = _versions(episodes, played.tokens, version), settings.max_staleness
     fresh = correction.fresh(versions, version, bound) if bound >= 0 else played.tokens
+    # What is recorded tells that these tokens count for nothing.
     advantages = split(torch.where(fresh, found.advantages, 0.0), groups)
     returns = None if found.returns is None else split(found.returns, groups)
     taught = [
@@ -105,6 +106,8 @@ def lesson(
         "lag": _mean(version - versions[played.tokens]),
     }
     gradients = _slopes(groups, plain, judged, config) if needs.implicit(settings) else []
+    if bound >= 0:
+        taught, gradients = _fresh(taught, gradients, version, bound)
     if settings.resample_power > 0:
         drawn = sampling.resampled(played.returns.tolist(), settings.resample_power, seed)
         taught, gradients = _drawn(taught, gradients, drawn)
@@ -138,6 +141,21 @@ def _judgement(judged: Sequence[Judged], config: Config) -> Judgement:
         divergence=tuple(divergence.tolist()),
         implicit=tuple(implicit.tolist()),
     )
+
+
+def _fresh(
+    samples: Sequence[Sample], slopes: Sequence[float], version: int, bound: int
+) -> tuple[list[Sample], list[float]]:
+    """Without tokens that are older than the bound, and without samples that have no others.
+
+    No term of a loss sees them: not the policy's, not its entropy or divergence, not a critic's.
+    """
+    found = [
+        only(sample, correction.fresh(torch.tensor(sample.versions), version, bound).tolist())
+        for sample in samples
+    ]
+    left = [number for number, sample in enumerate(found) if sample.places]
+    return [found[n] for n in left], [slopes[n] for n in left] if slopes else []
 
 
 def _mean(values: Tensor) -> float:

@@ -11,6 +11,7 @@ from agentrl import config as configuration
 from agentrl.config import PRESETS, AlgorithmConfig, Config, check_algorithm
 from agentrl.errors import ConfigError
 from agentrl.training import sampling
+from agentrl.training.judging import Judged
 from agentrl.training.teaching import lesson
 from agentrl.types import Outcome
 from tests.training.episodes import play
@@ -29,6 +30,11 @@ def preset(name, **changes):
     config.optim.lr = 1e-3
     config.rollout.max_new_tokens = 8
     return config
+
+
+def judged(samples):
+    """A critic's values, as if there were one."""
+    return [Judged(values=(0.5,) * len(s.places), last_value=0.5) for s in samples]
 
 
 def learn(make_learner, config, groups):
@@ -86,12 +92,50 @@ def test_a_divergence_in_the_reward_lowers_what_strays(make_learner, groups):
     assert taught.advantages[0] != plain.advantages[0]
 
 
-def test_what_older_weights_sampled_teaches_nothing(make_learner, groups):
-    config = preset("grpo", max_staleness=1)
-    for version, share in ((1, 0.0), (2, 1.0)):
-        taught = lesson(groups, config, lambda samples: [], version=version, seed=1)
-        assert taught.metrics["stale"] == share
-        assert any(map(any, (s.advantages for s in taught.samples))) == (share == 0.0)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "grpo"},
+        {"name": "ppo"},
+        {"name": "prime"},
+        {"name": "pf_ppo"},
+        {"name": "grpo", "entropy_coefficient": 0.1},
+        {"name": "grpo", "kl": "loss", "kl_coefficient": 0.1},
+        {"name": "grpo", "correction": "token_mask"},
+    ],
+)
+def test_what_older_weights_sampled_has_no_part_in_any_loss(make_learner, groups, changes):
+    learner = make_learner(preset(max_staleness=1, **changes))
+    for version, stale in ((1, 0.0), (2, 1.0)):
+        taught = lesson(groups, learner._config, learner.judge, version=version, seed=1)
+        assert taught.metrics["stale"] == stale
+        metrics = learner.update(taught.samples, slopes=taught.slopes)
+        assert metrics["optimizer_steps"] == 1 - stale
+        assert ("value_loss" in metrics) == (changes["name"] in ("ppo", "pf_ppo") and not stale)
+        assert ("implicit_loss" in metrics) == (changes["name"] == "prime" and not stale)
+
+
+def test_of_a_reply_of_two_weights_the_newer_part_is_learned(groups):
+    def aged(scored):
+        turns = [
+            dataclasses.replace(turn, reply_versions=(0, *[1] * (len(turn.reply_ids) - 1)))
+            for turn in scored.episode.turns
+        ]
+        return dataclasses.replace(
+            scored, episode=dataclasses.replace(scored.episode, turns=tuple(turns))
+        )
+
+    mixed = [list(map(aged, group)) for group in groups]
+    whole, part = (
+        lesson(mixed, preset("ppo", max_staleness=bound), judged, version=1, seed=1).samples
+        for bound in (-1, 0)
+    )
+    for sample, rest in zip(whole, part, strict=True):
+        new = [place for place, version in enumerate(sample.versions) if version]
+        for name in ("places", "logprobs", "turns", "versions", "values", "returns"):
+            column = getattr(sample, name)
+            assert getattr(rest, name) == tuple(column[k] for k in new)
+        assert rest.token_ids == sample.token_ids
 
 
 def test_episodes_are_drawn_by_the_size_of_their_return():
