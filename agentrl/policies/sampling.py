@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from agentrl.errors import EngineError
 from agentrl.policies.engine import Sampling
 
 
@@ -51,10 +52,18 @@ class Draws:
 
         Returns:
             int64[B] tokens and float32[B] their log-probabilities.
+
+        Raises:
+            EngineError: the logits are not finite.
         """
         logprobs = processed_logprobs(logits, self._temperature[rows], banned)
         uniform = [self._streams[row].random(dtype=np.float32) for row in rows.tolist()]
         mass = logprobs.double().exp().cumsum(-1)
+        if not torch.isfinite(mass[:, -1]).all():
+            raise EngineError(
+                "the model's logits are not finite: its weights are broken, as by a learning rate "
+                "that is far too high"
+            )
         point = torch.tensor(uniform, dtype=torch.float64, device=logits.device) * mass[:, -1]
         sampled = torch.searchsorted(mass, point.unsqueeze(-1), right=True).squeeze(-1)
         tokens = torch.where(self._greedy[rows], logprobs.argmax(-1), sampled)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from agentrl.config import AlgorithmConfig
 from agentrl.policies.kits import Kit
@@ -17,18 +18,25 @@ from agentrl.training.shares import Weighed, share
 from agentrl.types import Batch, Sample
 
 
-def slopes(ratios: Sequence[float], labels: Sequence[float], beta: float) -> list[float]:
-    """[E] what the log-probability of an episode's tokens has to fall by, each alike.
-
-    The derivative of the cross-entropy between `labels` and sigmoid(beta * ratios) by the ratio.
+def slopes(
+    ratios: Sequence[float], labels: Sequence[float], beta: float
+) -> tuple[list[float], float]:
+    """How well outcomes are told, and what would tell them better.
 
     Args:
         ratios: [E] summed log-ratio of an episode's tokens, reward model to reference.
         labels: [E] in [0, 1], how well the episode came out.
         beta: scale of the reward.
+
+    Returns:
+        [E] what the log-probability of an episode's tokens has to fall by, each alike: the
+        derivative by the ratio of the cross-entropy between `labels` and sigmoid(beta * ratios).
+        And this cross-entropy, in nats, the mean over the episodes; 0 where there is none.
     """
-    told = torch.sigmoid(beta * torch.tensor(ratios, dtype=torch.float64))
-    return (beta * (told - torch.tensor(labels, dtype=torch.float64))).tolist()
+    logits = beta * torch.tensor(ratios, dtype=torch.float64)
+    truth = torch.tensor(labels, dtype=torch.float64)
+    loss = binary_cross_entropy_with_logits(logits, truth).item() if ratios else 0.0
+    return (beta * (torch.sigmoid(logits) - truth)).tolist(), loss
 
 
 class ImplicitReward:
@@ -73,7 +81,8 @@ class ImplicitReward:
             weighed: samples, and the slope of each one's episode; see `slopes`.
 
         Returns:
-            Loss and gradient norm.
+            What is differentiated, which is not the cross-entropy but has its gradient, and the
+            gradient norm.
         """
         total = torch.zeros((), device=self._rank.device)
         for part in share(weighed, self._packing, self._kit, self._rank):

@@ -335,7 +335,7 @@ class Job:
                 "rollout/missing": sum(e.episode.outcome.void for e in episodes),
                 "rollout/company": taught["company"],
                 "rollout/dropped_groups": float(played.dropped),
-                **{f"learner/{k}": taught[k] for k in ("dead_groups", "stale", "lag", "teaching")},
+                **{f"learner/{k}": v for k, v in taught.items() if k != "company"},
                 "rollout/tokens_per_turn": tokens / max(1, turns),
                 "rollout/repetition": repetition(
                     turn.reply_ids for e in episodes for turn in e.episode.turns

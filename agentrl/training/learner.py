@@ -149,10 +149,11 @@ class Learner:
             loss, grad_norm, lr: means over the optimizer steps. clip_share, entropy (nats),
             approx_kl (k3 against the engine's log-probabilities), kl (against the reference, if
             there is one), correction (the mean weight, if there is one): means over the tokens
-            computed. value_error, value_loss, value_grad_norm: the critic's, implicit_*: the
+            computed; the entropy over those compared with the engine where none was computed.
+            value_error, value_loss, value_grad_norm: the critic's, implicit_grad_norm: the
             implicit reward model's, where there are such. mismatch_*: see `mismatch.measure`.
             tokens: that the policy sampled; tokens_computed: per pass. optimizer_steps, skipped,
-            version, seconds.
+            kl_coefficient, where there is a divergence; version, seconds.
 
         Raises:
             LearnerError: `MAX_SKIPS` steps in a row had a loss or gradient that is not finite.
@@ -172,28 +173,29 @@ class Learner:
         if self._config.train.compare_engine:
             compared = self._compare_with_engine([samples[i] for i in orders[0].tolist()])
         if implicit is not None and slopes:
-            self._note(tally, "implicit", *implicit.step(list(zip(samples, slopes, strict=True))))
+            loss, grad_norm = implicit.step(list(zip(samples, slopes, strict=True)))
+            tally.note("implicit_grad_norm", grad_norm)
+            self._watch(math.isfinite(loss) and math.isfinite(grad_norm))
         for order in orders if samples else ():
             for part in order.tensor_split(num_steps):
                 chosen = [samples[i] for i in part.tolist()]
                 if critic is not None:
                     weighed = weigh(chosen, "token_mean")
-                    self._note(tally, "value", *critic.step(weighed, tally))
+                    loss, grad_norm = critic.step(weighed, tally)
+                    tally.note("value_loss", loss)
+                    tally.note("value_grad_norm", grad_norm)
+                    self._watch(math.isfinite(loss) and math.isfinite(grad_norm))
                 if self.version >= settings.critic_warmup_steps or critic is None:
                     self._policy_step(chosen, tally, coefficient)
         self.version += 1
-        metrics = tally.means() | compared
+        metrics = compared | tally.means()
         metrics["tokens"] = float(sum(batching.num_sampled(sample) for sample in samples))
         metrics["tokens_computed"] = metrics.pop("count") / settings.epochs
+        if settings.kl != "none":
+            metrics["kl_coefficient"] = coefficient
         metrics["version"] = float(self.version)
         metrics["seconds"] = time.perf_counter() - started
         return metrics
-
-    def _note(self, tally: Tally, name: str, loss: float, grad_norm: float) -> None:
-        """Count a step of a model beside the policy."""
-        tally.note(f"{name}_loss", loss)
-        tally.note(f"{name}_grad_norm", grad_norm)
-        self._watch(math.isfinite(loss) and math.isfinite(grad_norm))
 
     def _compare_with_engine(self, samples: Sequence[Sample]) -> dict[str, float]:
         """Before any step has moved the model.

@@ -42,19 +42,20 @@ def measure(
 
     Returns:
         mismatch_k1, mismatch_k3: means over the tokens that were compared; mismatch_max: the
-        largest difference; mismatch_tokens: how many. Nothing where nothing was sampled.
+        largest difference; mismatch_tokens: how many; entropy: their mean, in nats. Nothing where
+        nothing was sampled.
     """
-    sums = torch.zeros(3, dtype=torch.float64, device=rank.device)
+    sums = torch.zeros(4, dtype=torch.float64, device=rank.device)
     peak = torch.zeros((), device=rank.device)
     for part in share(weigh(_first(samples), "token_mean"), packing, kit, rank):
-        logprobs = model.look(part.batch, temperature).logprobs
+        logprobs, entropy, _ = model.look(part.batch, temperature)
         engine = part.batch.columns["logprobs"]
         ratio = log_ratio(engine, logprobs)
         # The tokens were drawn by the engine: k3 estimates KL(engine | learner).
-        found = torch.stack([ratio, k3(engine, logprobs), torch.ones_like(ratio)])
+        found = torch.stack([ratio, k3(engine, logprobs), entropy, torch.ones_like(ratio)])
         sums += found.double().sum(-1) * part.told
         peak = torch.maximum(peak, ratio.abs().max() * part.told)
-    first, third, count = rank.sum(sums).tolist()
+    first, third, entropies, count = rank.sum(sums).tolist()
     if not count:
         return {}
     return {
@@ -62,6 +63,7 @@ def measure(
         "mismatch_k3": third / count,
         "mismatch_max": rank.max(peak).item(),
         "mismatch_tokens": count,
+        "entropy": entropies / count,
     }
 
 

@@ -105,7 +105,9 @@ def lesson(
         "stale": _mean(~fresh[played.tokens]),
         "lag": _mean(version - versions[played.tokens]),
     }
-    gradients = _slopes(groups, plain, judged, config) if needs.implicit(settings) else []
+    gradients: list[float] = []
+    if needs.implicit(settings):
+        gradients, metrics["implicit_loss"] = _slopes(groups, plain, judged, config)
     if bound >= 0:
         taught, gradients = _fresh(taught, gradients, version, bound)
     if settings.resample_power > 0:
@@ -183,8 +185,8 @@ def _slopes(
     samples: Sequence[Sample],
     judged: Sequence[Judged],
     config: Config,
-) -> list[float]:
-    """Of each sample: its episode's, over the number of episodes that say anything."""
+) -> tuple[list[float], float]:
+    """Of each sample: its episode's, over the number of episodes that say anything; and their loss."""
     labels: dict[int, float] = {}
     number = 0
     for group in groups:
@@ -199,9 +201,9 @@ def _slopes(
         if sample.episode in ratios:
             own = zip(told.implicit_logprobs, told.reference_logprobs, strict=True)
             ratios[sample.episode] += sum(one - other for one, other in own)
-    found = slopes(list(ratios.values()), list(labels.values()), config.algorithm.prime_beta)
+    found, loss = slopes(list(ratios.values()), list(labels.values()), config.algorithm.prime_beta)
     by_episode = {e: slope / len(labels) for e, slope in zip(labels, found, strict=True)}
-    return [by_episode.get(sample.episode, 0.0) for sample in samples]
+    return [by_episode.get(sample.episode, 0.0) for sample in samples], loss
 
 
 def _drawn(

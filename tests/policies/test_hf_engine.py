@@ -176,6 +176,18 @@ async def test_weights_of_another_model_are_refused(engine: HFEngine, tiny_vlm: 
         await engine.load_weights(path, 1)
 
 
+async def test_a_model_that_is_broken_is_told(
+    engine: HFEngine, encoder: ChatEncoder, tiny_vlm: Path, tmp_path: Path
+) -> None:
+    weights = load_file(tiny_vlm / "model.safetensors")
+    name = next(name for name in weights if name.endswith("norm.weight"))
+    save_file(weights | {name: weights[name] * torch.nan}, tmp_path / "broken.safetensors")
+    await engine.load_weights(tmp_path / "broken.safetensors", 1)
+    for temperature in (0.0, 1.0):
+        with pytest.raises(EngineError, match="logits are not finite"):
+            await engine.generate(prompts(encoder, 1)[0], Sampling(temperature=temperature))
+
+
 async def test_refused_weights_leave_the_old_ones_as_they_were(
     engine: HFEngine, encoder: ChatEncoder, tiny_vlm: Path, tmp_path: Path
 ) -> None:

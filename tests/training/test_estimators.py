@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from agentrl.training import estimators
+from agentrl.training.implicit import slopes
 
 YES = torch.ones(4, dtype=torch.bool)
 
@@ -188,3 +189,16 @@ def test_prime_of_an_episode_alone_teaches_nothing():
 def test_whitening_of_a_worked_example():
     found = estimators.whitened(numbers([1, 50], [3, 5]), bools([True, False], [True, True]))
     close(found, [-1, 0], [0, 1])
+
+
+def test_outcomes_are_told_by_a_cross_entropy_whose_slope_is_taught():
+    ratios, labels, beta = [0.0, 2.0, -1.0], [1.0, 1.0, 0.0], 0.5
+    found, loss = slopes(ratios, labels, beta)
+    chances = [1 / (1 + math.exp(-beta * ratio)) for ratio in ratios]
+    expected = [-math.log(chances[0]), -math.log(chances[1]), -math.log(1 - chances[2])]
+    assert loss == pytest.approx(sum(expected) / 3)
+    step = 1e-6
+    for k, slope in enumerate(found):
+        moved = [ratio + step * (k == other) for other, ratio in enumerate(ratios)]
+        assert (slopes(moved, labels, beta)[1] - loss) / step * 3 == pytest.approx(slope, abs=1e-5)
+    assert slopes([], [], beta) == ([], 0.0)

@@ -132,6 +132,7 @@ def test_mismatch_is_reported_where_nothing_teaches(make_learner, config, kit):
     assert metrics["mismatch_tokens"] == 18
     assert metrics["mismatch_max"] > abs(metrics["mismatch_k1"]) > 0
     assert metrics["optimizer_steps"] == metrics["tokens_computed"] == 0
+    assert 0 < metrics["entropy"] < math.log(1000)  # of a vocabulary of some hundreds
     # and what looked at the engine left the model free to be read and replaced
     learner.load_weights(publish(learner, 1))
     assert same(before, learner.weights())
@@ -243,6 +244,8 @@ def test_the_reference_holds_the_policy_back(make_learner, config, kit, tmp_path
     items = on_policy(learner, [sample(kit, k) for k in range(2)])
     metrics = learner.update(items)
     assert metrics["kl"] > 0
+    assert metrics["kl_coefficient"] == 10
+    assert learner.update(items, kl_coefficient=2.5)["kl_coefficient"] == 2.5
     learner.save_state(tmp_path / "state")
     restored = make_learner(config)
     restored.restore(tmp_path / "state")

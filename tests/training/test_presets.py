@@ -16,7 +16,7 @@ from agentrl.training.teaching import lesson
 from agentrl.types import Outcome
 from tests.training.episodes import play
 
-NUMBERS = ("loss", "grad_norm", "entropy", "approx_kl", "kl", "value_loss", "implicit_loss")
+NUMBERS = ("loss", "grad_norm", "entropy", "approx_kl", "kl", "value_loss", "implicit_grad_norm")
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_what_older_weights_sampled_has_no_part_in_any_loss(make_learner, groups
         metrics = learner.update(taught.samples, slopes=taught.slopes)
         assert metrics["optimizer_steps"] == 1 - stale
         assert ("value_loss" in metrics) == (changes["name"] in ("ppo", "pf_ppo") and not stale)
-        assert ("implicit_loss" in metrics) == (changes["name"] == "prime" and not stale)
+        assert ("implicit_grad_norm" in metrics) == (changes["name"] == "prime" and not stale)
 
 
 def test_of_a_reply_of_two_weights_the_newer_part_is_learned(groups):

@@ -50,7 +50,9 @@ def losses(name: str, folder: Path, rank: int = 0, world: int = 1, meet: str | N
             )
             metrics = learner.update(taught.samples, slopes=taught.slopes)
             told.append([metrics[k] for k in ("loss", "grad_norm", "entropy")])
-            told[-1] += [metrics[k] for k in ("value_loss", "implicit_loss", "kl") if k in metrics]
+            told[-1] += [
+                metrics[k] for k in ("value_loss", "implicit_grad_norm", "kl") if k in metrics
+            ]
         check_weights_one_by_one(learner)
     finally:
         learner.close()
