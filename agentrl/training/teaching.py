@@ -186,7 +186,7 @@ def _slopes(
     judged: Sequence[Judged],
     config: Config,
 ) -> tuple[list[float], float]:
-    """Of each sample: its episode's, over the number of episodes that say anything; and their loss."""
+    """Of each sample its episode's, over how many episodes say anything; and the loss of all."""
     labels: dict[int, float] = {}
     number = 0
     for group in groups:
