@@ -10,10 +10,14 @@ GET_RAY = "pip install 'agentrl[ray]'; rollout.launcher=local works without"
 GET_OCR = "pip install 'agentrl[ocr]'; agentrl.devices.sight.Glyphs reads known signs without"
 GET_LORA = "pip install 'agentrl[lora]'; model.lora.rank=0 trains the whole model without"
 GET_QLORA = "pip install 'agentrl[qlora]'; model.lora.base=float works without"
+GET_FLASH = (
+    "pip install 'agentrl[gpu]' where there is a GPU; model.attention=auto takes SDPA without"
+)
 GET_REMOTE = "pip install 'agentrl[remote]'"
 NO_VLLM = f"rollout.engine=vllm needs vLLM, not installed: {GET_VLLM}"
 NO_RAY = f"rollout.launcher=ray needs Ray, not installed: {GET_RAY}"
 NO_REMOTE = f"rollout.engine=remote needs httpx2, not installed: {GET_REMOTE}"
+NO_FLASH = f"model.attention=flash_attention_2 needs flash-attn, not installed: {GET_FLASH}"
 NO_OCR = f"reading any text off a screen needs RapidOCR, not installed: {GET_OCR}"
 
 _OF_MODELS = ("safetensors", "tokenizers", "torch", "transformers")

@@ -54,3 +54,8 @@ def test_plan_doctor_and_cluster_give_the_same_advice(monkeypatch):
     assert mends["vLLM"] == extras.GET_VLLM
     assert mends["transformers"] == extras.GET_MODELS
     assert mends["httpx2"] == extras.GET_REMOTE
+    assert mends["peft"] == extras.GET_LORA
+    assert mends["bitsandbytes"] == extras.GET_QLORA
+    assert mends["flash-attn"] == extras.GET_FLASH
+    for package, extra in {"swanlab": "swanlab", "mlflow-skinny": "mlflow"}.items():
+        assert mends[package] == f"pip install 'agentrl[{extra}]'"

@@ -11,12 +11,23 @@ from agentrl.cli import run
 from agentrl.errors import ConfigError
 from agentrl.policies import tiny
 from agentrl.replay.record import Recorder
+from agentrl.rollout import cluster, transfer
+from agentrl.training import plan
 from agentrl.types import Outcome
 from tests.replay.episodes import scored
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.yaml"))
 GAME = "configs/number_game.yaml"
+
+
+@pytest.fixture
+def small_machine(monkeypatch):
+    """Two cores, no GPU, neither flash-attn nor a cluster elsewhere."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(cluster, "cores", lambda: 2)
+    monkeypatch.setattr(transfer, "gpus_of", lambda config: 0)
+    monkeypatch.setattr(plan, "find_spec", lambda name: None)
 
 
 @pytest.mark.parametrize("config", [*CONFIGS, *EXAMPLES], ids=lambda path: path.stem)
@@ -37,10 +48,15 @@ def test_phones_that_nobody_has_named_are_asked_for(capsys):
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("train.stpes=3", ["train.stpes", "Did you mean: 'steps'"]),
-        ("train.steps=many", ["train.steps", "'many'"]),
+        ("train.stpes=3", ["ConfigError: train.stpes=3: ", "Did you mean: 'steps'"]),
+        ("train.foo=3", ["ConfigError: train.foo=3: ", "there are steps, mode, lag"]),
+        ("train.steps=many", ["ConfigError: train.steps=many: Value 'many'"]),
+        ("train={steps: many}", ["ConfigError: train={steps: many}: train.steps: Value 'many'"]),
+        ("train.steps={a: 1", ["ConfigError: train.steps={a: 1: cannot be read: did not find"]),
+        ("train.steps=${nope}", ["ConfigError: train.steps: Interpolation key 'nope'"]),
         ("train.ranks=0", ["train.ranks=0", "above 0"]),
-        ("rollout.engine=vlm", ["rollout.engine", "'vllm', 'hf', 'remote'"]),
+        ("train.ranks=64", ["train.ranks=64: ", "this machine has 2", "train.ranks=2 is the"]),
+        ("rollout.engine=vlm", ["ConfigError: rollout.engine=vlm: ", "'vllm', 'hf', 'remote'"]),
         ("rollout.engine=remote", ["rollout.engine=remote", "`agentrl eval`"]),
         ("rollout.endpoint.url=127.0.0.1:8000", ["rollout.endpoint.url", "http://HOST:PORT/v1"]),
         ("rollout.endpoint.url='http://h:99999/v1'", ["rollout.endpoint.url", "http://HOST"]),
@@ -53,6 +69,11 @@ def test_phones_that_nobody_has_named_are_asked_for(capsys):
         ("rollout.temperature=1e300", ["rollout.temperature", "100 at most"]),
         ("rollout.max_context=99999999999", ["rollout.max_context", "10000000 at most"]),
         ("model.lora.rank=99999999", ["model.lora.rank", "10000 at most"]),
+        ("model.lora.base=nf4", ["model.lora.base=nf4", "model.lora.rank is 0"]),
+        ("model.lora.targets=[q_proj]", ["model.lora.targets=['q_proj']", "lora.rank is 0"]),
+        ("model.attention=flash_attention_2", ["needs flash-attn, not inst", "agentrl[gpu]"]),
+        ("algorithm.kl_coefficient=0.1", ["kl_coefficient=0.1: algorithm.kl=none", "=loss or"]),
+        ("algorithm.kl_target=0.1", ["kl_target=0.1: algorithm.kl=none", "leave it at 0.0"]),
         ("run.keep_gb=0", ["run.keep_gb=0", "above 0", "null to keep all"]),
         ("run.keep_gb=.nan", ["run.keep_gb", "finite"]),
         ("env.id=NumberGane-v0", ["NumberGane-v0", "did you mean 'NumberGame-v0'"]),
@@ -140,14 +161,22 @@ def test_phones_that_nobody_has_named_are_asked_for(capsys):
         ("rollout.temperature=2.5", ["rollout.temperature=2.5", "vLLM takes 2 at most"]),
     ],
 )
-def test_mistake_is_told_in_one_message(override, words, tmp_path, capsys):
-    assert run(["train", GAME, override, f"run.dir={tmp_path / 'runs'}"]) == 2
+def test_mistake_is_told_in_one_message(override, words, tmp_path, capsys, small_machine):
+    assert run(["train", GAME, "seed=3", override, f"run.dir={tmp_path / 'runs'}"]) == 2
     out, said = capsys.readouterr()
     assert not out  # such as the budget of a job that will not be
     assert said.startswith("ConfigError: ")
     assert all(word in said for word in words), said
+    assert "seed=3" not in said  # nor any other that is right
     assert "Traceback" not in said
     assert not (tmp_path / "runs").exists()
+
+
+def test_mistake_of_a_file_is_told_behind_its_name(tmp_path, capsys):
+    file = tmp_path / "job.yaml"
+    file.write_text("train: {steps: many}")
+    assert run(["train", str(file), "seed=3"]) == 2
+    assert capsys.readouterr().err.startswith(f"ConfigError: {file}: train.steps: Value 'many'")
 
 
 @pytest.mark.parametrize(

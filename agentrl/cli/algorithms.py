@@ -37,11 +37,11 @@ def algorithms(
 def _list() -> None:
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("algorithm.name", no_wrap=True)
-    for column in ("", "from", "where it differs"):
-        table.add_column(column, overflow="fold")
+    table.add_column("what it does (source), and where it differs")
     for name, preset in PRESETS.items():
+        # Side by side, these would leave each other less room than their words take.
         differs = ", ".join(f"{key}={_told(value)}" for key, value in preset.settings.items())
-        table.add_row(name, preset.about, preset.source, differs)
+        table.add_row(name, f"{preset.about} ({preset.source})\n{differs}")
     Console().print(table)
     typer.echo("\nAll settings of one: agentrl algorithms NAME")
 

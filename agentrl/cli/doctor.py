@@ -1,7 +1,6 @@
 """`agentrl doctor`: what is installed, what is missing, and how to mend it."""
 
 import importlib.metadata
-import os
 import platform
 import shutil
 import sys
@@ -20,6 +19,7 @@ from agentrl import extras
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.links import check_links
+from agentrl.rollout import cluster
 
 State = Literal["ok", "optional", "missing"]
 _COLOURS = {"ok": "green", "optional": "yellow", "missing": "red"}
@@ -29,6 +29,8 @@ _CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 _EXTRAS = (
     ("tensorboard", "tensorboard"),
     ("wandb", "wandb"),
+    ("swanlab", "swanlab"),
+    ("mlflow-skinny", "mlflow"),
     ("matplotlib", "plot"),
     ("pyarrow", "data"),
     ("datasets", "data"),
@@ -80,6 +82,9 @@ def examine() -> Iterator[Finding]:
     yield from _adb()
     yield from _gpu()
     yield from _machine()
+    yield _package("peft", "optional", extras.GET_LORA)
+    yield _package("bitsandbytes", "optional", extras.GET_QLORA)
+    yield _package("flash-attn", "optional", extras.GET_FLASH)
     for name, extra in _EXTRAS:
         yield _package(name, "optional", f"pip install 'agentrl[{extra}]'")
 
@@ -183,13 +188,10 @@ def _gpu() -> Iterator[Finding]:
         detail=names if cards else "none that torch can use",
         mend="" if cards else "none needed for the tiny model",
     )
-    if cards:
-        yield _package("flash-attn", "optional", "pip install 'agentrl[gpu]'; SDPA is used else")
 
 
 def _machine() -> Iterator[Finding]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    yield Finding(what="cores", state="ok", detail=str(cores))
+    yield Finding(what="cores", state="ok", detail=str(cluster.cores()))
     for what, place, least in (("disk", Path.cwd(), 5), ("/dev/shm", Path("/dev/shm"), 1)):
         if not place.is_dir():
             continue

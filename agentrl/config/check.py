@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from agentrl.config.algorithm import PRESETS
+from agentrl.config.algorithm import PRESETS, settings_of
 from agentrl.config.tree import (
     Config,
     DevicesConfig,
@@ -246,6 +246,19 @@ def check_algorithm(config: Config) -> None:
             f"algorithm.kl={settings.kl}: algorithm.kl_coefficient=0 holds nothing against the "
             "policy, and costs a second model; set one, or algorithm.kl=none"
         )
+    usual = settings_of(settings.name)
+    for name in ("kl_coefficient", "kl_target"):
+        value = getattr(settings, name)
+        if settings.kl == "none" and value != usual[name]:
+            raise ConfigError(
+                f"algorithm.{name}={value}: algorithm.kl=none uses none; set algorithm.kl=loss or "
+                f"reward, or leave it at {usual[name]}"
+            )
+    lora = config.model.lora
+    if lora.rank == 0 and lora.base != "float":
+        raise ConfigError(f"model.lora.base={lora.base}: {_NO_ADAPTERS}")
+    if lora.rank == 0 and lora.targets:
+        raise ConfigError(f"model.lora.targets={lora.targets}: {_NO_ADAPTERS}")
     bounds = settings.filter_means
     if bounds and (len(bounds) != 2 or bounds[0] > bounds[1]):
         raise ConfigError(f"algorithm.filter_means={bounds}: must be [lowest, highest]")
@@ -265,6 +278,9 @@ def check_algorithm(config: Config) -> None:
         )
 
 
+_NO_ADAPTERS = (
+    "there are no adapters, as model.lora.rank is 0; give them a rank, such as 16, or leave it out"
+)
 _OF_SIBLINGS = ("grpo", "dr_grpo", "rloo", "state_grpo", "gigpo", "reinforce_pp_baseline", "prime")
 
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
+from yaml import MarkedYAMLError, YAMLError
 
 from agentrl.config.algorithm import AlgorithmConfig, settings_of
 from agentrl.config.check import validate
@@ -22,6 +22,8 @@ from agentrl.text import did_you_mean
 
 _NO_LIST = r"Invalid value assigned: \w+ is not a ListConfig, TupleConfig, list, or tuple\.?"
 """What OmegaConf says of it, in words of its own."""
+_UNFIT = (OmegaConfBaseException, YAMLError, TypeError, ValueError, RecursionError)
+"""What OmegaConf raises of a tree that does not fit."""
 _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
 
 
@@ -109,10 +111,9 @@ def _merge(path: Path, overrides: Sequence[str]) -> Config:
 
 def _merged(tree: DictConfig, overrides: Sequence[str], path: Path | str) -> Config:
     """A tree and overrides over the defaults; `path` says where the tree stands."""
+    given = _read(overrides)
     try:
-        given = _read(overrides)
-        tree = _without_preset(tree, given)
-        merged = OmegaConf.merge(_defaults(tree, given), tree, given)
+        merged = _over_defaults(tree, given)
         # Merged into the tree, what is left open would become the default.
         left_open = sorted(OmegaConf.missing_keys(OmegaConf.merge(tree, given)))
         if left_open:
@@ -121,9 +122,35 @@ def _merged(tree: DictConfig, overrides: Sequence[str], path: Path | str) -> Con
                 f"'{left_open[0]}=...'"
             )
         return cast(Config, OmegaConf.to_object(merged))
-    except (OmegaConfBaseException, YAMLError, TypeError, ValueError, RecursionError) as error:
-        by = f" with {', '.join(overrides)}" if overrides else ""
-        raise ConfigError(f"{path}{by}: {_first_line(error)}") from error
+    except _UNFIT as error:
+        raise ConfigError(_blaming(error, tree, overrides, path)) from error
+
+
+def _over_defaults(tree: DictConfig, given: DictConfig) -> DictConfig:
+    """The whole tree, not checked for what is left open."""
+    tree = _without_kl(_without_preset(tree, given), given)
+    return cast(DictConfig, OmegaConf.merge(_defaults(tree, given), tree, given))
+
+
+def _blaming(error: Exception, tree: DictConfig, overrides: Sequence[str], path: Path | str) -> str:
+    """What is wrong, behind the one override that it comes from, or behind the file."""
+    told, key = _first_line(error), getattr(error, "full_key", None)
+    if not _fits(tree, []):
+        return f"{path}: {told}"
+    wrong = next((one for one in overrides if not _fits(tree, [one])), None)
+    if wrong is None:  # it takes several, or a look at the values that they refer to
+        return told if key else f"{', '.join(overrides) or path}: {told}"
+    if key == wrong.partition("=")[0]:
+        told = told.removeprefix(f"{key}: ")
+    return f"{wrong}: {told}"
+
+
+def _fits(tree: DictConfig, overrides: Sequence[str]) -> bool:
+    try:
+        _over_defaults(tree, _read(overrides))
+    except _UNFIT:
+        return False
+    return True
 
 
 def _defaults(*given: DictConfig) -> DictConfig:
@@ -152,11 +179,27 @@ def _without_preset(tree: DictConfig, given: DictConfig) -> DictConfig:
     return tree
 
 
+def _without_kl(tree: DictConfig, given: DictConfig) -> DictConfig:
+    """A tree without the weight of its divergence, where an override switches this off."""
+    if OmegaConf.select(given, "algorithm.kl") != "none":
+        return tree
+    if OmegaConf.select(tree, "algorithm.kl", default="none") == "none":
+        return tree  # where nothing is switched off, a weight is a mistake that is told
+    tree = copy.deepcopy(tree)
+    for name in ("kl_coefficient", "kl_target"):
+        tree.algorithm.pop(name, None)
+    return tree
+
+
 def _read(overrides: Sequence[str]) -> DictConfig:
     for override in overrides:
         key, equals, _ = override.partition("=")
         if not equals or not key:
             raise ConfigError(f"{override!r}: an override reads key=value, such as train.steps=5")
+        try:
+            OmegaConf.from_dotlist([override])
+        except _UNFIT as error:
+            raise ConfigError(f"{override}: cannot be read: {_first_line(error)}") from error
     return OmegaConf.from_dotlist(list(overrides))
 
 
@@ -168,7 +211,7 @@ def arguments(overrides: Sequence[str]) -> dict[str, Any]:
     """
     try:
         return cast(dict[str, Any], OmegaConf.to_container(_read(overrides)))
-    except (OmegaConfBaseException, YAMLError, TypeError, ValueError, RecursionError) as error:
+    except _UNFIT as error:
         raise ConfigError(f"{', '.join(overrides)}: {_first_line(error)}") from error
 
 
@@ -223,4 +266,9 @@ def _first_line(error: Exception) -> str:
     key = getattr(error, "full_key", None)
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     text = re.sub(_NO_LIST, "it must be a list, such as [A, B]", text)
+    section = getattr(error, "object_type", None)
+    if re.fullmatch(r"Key '.*' not in '\w+'", text) and dataclasses.is_dataclass(section):
+        text += f"; there are {', '.join(field.name for field in dataclasses.fields(section))}"
+    elif isinstance(error, MarkedYAMLError):
+        text = error.problem or text
     return f"{key}: {text}" if key else text

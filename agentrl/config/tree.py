@@ -53,7 +53,7 @@ class ModelConfig:
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of the computation; see `train.master_dtype` for what the learner keeps."""
     attention: Literal["auto", "flash_attention_2", "sdpa", "eager"] = "auto"
-    """`auto` takes flash-attn where it is installed and a GPU is there, else SDPA."""
+    """`auto` takes flash-attn (extra `gpu`) where it is installed and a GPU is there, else SDPA."""
     freeze_vision: bool = False
     """Train the language model alone."""
     lora: LoraConfig = field(default_factory=LoraConfig)
@@ -441,5 +441,6 @@ class Config:
     eval: EvalConfig = field(default_factory=EvalConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     logging: list[str] = field(default_factory=lambda: ["console", "file"])
-    """Where numbers go: console, file, tensorboard, wandb, swanlab, mlflow. A name must be
-    installed; with a question mark (`"tensorboard?"`, quoted) it is used only where it is."""
+    """Where numbers go: console, file, tensorboard, wandb, swanlab, mlflow. All but the first two
+    are extras of the same name, as `pip install 'agentrl[wandb]'`, and must be installed; one with
+    a question mark (`"tensorboard?"`, quoted) is used only where it is."""

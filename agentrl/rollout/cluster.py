@@ -135,6 +135,13 @@ def joined_gpus() -> int | None:
     return int(ray.cluster_resources().get("GPU", 0))
 
 
+def cores() -> int:
+    """How many of this machine's cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def gpus_per_actor(rollout_actors: int, learner_ranks: int) -> float:
     """The share of a GPU that each actor asks Ray for.
 

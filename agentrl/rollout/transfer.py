@@ -16,7 +16,7 @@ def check(config: Config) -> None:
     Raises:
         ConfigError: they cannot.
     """
-    gpus = _gpus(config) if _asks(config) else 0
+    gpus = gpus_of(config) if _asks(config) else 0
     train, lora, engine = config.train, config.model.lora, config.rollout.engine
     asked = f"train.transfer={train.transfer}"
     if serves_adapters(config):
@@ -76,7 +76,7 @@ def chosen(config: Config) -> str:
     """`file`, `shared`, `ipc` or `nccl`; the same in every process of a job."""
     if config.train.transfer != "auto":
         return config.train.transfer
-    gpus = _gpus(config) if _asks(config) else 0
+    gpus = gpus_of(config) if _asks(config) else 0
     if not gpus or serves_adapters(config) or workers(config) > 1:
         return "file"
     if not _share_a_gpu(config, gpus):
@@ -130,7 +130,7 @@ def _counts(config: Config, gpus: int) -> str:
     return f"{config.rollout.actors} engines, {config.train.ranks} ranks, {gpus} GPUs"
 
 
-def _gpus(config: Config) -> int | None:
+def gpus_of(config: Config) -> int | None:
     """How many the job has; None where that is a cluster that is not joined yet."""
     if config.rollout.launcher == "ray":
         if (count := cluster.joined_gpus()) is not None:

@@ -80,7 +80,8 @@ def train(
         try:
             asyncio.run(_train(settings, folder, taught.episodes, resumed=resume is not None))
         except BaseException as error:
-            if isinstance(error, ConfigError) and checkpoints.latest(run) is None:
+            refused = resume is not None or checkpoints.latest(run) is None
+            if isinstance(error, ConfigError) and refused:
                 raise  # as it stands, it cannot be gone on with
             log.warning(
                 "%s; go on with: agentrl train --resume %s%s",

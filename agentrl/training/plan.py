@@ -1,8 +1,10 @@
 """Check a whole job before any work starts: every name resolves, everything needed is there."""
 
 import logging
+import os
 from collections.abc import Iterable
 from dataclasses import asdict
+from importlib.util import find_spec
 from typing import Any
 
 from agentrl import config as configuration
@@ -11,7 +13,7 @@ from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.policies.opening import check_engine
 from agentrl.policies.origin import attention_heads, check_hub, check_model, is_on_hub
-from agentrl.rollout import transfer
+from agentrl.rollout import cluster, transfer
 from agentrl.rollout.arguments import baselines, check_env_kwargs, env_of, game_of, with_allowed
 from agentrl.rollout.making import instructions_of, load_player, open_translator
 from agentrl.rollout.scoring import Scorer
@@ -57,8 +59,12 @@ def check_player(config: Config, player: str | None) -> None:
     Raises:
         ConfigError: see `check`; a server is not asked yet.
     """
-    if player is not None or config.rollout.engine != "remote":
+    if player is not None:
         check(config, player)
+        return
+    if config.rollout.engine != "remote":
+        _check_job(config, learns=False)
+        check_hub(config.model)
         return
     check_games(config)
     if lacking := extras.missing(config.rollout.engine, config.rollout.launcher):
@@ -95,7 +101,7 @@ def resolve(config: Config, *, teaches: bool = True) -> dict[str, Any]:
     }
 
 
-def _check_job(config: Config) -> dict[str, int | None]:
+def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
     if config.rollout.engine == "remote":
         raise ConfigError(
             "rollout.engine=remote: the weights of a model behind a server cannot be trained; "
@@ -107,7 +113,10 @@ def _check_job(config: Config) -> dict[str, int | None]:
     count = check_games(config, [*players, *baselines(config)])
     if lacking := extras.missing(config.rollout.engine, config.rollout.launcher):
         raise ConfigError(". ".join(lacking))
-    configuration.check_algorithm(config)
+    if learns:
+        configuration.check_algorithm(config)
+    if learns or config.rollout.engine == "hf":
+        _check_attention(config)
     check_loggers(config.logging)
     check_model(config.model)
     if config.train.sequence_parallel > 1 and (heads := attention_heads(config.model)):
@@ -120,12 +129,53 @@ def _check_job(config: Config) -> dict[str, int | None]:
         adapters.check(config.model)
     check_engine(config.rollout)
     transfer.check(config)
-    if config.train.ranks > 1 and config.rollout.launcher == "local":
+    if learns:
+        _check_ranks(config)
+    return count
+
+
+def _check_ranks(config: Config) -> None:
+    """See whether a cluster on this machine has room for the ranks; another is not judged."""
+    ranks = config.train.ranks
+    if ranks == 1:
+        return
+    if config.rollout.launcher == "local":
         raise ConfigError(
-            f"train.ranks={config.train.ranks} needs rollout.launcher=ray: "
+            f"train.ranks={ranks} needs rollout.launcher=ray: "
             "the local launcher trains in this process alone"
         )
-    return count
+    if os.environ.get("RAY_ADDRESS") or cluster.joined_gpus() is not None:
+        return
+    gpus = transfer.gpus_of(config)
+    if gpus and ranks > gpus:
+        raise ConfigError(
+            f"train.ranks={ranks}: each needs a GPU of its own, as NCCL wants it, and this machine "
+            f"has {gpus}; train.ranks={gpus} is the most"
+        )
+    most = max(2, cluster.cores())
+    if not gpus and ranks > most:
+        raise ConfigError(
+            f"train.ranks={ranks}: without a GPU, ranks share the cores, of which this machine has "
+            f"{cluster.cores()}; train.ranks={most} is the most"
+        )
+
+
+def _check_attention(config: Config) -> None:
+    if config.model.attention != "flash_attention_2":
+        return
+    # transformers takes flash-attn's kernels from the hub where `kernels` is installed instead.
+    if find_spec("flash_attn") is None and find_spec("kernels") is None:
+        raise ConfigError(extras.NO_FLASH)
+    if transfer.gpus_of(config) == 0:
+        raise ConfigError(
+            "model.attention=flash_attention_2 needs a GPU, and there is none; "
+            "model.attention=auto takes SDPA without"
+        )
+    if config.model.dtype == "float32":
+        raise ConfigError(
+            "model.attention=flash_attention_2: its kernels compute in half precision, and "
+            "model.dtype=float32; set model.dtype=bfloat16, or model.attention=auto"
+        )
 
 
 def check_games(config: Config, players: Iterable[str] = ()) -> dict[str, int | None]:

@@ -34,6 +34,18 @@ def test_algorithms_are_listed_with_their_settings(capsys: pytest.CaptureFixture
     assert "did you mean 'dapo'?" in capsys.readouterr().err
 
 
+def test_no_setting_of_an_algorithm_is_broken_where_80_columns_are_all(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.run(["algorithms"]) == 0
+    words = [word.strip(",()") for word in capsys.readouterr().out.split()]
+    for preset in PRESETS.values():
+        for key in preset.settings:
+            assert any(word.startswith(f"{key}=") for word in words), key
+    assert "estimator=reinforce_pp_baseline" in words
+
+
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A training loop that only remembers what it was asked."""

@@ -32,7 +32,7 @@ def job(transfer="auto", launcher="ray", actors=1, ranks=1, **more):
 @pytest.fixture
 def with_gpus(monkeypatch):
     """As many as a joined cluster would have: none are here."""
-    return lambda count: monkeypatch.setattr(transfer, "_gpus", lambda config: count)
+    return lambda count: monkeypatch.setattr(transfer, "gpus_of", lambda config: count)
 
 
 @pytest.mark.parametrize(

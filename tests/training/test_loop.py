@@ -242,12 +242,13 @@ def test_run_plays_with_its_own_model_whatever_it_began_with(taught_run):
     assert agentrl.evaluate(run, episodes=2)["episodes"] == 2
 
 
-def test_settings_that_a_checkpoint_refuses_do_not_become_the_runs_own(whole_run):
+def test_settings_that_a_checkpoint_refuses_do_not_become_the_runs_own(whole_run, caplog):
     run, _ = whole_run
     before = (run / "config.yaml").read_bytes()
     with pytest.raises(ConfigError, match=r"its algorithm\.estimator is 'state_grpo'"):
         loop.train("", resume=run, overrides=["algorithm.name=ppo", "train.steps=5"])
     assert (run / "config.yaml").read_bytes() == before
+    assert "go on with" not in caplog.text
 
 
 def test_run_that_another_process_works_on_is_left_alone(whole_run):

@@ -1,9 +1,12 @@
 """What is looked at before a job starts."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from agentrl import config as configuration
 from agentrl.errors import ConfigError
+from agentrl.rollout import cluster, transfer
 from agentrl.training import plan
 
 
@@ -31,3 +34,71 @@ def test_way_of_weights_that_is_not_there_is_told_before_any_work():
     overrides = ["rollout.engine=hf", "rollout.launcher=local", "train.transfer=shared"]
     with pytest.raises(ConfigError, match=r"train\.transfer=shared is vLLM's"):
         plan.resolve(configuration.load("counting", overrides))
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Lets this machine have so many cores and GPUs, and these packages."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+    def have(cores=2, gpus=0, packages=()):
+        monkeypatch.setattr(cluster, "cores", lambda: cores)
+        monkeypatch.setattr(transfer, "gpus_of", lambda config: gpus)
+        monkeypatch.setattr(plan, "find_spec", lambda name: name if name in packages else None)
+
+    return have
+
+
+def job(*overrides):
+    return configuration.load("counting", ["rollout.engine=hf", "rollout.launcher=ray", *overrides])
+
+
+@pytest.mark.parametrize(
+    ("cores", "gpus", "ranks", "said"),
+    [
+        (1, 0, 2, None),
+        (1, 0, 3, "the cores, of which this machine has 1; train.ranks=2 is the most"),
+        (4, 0, 4, None),
+        (4, 0, 5, "of which this machine has 4; train.ranks=4"),
+        (1, 4, 4, None),
+        (64, 4, 8, "each needs a GPU of its own, as NCCL wants it, and this machine has 4"),
+        (64, 1, 2, "and this machine has 1; train.ranks=1 is the most"),
+    ],
+)
+def test_ranks_are_no_more_than_this_machine_has_room_for(machine, cores, gpus, ranks, said):
+    machine(cores, gpus)
+    with pytest.raises(ConfigError, match=said) if said else nullcontext():
+        plan.resolve(job(f"train.ranks={ranks}"))
+
+
+def test_ranks_on_a_cluster_elsewhere_are_not_judged(machine, monkeypatch):
+    machine()
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    plan.resolve(job("train.ranks=64"))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "packages", "dtype", "said"),
+    [
+        (1, (), "bfloat16", r"needs flash-attn, not installed: pip install 'agentrl\[gpu\]'"),
+        (0, ["flash_attn"], "bfloat16", "needs a GPU, and there is none"),
+        (1, ["flash_attn"], "float32", "set model.dtype=bfloat16"),
+        (1, ["flash_attn"], "bfloat16", None),
+        (1, ["kernels"], "bfloat16", None),
+        (None, ["flash_attn"], "bfloat16", None),
+    ],
+)
+def test_flash_attn_is_missed_before_any_work(machine, gpus, packages, dtype, said):
+    machine(gpus=gpus, packages=packages)
+    with pytest.raises(ConfigError, match=said) if said else nullcontext():
+        plan.resolve(job("model.attention=flash_attention_2", f"model.dtype={dtype}"))
+
+
+@pytest.mark.parametrize(
+    "learners", ["train.ranks=64", "algorithm.kl_coefficient=0.1", "model.lora.base=nf4"]
+)
+def test_what_a_learner_alone_lacks_keeps_nobody_from_playing(machine, learners):
+    machine()
+    with pytest.raises(ConfigError):
+        plan.check(job(learners))
+    plan.check_player(job(learners), None)

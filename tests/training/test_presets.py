@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from agentrl import config as configuration
-from agentrl.config import PRESETS, AlgorithmConfig, Config, check_algorithm
+from agentrl.config import PRESETS, AlgorithmConfig, Config, algorithm, check_algorithm
 from agentrl.errors import ConfigError
 from agentrl.training import sampling
 from agentrl.training.judging import Judged
@@ -206,6 +206,8 @@ def test_settings_without_sense_are_told(tree, said):
         ({"name": "rloo"}, {"group_size": 1}, "rollout.group_size=1: algorithm.estimator=rloo"),
         ({"name": "remax"}, {"seed_per": "episode"}, "rollout.seed_per=group gives it one"),
         ({"kl": "loss", "kl_coefficient": 0.0}, {}, "kl_coefficient=0 holds nothing"),
+        ({"kl_coefficient": 0.1}, {}, "algorithm.kl_coefficient=0.1: algorithm.kl=none uses none"),
+        ({"kl_target": 0.1}, {}, "set algorithm.kl=loss or reward, or leave it at 0.0"),
         ({"filter_means": [1.0]}, {}, "must be [lowest, highest]"),
         ({"correction_low": 3.0}, {}, "must not be above algorithm.correction_high=2.0"),
         ({"max_staleness": -2}, {}, "must be at least 0, or -1 for any"),
@@ -219,6 +221,29 @@ def test_settings_that_cannot_teach_are_told(settings, rollout, said):
     with pytest.raises(ConfigError) as told:
         check_algorithm(config)
     assert said in str(told.value)
+
+
+def test_weight_of_a_divergence_that_a_preset_brings_may_stay_where_none_is_wanted(monkeypatch):
+    held = dataclasses.replace(PRESETS["grpo"], settings={"kl": "loss", "kl_coefficient": 0.04})
+    monkeypatch.setattr(algorithm, "PRESETS", {**PRESETS, "grpo": held})
+    check_algorithm(configuration.load("number_game", ["algorithm.name=grpo"]))
+    switched_off = configuration.load("number_game", ["algorithm={name: grpo, kl: none}"])
+    assert switched_off.algorithm.kl_coefficient == 0.04
+    check_algorithm(switched_off)
+
+
+def test_switching_off_the_divergence_of_a_file_takes_its_weight_too(tmp_path):
+    file = tmp_path / "job.yaml"
+    file.write_text("algorithm: {kl: loss, kl_coefficient: 0.04, kl_target: 0.1, clip_low: 0.1}")
+    held = configuration.load(file).algorithm
+    assert (held.kl, held.kl_coefficient, held.kl_target) == ("loss", 0.04, 0.1)
+    config = configuration.load(file, ["algorithm.kl=none"])
+    assert (config.algorithm.kl_coefficient, config.algorithm.kl_target) == (0.001, 0.0)
+    assert config.algorithm.clip_low == 0.1
+    check_algorithm(config)
+    contradicts = configuration.load(file, ["algorithm.kl=none", "algorithm.kl_target=0.2"])
+    with pytest.raises(ConfigError, match=r"kl_target=0\.2"):
+        check_algorithm(contradicts)
 
 
 def test_one_episode_teaches_where_no_siblings_are_compared():
