@@ -105,11 +105,15 @@ def check_model(folder: Path, source: Path, lora: LoraConfig) -> None:
         _check_same(shards.plain(folder), _LORA, _told(lora))
     except (KeyError, TypeError) as error:
         raise _not_whole(folder, error) from error
-    asked = {f"{POLICY}{n}": tuple(p.shape) for n, p in skeleton(source).named_parameters()}
+    model = skeleton(source)
+    asked = {f"{POLICY}{n}": tuple(p.shape) for n, p in model.named_parameters()}
+    # Of a tied weight the second name is kept where the model's own files have told the two apart.
+    both = {f"{POLICY}{n}" for n, _ in model.named_parameters(remove_duplicate=False)}
     stored = {n: s for n, s in shards.stored(folder).items() if n.startswith(POLICY)}
     kept = quantized.shapes(stored, lambda name: asked.get(adapters.plain_name(name) or "", ()))
     plain = {n: s for name, s in kept.items() if (n := adapters.plain_name(name)) is not None}
-    shards.check_fit(folder, plain, asked, POLICY)
+    tied = both - asked.keys()
+    shards.check_fit(folder, {n: s for n, s in plain.items() if n not in tied}, asked, POLICY)
 
 
 def _check_same(plain: Mapping[str, Any], key: str, value: str) -> None:

@@ -23,6 +23,7 @@ from agentrl.training.faults import LearnerError
 from agentrl.training.learner import MAX_SKIPS, Learner
 from agentrl.training.shares import whole
 from agentrl.training.weights import publish
+from tests.policies import families
 from tests.training.samples import sample
 
 
@@ -456,6 +457,28 @@ def test_a_checkpoint_of_another_model_is_refused_alike_by_all_who_read_it(
         assert str(refused.value) in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
     assert not played.exists()
+
+
+@pytest.mark.parametrize("told_apart", [False, True])
+def test_a_checkpoint_of_a_model_with_tied_weights_becomes_a_model(
+    config, tmp_path, tiny_vlm, told_apart
+):
+    run = tmp_path / "run"
+    start = shutil.copytree(tiny_vlm, run / "start")
+    if not told_apart:
+        families.tie(start)
+    else:
+        about = json.loads((start / "config.json").read_text())
+        about["tie_word_embeddings"] = about["text_config"]["tie_word_embeddings"] = True
+        (start / "config.json").write_text(json.dumps(about))
+    (run / "config.yaml").write_text(configuration.to_yaml(config))
+    learner = Learner(config, start)
+    assert ("lm_head.weight" in learner.weights()) is told_apart
+    checkpoints.save(run, 1, learner, {"step": 1}, keep=1)
+    assert cli.run(["merge", str(run), str(tmp_path / "out")]) == 0
+    written = load_file(tmp_path / "out" / "model.safetensors")
+    assert written.keys() == learner.weights().keys()
+    learner.close()
 
 
 def test_a_checkpoint_that_is_cut_does_not_become_a_model(make_learner, config, tmp_path, capsys):
