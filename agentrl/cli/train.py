@@ -79,6 +79,12 @@ def _run_to_resume(target: str, overrides: list[str]) -> Path:
         return Path(target)
     from agentrl import config as configuration
 
+    is_file = Path(target).is_file() or target.endswith((".yaml", ".yml"))
+    if not (is_file or configuration.is_packaged(target)):
+        raise ConfigError(
+            f"--resume: {target}: no such run; it should be a folder such as runs/NAME, or the "
+            "configuration whose newest run is to go on"
+        )
     run = configuration.load(target, overrides).run
     pattern = run.name or f"{Path(target).stem}-*"
     found = [path for path in Path(run.dir).glob(pattern) if (path / "config.yaml").is_file()]

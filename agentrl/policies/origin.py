@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from agentrl.config import ModelConfig
 from agentrl.config.load import path_of
@@ -51,6 +52,15 @@ def attention_heads(model: ModelConfig) -> int | None:
     config = read_json(path_of(model.path, "model.path") / "config.json")
     heads = config.get("text_config", config).get("num_attention_heads")
     return heads if isinstance(heads, int) else None
+
+
+def origin_of(model: ModelConfig) -> tuple[str, dict[str, Any]]:
+    """What tells models apart by where they come from, where `check_model` let them pass."""
+    if model.path != "tiny":
+        return model.path, {}
+    from agentrl.policies import tiny
+
+    return model.path, tiny.all_sizes(model.tiny)
 
 
 def is_on_hub(model: ModelConfig) -> bool:

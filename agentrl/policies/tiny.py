@@ -96,6 +96,15 @@ def check(sizes: dict[str, Any]) -> None:
     _sizes(sizes)
 
 
+def all_sizes(sizes: dict[str, Any]) -> dict[str, Any]:
+    """Sizes with the defaults of those that are not chosen.
+
+    Raises:
+        ConfigError: as `check`.
+    """
+    return dataclasses.asdict(_sizes(sizes))
+
+
 def heads(sizes: dict[str, Any]) -> int:
     """Attention heads of a layer of the language model.
 

@@ -170,17 +170,12 @@ def write(
         config: the adapters'.
         base: the model that they belong to: a folder or an id of the hub.
         checked: with a checksum, which engines compare with what they have.
-
-    Raises:
-        ConfigError: there is no adapter among them.
     """
     own = {
         f"base_model.model.{name.replace('.default.', '.')}": tensor
         for name, tensor in tensors.items()
         if _is_adapter(name)
     }
-    if not own:
-        raise ConfigError("this model has no adapters (model.lora.rank is 0)")
     modules = sorted({name.partition(_DOWN)[0] for name in tensors if _DOWN in name})
     about: dict[str, Any] = {
         "peft_type": "LORA", "task_type": None, "base_model_name_or_path": base,

@@ -171,6 +171,22 @@ def _unusable(folder: Path, why: str) -> ConfigError:
     return ConfigError(f"{folder / _TRAINER}: {why}. Remove this checkpoint to use an earlier one.")
 
 
+def check(checkpoint: Path, source: Path, lora: LoraConfig) -> None:
+    """See whether a checkpoint is of a run's model, without reading its weights.
+
+    Args:
+        checkpoint: as `named` returned it.
+        source: the model's folder as the run began.
+        lora: the run's adapters.
+
+    Raises:
+        ConfigError: it is another model's or has other adapters, or is broken.
+    """
+    from agentrl.training import state
+
+    state.check_model(checkpoint / _LEARNER, source, lora)
+
+
 def export(checkpoint: Path, source: Path, folder: Path, dtype: str, lora: LoraConfig) -> None:
     """Make an ordinary Hugging Face folder of a checkpoint.
 
@@ -202,8 +218,7 @@ def export_adapters(checkpoint: Path, source: Path, folder: Path, model: ModelCo
         model: the run's.
 
     Raises:
-        ConfigError: the checkpoint is broken, has no adapters, or they are not all that was
-            learned.
+        ConfigError: the checkpoint is broken, or its adapters are not all that was learned.
     """
     import torch
 
@@ -231,9 +246,9 @@ def _kept(checkpoint: Path, began: Mapping[str, Tensor]) -> dict[str, Tensor]:
         checkpoint: as `named` returned it.
         began: the weights that the run began with.
     """
-    from agentrl.training import adapters, quantized, shards
+    from agentrl.training import adapters, quantized, shards, state
 
     def shape(name: str) -> Sequence[int]:
         return began[adapters.plain_name(name) or ""].shape
 
-    return quantized.opened(shards.read(checkpoint / _LEARNER, "policy/"), shape)
+    return quantized.opened(shards.read(checkpoint / _LEARNER, state.POLICY), shape)

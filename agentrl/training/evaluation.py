@@ -4,7 +4,7 @@ import asyncio
 import io
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from agentrl.training.report.watching import watching
 from agentrl.training.run import RunFolder
 from agentrl.training.target import (
     asked_name,
+    check_kept,
     checkpoint_of,
     is_served,
     model_folder,
@@ -106,6 +107,7 @@ async def play_held_out(
     player: str | None = None,
     greedy: bool = False,
     demos: bool = False,
+    check: Callable[[Sequence[ScoredEpisode]], None] = lambda played: None,
 ) -> Evaluation:
     """Play games on held-out seeds; a player's own draws are the same each time.
 
@@ -118,6 +120,7 @@ async def play_held_out(
         player: a scripted player; None for the model.
         greedy: the model takes its most probable token each time.
         demos: play the seeds of demonstrations instead.
+        check: told of the episodes; raises where they will not do.
 
     Raises:
         WorldError: not one could be played.
@@ -127,6 +130,7 @@ async def play_held_out(
     chosen = (seeds.demonstration if demos else seeds.evaluation)(config, episodes)
     tickets = tickets_of_step("demo" if demos else "eval", step, chosen, 1, label)
     played = await rollouts.collect(tickets, player, greedy)
+    check(played)
     valid = [e for e in played if not e.episode.outcome.void]
     return Evaluation(
         metrics=means(played),
@@ -191,6 +195,8 @@ def evaluate(
         config = with_own_model(config, run, kept)
     config = transfer.without_learner(config)
     plan.check_player(config, player)
+    if player is None:
+        check_kept(config, kept)
     if served:
         config = with_served_model(config)
     name = "run" if isinstance(target, Config) else Path(target).stem

@@ -20,6 +20,7 @@ from agentrl.training import (
 )
 from agentrl.training.ahead import Ahead
 from agentrl.training.choosing import Chosen
+from agentrl.training.credit import check_states
 from agentrl.training.divergence import adapted
 from agentrl.training.evaluation import Evaluation, as_record, means, play_held_out
 from agentrl.training.launch import AnyLearner
@@ -309,6 +310,8 @@ class Job:
                 step=self.state.step if step is None else step,
                 player=player,
                 greedy=greedy,
+                # Told now and not after the first step, where it would be noticed in the end.
+                check=lambda played: check_states([played], self.config.algorithm),
             )
         self._folder.add_evaluation(as_record(name, self.state.step, found))
         return found

@@ -16,7 +16,7 @@ from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.files import sweep, working_in
-from agentrl.policies.origin import resolve_model
+from agentrl.policies.origin import origin_of, resolve_model
 from agentrl.replay.record import Recorder
 from agentrl.rollout import cluster
 from agentrl.rollout.arguments import baselines
@@ -75,6 +75,7 @@ def train(
                 log.warning("%s is already finished; raise train.steps to go on", run)
                 return run
             taught = plan.check(settings, teaches=checkpoints.latest(run) is None)
+            _check_model(settings, folder)
             for killed in (run, run / "episodes"):
                 sweep(killed)
         try:
@@ -91,6 +92,22 @@ def train(
             )
             raise
     return run
+
+
+def _check_model(config: Config, folder: RunFolder) -> None:
+    """See whether a resumed run is to have the model that it began with: that one stays.
+
+    Raises:
+        ConfigError: it is to have another.
+    """
+    own = configuration.load(folder.path / "config.yaml").model
+    if not folder.start.is_dir() or origin_of(own) == origin_of(config.model):
+        return
+    key = "path" if own.path != config.model.path else "tiny"
+    raise ConfigError(
+        f"{folder.path} began with another model: its model.{key} is {getattr(own, key)!r}, here "
+        f"it is {getattr(config.model, key)!r}. Leave it out, or train anew."
+    )
 
 
 def _is_finished(config: Config, folder: RunFolder) -> bool:

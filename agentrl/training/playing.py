@@ -19,6 +19,7 @@ from agentrl.training import plan
 from agentrl.training.run import RunFolder
 from agentrl.training.target import (
     asked_name,
+    check_kept,
     checkpoint_of,
     is_served,
     model_folder,
@@ -95,6 +96,7 @@ def play(
     config = transfer.without_learner(replace(config, rollout=rollout, run=own))
     if policy == MODEL:
         plan.check_player(config, None)
+        check_kept(config, kept)
     else:
         plan.check_games(config, [] if policy == HUMAN else [policy])
     if served:

@@ -3,6 +3,7 @@
 bitsandbytes (`pip install 'agentrl[qlora]'`) is imported here alone. Every rank has them whole.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -95,6 +96,25 @@ def opened(
     for name in tensors.keys() - found.keys():
         weight = name.removesuffix(_SCALES)
         found[weight] = _opened(tensors[weight], tensors[name], shape_of_name(weight))
+    return found
+
+
+def shapes(
+    kept: Mapping[str, tuple[int, ...]], shape_of_name: Callable[[str], tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """Shapes of what `opened` makes, without its tensors.
+
+    Args:
+        kept: shapes by name, as `live` has told of them.
+        shape_of_name: of a whole weight. Two weights take a byte: one that has not as many keeps
+            the shape of its bytes.
+    """
+    found = {name: shape for name, shape in kept.items() if not name.endswith(_SCALES)}
+    for name in kept.keys() - found.keys():
+        weight = name.removesuffix(_SCALES)
+        whole = shape_of_name(weight)
+        if weight in found and math.prod(found[weight]) * 2 == math.prod(whole):
+            found[weight] = whole
     return found
 
 

@@ -90,8 +90,10 @@ class RunFolder:
         """The folder of an earlier run.
 
         Raises:
-            ConfigError: it is none, or its configuration is not whole.
+            ConfigError: there is none, or its configuration is not whole.
         """
+        if not path.is_dir():
+            raise ConfigError(f"{path}: no such run; it should be a folder such as runs/NAME")
         file = path / "config.yaml"
         if not file.is_file():
             raise ConfigError(f"{path}: is no run (it has no config.yaml)")

@@ -111,17 +111,19 @@ def plain(folder: Path) -> dict[str, Any]:
     return found
 
 
-def read_into(folder: Path, tensors: Mapping[str, Tensor]) -> None:
+def read_into(folder: Path, tensors: Mapping[str, Tensor], whole: str) -> None:
     """Read tensors in place, each rank its shards; a collective call.
 
     Args:
         folder: as it was written, by any number of ranks.
         tensors: what is to be overwritten; names that are not asked for are passed over.
+        whole: the beginning of names that are not passed over.
 
     Raises:
-        ConfigError: one is missing or of another shape, or the folder is broken.
+        ConfigError: one is missing, of another shape or too many, or the folder is broken.
     """
-    _check_fit(folder, {name: tuple(tensor.shape) for name, tensor in tensors.items()})
+    asked = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    check_fit(folder, stored(folder), asked, whole)
     try:
         state_dict_loader.load(dict(tensors), storage_reader=_Reader(folder))
     except (CheckpointException, OSError, RuntimeError, ValueError, EOFError) as error:
@@ -136,7 +138,7 @@ def read(folder: Path, prefix: str) -> dict[str, Tensor]:
     """
     found = {
         name: torch.empty(shape, dtype=dtype)
-        for name, (shape, dtype) in _stored(folder).items()
+        for name, (shape, dtype) in _types(folder).items()
         if name.startswith(prefix)
     }
     try:
@@ -148,7 +150,16 @@ def read(folder: Path, prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in found.items()}
 
 
-def _stored(folder: Path) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+def stored(folder: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of what is stored, by name; only that is read.
+
+    Raises:
+        ConfigError: the folder is broken.
+    """
+    return {name: shape for name, (shape, _) in _types(folder).items()}
+
+
+def _types(folder: Path) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
     """Shape and type of what is stored, by name."""
     try:
         metadata = _Reader(folder).read_metadata().state_dict_metadata
@@ -161,18 +172,38 @@ def _stored(folder: Path) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
     }
 
 
-def _check_fit(folder: Path, asked: Mapping[str, tuple[int, ...]]) -> None:
-    stored = _stored(folder)
+def check_fit(
+    folder: Path,
+    found: Mapping[str, tuple[int, ...]],
+    asked: Mapping[str, tuple[int, ...]],
+    whole: str,
+) -> None:
+    """See whether a folder holds what is asked of it, by names and shapes.
+
+    Args:
+        folder: where it was found, for the message.
+        found: the shapes that it holds.
+        asked: those that it should hold.
+        whole: the beginning of names of which it should hold no other.
+
+    Raises:
+        ConfigError: the first that is missing, of another shape or too many.
+    """
     for name, shape in asked.items():
-        if name not in stored:
+        if name not in found:
             raise ConfigError(
                 f"{folder}: belongs to another model or job: {name} is missing"
-                f"{did_you_mean(name, stored)}"
+                f"{did_you_mean(name, found)}"
             )
-        if stored[name][0] != shape:
+        if found[name] != shape:
             raise ConfigError(
-                f"{folder}: belongs to another model: {name} has shape {stored[name][0]}, here it "
+                f"{folder}: belongs to another model: {name} has shape {found[name]}, here it "
                 f"is {shape}"
+            )
+    for name in found:
+        if name.startswith(whole) and name not in asked:
+            raise ConfigError(
+                f"{folder}: belongs to another model: it has {name}, which is not here"
             )
 
 

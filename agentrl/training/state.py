@@ -8,12 +8,17 @@ from typing import Any
 
 import torch
 
-from agentrl.config import Config
+from agentrl.config import Config, LoraConfig
 from agentrl.errors import ConfigError
-from agentrl.training import needs, shards
+from agentrl.policies.kits import skeleton
+from agentrl.training import adapters, needs, quantized, shards
 from agentrl.training.parts import Parts
 
 _log = logging.getLogger(__name__)
+
+POLICY = "policy/"
+"""The names of the policy's weights begin so."""
+_LORA = "model.lora"
 
 
 def save(parts: Parts, version: int, folder: Path) -> None:
@@ -54,18 +59,12 @@ def restore(parts: Parts, folder: Path) -> int:
     try:
         return _restore(parts, folder, plain)
     except (KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"{folder}: is not whole: {error!r}. Remove this checkpoint to use an earlier one."
-        ) from error
+        raise _not_whole(folder, error) from error
 
 
 def _restore(parts: Parts, folder: Path, plain: Mapping[str, Any]) -> int:
     for key, value in _identity(parts.config).items():
-        if plain["job"][key] != value:
-            raise ConfigError(
-                f"this checkpoint belongs to another job: its {key} is "
-                f"{plain['job'][key]!r}, here it is {value!r}"
-            )
+        _check_same(plain, key, value)
     trained = set(plain["parts"])
     if "cloning" in trained and parts.cloner is None:
         raise ConfigError("this state was taken while cloning; begin cloning first")
@@ -80,7 +79,7 @@ def _restore(parts: Parts, folder: Path, plain: Mapping[str, Any]) -> int:
     if "implicit" in trained and parts.implicit is None:
         parts.implicit = parts.make_implicit()
     rng = torch.get_rng_state()
-    shards.read_into(folder, parts.live() | {"rng": rng})
+    shards.read_into(folder, parts.live() | {"rng": rng}, POLICY)
     for part, optimizer in parts.optimizers().items():
         steps = plain["steps"][part]
         optimizer.steps = {name: _count(steps[name]) for name in optimizer.steps}
@@ -91,6 +90,46 @@ def _restore(parts: Parts, folder: Path, plain: Mapping[str, Any]) -> int:
     return _count(plain["version"])
 
 
+def check_model(folder: Path, source: Path, lora: LoraConfig) -> None:
+    """See whether a learner's state is of a model, without reading its weights.
+
+    Args:
+        folder: as `save` wrote it.
+        source: the model's folder as the run began.
+        lora: the run's adapters.
+
+    Raises:
+        ConfigError: it is another model's or has other adapters, or is broken.
+    """
+    try:
+        _check_same(shards.plain(folder), _LORA, _told(lora))
+    except (KeyError, TypeError) as error:
+        raise _not_whole(folder, error) from error
+    model = skeleton(source)
+    asked = {f"{POLICY}{n}": tuple(p.shape) for n, p in model.named_parameters()}
+    # Of a tied weight the second name is kept where the model's own files have told the two apart.
+    both = {f"{POLICY}{n}" for n, _ in model.named_parameters(remove_duplicate=False)}
+    stored = {n: s for n, s in shards.stored(folder).items() if n.startswith(POLICY)}
+    kept = quantized.shapes(stored, lambda name: asked.get(adapters.plain_name(name) or "", ()))
+    plain = {n: s for name, s in kept.items() if (n := adapters.plain_name(name)) is not None}
+    tied = both - asked.keys()
+    shards.check_fit(folder, {n: s for n, s in plain.items() if n not in tied}, asked, POLICY)
+
+
+def _check_same(plain: Mapping[str, Any], key: str, value: str) -> None:
+    if plain["job"][key] != value:
+        raise ConfigError(
+            f"this checkpoint belongs to another job: its {key} is "
+            f"{plain['job'][key]!r}, here it is {value!r}"
+        )
+
+
+def _not_whole(folder: Path, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"{folder}: is not whole: {error!r}. Remove this checkpoint to use an earlier one."
+    )
+
+
 def _count(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise TypeError(f"{value!r} is no count")
@@ -98,13 +137,16 @@ def _count(value: Any) -> int:
 
 
 def _identity(config: Config) -> dict[str, str]:
-    # How engines are given the adapters changes nothing of what is kept.
-    lora = replace(config.model.lora, serve="merged")
     return {
         "model.path": config.model.path,
         "model.freeze_vision": str(config.model.freeze_vision),
-        "model.lora": str(lora),
+        _LORA: _told(config.model.lora),
         "train.master_dtype": config.train.master_dtype,
         "env.id": config.env.id,
         "algorithm.estimator": config.algorithm.estimator,
     }
+
+
+def _told(lora: LoraConfig) -> str:
+    """Adapters; how engines are given them changes nothing of what is kept."""
+    return str(replace(lora, serve="merged"))

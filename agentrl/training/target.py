@@ -8,9 +8,10 @@ from pathlib import Path
 
 from agentrl import config as configuration
 from agentrl.config import Config
+from agentrl.config.load import path_of
 from agentrl.errors import ConfigError
 from agentrl.policies.opening import served_model
-from agentrl.policies.origin import resolve_model
+from agentrl.policies.origin import is_on_hub, resolve_model
 from agentrl.training import checkpoints
 from agentrl.training.run import RunFolder
 
@@ -93,11 +94,30 @@ def asked_name(config: Config, overrides: Sequence[str]) -> str | None:
     return config.run.name if asked else None
 
 
+def check_kept(config: Config, kept: Path | None) -> None:
+    """See whether a checkpoint is of the model that a run began with, if that is a folder here.
+
+    Args:
+        config: with the run's own model.
+        kept: the checkpoint; None where none is asked for.
+
+    Raises:
+        ConfigError: it is another model's, or broken.
+    """
+    if kept is not None and config.model.path != "tiny" and not is_on_hub(config.model):
+        checkpoints.check(kept, path_of(config.model.path, "model.path"), config.model.lora)
+
+
 def model_folder(config: Config, scratch: Path, kept: Path | None) -> Path:
-    """The folder of what is evaluated; what has to be made goes into the scratch folder."""
+    """The folder of what is evaluated; what has to be made goes into the scratch folder.
+
+    Raises:
+        ConfigError: the checkpoint is another model's, or broken.
+    """
     start = resolve_model(config.model, config.seed, scratch / "start")
     if kept is None:
         return start
+    checkpoints.check(kept, start, config.model.lora)
     checkpoints.export(kept, start, scratch / "model", config.model.dtype, config.model.lora)
     return scratch / "model"
 
@@ -118,18 +138,23 @@ def merged(
         The training step of the checkpoint.
 
     Raises:
-        ConfigError: there is no such checkpoint, or it is broken.
+        ConfigError: there is no such run or checkpoint, it is another model's or broken, or it
+            has no adapters.
     """
+    RunFolder.existing(run)
     config, _ = open_target(run, ())
-    if not run.is_dir():
-        raise ConfigError(f"{run}: is no run's folder")
+    if adapter and not config.model.lora.rank:
+        raise ConfigError(
+            f"{run}: this model has no adapters (model.lora.rank is 0). Leave out --adapter"
+        )
     kept = checkpoints.named(run, name or ("last" if checkpoints.best(run) is None else "best"))
     start = run / "start"
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
+        with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
             if not start.is_dir():  # it began as a folder or a model of the hub
                 start = resolve_model(config.model, config.seed, Path(scratch) / "start")
+            checkpoints.check(kept, start, config.model.lora)
+            out.parent.mkdir(parents=True, exist_ok=True)
             if adapter:
                 checkpoints.export_adapters(kept, start, out, config.model)
             else:

@@ -123,6 +123,22 @@ def test_resume_takes_a_folder_or_the_newest_run(loop: Any, tmp_path: Path, caps
     assert cli.run(["train", str(config), "--resume", "run.name=other"]) == 2
 
 
+def test_a_run_that_is_not_there_is_told_as_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nowhere, out = str(tmp_path / "nope"), str(tmp_path / "out")
+    for arguments in (
+        ["merge", nowhere, out], ["train", nowhere, "--resume"],
+        ["train", "--resume", nowhere, "--dry-run"], ["train", "number_game", "--resume", nowhere],
+    ):  # fmt: skip
+        assert cli.run(arguments) == 2
+        told = capsys.readouterr().err
+        assert f"{nowhere}: no such run; it should be a folder such as runs/NAME" in told
+    assert cli.run(["train", f"{nowhere}.yaml", "--resume"]) == 2
+    assert "no such configuration" in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
 def test_dry_run_prints_what_resolves(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -211,14 +211,32 @@ def test_a_target_that_does_not_exist_is_told_before_anything_starts(tmp_path, c
     assert "model.lora.rank=-1: must not be below 0" in capsys.readouterr().err
 
 
-def test_a_run_without_adapters_has_none_to_write(make_learner, config, tmp_path, capsys, tiny_vlm):
+def test_a_run_without_adapters_has_none_to_write(
+    make_learner, config, kit, tmp_path, capsys, tiny_vlm
+):
     run, learner = tmp_path / "run", make_learner(config)
     run.mkdir()
     (run / "config.yaml").write_text(configuration.to_yaml(config))
     (run / "start").symlink_to(tiny_vlm)
+    learner.update([sample(kit, 1)])
     checkpoints.save(run, 1, learner, {"step": 1}, keep=1, best=True)
     assert cli.run(["merge", str(run), str(tmp_path / "adapter"), "--adapter"]) == 2
     assert "this model has no adapters (model.lora.rank is 0)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("kept", "here"), [(4, 0), (0, 4), (4, 8)])
+def test_a_checkpoint_with_other_adapters_does_not_become_a_model(
+    make_learner, config, tmp_path, capsys, tiny_vlm, kept, here
+):
+    run = tmp_path / "run"
+    config.model.lora = LoraConfig(rank=kept)
+    checkpoints.save(run, 1, make_learner(config), {"step": 1}, keep=1)
+    config.model.lora = LoraConfig(rank=here)
+    (run / "config.yaml").write_text(configuration.to_yaml(config))
+    (run / "start").symlink_to(tiny_vlm)
+    assert cli.run(["merge", str(run), str(tmp_path / "out")]) == 2
+    assert "belongs to another job: its model.lora is" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_adapters_that_vllm_would_not_answer_with_are_told_before_anything_starts(tmp_path, capsys):

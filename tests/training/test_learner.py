@@ -23,6 +23,7 @@ from agentrl.training.faults import LearnerError
 from agentrl.training.learner import MAX_SKIPS, Learner
 from agentrl.training.shares import whole
 from agentrl.training.weights import publish
+from tests.policies import families
 from tests.training.samples import sample
 
 
@@ -425,6 +426,73 @@ def test_a_checkpoint_becomes_an_ordinary_model(make_learner, config, kit, tmp_p
         assert cli.run(["merge", str(run), str(tmp_path / arguments[0]), *arguments[1:]]) == 2
         assert said in capsys.readouterr().err
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("layers", "said"),
+    [
+        (1, "policy/model.language_model.layers.1.self_attn.q_proj.weight is missing"),
+        (3, "it has policy/model.language_model.layers.2."),
+    ],
+)
+def test_a_checkpoint_of_another_model_is_refused_alike_by_all_who_read_it(
+    make_learner, config, tmp_path, tiny_vlm, capsys, layers, said
+):
+    config.rollout.engine, config.rollout.launcher = "hf", "local"
+    run, played = tmp_path / "run", tmp_path / "played"
+    run.mkdir()
+    (run / "config.yaml").write_text(configuration.to_yaml(config))
+    (run / "start").symlink_to(tiny_vlm)
+    sizes = {"hidden": 32, "heads": 1, "kv_heads": 1, "intermediate": 64}
+    vision = {"vision_hidden": 32, "vision_depth": 1, "vision_heads": 2, "vision_intermediate": 64}
+    other = Learner(config, tiny.build(tmp_path / "other", 0, layers=layers, **sizes, **vision))
+    folder = checkpoints.save(run, 1, other, {"step": 1}, keep=1)
+    other.close()
+    with pytest.raises(ConfigError, match="belongs to another model") as refused:
+        checkpoints.load(folder, make_learner(config))
+    assert said in str(refused.value)
+    for arguments in (
+        ["merge", str(run), str(tmp_path / "new" / "out")],
+        ["eval", str(run), "--checkpoint", "last", "--episodes", "1", f"run.dir={played}"],
+        ["play", str(run), "--checkpoint", "last", "--policy", "model", f"run.dir={played}"],
+    ):
+        assert cli.run(arguments) == 2
+        assert str(refused.value) in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+    assert not played.exists()
+
+
+@pytest.mark.parametrize("told_apart", [False, True])
+def test_a_checkpoint_of_a_model_with_tied_weights_becomes_a_model(
+    config, tmp_path, tiny_vlm, told_apart
+):
+    run = tmp_path / "run"
+    start = shutil.copytree(tiny_vlm, run / "start")
+    if not told_apart:
+        families.tie(start)
+    else:
+        about = json.loads((start / "config.json").read_text())
+        about["tie_word_embeddings"] = about["text_config"]["tie_word_embeddings"] = True
+        (start / "config.json").write_text(json.dumps(about))
+    (run / "config.yaml").write_text(configuration.to_yaml(config))
+    learner = Learner(config, start)
+    assert ("lm_head.weight" in learner.weights()) is told_apart
+    checkpoints.save(run, 1, learner, {"step": 1}, keep=1)
+    assert cli.run(["merge", str(run), str(tmp_path / "out")]) == 0
+    written = load_file(tmp_path / "out" / "model.safetensors")
+    assert written.keys() == learner.weights().keys()
+    learner.close()
+
+
+def test_a_checkpoint_that_is_cut_does_not_become_a_model(make_learner, config, tmp_path, capsys):
+    run, learner = tmp_path / "run", make_learner(config)
+    run.mkdir()
+    (run / "config.yaml").write_text(configuration.to_yaml(config))
+    (run / "start").symlink_to(learner._parts._folder)
+    folder = checkpoints.save(run, 1, learner, {"step": 1}, keep=1)
+    (folder / "learner" / "plain.json").write_text("{}")
+    assert cli.run(["merge", str(run), str(tmp_path / "out")]) == 2
+    assert "is not whole: KeyError('job')" in capsys.readouterr().err
 
 
 def test_masters_of_bfloat16_take_half_the_room_and_learn(make_learner, config, kit):

@@ -13,6 +13,7 @@ import pytest
 
 import agentrl
 from agentrl import cli, replay
+from agentrl import config as configuration
 from agentrl.config import Config, EvalConfig, TrainConfig
 from agentrl.errors import ConfigError
 from agentrl.files import working_in
@@ -249,6 +250,38 @@ def test_settings_that_a_checkpoint_refuses_do_not_become_the_runs_own(whole_run
         loop.train("", resume=run, overrides=["algorithm.name=ppo", "train.steps=5"])
     assert (run / "config.yaml").read_bytes() == before
     assert "go on with" not in caplog.text
+
+
+def test_run_goes_on_with_the_model_that_it_began_with(tmp_path, tiny_vlm, monkeypatch):
+    went_on = []
+
+    async def go_on(config, *_, **__):
+        went_on.append(config.model.tiny)
+
+    monkeypatch.setattr(loop, "_train", go_on)
+    settings = ["warm_start=null", "model.tiny.layers=4", f"run.dir={tmp_path}"]
+    folder = RunFolder.create(configuration.load(EXAMPLE, settings), "run")
+    run = folder.path
+    loop.train("", resume=run, overrides=["model.tiny.layers=3"])  # no model has been made yet
+    folder.start.mkdir()
+    before = (run / "config.yaml").read_bytes()
+    for override, said in (
+        ("model.tiny={layers: 3}", r"its model\.tiny is \{'layers': 4\}, here it is \{'layers': 3"),
+        (f"model.path={tiny_vlm}", r"its model\.path is 'tiny'"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            loop.train("", resume=run, overrides=[override])
+    assert (run / "config.yaml").read_bytes() == before
+    loop.train("", resume=run, overrides=["model.tiny={layers: 4, hidden: 128}"])  # the default
+    assert went_on == [{"layers": 3}, {"layers": 4, "hidden": 128}]
+
+
+def test_states_without_names_are_told_before_anything_is_learned(tmp_path):
+    settings = ["env.state_key=info", "algorithm.name=gigpo", "eval.episodes=2", "logging=[file]"]
+    with pytest.raises(ConfigError, match=r"FrozenLake-v1 names no state.*env\.state_key=screen"):
+        loop.train("frozen_lake", overrides=[*settings, f"run.dir={tmp_path}"])
+    (run,) = tmp_path.iterdir()
+    assert [e.split for e in replay.open(run).episodes()] == ["eval"] * 2
 
 
 def test_run_that_another_process_works_on_is_left_alone(whole_run):
