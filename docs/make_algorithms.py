@@ -1,4 +1,4 @@
-"""Write the table of docs/algorithms.md: what each estimator and loss gives on one fixed case.
+"""Write the tables of docs/algorithms.md: what each part gives on one fixed case, and its tests.
 
 Run: python docs/make_algorithms.py
 """
@@ -7,46 +7,160 @@ import dataclasses
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from agentrl.config import AlgorithmConfig
+from agentrl.training import correction, sampling
 from agentrl.training.credit import credit
-from agentrl.training.divergence import ESTIMATES
-from agentrl.training.losses import LOSSES
+from agentrl.training.divergence import ESTIMATES, MAX_K3
+from agentrl.training.losses import LOSSES, token_weights
 from agentrl.training.trajectories import Trajectories
 
 PAGE = Path(__file__).resolve().parent / "algorithms.md"
 MARK = "<!-- Below this line: python docs/make_algorithms.py -->\n"
+UNKNOWN = "not compared"
 
 ESTIMATORS = {
-    "grpo": ("(R - mean) / (std + 1e-6)", "of a group of one: R, an error, or 0, as here"),
-    "dr_grpo": ("R - mean", ""),
-    "rloo": ("n / (n - 1) (R - mean)", ""),
+    "grpo": ("(R - mean) / (std + 1e-6)", "a group of one gets R, an error, or 0, as here"),
+    "dr_grpo": ("R - mean", UNKNOWN),
+    "rloo": ("n / (n - 1) (R - mean)", "what a group of one gets: here 0"),
     "turn_grpo": ("GRPO over all turns of the group, by G", "ours"),
     "state_grpo": ("GRPO over the turns from one state, by G", "ours: GiGPO's second term"),
-    "gigpo": ("GRPO of R + GRPO of G at one state", "of exact pixels, which a clock changes"),
+    "gigpo": (
+        "`episode_weight` GRPO of R + `state_weight` GRPO of G at one state",
+        "states of exact pixels, which a clock changes",
+    ),
     "reinforce_pp": ("white(G)", "two reset G at tokens that were not sampled"),
-    "reinforce_pp_baseline": ("white(R - mean)", ""),
-    "remax": ("G - R of the greedy policy", ""),
-    "gae": ("delta + gamma lambda A', over what was not sampled", ""),
-    "turn_gae": ("GAE over turns, then within each", ""),
-    "prime": ("RLOO of R + sum of (r - mean of the others' r)", ""),
-}  # fmt: skip
+    "reinforce_pp_baseline": ("white(R - mean)", UNKNOWN),
+    "remax": ("G - R of the greedy policy", UNKNOWN),
+    "gae": (
+        "delta + gamma lambda A', over what was not sampled",
+        "whether V and A are carried over what was not sampled, and V counts at a limit: here both",
+    ),
+    "turn_gae": ("GAE over turns, then within each", UNKNOWN),
+    "prime": ("RLOO of R + discounted sum from here on of (r - mean of the others' r)", UNKNOWN),
+}
 LOSSES_TOLD = {
-    "ppo": ("max(-A r, -A clip(r)); at most -3 A where A < 0", ""),
+    "ppo": (
+        "max(-A r, -A clip(r)); at most -c A where A < 0",
+        ("clip_low", "clip_high", "clip_dual"),
+        "at r = 1 the gradient is TRL's (see Speed); else not compared",
+    ),
     "gspo": (
-        "the same with the geometric mean of r over the reply",
+        "the same with s, the geometric mean of r over the reply",
+        ("clip_low", "clip_high", "clip_dual"),
         "one s for a whole row",
     ),
-    "cispo": ("-sg[clip(r)] A logp", "one clamps above only, and absolutely"),
-    "sapo": ("-A (4 / tau) sigmoid(tau (r - 1))", ""),
+    "cispo": (
+        "-sg[clip(r)] A logp",
+        ("clip_low", "clip_high"),
+        "one clamps above only, and absolutely",
+    ),
+    "sapo": (
+        "-A (4 / tau) sigmoid(tau (r - 1))",
+        ("tau_positive", "tau_negative"),
+        UNKNOWN,
+    ),
+}
+AGGREGATES = {
+    "token_mean": "sum l / n",
+    "sequence_mean": "mean over episodes of (sum l / n_e)",
+    "sequence_sum": "mean over episodes of sum l",
+    "constant": "mean over episodes of (sum l / `aggregate_constant`)",
+    "token_sum": "sum l",
+}
+CORRECTIONS = {
+    "none": "1",
+    "token_truncate": "min(w, high)",
+    "token_mask": "w within [low, high], else 0",
+    "sequence_truncate": "min(W, high), W the product of w over the reply",
+    "sequence_mask": "W within [low, high], else 0",
 }
 KL_TOLD = {
     "k1": "d",
     "abs": "abs(d)",
     "k2": "d^2 / 2",
-    "k3": "exp(-d) + d - 1",
+    "k3": f"exp(-d) + d - 1, at most {MAX_K3:g}",
     "k3+": "k3, with the gradient of k2",
 }
+
+EPISODES = "`grpo`, `dr_grpo`, `rloo`, `reinforce_pp_baseline`, `prime`"
+TURNS = "`turn_grpo`, `state_grpo`, `gigpo`"
+TESTS = [
+    ("1", "every estimator",
+     "test_credit.py::test_every_layout_gives_the_same_advantage_to_the_same_tokens"),
+    ("1", "every loss, every aggregation",
+     "test_shares.py::test_a_sample_for_each_turn_has_the_loss_of_the_conversation"),
+    ("2", "every loss, aggregation, correction and divergence",
+     "test_shares.py::test_splitting_a_batch_changes_neither_loss_nor_gradient"),
+    ("2", "every preset, and so every estimator and loss",
+     "test_presets.py::"
+     "test_neither_micro_batches_nor_shared_beginnings_change_what_is_learned"),
+    ("2", "presets `grpo`, `gspo`, `cispo`, `sapo`; `grpo` with LoRA",
+     "test_ranks.py::test_two_ranks_learn_what_one_does"),
+    ("2", "presets `dapo`, `ppo`, `turn_ppo`, `prime`; `grpo` with QLoRA, in bfloat16 (slow)",
+     "test_ranks.py::test_two_ranks_learn_what_one_does_by_every_other_way"),
+    ("2", "presets `grpo`, `dapo`, `ppo`, `gspo`, `prime`",
+     "test_sequence_parallel.py::test_ranks_that_share_rows_learn_what_one_does"),
+    ("3", "every estimator", "test_credit.py::test_tokens_that_were_not_sampled_have_no_part"),
+    ("3", "every loss: it is given sampled tokens alone",
+     "test_batching.py::test_turns_that_extend_each_other_become_one_sample"),
+    ("4", EPISODES,
+     "test_credit.py::test_shifting_all_rewards_of_a_group_changes_no_advantage"),
+    ("4", f"{TURNS}, discount 1",
+     "test_credit.py::"
+     "test_shifting_all_rewards_of_a_group_changes_no_turn_without_a_discount"),
+    ("4", "`state_grpo`, `gigpo`, discount below 1",
+     "test_credit.py::"
+     "test_shifting_all_rewards_of_a_group_changes_no_turn_as_far_from_the_end"),
+    ("4", f"{TURNS}, discount 0",
+     "test_credit.py::test_shifting_the_reward_of_every_turn_changes_no_advantage"),
+    ("4", f"{TURNS}: where it does not hold",
+     "test_credit.py::test_a_shift_that_is_discounted_otherwise_is_no_shift"),
+    ("5", "every estimator", "test_credit.py::test_permuting_episodes_permutes_advantages"),
+    ("5", "every loss", "test_losses.py::test_the_order_of_tokens_changes_no_loss"),
+    ("6", "a whole run on virtual phones",
+     "test_phone_run.py::test_what_was_sampled_is_what_is_trained"),
+    ("6", "every batch",
+     "test_batching.py::test_a_batch_is_padded_on_the_right_and_holds_every_picture_once"),
+    ("failed", "every estimator",
+     "test_credit.py::test_void_episodes_get_nothing_and_change_nothing"),
+    ("alone", "every estimator", "test_credit.py::test_what_an_episode_alone_in_its_group_gets"),
+    ("by hand", "`grpo`", "test_estimators.py::test_grpo_normalises_among_siblings"),
+    ("by hand", "`dr_grpo`, `rloo`",
+     "test_estimators.py::test_dr_grpo_is_not_divided_and_rloo_compares_with_the_others"),
+    ("by hand", "`turn_grpo`",
+     "test_estimators.py::test_turn_grpo_compares_every_turn_of_a_group"),
+    ("by hand", "`state_grpo`",
+     "test_credit.py::"
+     "test_states_are_compared_where_every_turn_of_a_group_names_one_and_episodes_else"),
+    ("by hand", "`gigpo`",
+     "test_estimators.py::test_gigpo_adds_what_an_episode_and_what_a_state_says"),
+    ("by hand", "`reinforce_pp`",
+     "test_estimators.py::test_reinforce_pp_credits_a_turn_with_what_later_ones_earn"),
+    ("by hand", "`reinforce_pp_baseline`",
+     "test_estimators.py::test_reinforce_pp_baseline_is_white_over_the_batch"),
+    ("by hand", "`remax`",
+     "test_estimators.py::test_remax_takes_the_greedy_return_from_every_token"),
+    ("by hand", "`gae`",
+     "test_estimators.py::test_gae_carries_value_and_advantage_over_what_was_not_sampled"),
+    ("by hand", "`turn_gae`", "test_estimators.py::test_turn_gae_of_a_worked_example"),
+    ("by hand", "`prime`",
+     "test_estimators.py::test_prime_compares_outcome_and_process_with_the_others"),
+    ("by hand", "`ppo`", "test_losses.py::test_ppo_of_worked_examples"),
+    ("by hand", "`gspo`", "test_losses.py::test_gspo_has_one_ratio_for_a_reply"),
+    ("by hand", "`cispo`",
+     "test_losses.py::test_cispo_clips_the_weight_and_never_the_gradient"),
+    ("by hand", "`sapo`", "test_losses.py::test_sapo_of_worked_examples"),
+    ("by hand", "every aggregation", "test_losses.py::test_aggregation_of_worked_examples"),
+    ("by hand", "every correction", "test_losses.py::test_corrections_of_worked_examples"),
+    ("by hand", "every divergence", "test_losses.py::test_divergences_of_a_worked_example"),
+    ("by hand", "resampling",
+     "test_presets.py::test_episodes_are_drawn_by_the_size_of_their_return"),
+]  # fmt: skip
+"""Law, or what else is tested; rows; test."""
+
+CREDIT = AlgorithmConfig(discount=0.5, gae_lambda=0.5, turn_gae_lambda=1.0)
 
 
 def case() -> Trajectories:
@@ -70,8 +184,12 @@ def case() -> Trajectories:
 
 
 def tables() -> str:
-    """All three."""
-    return "\n" + "\n\n".join([_estimators(), _losses(), _divergences()]) + "\n"
+    """All of them, with what a reader needs to compute each row again."""
+    parts = [
+        _given(), _estimators(), _losses(), _aggregates(), _corrections(), _divergences(),
+        _resampling(), _tests(),
+    ]  # fmt: skip
+    return "\n" + "\n\n".join(parts) + "\n"
 
 
 def _table(*rows: tuple[str, ...]) -> str:
@@ -79,34 +197,154 @@ def _table(*rows: tuple[str, ...]) -> str:
     return "\n".join([head, "|---" * len(rows[0]) + "|", *body])
 
 
+def _numbers(values: Tensor, form: str) -> str:
+    return " ".join(format(value, form) for value in values.tolist())
+
+
+def _settings(config: AlgorithmConfig, names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}` {getattr(config, name):g}" for name in names)
+
+
+def _given() -> str:
+    told = case()
+    names = ("discount", "token_discount", "gae_lambda", "turn_gae_lambda", "episode_weight",
+             "state_weight")  # fmt: skip
+    states = [" ".join("abc"[state] for state in row) for row in told.states.tolist()]
+    rows = [
+        ("reward of each turn", *(_numbers(row, "g") for row in told.turn_rewards)),
+        ("R, their sum", *(f"{value:g}" for value in told.returns.tolist())),
+        ("state at the start of each turn", *states),
+        ("critic's V before each token", *(_numbers(row, "g") for row in told.values)),
+        ("and after the last", *(f"{value:g}" for value in told.last_values.tolist())),
+        ("r, the implicit reward of each token", *(_numbers(row, "g") for row in told.implicit)),
+        ("R of the greedy policy", *(f"{value:g}" for value in told.greedy.tolist())),
+    ]
+    words = (
+        f"The settings: {_settings(CREDIT, names)}. A turn's reward lies on its last token. "
+        "std is of ddof 1, and white(x) is (x - mean) / (std + 1e-6) over all tokens. n is the "
+        "number of siblings; gamma is `discount` at the end of a turn, `token_discount` within it; "
+        "lambda is `gae_lambda`, of `turn_gae` over turns `turn_gae_lambda`; delta is reward + "
+        "gamma V' - V, where V' and A' are those of what comes next. "
+        '"Not compared" says that nobody has laid ours beside another trainer\'s.'
+    )
+    return _table(("what is given", "first sibling", "second", "third"), *rows) + "\n\n" + words
+
+
 def _estimators() -> str:
-    config = AlgorithmConfig(discount=0.5, gae_lambda=0.5, turn_gae_lambda=1.0)
     rows = []
     for name, (formula, others) in ESTIMATORS.items():
-        found = credit(case(), dataclasses.replace(config, estimator=name)).advantages
-        siblings = (" ".join(f"{v:.3f}" for v in row) for row in found.tolist())
+        found = credit(case(), dataclasses.replace(CREDIT, estimator=name)).advantages
+        siblings = (_numbers(row, ".3f") for row in found)
         rows.append((f"`{name}`", formula, *siblings, others))
     head = ("estimator", "formula", "first sibling", "second", "third", "how others differ")
     return _table(head, *rows)
 
 
 def _losses() -> str:
-    ratio, advantage = torch.tensor([0.5, 1.5, 1.5, 4.0]), torch.tensor([1.0, 1.0, -1.0, -1.0])
+    ratios = torch.tensor([[0.5, 1.5], [1.2, 1.5], [0.5, 4.0]], dtype=torch.float64)
+    credits = torch.tensor([1.0, 1.0, -1.0], dtype=torch.float64)
+    old = torch.full((6,), -2.0, dtype=torch.float64)
+    turn = torch.arange(3).repeat_interleave(2)
     rows = []
-    for name, (formula, others) in LOSSES_TOLD.items():
+    for name, (formula, names, others) in LOSSES_TOLD.items():
         preset = AlgorithmConfig(name={"ppo": "dapo"}.get(name, name))
-        loss = LOSSES[name](ratio.log(), torch.zeros(4), advantage, torch.arange(4), preset).loss
-        rows.append((f"`{name}`", formula, *(f"{v:.4f}" for v in loss.tolist()), others))
-    cases = (f"r = {r:g}, A = {a:g}" for r, a in zip(ratio, advantage, strict=True))
-    return _table(("loss", "formula", *cases, "how others differ"), *rows)
+        logprobs = (ratios.log().flatten() + old).requires_grad_()
+        loss = LOSSES[name](logprobs, old, credits.repeat_interleave(2), turn, preset).loss
+        (slope,) = torch.autograd.grad(loss.sum(), logprobs)
+        used = _settings(preset, names)
+        values, slopes = (
+            [_numbers(row, ".4f").replace("-0.0000", "0.0000") for row in found.view(3, 2)]
+            for found in (loss.detach(), slope)
+        )
+        rows.append((f"`{name}`", formula, used, *values, others))
+        rows.append(("its gradient", "by logp", "", *slopes, ""))
+    cases = (f"r = {_numbers(r, 'g')}, A = {a:g}" for r, a in zip(ratios, credits, strict=True))
+    words = (
+        "Three replies of two tokens each, sampled with logp_old = -2, so that logp = -2 + log r. "
+        "The settings are the presets' (`ppo`: those of `dapo`); clip(r) lies within "
+        "[1 - `clip_low`, 1 + `clip_high`], and c is `clip_dual`; tau is `tau_positive` where "
+        "A > 0, else `tau_negative`. The numbers are the losses of the two tokens."
+    )
+    head = ("loss", "formula", "settings", *cases, "how others differ")
+    return words + "\n\n" + _table(head, *rows)
+
+
+def _aggregates() -> str:
+    losses = [torch.tensor([1.0, 2.0, 3.0]), torch.tensor([5.0])]
+    constant = 8.0
+    rows = []
+    for name, formula in AGGREGATES.items():
+        weights = token_weights([len(own) for own in losses], [0, 1], name, constant)
+        loss = sum(w * own.sum().item() for w, own in zip(weights, losses, strict=True))
+        others = UNKNOWN if name == "token_sum" else "some count a micro-batch alone"
+        rows.append((f"`{name}`", formula, *(f"{w:.4f}" for w in weights), f"{loss:.4f}", others))
+    words = (
+        f"Two episodes, whose tokens have the losses l = {_numbers(losses[0], 'g')} and "
+        f"{_numbers(losses[1], 'g')}; n tokens in all, n_e of an episode, both of the whole step; "
+        f"`aggregate_constant` {constant:g}."
+    )
+    head = ("aggregation", "formula", "weight of a token of the first", "of the second", "loss",
+            "how others differ")  # fmt: skip
+    return words + "\n\n" + _table(head, *rows)
+
+
+def _corrections() -> str:
+    ratios = torch.tensor([[0.4, 1.5], [3.0, 1.2]], dtype=torch.float64)
+    turn = torch.arange(2).repeat_interleave(2)
+    old = ratios.log().flatten()
+    rows = []
+    for name, formula in CORRECTIONS.items():
+        config = AlgorithmConfig(correction=name)
+        found = correction.weights(old, torch.zeros_like(old), turn, config).view(2, 2)
+        others = "" if name == "none" else UNKNOWN
+        rows.append((f"`{name}`", formula, *(_numbers(row, ".3f") for row in found), others))
+    words = (
+        "What the losses of two replies' tokens are multiplied by, where w = pi_old / pi_rollout; "
+        f"low is `correction_low`, {config.correction_low:g}, and high `correction_high`, "
+        f"{config.correction_high:g}."
+    )
+    cases = (f"w = {_numbers(row, 'g')}" for row in ratios)
+    return words + "\n\n" + _table(("correction", "formula", *cases, "how others differ"), *rows)
 
 
 def _divergences() -> str:
     rows = []
     for name, formula in KL_TOLD.items():
-        found = ESTIMATES[name](torch.tensor([-0.5, 0.5]), torch.zeros(2))
-        rows.append((f"`{name}`", formula, *(f"{v:.4f}" for v in found.tolist())))
-    return _table(("divergence", "formula", "d = -0.5", "d = 0.5"), *rows)
+        logprobs = torch.tensor([-0.5, 0.5], dtype=torch.float64, requires_grad=True)
+        found = ESTIMATES[name](logprobs, torch.zeros(2).double())
+        (slope,) = torch.autograd.grad(found.sum(), logprobs)
+        values = (f"{v:.4f}" for pair in zip(found, slope, strict=True) for v in pair)
+        rows.append((f"`{name}`", formula, *values, UNKNOWN))
+    head = ("divergence", "formula", "d = -0.5", "its gradient", "d = 0.5", "its gradient",
+            "how others differ")  # fmt: skip
+    return "d = logp - logp_ref; the gradient is by logp.\n\n" + _table(head, *rows)
+
+
+def _resampling() -> str:
+    returns, times = [3.0, -1.0, 0.0], 10_000
+    rows = []
+    for power in (0.0, 1.0, 2.0):
+        drawn = torch.tensor(sampling.resampled(returns * times, power, seed=0)) % len(returns)
+        shares = torch.bincount(drawn, minlength=len(returns)) / len(drawn)
+        formula = "abs(R)^power / sum" if power else "each once"
+        rows.append((f"{power:g}", formula, *(f"{v:.2f}" for v in shares.tolist()), UNKNOWN))
+    words = (
+        f"PF-PPO draws a step's episodes anew, as many as there were, with replacement "
+        f"(`resample_power`). The numbers are the shares of {len(returns) * times:,} draws from "
+        f"{times:,} times these three."
+    )
+    cases = (f"R = {value:g}" for value in returns)
+    head = ("power", "odds", *cases, "how others differ")
+    return words + "\n\n" + _table(head, *rows)
+
+
+def _tests() -> str:
+    rows = ((law, rows, f"`{test}`") for law, rows, test in TESTS)
+    words = (
+        'Which test holds which rows to which law, under `tests/training`; "by hand" are worked '
+        "examples."
+    )
+    return words + "\n\n" + _table(("law", "rows", "test"), *rows)
 
 
 def page() -> str:

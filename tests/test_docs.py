@@ -7,13 +7,14 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
 import yaml
 from PIL import Image
 
-from agentrl.config import from_dict, load
+from agentrl.config import AlgorithmConfig, from_dict, load
 from agentrl.rollout.making import open_translator
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -55,12 +56,38 @@ def run(folder, *command):
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["make_configuration", "make_algorithms"])
-def test_tables_are_those_of_the_code(name):
+def maker(name):
+    """The module of docs/ that writes a page's tables."""
     spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     make = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(make)
+    return make
+
+
+@pytest.mark.parametrize("name", ["make_configuration", "make_algorithms"])
+def test_tables_are_those_of_the_code(name):
+    make = maker(name)
     assert make.PAGE.read_text() == make.page(), f"run: python docs/{name}.py"
+
+
+def test_every_part_of_an_algorithm_is_told_and_its_tests_are_there():
+    make = maker("make_algorithms")
+    kinds = get_type_hints(AlgorithmConfig)
+    told = {
+        "estimator": make.ESTIMATORS,
+        "loss": make.LOSSES_TOLD,
+        "aggregate": make.AGGREGATES,
+        "correction": make.CORRECTIONS,
+        "kl_estimate": make.KL_TOLD,
+    }
+    for setting, rows in told.items():
+        assert set(rows) == set(get_args(kinds[setting])), setting
+    by_hand = " ".join(rows for law, rows, _ in make.TESTS if law == "by hand")
+    for name in (*make.ESTIMATORS, *make.LOSSES_TOLD):
+        assert f"`{name}`" in by_hand, name
+    for _, _, test in make.TESTS:
+        file, name = test.split("::")
+        assert f"def {name}(" in (DOCS.parent / "tests/training" / file).read_text(), test
 
 
 def test_overrides_are_taken_as_they_are_shown():

@@ -1,6 +1,7 @@
 """How far two policies are apart on sampled tokens, as pure functions of tensors.
 
-Shapes: N sampled tokens. Everywhere d = logp - logp_ref, clamped to +-20.
+Shapes: N sampled tokens. Everywhere d = logp - logp_ref, clamped to +-20. Source of k1, k2 and k3:
+J. Schulman, "Approximating KL Divergence", 2020, http://joschu.net/blog/kl-approx.html.
 """
 
 from collections.abc import Callable
@@ -21,31 +22,43 @@ def log_ratio(logprobs: Tensor, other: Tensor) -> Tensor:
 
 
 def k1(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """[N] d: without bias, of high variance; as a loss its expected gradient is 0."""
+    """[N] d: without bias, of high variance; as a loss its expected gradient is 0.
+
+    Source: Schulman's note.
+    """
     return log_ratio(logprobs, reference)
 
 
 def absolute(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """[N] |d|, never negative; its gradient has the same size for every token."""
+    """[N] |d|, never negative; its gradient has the same size for every token.
+
+    No paper is known to us: it is verl's `kl_penalty=abs`.
+    """
     return log_ratio(logprobs, reference).abs()
 
 
 def k2(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """[N] d^2 / 2: its gradient is that of the divergence, on samples of the policy itself."""
+    """[N] d^2 / 2: its gradient is that of the divergence, on samples of the policy itself.
+
+    Source: Schulman's note.
+    """
     return log_ratio(logprobs, reference).square() / 2
 
 
 def k3(logprobs: Tensor, reference: Tensor) -> Tensor:
     """[N] exp(-d) + d - 1: without bias, never negative, 0 where both agree.
 
-    At most `MAX_K3`, where it has no gradient. Source: http://joschu.net/blog/kl-approx.html.
+    At most `MAX_K3`, where it has no gradient. Source: Schulman's note.
     """
     difference = log_ratio(logprobs, reference)
     return (torch.expm1(-difference) + difference).clamp(0.0, MAX_K3)
 
 
 def k3_plus(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """[N] the value of k3 with the gradient of k2: each is right where the other is not."""
+    """[N] the value of k3 with the gradient of k2: each is right where the other is not.
+
+    No paper is known to us: it is verl's `kl_penalty=k3+`. Its parts are of Schulman's note.
+    """
     gradient = k2(logprobs, reference)
     return gradient + (k3(logprobs, reference) - gradient).detach()
 

@@ -6,8 +6,17 @@ a turn or token; what a function is given where it is False has no influence, an
 there is 0.
 
 Group-relative estimators take `group`, int64[E], equal for siblings, and `valid`, bool[E]: episodes
-without a valid reward (a phone that failed) are left out of all statistics and get 0. So does an
-episode without a sibling: there is nothing to compare it with.
+without a valid reward (a phone that failed) are left out of all statistics and get 0.
+
+What is alone is compared with nothing and gets 0: an episode of its group where whole episodes are
+compared, a turn at its state in `gigpo`. Turns are compared with others of their own episode as
+well: `turn_grpo` teaches from an episode alone, `gigpo` where it comes to a state again. Whitening
+comes after and takes the mean of the batch from all, so that 0 may become another number.
+
+Adding a constant to the last reward of every episode of a group changes nothing where whole
+episodes are compared (`grpo`, `dr_grpo`, `rloo`, `reinforce_pp_baseline`, `prime`). Of `turn_grpo`
+and `gigpo` it changes nothing where the discount is 1, or the turns that are compared have equally
+many turns to come; else the constant is discounted by different amounts.
 """
 
 from collections.abc import Callable

@@ -151,9 +151,10 @@ def token_weights(
         num_tokens: [S] sampled tokens of each sample.
         episodes: [S] equal for the samples of one episode.
         aggregate: with n sampled tokens in all, of m episodes that have any, n_e of episode e:
-            `token_mean` 1 / n; `sequence_mean` 1 / (m n_e), the mean over episodes of the mean
-            over their tokens; `sequence_sum` 1 / m, the mean of their sums; `constant`
-            1 / (m * constant), as in Dr.GRPO; `token_sum` 1.
+            `token_mean` 1 / n (DAPO, arXiv:2503.14476); `sequence_mean` 1 / (m n_e), the mean over
+            episodes of the mean over their tokens (GRPO, arXiv:2402.03300); `sequence_sum` 1 / m,
+            the mean of their sums; `constant` 1 / (m * constant) (Dr.GRPO, arXiv:2503.20783);
+            `token_sum` 1.
         constant: in tokens.
 
     Returns:

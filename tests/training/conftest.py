@@ -2,11 +2,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from agentrl.config import Config
 from agentrl.policies import tiny
 from agentrl.policies.kits import Kit, kit_for
 from agentrl.training.learner import Learner
+
+# On a machine that others use as well an example of a few tensors may take a second.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from tests.training.samples import episode, turn
 
 ANY = st.sampled_from(sorted(ESTIMATORS))
 OF_EPISODES = ("grpo", "dr_grpo", "rloo", "reinforce_pp_baseline", "prime")
+OF_TURNS = ("turn_grpo", "state_grpo", "gigpo")
 REWARD = st.integers(-8, 8).map(lambda n: n / 4)
 
 
@@ -139,30 +140,105 @@ def apart(scored):
     return relaid(scored, [[90 + k] for k in range(len(scored.episode.turns))])
 
 
-@given(groups=steps(), estimator=st.sampled_from(OF_EPISODES), shift=st.integers(-20, 20))
-def test_shifting_all_rewards_of_a_group_changes_no_advantage(groups, estimator, shift):
-    """Law 4, where whole episodes are compared."""
-    moved = [
+def last_raised(groups, shift):
+    return [
         [
             dataclasses.replace(one, rewards=(*one.rewards[:-1], one.rewards[-1] + shift))
-            for one in g
+            for one in group
         ]
-        for g in groups
+        for group in groups
     ]
-    found = flat(credited(moved, config(estimator), told(groups)))
-    assert found == pytest.approx(flat(credited(groups, config(estimator))), abs=1e-6)
 
 
-@given(groups=steps(), estimator=st.sampled_from(["turn_grpo", "state_grpo"]),
-       shift=st.integers(-20, 20))  # fmt: skip
+def assert_unmoved(groups, moved, chosen):
+    found = flat(credited(moved, chosen, told(groups)))
+    assert found == pytest.approx(flat(credited(groups, chosen)), abs=1e-6)
+
+
+@given(groups=steps(), estimator=st.sampled_from(OF_EPISODES), shift=st.integers(-20, 20))
+def test_shifting_all_rewards_of_a_group_changes_no_advantage(groups, estimator, shift):
+    """Law 4, where whole episodes are compared: at any discount."""
+    assert_unmoved(groups, last_raised(groups, shift), config(estimator))
+
+
+@given(groups=steps(), estimator=st.sampled_from(OF_TURNS), shift=st.integers(-20, 20))
+def test_shifting_all_rewards_of_a_group_changes_no_turn_without_a_discount(
+    groups, estimator, shift
+):
+    """Law 4, where turns are compared by all that comes: each is as much more worth."""
+    assert_unmoved(groups, last_raised(groups, shift), config(estimator, discount=1.0))
+
+
+@given(
+    groups=steps(),
+    estimator=st.sampled_from(["gigpo", "state_grpo"]),
+    shift=st.integers(-20, 20),
+    discount=st.sampled_from([0.0, 0.25, 0.5]),
+)
+def test_shifting_all_rewards_of_a_group_changes_no_turn_as_far_from_the_end(
+    groups, estimator, shift, discount
+):
+    """Law 4, where turns at equal states have equally many turns to come: discounted alike."""
+    groups = [[counting_down(one) for one in group] for group in groups]
+    moved = last_raised(groups, shift)
+    assert_unmoved(groups, moved, config(estimator, discount=discount))
+
+
+def counting_down(scored):
+    """The same, where a state says how many turns are to come."""
+    turns = scored.episode.turns
+    turns = [
+        dataclasses.replace(one, state_key=f"{one.state_key}{len(turns) - k}")
+        for k, one in enumerate(turns)
+    ]
+    return dataclasses.replace(
+        scored, episode=dataclasses.replace(scored.episode, turns=tuple(turns))
+    )
+
+
+@pytest.mark.parametrize("estimator", OF_TURNS)
+def test_a_shift_that_is_discounted_otherwise_is_no_shift(estimator):
+    """What law 4 leaves out: of turns at one state, one is followed by more of them."""
+    group = [[scored([0.0, 1.0], ["a", "a"]), scored([2.0], ["a"])]]
+    moved = last_raised(group, 8)
+    found, before = (flat(credited(g, config(estimator))) for g in (moved, group))
+    assert found != pytest.approx(before, abs=0.1)
+
+
+@given(groups=steps(), estimator=st.sampled_from(OF_TURNS), shift=st.integers(-20, 20))
 def test_shifting_the_reward_of_every_turn_changes_no_advantage(groups, estimator, shift):
     """Law 4, where turns are compared by what they earn themselves."""
     moved = [
         [dataclasses.replace(one, rewards=tuple(r + shift for r in one.rewards)) for one in g]
         for g in groups
     ]
-    chosen = config(estimator, discount=0.0)
-    assert flat(credited(moved, chosen)) == pytest.approx(flat(credited(groups, chosen)), abs=1e-6)
+    # More turns would earn an episode more: its part of gigpo is left out.
+    assert_unmoved(groups, moved, config(estimator, discount=0.0, episode_weight=0.0))
+
+
+@pytest.mark.parametrize("estimator", sorted(ESTIMATORS))
+def test_what_an_episode_alone_in_its_group_gets(estimator):
+    """0 where episodes are compared; turns are compared with others of their own episode."""
+    groups = [[scored([0.0, 1.0], ["a", "a"], tokens=1)]]
+    found = flat(credited(groups, config(estimator)))
+    assert any(found) == (estimator not in OF_EPISODES)
+    strangers = [[scored([0.0, 1.0], ["a", "b"], tokens=1)]]
+    if estimator in ("gigpo", "state_grpo"):
+        assert not any(flat(credited(strangers, config(estimator))))
+
+
+@given(groups=steps(), estimator=ANY, noise=st.floats(-100, 100))
+def test_tokens_that_were_not_sampled_have_no_part(groups, estimator, noise):
+    """Law 3: whatever stands where none was."""
+    played = trajectories(groups, told(groups), [0.25] * len(groups))
+    names = ("rewards", "values", "implicit")
+    filled = {n: torch.where(played.tokens, getattr(played, n), noise) for n in names}
+    expected = credit(played, config(estimator))
+    found = credit(dataclasses.replace(played, **filled), config(estimator))
+    assert torch.equal(found.advantages, expected.advantages)
+    assert not found.advantages[~played.tokens].any()
+    if expected.returns is not None:
+        assert torch.equal(found.returns, expected.returns)
 
 
 @given(groups=steps(), estimator=ANY, data=st.data())

@@ -1,0 +1,132 @@
+"""What a batch's parts add up to, over micro-batches, ranks and layouts: law 2 of every loss."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrl.config import AlgorithmConfig
+from agentrl.training import correction
+from agentrl.training.batching import Packing
+from agentrl.training.divergence import ESTIMATES
+from agentrl.training.losses import LOSSES
+from agentrl.training.parallel import Rank
+from agentrl.training.shares import share, weigh
+from agentrl.types import Sample
+
+WORDS = 6
+LOGPROB = st.integers(-30, -1).map(lambda n: n / 10)
+PRESETS = {"ppo": "dapo", "gspo": "gspo", "cispo": "cispo", "sapo": "sapo"}
+AGGREGATES = ("token_mean", "sequence_mean", "sequence_sum", "constant", "token_sum")
+CORRECTIONS = ("none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
+KIT = SimpleNamespace(
+    image_token_id=None,
+    positions=lambda ids, images: np.arange(len(ids)),
+    pixels=lambda pictures: {},
+)
+"""Of a model that sees words alone."""
+
+
+@st.composite
+def samples(draw):
+    """Conversations of a few replies each, some of one episode; all begin alike."""
+    found = []
+    for _ in range(draw(st.integers(1, 6))):
+        ids, places, turns = [0], [], []
+        for turn in range(draw(st.integers(1, 3))):
+            reply = draw(st.lists(st.integers(0, WORDS - 1), min_size=1, max_size=4))
+            places += range(len(ids), len(ids) + len(reply))
+            turns += [turn] * len(reply)
+            ids += [*reply, 0]
+
+        said = st.tuples(LOGPROB, LOGPROB, LOGPROB, st.integers(-4, 4).map(lambda n: n / 2))
+        columns = zip(*(draw(said) for _ in places), strict=True)
+        logprobs, old, reference, advantages = columns
+        found.append(
+            Sample(
+                token_ids=tuple(ids[:-1]),
+                places=tuple(places),
+                logprobs=logprobs,
+                old_logprobs=old,
+                reference_logprobs=reference,
+                advantages=advantages,
+                images=(),
+                turns=tuple(turns),
+                episode=draw(st.integers(0, 3)),
+            )
+        )
+    return found
+
+
+def learned(items, config, packing, ranks=1):
+    """The loss of a batch, and its gradient by word, added up over all passes of all ranks."""
+    odds = torch.linspace(-1, 1, WORDS, dtype=torch.float64).requires_grad_()
+    total = torch.zeros((), dtype=torch.float64)
+    weighed = weigh(items, config.aggregate, 7.0)
+    for number in range(ranks):
+        rank = Rank(
+            number=number, world_size=ranks, device=torch.device("cpu"), mesh=None, owner=False
+        )
+        for part in share(weighed, packing, KIT, rank):
+            batch = part.batch
+            logprobs = odds.log_softmax(-1)[batch.targets]
+            columns = {name: column.double() for name, column in batch.columns.items()}
+            old, turns = columns["old_logprobs"], batch.turns
+            token = LOSSES[config.loss](logprobs, old, columns["advantages"], turns, config).loss
+            token = token * correction.weights(old, columns["logprobs"], turns, config)
+            divergence = ESTIMATES[config.kl_estimate](logprobs, columns["reference_logprobs"])
+            loss = part.loss(token + 0.1 * divergence)
+            loss.backward()
+            total += loss.detach()
+    return total.item(), odds.grad.tolist()
+
+
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+@given(
+    items=samples(),
+    aggregate=st.sampled_from(AGGREGATES),
+    corrected=st.sampled_from(CORRECTIONS),
+    estimate=st.sampled_from(sorted(ESTIMATES)),
+    most=st.integers(1, 40),
+    ranks=st.integers(1, 3),
+    layout=st.sampled_from([(True, True), (False, True), (False, False)]),
+)
+def test_splitting_a_batch_changes_neither_loss_nor_gradient(
+    loss, items, aggregate, corrected, estimate, most, ranks, layout
+):
+    """Into micro-batches of any size, over ranks, as trees, in rows or in one row."""
+    config = AlgorithmConfig(
+        name=PRESETS[loss], aggregate=aggregate, correction=corrected, kl_estimate=estimate
+    )
+    whole = Packing(max_tokens=10_000, width=np.inf, share=False)
+    split = Packing(max_tokens=most, width=np.inf, share=layout[0], masks=layout[1])
+    expected, found = learned(items, config, whole), learned(items, config, split, ranks)
+    assert found[0] == pytest.approx(expected[0], rel=1e-9, abs=1e-9)
+    assert found[1] == pytest.approx(expected[1], rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+@given(items=samples(), aggregate=st.sampled_from(AGGREGATES))
+def test_a_sample_for_each_turn_has_the_loss_of_the_conversation(loss, items, aggregate):
+    config = AlgorithmConfig(name=PRESETS[loss], aggregate=aggregate)
+    packing = Packing(max_tokens=10_000, width=np.inf)
+    # Each conversation is an episode here.
+    items = [dataclasses.replace(one, episode=number) for number, one in enumerate(items)]
+    turns = [part for one in items for part in by_turn(one)]
+    expected, found = learned(items, config, packing), learned(turns, config, packing)
+    assert found[0] == pytest.approx(expected[0], rel=1e-6, abs=1e-6)
+    assert found[1] == pytest.approx(expected[1], rel=1e-6, abs=1e-6)
+
+
+def by_turn(sample):
+    """The same conversation, each turn with all that was said before it."""
+    for turn in sorted(set(sample.turns)):
+        own = [k for k, at in enumerate(sample.turns) if at == turn]
+        names = ("places", "logprobs", "old_logprobs", "reference_logprobs", "advantages", "turns")
+        columns = {name: tuple(getattr(sample, name)[k] for k in own) for name in names}
+        end = columns["places"][-1] + 1
+        yield dataclasses.replace(sample, token_ids=sample.token_ids[:end], **columns)
