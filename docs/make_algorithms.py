@@ -18,48 +18,69 @@ from agentrl.training.trajectories import Trajectories
 
 PAGE = Path(__file__).resolve().parent / "algorithms.md"
 MARK = "<!-- Below this line: python docs/make_algorithms.py -->\n"
-UNKNOWN = "not compared"
-
+CORRECTED_ELSEWHERE = {
+    "token_truncate": "TRL and verl are the same",
+    "token_mask": "TRL and verl are the same",
+    "sequence_truncate": "W over a whole row in TRL and verl, whatever turns it has",
+    "sequence_mask": "W over a whole row in TRL and verl, whatever turns it has",
+}
+DIVERGENCES_ELSEWHERE = {
+    "k1": "verl is the same",
+    "abs": "verl is the same",
+    "k2": "verl is the same",
+    "k3": "verl is the same; TRL has no bound",
+    "k3+": "verl is the same",
+}
 ESTIMATORS = {
-    "grpo": ("(R - mean) / (std + 1e-6)", "a group of one gets R, an error, or 0, as here"),
-    "dr_grpo": ("R - mean", UNKNOWN),
-    "rloo": ("n / (n - 1) (R - mean)", "what a group of one gets: here 0"),
+    "grpo": (
+        "(R - mean) / (std + 1e-6)",
+        "TRL adds 1e-4; a group of one gets R in verl, 0 in TRL and here",
+    ),
+    "dr_grpo": ("R - mean", "a group of one gets R in verl, 0 in TRL and here"),
+    "rloo": ("n / (n - 1) (R - mean)", "a group of one gets R in verl, 0 in TRL and here"),
     "turn_grpo": ("GRPO over all turns of the group, by G", "ours"),
     "state_grpo": ("GRPO over the turns from one state, by G", "ours: GiGPO's second term"),
     "gigpo": (
         "`episode_weight` GRPO of R + `state_weight` GRPO of G at one state",
         "states of exact pixels, which a clock changes",
     ),
-    "reinforce_pp": ("white(G)", "two reset G at tokens that were not sampled"),
-    "reinforce_pp_baseline": ("white(R - mean)", UNKNOWN),
-    "remax": ("G - R of the greedy policy", UNKNOWN),
+    "reinforce_pp": (
+        "white(G)",
+        "verl resets G at tokens that were not sampled, and one more does",
+    ),
+    "reinforce_pp_baseline": ("white(R - mean)", "a group of one gets white(R) in verl"),
+    "remax": ("G - R of the greedy policy", "verl has no discount"),
     "gae": (
         "delta + gamma lambda A', over what was not sampled",
-        "whether V and A are carried over what was not sampled, and V counts at a limit: here both",
+        "verl carries V and A over it, too, and counts no V at a limit; others carry neither",
     ),
-    "turn_gae": ("GAE over turns, then within each", UNKNOWN),
-    "prime": ("RLOO of R + discounted sum from here on of (r - mean of the others' r)", UNKNOWN),
+    "turn_gae": ("GAE over turns, then within each", "VAGEN's code counts no V at a limit"),
+    "prime": (
+        "RLOO of R + discounted sum from here on of (r - mean of the others' r)",
+        "PRIME's recipe multiplies both parts by 5 and whitens their sum; no discount",
+    ),
 }
 LOSSES_TOLD = {
     "ppo": (
         "max(-A r, -A clip(r)); at most -c A where A < 0",
         ("clip_low", "clip_high", "clip_dual"),
-        "at r = 1 the gradient is TRL's (see Speed); else not compared",
+        "TRL has no c, its `delta` bounds r from above for either sign of A; at r = 1 the gradient "
+        "is the same (see Speed). verl is the same",
     ),
     "gspo": (
         "the same with s, the geometric mean of r over the reply",
         ("clip_low", "clip_high", "clip_dual"),
-        "one s for a whole row",
+        "one s for a whole row in TRL and verl, whatever turns it has",
     ),
     "cispo": (
         "-sg[clip(r)] A logp",
         ("clip_low", "clip_high"),
-        "one clamps above only, and absolutely",
+        "TRL clamps above only, at `epsilon_high` itself",
     ),
     "sapo": (
         "-A (4 / tau) sigmoid(tau (r - 1))",
         ("tau_positive", "tau_negative"),
-        UNKNOWN,
+        "TRL is the same",
     ),
 }
 AGGREGATES = {
@@ -68,6 +89,12 @@ AGGREGATES = {
     "sequence_sum": "mean over episodes of sum l",
     "constant": "mean over episodes of (sum l / `aggregate_constant`)",
     "token_sum": "sum l",
+}
+AGGREGATED_ELSEWHERE = {
+    "token_mean": "the whole step in TRL's `dapo`, a micro-batch alone in its `bnpo`",
+    "sequence_mean": "a micro-batch alone in TRL's `grpo`",
+    "sequence_sum": "a micro-batch alone in TRL's `luspo`",
+    "constant": "a micro-batch alone in TRL's `dr_grpo`; its constant is the longest reply",
 }
 CORRECTIONS = {
     "none": "1",
@@ -225,7 +252,8 @@ def _given() -> str:
         "number of siblings; gamma is `discount` at the end of a turn, `token_discount` within it; "
         "lambda is `gae_lambda`, of `turn_gae` over turns `turn_gae_lambda`; delta is reward + "
         "gamma V' - V, where V' and A' are those of what comes next. "
-        '"Not compared" says that nobody has laid ours beside another trainer\'s.'
+        "How others differ was read in the source of TRL 1.16.0, of verl (`core_algos.py`, "
+        "`rollout_corr_helper.py`, and its PRIME recipe) and of VAGEN."
     )
     return _table(("what is given", "first sibling", "second", "third"), *rows) + "\n\n" + words
 
@@ -276,7 +304,7 @@ def _aggregates() -> str:
     for name, formula in AGGREGATES.items():
         weights = token_weights([len(own) for own in losses], [0, 1], name, constant)
         loss = sum(w * own.sum().item() for w, own in zip(weights, losses, strict=True))
-        others = UNKNOWN if name == "token_sum" else "some count a micro-batch alone"
+        others = AGGREGATED_ELSEWHERE.get(name, "neither TRL nor verl has it")
         rows.append((f"`{name}`", formula, *(f"{w:.4f}" for w in weights), f"{loss:.4f}", others))
     words = (
         f"Two episodes, whose tokens have the losses l = {_numbers(losses[0], 'g')} and "
@@ -296,7 +324,7 @@ def _corrections() -> str:
     for name, formula in CORRECTIONS.items():
         config = AlgorithmConfig(correction=name)
         found = correction.weights(old, torch.zeros_like(old), turn, config).view(2, 2)
-        others = "" if name == "none" else UNKNOWN
+        others = CORRECTED_ELSEWHERE.get(name, "")
         rows.append((f"`{name}`", formula, *(_numbers(row, ".3f") for row in found), others))
     words = (
         "What the losses of two replies' tokens are multiplied by, where w = pi_old / pi_rollout; "
@@ -314,7 +342,7 @@ def _divergences() -> str:
         found = ESTIMATES[name](logprobs, torch.zeros(2).double())
         (slope,) = torch.autograd.grad(found.sum(), logprobs)
         values = (f"{v:.4f}" for pair in zip(found, slope, strict=True) for v in pair)
-        rows.append((f"`{name}`", formula, *values, UNKNOWN))
+        rows.append((f"`{name}`", formula, *values, DIVERGENCES_ELSEWHERE[name]))
     head = ("divergence", "formula", "d = -0.5", "its gradient", "d = 0.5", "its gradient",
             "how others differ")  # fmt: skip
     return "d = logp - logp_ref; the gradient is by logp.\n\n" + _table(head, *rows)
@@ -327,7 +355,8 @@ def _resampling() -> str:
         drawn = torch.tensor(sampling.resampled(returns * times, power, seed=0)) % len(returns)
         shares = torch.bincount(drawn, minlength=len(returns)) / len(drawn)
         formula = "abs(R)^power / sum" if power else "each once"
-        rows.append((f"{power:g}", formula, *(f"{v:.2f}" for v in shares.tolist()), UNKNOWN))
+        others = "verl has R = 0 drawn as well, in proportion to 1e-8" if power else ""
+        rows.append((f"{power:g}", formula, *(f"{v:.2f}" for v in shares.tolist()), others))
     words = (
         f"PF-PPO draws a step's episodes anew, as many as there were, with replacement "
         f"(`resample_power`). The numbers are the shares of {len(returns) * times:,} draws from "
