@@ -208,6 +208,7 @@ def test_every_game_of_a_chaos_run_is_accounted_for(adb_server):
         assert re.search(rf"{nothing} *│ 0 ", said)
 
 
+@pytest.mark.slow
 def test_ranks_that_share_a_long_episode_keep_half_of_it_each():
     printed = run("long_episode", "--tokens", 2000, "--ranks", 1, 2)
     assert printed.startswith("command:  python")
