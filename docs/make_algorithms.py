@@ -52,7 +52,7 @@ ESTIMATORS = {
     "remax": ("G - R of the greedy policy", "verl has no discount"),
     "gae": (
         "delta + gamma lambda A', over what was not sampled",
-        "verl carries V and A over it, too, and counts no V at a limit; others carry neither",
+        "verl carries V and A over it, too, and counts no V at a limit",
     ),
     "turn_gae": ("GAE over turns, then within each", "VAGEN's code counts no V at a limit"),
     "prime": (
