@@ -14,8 +14,8 @@ import pytest
 import yaml
 from PIL import Image
 
-from agentrl.config import AlgorithmConfig, from_dict, load
-from agentrl.rollout.making import open_translator
+from agentrl.config import AlgorithmConfig, from_dict, loading
+from agentrl.rollout.make_env import open_translator
 
 DOCS = Path(__file__).parents[1] / "docs"
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -95,11 +95,13 @@ def test_overrides_are_taken_as_they_are_shown():
     for line in shown.splitlines():
         program, command, config, *overrides = shlex.split(line)
         assert (program, command) == ("agentrl", "train")
-        load(config, overrides)
-    merged = load("number_game", ["warm_start.weights={final: 1.0}"])
+        loading(config, overrides)
+    merged = loading("number_game", ["warm_start.weights={final: 1.0}"])
     assert merged.warm_start.weights == {"reveal": 0.15, "final": 1.0}
-    assert load("number_game", ["warm_start=null"]).warm_start is None
-    assert load("number_game", ["devices.source=['0123456789']"]).devices.source == ["0123456789"]
+    assert loading("number_game", ["warm_start=null"]).warm_start is None
+    assert loading("number_game", ["devices.source=['0123456789']"]).devices.source == [
+        "0123456789"
+    ]
 
 
 @pytest.mark.parametrize(

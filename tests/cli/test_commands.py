@@ -12,7 +12,7 @@ import pytest
 from agentrl import __version__, cli, replay
 from agentrl.config import PRESETS
 from agentrl.errors import ConfigError, DeviceError
-from agentrl.replay.record import Recorder
+from agentrl.replay.recorder import Recorder
 from agentrl.types import Outcome
 from tests.replay.episodes import scored
 from tests.viewer import runs
@@ -49,7 +49,7 @@ def test_no_setting_of_an_algorithm_is_broken_where_80_columns_are_all(
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A training loop that only remembers what it was asked."""
-    module = ModuleType("agentrl.training.loop")
+    module = ModuleType("agentrl.training.trainer.train")
     module.calls = []  # type: ignore[attr-defined]
 
     def train(config: Any, **keywords: Any) -> Path:
@@ -61,7 +61,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         return Path("runs/x")
 
     module.train = train  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "agentrl.training.loop", module)
+    monkeypatch.setitem(sys.modules, "agentrl.training.trainer.train", module)
     return module
 
 
@@ -196,7 +196,7 @@ def test_eval_of_a_configuration_says_that_its_model_is_untrained(
     async def played(*_: Any) -> dict[str, Any]:
         return {"reward": 0.5}
 
-    monkeypatch.setattr("agentrl.training.evaluation._evaluate", played)
+    monkeypatch.setattr("agentrl.training.evaluation.evaluate._evaluate", played)
     assert cli.run(["eval", str(EXAMPLE), f"run.dir={tmp_path}"]) == 0
     assert "which no run has trained" in caplog.text
     caplog.clear()
