@@ -20,7 +20,7 @@ _PUBLIC = {
 __all__ = ["__version__", "evaluate", "load_config", "make", "make_translator", "register", "train"]
 
 if TYPE_CHECKING:
-    from agentrl.config import loading as load_config
+    from agentrl.config import load as load_config
     from agentrl.env import make, make_translator, register
     from agentrl.training.evaluation.evaluate import evaluate
     from agentrl.training.trainer.train import train

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from agentrl.config import AlgorithmConfig, from_dict, loading
+from agentrl.config import AlgorithmConfig, from_dict, load
 from agentrl.rollout.make_env import open_translator
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -95,11 +95,11 @@ def test_overrides_are_taken_as_they_are_shown():
     for line in shown.splitlines():
         program, command, config, *overrides = shlex.split(line)
         assert (program, command) == ("agentrl", "train")
-        loading(config, overrides)
-    merged = loading("number_game", ["warm_start.weights={final: 1.0}"])
+        load(config, overrides)
+    merged = load("number_game", ["warm_start.weights={final: 1.0}"])
     assert merged.warm_start.weights == {"reveal": 0.15, "final": 1.0}
-    assert loading("number_game", ["warm_start=null"]).warm_start is None
-    assert loading("number_game", ["devices.source=['0123456789']"]).devices.source == [
+    assert load("number_game", ["warm_start=null"]).warm_start is None
+    assert load("number_game", ["devices.source=['0123456789']"]).devices.source == [
         "0123456789"
     ]
 

@@ -309,7 +309,7 @@ def test_replay_says_what_it_needs(
 def test_doctor_names_everything_and_how_to_mend_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli.doctor, "_version", lambda package: None)
+    monkeypatch.setattr(cli.install_doctor, "_version", lambda package: None)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(unused.getsockname()[1]))
@@ -333,7 +333,7 @@ def test_doctor_finds_what_is_no_adb_server_on_its_port(monkeypatch: pytest.Monk
         replying = threading.Thread(target=reply)
         replying.start()
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(listener.getsockname()[1]))
-        (found,) = (one for one in cli.doctor.examine() if one.what == "adb server")
+        (found,) = (one for one in cli.install_doctor.examine() if one.what == "adb server")
         replying.join(10)
     assert found.state == "missing"
     assert "ANDROID_ADB_SERVER_PORT" in found.mend
@@ -351,10 +351,10 @@ def test_broken_links_end_every_command(
 
 
 def test_doctor_tells_of_a_torchvision_that_others_cannot_import():
-    found = cli.doctor.vision_beside("2.13.0+cpu", "0.28.0")
+    found = cli.install_doctor.vision_beside("2.13.0+cpu", "0.28.0")
     assert found is not None
     assert "torchvision==0.28.0+cpu --index-url https://" in found.mend
     for torch, torchvision in (
         ("2.13.0+cpu", "0.28.0+cpu"), ("2.13.0", "0.28.0"), (None, "0.28.0"), ("2.13.0+cpu", None),
     ):  # fmt: skip
-        assert cli.doctor.vision_beside(torch, torchvision) is None
+        assert cli.install_doctor.vision_beside(torch, torchvision) is None

@@ -43,8 +43,8 @@ def examine(
         server: that knows the phone.
         serial: of the phone.
         deadlines: of every call; a phone that answers later is told to be slow.
-        paged: gives the phone a page (`agentrl.phone_page`) that can show the probe, for phones that
-            the probe app is not installed on; None leaves touches untried there.
+        paged: gives the phone a page (`agentrl.phone_page`) that can show the probe, for phones
+            that the probe app is not installed on; None leaves touches untried there.
     """
     reached = _reach(server, serial, deadlines or Deadlines())
     if isinstance(reached, Finding):
