@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from agentrl import config as configuration
-from agentrl.config import PRESETS, AlgorithmConfig, Config, algorithm, check_algorithm
+from agentrl.algorithms import episode_selection
+from agentrl.config import PRESETS, AlgorithmConfig, Config, algorithm_settings, check_algorithm
 from agentrl.errors import ConfigError
-from agentrl.training import sampling
-from agentrl.training.judging import Judged
-from agentrl.training.teaching import lesson
+from agentrl.training.learner.token_scores import Judged
+from agentrl.training.trainer.training_samples import lesson
 from agentrl.types import Outcome
 from tests.training.episodes import play
 
@@ -137,14 +137,14 @@ def test_only_the_fresh_part_of_a_reply_across_two_versions_is_trained_on(groups
 
 
 def test_episodes_are_resampled_by_the_size_of_their_return():
-    drawn = sampling.resampled([0.0, 1.0, -3.0, 0.0], 1.0, seed=0)
+    drawn = episode_selection.resampled([0.0, 1.0, -3.0, 0.0], 1.0, seed=0)
     assert len(drawn) == 4
     assert set(drawn) <= {1, 2}
-    assert drawn == sampling.resampled([0.0, 1.0, -3.0, 0.0], 1.0, seed=0)
-    many = sampling.resampled([1.0, -3.0] * 2000, 1.0, seed=0)
+    assert drawn == episode_selection.resampled([0.0, 1.0, -3.0, 0.0], 1.0, seed=0)
+    many = episode_selection.resampled([1.0, -3.0] * 2000, 1.0, seed=0)
     assert sum(index % 2 for index in many) / 4000 == pytest.approx(0.75, abs=0.03)
-    assert sampling.resampled([0.0, 0.0], 1.0, seed=0) == [0, 1]
-    assert sampling.resampled([1.0, 2.0], 0.0, seed=0) == [0, 1]
+    assert episode_selection.resampled([0.0, 0.0], 1.0, seed=0) == [0, 1]
+    assert episode_selection.resampled([1.0, 2.0], 0.0, seed=0) == [0, 1]
 
 
 def test_an_episode_drawn_twice_counts_twice(make_learner, groups):
@@ -160,18 +160,18 @@ def test_an_episode_drawn_twice_counts_twice(make_learner, groups):
     ("length", "penalty"), [(5, 0.0), (6, 0.0), (7, -0.25), (8, -0.5), (10, -1.0), (12, -1.0)]
 )
 def test_overlong_replies_are_penalized(length, penalty):
-    assert sampling.overlong_penalty(length, 10, 4.0, 1.0) == pytest.approx(penalty)
-    assert sampling.overlong_penalty(length, 10, 0.0, 1.0) == 0
+    assert episode_selection.overlong_penalty(length, 10, 4.0, 1.0) == pytest.approx(penalty)
+    assert episode_selection.overlong_penalty(length, 10, 0.0, 1.0) == 0
 
 
 def test_groups_with_different_returns_have_a_learning_signal(groups):
     config = preset("dapo")
     closed = [dataclasses.replace(one, rewards=(1.0, 0.0, 0.0)) for one in groups[0]]
-    assert sampling.is_open(groups[0], config)
-    assert not sampling.is_open(closed, config)
-    assert sampling.is_open(closed, preset("grpo"))
-    assert sampling.is_open(closed, preset("grpo", filter_means=[0.5, 1.5]))
-    assert not sampling.is_open(closed, preset("grpo", filter_means=[1.5, 2.0]))
+    assert episode_selection.is_open(groups[0], config)
+    assert not episode_selection.is_open(closed, config)
+    assert episode_selection.is_open(closed, preset("grpo"))
+    assert episode_selection.is_open(closed, preset("grpo", filter_means=[0.5, 1.5]))
+    assert not episode_selection.is_open(closed, preset("grpo", filter_means=[1.5, 2.0]))
 
 
 def test_a_preset_sets_only_what_the_user_did_not():
@@ -223,7 +223,7 @@ def test_settings_that_cannot_learn_are_rejected(settings, rollout, said):
 
 def test_the_kl_coefficient_of_a_preset_may_stay_if_kl_is_none(monkeypatch):
     held = dataclasses.replace(PRESETS["grpo"], settings={"kl": "loss", "kl_coefficient": 0.04})
-    monkeypatch.setattr(algorithm, "PRESETS", {**PRESETS, "grpo": held})
+    monkeypatch.setattr(algorithm_settings, "PRESETS", {**PRESETS, "grpo": held})
     check_algorithm(configuration.load("number_game", ["algorithm.name=grpo"]))
     switched_off = configuration.load("number_game", ["algorithm={name: grpo, kl: none}"])
     assert switched_off.algorithm.kl_coefficient == 0.04

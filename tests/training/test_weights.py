@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
-from agentrl.training.weights import _sweep, export, read, write
+from agentrl.weight_sync.weight_files import _sweep, export, read, write
 
 PUBLISH = """
 import os, sys, torch
-from agentrl.training.weights import publish, write
+from agentrl.weight_sync.weight_files import publish, write
 
 class Toy:
     def save_weights(self, path):
@@ -71,7 +71,7 @@ def test_an_export_on_a_full_disk_fails_and_cleans_up(tmp_path):
     code = """
 import resource, sys, torch
 from pathlib import Path
-from agentrl.training.weights import export
+from agentrl.weight_sync.weight_files import export
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:
     export(Path(sys.argv[1]), Path(sys.argv[2]), {"w": torch.ones(1_000_000)})

@@ -1,0 +1,256 @@
+"""Checkpoints of a run, written atomically: the last few and the best one.
+
+::
+
+    RUN/checkpoints/
+        step-00010/learner/       weights, optimizers, counters, random state: see `shards`
+        step-00010/trainer.json   state of the training loop
+        step-00010/best           marks a step that evaluated best so far; the latest mark counts
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agentrl.config import LoraConfig, ModelConfig
+from agentrl.errors import ConfigError
+from agentrl.weight_sync import weight_files
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_BEST = "best"
+_LEARNER = "learner"
+_TRAINER = "trainer.json"
+
+
+class Restorable(Protocol):
+    """Something whose complete state can be saved to a folder and restored."""
+
+    def save_state(self, path: Path) -> None:
+        """Write the state."""
+
+    def restore(self, path: Path) -> None:
+        """Continue exactly where the state was saved."""
+
+
+def save(
+    run: Path,
+    step: int,
+    learner: Restorable,
+    trainer: Mapping[str, Any],
+    *,
+    keep: int,
+    best: bool = False,
+) -> Path:
+    """Write a checkpoint and remove those that are no longer kept.
+
+    If the process dies meanwhile, all earlier checkpoints remain as they were.
+
+    Args:
+        run: the run's folder.
+        step: number of finished training steps.
+        learner: writes its own state.
+        trainer: state of the training loop, JSON values.
+        keep: how many of the latest checkpoints are kept, besides the best one.
+        best: whether this is the best checkpoint so far.
+
+    Returns:
+        The checkpoint's folder.
+
+    Raises:
+        OSError: the disk is full or not writable.
+    """
+    parent = run / "checkpoints"
+    folder = parent / f"step-{step:05d}"
+    with weight_files.replacing_folder(folder) as partial:
+        learner.save_state(partial / _LEARNER)
+        (partial / _TRAINER).write_text(json.dumps(dict(trainer), indent=1))
+        if best:
+            # Before the folder is renamed, so that a checkpoint and its mark appear together.
+            (partial / _BEST).touch()
+    _prune(parent, keep)
+    return folder
+
+
+def _prune(parent: Path, keep: int) -> None:
+    kept = _complete(parent)[-keep:]
+    chosen = best(parent.parent)
+    for folder in _complete(parent):
+        if folder not in kept and folder != chosen:
+            shutil.rmtree(folder)
+    # Incomplete folders of a killed process.
+    for leftover in (*parent.glob(".step-*.partial"), *parent.glob(".step-*.old")):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _complete(parent: Path) -> list[Path]:
+    """Complete checkpoints by step; incomplete ones and copies have other names."""
+    whole = (p for p in parent.glob("step-*") if re.fullmatch(r"step-[0-9]{1,12}", p.name))
+    found = [folder for folder in whole if (folder / _TRAINER).is_file()]
+    return sorted(found, key=step_of)
+
+
+def step_of(folder: Path) -> int:
+    """The training step in the name of a checkpoint's folder."""
+    return int(folder.name.removeprefix("step-"))
+
+
+def latest(run: Path) -> Path | None:
+    """The checkpoint of the latest step of a run; None if it has none."""
+    found = _complete(run / "checkpoints")
+    return found[-1] if found else None
+
+
+def best(run: Path) -> Path | None:
+    """The best checkpoint of a run; None if none was marked."""
+    found = [folder for folder in _complete(run / "checkpoints") if (folder / _BEST).is_file()]
+    return found[-1] if found else None
+
+
+def named(run: Path, name: str) -> Path:
+    """A checkpoint of a run by name.
+
+    Args:
+        run: the run's folder.
+        name: `best`, `last` or the number of a step.
+
+    Raises:
+        ConfigError: the run has no such checkpoint.
+    """
+    kept = {str(step_of(folder)): folder for folder in _complete(run / "checkpoints")}
+    found = {"best": best(run), "last": latest(run)} | kept
+    if (folder := found.get(name)) is None:
+        steps = ", ".join(kept) or "none"
+        if name == "best" and kept:
+            raise ConfigError(
+                f"{run}: no checkpoint is marked best, as nothing was evaluated during training "
+                f"(eval.every). Name a step instead: {steps}"
+            )
+        raise ConfigError(f"{run}: has no checkpoint {name!r}; available steps: {steps}")
+    return folder
+
+
+def load(folder: Path, learner: Restorable) -> dict[str, Any]:
+    """Restore a learner from a checkpoint.
+
+    Args:
+        folder: as returned by `save`, `latest` or `best`.
+        learner: of the same configuration.
+
+    Returns:
+        The state of the training loop that was passed to `save`.
+
+    Raises:
+        ConfigError: the folder is not a checkpoint, is broken, or belongs to another model or job.
+    """
+    try:
+        trainer = json.loads((folder / _TRAINER).read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{folder}: cannot be read as a checkpoint: {error}") from error
+    step = trainer.get("step") if isinstance(trainer, dict) else None
+    if not isinstance(trainer, dict) or type(step) is not int:
+        raise _unusable(folder, "has no step")
+    if step != step_of(folder):
+        raise _unusable(folder, f"has step {step}, but its folder is step {step_of(folder)}")
+    for name in ("best", "kl_coefficient"):
+        if not isinstance(trainer.get(name), int | float | None):
+            raise _unusable(folder, f"{name}={trainer[name]!r} is not a number")
+    learner.restore(folder / _LEARNER)
+    return trainer
+
+
+def _unusable(folder: Path, why: str) -> ConfigError:
+    return ConfigError(f"{folder / _TRAINER}: {why}. Remove this checkpoint to use an earlier one.")
+
+
+def check(checkpoint: Path, source: Path, lora: LoraConfig) -> None:
+    """Check that a checkpoint belongs to a run's model, without reading its weights.
+
+    Args:
+        checkpoint: as returned by `named`.
+        source: the folder of the model that the run started from.
+        lora: the run's adapter configuration.
+
+    Raises:
+        ConfigError: it belongs to another model, has other adapters, or is broken.
+    """
+    from agentrl.training.learner import learner_state
+
+    learner_state.check_model(checkpoint / _LEARNER, source, lora)
+
+
+def export(checkpoint: Path, source: Path, folder: Path, dtype: str, lora: LoraConfig) -> None:
+    """Export a checkpoint as an ordinary Hugging Face folder.
+
+    Args:
+        checkpoint: as returned by `named`.
+        source: the folder of the model that the run started from, with its configuration,
+            tokenizer and processor.
+        folder: to write.
+        dtype: `float32` or `bfloat16`, of the written weights.
+        lora: the run's adapter configuration; adapters are merged into the weights.
+
+    Raises:
+        ConfigError: the checkpoint is broken.
+    """
+    import torch
+
+    from agentrl.training.learner import lora_adapters
+
+    masters = lora_adapters.merged(_kept(checkpoint, weight_files.read(source)), lora)
+    weight_files.export(
+        source, folder, {n: t.to(getattr(torch, dtype)) for n, t in masters.items()}
+    )
+
+
+def export_adapters(checkpoint: Path, source: Path, folder: Path, model: ModelConfig) -> None:
+    """Export only the adapters of a checkpoint, in PEFT's format.
+
+    Args:
+        checkpoint: as returned by `named`.
+        source: the folder of the model that the run started from, and the adapters belong to.
+        folder: to write.
+        model: the run's model configuration.
+
+    Raises:
+        ConfigError: the checkpoint is broken, or the run has changed more than the adapters.
+    """
+    import torch
+
+    from agentrl.training.learner import lora_adapters, qlora
+
+    began = weight_files.read(source)
+    kept = _kept(checkpoint, began)
+    for name, tensor in kept.items():
+        first = began.get(lora_adapters.plain_name(name) or "")
+        if first is not None and model.lora.base == "nf4" and lora_adapters.is_below(name):
+            first = qlora.rounded(first.to(getattr(torch, model.dtype)))
+        if first is not None and not first.to(tensor.dtype).equal(tensor):
+            raise ConfigError(
+                "this run has changed more than its adapters: its warm start was merged into the "
+                "base weights (warm_start.cache). Leave out --adapter"
+            )
+    base = str(source.absolute()) if model.path == "tiny" else model.path
+    lora_adapters.write(folder, kept, model.lora, base)
+
+
+def _kept(checkpoint: Path, began: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The policy's master weights in a checkpoint, by their names in the trained model.
+
+    Args:
+        checkpoint: as returned by `named`.
+        began: the weights that the run started from.
+    """
+    from agentrl.training.checkpoints import tensor_shards
+    from agentrl.training.learner import learner_state, lora_adapters, qlora
+
+    def shape(name: str) -> Sequence[int]:
+        return began[lora_adapters.plain_name(name) or ""].shape
+
+    return qlora.opened(tensor_shards.read(checkpoint / _LEARNER, learner_state.POLICY), shape)

@@ -1,0 +1,162 @@
+"""The learner's complete state on disk: weights, optimizers, counters and random state."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agentrl.algorithms import requirements
+from agentrl.config import Config, LoraConfig
+from agentrl.errors import ConfigError
+from agentrl.policies.models import skeleton
+from agentrl.training.checkpoints import tensor_shards
+from agentrl.training.learner import lora_adapters, qlora
+from agentrl.training.learner.learner_models import Parts
+
+_log = logging.getLogger(__name__)
+
+POLICY = "policy/"
+"""Prefix of the policy's weights."""
+_LORA = "model.lora"
+
+
+def save(parts: Parts, version: int, folder: Path) -> None:
+    """Write the state; a collective call, each rank writes its shards.
+
+    Args:
+        parts: the learner's models.
+        version: of the policy's weights.
+        folder: is created if needed.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    plain = {
+        "job": _identity(parts.config),
+        "parts": sorted(parts.optimizers()),
+        "reference": parts.reference is not None,
+        "steps": {part: optimizer.steps for part, optimizer in parts.optimizers().items()},
+        "critic_began": parts.critic is not None and parts.critic.began,
+        "optimizer_steps": parts.optimizer_steps,
+        "version": version,
+    }
+    tensors = parts.live() | {"rng": torch.get_rng_state()}
+    tensor_shards.write(folder, tensors, plain, main=parts.rank.number == 0)
+
+
+def restore(parts: Parts, folder: Path) -> int:
+    """Read the state, with any number of ranks; a collective call.
+
+    Returns:
+        The version of the weights.
+
+    Raises:
+        ConfigError: the state is broken, belongs to another model or job, or was saved during
+            supervised training, which has not begun here.
+    """
+    plain = tensor_shards.plain(folder)
+    try:
+        return _restore(parts, folder, plain)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _not_whole(folder, error) from error
+
+
+def _restore(parts: Parts, folder: Path, plain: Mapping[str, Any]) -> int:
+    for key, value in _identity(parts.config).items():
+        _check_same(plain, key, value)
+    trained = set(plain["parts"])
+    if "cloning" in trained and parts.cloner is None:
+        raise ConfigError(
+            "this state was saved during supervised training: call begin_cloning first"
+        )
+    if plain["reference"] and parts.reference is None:
+        parts.reference = parts.make_reference()
+    if (
+        plain["version"]
+        and requirements.reference(parts.config.algorithm)
+        and not plain["reference"]
+    ):
+        _log.warning(
+            "%s: has no reference model, as it was saved with algorithm.kl=none: the KL is "
+            "measured against the model as it is now",
+            folder,
+        )
+    if "implicit" in trained and parts.implicit is None:
+        parts.implicit = parts.make_implicit()
+    rng = torch.get_rng_state()
+    tensor_shards.read_into(folder, parts.live() | {"rng": rng}, POLICY)
+    for part, optimizer in parts.optimizers().items():
+        steps = plain["steps"][part]
+        optimizer.steps = {name: _count(steps[name]) for name in optimizer.steps}
+    if parts.critic is not None:
+        parts.critic.began = plain["critic_began"]
+    parts.optimizer_steps = _count(plain["optimizer_steps"])
+    torch.set_rng_state(rng)
+    return _count(plain["version"])
+
+
+def check_model(folder: Path, source: Path, lora: LoraConfig) -> None:
+    """Check that a state belongs to a model, without reading its weights.
+
+    Args:
+        folder: written by `save`.
+        source: the folder of the model that the run started from.
+        lora: the run's adapter configuration.
+
+    Raises:
+        ConfigError: it belongs to another model, has other adapters, or is broken.
+    """
+    try:
+        _check_same(tensor_shards.plain(folder), _LORA, _lora_identity(lora))
+    except (KeyError, TypeError) as error:
+        raise _not_whole(folder, error) from error
+    model = skeleton(source)
+    asked = {f"{POLICY}{n}": tuple(p.shape) for n, p in model.named_parameters()}
+    # A tied weight is saved under its second name, too, if the model's files hold both.
+    both = {f"{POLICY}{n}" for n, _ in model.named_parameters(remove_duplicate=False)}
+    stored = {n: s for n, s in tensor_shards.stored(folder).items() if n.startswith(POLICY)}
+    kept = qlora.shapes(stored, lambda name: asked.get(lora_adapters.plain_name(name) or "", ()))
+    plain = {n: s for name, s in kept.items() if (n := lora_adapters.plain_name(name)) is not None}
+    tied = both - asked.keys()
+    tensor_shards.check_fit(
+        folder, {n: s for n, s in plain.items() if n not in tied}, asked, POLICY
+    )
+
+
+def _check_same(plain: Mapping[str, Any], key: str, value: str) -> None:
+    if plain["job"][key] != value:
+        raise ConfigError(
+            f"this checkpoint belongs to another job: it has {key}={plain['job'][key]!r}, this "
+            f"one {value!r}"
+        )
+
+
+def _not_whole(folder: Path, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"{folder}: is incomplete: {error!r}. Remove this checkpoint to use an earlier one."
+    )
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{value!r} is not a count")
+    return value
+
+
+def _identity(config: Config) -> dict[str, str]:
+    return {
+        "model.path": config.model.path,
+        "model.freeze_vision": str(config.model.freeze_vision),
+        _LORA: _lora_identity(config.model.lora),
+        "train.master_dtype": config.train.master_dtype,
+        "env.id": config.env.id,
+        "algorithm.estimator": config.algorithm.estimator,
+    }
+
+
+def _lora_identity(lora: LoraConfig) -> str:
+    """The adapters' settings that the state depends on: all but how engines receive them."""
+    return str(replace(lora, serve="merged"))

@@ -1,0 +1,197 @@
+"""Low-rank adapters (LoRA, arXiv:2106.09685), by PEFT: insert, merge, write.
+
+Only this module imports PEFT (`pip install 'agentrl[lora]'`).
+"""
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from agentrl.config import LoraConfig, ModelConfig
+from agentrl.errors import ConfigError
+from agentrl.extras import GET_LORA, GET_QLORA
+from agentrl.policies.models import skeleton
+from agentrl.policies.models.model_source import is_on_hub, resolve_model
+from agentrl.text import did_you_mean
+from agentrl.training.learner import qlora
+from agentrl.training.learner.token_scorer import is_vision
+from agentrl.weight_sync import weight_files
+
+_BASE, _DOWN, _UP = ".base_layer.", ".lora_A.default.", ".lora_B.default."
+_FILES = ("adapter_model.safetensors", "adapter_config.json")
+
+
+def targets_of(policy: nn.Module, config: LoraConfig) -> list[str]:
+    """The dotted names of the linear layers that get an adapter.
+
+    Args:
+        policy: a Hugging Face model; may be on the meta device.
+        config: its `targets` are suffixes of such names; empty selects all of the language model.
+
+    Raises:
+        ConfigError: a target matches no layer.
+    """
+    linear = {name for name, module in policy.named_modules() if isinstance(module, nn.Linear)}
+    head = policy.get_output_embeddings()  # type: ignore[operator]
+    linear -= {name for name, module in policy.named_modules() if module is head}
+    if not config.targets:
+        return sorted(name for name in linear if not is_vision(name))
+    found = set[str]()
+    for target in config.targets:
+        matching = {name for name in linear if name == target or name.endswith(f".{target}")}
+        if not matching:
+            ends = sorted({name.rpartition(".")[2] for name in linear})
+            raise ConfigError(
+                f"model.lora.targets: {target!r} matches no linear layer of this model"
+                f"{did_you_mean(target, ends)}; it has {', '.join(ends)}"
+            )
+        found |= matching
+    return sorted(found)
+
+
+def check(model: ModelConfig) -> None:
+    """Check that a model supports the adapters; models on the hub are not downloaded for it.
+
+    Raises:
+        ConfigError: a target does not exist, or PEFT is not installed.
+    """
+    if not model.lora.rank:
+        return
+    if find_spec("peft") is None:
+        raise _no_peft(model.lora)
+    if model.lora.base == "nf4" and find_spec("bitsandbytes") is None:
+        raise ConfigError(f"model.lora.base=nf4 needs bitsandbytes, not installed: {GET_QLORA}")
+    if not is_on_hub(model):
+        with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
+            policy = skeleton(resolve_model(model, 0, Path(scratch) / "tiny"))
+            _check_served(targets_of(policy, model.lora), model.lora)
+
+
+def _check_served(targets: Sequence[str], config: LoraConfig) -> None:
+    vision = [name for name in targets if is_vision(name)]
+    if config.serve == "adapter" and vision:
+        raise ConfigError(
+            "model.lora.serve=adapter: vLLM supports adapters in the language model only, and "
+            f"model.lora.targets has {len(vision)} in the vision tower, such as {vision[0]}; use "
+            "model.lora.serve=merged"
+        )
+
+
+def _no_peft(config: LoraConfig) -> ConfigError:
+    return ConfigError(f"model.lora.rank={config.rank} needs PEFT, not installed: {GET_LORA}")
+
+
+def insert(policy: nn.Module, config: LoraConfig, seed: int) -> None:
+    """Add adapters to a model, in place; only they are trained, and initially they are zero.
+
+    Args:
+        policy: a Hugging Face model.
+        config: of the adapters.
+        seed: of their initial weights.
+
+    Raises:
+        ConfigError: a target does not exist, or PEFT is not installed.
+    """
+    try:
+        import peft
+    except ImportError:
+        raise _no_peft(config) from None
+    targets = targets_of(policy, config)
+    _check_served(targets, config)
+    if config.base == "nf4":
+        qlora.quantize(policy, targets)
+    settings = peft.LoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=targets)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        peft.inject_adapter_in_model(settings, policy)
+    for name, parameter in policy.named_parameters():
+        parameter.requires_grad_(_is_adapter(name))
+
+
+def merged(tensors: Mapping[str, Tensor], config: LoraConfig) -> dict[str, Tensor]:
+    """Merge adapters into the weights, under the names of the model without adapters.
+
+    Args:
+        tensors: full tensors by their names in the model with adapters; weights without an
+            adapter stay as they are.
+        config: of the adapters.
+    """
+    found = {}
+    for name, tensor in tensors.items():
+        if _is_adapter(name):
+            continue
+        module = name.partition(_BASE)[0]
+        down = tensors.get(f"{module}{_DOWN}weight")
+        if name == f"{module}{_BASE}weight" and down is not None:
+            up = tensors[f"{module}{_UP}weight"]
+            tensor = tensor + (up.float() @ down.float() * _scale(config)).to(tensor.dtype)
+        found[name.replace(_BASE, ".")] = tensor
+    return found
+
+
+def plain_name(name: str) -> str | None:
+    """A parameter's name in the model without adapters; None for an adapter's own parameter."""
+    return None if _is_adapter(name) else name.replace(_BASE, ".")
+
+
+def names_on(name: str) -> tuple[str, ...]:
+    """The names of the adapter's matrices for a weight; empty for a weight without adapter."""
+    module, found, _ = name.partition(f"{_BASE}weight")
+    return (f"{module}{_DOWN}weight", f"{module}{_UP}weight") if found else ()
+
+
+def is_below(name: str) -> bool:
+    """True for the base weight of an adapted layer."""
+    return f"{_BASE}weight" in name
+
+
+def is_upper(name: str) -> bool:
+    """True for an adapter's second matrix, which is zero initially."""
+    return _UP in name
+
+
+def write(
+    folder: Path,
+    tensors: Mapping[str, Tensor],
+    config: LoraConfig,
+    base: str,
+    *,
+    checked: bool = False,
+) -> None:
+    """Write only the adapters, in the format of PEFT and vLLM.
+
+    Args:
+        folder: is replaced if it exists.
+        tensors: full tensors by their names in the model with adapters.
+        config: of the adapters.
+        base: the model that they belong to: a folder or a hub id.
+        checked: whether to add a checksum, which engines verify.
+    """
+    own = {
+        f"base_model.model.{name.replace('.default.', '.')}": tensor
+        for name, tensor in tensors.items()
+        if _is_adapter(name)
+    }
+    modules = sorted({name.partition(_DOWN)[0] for name in tensors if _DOWN in name})
+    about: dict[str, Any] = {
+        "peft_type": "LORA", "task_type": None, "base_model_name_or_path": base,
+        "r": config.rank, "lora_alpha": config.alpha, "lora_dropout": 0.0, "bias": "none",
+        "target_modules": modules, "inference_mode": True,
+    }  # fmt: skip
+    with weight_files.replacing_folder(folder) as partial:
+        weight_files.write(partial / _FILES[0], own, checked=checked)
+        (partial / _FILES[1]).write_text(json.dumps(about, indent=2) + "\n")
+
+
+def _scale(config: LoraConfig) -> float:
+    return config.alpha / config.rank
+
+
+def _is_adapter(name: str) -> bool:
+    return _DOWN in name or _UP in name

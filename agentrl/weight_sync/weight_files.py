@@ -1,0 +1,223 @@
+"""Weight files: written atomically, on disk or in shared memory for the engines."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from agentrl.errors import ConfigError
+from agentrl.files import is_alive, replacing
+from agentrl.policies.engines.weight_digest import DIGEST, digest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_PREFIX = "agentrl-weights-"
+_WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
+
+
+class SavesWeights(Protocol):
+    """Something that can write its weights to a file."""
+
+    def save_weights(self, path: Path) -> None:
+        """Write a safetensors file, atomically."""
+
+
+class SavesAdapters(Protocol):
+    """Something that can write its adapters and its base weights."""
+
+    def save_base(self, path: Path) -> None:
+        """Write a safetensors file, atomically."""
+
+    def save_adapter(self, folder: Path) -> None:
+        """Write a folder in PEFT's format, atomically."""
+
+
+def publish(learner: SavesWeights, version: int) -> Path:
+    """Write the weights where engines on this machine can map them, and remove older versions.
+
+    Args:
+        learner: writes the weights.
+        version: of the weights; names the file.
+
+    Returns:
+        A safetensors file in shared memory, or in the temporary folder if there is none. It exists
+        until the next version or the end of this process.
+    """
+    folder = shared_folder()
+    path = folder / f"version-{version:06d}.safetensors"
+    learner.save_weights(path)
+    for other in folder.glob("version-*.safetensors"):
+        if other != path:
+            other.unlink()
+    return path
+
+
+def publish_base(learner: SavesAdapters, version: int) -> Path:
+    """Write the base weights below the adapters like `publish`; older versions are kept."""
+    path = shared_folder() / f"base-{version:06d}.safetensors"
+    learner.save_base(path)
+    return path
+
+
+def publish_adapter(learner: SavesAdapters, version: int) -> Path:
+    """Write only the adapters, like `publish`."""
+    folder = shared_folder() / f"adapter-{version:06d}"
+    learner.save_adapter(folder)
+    for other in folder.parent.glob("adapter-*"):
+        if other != folder:
+            shutil.rmtree(other)
+    return folder
+
+
+def shared_folder() -> Path:
+    """A folder in shared memory or for temporary files; it is removed when this process exits."""
+    return _shared_folder(os.getpid())
+
+
+@cache
+def _shared_folder(pid: int) -> Path:
+    """The folder of this process; a forked child gets its own."""
+    memory = Path("/dev/shm")
+    root = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+    _sweep(root)
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{pid}-", dir=root))
+    atexit.register(_remove, folder, pid)
+    return folder
+
+
+def _remove(folder: Path, pid: int) -> None:
+    if os.getpid() == pid:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(root: Path) -> None:
+    """Remove folders of killed processes, whose exit handlers never ran."""
+    for folder in root.glob(f"{_PREFIX}*-*"):
+        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        if pid.isdigit() and not is_alive(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def write(path: Path, tensors: Mapping[str, Tensor], *, checked: bool = False) -> None:
+    """Write a safetensors file atomically.
+
+    Args:
+        path: of the file; its folder is created if needed.
+        tensors: by name.
+        checked: whether to add a checksum, which engines verify.
+
+    Raises:
+        OSError: the disk is full or not writable.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    with replacing(path) as partial:
+        checksum = {DIGEST: digest(contiguous)} if checked else {}
+        try:
+            save_file(contiguous, partial, metadata={"format": "pt", **checksum})
+        except SafetensorError as error:
+            raise OSError(f"{path}: cannot be written: {error}") from error
+
+
+def read(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, or of all safetensors files in a folder.
+
+    Raises:
+        ConfigError: there is none, or it is broken.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+    try:
+        tensors = {n: tensor for file in files for n, tensor in load_file(file).items()}
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{path}: cannot be read as weights: {error}") from error
+    if not tensors:
+        raise ConfigError(f"{path}: contains no safetensors file")
+    return tensors
+
+
+def export(source: Path, folder: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write an ordinary Hugging Face folder atomically.
+
+    Args:
+        source: the folder whose configuration, tokenizer and processor files are copied.
+        folder: to write; is replaced if it exists.
+        tensors: the full weights by name.
+
+    Raises:
+        OSError: the disk is full or not writable.
+    """
+    with replacing_folder(folder) as partial:
+        for file in source.iterdir():
+            if file.is_file() and not file.name.endswith(_WEIGHT_SUFFIXES):
+                shutil.copyfile(file, partial / file.name)
+        _update_dtype(partial / "config.json", tensors)
+        write(partial / "model.safetensors", tensors)
+
+
+@contextmanager
+def replacing_folder(folder: Path) -> Iterator[Path]:
+    """A temporary folder to fill, which replaces `folder` once all of it is on disk.
+
+    If something fails, an existing folder is left alone.
+    """
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        _rename_into_place(partial, folder)
+    except OSError:
+        shutil.rmtree(partial, ignore_errors=True)  # to free space if the disk is full
+        raise
+
+
+def _update_dtype(file: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Set the dtype in a model's configuration to that of its weights: engines compute in it."""
+    dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}
+    if not file.is_file() or len(dtypes) != 1:
+        return
+    config = json.loads(file.read_text(encoding="utf-8"))
+    for part in (config, *config.values()):
+        for name in ("dtype", "torch_dtype"):
+            if isinstance(part, dict) and name in part:
+                part[name] = next(iter(dtypes))
+    file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _rename_into_place(partial: Path, folder: Path) -> None:
+    """Sync a complete folder to disk and give it its final name, replacing an older one."""
+    for path in (*partial.rglob("*"), partial):
+        sync(path)
+    if folder.exists():
+        old = folder.with_name(f".{folder.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        folder.rename(old)
+        partial.rename(folder)
+        shutil.rmtree(old)
+    else:
+        partial.rename(folder)
+    sync(folder.parent)
+
+
+def sync(path: Path) -> None:
+    """Flush a file or folder to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
