@@ -1,6 +1,6 @@
 """Colors shared by the minigames: a light background, so that the pieces stand out."""
 
-from agentrl.envs.frame.paint import Colour
+from agentrl.envs.phone_game.paint import Colour
 
 PAGE: Colour = (238, 241, 246)
 PANEL: Colour = (255, 255, 255)

@@ -14,13 +14,13 @@ from gymnasium.utils.env_checker import check_env
 import agentrl
 from agentrl import config as configuration
 from agentrl.config import EnvConfig
-from agentrl.data.open_spaces import AnyText, Pictures
+from agentrl.data.observation_spaces import AnyText, Pictures
 from agentrl.envs.qa.arithmetic import Arithmetic
 from agentrl.envs.qa.counting import LEVELS, SHAPES, Counting
 from agentrl.envs.qa.geometry import Geometry
 from agentrl.errors import ActionError, ConfigError
-from agentrl.rollout.arguments import check_env_kwargs
-from agentrl.rollout.making import load_player
+from agentrl.rollout.env_arguments import check_env_kwargs
+from agentrl.rollout.make_env import load_player
 from tests.data.rows import picture, png, sums, write_jsonl
 
 DRAWN = [
@@ -165,12 +165,21 @@ def test_sums_of_arithmetic_and_geometry_follow_from_their_thoughts():
         ({"data": "counting", "pixels": 5}, "pixels=5"),
         ({"data": "counting", "keys": {"problem": "q"}}, "counting is generated"),
         ({"data": "counting", "split": "train"}, "remove split"),
-        ({"data": "arithmetic", "pixels": 100}, "pixels=100: arithmetic is generated.* remove pixels"),
+        (
+            {"data": "arithmetic", "pixels": 100},
+            "pixels=100: arithmetic is generated.* remove pixels",
+        ),
         ({"data": "arithmetic", "split": "test"}, "split='test': must be one of train, eval"),
         ({"data": "arithmetic", "hold_out": 0.1}, "hold_out=0.1, split=None"),
         ({"data": "geometry", "split": "eval", "hold_out": 1.0}, r"hold_out=1.0: .* in \[0, 1\)"),
-        ({"data": "arithmetic", "split": "eval", "hold_out": 1e-6}, "falls into split=eval; choose another"),
-        ({"data": "geometry", "split": "eval", "hold_out": 0.0}, "falls into split=eval; choose another"),
+        (
+            {"data": "arithmetic", "split": "eval", "hold_out": 1e-6},
+            "falls into split=eval; choose another",
+        ),
+        (
+            {"data": "geometry", "split": "eval", "hold_out": 0.0},
+            "falls into split=eval; choose another",
+        ),
         ({"data": "counting", "shuffle": 1}, "shuffle=1: counting is generated.* remove shuffle"),
         ({"data": "arithmetic", "shuffle": None}, "shuffle=None: arithmetic is generated"),
         ({"data": "geometry", "on_bad": "skip"}, "on_bad='skip': geometry is generated"),

@@ -22,8 +22,8 @@ from agentrl.envs.sokoban.players import Expert, Mediocre, Random, best
 from agentrl.envs.sokoban.translator import SokobanTranslator
 from agentrl.errors import ActionError, ConfigError
 from agentrl.rewards import sokoban as rewards
-from agentrl.rollout.arguments import check_env_kwargs
-from agentrl.rollout.making import load_player, open_translator
+from agentrl.rollout.env_arguments import check_env_kwargs
+from agentrl.rollout.make_env import load_player, open_translator
 from agentrl.types import Episode, Outcome, Turn
 from tests.envs.sokoban_search import move
 
@@ -222,7 +222,9 @@ def test_several_that_are_asked_for_in_vain_are_named_together(
 def test_levels_that_cannot_be_had_are_told_before_anything_is_played(tmp_path: Path) -> None:
     (tmp_path / "levels.txt").write_text(TWO_BOXES)
     for wrong in ({"size": 99}, {"levels": str(tmp_path / "levels.txt"), "min_moves": 1}):
-        with pytest.raises(ConfigError, match=r"env.kwargs: (the height is 99|min_moves: only for gen)"):
+        with pytest.raises(
+            ConfigError, match=r"env.kwargs: (the height is 99|min_moves: only for gen)"
+        ):
             check_env_kwargs(EnvConfig(id="Sokoban-v0", kwargs=wrong))
 
 

@@ -288,7 +288,10 @@ SOUND = "; 7\n#####\n#@$.#\n#####\n"
         ("#####\n# $.#\n#####\n", r"line 1: 0 players"),
         ("#####\n#@$.\n#####\n", r"line 2, column 5: the player can leave"),
         ("##  #\n#@$.#\n#####\n", r"line 1, column 3: the player can leave"),
-        ("#######\n#@$.#$#\n#####.#\n#######\n", r"line 2, column 6: the player can never reach this box"),
+        (
+            "#######\n#@$.#$#\n#####.#\n#######\n",
+            r"line 2, column 6: the player can never reach this box",
+        ),
         ("#####\n#@ *#\n#####\n", r"line 1: every box is already on a target"),
         ("; only a name\n\n", r"some.txt: contains no level"),
     ],

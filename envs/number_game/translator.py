@@ -1,0 +1,69 @@
+"""The translator of the number game: the prompt, and how replies become actions."""
+
+from agentrl.envs.number_game.app import GAME
+from agentrl.envs.number_game.levels import Level
+from agentrl.envs.phone_game.game import NamedCalls
+from agentrl.envs.phone_game.translator import GameTranslator
+
+MODES = ("tap", "select")
+
+
+class NumberGameTranslator(GameTranslator):
+    """Shows only the screen; parses one tap, or one card in the mode `select`.
+
+    Args:
+        mode: `tap` or `select`, the same as the environment's.
+        instruct: whether the prompt states the rules before the first screen. A model that was
+            trained on demonstrations does not need them.
+        style: how actions are written: `tag` or `tool` (`agentrl.actions.tool_calls`).
+        memory: the same as the environment's, like all that follow; see `Level`.
+        digits: not mentioned in the prompt.
+        cards: the number of cards to choose from.
+        moved: whether the prompt says that positions change.
+        distractor: not mentioned in the prompt.
+        timed: the number of touches after which a round is lost.
+
+    Raises:
+        ConfigError: unknown mode or style, or an invalid level.
+    """
+
+    game = GAME
+    modes = MODES
+    level: Level
+
+    def __init__(
+        self,
+        mode: str = "tap",
+        instruct: bool = True,
+        style: str = "tag",
+        memory: bool = False,
+        digits: int = 1,
+        cards: int = 3,
+        moved: bool = False,
+        distractor: bool = False,
+        timed: int = 0,
+    ) -> None:
+        super().__init__(
+            mode,
+            instruct,
+            style,
+            memory=memory,
+            digits=digits,
+            cards=cards,
+            moved=moved,
+            distractor=distractor,
+            timed=timed,
+        )
+        self.calls = NamedCalls({"select(i)": self.level.cards}, style)
+
+    def how(self) -> str:
+        """The format of replies in this mode, at this level."""
+        if self.mode == "tap":
+            return super().how()
+        last = self.level.cards - 1
+        cards = f"i from 0 (left card) to {last}."
+        if self.level.moved:
+            cards = f"i from 0 to {last}: the upper cards first, from left to right."
+        if self.level.memory:
+            cards += " While the cards lie face down, any of them turns all."
+        return f"Answer {self.calls.grammar.told()}, {cards}"
