@@ -46,10 +46,10 @@ from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.models import Kit, kit_for, torch_companions
 from agentrl.policies.open_model import open_engine
 from agentrl.policies.tiny import tiny_model, tiny_tokenizer
-from agentrl.training.batching.batches import micro_batches
+from agentrl.training.batching.packing import pack_micro_batches
 from agentrl.training.learner.learner import Learner
-from agentrl.training.learner.token_scorer import is_vision
-from agentrl.types import Prompt, Sample
+from agentrl.training.learner.logprob_model import is_vision
+from agentrl.types import Prompt, TrainingSample
 
 TEXT = {
     "vocab_size": 151936,
@@ -197,7 +197,7 @@ def build(folder: Path, size: str, device: str) -> None:
         file.write_text(json.dumps({**json.loads(file.read_text()), **told}))
 
 
-def drawn(kit: Kit, size: Size) -> list[Sample]:
+def drawn(kit: Kit, size: Size) -> list[TrainingSample]:
     """An optimizer step's: several answers to each of some prompts with a picture."""
     rng = np.random.default_rng(0)
     width, height = size.picture
@@ -214,7 +214,7 @@ def drawn(kit: Kit, size: Size) -> list[Sample]:
 def learned(
     folder: Path,
     size: Size,
-    samples: Sequence[Sample],
+    samples: Sequence[TrainingSample],
     updates: int,
     peak: float | None,
     shared: bool,
@@ -262,9 +262,9 @@ class Work:
     """What of the flops is 12 d p."""
 
     @classmethod
-    def of(cls, learner: Learner, samples: Sequence[Sample]) -> "Work":
+    def of(cls, learner: Learner, samples: Sequence[TrainingSample]) -> "Work":
         """As the formula above has it."""
-        scorer, kit = learner._model.scorer, learner._kit
+        scorer, kit = learner._policy.module, learner._kit
         layers = sum(p.numel() for layer in scorer.layers() for p in layer.parameters())
         named = scorer.named_parameters()
         vision = sum(p.numel() for n, p in named if is_vision(n) and "merger" not in n)
@@ -272,7 +272,7 @@ class Work:
         width = text.num_hidden_layers * text.hidden_size
         head = text.vocab_size * text.hidden_size
         tokens = pairs = places = patches = 0
-        for rows in micro_batches(samples, learner._packing, kit.image_token_id):
+        for rows in pack_micro_batches(samples, learner._packing, kit.image_token_id):
             seen: dict[int, int] = {}
             for tree in (tree for row in rows for tree in row):
                 tokens += tree.length
@@ -280,7 +280,7 @@ class Work:
                 for index, begun in tree.tokens:
                     path, one = tree.paths[index], samples[index]
                     pairs += sum(range(begun + 1, len(path) + 1))
-                    asked |= {int(path[place - 1]) for place in one.places}
+                    asked |= {int(path[place - 1]) for place in one.sampled_positions}
                     for image in one.images:
                         seen[id(image)] = int(
                             np.prod(kit.pixels([image])["image_grid_thw"].numpy())
@@ -294,7 +294,7 @@ class Work:
 
 def fsdp(learner: Learner) -> str:
     """How the learner is sharded, as its modules say."""
-    scorer: Any = learner._model.scorer
+    scorer: Any = learner._policy.module
     units = [module for module in scorer.modules() if isinstance(module, FSDPModule)]
     policy = scorer._get_fsdp_state()._mp_policy
     masters = ", ".join({str(p.dtype) for p in scorer.parameters()})
@@ -309,12 +309,13 @@ def fsdp(learner: Learner) -> str:
 
 
 async def answered(
-    folder: Path, size: Size, samples: Sequence[Sample], engine: str, rounds: int
+    folder: Path, size: Size, samples: Sequence[TrainingSample], engine: str, rounds: int
 ) -> list[str]:
     """A row of the table: the prompts of the samples, all at once."""
     forget_peak()
     prompts = [
-        Prompt(token_ids=one.token_ids[: one.places[0]], images=one.images) for one in samples
+        Prompt(token_ids=one.token_ids[: one.sampled_positions[0]], images=one.images)
+        for one in samples
     ]
     longest = max(len(prompt.token_ids) for prompt in prompts) + size.reply
     kwargs: Mapping[str, Any] = {"max_batch": len(prompts)} if engine == "hf" else {}
