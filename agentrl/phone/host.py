@@ -23,12 +23,12 @@ from agentrl.phone.spec import PhonesSpec, make_apps
 _PR_SET_PDEATHSIG = 1
 
 
-async def serve(spec: PhonesSpec, teller: int) -> None:
+async def serve(spec: PhonesSpec, report_fd: int) -> None:
     """Run phones until standard input ends, the parent dies, or a signal asks to stop.
 
     Args:
         spec: phones to create.
-        teller: file descriptor for the one line of JSON that reports the ports, or the error
+        report_fd: file descriptor for the one line of JSON that reports the ports, or the error
             that prevents the phones from starting.
     """
     stop = asyncio.Event()
@@ -39,9 +39,9 @@ async def serve(spec: PhonesSpec, teller: int) -> None:
         for number in range(spec.num_phones):
             servers.append(_start(spec, plan, number))
     except ConfigError as error:
-        _tell(teller, {"error": str(error)})
+        _report(report_fd, {"error": str(error)})
         return
-    _tell(teller, {"ports": [server.port for server in servers]})
+    _report(report_fd, {"ports": [server.port for server in servers]})
     await stop.wait()
     for server in servers:
         server.close()
@@ -93,8 +93,8 @@ def _die_with_parent(parent: int | None, stop: asyncio.Event) -> None:
     check()
 
 
-def _tell(teller: int, message: Mapping[str, Any]) -> None:
-    os.write(teller, (json.dumps(message) + "\n").encode())
+def _report(report_fd: int, message: Mapping[str, Any]) -> None:
+    os.write(report_fd, (json.dumps(message) + "\n").encode())
 
 
 def main() -> None:
@@ -104,6 +104,6 @@ def main() -> None:
     sys.path += [entry for entry in spec.path if entry not in sys.path]
     cv2.setNumThreads(1)
     # Whatever an app prints goes to standard error: the parent reads only one line of stdout.
-    teller = os.dup(1)
+    report_fd = os.dup(1)
     os.dup2(2, 1)
-    asyncio.run(serve(spec, teller))
+    asyncio.run(serve(spec, report_fd))

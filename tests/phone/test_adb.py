@@ -213,11 +213,11 @@ def test_garbage_on_the_port_does_not_harm_the_phone(phones: Phones) -> None:
     [
         ("agentrl.phone.apps:ProbApp", "did you mean 'ProbeApp'"),
         ("no.such.module:App", "cannot be imported"),
-        (("agentrl.phone.apps:ProbeApp", {"colour": 1}), "does not take {'colour': 1}"),
-        ("json:JSONDecoder", "json:JSONDecoder is no app: it lacks launch"),
-        ("os:getcwd", "is no app"),
+        (("agentrl.phone.apps:ProbeApp", {"color": 1}), "rejects {'color': 1}"),
+        ("json:JSONDecoder", "json:JSONDecoder is not an app: it lacks launch"),
+        ("os:getcwd", "is not an app"),
         ("os:sep", "not callable"),
-        ("sys:exit", "fails when made"),
+        ("sys:exit", "sys:exit failed with"),
     ],
 )
 def test_an_app_that_does_not_exist_is_named(app: object, complaint: str) -> None:

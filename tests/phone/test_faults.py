@@ -44,7 +44,7 @@ def setprop(phone: Phone, name: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "complaint"),
     [
-        ("captur", "black", "there is no fault 'captur' (did you mean 'capture'?)"),
+        ("captur", "black", "unknown fault 'captur' (did you mean 'capture'?)"),
         ("capture", "green", "must be one of truncated, black, header, empty, secure, stale"),
         ("drop", "2", "no probability"),
         ("drop", "nan", "no probability"),
