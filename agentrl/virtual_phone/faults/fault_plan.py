@@ -1,0 +1,193 @@
+"""Fault plans: YAML files that say which faults each phone has, permanently or on a schedule.
+
+::
+
+    seed: 7                       # of all random draws
+    all:                          # every phone
+      always: {latency_ms: "lognormal:20:0.6", drop: 0.002}
+      schedule:
+        - {at_s: 30, every_s: 120, for_s: 5, fault: capture, value: black}
+        - {at_s: 10-60, every_s: 90, fault: dialog, value: anr, probability: 0.5}
+    phones:                       # in addition, faults of single phones, numbered from 0
+      3:
+        schedule:
+          - {at_s: 60, fault: offline_s, value: 5}
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agentrl.errors import ConfigError
+from agentrl.text import did_you_mean
+from agentrl.virtual_phone.faults import faults
+from agentrl.virtual_phone.faults.distribution import Distribution
+
+_WHEN = {"at_s": None, "every_s": None, "for_s": None}
+_SHORTEST_S = 0.1
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Event:
+    """A scheduled fault, which may repeat."""
+
+    fault: str
+    value: str
+    at_s: str = "0"
+    """First occurrence, in seconds since the phone started: a number or a distribution."""
+    every_s: str | None = None
+    """Seconds from one occurrence to the next; None for a single occurrence."""
+    for_s: str | None = None
+    """Duration in seconds; None lasts until something else ends it."""
+    probability: float = 1.0
+    """Probability of each occurrence."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class PhoneFaults:
+    """The faults of one phone."""
+
+    always: Mapping[str, str] = field(default_factory=dict)
+    schedule: tuple[Event, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class FaultPlan:
+    """The faults of all phones of a process."""
+
+    seed: int = 0
+    all: PhoneFaults = field(default_factory=PhoneFaults)
+    phones: Mapping[int, PhoneFaults] = field(default_factory=dict)
+
+    def of(self, number: int) -> PhoneFaults:
+        """The faults of one phone, including those of all phones."""
+        own = self.phones.get(number, PhoneFaults())
+        return PhoneFaults(
+            always={**self.all.always, **own.always}, schedule=self.all.schedule + own.schedule
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values for `read`."""
+        return asdict(self)
+
+
+def load(path: str | Path) -> FaultPlan:
+    """Load a plan from a YAML file.
+
+    Raises:
+        ConfigError: the file cannot be read or is not a valid plan; the message names the key.
+    """
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"faults: {path} cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"faults: {path} is not valid YAML: {error}") from error
+    try:
+        return read(values)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def read(values: object) -> FaultPlan:
+    """Build a plan from plain values, as loaded from a file.
+
+    Raises:
+        ConfigError: the values are invalid; the message names the key.
+    """
+    tree = _mapping("faults", values or {}, ("seed", "all", "phones"))
+    phones = _mapping("phones", tree.get("phones") or {}, None)
+    for number in phones:
+        if not str(number).isdecimal():
+            raise ConfigError(f"faults.phones: {number!r} is not a phone number (0, 1, ...)")
+    seed = tree.get("seed", 0)
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise ConfigError(f"faults.seed is {seed!r}; it must be a whole number")
+    return FaultPlan(
+        seed=seed,
+        all=_phone("faults.all", tree.get("all") or {}),
+        phones={int(n): _phone(f"faults.phones.{n}", tree or {}) for n, tree in phones.items()},
+    )
+
+
+def _phone(key: str, values: object) -> PhoneFaults:
+    tree = _mapping(key, values, ("always", "schedule"))
+    always = _mapping(f"{key}.always", tree.get("always") or {}, None)
+    schedule = tree.get("schedule") or []
+    if not isinstance(schedule, list | tuple):
+        raise ConfigError(f"{key}.schedule must be a list, not {schedule!r}")
+    return PhoneFaults(
+        always={
+            str(name): _value(f"{key}.always.{name}", str(name), value)
+            for name, value in always.items()
+        },
+        schedule=tuple(_event(f"{key}.schedule[{n}]", item) for n, item in enumerate(schedule)),
+    )
+
+
+def _event(key: str, values: object) -> Event:
+    tree = _mapping(key, values, ("fault", "value", "probability", *_WHEN))
+    for name in ("fault", "value"):
+        if tree.get(name) is None:
+            raise ConfigError(f"{key} lacks {name}")
+    fault = str(tree["fault"])
+    probability = tree.get("probability", 1.0)
+    if not _is_number(probability) or not 0 <= probability <= 1:
+        raise ConfigError(f"{key}.probability is {probability!r}; it must be from 0 to 1")
+    when = {name: _when(f"{key}.{name}", tree.get(name)) for name in _WHEN}
+    if when["every_s"] is not None and Distribution.parse(when["every_s"]).low < _SHORTEST_S:
+        raise ConfigError(f"{key}.every_s is {tree['every_s']!r}; at least {_SHORTEST_S:g}")
+    return Event(
+        fault=fault,
+        value=_value(key, fault, tree["value"]),
+        at_s=when["at_s"] or "0",
+        every_s=when["every_s"],
+        for_s=when["for_s"],
+        probability=float(probability),
+    )
+
+
+def _value(key: str, name: str, value: object) -> str:
+    """The validated value of a fault, as text."""
+    text = "" if value is None else str(value)
+    try:
+        if not text:
+            raise ValueError(f"{name} lacks a value")
+        faults.check(name, text)
+    except ValueError as error:
+        raise ConfigError(f"{key}: {error}") from error
+    return text
+
+
+def _when(key: str, value: object) -> str | None:
+    """A validated number of seconds or distribution, as text."""
+    if value is None:
+        return None
+    try:
+        Distribution.parse(str(value))
+    except ValueError as error:
+        raise ConfigError(f"{key}: {error}") from error
+    return str(value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _mapping(key: str, values: object, names: tuple[str, ...] | None) -> Mapping[Any, Any]:
+    """A mapping with known keys only; None allows any key.
+
+    Raises:
+        ConfigError: the value is not a mapping or has an unknown key.
+    """
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{key} must be a mapping, not {values!r}")
+    for name in values:
+        if names is not None and name not in names:
+            raise ConfigError(
+                f"{key} has no {name!r}{did_you_mean(str(name), names)}; it has {', '.join(names)}"
+            )
+    return values

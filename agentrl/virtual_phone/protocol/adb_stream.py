@@ -1,0 +1,160 @@
+"""One open service of an ADB connection, as a pair of byte streams."""
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from agentrl.virtual_phone.protocol.packets import OKAY, WRTE, ProtocolError
+from agentrl.virtual_phone.system.event import Bell
+
+if TYPE_CHECKING:
+    from agentrl.virtual_phone.protocol.device_connection import Connection
+
+Buffer = bytes | memoryview
+
+_ROOM = 1 << 20
+"""`drained` waits while more than this many bytes are queued."""
+
+
+class Stream:
+    """A stream of an ADB connection; each side sends a packet only after the last one was acked."""
+
+    def __init__(self, connection: "Connection", local: int, remote: int) -> None:
+        """Created by its connection.
+
+        Args:
+            connection: the connection it belongs to.
+            local: id on the phone.
+            remote: id on the client; 0 while the client has not answered the phone's OPEN.
+        """
+        self.connection = connection
+        self.local = local
+        self.remote = remote
+        self.closed = False
+        self.task: asyncio.Task[None] | None = None
+        self.ends_with_client = True
+        """Whether the client closing cancels the task; if not, it may read what is buffered."""
+        self._out: deque[Buffer] = deque()
+        self._num_waiting = 0
+        self._waiting_for_ack = not remote
+        self._finishing = False
+        self._in: deque[bytes] = deque()
+        self._data_came = Bell()
+        self._room_came = Bell()
+
+    async def read(self) -> bytes:
+        """The next chunk; empty once the client has closed the stream.
+
+        A packet is acknowledged only when it is read, so that a client cannot flood the phone.
+        """
+        while not self._in:
+            if self.closed:
+                return b""
+            await self._data_came.wait()
+        data = self._in.popleft()
+        self.connection.held -= len(data)
+        if not self.closed:
+            self.connection.send(OKAY, self.local, self.remote)
+        return data
+
+    def write(self, data: Buffer) -> None:
+        """Queue bytes without copying them; the buffer must not change afterwards.
+
+        Everything written before the event loop runs again goes into one packet, because each
+        packet costs a round trip. Unbounded writers must await `drained` in between.
+        """
+        if self.closed or not len(data):
+            return
+        if not self._out:
+            self.connection.soon(self._pump)
+        self._out.append(data)
+        self._num_waiting += len(data)
+        self.connection.held += len(data)
+        if self.connection.is_full:  # the client has stopped reading
+            self._drop(cancel=not self._finishing)
+            self.connection.close_stream(self)
+
+    async def drained(self) -> None:
+        """Wait until the client has taken most of what was written."""
+        while self._num_waiting > _ROOM and not self.closed:
+            await self._room_came.wait()
+
+    def end_output(self) -> None:
+        """Do nothing: ADB cannot close a stream in one direction only."""
+
+    def finish(self) -> None:
+        """Close the stream once everything written has been taken."""
+        self._finishing = True
+        self._pump()
+
+    def on_data(self, data: bytes) -> None:
+        """The client sent data.
+
+        Raises:
+            ProtocolError: it keeps sending without waiting for acknowledgements.
+        """
+        if self._finishing:
+            return
+        self._in.append(data)
+        self.connection.held += len(data)
+        if self.connection.is_full:
+            raise ProtocolError("the client sends data without waiting for acknowledgements")
+        self._data_came.ring()
+
+    def on_ack(self, remote: int) -> None:
+        """The client took the last packet, or accepted the stream that the phone opened."""
+        if self._waiting_for_ack:
+            self.remote = self.remote or remote
+            self._waiting_for_ack = False
+            self._pump()
+
+    def on_close(self) -> None:
+        """The client closed the stream or is gone."""
+        self._drop(cancel=self.ends_with_client and not self._finishing)
+
+    def _drop(self, *, cancel: bool) -> None:
+        """Drop queued output and wake everything that waits on the stream."""
+        self.closed = True
+        self.connection.held -= self._num_waiting
+        self._out.clear()
+        self._num_waiting = 0
+        if cancel:
+            self._forget_unread()
+            if self.task is not None:
+                self.task.cancel()
+        self._data_came.ring()
+        self._room_came.ring()
+
+    def _pump(self) -> None:
+        if self._waiting_for_ack or self.closed:
+            return
+        if self._out:
+            self._waiting_for_ack = True
+            self.connection.send(WRTE, self.local, self.remote, *self._next_payload())
+            if self._num_waiting <= _ROOM:
+                self._room_came.ring()
+        elif self._finishing:
+            self._forget_unread()
+            self.closed = True
+            self.connection.close_stream(self)
+
+    def _forget_unread(self) -> None:
+        self.connection.held -= sum(map(len, self._in))
+        self._in.clear()
+
+    def _next_payload(self) -> list[Buffer]:
+        """Queued bytes, up to the size of one packet."""
+        room = self.connection.max_payload
+        parts: list[Buffer] = []
+        while self._out and room:
+            part = self._out.popleft()
+            if len(part) > room:
+                view = memoryview(part)
+                self._out.appendleft(view[room:])
+                part = view[:room]
+            parts.append(part)
+            room -= len(part)
+        num_taken = self.connection.max_payload - room
+        self._num_waiting -= num_taken
+        self.connection.held -= num_taken
+        return parts

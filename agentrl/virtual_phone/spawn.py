@@ -1,0 +1,181 @@
+"""Starts virtual phones in another process."""
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentrl.errors import ConfigError, DeviceError, DeviceTimeout
+from agentrl.virtual_phone.faults import fault_plan
+from agentrl.virtual_phone.faults.fault_plan import FaultPlan
+from agentrl.virtual_phone.spec import AppSpec, PhonesSpec
+
+AppLike = str | tuple[str, Mapping[str, Any]] | AppSpec
+"""`module:Class`, optionally with keyword arguments for its constructor."""
+FaultsLike = FaultPlan | Mapping[str, Any] | str | Path
+"""A fault plan, the values of its file, or the path of the file."""
+
+_SIDES = (64, 4096)
+"""Range of a screen's sides in pixels: the status bar needs a minimum of space."""
+_MOST = 1000
+"""Most phones in one process."""
+
+
+class Phones:
+    """Virtual phones running in their own process; closing them ends it.
+
+    They also end with this process, whatever ends it.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]", ports: Sequence[int]) -> None:
+        """Created by `spawn`."""
+        self.pid = process.pid
+        self.ports = tuple(ports)
+        self.serials = tuple(f"127.0.0.1:{port}" for port in ports)
+        self._process = process
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process is running."""
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """Stop the phones."""
+        _end(self._process)
+
+    def __enter__(self) -> "Phones":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def spawn(
+    num_phones: int,
+    apps: Sequence[AppLike] = (),
+    *,
+    size: tuple[int, int] = (720, 1280),
+    effect_delay_ms: tuple[float, float] = (50, 300),
+    seed: int = 0,
+    faults: FaultsLike | None = None,
+    auth: bool = False,
+    keys: Sequence[str] | None = None,
+    deadline_s: float = 30.0,
+) -> Phones:
+    """Start virtual phones and wait until all of them are listening.
+
+    Args:
+<<<<<<< HEAD:agentrl/phone/spawn.py
+        num_phones: number of phones, all in one process.
+        apps: apps to install on each phone.
+        size: width and height of the screens, in pixels.
+        effect_delay_ms: shortest and longest delay of the visible effect of a touch.
+        seed: seed of the clocks and delays.
+        faults: what goes wrong and when (`agentrl.phone.fault_plan`).
+        auth: whether the phones require ADB authentication.
+        keys: public keys that the phones trust. None accepts every key, as if a user pressed
+            Allow; with a list, other keys are rejected.
+        deadline_s: time for all phones to be ready.
+=======
+        num_phones: how many, all in one process.
+        apps: installed on each.
+        size: of the screens: width and height in pixels.
+        effect_delay_ms: how late the effect of a touch appears, at least and at most.
+        seed: of the clocks and delays.
+        faults: what goes wrong with them, and when (`agentrl.virtual_phone.faults.fault_plan`).
+        auth: whether they ask computers for a key before they let them in.
+        keys: public keys that they know then; None lets in whoever asks, as an owner does who
+            presses Allow; with a list, nobody else is let in.
+        deadline_s: for all of them to be ready.
+>>>>>>> main:agentrl/virtual_phone/spawn.py
+
+    Raises:
+        ConfigError: an app does not exist, the fault plan is invalid, or a value is out of range.
+        DeviceTimeout: the phones were not ready in time.
+        DeviceError: their process ended during the start.
+    """
+    low, high = effect_delay_ms
+    least, most = _SIDES
+    are_sides = least <= min(size) <= max(size) <= most
+    if not 1 <= num_phones <= _MOST or not are_sides or not 0 <= low <= high:
+        raise ConfigError(
+            f"cannot create phones with num_phones={num_phones} (1 to {_MOST}), size={size} "
+            f"(both sides {least} to {most}), effect_delay_ms={effect_delay_ms} (0 <= low <= high)"
+        )
+    spec = PhonesSpec(
+        num_phones=num_phones,
+        apps=tuple(_app_spec(app) for app in apps),
+        size=size,
+        effect_delay_ms=effect_delay_ms,
+        seed=seed,
+        faults=_plan(faults).to_dict(),
+        auth=auth,
+        keys=None if keys is None else tuple(keys),
+        parent=os.getpid(),
+        path=tuple(entry or os.getcwd() for entry in sys.path),
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agentrl.virtual_phone", spec.to_json()],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C must reach only us: we stop the phones cleanly
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(spec.path)},
+    )
+    try:
+        report = json.loads(_first_line(process, deadline_s))
+        if "error" in report:
+            raise ConfigError(report["error"])
+    except BaseException:
+        _end(process)
+        raise
+    return Phones(process, report["ports"])
+
+
+def _plan(faults: FaultsLike | None) -> FaultPlan:
+    if isinstance(faults, FaultPlan):
+        return faults
+    return fault_plan.load(faults) if isinstance(faults, str | Path) else fault_plan.read(faults)
+
+
+def _app_spec(app: AppLike) -> AppSpec:
+    if isinstance(app, AppSpec):
+        return app
+    if isinstance(app, str):
+        return AppSpec(app=app)
+    return AppSpec(app=app[0], kwargs=dict(app[1]))
+
+
+def _first_line(process: "subprocess.Popen[bytes]", deadline_s: float) -> bytes:
+    assert process.stdout is not None
+    end, line, fd = time.monotonic() + deadline_s, b"", process.stdout.fileno()
+    while not line.endswith(b"\n"):
+        left = end - time.monotonic()
+        if left <= 0 or not select.select([fd], [], [], left)[0]:
+            raise DeviceTimeout(
+                f"the virtual phones were not ready after {deadline_s:g} s; is the machine busy?"
+            )
+        chunk = os.read(fd, 65536)
+        if not chunk:
+            raise DeviceError(
+                f"the process of the virtual phones ended with code {process.wait()} before it "
+                "was ready; its output is above"
+            )
+        line += chunk
+    return line
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()

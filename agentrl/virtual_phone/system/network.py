@@ -1,0 +1,79 @@
+"""The ports inside one phone: listeners and connections.
+
+None of them is a port of this machine: a phone's port 8080 is its own, as on a real phone.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agentrl.virtual_phone.system.pipe import Channel
+
+_ADDRESS = re.compile(r"tcp:(\d{1,5})|(?:localabstract|localreserved|localfilesystem):[!-~]{1,200}")
+_FREE_PORTS = range(40_000, 50_000)
+_MOST_LISTENERS = 200
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Listener:
+    """A listening socket on the phone."""
+
+    owner: object
+    """Owner of the socket; the socket closes with it."""
+    accept: Callable[[], Channel]
+    """Returns the client's end of a new connection."""
+    goal: str = ""
+    """Address on the computer that a reversed port leads to."""
+
+
+class Network:
+    """The ports of one phone."""
+
+    def __init__(self) -> None:
+        """Start without listeners."""
+        self._listeners: dict[str, Listener] = {}
+
+    def listen(self, address: str, listener: Listener) -> str:
+        """Listen at an address such as `tcp:8080` or `localabstract:name`.
+
+        Returns:
+            The address; with a free port if `tcp:0` was requested.
+
+        Raises:
+            OSError: the address is taken or invalid.
+        """
+        match = _ADDRESS.fullmatch(address)
+        if match is None or int(match[1] or 1) > 65_535:
+            raise OSError(22, f"bad address: {address[:100]}")
+        if address == "tcp:0":
+            address = next(f"tcp:{p}" for p in _FREE_PORTS if f"tcp:{p}" not in self._listeners)
+        if address in self._listeners or len(self._listeners) >= _MOST_LISTENERS:
+            raise OSError(98, "Address already in use")
+        self._listeners[address] = listener
+        return address
+
+    def find(self, address: str) -> Listener | None:
+        """The listener at an address, or None."""
+        return self._listeners.get(address)
+
+    def close(self, address: str) -> None:
+        """Stop listening at an address."""
+        self._listeners.pop(address, None)
+
+    def close_all(self, owner: object) -> None:
+        """Close all listeners of an owner."""
+        for address in [a for a, listener in self._listeners.items() if listener.owner is owner]:
+            del self._listeners[address]
+
+    def reversed(self, owner: object) -> list[tuple[str, str]]:
+        """The reversed ports of an owner and where they lead."""
+        return [
+            (address, listener.goal)
+            for address, listener in sorted(self._listeners.items())
+            if listener.owner is owner and listener.goal
+        ]
+
+    def connect(self, address: str) -> Channel | None:
+        """The client's end of a new connection; None if nothing listens."""
+        listener = self._listeners.get(address)
+        return None if listener is None else listener.accept()
