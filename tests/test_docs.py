@@ -99,9 +99,7 @@ def test_overrides_are_taken_as_they_are_shown():
     merged = load("number_game", ["warm_start.weights={final: 1.0}"])
     assert merged.warm_start.weights == {"reveal": 0.15, "final": 1.0}
     assert load("number_game", ["warm_start=null"]).warm_start is None
-    assert load("number_game", ["devices.source=['0123456789']"]).devices.source == [
-        "0123456789"
-    ]
+    assert load("number_game", ["devices.source=['0123456789']"]).devices.source == ["0123456789"]
 
 
 @pytest.mark.parametrize(

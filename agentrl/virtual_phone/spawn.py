@@ -70,29 +70,16 @@ def spawn(
     """Start virtual phones and wait until all of them are listening.
 
     Args:
-<<<<<<< HEAD:agentrl/phone/spawn.py
         num_phones: number of phones, all in one process.
         apps: apps to install on each phone.
         size: width and height of the screens, in pixels.
         effect_delay_ms: shortest and longest delay of the visible effect of a touch.
         seed: seed of the clocks and delays.
-        faults: what goes wrong and when (`agentrl.phone.fault_plan`).
+        faults: what goes wrong and when (`agentrl.virtual_phone.faults.fault_plan`).
         auth: whether the phones require ADB authentication.
         keys: public keys that the phones trust. None accepts every key, as if a user pressed
             Allow; with a list, other keys are rejected.
         deadline_s: time for all phones to be ready.
-=======
-        num_phones: how many, all in one process.
-        apps: installed on each.
-        size: of the screens: width and height in pixels.
-        effect_delay_ms: how late the effect of a touch appears, at least and at most.
-        seed: of the clocks and delays.
-        faults: what goes wrong with them, and when (`agentrl.virtual_phone.faults.fault_plan`).
-        auth: whether they ask computers for a key before they let them in.
-        keys: public keys that they know then; None lets in whoever asks, as an owner does who
-            presses Allow; with a list, nobody else is let in.
-        deadline_s: for all of them to be ready.
->>>>>>> main:agentrl/virtual_phone/spawn.py
 
     Raises:
         ConfigError: an app does not exist, the fault plan is invalid, or a value is out of range.

@@ -30,11 +30,7 @@ class PhonesSpec:
     effect_delay_ms: tuple[float, float] = (50, 300)
     seed: int = 0
     faults: Mapping[str, Any] = field(default_factory=dict)
-<<<<<<< HEAD:agentrl/phone/spec.py
-    """A fault plan for `agentrl.phone.fault_plan.read`."""
-=======
-    """A plan as `agentrl.virtual_phone.faults.fault_plan.read` takes it."""
->>>>>>> main:agentrl/virtual_phone/spec.py
+    """A fault plan for `agentrl.virtual_phone.faults.fault_plan.read`."""
     auth: bool = False
     """Whether the phones require ADB authentication."""
     keys: tuple[str, ...] | None = None
@@ -85,11 +81,7 @@ def _make_app(spec: AppSpec) -> App:
     missing += [n for n in ("package", "activity") if not isinstance(getattr(app, n, None), str)]
     if missing:
         raise ConfigError(
-<<<<<<< HEAD:agentrl/phone/spec.py
-            f"{spec.app} is not an app: it lacks {', '.join(missing)} (agentrl.phone.app.App)"
-=======
-            f"app {spec.app} is no app: it lacks {', '.join(missing)} "
+            f"{spec.app} is not an app: it lacks {', '.join(missing)} "
             "(agentrl.virtual_phone.apps.app.App)"
->>>>>>> main:agentrl/virtual_phone/spec.py
         )
     return app

@@ -53,9 +53,7 @@ def setprop(phone: Phone, name: str, value: str) -> None:
         ("rotation", "4", "must be one of 0, 1, 2, 3"),
     ],
 )
-def test_an_invalid_fault_is_rejected(
-    phone: Phone, name: str, value: str, complaint: str
-) -> None:
+def test_an_invalid_fault_is_rejected(phone: Phone, name: str, value: str, complaint: str) -> None:
     done = run(f"setprop {PREFIX}{name} {value}", phone)
     assert done.code == 1
     assert complaint in done.err

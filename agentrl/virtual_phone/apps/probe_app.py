@@ -8,15 +8,9 @@ import numpy as np
 
 from agentrl.types import Image
 
-<<<<<<< HEAD:agentrl/phone/apps.py
-PROBE = "agentrl.phone.apps:ProbeApp"
+PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
 """The app with which the doctor tests a phone, in the form that `spawn` takes."""
 _COLORS = ((200, 60, 60), (60, 160, 60), (60, 60, 200), (200, 180, 60))
-=======
-PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
-"""The app that the doctor tries a phone with, as `spawn` takes it."""
-_COLOURS = ((200, 60, 60), (60, 160, 60), (60, 60, 200), (200, 180, 60))
->>>>>>> main:agentrl/virtual_phone/apps/probe_app.py
 
 
 class ProbeApp:

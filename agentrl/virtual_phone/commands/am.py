@@ -98,7 +98,7 @@ def launch(call: Call, package: str, activity: str, extras: dict[str, str]) -> b
     try:
         tasks.launch(package, extras)
     except ValueError as error:
-        call.fail(f"Error: {package} rejects its extras: {error}")
+        call.fail(f"Error: {package} refuses its extras: {error}")
         return False
     return True
 

@@ -84,13 +84,8 @@ def _framebuffer(phone: Phone, stream: Stream, options: Sequence[str], rest: str
         width, height = frame.size
         colors = (0, 8, 16, 8, 8, 8, 24, 8)  # offset and length of red, blue, green, alpha
         size = len(frame.pixels)
-<<<<<<< HEAD:agentrl/phone/services.py
-        head = (_ANDROID_14, 32, capture.SRGB, size, width, height, *colors)
-        picture = capture.pixels(phone)
-=======
-        head = (_ANDROID_14, 32, screen_capture.SRGB, size, width, height, *colours)
+        head = (_ANDROID_14, 32, screen_capture.SRGB, size, width, height, *colors)
         picture = screen_capture.pixels(phone)
->>>>>>> main:agentrl/virtual_phone/protocol/services.py
         if picture is not None:
             stream.write(_FRAMEBUFFER.pack(*head))
             stream.write(picture)
