@@ -133,8 +133,8 @@ def test_the_common_words_are_made_without_a_configuration() -> None:
         ("Taxi-v3", "use `Taxi-v4`"),
         ("FrozenLake-v9", "agentrl envs list"),
         ("no_module_of_mine:X-v0", "cannot be imported"),
-        (f"{__name__}:Plane", "'Plane' is not there .did you mean 'Plain'"),
-        (f"{__name__}:Loud", "'Loud' is no gymnasium.Env"),
+        (f"{__name__}:Plane", "'Plane' does not exist .did you mean 'Plain'"),
+        (f"{__name__}:Loud", "'Loud' is not a gymnasium.Env"),
         ("http://127.0.0.1:99999", "must read http://HOST:PORT"),
     ],
 )
@@ -152,7 +152,7 @@ def test_a_file_that_several_threads_ask_for_is_imported_once(tmp_path: Path) ->
 
 def test_what_cannot_be_made_is_told(coin: str) -> None:
     for config, complaint in (
-        (EnvConfig(id=f"{coin}:Coin", kwargs={"bia": 1}), "does not take them"),
+        (EnvConfig(id=f"{coin}:Coin", kwargs={"bia": 1}), "rejects them"),
         (EnvConfig(id="FrozenLake-v1", kwargs={"map_name": "5x5"}), "cannot be made: KeyError"),
         (EnvConfig(id="NumberGame-v0"), "played on a phone"),
         (EnvConfig(id=f"{coin}:Coin", kwargs={"bias": "exit"}), "cannot be made: SystemExit"),
