@@ -1,7 +1,7 @@
-"""Weights through shared memory, as one more of vLLM's weight-transfer engines.
+"""A weight-transfer engine for vLLM that uses shared memory.
 
-vLLM's own carry weights between GPUs (`ipc`, `nccl`); this one, `shared`, goes the same way where
-there is none: init, start, chunks, finish. Only what carries the bytes is another.
+vLLM's own engines transfer weights between GPUs (`ipc`, `nccl`). This one, `shared`, follows the
+same protocol on machines without a GPU: init, start, chunks, finish.
 """
 
 import os
@@ -30,12 +30,12 @@ from vllm.distributed.weight_transfer.base import (
 
 BACKEND = "shared"
 _CHUNK_BYTES = 256 * 2**20
-"""Of the weights, in shared memory."""
+"""Maximum bytes of weights in shared memory at a time."""
 
 
 @dataclass
 class SharedInit(WeightTransferInitInfo):  # type: ignore[misc]
-    """Nothing has to be agreed on: the names of files are told as they come."""
+    """No settings: each chunk comes with the name of its file."""
 
 
 @dataclass
@@ -43,31 +43,31 @@ class SharedUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]
     """One chunk of the weights."""
 
     path: str
-    """A safetensors file in shared memory; it is removed when `update_weights` has returned."""
+    """A safetensors file in shared memory; removed after `update_weights` has returned."""
 
 
 class Named(Protocol):
-    """Weights by their Hugging Face names."""
+    """A model's weights by their Hugging Face names."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of all of them, in their order."""
+        """Shapes of all weights, in order."""
 
     def each(self) -> Iterator[tuple[str, Tensor]]:
-        """One after the other, whole and all of one type; a collective call."""
+        """The full weights one after the other, all of one dtype; a collective call."""
 
     @property
     def dtype(self) -> dtype:
-        """That type."""
+        """The dtype of all weights."""
 
 
 class _Source(WeightSource):  # type: ignore[misc]
-    """The same, as vLLM asks for it."""
+    """The weights behind vLLM's interface."""
 
     def __init__(self, named: Named) -> None:
         self._named = named
 
     def metadata(self) -> list[ParamMeta]:
-        """Nothing is gathered for it."""
+        """Names, dtype and shapes; gathers no weights."""
         shapes = self._named.shapes()
         return [ParamMeta(name, self._named.dtype, shape) for name, shape in shapes.items()]
 
@@ -76,57 +76,57 @@ class _Source(WeightSource):  # type: ignore[misc]
 
 
 class SharedEngine(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ignore[misc]
-    """The engine's side: lives in vLLM's worker."""
+    """The receiving side, in vLLM's worker."""
 
     init_info_cls = SharedInit
     update_info_cls = SharedUpdate
 
     def init_transfer_engine(self, init_info: SharedInit) -> None:
-        """Nothing to open."""
+        """No-op."""
 
     def start_weight_update(self) -> None:
-        """Let each layer wait until all of it has come."""
+        """Defer each layer's update until all of it has arrived."""
         from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
 
         initialize_layerwise_reload(self.model)
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Take one chunk; as vLLM's own, but there is no accelerator to wait for."""
+        """Load one chunk; as in vLLM's own engines, but without an accelerator to synchronize."""
         self.receive_weights(self.parse_update_info(update_info))
 
     def receive_weights(self, update_info: SharedUpdate) -> None:
-        """Take one chunk; what a layer keeps of it stays mapped after its file is gone."""
+        """Load one chunk; tensors that a layer keeps stay mapped after the file is removed."""
         self.model.load_weights(list(load_file(update_info.path).items()))
 
     def finish_weight_update(self) -> None:
-        """Close the layers that wait still."""
+        """Finish the layers that are still deferred."""
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
 
         finalize_layerwise_reload(self.model, self.model_config)
 
     def shutdown(self) -> None:
-        """Nothing to close."""
+        """No-op."""
 
 
 @dataclass
 class SharedTrainerInit(TrainerInitInfo):  # type: ignore[misc]
-    """What the learner's side needs."""
+    """Settings of the sending side."""
 
     backend: ClassVar[str] = BACKEND
 
     folder: Path
     """In shared memory."""
     chunk_bytes: int
-    """What lies there at a time, if it is more than one tensor."""
+    """Maximum size of a chunk of several tensors."""
 
 
 class SharedTrainer(TrainerWeightTransferEngine[SharedTrainerInit]):  # type: ignore[misc]
-    """The learner's side: one in every rank.
+    """The sending side, one in every learner rank.
 
     Args:
-        init_info: which rank this is, and where chunks lie.
-        client: how engines are called.
-        source: the weights, one by one.
+        init_info: this rank's settings.
+        client: calls the engines.
+        source: the weights.
     """
 
     init_info_cls = SharedTrainerInit
@@ -145,16 +145,16 @@ class SharedTrainer(TrainerWeightTransferEngine[SharedTrainerInit]):  # type: ig
         client: VLLMWeightSyncClient,
         source: WeightSource | None = None,
     ) -> Self:
-        """Meet the engines."""
+        """Connect to the engines."""
         assert source is not None
         if init_info.is_sender:
             client.init_weight_transfer_engine({})
         return cls(init_info, client, source)
 
     def send_weights(self) -> None:
-        """Hand over all weights; called on every rank."""
+        """Send all weights; called on every rank."""
         if not self.is_sender:
-            for _ in self.source:  # a collective call: rank 0 alone keeps what is gathered
+            for _ in self.source:  # a collective call: only rank 0 keeps what is gathered
                 pass
             return
         self.client.start_weight_update()
@@ -179,7 +179,7 @@ class SharedTrainer(TrainerWeightTransferEngine[SharedTrainerInit]):  # type: ig
 
 
 def register() -> None:
-    """Make `shared` known to vLLM in this process; may be called twice."""
+    """Register `shared` with vLLM in this process; may be called twice."""
     for factory, engine in (
         (WeightTransferEngineFactory, SharedEngine),
         (WeightTransferTrainerFactory, SharedTrainer),
@@ -198,31 +198,33 @@ def open_trainer(
     host: str,
     folder: Path,
 ) -> TrainerWeightTransferEngine:
-    """The learner's side of a transfer, which has met the engines; called on every rank.
+    """Open the sending side of a transfer, connected to the engines; called on every rank.
 
     Args:
         kind: `shared`, `ipc` or `nccl`.
         rank: this rank; 0 sends.
         source: the weights.
-        client: how rank 0 calls the engines.
-        workers: processes of all engines together.
-        host: this machine, where `nccl` meets.
+        client: with which rank 0 calls the engines.
+        workers: number of processes of all engines together.
+        host: this machine's address, as the master of `nccl`.
         folder: in shared memory, for the chunks of `shared`.
     """
     register()
     if kind == BACKEND:
-        made = SharedTrainerInit(rank=rank, folder=folder, chunk_bytes=_CHUNK_BYTES)
+        settings = SharedTrainerInit(rank=rank, folder=folder, chunk_bytes=_CHUNK_BYTES)
     elif kind == "ipc":
         from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 
-        made = IPCTrainerInitInfo(rank=rank, packed=True)  # some at a time
+        settings = IPCTrainerInitInfo(rank=rank, packed=True)  # several tensors at a time
     else:
         from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
-        made = NCCLTrainerInitInfo(
+        settings = NCCLTrainerInitInfo(
             master_address=host, master_port=_free_port(), world_size=1 + workers, rank=rank
         )
-    return WeightTransferTrainerFactory.trainer_init(made, client=client, source=_Source(source))
+    return WeightTransferTrainerFactory.trainer_init(
+        settings, client=client, source=_Source(source)
+    )
 
 
 def _free_port() -> int:
