@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agentrl.worker import Worker, Workers
+from agentrl.worker_threads import Worker, Workers
 
 
 async def test_sequential_calls_share_a_thread_and_concurrent_calls_do_not():

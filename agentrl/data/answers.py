@@ -1,6 +1,6 @@
 """Extract the final answer from a reply, in linear time for any text a model may write."""
 
-from agentrl.data.tags import between
+from agentrl.actions.tags import between
 from agentrl.errors import ActionError
 
 _BOXED = r"\boxed{"

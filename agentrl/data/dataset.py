@@ -15,12 +15,12 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from agentrl.data import grading, pictures, seen
-from agentrl.data.messages import Question, read_messages
-from agentrl.data.pictures import PictureError
+from agentrl.data import grading, image_cache, image_loading
+from agentrl.data.chat_messages import Question, read_messages
+from agentrl.data.image_loading import PictureError
+from agentrl.data.prompt_templates import names_in, parsed
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.data.tasks import Task, row_of
-from agentrl.data.templates import names_in, parsed
 from agentrl.errors import ConfigError, told
 from agentrl.text import did_you_mean, quoted
 from agentrl.types import IMAGE, Image, words_of
@@ -147,7 +147,7 @@ class Dataset:
         """An image of a row; concurrent episodes of the same question share one array."""
         loaded = self._loaded.get((index, number))
         if loaded is None:
-            loaded = pictures.load(image, self._root).view()
+            loaded = image_loading.load(image, self._root).view()
             loaded.flags.writeable = False
             self._loaded[index, number] = loaded
         return loaded
@@ -162,21 +162,21 @@ class Dataset:
                 shares[index] = _share(row) if shared else 0.0
             except BadRow as error:
                 bad[index] = str(error)
-        broken = seen.examine(lambda: self._cells(list(shares)), self._root, self._broken)
+        broken = image_cache.examine(lambda: self._cells(list(shares)), self._root, self._broken)
         return dict(sorted((bad | broken).items())), shares
 
-    def _cells(self, indices: Sequence[int]) -> Iterator[seen.Cell]:
+    def _cells(self, indices: Sequence[int]) -> Iterator[image_cache.Cell]:
         """The undecoded images of some rows, one by one: they may hold all their bytes."""
         for index in indices:
             for image in self._parse(self._table.row(index)).images:
                 yield index, image
 
-    def _broken(self, cells: Iterator[seen.Cell]) -> dict[int, str]:
+    def _broken(self, cells: Iterator[image_cache.Cell]) -> dict[int, str]:
         """By row, why an image cannot be decoded; in threads, as decoding releases the GIL."""
 
-        def check(cell: seen.Cell) -> tuple[int, str] | None:
+        def check(cell: image_cache.Cell) -> tuple[int, str] | None:
             try:
-                pictures.load(cell[1], self._root)
+                image_loading.load(cell[1], self._root)
             except PictureError as error:
                 return cell[0], str(error)
             return None

@@ -1,0 +1,199 @@
+"""The default translator of any Gymnasium environment, and a random player for it."""
+
+import copy
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from agentrl.actions.action_spaces import speech_of
+from agentrl.data.observations import in_colour, pictures, shown
+from agentrl.data.prompt_templates import compiled
+from agentrl.errors import ConfigError, EnvError
+from agentrl.text import did_you_mean
+from agentrl.types import IMAGE, Image, Message, Observation
+
+SHOWN = {"observation": None, "render": "rgb_array", "ansi": "ansi"}
+"""Sources of what the model sees, and the render mode that each needs."""
+_COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_MARKED = re.compile(r"\x1b\[\d*(?:;\d+)*m(.)\x1b\[0m")
+
+
+class SpaceTranslator:
+    """Shows images and text, and parses actions by their names.
+
+    Args:
+        action_space: of the environment; filled in automatically.
+        names: of the actions of a `Discrete` space, or per component of a `MultiDiscrete` one the
+            names of its choices; None numbers them.
+        parameters: the names of an action's components.
+        instructions: how to play; the answer format is appended. None gives only the answer format.
+            An empty text gives nothing at all, for a model trained on demonstrations.
+        show: what the model sees: `observation`, `render` (the image that `render()` returns),
+            `ansi` (its text), or several.
+        text: a Jinja2 template for the text of the observation; it may use `observation` and
+            `info`. None formats the observation itself.
+        style: how actions are written: `tag` or `tool`.
+
+    Raises:
+        ConfigError: the names do not fit the space, or `show` is invalid.
+    """
+
+    def __init__(
+        self,
+        action_space: "gymnasium.Space[Any]",
+        names: Sequence[Any] | None = None,
+        parameters: Sequence[str] | None = None,
+        instructions: str | None = None,
+        show: str | Sequence[str] = "observation",
+        text: str | None = None,
+        style: str = "tag",
+    ) -> None:
+        self._speech = speech_of(action_space, names, parameters, style)
+        self._space = action_space
+        self._instructions = instructions
+        self._show = _checked([show] if isinstance(show, str) else list(show))
+        self._text = (
+            None if text is None else compiled(text, "env.translator.text", ("observation", "info"))
+        )
+        self._env: gymnasium.Env[Any, Any] | None = None
+
+    @property
+    def render_mode(self) -> str | None:
+        """The render mode that the environment is made with; None if nothing is rendered."""
+        return next((mode for what in self._show if (mode := SHOWN[what])), None)
+
+    def meet(self, env: "gymnasium.Env[Any, Any]") -> None:
+        """Receive the environment that is played, before its first reset.
+
+        Raises:
+            ConfigError: its action space differs, or it lacks the render mode.
+        """
+        if env.action_space != self._space:
+            raise ConfigError(
+                f"the environment's action space is {env.action_space}, not {self._space}; it must "
+                "be the same each time the environment is made"
+            )
+        if self.render_mode and env.render_mode != self.render_mode:
+            known = env.metadata.get("render_modes", [])
+            raise ConfigError(
+                f"env.translator.show={self._show}: needs the render mode {self.render_mode!r}; "
+                f"the environment has {', '.join(map(str, known)) or 'none'}"
+            )
+        self._env = env
+
+    def instructions(self) -> str:
+        """The configured instructions, and the answer format."""
+        if self._instructions == "":
+            return ""
+        return " ".join(filter(None, (self._instructions, self.how())))
+
+    def how(self) -> str:
+        """The answer format: the names of the actions, or their signature."""
+        return self._speech.told()
+
+    def to_observation(self, observation: Any, info: Mapping[str, Any]) -> Observation:
+        """The sources that `show` names, in that order.
+
+        Raises:
+            ConfigError: an array is not an image, and too large for text.
+            EnvError: the environment renders nothing.
+        """
+        images: list[Image] = []
+        texts = []
+        for what in self._show:
+            part = self._observed(observation, info) if what == "observation" else self._rendered()
+            images += part.images
+            texts.append(part.text)
+        return Observation(images=tuple(images), text="\n".join(filter(None, texts)))
+
+    def _observed(self, observation: Any, info: Mapping[str, Any]) -> Observation:
+        if self._text is None:
+            return shown(observation)
+        text = self._text(observation=observation, info=info)
+        return Observation(images=tuple(pictures(observation)), text=text)
+
+    def _rendered(self) -> Observation:
+        assert self._env is not None, "no environment was attached"
+        frame: Any = self._env.render()
+        if self.render_mode == "ansi" and isinstance(frame, str):
+            return Observation(text=_plain(frame))
+        if isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.ndim in (2, 3):
+            return Observation(images=(in_colour(frame),))
+        raise EnvError(f"render() returned {type(frame).__name__}, not an image uint8[H, W, 3]")
+
+    def to_message(self, observation: Observation) -> Message:
+        """The images, then the text."""
+        # Text of the environment must not pass for an image placeholder.
+        escaped = observation.text.replace(IMAGE, "<image >")
+        text = IMAGE * len(observation.images) + escaped
+        return Message(role="user", text=text, images=observation.images)
+
+    def to_action(self, reply: str) -> Any:
+        """Parse the action in a reply.
+
+        Raises:
+            ActionError: it contains none, several, or an unknown one.
+        """
+        return self._speech.read(reply)
+
+    def no_action(self) -> None:
+        """None: a reply without an action does not step the environment."""
+        return
+
+
+class RandomPlayer:
+    """Plays uniformly random actions, among those allowed by `info["action_mask"]` if present.
+
+    Args:
+        action_space: of the environment; filled in automatically.
+        names: as for the translator, like all that follow.
+        parameters: of the components.
+        style: `tag` or `tool`.
+    """
+
+    def __init__(
+        self,
+        action_space: "gymnasium.Space[Any]",
+        names: Sequence[Any] | None = None,
+        parameters: Sequence[str] | None = None,
+        style: str = "tag",
+    ) -> None:
+        self._space = action_space
+        self._speech = speech_of(action_space, names, parameters, style)
+
+    def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
+        """A random action without reasoning."""
+        if isinstance(self._space, gymnasium.spaces.Discrete):
+            return self._speech.say(self._numbered(self._space, info.get("action_mask"), rng))
+        space = copy.deepcopy(self._space)  # sampling has state, and episodes run concurrently
+        space.seed(int(rng.integers(2**31)))
+        return self._speech.say(space.sample())
+
+    def _numbered(
+        self, space: gymnasium.spaces.Discrete, mask: Any, rng: np.random.Generator
+    ) -> int:
+        allowed = np.flatnonzero(mask) if mask is not None and np.any(mask) else int(space.n)
+        return int(space.start) + int(rng.choice(allowed))
+
+
+def _checked(show: Sequence[str]) -> tuple[str, ...]:
+    for what in show:
+        if what not in SHOWN:
+            raise ConfigError(
+                f"env.translator.show: {what!r} must be one of {', '.join(SHOWN)}"
+                f"{did_you_mean(str(what), SHOWN)}"
+            )
+    if not show or len(set(show)) != len(show) or {"render", "ansi"} <= set(show):
+        raise ConfigError(
+            f"env.translator.show={list(show)}: must not be empty or repeat a source, nor contain "
+            "both render and ansi: an environment renders in one mode"
+        )
+    return tuple(show)
+
+
+def _plain(frame: str) -> str:
+    """Text without terminal codes; a single colored letter is put in brackets."""
+    return _COLORS.sub("", _MARKED.sub(r"[\1]", frame)).strip("\n")

@@ -1,0 +1,105 @@
+"""Prompt templates: Jinja2 files that users can edit."""
+
+import sys
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+from jinja2 import StrictUndefined, Template, TemplateError, meta
+from jinja2.sandbox import SandboxedEnvironment
+
+from agentrl.config.loading import path_of
+from agentrl.errors import ConfigError
+from agentrl.text import did_you_mean
+
+_PACKAGED = Path(__file__).resolve().parent.parent / "configs"
+
+
+def find_template(path: str, what: str = "env.prompt") -> Path:
+    """Find a template: in the current folder, on sys.path, or among those of the package.
+
+    Args:
+        path: of the file.
+        what: the setting that names it.
+
+    Raises:
+        ConfigError: it does not exist.
+    """
+    template = path_of(path, what)
+    folders = (Path(), *map(Path, sys.path), _PACKAGED, _PACKAGED.parent)
+    for folder in folders:
+        if (folder / template).is_file():
+            return folder / template
+    raise ConfigError(f"{what}={path}: no such template file")
+
+
+def parsed(template: str, key: str) -> Template:
+    """Parse a template that renders in a sandbox.
+
+    Args:
+        template: Jinja2.
+        key: the setting that contains it, for the error.
+
+    Raises:
+        ConfigError: it has a syntax error.
+    """
+    try:
+        return SandboxedEnvironment(undefined=StrictUndefined).from_string(template)
+    except TemplateError as error:
+        what = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{key}: cannot be rendered: {what}") from error
+
+
+def names_in(template: str) -> set[str]:
+    """The variables of a valid template."""
+    return meta.find_undeclared_variables(SandboxedEnvironment().parse(template))
+
+
+def compiled(template: str, key: str, given: Collection[str] = ()) -> Callable[..., str]:
+    """A template as a function of its variables.
+
+    Args:
+        template: see `parsed`.
+        key: see `parsed`.
+        given: the variables that it may use, if they are known already.
+
+    Raises:
+        ConfigError: it has a syntax error or uses another variable; or, when it is called, it
+            cannot be rendered.
+    """
+    found = parsed(template, key)
+    if given and (odd := sorted(names_in(template) - {*given, *found.globals})):
+        raise ConfigError(
+            f"{key}: unknown variable {odd[0]!r}{did_you_mean(odd[0], given)}; it may use "
+            f"{', '.join(given)}"
+        )
+
+    def render(**names: Any) -> str:
+        try:
+            return found.render(**names).strip()
+        except Exception as error:  # a template is code and may raise anything
+            raise ConfigError(
+                f"{key}: cannot be rendered: {type(error).__name__}: {error}"
+            ) from error
+
+    return render
+
+
+def render_instructions(path: str | None, instructions: str) -> str:
+    """The system message of an episode.
+
+    Args:
+        path: a template that may use `{{ instructions }}`; None for the instructions unchanged.
+        instructions: those of the translator.
+
+    Raises:
+        ConfigError: the template does not exist or cannot be rendered.
+    """
+    if path is None:
+        return instructions
+    file = find_template(path)
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"env.prompt={path}: cannot be read: {error}") from error
+    return compiled(text, f"env.prompt={path}")(instructions=instructions)

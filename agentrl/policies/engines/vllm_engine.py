@@ -1,0 +1,424 @@
+"""vLLM as an engine, on CPUs and GPUs.
+
+The engine runs in separate processes, which end with this one.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from agentrl import extras
+from agentrl.errors import ConfigError, EngineError, boundary
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.engines.engine import Sampling
+from agentrl.policies.engines.vllm_arguments import LORA_RANKS
+from agentrl.policies.engines.weight_shapes import check_fit, check_shapes
+from agentrl.policies.models import skeleton, torch_companions
+from agentrl.types import Prompt, Reply
+
+_PROCESSES = Path(__file__).resolve().parent / "vllm_processes"
+_ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+"""On CPUs, vLLM puts scheduler and model in two processes that busy-wait for each other, which
+halves the speed on two cores. It replaces the short name "uni" by "mp", but not this path."""
+
+
+class VLLMEngine:
+    """Generates with vLLM's AsyncLLM.
+
+    Args:
+        path: the model's folder.
+        dtype: `float32` or `bfloat16`.
+        max_context: maximum tokens of a prompt and its reply.
+        max_num_seqs: maximum prompts in a batch.
+        deadline_s: for one reply, and for a weight update.
+        start_deadline_s: for the engine to start.
+        seed: of the engine's shared random stream, which CPUs use for all prompts.
+        transfer: how weights arrive: as a `file`, or by one of vLLM's weight-transfer engines.
+        lora_rank: of the adapters for `load_adapter`; 0 for none.
+        can_sleep: whether `sleep` will be called; only on GPUs.
+        engine_kwargs: further arguments of vLLM's `AsyncEngineArgs`.
+        version: of the weights in the folder, reported with replies.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        dtype: str = "float32",
+        max_context: int = 4096,
+        max_num_seqs: int = 256,
+        deadline_s: float = 600.0,
+        start_deadline_s: float = 600.0,
+        seed: int = 0,
+        transfer: str = "file",
+        lora_rank: int = 0,
+        can_sleep: bool = False,
+        engine_kwargs: Mapping[str, Any] | None = None,
+        version: int = 0,
+    ) -> None:
+        self._path = path
+        self._deadline_s, self._start_deadline_s = deadline_s, start_deadline_s
+        self._arguments: dict[str, Any] = {
+            "model": str(path),
+            "dtype": dtype,
+            "max_model_len": max_context,
+            "max_num_seqs": max_num_seqs,
+            "enable_prefix_caching": True,
+            "logprobs_mode": "processed_logprobs",
+            "worker_extension_cls": "agentrl.policies.engines.vllm_worker.WeightLoader",
+            "disable_log_stats": True,
+            "generation_config": "vllm",
+            "seed": seed,
+        }
+        # Handles of GPU memory arrive pickled, which vLLM accepts only with this setting.
+        self._serialization = (
+            {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1"} if transfer == "ipc" else {}
+        )
+        if transfer != "file":
+            self._arguments["weight_transfer_config"] = {"backend": transfer}
+        if lora_rank:
+            self._arguments |= {
+                "enable_lora": True, "max_loras": 1, "max_lora_rank": _rank_taken(lora_rank),
+            }  # fmt: skip
+        if can_sleep:
+            self._arguments["enable_sleep_mode"] = True
+        self._arguments |= dict(engine_kwargs or {})
+        # With adapters the base weights are not sent again, so they must survive a sleep.
+        self._depth = 1 if lora_rank else 2
+        self._sleeps = False
+        self._adapter: Any = None
+        self._engine: Any = None
+        self._version = version
+        self._invalid: str | None = None
+        """Why its weights cannot be used; None if they are those of `_version`."""
+        self._ids = itertools.count()
+        self._in_flight = 0
+        self._idle = asyncio.Event()
+        self._open = asyncio.Event()
+
+    async def start(self) -> None:
+        """Start the engine and generate a first reply.
+
+        Raises:
+            ConfigError: vLLM is not installed, or rejects its arguments.
+            EngineError: it did not start.
+        """
+        self._encoder = ChatEncoder(self._path)
+        torch_companions.mend()
+        # In this thread: Linux takes the end of the starting thread for the death of the parent.
+        with _environment(self._start_deadline_s, self._serialization):
+            engine_class, arguments = self._configure()
+            with boundary(EngineError, f"vLLM did not start with {self._path}{_hint()}"):
+                self._engine = engine_class.from_engine_args(arguments)
+        self._open.set()
+        self._idle.set()
+        warm_up = Prompt(token_ids=self._encoder.opening())
+        await self.generate(warm_up, Sampling(max_new_tokens=2))
+
+    def _configure(self) -> tuple[Any, Any]:
+        try:
+            from vllm import AsyncEngineArgs
+            from vllm.v1.engine.async_llm import AsyncLLM
+        except ImportError as error:
+            raise ConfigError(f"{extras.NO_VLLM} ({error})") from error
+        defaults: dict[str, Any] = {}
+        if self._encoder.kit.image_token_id is not None:
+            # Images are already scaled to the size that their tokens were counted for.
+            defaults["mm_processor_kwargs"] = {"do_resize": False}
+            defaults["limit_mm_per_prompt"] = {"video": 0}
+        if not torch.cuda.is_available():
+            defaults |= {"enforce_eager": True, "skip_mm_profiling": True}
+            if self._arguments.get("tensor_parallel_size", 1) == 1:
+                defaults["distributed_executor_backend"] = _ONE_PROCESS
+        try:
+            return AsyncLLM, AsyncEngineArgs(**(defaults | self._arguments))
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"rollout.engine_kwargs: vLLM rejects them: {error}") from error
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
+        """Sample one reply.
+
+        Raises:
+            EngineError: the engine failed, did not answer in time, or saw other tokens than the
+                prompt's.
+        """
+        what = f"vLLM: a prompt of {len(prompt.token_ids)} tokens"
+        with boundary(EngineError, what):
+            async with asyncio.timeout(self._deadline_s), self._answering():
+                version = self._version
+                output = await self._run(prompt, sampling)
+        if tuple(output.prompt_token_ids) != prompt.token_ids:
+            raise EngineError(
+                f"vLLM saw other tokens ({len(output.prompt_token_ids)}) than the prompt's "
+                f"({len(prompt.token_ids)}): its image processor and the model's adapter in "
+                "agentrl disagree"
+            )
+        sampled = output.outputs[0]
+        logprobs = tuple(
+            float(position[token].logprob)
+            for position, token in zip(sampled.logprobs, sampled.token_ids, strict=True)
+        )
+        return Reply(token_ids=tuple(sampled.token_ids), logprobs=logprobs, version=version)
+
+    async def _run(self, prompt: Prompt, sampling: Sampling) -> Any:
+        request = self._request(prompt)
+        parameters = self._parameters(sampling)
+        answers = self._engine.generate(
+            request, parameters, f"{next(self._ids)}", lora_request=self._adapter
+        )
+        output = [answer async for answer in answers][-1]
+        if not output.finished:
+            raise EngineError("vLLM gave no answer")
+        return output
+
+    def _request(self, prompt: Prompt) -> dict[str, Any]:
+        collapsed = self._encoder.kit.collapse(prompt.token_ids, prompt.images)
+        request: dict[str, Any] = {"prompt_token_ids": collapsed}
+        if prompt.images:
+            request["multi_modal_data"] = {"image": list(prompt.images)}
+        return request
+
+    def _parameters(self, sampling: Sampling) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        # On CPUs vLLM 0.32 crashes when it prefills a prompt with a seed in two chunks ("CPU
+        # Generator does not use offset"), so all samples there come from the engine's own stream.
+        return SamplingParams(
+            temperature=sampling.temperature,
+            max_tokens=sampling.max_new_tokens,
+            seed=sampling.seed % 2**63 if torch.cuda.is_available() else None,
+            logprobs=0,
+            logit_bias=dict.fromkeys(self._encoder.kit.banned_token_ids, -torch.inf),
+            stop_token_ids=list(self._encoder.eos_token_ids),
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+
+    @contextlib.asynccontextmanager
+    async def _answering(self) -> AsyncIterator[None]:
+        """Count a request as in flight; waits during a weight update."""
+        if self._engine is None:
+            raise EngineError("the vLLM engine is not started, or closed")
+        await self._open.wait()
+        if self._invalid is not None:
+            raise EngineError(f"vLLM: {self._invalid}; load weights before the next request")
+        self._in_flight += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
+            if self._in_flight == 0:
+                self._idle.set()
+
+    def enter(self) -> None:
+        """No-op: vLLM batches prompts as they arrive."""
+
+    def leave(self) -> None:
+        """No-op."""
+
+    async def load_weights(self, path: Path, version: int) -> None:
+        """Load a safetensors file once no request is in flight, and drop all caches.
+
+        Raises:
+            EngineError: the engine rejected the weights, or its requests did not finish in time. It
+                refuses requests until weights are loaded: some of the new ones may have arrived.
+        """
+        async with self._changing(version, f"weights of {path}", str(path)):
+            # vLLM accepts an incomplete file, and silently keeps the old values of the rest.
+            check_fit(self._skeleton, path)
+            await self._idle.wait()
+            await self._wake("weights")
+            await self._engine.collective_rpc("load_safetensors", args=(str(path),))
+
+    async def load_adapter(self, folder: Path, version: int) -> None:
+        """Load other LoRA adapters in PEFT's format; see `load_weights`.
+
+        Raises:
+            EngineError: as `load_weights`.
+        """
+        from vllm.lora.request import LoRARequest
+
+        async with self._changing(version, f"adapters of {folder}", str(folder)):
+            await self._idle.wait()
+            await self._wake("weights")
+            file = folder / "adapter_model.safetensors"
+            await self._engine.collective_rpc("check_safetensors", args=(str(file),))
+            named = {"lora_name": f"version-{version}", "lora_int_id": 1, "lora_path": str(folder)}
+            if not await self._engine.add_lora(LoRARequest(**named, load_inplace=True)):
+                raise EngineError("vLLM rejected them")
+            self._adapter = LoRARequest(**named)
+
+    async def receive(
+        self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
+    ) -> None:
+        """Prepare for weights by vLLM's weight transfer: then `call` it, and end with `received`.
+
+        Args:
+            version: of the weights.
+            shapes: of all tensors that will arrive, by their Hugging Face names.
+            checked: see `WeightLoader.watch_weights`.
+
+        Raises:
+            EngineError: as `load_weights`.
+        """
+        self._open.clear()
+        self._invalid = f"the weights of version {version} have not arrived"
+        try:
+            with boundary(EngineError, f"vLLM: weights of version {version}"):
+                check_shapes(self._skeleton, shapes, f"version {version}")
+                async with asyncio.timeout(self._deadline_s):
+                    await self._idle.wait()
+                    await self._wake("weights")
+                    await self._engine.collective_rpc("watch_weights", args=(checked,))
+        except BaseException:
+            self._open.set()
+            raise
+
+    async def call(self, method: str, *arguments: Any) -> None:
+        """One call of vLLM's weight-transfer API, such as `update_weights`.
+
+        Raises:
+            EngineError: it failed, or did not answer in time.
+        """
+        from vllm.distributed.weight_transfer import base
+
+        kinds: dict[str, Any] = {
+            "init_weight_transfer_engine": base.WeightTransferInitRequest,
+            "update_weights": base.WeightTransferUpdateRequest,
+        }
+        if method in kinds:
+            arguments = tuple(kinds[method](argument) for argument in arguments)
+        with boundary(EngineError, f"vLLM: {method}"):
+            async with asyncio.timeout(self._deadline_s):
+                await getattr(self._engine, method)(*arguments)
+
+    async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
+        """Use the weights that arrived since `receive`, and drop the caches of the old ones.
+
+        Args:
+            version: as in `receive`.
+            names: of all tensors that were sent.
+            digest: of what was sent; None to skip the comparison.
+
+        Raises:
+            EngineError: other weights have arrived. The engine refuses requests from now on.
+        """
+        async with self._changing(version, f"weights of version {version}", "sent by the learner"):
+            await self._engine.collective_rpc("finish_watching", args=(list(names), digest))
+
+    @contextlib.asynccontextmanager
+    async def _changing(self, version: int, what: str, source: str) -> AsyncIterator[None]:
+        """Hold requests during a weight update, and drop all caches after it."""
+        self._open.clear()
+        self._invalid = f"the weights of version {version} ({source}) were not loaded"
+        try:
+            with boundary(EngineError, f"vLLM: {what}"):
+                async with asyncio.timeout(self._deadline_s):
+                    yield
+                    await self._wake("kv_cache")
+                    self._sleeps = False
+                    await self._forget()
+            self._version, self._invalid = version, None
+        finally:
+            self._open.set()
+
+    async def sleep(self) -> None:
+        """Release GPU memory until weights are loaded; refuses requests until then.
+
+        Raises:
+            EngineError: its requests did not finish in time.
+        """
+        self._open.clear()
+        self._invalid = "it is asleep"
+        try:
+            with boundary(EngineError, "vLLM: going to sleep"):
+                async with asyncio.timeout(self._deadline_s):
+                    await self._idle.wait()
+                    await self._engine.sleep(self._depth)
+            self._sleeps = True
+        finally:
+            self._open.set()
+
+    async def _wake(self, part: str) -> None:
+        if self._sleeps:
+            await self._engine.wake_up([part])
+
+    @cached_property
+    def _skeleton(self) -> nn.Module:
+        return skeleton(self._path)
+
+    async def _forget(self) -> None:
+        """Drop everything computed with the old weights."""
+        if not await self._engine.reset_prefix_cache():
+            raise EngineError("vLLM did not reset its prefix cache")
+        await self._engine.reset_mm_cache()
+        # Without this, the next request with a cached image crashes the engine.
+        await self._engine.reset_encoder_cache()
+
+    async def close(self) -> None:
+        """End the engine's processes."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.shutdown(timeout=1)
+
+
+def _rank_taken(rank: int) -> int:
+    """The smallest `max_lora_rank` that vLLM accepts for a rank."""
+    return min(most for most in LORA_RANKS if most >= rank)
+
+
+def _hint() -> str:
+    """The most common mistake in a script: vLLM's processes execute its top level again."""
+    script = Path(getattr(sys.modules.get("__main__"), "__file__", None) or "")
+    if script.suffix != ".py" or script.name == "default_worker.py":  # of a Ray actor
+        return ""
+    return f" (does {script.name} call agentrl only below `if __name__ == '__main__':`?)"
+
+
+@contextlib.contextmanager
+def _environment(start_deadline_s: float, more: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for vLLM and its processes, except those set by the user."""
+    folders = [str(_PROCESSES), *filter(None, [os.environ.get("PYTHONPATH")])]
+    always = {
+        "AGENTRL_VLLM_PROCESS": "1",
+        "AGENTRL_WITHOUT": ",".join(torch_companions.left_out()),
+        "PYTHONPATH": os.pathsep.join(folders),
+    }
+    settings = {
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_ENGINE_READY_TIMEOUT_S": str(int(start_deadline_s)),
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+    }
+    if not torch.cuda.is_available():
+        settings |= {"VLLM_CPU_KVCACHE_SPACE": "1", "KMP_BLOCKTIME": "1"}
+        # Even in eager mode, vLLM compiles two small functions of its sampler. That takes seconds
+        # for the first reply and each new batch size, and needs a C++ compiler.
+        settings |= {"TORCH_COMPILE_DISABLE": "1"}
+        # As vLLM recommends: its threads then wait without taking CPU time from the learner.
+        openmp = Path(sys.prefix) / "lib" / "libiomp5.so"
+        settings |= {"LD_PRELOAD": str(openmp)} if openmp.is_file() else {}
+    settings |= more
+    added = {n: value for n, value in settings.items() if n not in os.environ} | always
+    before = {name: os.environ.get(name) for name in added}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

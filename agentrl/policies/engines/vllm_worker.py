@@ -1,0 +1,116 @@
+"""Extension of vLLM's workers: load weights from a file, and verify transferred weights."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from agentrl.policies.engines import vllm_transfer
+from agentrl.policies.engines.weight_digest import check_digest, digest_of, joined
+
+vllm_transfer.register()
+
+
+class WeightLoader:
+    """Methods that vLLM mixes into its worker class (`worker_extension_cls`)."""
+
+    model_runner: Any
+    weights_are_torn = False
+    """Whether a load failed midway: vLLM keeps what it had read, and would mix it with the next."""
+    _seen: dict[str, str]
+    """Checksums of the arrived tensors by name; empty strings if they are not checked."""
+
+    def load_safetensors(self, path: str) -> int:
+        """Replace all weights.
+
+        Args:
+            path: a safetensors file with Hugging Face names.
+
+        Returns:
+            The number of tensors read.
+
+        Raises:
+            RuntimeError: an earlier load failed midway.
+        """
+        self._begin()
+        weights = load_file(path)
+        check_digest(Path(path), weights)
+        self.weights_are_torn = True
+        # Not load_weights: the CPU backend packs weights for oneDNN and frees the originals.
+        self.model_runner.reload_weights(weights_iterator=iter(weights.items()))
+        _pack_tied_heads(self.model_runner.get_model())
+        self.weights_are_torn = False
+        return len(weights)
+
+    def watch_weights(self, checked: bool) -> None:
+        """Record the tensors that vLLM's weight transfer delivers from now on.
+
+        Args:
+            checked: whether to compute checksums, or to record only names.
+
+        Raises:
+            RuntimeError: as in `load_safetensors`.
+        """
+        self._begin()
+        self.weights_are_torn = True
+        model = self.model_runner.get_model()
+        seen = self._seen = dict[str, str]()
+        load = type(model).load_weights
+
+        def noted(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+            for name, tensor in weights:
+                seen[name] = digest_of(tensor) if checked else ""
+                yield name, tensor
+
+        # Every transfer engine delivers weights through this method.
+        model.load_weights = lambda weights: load(model, noted(weights))
+
+    def finish_watching(self, names: list[str], digest: str | None) -> None:
+        """Verify that all weights have arrived.
+
+        Args:
+            names: of all weights.
+            digest: their joined checksum; None to skip the comparison.
+
+        Raises:
+            RuntimeError: some are missing or differ.
+        """
+        model, seen = self.model_runner.get_model(), self._seen
+        del model.load_weights
+        if missing := sorted(set(names) - seen.keys()):
+            raise RuntimeError(f"{len(missing)} weights did not arrive, such as {missing[0]}")
+        if digest is not None and joined(seen) != digest:
+            raise RuntimeError(
+                f"the engine's weights have the checksum {joined(seen)}, the published ones "
+                f"{digest} (train.check_weights)"
+            )
+        _pack_tied_heads(model)
+        self.weights_are_torn = False
+
+    def check_safetensors(self, path: str) -> None:
+        """Verify a file against the checksum in its header, if it has one."""
+        check_digest(Path(path), load_file(path))
+
+    def _begin(self) -> None:
+        if self.weights_are_torn:
+            raise RuntimeError("an earlier weight load failed midway: restart the engine")
+
+
+def _pack_tied_heads(model: nn.Module) -> None:
+    """Update output heads that share the embedding's weights.
+
+    On CPUs a head uses a packed copy of its weights. vLLM packs again only the layers that the file
+    names, which excludes a tied head: it would keep its first weights.
+    """
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return
+    heads = [module for module in model.modules() if isinstance(module, ParallelLMHead)]
+    others = {id(p) for m in model.modules() if m not in heads for p in m.parameters(recurse=False)}
+    for head in heads:
+        if id(head.weight) in others:
+            head.quant_method.process_weights_after_loading(head)
