@@ -204,13 +204,17 @@ def test_settings_without_sense_are_told(tree, said):
     ("settings", "rollout", "said"),
     [
         ({"name": "rloo"}, {"group_size": 1}, "rollout.group_size=1: algorithm.estimator=rloo"),
-        ({"name": "remax"}, {"seed_per": "episode"}, "rollout.seed_per=group gives it one"),
-        ({"kl": "loss", "kl_coefficient": 0.0}, {}, "kl_coefficient=0 holds nothing"),
-        ({"kl_coefficient": 0.1}, {}, "algorithm.kl_coefficient=0.1: algorithm.kl=none uses none"),
+        ({"name": "remax"}, {"seed_per": "episode"}, "set rollout.seed_per=group"),
+        ({"kl": "loss", "kl_coefficient": 0.0}, {}, "kl_coefficient=0 loads a reference"),
+        (
+            {"kl_coefficient": 0.1},
+            {},
+            "kl_coefficient=0.1: has no effect with algorithm.kl=none",
+        ),
         ({"kl_target": 0.1}, {}, "set algorithm.kl=loss or reward, or leave it at 0.0"),
         ({"filter_means": [1.0]}, {}, "must be [lowest, highest]"),
         ({"correction_low": 3.0}, {}, "must not be above algorithm.correction_high=2.0"),
-        ({"max_staleness": -2}, {}, "must be at least 0, or -1 for any"),
+        ({"max_staleness": -2}, {}, "must be at least 0, or -1 for no limit"),
         ({"clip_dual": 0.0}, {}, "algorithm.clip_dual=0.0: must be at least 1"),
     ],
 )
