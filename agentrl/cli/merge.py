@@ -30,7 +30,7 @@ def merge(
         raise ConfigError(f"--dtype {dtype}: must be float32 or bfloat16")
     if adapter and dtype is not None:
         raise ConfigError("--dtype and --adapter exclude each other: adapters keep their precision")
-    from agentrl.training.target import merged
+    from agentrl.training.run_target import merged
 
     step = merged(run, out, checkpoint, dtype, adapter)
     what = "adapters" if adapter else "model"

