@@ -1,7 +1,7 @@
-"""A weight-transfer engine for vLLM that uses shared memory.
+"""Weight transfer through shared memory, as a backend of vLLM's weight transfer.
 
-vLLM's own engines transfer weights between GPUs (`ipc`, `nccl`). This one, `shared`, follows the
-same protocol on machines without a GPU: init, start, chunks, finish.
+vLLM's own backends (`ipc`, `nccl`) need GPUs; this one, `shared`, follows the same protocol (init,
+start, chunks, finish) without.
 """
 
 import os
@@ -30,12 +30,12 @@ from vllm.distributed.weight_transfer.base import (
 
 BACKEND = "shared"
 _CHUNK_BYTES = 256 * 2**20
-"""Maximum bytes of weights in shared memory at a time."""
+"""Size of a chunk of weights in shared memory."""
 
 
 @dataclass
 class SharedInit(WeightTransferInitInfo):  # type: ignore[misc]
-    """No settings: each chunk comes with the name of its file."""
+    """Empty: each update names its file."""
 
 
 @dataclass
@@ -43,31 +43,31 @@ class SharedUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]
     """One chunk of the weights."""
 
     path: str
-    """A safetensors file in shared memory; removed after `update_weights` has returned."""
+    """A safetensors file in shared memory; it is removed once `update_weights` has returned."""
 
 
 class Named(Protocol):
-    """A model's weights by their Hugging Face names."""
+    """Weights by their Hugging Face names."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of all weights, in order."""
+        """The shapes of all weights, in their order."""
 
     def each(self) -> Iterator[tuple[str, Tensor]]:
-        """The full weights one after the other, all of one dtype; a collective call."""
+        """All weights one by one, full and of one dtype; a collective call."""
 
     @property
     def dtype(self) -> dtype:
-        """The dtype of all weights."""
+        """The dtype of the weights."""
 
 
 class _Source(WeightSource):  # type: ignore[misc]
-    """The weights behind vLLM's interface."""
+    """Adapts `Named` to vLLM's interface."""
 
     def __init__(self, named: Named) -> None:
         self._named = named
 
     def metadata(self) -> list[ParamMeta]:
-        """Names, dtype and shapes; gathers no weights."""
+        """Names, dtypes and shapes, without gathering any weights."""
         shapes = self._named.shapes()
         return [ParamMeta(name, self._named.dtype, shape) for name, shape in shapes.items()]
 
@@ -76,22 +76,22 @@ class _Source(WeightSource):  # type: ignore[misc]
 
 
 class SharedEngine(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ignore[misc]
-    """The receiving side, in vLLM's worker."""
+    """The engine's side, in vLLM's worker."""
 
     init_info_cls = SharedInit
     update_info_cls = SharedUpdate
 
     def init_transfer_engine(self, init_info: SharedInit) -> None:
-        """No-op."""
+        """Do nothing: there is no connection."""
 
     def start_weight_update(self) -> None:
-        """Defer each layer's update until all of it has arrived."""
+        """Prepare each layer to be processed once all of its weights have arrived."""
         from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
 
         initialize_layerwise_reload(self.model)
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Load one chunk; as in vLLM's own engines, but without an accelerator to synchronize."""
+        """Load one chunk, like vLLM's own but without synchronizing a GPU."""
         self.receive_weights(self.parse_update_info(update_info))
 
     def receive_weights(self, update_info: SharedUpdate) -> None:
@@ -99,34 +99,34 @@ class SharedEngine(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ign
         self.model.load_weights(list(load_file(update_info.path).items()))
 
     def finish_weight_update(self) -> None:
-        """Finish the layers that are still deferred."""
+        """Process the layers that are still waiting."""
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
 
         finalize_layerwise_reload(self.model, self.model_config)
 
     def shutdown(self) -> None:
-        """No-op."""
+        """Do nothing: there is no connection."""
 
 
 @dataclass
 class SharedTrainerInit(TrainerInitInfo):  # type: ignore[misc]
-    """Settings of the sending side."""
+    """Arguments of the learner's side."""
 
     backend: ClassVar[str] = BACKEND
 
     folder: Path
     """In shared memory."""
     chunk_bytes: int
-    """Maximum size of a chunk of several tensors."""
+    """Maximum size of a chunk, unless a single tensor is larger."""
 
 
 class SharedTrainer(TrainerWeightTransferEngine[SharedTrainerInit]):  # type: ignore[misc]
-    """The sending side, one in every learner rank.
+    """The learner's side: one in every rank.
 
     Args:
-        init_info: this rank's settings.
+        init_info: the rank, and the folder for chunks.
         client: calls the engines.
-        source: the weights.
+        source: yields the weights one by one.
     """
 
     init_info_cls = SharedTrainerInit
@@ -152,9 +152,9 @@ class SharedTrainer(TrainerWeightTransferEngine[SharedTrainerInit]):  # type: ig
         return cls(init_info, client, source)
 
     def send_weights(self) -> None:
-        """Send all weights; called on every rank."""
+        """Send all weights; a collective call."""
         if not self.is_sender:
-            for _ in self.source:  # a collective call: only rank 0 keeps what is gathered
+            for _ in self.source:  # take part in gathering what rank 0 sends
                 pass
             return
         self.client.start_weight_update()
@@ -179,7 +179,7 @@ class SharedTrainer(TrainerWeightTransferEngine[SharedTrainerInit]):  # type: ig
 
 
 def register() -> None:
-    """Register `shared` with vLLM in this process; may be called twice."""
+    """Register the `shared` backend with vLLM in this process; may be called twice."""
     for factory, engine in (
         (WeightTransferEngineFactory, SharedEngine),
         (WeightTransferTrainerFactory, SharedTrainer),
@@ -198,33 +198,32 @@ def open_trainer(
     host: str,
     folder: Path,
 ) -> TrainerWeightTransferEngine:
-    """Open the sending side of a transfer, connected to the engines; called on every rank.
+    """The learner's side of a transfer, connected to the engines; called on every rank.
 
     Args:
         kind: `shared`, `ipc` or `nccl`.
-        rank: this rank; 0 sends.
+        rank: this rank; rank 0 sends.
         source: the weights.
-        client: with which rank 0 calls the engines.
-        workers: number of processes of all engines together.
-        host: this machine's address, as the master of `nccl`.
+        client: calls the engines from rank 0.
+        workers: worker processes of all engines together.
+        host: this machine's address, for the process group of `nccl`.
         folder: in shared memory, for the chunks of `shared`.
     """
     register()
     if kind == BACKEND:
-        settings = SharedTrainerInit(rank=rank, folder=folder, chunk_bytes=_CHUNK_BYTES)
+        made = SharedTrainerInit(rank=rank, folder=folder, chunk_bytes=_CHUNK_BYTES)
     elif kind == "ipc":
         from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 
-        settings = IPCTrainerInitInfo(rank=rank, packed=True)  # several tensors at a time
+        made = IPCTrainerInitInfo(rank=rank, packed=True)  # in chunks
+
     else:
         from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
-        settings = NCCLTrainerInitInfo(
+        made = NCCLTrainerInitInfo(
             master_address=host, master_port=_free_port(), world_size=1 + workers, rank=rank
         )
-    return WeightTransferTrainerFactory.trainer_init(
-        settings, client=client, source=_Source(source)
-    )
+    return WeightTransferTrainerFactory.trainer_init(made, client=client, source=_Source(source))
 
 
 def _free_port() -> int:
