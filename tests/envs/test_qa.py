@@ -336,9 +336,9 @@ def test_answers_are_graded_as_it_is_said(tmp_path):
         ("choice", {"options": ["one", "two"], "answer": "four"}, "'four' is none of its options"),
         ("choice", {"options": ["one", "two"], "answer": "C"}, "'C' is none of its options"),
         ("choice", {"options": ["one", "two"], "answer": ["A", "3"]}, "'3' is none of its options"),
-        ("choice", {"answer": "four"}, "'four' is no letter, and it has no options"),
-        ("numeric", {"answer": "four"}, "'four' is no number"),
-        ("numeric", {"answer": ["4", "IV"]}, "'IV' is no number"),
+        ("choice", {"answer": "four"}, "'four' is not a letter, and it has no options"),
+        ("numeric", {"answer": "four"}, "'four' is not a number"),
+        ("numeric", {"answer": ["4", "IV"]}, "'IV' is not a number"),
     ],
 )
 def test_row_that_nobody_could_be_right_about_is_bad(tmp_path, grade, row, words):
