@@ -60,7 +60,8 @@ def _spelled(values: Any) -> str:
 class TreeGameTranslator(GameTranslator):
     """Shows the screen and nothing else; reads one tap, or `chop()`, `replace()`, `decompose()`.
 
-    Args and errors: as `GameTranslator`, and the settings of `agentrl.envs.tree_game.rules.TreeGameLevel`.
+    Args and errors: as `GameTranslator`, and the settings of
+    `agentrl.envs.tree_game.rules.TreeGameLevel`.
     """
 
     game = GAME
