@@ -14,7 +14,7 @@ from agentrl.devices.pool.lease import Lendable
 from agentrl.devices.pool.lender import PoolOptions
 from agentrl.devices.pool.pool_manager import Keeper
 from agentrl.errors import ConfigError, DeviceError
-from agentrl.virtual_phone.spawn import AppLike, Phones, spawn
+from agentrl.virtual_phone.spawn import AppLike, VirtualPhones, spawn
 
 _VIRTUAL = re.compile(r"virtual(?::(\d+))?")
 CONNECTED = "connected"
@@ -211,7 +211,7 @@ def _num_virtual(spec: str) -> int | None:
     return None if found is None or found[1] == "0" else int(found[1] or 1)
 
 
-def _ending(phones: Phones, server: AdbServer) -> Callable[[], None]:
+def _ending(phones: VirtualPhones, server: AdbServer) -> Callable[[], None]:
     """Ends virtual phones and has the adb server forget them."""
 
     def end() -> None:
