@@ -173,8 +173,8 @@ class Browser:
                 return found
             if time.monotonic() >= end:
                 raise DeviceTimeout(
-                    f"{serial}: the page reports that it is visible but is not on the screen; is a "
-                    "dialog over it?"
+                    f"{serial}: the page reports that it is visible, but it is not on the screen; "
+                    "is a dialog over it?"
                 )
             time.sleep(_PAUSE_S)
 

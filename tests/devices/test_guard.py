@@ -119,7 +119,7 @@ def test_on_a_dialog_about_the_app_nothing_is_pressed(
 ) -> None:
     before = phone.screenshot()
     say(dialog=dialog)
-    with pytest.raises(AppLeft, match=f"^{dialog}: .*nothing is pressed on it; by the world"):
+    with pytest.raises(AppLeft, match=f"^{dialog}: .*no key is pressed on it; by the world"):
         guard.act(TOP, before=before)
 
 
@@ -151,7 +151,7 @@ def test_an_app_that_is_no_longer_as_it_was_is_void(
     before = phone.screenshot()
     phone.launch(PACKAGE, ".Main", {})
     say(dialog="call")
-    with pytest.raises(AppLeft, match=f"{PACKAGE} is not as it was"):
+    with pytest.raises(AppLeft, match=f"the state of {PACKAGE} changed"):
         guard.act(TOP, before=before)
 
 
@@ -224,7 +224,7 @@ def test_what_comes_after_a_touch_that_was_lost_is_void(
 ) -> None:
     say(input="lost")
     phone.after = lambda: say(**faults, input="")
-    with pytest.raises(AppLeft, match=f"{PACKAGE} never got the touch; by the world"):
+    with pytest.raises(AppLeft, match=f"{PACKAGE} never received the touch; by the world"):
         guard.act(TOP, before=phone.screenshot())
 
 
@@ -235,7 +235,7 @@ def test_a_crash_after_a_counted_touch_is_the_worlds(
     guard.begin()
     guard.act(Wait(0.0), before=phone.screenshot())
     phone.after = lambda: say(dialog="crash")
-    with pytest.raises(AppLeft, match=r"^crash: .*by the world: the app had counted"):
+    with pytest.raises(AppLeft, match=r"^crash: .*by the world: the app had already counted"):
         guard.act(TOP, before=phone.screenshot())
 
 

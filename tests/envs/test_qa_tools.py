@@ -61,7 +61,7 @@ def test_zoom_shows_a_part_enlarged():
     assert (part == (0, 0, 255)).all()
     assert zoom(image, (0.99, 0.99, 1, 1), 8).shape == (8, 8, 3)
     for box in ((0.5, 0, 0.5, 1), (0, 0, 1, 1.1), (float("nan"), 0, 1, 1)):
-        with pytest.raises(ValueError, match="is no box"):
+        with pytest.raises(ValueError, match="is not a box"):
             zoom(image, box, 60)
 
 
