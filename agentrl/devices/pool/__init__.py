@@ -5,6 +5,6 @@ phones, `lease` is what an episode holds, `borrowing` is how it gets one, and `l
 protocol between the two sides.
 """
 
-from agentrl.devices.pool.borrowing import Borrower, DevicePool
+from agentrl.devices.pool.device_pool import Borrower, DevicePool
 
 __all__ = ["Borrower", "DevicePool"]

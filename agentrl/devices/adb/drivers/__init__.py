@@ -7,7 +7,7 @@ Quoting, deadlines, reading and typed errors are shared code.
 import importlib
 from functools import cache
 
-from agentrl.devices.adb.link import Link
+from agentrl.devices.adb.adb_socket import Link
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
 

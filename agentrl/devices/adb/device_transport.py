@@ -1,0 +1,93 @@
+"""Opens the services of one phone, and reports when the phone is gone."""
+
+import logging
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from agentrl.devices.adb.adb_server import AdbServer
+from agentrl.devices.adb.adb_socket import Deadline, Link, Refused, device_error
+from agentrl.errors import DeviceError, DeviceOffline
+
+log = logging.getLogger(__name__)
+
+_CHECK_S = 1.0
+"""Extra time after a call's deadline to find out whether the phone is online."""
+FAILURES = (OSError, Refused, struct.error)
+"""What a link and parsing its data can raise; `Line.failure` turns these into typed errors."""
+
+
+class Line:
+    """Opens services of one phone, each over its own connection to the adb server."""
+
+    def __init__(self, server: AdbServer, serial: str) -> None:
+        """Does not connect; the phone need not be online.
+
+        Args:
+            server: the adb server that the phone is connected to.
+            serial: of the phone.
+        """
+        self.serial = serial
+        self.token: int | None = None
+        """Token of the lease that commands are sent under; the phone refuses ended leases."""
+        self._server = server
+
+    def open(self, service: str, deadline: Deadline) -> Link:
+        """A connection to a service of the phone; the caller closes it.
+
+        Raises:
+            OSError, Refused: see Link.
+        """
+        link = self._server.link(deadline)
+        try:
+            link.request(f"host:transport:{self.serial}")
+            link.request(service)
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    @contextmanager
+    def opened(self, service: str, deadline: Deadline, what: str | None = None) -> Iterator[Link]:
+        """A connection to a service of the phone; any failure becomes a typed error.
+
+        Args:
+            service: as adbd names it.
+            deadline: of everything done over the connection.
+            what: name for error messages; None takes the service.
+
+        Raises:
+            DeviceError: anything over the connection failed.
+        """
+        try:
+            with self.open(service, deadline) as link:
+                yield link
+        except FAILURES as error:
+            raise self.failure(error, what or service, deadline.seconds) from error
+
+    def failure(self, error: Exception, what: str, seconds: float) -> DeviceError:
+        """Convert an exception of `FAILURES` to a typed error."""
+        if not isinstance(error, TimeoutError):
+            try:
+                self.check_online()
+            except DeviceOffline as gone:
+                return gone
+            except DeviceError as silent:  # the original error says more
+                log.info("%s", silent)
+        return device_error(error, f"{self.serial}: {what[:100]}", seconds)
+
+    def check_online(self) -> None:
+        """Check that the adb server lists the phone as ready.
+
+        Raises:
+            DeviceOffline: it does not.
+            DeviceError: the server does not answer.
+        """
+        devices = self._server.devices(_CHECK_S)
+        state = devices.pop(self.serial, "not connected")
+        if state != "device":
+            ready = sum(other == "device" for other in devices.values())
+            raise DeviceOffline(
+                f"{self.serial} is {state}; {ready} others are ready. "
+                f"Reconnect it: adb disconnect {self.serial}; adb connect {self.serial}"
+            )

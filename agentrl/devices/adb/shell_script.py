@@ -1,0 +1,145 @@
+"""Builds scripts for a phone's shell and parses their output; the only place that quotes."""
+
+import re
+import secrets
+import shlex
+from collections.abc import Sequence
+
+from agentrl.devices.device import Result
+from agentrl.errors import DeviceError, LeaseLost
+
+Command = Sequence[str]
+
+
+class Snippet(str):
+    """A command that is shell code of our own, such as a pipeline.
+
+    It is sent as is: anything from elsewhere in it must already be quoted.
+    """
+
+    __slots__ = ()
+
+
+class Gate(Snippet):
+    """A command that the rest of its script depends on: if it fails, the script ends."""
+
+    __slots__ = ()
+
+
+HOLDER = "/data/local/tmp/agentrl.lease"
+"""A file on the phone with the token of its current lease."""
+_CODE = re.compile(rb"(\d+|lost|no)\r?\n")
+_LONGEST_END = 64
+"""Upper bound of the bytes of a marker and its exit code."""
+
+
+def spelled(command: Command) -> str:
+    """A command as text for a POSIX shell, with arguments quoted as needed.
+
+    A `Snippet` is not quoted.
+
+    Raises:
+        DeviceError: an argument that cannot be passed to a shell.
+    """
+    text = f"{{ {command}; }}" if isinstance(command, Snippet) else shlex.join(command)
+    if "\0" in text:
+        raise DeviceError(f"a NUL cannot be sent to a shell: {text[:200]!r}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DeviceError(f"a lone surrogate cannot be sent to a shell: {text[:200]!r}") from error
+    return text
+
+
+def holding(token: int) -> Command:
+    """The command that makes a token the only one under which the phone accepts commands."""
+    return ("sh", "-c", f"echo {token} >{HOLDER}")
+
+
+def _fence(token: int, mark: str) -> str:
+    """Shell code that ends the script unless the phone is leased under this token.
+
+    It only uses shell builtins: starting a process would cost milliseconds on a phone.
+    """
+    return f'read held <{HOLDER} && test "$held" = {token} || {{ echo {mark}lost; exit 77; }}'
+
+
+class Script:
+    """Several commands run in order, whose outputs can be separated.
+
+    Each is followed by a random marker and its exit code, so no output can imitate the end of a
+    command. Output before the first marker, such as a shell prompt, belongs to no command. Commands
+    do not read the shell's standard input.
+    """
+
+    def __init__(
+        self, commands: Sequence[Command], *, prompted: bool = True, token: int | None = None
+    ) -> None:
+        """Build the script.
+
+        Args:
+            commands: to run in order.
+            prompted: whether the shell may print something before it reads the script.
+            token: lease under which the phone must be, or nothing is run; None does not check.
+
+        Raises:
+            DeviceError: an argument that cannot be passed to a shell.
+        """
+        mark = f"=={secrets.token_hex(8)}=="
+        begin = [f"echo {mark}0"] if prompted else []
+        begin += [] if token is None else [_fence(token, mark)]
+        text = ""
+        for command in reversed(commands):
+            run = f"{spelled(command)} </dev/null 2>&1"
+            if isinstance(command, Gate):
+                text = f"{run} && {{ echo {mark}0{'; ' * bool(text)}{text}; }} || echo {mark}no"
+            else:
+                text = f"{run}; echo {mark}$?{'; ' * bool(text)}{text}"
+        self.text = "; ".join([*begin, *([text] if text else [])])
+        self._mark = mark.encode()
+        self._count = len(commands)
+        self._output = bytearray()
+        self._results: list[Result] = []
+        self.lost = False
+        """Whether the phone is not leased under the token; the shell has then ended."""
+        self._stopped = False
+        self.begun = not prompted
+        """Whether the shell is known to have read the script."""
+
+    def add(self, output: bytes) -> bool:
+        """Consume output of the shell; True when the script is complete."""
+        start = max(0, len(self._output) - _LONGEST_END)  # everything before was searched already
+        self._output += output
+        while (at := self._output.find(self._mark, start)) >= 0:
+            code = _CODE.match(self._output, at + len(self._mark))
+            if code is None:  # the line is not complete yet
+                break
+            if code[1] == b"lost":
+                self.lost = True
+                return True
+            if self.begun:
+                text = self._output[:at].decode("utf-8", "replace")
+                self._stopped = code[1] == b"no"
+                self._results.append(Result(output=text, code=1 if self._stopped else int(code[1])))
+            self.begun = True
+            del self._output[: code.end()]
+            start = 0
+        return self._stopped or len(self._results) >= self._count
+
+    def results(self) -> list[Result]:
+        """One result per command, up to a gate that failed.
+
+        Raises:
+            LeaseLost: the phone is not leased under the token; no command was run.
+            DeviceError: the shell ended before the last command.
+        """
+        if self.lost:
+            raise LeaseLost(
+                "the phone is leased to another holder, or to none; is another job using it?"
+            )
+        if not self._stopped and len(self._results) < self._count:
+            tail = bytes(self._output[-200:]).decode("utf-8", "replace")
+            raise DeviceError(
+                f"the shell ended after {len(self._results)} of {self._count} commands: {tail!r}"
+            )
+        return self._results

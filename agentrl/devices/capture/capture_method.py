@@ -1,0 +1,81 @@
+"""The `Capture` protocol, and the checks that every capture applies to its pictures."""
+
+from typing import Protocol
+
+from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.errors import CaptureError
+from agentrl.types import Image
+
+_LARGEST_SIDE = 16_384
+_BAR = 0.08
+"""Height, at top and bottom, of the system's bars over a black window, as a fraction."""
+_COARSE = 61
+"""Stride of the rows and columns that are checked first."""
+
+
+class Capture(Protocol):
+    """One method of capturing a phone's screen; not thread-safe."""
+
+    def frame(self, deadline: Deadline) -> Image:
+        """What the screen shows, uint8[H, W, 3]; the caller owns it.
+
+        It is never older than the call.
+
+        Raises:
+            CaptureError: the picture is incomplete or black.
+            DeviceError: the phone failed otherwise.
+        """
+
+    def close(self) -> None:
+        """Release what is kept between frames; the next call starts again."""
+
+
+def check_sides(serial: str, width: int, height: int, header: bytes) -> None:
+    """Check that a header contains a plausible screen size.
+
+    Raises:
+        CaptureError: it does not.
+    """
+    if not (0 < width <= _LARGEST_SIDE and 0 < height <= _LARGEST_SIDE):
+        raise CaptureError(f"{serial}: the capture is not a frame, it starts with {header!r}")
+
+
+def check_lit(serial: str, rgb: Image, dark: int = 0) -> Image:
+    """The picture itself, if it has at least one lit pixel between the system bars.
+
+    Args:
+        serial: for messages.
+        rgb: uint8[H, W, 3].
+        dark: highest value of a channel that still counts as black.
+
+    Raises:
+        CaptureError: it is black.
+    """
+    height, width = rgb.shape[:2]
+    middle = rgb[round(height * _BAR) : round(height * (1 - _BAR))]
+    # A few pixels first: all of them are only checked if those are black.
+    if middle[::_COARSE, ::_COARSE].max(initial=0) > dark or middle.max(initial=0) > dark:
+        return rgb
+    if rgb.max() <= dark:
+        raise CaptureError(
+            f"{serial}: the {width}x{height} frame is all black: the phone is asleep, locked, or "
+            "shows a window that forbids captures. Wake and unlock it, keep it awake "
+            f"(adb -s {serial} shell svc power stayon true), and try again."
+        )
+    raise CaptureError(
+        f"{serial}: the {width}x{height} frame is black except for its edges: the window in front "
+        "forbids captures (FLAG_SECURE), or has drawn nothing yet."
+    )
+
+
+def cut_off(serial: str, width: int, height: int, got: int, expected: int) -> CaptureError:
+    """The error for a frame that ended before its last byte."""
+    return CaptureError(
+        f"{serial}: the {width}x{height} frame ended after {got} of {expected} bytes"
+    )
+
+
+def no_frame(serial: str, got: bytes) -> CaptureError:
+    """The error for a phone that sent a message, or nothing, instead of a frame."""
+    text = got.decode(errors="replace").strip()
+    return CaptureError(f"{serial}: the capture returned {len(got)} bytes, not a frame: {text!r}")

@@ -1,0 +1,195 @@
+"""Measures how fast each capture and input method is on one phone, and picks the fastest.
+
+`auto` measures a phone when it is opened, within `BUDGET_S`; methods not measured by then are not
+considered. This takes 0.1 s on a virtual phone; on a real one, mostly the time of its captures.
+Phones are opened in parallel. `auto` leaves the stream out, because measuring its lag requires
+changing the screen, which opening a phone must not do; `measure` does so on demand.
+"""
+
+import contextlib
+import itertools
+import logging
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.shell_script import Command
+from agentrl.devices.adb_phone import AdbPhone
+from agentrl.devices.capture import CAPTURES
+from agentrl.devices.capture.capture_trial import Trial
+from agentrl.devices.capture.h264_stream import StreamCapture
+from agentrl.devices.capture.stream_latency import measured_lag_s
+from agentrl.errors import ConfigError, DeviceError
+
+log = logging.getLogger(__name__)
+
+BUDGET_S = 1.0
+_ROUNDS = 2
+_QUICK = ("raw", "framebuffer", "png")
+_USUAL = {"capture": "raw", "input": "shell"}
+_CLEARLY = 1.25
+"""The default is given up for a method that is faster by this factor: less is noise."""
+_NOTHING: Command = ("true",)
+_SETTINGS: Command = ("am", "start", "-a", "android.settings.SETTINGS")
+# Not the HOME key: a phone that blocks touches over adb also blocks keys, but captures still work.
+_HOME: Command = (
+    *("am", "start", "-a", "android.intent.action.MAIN"),
+    *("-c", "android.intent.category.HOME"),
+)
+_HARMLESS: Command = ("input", "keyevent", "KEYCODE_UNKNOWN")
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Row:
+    """The measurement of one capture or input method."""
+
+    kind: Literal["capture", "input"]
+    name: str
+    median_ms: float | None = None
+    """None if it failed or was not measured."""
+    rounds: int = 0
+    failure: str = ""
+    """Why it cannot be used on this phone."""
+    lag_s: float | None = None
+    """Upper bound of a stream's lag."""
+    picked: bool = False
+
+
+def measure(
+    phone: AdbPhone, *, rounds: int = 5, change: Callable[[], None] | None = None
+) -> list[Row]:
+    """Measure every capture and input method, and mark the fastest that work.
+
+    Args:
+        phone: awake, showing a screen that does not move.
+        rounds: measurements of each method.
+        change: changes the screen each time it is called (`toggle`). With it, captures are checked
+            for freshness and the lag of the stream is measured.
+
+    Returns:
+        One row per method, captures first.
+    """
+    trial = Trial(phone.line, phone.deadlines.frame_s, rounds=rounds, change=change)
+    rows = [_capture(phone, trial, name, change, rounds) for name in CAPTURES]
+    rows += _inputs(phone, _HARMLESS, rounds, Deadline(rounds * 2 * phone.deadlines.command_s))
+    return _marked(rows)
+
+
+def toggle(phone: AdbPhone) -> Callable[[], None]:
+    """A function that alternates between a phone's settings and its home screen, for `measure`.
+
+    It works on phones with nothing installed. It first goes to the home screen: if the settings
+    were already open, the first change would change nothing and every capture would look stale.
+    """
+    with contextlib.suppress(DeviceError):  # the measurement will report what is wrong
+        phone.shell(*_HOME)
+    turns = itertools.cycle((_SETTINGS, _HOME))
+
+    def change() -> None:
+        phone.shell(*next(turns))
+
+    return change
+
+
+def choose(phone: AdbPhone, *, capture: str = "auto", input: str = "auto") -> list[Row]:
+    """Set a phone's capture and input method; `auto` measures them and takes the fastest.
+
+    Returns:
+        The measurements.
+
+    Raises:
+        ConfigError: a method needs a library that is not installed.
+    """
+    deadline, rows = Deadline(BUDGET_S), []
+    if input == "auto":
+        rows += _inputs(phone, _NOTHING, _ROUNDS, deadline)
+    if capture == "auto":
+        trial = Trial(phone.line, phone.deadlines.frame_s, rounds=_ROUNDS, within=deadline)
+        rows += [_capture(phone, trial, name, None, _ROUNDS) for name in _QUICK]
+    rows = _marked(rows)
+    picked = {row.kind: row.name for row in rows if row.picked}
+    taken = use(phone, **({"capture": capture, "input": input} | picked))
+    timings = ", ".join(f"{row.name} {row.failure or f'{row.median_ms:.1f} ms'}" for row in rows)
+    log.info("%s: capture %s, input %s (%s)", phone.serial, *taken, timings or "as configured")
+    return rows
+
+
+def use(phone: AdbPhone, *, capture: str, input: str) -> tuple[str, str]:
+    """Set a phone's capture and input method; `auto` takes the defaults without measuring.
+
+    Returns:
+        The names of the capture and the input method.
+
+    Raises:
+        ConfigError: a method needs a library that is not installed.
+    """
+    requested = {"capture": capture, "input": input}
+    taken = {kind: _USUAL[kind] if name == "auto" else name for kind, name in requested.items()}
+    phone.use(**taken)
+    return taken["capture"], taken["input"]
+
+
+def _capture(
+    phone: AdbPhone, trial: Trial, name: str, change: Callable[[], None] | None, rounds: int
+) -> Row:
+    row = Row(kind="capture", name=name, rounds=rounds)
+    try:
+        capture = CAPTURES[name](phone.line)
+    except ConfigError as error:
+        return replace(row, failure=str(error))
+    try:
+        if isinstance(capture, StreamCapture) and change is not None:
+            deadline = Deadline(rounds * 2 * phone.deadlines.frame_s)
+            capture.lag_s = measured_lag_s(phone.line, capture, change, rounds, deadline)
+        seconds = trial.seconds(capture)
+    except (DeviceError, TimeoutError) as error:
+        return replace(row, failure=_why(phone, error))
+    finally:
+        capture.close()
+    lag_s = capture.lag_s if isinstance(capture, StreamCapture) else None
+    return replace(row, median_ms=1000 * statistics.median(seconds), lag_s=lag_s)
+
+
+def _inputs(phone: AdbPhone, command: Command, rounds: int, deadline: Deadline) -> list[Row]:
+    rows = []
+    for name, shell in (("input", phone.per_call), ("shell", phone.kept)):
+        row = Row(kind="input", name=name, rounds=rounds)
+        seconds = []
+        try:
+            for _ in range(rounds + 1):
+                start = time.perf_counter()
+                (result,) = shell.run([command], Deadline(deadline.left_s()))
+                phone.checked(command, result)
+                seconds.append(time.perf_counter() - start)
+            row = replace(row, median_ms=1000 * statistics.median(seconds[1:]))
+        except (DeviceError, TimeoutError) as error:
+            row = replace(row, failure=_why(phone, error))
+        rows.append(row)
+    return rows
+
+
+def _why(phone: AdbPhone, error: Exception) -> str:
+    return str(error).removeprefix(f"{phone.serial}: ") or "not measured in time"
+
+
+def _marked(rows: Sequence[Row]) -> list[Row]:
+    """The rows, with the best of each kind marked as picked."""
+    return [replace(row, picked=row is _best(rows, row.kind)) for row in rows]
+
+
+def _best(rows: Sequence[Row], kind: str) -> Row | None:
+    """The fastest that works; the default if it is hardly slower."""
+    sound = [row for row in rows if row.kind == kind and row.median_ms is not None]
+    fastest = min(sound, key=_ms, default=None)
+    for row in sound:
+        if fastest is not None and row.name == _USUAL[kind] and _ms(row) <= _CLEARLY * _ms(fastest):
+            return row
+    return fastest
+
+
+def _ms(row: Row) -> float:
+    assert row.median_ms is not None
+    return row.median_ms

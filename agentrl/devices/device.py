@@ -1,0 +1,176 @@
+"""The `Device` protocol: a phone as the rest of the framework sees it."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from agentrl.actions.screen_actions import DRAG_S, LONG_PRESS_S, SWIPE_S, Action
+from agentrl.devices.foreground_window import Window
+from agentrl.devices.screen_regions import Region
+from agentrl.types import Image
+
+State = Mapping[str, Any]
+"""What an app publishes; `touches` counts the touches and keys that it handled."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Deadlines:
+    """Deadlines of the calls to a phone, in seconds."""
+
+    connect_s: float = 10.0
+    command_s: float = 5.0
+    frame_s: float = 5.0
+    settle_s: float = 3.0
+    launch_s: float = 15.0
+    start_s: float = 30.0
+    """For starting all virtual phones."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Result:
+    """Output and exit code of a command on the phone."""
+
+    output: str
+    code: int
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Look:
+    """What is known about a phone at one moment without a screenshot."""
+
+    state: State | None = None
+    """What the app in question publishes; None if nothing."""
+    front: str | None = None
+    """The package in front; None if the phone reports none, or was not asked."""
+
+
+class Device(Protocol):
+    """One connected phone. Every call ends within its deadline or raises a typed error.
+
+    Every call may raise DeviceOffline, DeviceTimeout or DeviceError; `screenshot` also raises
+    CaptureError, and never returns a picture that the phone did not show. ValueError means an
+    invalid argument: a position outside the screen, or an invalid key name or tunnel endpoint.
+    """
+
+    serial: str
+    deadlines: Deadlines
+
+    def size(self) -> tuple[int, int]:
+        """Width and height of the screen in pixels."""
+
+    def screenshot(self) -> Image:
+        """What the screen shows, uint8[H, W, 3]; the caller owns the array.
+
+        It is never older than the call: everything on the screen at that time is in it.
+        """
+
+    def tap(self, x: float, y: float) -> None:
+        """Tap at (x, y), each in [0, 1] of the screen."""
+
+    def long_press(self, x: float, y: float, duration_s: float = LONG_PRESS_S) -> None:
+        """Hold a finger at (x, y), in [0, 1]."""
+
+    def swipe(
+        self, x1: float, y1: float, x2: float, y2: float, duration_s: float = SWIPE_S
+    ) -> None:
+        """Swipe from (x1, y1) to (x2, y2), in [0, 1]."""
+
+    def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = DRAG_S) -> None:
+        """Pick up what is at (x1, y1) and drop it at (x2, y2), in [0, 1]."""
+
+    def key(self, name: str) -> None:
+        """Press a key, such as `BACK` or `HOME`."""
+
+    def text(self, text: str) -> None:
+        """Type any text into the focused field.
+
+        Raises:
+            DeviceError: the phone has no input method that can type it.
+        """
+
+    def launch(self, package: str, activity: str, extras: Mapping[str, str]) -> None:
+        """(Re)start an app and wait until it has the focus."""
+
+    def stop(self, package: str) -> None:
+        """Stop an app."""
+
+    def focus(self) -> str | None:
+        """The package in front, or None if the phone reports none."""
+
+    def window(self) -> Window:
+        """The window that receives touches; for a page that shows an app, that app."""
+
+    def app_area(self) -> Region | None:
+        """The part of the screen where a page shows its app (`agentrl.phone_page`).
+
+        None if apps have the whole screen, below the status bar.
+        """
+
+    def app_state(self, package: str) -> State:
+        """The state that an app publishes.
+
+        Raises:
+            DeviceError: it publishes none, or something other than a JSON object.
+        """
+
+    def look(self, package: str) -> Look:
+        """The state that an app publishes now, and the package in front."""
+
+    def act(
+        self, action: Action, package: str, only_in: Collection[str] | None = None
+    ) -> tuple[Look, Look]:
+        """Perform an action; returns the looks right before and right after it.
+
+        The first look may lack `front`. The effect of the action may come later than the second.
+
+        Args:
+            action: what to do.
+            package: the app whose published state is read.
+            only_in: packages; the action is only performed if one is in front. None: always.
+
+        Raises:
+            NotInFront: another package was in front; nothing was done.
+        """
+
+    def shell(self, *arguments: str) -> str:
+        """Run one command, each argument quoted for the phone's shell; returns its output.
+
+        Raises:
+            DeviceError: its exit code is not 0.
+        """
+
+    def batch(self, *commands: Sequence[str]) -> list[Result]:
+        """Run several commands in order, in one round trip; quoting as in `shell`.
+
+        Returns:
+            One result per command; a nonzero exit code does not raise.
+        """
+
+    def reverse(self, remote: str, local: str) -> None:
+        """Forward connections to `remote` on the phone to `local` on the adb server's machine.
+
+        Args:
+            remote: such as `tcp:8080`.
+            local: such as `tcp:9000`.
+        """
+
+    def reverse_remove(self, remote: str) -> None:
+        """Remove what `reverse` set up; does nothing if it does not exist."""
+
+    def serialno(self) -> str:
+        """The phone's own serial number, the same over USB and Wi-Fi."""
+
+    def reboot(self) -> None:
+        """Reboot the phone; call `reconnect` when it is back."""
+
+    def reconnect(self) -> None:
+        """Make the phone ready again after its connection, or the adb server, was lost.
+
+        Does nothing to a phone that is ready, and never kills the adb server.
+
+        Raises:
+            ConfigError: its address is now public.
+        """
+
+    def close(self) -> None:
+        """Close the connections; the phone itself is left as it is."""

@@ -1,0 +1,299 @@
+"""Keeps an agent in its app, and attributes leaving it to the agent or to the world."""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agentrl.actions.screen_actions import Action, Wait, does_nothing
+from agentrl.devices.device import Device, State
+from agentrl.devices.foreground_window import Kind, Window
+from agentrl.devices.guard.exit_attribution import By, Edges, Evidence, judge
+from agentrl.devices.guard.foreground import LOOK_AGAIN_S, outside
+from agentrl.devices.input.settle import Settled, act_and_settle
+from agentrl.errors import AppLeft, DeviceTimeout, NotInFront, ScreenTurned
+from agentrl.types import Image
+
+log = logging.getLogger(__name__)
+
+_COUNTED_LATE_S = 0.5
+"""How long after another window came to the front an app may still count a touch."""
+_AWAY: Mapping[Kind, str] = {
+    "call": "ENDCALL",
+    "permission": "BACK",
+    "foreign_app": "BACK",
+    "system_window": "BACK",
+}
+"""The key that dismisses each kind of window. Nothing is pressed on a dialog about a hung or
+crashed app: its buttons end the app, and with it the game."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Left:
+    """A window that is not allowed came to the front."""
+
+    kind: Kind
+    package: str
+    by: By
+    evidence: str
+
+    def told(self) -> dict[str, Any]:
+        """For an environment's `info["guard"]`; no frame is recorded once the agent has left."""
+        info: dict[str, Any] = {
+            "kind": self.kind, "package": self.package, "by": self.by, "evidence": self.evidence,
+        }  # fmt: skip
+        if self.by == "agent":
+            info["no_frame"] = f"{self.package or self.kind} is in front"
+        return info
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Guarded:
+    """The outcome of a guarded action."""
+
+    settled: Settled | None
+    """The settled screen, with an allowed app in front; None if the agent left."""
+    events: tuple[Left, ...] = ()
+    """Windows that came to the front; all but the last came from the world and were dismissed."""
+
+    @property
+    def left(self) -> bool:
+        """Whether the agent left: the episode ends with the game's lowest reward."""
+        return self.settled is None
+
+
+class Guard:
+    """Performs actions on a phone while making sure that only allowed apps are in front.
+
+    The phone itself checks right before each action, so that no touch reaches another app, and the
+    foreground is checked after the last capture, so that no other app's screen is returned.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        package: str,
+        allow: Iterable[str] = (),
+        *,
+        soon_s: float = 2.0,
+        edges: Edges | None = None,
+        turns: bool = True,
+    ) -> None:
+        """Guard one app on one phone.
+
+        Args:
+            device: the phone.
+            package: the app, whose published state is read.
+            allow: other packages that may be in front.
+            soon_s: for how long an uncounted touch can be the cause of leaving the app.
+            edges: where touches go to the system; None uses the defaults.
+            turns: whether the app may rotate the screen. If it may not and the screen rotated
+                during an action, the position of the touch is meaningless.
+        """
+        self.package = package
+        self._device = device
+        self._allowed = frozenset((package, *allow))
+        self._soon_s = soon_s
+        self._edges = edges or Edges()
+        self._turns = turns
+        self._last: Settled | None = None
+
+    def begin(self) -> None:
+        """Prepare for a launch: forget the old state, and decline an incoming call."""
+        self._last = None
+        window = self._device.window()
+        if window.kind == "call":
+            log.info("%s: declining a call from before the launch", self._device.serial)
+            self._device.key(_AWAY["call"])
+            self._until(lambda: self._device.window().kind != "call")
+
+    def act(self, action: Action, *, before: Image, **settling: Any) -> Guarded:
+        """Perform an action, wait until the screen has settled, and check what is in front.
+
+        A window that came from the world is dismissed once; the episode goes on if the app is then
+        in front again with an unchanged state.
+
+        Args:
+            action: what to do.
+            before: the screen that the action responds to, uint8[H, W, 3].
+            **settling: passed to `act_and_settle`.
+
+        Raises:
+            AppLeft: the world covered the app, and it did not come back unchanged.
+            NotInFront: a dismissed window came back; nothing was touched.
+            ScreenTurned: the screen was rotated meanwhile, not by the app.
+            DeviceError: as `act_and_settle`.
+        """
+        guarded = self._act(action, before, settling)
+        if guarded.settled is not None:
+            if not self._turns and not does_nothing(action):
+                self._check_upright(action, before, guarded.settled.frame)
+            self._last = guarded.settled
+        return guarded
+
+    def _act(self, action: Action, before: Image, settling: Mapping[str, Any]) -> Guarded:
+        """Clear what was in front before, perform the action, and dismiss what came with it."""
+        earlier: tuple[Left, ...] = ()
+        try:
+            settled, came, evidence = self._perform(action, before, settling, self._allowed)
+        except NotInFront:
+            if (came := self._outside()) is not None:
+                event = self._judged(came, Evidence(action=None))
+                self._send_away(came, event, self._state)
+                earlier = (event,)
+            # The check on the phone does not recognize popups of an app, such as a menu.
+            is_known = self._device.focus() in self._allowed
+            only_in = self._allowed if is_known else None
+            settled, came, evidence = self._perform(action, before, settling, only_in)
+        if came is None:
+            assert settled is not None, "without a window in front, the action must have settled"
+            return Guarded(settled=settled, events=earlier)
+        known = settled.state if settled else self._state
+        if self._may_be_counted(came, evidence) and (late := self._counted_late()) is not None:
+            known, evidence = late, replace(evidence, handled=True)
+        event = self._judged(came, evidence)
+        if event.by == "agent":
+            return Guarded(settled=None, events=(*earlier, event))
+        if evidence.handled is False:
+            raise self._void(event, f"and {self.package} never received the touch")
+        remaining = self._send_away(came, event, known, evidence)
+        if remaining is not None:
+            return Guarded(settled=None, events=(*earlier, event, remaining))
+        settled, came, _ = self._perform(Wait(0.0), before, settling)
+        if came is not None or settled is None:
+            raise self._void(event, "and it came back after it was dismissed")
+        return Guarded(settled=settled, events=(*earlier, event))
+
+    @property
+    def _state(self) -> State | None:
+        """What the app published when the screen last settled."""
+        return None if self._last is None else self._last.state
+
+    def _perform(
+        self,
+        action: Action,
+        before: Image,
+        settling: Mapping[str, Any],
+        only_in: Collection[str] | None = None,
+    ) -> tuple[Settled | None, Window | None, Evidence]:
+        """The settled screen, the window that covers the app if there is one, and the evidence."""
+        is_known = self._last is not None and self._last.frame is before
+        sent_s = time.monotonic()
+        settled: Settled | None = None
+        try:
+            settled = act_and_settle(
+                self._device,
+                action,
+                before=before,
+                package=self.package,
+                before_state=self._state if is_known else None,
+                only_in=only_in,
+                **settling,
+            )
+        except DeviceTimeout:
+            window = self._outside()
+            if window is None:
+                raise
+            counts = self._state is not None and self._device.look(self.package).state is not None
+            handled, seconds = False if counts else None, time.monotonic() - sent_s
+        else:
+            window, handled = self._outside(), settled.handled
+            seconds = _seen_s(settled, time.monotonic() - sent_s, self._allowed)
+            if window is None and handled is False and settled.front is not None:
+                # It took the touch and went away again: the screen may still be the other app's.
+                window = Window(kind="foreign_app", package=settled.front)
+        return settled, window, Evidence(action=action, handled=handled, seconds=seconds)
+
+    def _may_be_counted(self, window: Window, evidence: Evidence) -> bool:
+        """Whether the app may still count the action and that would change the attribution."""
+        if evidence.handled is not False:
+            return False
+        return self._judge(window, replace(evidence, handled=True))[0] == "world"
+
+    def _counted_late(self) -> State | None:
+        """The app's state once it has counted the last action; None if it never does."""
+        known, end_s = self._state, time.monotonic() + _COUNTED_LATE_S
+        while known is not None:
+            now = self._device.look(self.package).state
+            if now is not None and now["touches"] > known["touches"]:
+                return now
+            if time.monotonic() >= end_s:
+                break
+            time.sleep(LOOK_AGAIN_S)
+        return None
+
+    def _judge(self, window: Window, evidence: Evidence) -> tuple[By, str]:
+        return judge(window, evidence, soon_s=self._soon_s, edges=self._edges)
+
+    def _judged(self, window: Window, evidence: Evidence) -> Left:
+        by, why = self._judge(window, evidence)
+        log.info("%s: %s %s: %s (%s)", self._device.serial, window.kind, window.package, by, why)
+        return Left(kind=window.kind, package=window.package, by=by, evidence=why)
+
+    def _send_away(
+        self, window: Window, event: Left, known: State | None, evidence: Evidence | None = None
+    ) -> Left | None:
+        """Dismiss a window with its key, and check that the app is unchanged.
+
+        Returns:
+            None, or the event of another window below if the agent's own action led there.
+
+        Raises:
+            AppLeft: the window did not go away, or the app's state changed.
+        """
+        if window.kind not in _AWAY:
+            raise self._void(event, "and no key is pressed on it")
+        if self._outside() is not None:  # else it went by itself, and the app would get the key
+            self._device.key(_AWAY[window.kind])
+            self._until(lambda: self._device.focus() in self._allowed)
+        below = self._outside()
+        if below is not None and evidence is not None:
+            left_by_agent = self._judged(below, evidence)
+            if left_by_agent.by == "agent":
+                return left_by_agent
+        if below is not None:
+            raise self._void(event, f"and {below.package or 'nothing'} is in front after it")
+        now = self._device.look(self.package).state
+        if known is not None and (now is None or _own_state(now) != _own_state(known)):
+            raise self._void(event, f"and the state of {self.package} changed")
+        return None
+
+    def _outside(self) -> Window | None:
+        return outside(self._device, self._allowed)
+
+    def _until(self, is_so: Callable[[], bool]) -> None:
+        """Wait for a condition, up to the `settle_s` deadline."""
+        end_s = time.monotonic() + self._device.deadlines.settle_s
+        while not is_so() and time.monotonic() < end_s:
+            time.sleep(LOOK_AGAIN_S)
+
+    def _check_upright(self, action: Action, before: Image, after: Image) -> None:
+        if before.shape != after.shape:
+            (height, width, _), (high, wide, _) = before.shape, after.shape
+            raise ScreenTurned(
+                f"{self._device.serial}: the screen was {width}x{height} when {action} was chosen "
+                f"and is {wide}x{high} after it, but {self.package} does not rotate it; lock the "
+                "rotation in the phone's settings"
+            )
+
+    def _void(self, event: Left, why: str) -> AppLeft:
+        dialog = {"anr": "the not-responding dialog of ", "crash": "the crash dialog of "}
+        return AppLeft(
+            f"{event.kind}: {self._device.serial}: {dialog.get(event.kind, '')}{event.package} "
+            f"covered {self.package}, {why}; by the {event.by}: {event.evidence}"
+        )
+
+
+def _seen_s(settled: Settled, until_s: float, allowed: Collection[str]) -> float:
+    """From the action to the first sign of what is in front; `until_s` if there was none."""
+    if settled.front in allowed:
+        return until_s
+    if settled.handled is None and settled.effect_s is not None:
+        return settled.effect_s  # the foreground was read late, once the screen had settled
+    return settled.front_s
+
+
+def _own_state(state: State) -> dict[str, Any]:
+    """A state without its touch count, which a key that dismisses another window may change."""
+    return {name: value for name, value in state.items() if name != "touches"}

@@ -1,0 +1,207 @@
+"""Performs an action on a screen and waits until its effect has settled."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentrl.actions.screen_actions import Action, Wait, does_nothing, perform
+from agentrl.devices.device import Device, State
+from agentrl.devices.input.screen_watch import Watch, without_what_moves
+from agentrl.devices.screen_regions import STATUS_BAR, Box, Comparison
+from agentrl.errors import CaptureError
+from agentrl.types import Image
+
+_COUNTS = ("touches", "launches")
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Settled:
+    """A screen that has come to rest after an action."""
+
+    frame: Image
+    """uint8[H, W, 3], read-only: later screens are compared with it."""
+    changed: bool
+    """Whether it differs from the screen before, outside the ignored regions."""
+    state: State | None
+    """What the app published after the action; None if it publishes nothing."""
+    front: str | None
+    """The package in front after the action; None if no `package` was given."""
+    front_s: float
+    """From the action to the look that found `front`."""
+    handled: bool | None
+    """Whether the app counted the action among its touches; None if it publishes no state."""
+    seconds: float
+    """From the action to the last capture."""
+    effect_s: float | None
+    """From the action to the first capture that differs from the screen before; None if none."""
+    captures: int
+
+
+def act_and_settle(
+    device: Device,
+    action: Action,
+    *,
+    before: Image,
+    package: str | None = None,
+    settle_s: float | None = None,
+    mask_top: float = STATUS_BAR,
+    ignore: Sequence[Box] = (),
+    watch_s: float = 0.0,
+    min_captures: int = 2,
+    quiet_s: float = 0.3,
+    state_shows: bool = False,
+    before_state: State | None = None,
+    only_in: Collection[str] | None = None,
+    moving: bool = False,
+) -> Settled:
+    """Perform an action and wait until its effect has settled on the screen.
+
+    If the app publishes its state, wait for the app to handle the touch: its screen and state
+    change together, so any later capture shows the effect and two equal captures show it settled.
+    Otherwise wait for a capture that differs from `before`, then `quiet_s` for a second effect.
+    An action that leaves the app, such as a tap on the navigation bar, is never counted by it: as
+    soon as another package is in front, return that with the app's last state and the settled
+    screen, or the screen at the deadline. The screen from before the effect is never returned,
+    unless the app publishes nothing and nothing changed within the deadline: an action without
+    effect looks like that.
+
+    Args:
+        device: the phone.
+        action: what to do.
+        before: the screen that the action responds to, uint8[H, W, 3].
+        package: the app whose published state is read; None reads no state.
+        settle_s: overall deadline, on top of a Wait's own seconds; None takes the device's.
+        mask_top: fraction of the height to ignore at the top: the status bar with its clock.
+        ignore: more regions to ignore, such as an app's own clock.
+        watch_s: how long to watch the screen before the action; small regions that move meanwhile
+            (a cursor blinks once a second) are ignored.
+        min_captures: minimum number of captures.
+        quiet_s: how long to wait for a second effect if the app publishes nothing.
+        state_shows: every change of the published state is visible: then a new state with an
+            unchanged screen means a stale capture.
+        before_state: the state when `before` was taken; None reads it right before the action.
+        only_in: packages; the action is only performed if one of them is in front. None: always.
+        moving: the screen never rests: return the first capture after the action was handled, or
+            after the action if the app publishes nothing.
+
+    Raises:
+        NotInFront: no package of `only_in` was in front; nothing was done.
+        CaptureError: no capture succeeded in time, or the captures are stale.
+        DeviceTimeout: the app is in front but did not handle the touch in time, or its screen
+            never settled.
+        DeviceError: the phone failed.
+    """
+    settle_s = device.deadlines.settle_s if settle_s is None else settle_s
+    waits_s = action.seconds if isinstance(action, Wait) else 0.0
+    comparison = without_what_moves(device, before, Comparison(mask_top, ignore), watch_s)
+    watch = Watch(
+        device, before, waits_s + settle_s, comparison=comparison, min_captures=min_captures
+    )
+    done = _act(watch, action, package, before_state, only_in)
+    if done.left:
+        return _settled(watch, watch.until_changed_and_still(or_last=True), done)
+    if moving:
+        frame = watch.capture()
+    elif done.state is not None or does_nothing(action):
+        frame = watch.until_still(watch.capture())
+        if state_shows and done.news and not watch.differs(frame):
+            frame = _until_shown(watch)
+    else:
+        frame = watch.until_changed_and_still()
+        if watch.effect_s is not None:
+            frame = watch.until_quiet(frame, quiet_s)
+    if done.state is None and not does_nothing(action):
+        front = device.focus() if package is not None else None
+        done = _Handled(front=front, front_s=watch.past_s())
+    return _settled(watch, frame, done)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class _Handled:
+    """What is known about an action before the screen is captured."""
+
+    state: State | None = None
+    """What the app published last; None if it publishes nothing."""
+    front: str | None = None
+    front_s: float = 0.0
+    news: bool = False
+    """Whether the published state changed, apart from its counts."""
+    handled: bool | None = None
+    left: bool = False
+    """Whether another package came to the front before the app handled the action."""
+
+
+def _act(
+    watch: Watch,
+    action: Action,
+    package: str | None,
+    known: State | None,
+    only_in: Collection[str] | None,
+) -> _Handled:
+    """Perform the action and wait until the app has handled it or another package is in front."""
+    device = watch.device
+    if package is None:
+        perform(device, action)
+        return _Handled()
+    before, now = device.act(action, package, only_in)
+    known = known or before.state
+    if does_nothing(action):
+        # There is nothing to count.
+        news = _is_news(known, now.state)
+        return _Handled(state=now.state, front=now.front, front_s=watch.past_s(), news=news)
+    if before.state is None:
+        return _Handled()
+    while now.state is not None and now.state["touches"] <= before.state["touches"]:
+        if now.front not in (None, package):
+            # Look again: it may have handled the action since the last look.
+            state = device.look(package).state or now.state
+            front_s = watch.past_s()
+            return _Handled(state=state, front=now.front, front_s=front_s, handled=False, left=True)
+        watch.pause(f"{device.serial}: {package} did not handle {action}")
+        now = device.look(package)
+    if now.state is None:
+        return _Handled()
+    news = _is_news(known, now.state)
+    front_s = watch.past_s()
+    return _Handled(state=now.state, front=now.front, front_s=front_s, handled=True, news=news)
+
+
+def _until_shown(watch: Watch) -> Image:
+    """The settled screen once it shows the newly published state.
+
+    Raises:
+        CaptureError: the screen did not change in time.
+    """
+    frame = watch.until_changed_and_still()
+    if watch.effect_s is None:
+        raise CaptureError(
+            f"{watch.device.serial}: the app published a new state {watch.past_s():.1f} s ago but "
+            "its screen did not change: the captures are stale"
+        )
+    return frame
+
+
+def _without_counts(state: State) -> dict[str, Any]:
+    """The app's own state, without the counts of launches and touches."""
+    return {name: value for name, value in state.items() if name not in _COUNTS}
+
+
+def _is_news(known: State | None, now: State | None) -> bool:
+    if known is None or now is None:
+        return False
+    return _without_counts(known) != _without_counts(now)
+
+
+def _settled(watch: Watch, frame: Image, done: _Handled) -> Settled:
+    frame.flags.writeable = False
+    return Settled(
+        frame=frame,
+        changed=watch.differs(frame),
+        state=done.state,
+        front=done.front,
+        front_s=done.front_s,
+        handled=done.handled,
+        seconds=watch.past_s(),
+        effect_s=watch.effect_s,
+        captures=watch.captures,
+    )

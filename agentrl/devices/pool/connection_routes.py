@@ -1,0 +1,101 @@
+"""Routes to each phone: over USB and Wi-Fi it has two serials, but can be leased only once."""
+
+import logging
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from agentrl.devices.device import Device
+from agentrl.devices.pool.lease import Lendable
+from agentrl.errors import DeviceError
+
+log = logging.getLogger(__name__)
+
+D = TypeVar("D", bound=Device)
+
+
+class Ways:
+    """The devices that reach each phone of a pool, the preferred one first.
+
+    A phone is named by the first serial it had. Only one thread may modify this.
+    """
+
+    def __init__(self, phones: Iterable[Sequence[Lendable]]) -> None:
+        """Name the phones.
+
+        Args:
+            phones: for each phone the devices that reach it, the preferred one first.
+        """
+        self._to = {devices[0].serial: list(devices) for devices in phones}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._to)
+
+    def to(self, phone: str) -> list[Lendable]:
+        """The devices that reach a phone, the preferred one first."""
+        return list(self._to[phone])
+
+    def devices(self) -> list[Lendable]:
+        """The devices of all phones."""
+        return [device for ways in list(self._to.values()) for device in ways]
+
+    def device(self, serial: str) -> Lendable:
+        """The device with that serial, which must exist."""
+        return next(device for device in self.devices() if device.serial == serial)
+
+    def phone_of(self, device: Lendable) -> str | None:
+        """The known phone that another device reaches; None if it is a new one.
+
+        Raises:
+            DeviceError: the device failed.
+        """
+        known = list(self._to.items())
+        return next((phone for phone, ways in known if is_same(ways, device)), None)
+
+    def add(self, device: Lendable, *, phone: str | None = None) -> None:
+        """Add a device, as a new phone or as another route to a known one."""
+        self._to.setdefault(device.serial if phone is None else phone, []).append(device)
+
+    def prefer(self, phone: str, way: int | None) -> None:
+        """Make the route with that index the preferred one; None changes nothing."""
+        if way:
+            ways = self._to[phone]
+            ways.insert(0, ways.pop(way))
+            log.warning("%s is now reached as %s", phone, ways[0].serial)
+
+
+def by_phone(devices: Iterable[D]) -> list[list[D]]:
+    """Group devices by the phone that they reach, in order of appearance.
+
+    Raises:
+        DeviceError: one of them failed.
+    """
+    phones: list[list[D]] = []
+    for device in devices:
+        for ways in phones:
+            if is_same(ways, device):
+                log.warning("%s is another route to %s", device.serial, ways[0].serial)
+                ways.append(device)
+                break
+        else:
+            phones.append([device])
+    return phones
+
+
+def is_same(ways: Sequence[Device], device: Device) -> bool:
+    """Whether a device reaches the same phone; by `ro.serialno` alone if that phone is offline.
+
+    Raises:
+        DeviceError: the device failed.
+    """
+    if device.serialno() != ways[0].serialno():
+        return False
+    # Emulators of one image share their serialno: write a file by one route, look by another.
+    note = f"/data/local/tmp/agentrl.{secrets.token_hex(8)}"
+    device.shell("touch", note)
+    try:
+        return ways[0].batch(("ls", note))[0].code == 0
+    except DeviceError:
+        return True
+    finally:
+        device.shell("rm", "-f", note)

@@ -1,0 +1,318 @@
+"""Runs an app whose screen is a page in a phone's browser."""
+
+import json
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from agentrl.errors import DeviceTimeout
+from agentrl.phone_page import calibration, page_images
+from agentrl.phone_page.app_session import Played
+from agentrl.phone_page.page_images import Drawn
+from agentrl.phone_page.page_messages import Gesture, Hello
+from agentrl.phone_page.page_slot import Close, Link, Seat, Sight
+from agentrl.phone_page.painted_frames import Frames
+from agentrl.types import Image
+from agentrl.virtual_phone.apps.app import App
+
+log = logging.getLogger(__name__)
+
+_STILL_S = 0.05
+"""Interval of checking whether an app without a clock has one now."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Status:
+    """What is known about a page at one moment."""
+
+    running: bool
+    """Whether the app was launched, and has neither stopped nor crashed since."""
+    sight: Sight
+    connected: bool
+    size: tuple[int, int] | None
+    """Width and height in its screen's pixels; None before its first connection."""
+    number: int
+    """Number of the newest frame."""
+    shown: Drawn | None
+    """The frame that the page painted last."""
+    probes: tuple[Gesture, ...]
+    """Touches of the pattern since calibration began."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether the page is visible and shows the newest frame."""
+        newest = self.shown is not None and self.shown.number == self.number
+        return newest and self.sight is Sight.VISIBLE
+
+
+class PagedApp:
+    """One app and the page that shows it; thread-safe.
+
+    It publishes like a virtual phone: a state is published once its picture is on the screen,
+    which is when the page reports that it has painted it.
+    """
+
+    def __init__(self, app: App, *, deadline_s: float = 5.0) -> None:
+        """The app is not launched and the page not open.
+
+        Args:
+            app: the app; nothing else may call it.
+            deadline_s: how long a call waits for another call into the app to return.
+        """
+        self.package = app.package
+        self.activities: tuple[str, ...] = (app.activity, *getattr(app, "activities", ()))
+        self.token = secrets.token_urlsafe(24)
+        """The page's secret address on its server."""
+        self._deadline_s = deadline_s
+        self._changed = threading.Condition()
+        self._played = Played(app)
+        self._frames = Frames()
+        self._live_from = 0
+        """The first frame whose touches are meant for the current run of the app."""
+        self._seat = Seat()
+        self._drawn: Drawn | None = None
+        self._shown: Drawn | None = None
+        self._probes: list[Gesture] | None = None
+        self._passed_s: float | None = None
+        """Time up to which the app's clock was advanced; None while it is stopped."""
+
+    def launch(self, extras: Mapping[str, str]) -> None:
+        """(Re)start the app; earlier touches that are still on their way are dropped.
+
+        Raises:
+            ValueError: an extra that the app does not accept.
+            DeviceTimeout: the app hangs; every other call may raise this too.
+        """
+        with self._held():
+            self._played.launch(extras)
+            self._live_from = self._frames.number + 1
+            self._show(redraw=True)
+
+    def stop(self) -> None:
+        """Stop the app; it no longer publishes a state."""
+        with self._held():
+            self._played.running = False
+            self._show(redraw=True)
+
+    def touch(self, x: float, y: float) -> bool:
+        """A tap at (x, y), in [0, 1] of the app's area; True if it had an effect."""
+        return self._do(lambda: self._played.touch(x, y))
+
+    def swipe(self, x1: float, y1: float, x2: float, y2: float, duration_ms: int) -> bool:
+        """A swipe, in [0, 1] of the app's area; True if it had an effect."""
+        return self._do(lambda: self._played.swipe(x1, y1, x2, y2, duration_ms))
+
+    def key(self, code: str) -> bool:
+        """A key such as `KEYCODE_BACK`; True if the app used it."""
+        return self._do(lambda: self._played.key(code))
+
+    def text(self, text: str) -> bool:
+        """Typed text; True if the app used it."""
+        return self._do(lambda: self._played.text(text))
+
+    def miss(self) -> None:
+        """Count a touch outside the page, which has no effect."""
+        self._do(self._played.miss)
+
+    def state(self) -> Mapping[str, Any] | None:
+        """What the app publishes; None if it is not running or no page has shown it yet."""
+        with self._held():
+            state = self._frames.state
+        return None if state is None else dict(json.loads(state))
+
+    def status(self) -> Status:
+        """What is known about the page now."""
+        with self._held():
+            return self._status()
+
+    def wait(self, enough: Callable[[Status], bool], seconds: float, failure: str) -> Status:
+        """Wait for a status of the page.
+
+        Args:
+            enough: whether a status ends the wait.
+            seconds: deadline.
+            failure: message of the timeout.
+
+        Raises:
+            DeviceTimeout: the status did not come in time.
+        """
+        end = time.monotonic() + seconds
+        with self._held():
+            while not enough(status := self._status()):
+                left_s = end - time.monotonic()
+                if left_s <= 0:
+                    raise DeviceTimeout(f"{self.package}: {failure} within {seconds:.1f} s")
+                self._changed.wait(left_s)
+            return status
+
+    def calibrate(self, on: bool) -> None:
+        """Show the calibration pattern instead of the app, or the app again."""
+        with self._held():
+            self._probes = [] if on else None
+            self._live_from = self._frames.number + 1
+            self._show(redraw=True)
+
+    def drop(self) -> None:
+        """Drop the page's connection; the page reconnects by itself."""
+        with self._held():
+            if self._seat.link is not None:
+                self._seat.link.end(Close.DROPPED)
+
+    def connect(self, link: Link, hello: Hello) -> tuple[int, bool]:
+        """Register a page's connection.
+
+        Returns:
+            The number of its last handled gesture, and whether another page was replaced.
+        """
+        with self._held():
+            replaced = self._seat.take(link, hello)
+            self._show(redraw=True)
+            return self._seat.handled, replaced
+
+    def disconnect(self, link: Link) -> None:
+        """Unregister a connection."""
+        with self._changed:  # without a deadline: a hung app must not keep its page
+            self._seat.leave(link)
+            self._changed.notify_all()
+
+    def resize(self, link: Link, width: int, height: int) -> None:
+        """Record a new size of the page."""
+        with self._held():
+            if link is self._seat.link and self._seat.size != (width, height):
+                self._seat.size = (width, height)
+                self._show(redraw=True)
+
+    def look(self, link: Link, visible: bool) -> None:
+        """Record that the page was hidden or became visible."""
+        with self._held():
+            if link is self._seat.link:
+                self._seat.visible = visible
+                self._changed.notify_all()
+
+    def gesture(self, link: Link, gesture: Gesture) -> int:
+        """Handle a gesture once, however often it is sent.
+
+        Returns:
+            The number of the last handled gesture.
+
+        Raises:
+            BadMessage: an earlier gesture is missing.
+        """
+        with self._held():
+            if link is self._seat.link and self._seat.is_new(gesture):
+                self._take(gesture)
+            return self._seat.handled
+
+    def pass_time(self, now_s: float) -> float:
+        """Advance the app's clock while its page is visible and not calibrating.
+
+        Args:
+            now_s: by the caller's clock; the app advances by the whole ticks since the last call.
+
+        Returns:
+            Seconds until the next call.
+        """
+        with self._held():
+            visible = self._probes is None and self._seat.sight is Sight.VISIBLE
+            tick_ms = self._played.tick_ms() if visible else 0
+            if not tick_ms:
+                self._passed_s = None
+                return _STILL_S
+            passed_s = now_s if self._passed_s is None else self._passed_s
+            ticks = int((now_s - passed_s) * 1000 / tick_ms)
+            self._passed_s = passed_s + ticks * tick_ms / 1000
+            if ticks and self._played.tick(ticks * tick_ms):
+                self._show(redraw=True)
+            return tick_ms / 1000
+
+    def draw(self) -> Drawn:
+        """Draw the newest frame at the page's size."""
+        with self._held():
+            assert self._seat.size is not None, "a page sends its size before anything else"
+            width, height = self._seat.size
+            area = page_images.fit(width, height)
+            shown = self._picture(area, width, height)
+            self._drawn = Drawn(
+                number=self._frames.draw(),
+                picture=shown,
+                area=area,
+                calibrating=self._probes is not None,
+            )
+            return self._drawn
+
+    def paint(self, link: Link, number: int) -> None:
+        """Record that the page painted the frame drawn last."""
+        with self._held():
+            if link is self._seat.link and self._frames.paint(number):
+                self._shown, self._seat.painted = self._drawn, True
+                self._changed.notify_all()
+
+    def _do(self, act: Callable[[], bool]) -> bool:
+        with self._held():
+            done = act()
+            self._show(redraw=done)
+            return done
+
+    def _take(self, gesture: Gesture) -> None:
+        if self._probes is not None:
+            self._probes.append(gesture)
+            self._changed.notify_all()
+        elif gesture.frame < self._live_from:
+            log.info("%s: dropped a touch from before the launch", self.package)
+        elif gesture.cancelled:
+            self.miss()
+        elif gesture.is_tap:
+            self.touch(gesture.x1, gesture.y1)
+        else:
+            self.swipe(gesture.x1, gesture.y1, gesture.x2, gesture.y2, gesture.ms)
+
+    def _show(self, *, redraw: bool) -> None:
+        """Publish the current state, with a new picture if it changed."""
+        ran = self._played.running
+        state = self._played.published()
+        if not self._played.running:
+            self._frames.forget()
+            redraw = redraw or ran
+        self._frames.change(None if self._probes is not None else state, redraw=redraw)
+        self._changed.notify_all()
+        if redraw and self._seat.link is not None:
+            self._seat.link.wake()
+
+    def _picture(self, area: page_images.Area, width: int, height: int) -> Image:
+        if self._probes is not None:
+            return calibration.pattern(width, height, self._frames.number)
+        app = self._played.render(area.width, area.height)
+        if app is None:
+            self._frames.forget()  # it may just have crashed
+            return np.zeros((height, width, 3), np.uint8)
+        return page_images.compose(app, area, width, height)
+
+    def _status(self) -> Status:
+        return Status(
+            running=self._played.running,
+            sight=self._seat.sight,
+            connected=self._seat.link is not None,
+            size=self._seat.size,
+            number=self._frames.number,
+            shown=self._shown,
+            probes=tuple(self._probes or ()),
+        )
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Hold the lock, which a hung app never releases."""
+        if not self._changed.acquire(timeout=self._deadline_s):
+            raise DeviceTimeout(
+                f"{self.package} did not return from a call within {self._deadline_s:g} s"
+            )
+        try:
+            yield
+        finally:
+            self._changed.release()

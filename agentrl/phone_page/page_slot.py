@@ -1,0 +1,92 @@
+"""The connection state of one page: its link, handled gestures and visibility."""
+
+from enum import StrEnum
+from typing import Protocol
+
+from agentrl.phone_page.page_messages import BadMessage, Gesture, Hello
+
+
+class Close(StrEnum):
+    """Why the server closes a page's connection."""
+
+    REPLACED = "replaced"
+    """Another page has taken its place: it must not reconnect."""
+    DROPPED = "dropped"
+    """It may reconnect, and does so by itself."""
+
+
+class Link(Protocol):
+    """A page's connection; both calls return at once and are thread-safe."""
+
+    def wake(self) -> None:
+        """Signal that there is something new to show."""
+
+    def end(self, why: Close) -> None:
+        """Close the connection."""
+
+
+class Sight(StrEnum):
+    """Whether the page is visible on its phone."""
+
+    VISIBLE = "visible"
+    HIDDEN = "hidden"
+    """The page reported that it was hidden, perhaps just before it was closed."""
+    LOST = "lost"
+    """It is disconnected or has just reconnected: what its phone shows is unknown."""
+
+
+class Seat:
+    """Tracks the one page that is connected at a time; a newer page replaces an older one."""
+
+    def __init__(self) -> None:
+        """No page has connected yet."""
+        self.link: Link | None = None
+        self.visible = True
+        """What the page reported last."""
+        self.painted = False
+        """Whether it has painted a frame since it connected; before that it shows other things."""
+        self.size: tuple[int, int] | None = None
+        """Width and height of the page in its screen's pixels; None before the first."""
+        self.handled = 0
+        """Number of the page's last handled gesture."""
+        self._page = ""
+
+    @property
+    def sight(self) -> Sight:
+        """Whether the page is visible."""
+        if not self.visible:
+            return Sight.HIDDEN
+        return Sight.VISIBLE if self.link is not None and self.painted else Sight.LOST
+
+    def take(self, link: Link, hello: Hello) -> bool:
+        """Register a new or reconnected page; True if another page was replaced.
+
+        The count of handled gestures belongs to the page and survives reconnects.
+        """
+        old, self.link = self.link, link
+        is_new_page = hello.page != self._page
+        if old is not None:
+            old.end(Close.REPLACED if is_new_page else Close.DROPPED)
+        if is_new_page:
+            self._page, self.handled = hello.page, 0
+        self.size = (hello.width, hello.height)
+        self.visible, self.painted = hello.visible, False
+        return is_new_page and old is not None
+
+    def leave(self, link: Link) -> None:
+        """Unregister a connection; does nothing if it was already replaced."""
+        if link is self.link:
+            self.link = None
+
+    def is_new(self, gesture: Gesture) -> bool:
+        """Whether a gesture has not been handled yet; marks it as handled.
+
+        Raises:
+            BadMessage: an earlier gesture is missing.
+        """
+        if gesture.number <= self.handled:
+            return False
+        if gesture.number != self.handled + 1:
+            raise BadMessage(f"gesture {gesture.number} came after gesture {self.handled}")
+        self.handled = gesture.number
+        return True
