@@ -49,7 +49,7 @@ def test_a_well_phone_is_well(adb_server: AdbServer, phone: AdbPhone) -> None:
         "rotation", "in front", "typing", "apps start", "touches", "resolution", "capture raw",
         "capture png", "text",
     } <= found.keys()  # fmt: skip
-    assert "one that jobs take" in "".join(f.detail for f in found.values())
+    assert "one that jobs use" in "".join(f.detail for f in found.values())
     assert phone.focus() != phone_probes.PROBE
 
 
