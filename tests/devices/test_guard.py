@@ -162,7 +162,7 @@ def test_the_agents_own_key_is_its_leaving(guard: Guard, phone: Interrupted, key
     guarded = guard.act(Key(key), before=phone.screenshot())
     (event,) = guarded.events
     assert (guarded.left, guarded.settled, event.by) == (True, None, "agent")
-    assert f"the key {key}" in event.evidence
+    assert f"{key} is a system key" in event.evidence
     assert event.told()["no_frame"] == "org.agentrl.launcher is in front"
 
 
@@ -189,7 +189,7 @@ def test_a_touch_that_the_app_counts_late_has_led_nowhere(
     guarded = guard.act(TOP, before=phone.screenshot())
     (event,) = guarded.events
     assert (event.kind, event.by, guarded.left) == ("foreign_app", "world", False)
-    assert "had counted the touch" in event.evidence
+    assert "had already counted the touch" in event.evidence
     assert halves(phone)[0] == 1
 
 
