@@ -87,8 +87,8 @@ def test_a_phone_plays_a_game_on_its_page_as_a_virtual_phone_does(
         for turn, box in enumerate((layout.CARDS[1], layout.BUTTON, layout.CARDS[2])):
             seen = app_on(device, device.screenshot())
             assert np.array_equal(seen, app.render(seen.shape[1], seen.shape[0]))
-            before, after = device.act(Tap(*area.to_screen(*box.centre)), PACKAGE)
-            app.touch(*box.centre)
+            before, after = device.act(Tap(*area.to_screen(*box.center)), PACKAGE)
+            app.touch(*box.center)
             assert after.front == PACKAGE
             assert before.state is not None
             assert before.state["touches"] == touches + turn
