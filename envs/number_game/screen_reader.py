@@ -1,7 +1,7 @@
-"""The number game's screen read by sight alone: what it shows, without a word from the game.
+"""Reads the state of the number game from its screen alone, for `truth="sight"`.
 
-A fact that does not show on a screen is left out: no lamp where it is out, no numbers on cards that
-lie face down. What shows and cannot be read is UNREAD. Neither seed nor tip is read.
+A fact that the screen does not show is left out: the lamp while it is out, the numbers of cards
+that lie face down. A fact that is shown but cannot be read is UNREAD. Seed and tip are not read.
 """
 
 import re
@@ -14,18 +14,17 @@ import numpy as np
 from agentrl.devices.vision import UNREAD, Glyphs, check_frame, nearest, share_of
 from agentrl.devices.vision import Box as Area
 from agentrl.envs.number_game import layout, palette
-from agentrl.envs.number_game.levels import Level
-from agentrl.envs.number_game.places import STILL, Places
-from agentrl.envs.number_game.rounds import LAMPS, Round
-from agentrl.envs.number_game.rules import STAKE, START_SCORE, Phase
+from agentrl.envs.number_game.layout import FIXED_LAYOUTS, RoundLayout
+from agentrl.envs.number_game.levels import LAMPS, NumberGameLevel, Round
+from agentrl.envs.number_game.rules import STAKE, START_SCORE, NumberGamePhase
 from agentrl.envs.phone_game import paint
-from agentrl.envs.phone_game.box import Box, to_screen
+from agentrl.envs.phone_game.boxes import Box, to_screen
 from agentrl.types import Image
 
 MOST_TICKS = 40
-"""The longest clock whose single touches can be told apart on its bar."""
+"""The longest clock whose single touches can be distinguished on its bar."""
 _DRAWN_AT = 720
-"""Width of the screen for which signs are drawn; other sizes are scaled."""
+"""Screen width in pixels for which the glyphs are drawn; other sizes are scaled."""
 _FACES = {"plain": palette.PANEL, "back": palette.BACK, "right": palette.RIGHT} | {
     "wrong": palette.WRONG
 }
@@ -37,26 +36,27 @@ _BULBS = {**palette.LIT, "out": palette.UNLIT}
 _Facts = dict[str, Any]
 
 
-def read_screen(frame: Image, level: Level) -> _Facts:
-    """The public facts that a screen of the number game shows, named as in its published state.
+def read_screen(frame: Image, level: NumberGameLevel) -> _Facts:
+    """The facts that a screen of the number game shows, named as in its published state.
 
     Args:
-        frame: the whole screen, upright, uint8[H, W, 3] of any size, compressed or not.
-        level: of the game, which is a setting and no secret.
+        frame: the whole screen in portrait orientation, uint8[H, W, 3], of any size, compressed or
+            not.
+        level: the game's level, which is a known setting.
 
     Returns:
         `score`, `change`, `round`, `rounds`, `right`, `wrong`, `phase`, `done`, `lamp`, `numbers`,
-        `answer`, `picked`, `places`, and `time_left` where a clock runs.
+        `answer`, `picked`, `places`, and `time_left` if a clock runs.
 
     Raises:
-        ValueError: it is no frame.
+        ValueError: `frame` is not an image.
     """
     check_frame(frame)
     facts = _board(frame)
     where, face = _find_places(frame, level)
     faces = [nearest(frame, _FACES, _strip(card)) for card in where.cards] if where else []
     phase = _phase(face, faces)
-    facts |= {"phase": phase, "done": UNREAD if phase == UNREAD else phase == Phase.FINAL}
+    facts |= {"phase": phase, "done": UNREAD if phase == UNREAD else phase == NumberGamePhase.FINAL}
     facts |= _picks(facts)
     facts["places"] = where.taps() if where else UNREAD
     facts |= _cards(frame, level, phase, where, faces)
@@ -81,20 +81,20 @@ def _board(frame: Image) -> _Facts:
     }
 
 
-def _find_places(frame: Image, level: Level) -> tuple[Places | None, str | None]:
-    """Where everything lies, and the colour of the button's face."""
+def _find_places(frame: Image, level: NumberGameLevel) -> tuple[RoundLayout | None, str | None]:
+    """The layout, and the color of the button's face."""
     if frame.shape[1] > frame.shape[0]:
         return None, None
     if not level.moved:
-        where = STILL[level.cards]
+        where = FIXED_LAYOUTS[level.cards]
         face = _button(frame, where.button)
         return (None if face is None else where), face
     boxes = {(r, c): layout.cell(c, r, 2, margin=0.04) for r in (2, 3, 4) for c in (0, 1)}
     faces = {at: _button(frame, box) for at, box in boxes.items()}
-    found = [at for at, face in faces.items() if face is not None]
-    if len(found) != 1:
+    buttons = [cell for cell, face in faces.items() if face is not None]
+    if len(buttons) != 1:
         return None, None
-    row, column = found[0]
+    row, column = buttons[0]
     cells = [
         (r, c) for r in (2, 3, 4) for c in range(3) if r != row or c not in (column, column + 1)
     ]
@@ -102,7 +102,7 @@ def _find_places(frame: Image, level: Level) -> tuple[Places | None, str | None]
     words = {2, 3, 4} - {row} - {r for r, _ in cards}
     if len(cards) != level.cards or len(words) != 1:
         return None, None
-    where = Places(
+    where = RoundLayout(
         words=layout.cell(0, words.pop(), layout.COLUMNS),
         cards=tuple(layout.cell(c, r) for r, c in cards),
         button=boxes[row, column],
@@ -111,17 +111,17 @@ def _find_places(frame: Image, level: Level) -> tuple[Places | None, str | None]
 
 
 def _button(frame: Image, box: Box) -> str | None:
-    """The colour of a button's face; None where there is none.
+    """The color of a button's face; None if there is no button.
 
-    Above its label it has one colour from end to end: a card of that colour beside half a button
-    has a gap between.
+    Above its label a button has one color from end to end; a card of the same color next to half
+    a button leaves a gap.
     """
     strip = Box(box.left + 0.03, box.down(0.1), box.right - 0.03, box.down(0.3))
     face = nearest(frame, _BUTTONS, _area(strip), share=0.93)
     return face if face in ("open", "locked", "again") else None
 
 
-def _is_card(frame: Image, box: Box, level: Level) -> bool:
+def _is_card(frame: Image, box: Box, level: NumberGameLevel) -> bool:
     return nearest(frame, _FACES, _strip(box)) == "back" or _number_on(frame, box, level) != UNREAD
 
 
@@ -130,16 +130,22 @@ def _phase(button: str | None, faces: list[str | None]) -> str:
         return UNREAD
     if button == "open":
         turned = [face != "back" for face in faces]
-        return Phase.REVEAL if all(turned) else UNREAD if any(turned) else Phase.LAMP
-    return Phase.PICK if button == "locked" else Phase.FINAL
+        return (
+            NumberGamePhase.REVEAL
+            if all(turned)
+            else UNREAD
+            if any(turned)
+            else NumberGamePhase.LAMP
+        )
+    return NumberGamePhase.PICK if button == "locked" else NumberGamePhase.FINAL
 
 
 def _picks(facts: Mapping[str, Any]) -> _Facts:
-    """How many were right and wrong: the score is their difference, the round their sum."""
+    """The numbers of right and wrong picks: the score gives their difference, the round the sum."""
     unread: _Facts = {"right": UNREAD, "wrong": UNREAD}
     if UNREAD in (facts["score"], facts["round"], facts["phase"]):
         return unread
-    over = facts["phase"] in (Phase.REVEAL, Phase.FINAL)
+    over = facts["phase"] in (NumberGamePhase.REVEAL, NumberGamePhase.FINAL)
     picks, ahead = facts["round"] - 1 + over, (facts["score"] - START_SCORE) / STAKE
     right = (picks + ahead) / 2
     if not right.is_integer() or not 0 <= right <= picks:
@@ -148,9 +154,13 @@ def _picks(facts: Mapping[str, Any]) -> _Facts:
 
 
 def _cards(
-    frame: Image, level: Level, phase: str, where: Places | None, faces: list[str | None]
+    frame: Image,
+    level: NumberGameLevel,
+    phase: str,
+    where: RoundLayout | None,
+    faces: list[str | None],
 ) -> _Facts:
-    if phase == Phase.LAMP:
+    if phase == NumberGamePhase.LAMP:
         return {}
     if where is None or "back" in faces:
         return {"numbers": UNREAD}
@@ -158,49 +168,49 @@ def _cards(
     return {"numbers": UNREAD if UNREAD in numbers else numbers}
 
 
-def _number_on(frame: Image, box: Box, level: Level) -> int | str:
+def _number_on(frame: Image, box: Box, level: NumberGameLevel) -> int | str:
     size, bold = palette.FONTS[box.right - box.left < 0.25, level.digits]
     number = _number(_text(_signs("0123456789", size, bold), frame, _area(_within(box, 0.06))))
     return number if number in level.numbers else UNREAD
 
 
-def _lamp(frame: Image, level: Level, phase: str) -> _Facts:
+def _lamp(frame: Image, level: NumberGameLevel, phase: str) -> _Facts:
     seen = []
     for lamp, box in zip(LAMPS, layout.LAMPS, strict=True):
-        x, y = Box(box.left, box.top, box.right, box.down(0.84)).centre
+        x, y = Box(box.left, box.top, box.right, box.down(0.84)).center
         middle = _area(Box(x - 0.05, y - 0.02, x + 0.05, y + 0.02))
         seen.append((lamp, nearest(frame, _BULBS, middle, share=0.8)))
-    lit = [lamp for lamp, colour in seen if colour == lamp]
-    if sum(colour == "out" for _, colour in seen) + len(lit) < len(seen) or len(lit) > 1:
+    lit = [lamp for lamp, color in seen if color == lamp]
+    if sum(color == "out" for _, color in seen) + len(lit) < len(seen) or len(lit) > 1:
         return {"lamp": UNREAD}
     if lit:
         return {"lamp": lit[0]}
-    return {} if level.memory and phase != Phase.LAMP else {"lamp": UNREAD}
+    return {} if level.memory and phase != NumberGamePhase.LAMP else {"lamp": UNREAD}
 
 
 def _outcome(facts: Mapping[str, Any], faces: list[str | None]) -> _Facts:
-    """Which card is the right one, as soon as that can be known, and which was picked."""
+    """The right card, as soon as it can be known, and the picked card."""
     phase, numbers, lamp = facts["phase"], facts.get("numbers"), facts.get("lamp")
-    if phase in (Phase.REVEAL, Phase.FINAL):
+    if phase in (NumberGamePhase.REVEAL, NumberGamePhase.FINAL):
         if faces.count("right") != 1 or faces.count("wrong") > 1 or facts["change"] == UNREAD:
             return {"answer": UNREAD, "picked": UNREAD}
         answer = faces.index("right")
         wrong = faces.index("wrong") if "wrong" in faces else None
         return {"answer": answer, "picked": answer if facts["change"] > 0 else wrong}
-    found: _Facts = {"picked": UNREAD if phase == UNREAD else None}
+    outcome: _Facts = {"picked": UNREAD if phase == UNREAD else None}
     if UNREAD in (lamp, phase) or isinstance(numbers, str):
-        return {**found, "answer": UNREAD}
+        return {**outcome, "answer": UNREAD}
     if lamp is not None and numbers is not None:
-        found["answer"] = answer_to(lamp, numbers)
-    return found
+        outcome["answer"] = answer_to(lamp, numbers)
+    return outcome
 
 
 def answer_to(lamp: str, numbers: list[int]) -> int:
-    """Which card a lamp asks for, counted from 0."""
+    """The index of the card that a lamp asks for."""
     return Round(lamp=lamp, numbers=tuple(numbers)).answer
 
 
-def _clock(frame: Image, level: Level, where: Places | None) -> _Facts:
+def _clock(frame: Image, level: NumberGameLevel, where: RoundLayout | None) -> _Facts:
     if not level.timed or level.timed > MOST_TICKS:
         return {}
     if where is None:
@@ -211,7 +221,7 @@ def _clock(frame: Image, level: Level, where: Places | None) -> _Facts:
 
 
 def _text(signs: Glyphs, frame: Image, area: Area) -> str:
-    """What stands there; empty where not all of it can be read."""
+    """The text in an area; empty if part of it cannot be read."""
     row = signs.read(frame, area)
     return row.text if row.covered > 0.9 else ""
 
@@ -227,7 +237,7 @@ def _number(text: str) -> int | str:
 
 
 def _area(box: Box) -> Area:
-    """A box of the app's area as one of the whole screen."""
+    """Convert a box from the app's area to the whole screen."""
     return box.left, to_screen(box.top), box.right, to_screen(box.bottom)
 
 
@@ -237,6 +247,6 @@ def _strip(card: Box) -> Area:
 
 
 def _within(box: Box, share: float) -> Box:
-    """The inner part of a box, so much of it left out on each side."""
+    """The inner part of a box, without a share of it on each side."""
     wide, high = share * (box.right - box.left), share * (box.bottom - box.top)
     return Box(box.left + wide, box.top + high, box.right - wide, box.bottom - high)

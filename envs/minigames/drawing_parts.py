@@ -1,15 +1,29 @@
-"""What several of the small games draw: a score board, cells of a field, shapes with corners."""
+"""Drawing shared by the minigames: colors, the score board, cells of a field, polygons."""
 
 from collections.abc import Sequence
 
-from agentrl.envs.minigames.palette import EDGE, GREEN, INK, PAGE, PANEL, QUIET, RED
 from agentrl.envs.phone_game import paint
-from agentrl.envs.phone_game.box import Box, Grid
-from agentrl.envs.phone_game.paint import Colour
+from agentrl.envs.phone_game.boxes import Box, Grid
+from agentrl.envs.phone_game.paint import Color
 from agentrl.types import Image
 
+PAGE: Color = (238, 241, 246)
+PANEL: Color = (255, 255, 255)
+EDGE: Color = (206, 213, 224)
+INK: Color = (28, 36, 52)
+QUIET: Color = (122, 132, 150)
+GREEN: Color = (34, 160, 84)
+DARK_GREEN: Color = (16, 92, 52)
+RED: Color = (214, 56, 56)
+BLUE: Color = (38, 99, 235)
+YELLOW: Color = (250, 196, 20)
+ORANGE: Color = (240, 130, 30)
+PURPLE: Color = (140, 70, 190)
+BROWN: Color = (140, 92, 52)
+GRAY: Color = (120, 126, 138)
 
-def panel(picture: Image, box: Box, face: Colour = PANEL) -> None:
+
+def panel(picture: Image, box: Box, face: Color = PANEL) -> None:
     """A box with a thin edge."""
     paint.rounded(picture, box, EDGE, 0.03)
     inner = Box(box.left + 0.005, box.top + 0.003, box.right - 0.005, box.bottom - 0.003)
@@ -17,7 +31,7 @@ def panel(picture: Image, box: Box, face: Colour = PANEL) -> None:
 
 
 def page(picture: Image, grid: Grid, title: str, captions: Sequence[str], rows: int = 1) -> None:
-    """The ground of every game: a page, and its score board in the upper rows."""
+    """Draw the background of every game: a page with its score board in the upper rows."""
     picture[:] = PAGE
     board = _board(grid, rows)
     panel(picture, board)
@@ -30,7 +44,7 @@ def page(picture: Image, grid: Grid, title: str, captions: Sequence[str], rows: 
 
 
 def values(picture: Image, grid: Grid, shown: Sequence[str], rows: int = 1) -> None:
-    """What stands above the captions of a score board."""
+    """Draw the values above the captions of a score board."""
     board = _board(grid, rows)
     share, size = (0.33, 0.052) if _is_flat(board) else (0.54, 0.075)
     for at, value in enumerate(shown):
@@ -38,26 +52,24 @@ def values(picture: Image, grid: Grid, shown: Sequence[str], rows: int = 1) -> N
 
 
 def outcome(won: bool, lost: bool) -> str:
-    """How a game stands, for its score board."""
+    """The result of a game for its score board."""
     return "won" if won else "lost" if lost else "-"
 
 
-def block(picture: Image, box: Box, colour: Colour, margin: float = 0.008) -> None:
-    """A cell of a field, filled with round corners."""
-    paint.rounded(picture, inset(box, margin), colour, 0.02)
+def block(picture: Image, box: Box, color: Color, margin: float = 0.008) -> None:
+    """Fill a cell of a field, with rounded corners."""
+    paint.rounded(picture, inset(box, margin), color, 0.02)
 
 
 def inset(box: Box, margin: float) -> Box:
-    """A box with so much, as a share of the width, free on each side."""
+    """A box shrunk by a margin on each side, as a share of the screen's width."""
     tall = margin * 9 / 16
     return Box(box.left + margin, box.top + tall, box.right - margin, box.bottom - tall)
 
 
-def polygon(
-    picture: Image, box: Box, corners: Sequence[tuple[float, float]], colour: Colour
-) -> None:
-    """Fill a shape; its corners are in [0, 1] of the box."""
-    paint.polygon(picture, [(box.across(x), box.down(y)) for x, y in corners], colour)
+def polygon(picture: Image, box: Box, corners: Sequence[tuple[float, float]], color: Color) -> None:
+    """Fill a polygon with corners in [0, 1] of the box."""
+    paint.polygon(picture, [(box.across(x), box.down(y)) for x, y in corners], color)
 
 
 def _board(grid: Grid, rows: int) -> Box:
@@ -65,7 +77,7 @@ def _board(grid: Grid, rows: int) -> Box:
 
 
 def _is_flat(board: Box) -> bool:
-    """Whether it has no room for a title."""
+    """Whether the board is too low for a title."""
     return board.bottom - board.top < 0.1
 
 
@@ -73,5 +85,5 @@ def _column(at: int, of: Sequence[str]) -> float:
     return (at + 0.5) / len(of)
 
 
-def _ink(value: str) -> Colour:
+def _ink(value: str) -> Color:
     return {"won": GREEN, "lost": RED, "-": QUIET}.get(value, INK)
