@@ -1,4 +1,4 @@
-"""Draw the README's animation (python docs/make_demo.py RUN): a game before and after, and the curve.
+"""Draw the README's animation (python docs/make_demo.py RUN): two games and the learning curve.
 
 RUN is a finished run of configs/number_game.yaml. The same seed is shown as played by the model
 before and after reinforcement learning; the learning curve rises beside it.
@@ -93,7 +93,9 @@ def side_by_side(phones: list[Image.Image], plot: Image.Image) -> Image.Image:
     canvas = Image.new("RGB", (width, HEADER + PHONE_HEIGHT + gap), "white")
     draw, font, x = ImageDraw.Draw(canvas), ImageFont.load_default(17), gap
     for phone, heading in zip(phones, ("before RL", "after RL"), strict=True):
-        draw.text((x + phone.width / 2, HEADER / 2), heading, fill="#15181d", font=font, anchor="mm")
+        draw.text(
+            (x + phone.width / 2, HEADER / 2), heading, fill="#15181d", font=font, anchor="mm"
+        )
         canvas.paste(phone, (x, HEADER))
         x += phone.width + gap
     canvas.paste(plot, (x, HEADER + (PHONE_HEIGHT - plot.height) // 2))
