@@ -6,9 +6,9 @@ demonstrations, the second for training. No seed is ever both evaluated and trai
 
 from collections.abc import Sequence
 
+from agentrl.algorithms.episode_selection import filters
 from agentrl.config import Config
 from agentrl.errors import ConfigError
-from agentrl.training.sampling import filters
 
 _FIRST = 100_000_000
 _RANGE = 10_000_000

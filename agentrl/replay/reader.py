@@ -1,0 +1,234 @@
+"""Read a recorded run again."""
+
+import builtins
+import gzip
+import json
+import logging
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import cv2
+import numpy as np
+
+from agentrl.config.loading import path_of
+from agentrl.errors import ConfigError, EpisodeRemoved
+from agentrl.files import open_regular
+from agentrl.replay.episode_encoding import from_json
+from agentrl.replay.episode_filters import Filter
+from agentrl.replay.episode_summary import Summary
+from agentrl.replay.frames import frame_pack
+from agentrl.replay.run_index import Index
+from agentrl.replay.run_layout import (
+    episode_file,
+    episodes_folder,
+    frames_folder,
+    is_frame,
+    is_name,
+    single_frame_file,
+)
+from agentrl.types import Episode, Image
+
+log = logging.getLogger(__name__)
+
+_MOST_BYTES = 256 << 20
+"""Of an episode, unpacked, and of a frame's file; nobody's takes as much."""
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class RecordedEpisode:
+    """A whole episode, and what is known about it."""
+
+    summary: Summary
+    episode: Episode
+    """As it was played; the `images` of its turns are empty, their `frames` can be loaded."""
+
+
+class Run:
+    """A recorded run; may be read while it is still being written.
+
+    Args:
+        path: the run's folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._index = Index(path)
+
+    @property
+    def name(self) -> str:
+        """Of its folder, also where that is `.`."""
+        return self.path.absolute().name
+
+    def episodes(self, wanted: Filter | None = None) -> list[Summary]:
+        """Episodes that are recorded by now, in the order in which they ended.
+
+        Args:
+            wanted: which ones; None for all.
+
+        Raises:
+            ConfigError: they were recorded by a newer agentrl, or cannot be read.
+        """
+        found = self._index.all()
+        return list(found) if wanted is None else wanted.of(found)
+
+    def version(self) -> int:
+        """Grows whenever something new is recorded or said of an episode.
+
+        Raises:
+            ConfigError: as `episodes`.
+        """
+        self._index.all()
+        return self._index.version
+
+    def episode(self, episode_id: str) -> RecordedEpisode:
+        """One whole episode.
+
+        Raises:
+            EpisodeRemoved: retention has removed its file.
+            ConfigError: there is none of that name, or its file is damaged.
+        """
+        summary = self._index.get(episode_id)
+        if summary is None or not is_name(episode_id):
+            raise ConfigError(
+                f"{self.path} has no episode {episode_id!r} (agentrl replay RUN --list shows all)"
+            )
+        return self._whole(summary)
+
+    def _whole(self, summary: Summary) -> RecordedEpisode:
+        _refuse_removed(summary)
+        path = episodes_folder(self.path)
+        try:
+            path = episode_file(self.path, summary.id)
+            tree = json.loads(_unpacked(path))
+            return RecordedEpisode(summary=summary, episode=from_json(tree))
+        except (
+            OSError, EOFError, zlib.error, AttributeError, LookupError, OverflowError, TypeError,
+            ValueError, RecursionError,
+        ) as error:  # fmt: skip
+            _refuse_removed(self._index.get(summary.id) or summary)  # only just now
+            raise ConfigError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+
+    def token_advantages(self, episode: Episode) -> list[list[float]] | None:
+        """What each sampled token of an episode deserved, turn by turn.
+
+        None where the tokens of each turn deserved the same, which its summary then tells.
+        """
+        name = f'{{"id": {json.dumps(episode.id)}, '.encode()
+        found: list[list[float]] | None = None
+        for path in sorted(episodes_folder(self.path).glob("credits-*.jsonl")):
+            try:
+                with builtins.open(path, "rb", opener=open_regular) as file:
+                    told = [json.loads(line) for line in file if line.startswith(name)]
+                by_turn = (
+                    [[float(v) for v in turn] for turn in told[-1]["advantages"]] if told else []
+                )
+            except (OSError, LookupError, TypeError, ValueError, OverflowError, RecursionError):
+                continue  # half a line of a killed writer, or somebody else's
+            if [len(turn) for turn in by_turn] == [len(t.reply_ids) for t in episode.turns]:
+                found = by_turn
+        return found
+
+    def opened(self, found: Iterable[Summary]) -> Iterator[RecordedEpisode]:
+        """Whole episodes, one after the other.
+
+        Those that retention has removed and those that cannot be read are left out; how many, and
+        why, is told at the end.
+        """
+        removed, damaged = 0, list[str]()
+        for summary in found:
+            try:
+                recorded = self._whole(summary)
+            except EpisodeRemoved:
+                removed += 1
+            except ConfigError as error:
+                damaged.append(str(error))
+            else:
+                yield recorded
+        if damaged:
+            log.warning("%d episodes are left out, the first: %s", len(damaged), damaged[0])
+        if removed:
+            log.warning(
+                "%s: %d episodes are left out: retention has removed them", self.path, removed
+            )
+
+    def frame_bytes(self, frame_id: str) -> bytes | None:
+        """The PNG of one frame; None if it is not there or its id is none."""
+        if not is_frame(frame_id):
+            return None
+        found = (frame_pack.read_png(path, frame_id) for path in self._packs())
+        if (png := next((it for it in found if it is not None), None)) is not None:
+            return png
+        try:
+            png = _read(single_frame_file(self.path, frame_id))
+        except (OSError, ValueError):
+            return None
+        return png if png.startswith(_PNG) else None
+
+    def has_frame(self, frame_id: str) -> bool:
+        """Whether a frame was recorded and is there; it may be damaged."""
+        return is_frame(frame_id) and (
+            any(frame_pack.holds(path, frame_id) for path in self._packs())
+            or single_frame_file(self.path, frame_id).is_file()
+        )
+
+    def _packs(self) -> list[Path]:
+        return sorted(frames_folder(self.path).glob("*.sqlite"))
+
+    def frame(self, frame_id: str) -> Image | None:
+        """One frame as uint8[H, W, 3], RGB; None if it is not there or damaged."""
+        png = self.frame_bytes(frame_id)
+        if not png:
+            return None
+        try:
+            image = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_COLOR_RGB)
+        except cv2.error:  # as of a head that tells of 100,000 rows
+            return None
+        return None if image is None else image.astype(np.uint8, copy=False)
+
+
+def _read(path: Path) -> bytes:
+    with builtins.open(path, "rb", opener=open_regular) as file:
+        return _at_most(file)
+
+
+def _unpacked(path: Path) -> bytes:
+    with (
+        builtins.open(path, "rb", opener=open_regular) as file,
+        gzip.open(file) as unpacked,
+    ):
+        return _at_most(unpacked)
+
+
+def _at_most(file: IO[bytes] | gzip.GzipFile) -> bytes:
+    content = bytearray()
+    while piece := file.read(1 << 20):  # as much as is asked for is set aside at once
+        content += piece
+        if len(content) > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
+    return bytes(content)
+
+
+def _refuse_removed(summary: Summary) -> None:
+    if summary.removed:
+        raise EpisodeRemoved(
+            f"{summary.id}: retention has removed this episode to make room (run.keep_gb, agentrl "
+            "prune); its scores are kept"
+        )
+
+
+def open(run: str | Path) -> Run:
+    """Open a run's folder.
+
+    Raises:
+        ConfigError: it does not exist, or no episode was ever recorded there.
+    """
+    path = path_of(str(run), "run")
+    if not path.is_dir():
+        raise ConfigError(f"{path}: no such run; it should be a folder such as runs/NAME")
+    if not episodes_folder(path).is_dir():
+        raise ConfigError(f"{path}: holds no recorded episodes (no folder 'episodes')")
+    return Run(path)

@@ -1,0 +1,233 @@
+"""Reward functions with the signatures of other trainers.
+
+EasyR1's `compute_score(reward_inputs)` scores a batch of episodes, veRL's `compute_score(
+data_source, solution_str, ground_truth, extra_info)` one answer.
+"""
+
+import inspect
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from numbers import Real
+from typing import Any
+
+from agentrl.data.reward_inputs import env_reward
+from agentrl.errors import AgentRLError, RewardError, told
+from agentrl.types import Episode
+
+Inputs = dict[str, Any]
+"""The inputs of a batch function for one episode; see `inputs_of`."""
+Row = dict[str, float]
+"""Its scores of one episode: `overall`, and further components."""
+
+BatchFunction = Callable[[list[Inputs]], Sequence[Mapping[str, Any]]]
+OVERALL = "overall"
+_MOST = 64
+"""Maximum number of episodes per call, unless the function has an attribute `most`."""
+
+
+def inputs_of(episode: Episode) -> Inputs:
+    """The inputs of a batch function for one episode.
+
+    Returns:
+        `response`, the last reply; `responses`, all replies; `response_length`, the number of
+        tokens of the last reply; `ground_truth`, from the environment's info of the last turn, or
+        else of the reset; `images`, those of the last prompt, uint8[H, W, 3] each; `env_rewards`,
+        one per turn; `info`, of the last turn; `data_source`, the environment's id.
+    """
+    last = episode.turns[-1]
+    source = next((i for i in (last.info, episode.reset_info) if "ground_truth" in i), {})
+    return {
+        "response": last.reply,
+        "responses": [turn.reply for turn in episode.turns],
+        "response_length": len(last.reply_ids),
+        "ground_truth": source.get("ground_truth"),
+        "images": list(last.images),
+        "env_rewards": env_reward(episode),
+        "info": dict(last.info),
+        "data_source": episode.env_id,
+    }
+
+
+def by_answer(function: Callable[..., Any]) -> BatchFunction:
+    """Adapt a function of one answer, with veRL's signature, to a batch function.
+
+    Args:
+        function: takes `data_source`, `solution_str` (the last reply), `ground_truth` and,
+            optionally, `extra_info`: the info of the last turn, `num_turns` and
+            `response_length`. Returns a number, or a dictionary with a `score`, whose other
+            numbers become components.
+    """
+    names = inspect.signature(function).parameters
+    takes_extra_info = "extra_info" in names or any(
+        p.kind is inspect.Parameter.VAR_KEYWORD for p in names.values()
+    )
+
+    def batch(inputs: list[Inputs]) -> list[dict[str, Any]]:
+        return [_row_of(function, episode, takes_extra_info) for episode in inputs]
+
+    return batch
+
+
+def _row_of(function: Callable[..., Any], inputs: Inputs, takes_extra: bool) -> dict[str, Any]:
+    counts = {"num_turns": len(inputs["responses"]), "response_length": inputs["response_length"]}
+    extra = {"extra_info": inputs["info"] | counts} if takes_extra else {}
+    result = function(inputs["data_source"], inputs["response"], inputs["ground_truth"], **extra)
+    if not isinstance(result, Mapping):
+        return {OVERALL: result}
+    if "score" not in result:
+        raise ValueError(f"returned no 'score'; it has {sorted(map(str, result))[:8]}")
+    components = {
+        name: value for name, value in result.items() if name != "score" and isinstance(value, Real)
+    }
+    return {OVERALL: result["score"], **components}
+
+
+class BatchReward:
+    """Calls a batch function with the episodes that arrived while it was busy.
+
+    The function is never called concurrently. No episode waits for a batch to fill: the first one
+    is scored at once, and those that end meanwhile are scored together.
+
+    Args:
+        name: for messages.
+        function: takes a list of inputs and returns a row for each; its attribute `most`, if it
+            has one, is the maximum batch size.
+        deadline_s: for one episode, from its arrival. A call that takes longer is abandoned and
+            does not delay others.
+    """
+
+    def __init__(self, name: str, function: BatchFunction, deadline_s: float) -> None:
+        self._name, self._function, self._deadline_s = name, function, deadline_s
+        self._most = int(getattr(function, "most", _MOST))
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[Inputs, Future[Row]]] = []
+        self._thread: threading.Thread | None = None
+
+    def row(self, inputs: Inputs) -> Row:
+        """The function's scores of one episode.
+
+        Raises:
+            RewardError: it raised, took too long, or returned something other than a row.
+        """
+        answer: Future[Row] = Future()
+        with self._lock:
+            self._waiting.append((inputs, answer))
+            if self._thread is None:
+                self._start()
+        try:
+            return answer.result(self._deadline_s)
+        except TimeoutError:
+            with self._lock:
+                self._give_up(answer)
+            raise RewardError(f"{self._name}: no result within {self._deadline_s:g} s") from None
+
+    def _start(self) -> None:
+        # A daemon thread, unlike an executor's: if it hangs, the process can still exit.
+        self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+        self._thread.start()
+
+    def _give_up(self, mine: Future[Row]) -> None:
+        self._waiting = [(inputs, answer) for inputs, answer in self._waiting if answer is not mine]
+        self._thread = None
+        if self._waiting:
+            self._start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if self._thread is not threading.current_thread():
+                    return  # abandoned: another thread has taken over
+                taken, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+                if not taken:
+                    self._thread = None
+                    return
+            self._answer(taken)
+
+    def _answer(self, taken: Sequence[tuple[Inputs, "Future[Row]"]]) -> None:
+        try:
+            rows = rows_of(self._name, self._function, [inputs for inputs, _ in taken])
+        except AgentRLError as error:
+            for _, answer in taken:
+                answer.set_exception(error)
+            return
+        for (_, answer), row in zip(taken, rows, strict=True):
+            if isinstance(row, RewardError):
+                answer.set_exception(row)
+            else:
+                answer.set_result(row)
+
+
+def rows_of(name: str, function: BatchFunction, inputs: list[Inputs]) -> list[Row | RewardError]:
+    """A batch function's row for each episode, or its error.
+
+    If the function fails for a batch, it is called again for each episode alone, so that one bad
+    episode does not affect the others.
+
+    Args:
+        name: of the function, for messages.
+        function: is called with the inputs.
+        inputs: one for each episode.
+
+    Raises:
+        AgentRLError: the function raised it deliberately; it applies to all episodes.
+    """
+    try:
+        found: Any = function(inputs)
+        if not isinstance(found, Sequence) or isinstance(found, str | bytes):
+            raise TypeError(f"returned {type(found).__name__}, not a list of dictionaries")
+        if len(found) != len(inputs):
+            raise ValueError(f"returned {len(found)} rows for {len(inputs)} episodes")
+    except AgentRLError:
+        raise
+    except BaseException as error:  # in our own thread, where it would otherwise be lost
+        if len(inputs) == 1:
+            return [RewardError(f"{name}: {told(error)}")]
+        return [row for episode in inputs for row in rows_of(name, function, [episode])]
+    return [_checked(name, row) for row in found]
+
+
+def _checked(name: str, row: Any) -> Row | RewardError:
+    try:
+        if isinstance(row, Mapping) and row.keys() == {"error"}:
+            return RewardError(f"{name}: {str(row['error'])[:500]}")
+        return _plain(row)
+    except BaseException as error:  # a user's function may return anything
+        return RewardError(f"{name}: {told(error)}")
+
+
+def _plain(row: Any) -> Row:
+    """A row as plain numbers.
+
+    Raises:
+        TypeError, ValueError: it is not a dictionary, has no `overall`, or has a value that is not
+            a finite number.
+    """
+    if not isinstance(row, Mapping):
+        raise TypeError(f"a row is {type(row).__name__}, not a dictionary")
+    if OVERALL not in row:
+        raise ValueError(f"a row has no {OVERALL!r}; it has {sorted(map(str, row))[:8]}")
+    numbers = {str(name): finite(repr(str(name)), value) for name, value in row.items()}
+    return {OVERALL: numbers.pop(OVERALL), **numbers}
+
+
+def finite(name: str, value: Any) -> float:
+    """A value as a finite float.
+
+    Args:
+        name: of the value, for messages.
+        value: a number of any library.
+
+    Raises:
+        TypeError, ValueError: it is not a number, or not finite.
+    """
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is too large a number") from None
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {value!r:.60}, not a number") from None
+    if isinstance(value, str | bytes | bytearray) or not math.isfinite(number):
+        raise ValueError(f"{name} is {value!r:.60}, not a finite number")
+    return number

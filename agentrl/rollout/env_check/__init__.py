@@ -1,0 +1,73 @@
+"""Check an environment (`agentrl envs check`): what is wrong, and how to fix it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from threading import Thread
+
+from agentrl.config import EnvConfig
+from agentrl.errors import AgentRLError, told
+from agentrl.findings import Finding, wrong
+from agentrl.rollout.env_arguments import game_of
+from agentrl.rollout.env_check import checks
+from agentrl.rollout.env_check.random_play import play
+
+__all__ = ["Finding", "examine"]
+
+
+def examine(config: EnvConfig, steps: int = 50, deadline_s: float = 120.0) -> Iterator[Finding]:
+    """Run all checks of an environment; stops after the first if it cannot be made.
+
+    The environment is made several times and played with random actions; one that needs a phone
+    gets a virtual one.
+
+    Args:
+        config: the environment, with its translator.
+        steps: maximum length of an episode with random actions.
+        deadline_s: of each check; exceeding it is a finding.
+    """
+    first = _within(deadline_s, "made", partial(checks.made, config))
+    yield first
+    if first.state == "wrong":
+        return
+    for what, find in _trials(config, steps, deadline_s).items():
+        yield _within(deadline_s, what, find)
+
+
+def _trials(
+    config: EnvConfig, steps: int, deadline_s: float
+) -> Mapping[str, Callable[[], Finding]]:
+    few = min(steps, 10)
+    twice = cache(lambda: (play(config, steps), play(config, steps)))
+    found: dict[str, Callable[[], Finding]] = {
+        "gymnasium's checker": partial(checks.gymnasium, config),
+        "seeds": partial(checks.seeds, config, twice),
+        "info": partial(checks.infos, config, twice),
+        "reset after the end": partial(checks.again, config),
+        "speed": partial(checks.speed, twice),
+        "what is shown": partial(checks.shown, twice),
+        "words": partial(checks.words, config),
+        "replies": partial(checks.replies, config),
+        "copies": partial(checks.copies, config, few),
+        "another process": partial(checks.elsewhere, config, few, deadline_s),
+    }
+    for name in game_of(config).players:
+        found[f"player {name}"] = partial(checks.player, config, name)
+    return found
+
+
+def _within(deadline_s: float, what: str, find: Callable[[], Finding]) -> Finding:
+    """The finding of a check, or that it took too long; a thread that hangs is abandoned."""
+    found: list[Finding] = []
+
+    def work() -> None:
+        try:
+            found.append(find())
+        except BaseException as error:
+            fix = "fix it" if isinstance(error, AgentRLError) else "it must not raise"
+            found.append(wrong(what, told(error), fix))
+
+    thread = Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(deadline_s)
+    late = wrong(what, f"no answer within {deadline_s:g} s", "every call must return in time")
+    return found[0] if found else late

@@ -1,0 +1,257 @@
+"""Run one environment and its translator in a thread, driven from an event loop.
+
+Environments block, so each has its own thread. Every call is bounded by the deadline of the episode
+around it; an environment that does not return in time is abandoned together with its thread.
+"""
+
+import hashlib
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import PIL.Image
+
+from agentrl.config import EnvConfig
+from agentrl.errors import ActionError, EnvError, boundary, told
+from agentrl.rollout.make_env import instructions_of, make_env, open_translator
+from agentrl.text import quoted
+from agentrl.types import Image, Message, Observation
+from agentrl.worker_threads import Worker
+
+log = logging.getLogger(__name__)
+
+Make = Callable[..., Any]
+"""Takes an EnvConfig and a render mode; returns the environment."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Sight:
+    """The result of a reset or a step."""
+
+    observation: Observation
+    info: Mapping[str, Any]
+    frames: tuple[str, ...]
+    hidden: bool = False
+    """Whether the screen must not be recorded."""
+    timings: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of parts of the step, as reported by the environment."""
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Move:
+    """The effect of one reply."""
+
+    action: Any
+    unreadable: str | None
+    """Why the reply is not an action; None if it is."""
+    after: Sight | None
+    """The result of the step; None if no action was taken."""
+
+
+def plain(value: Any) -> Any:
+    """The same value with numpy types converted to Python's, so that JSON can express it."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return value
+
+
+def _checked(info: Any) -> Mapping[str, Any]:
+    """An environment's info as plain values, with the entries that the framework reads checked.
+
+    Raises:
+        TypeError, ValueError: it is not a dictionary, its metrics are not finite numbers, or its
+            `state_key` is not a string.
+    """
+    if not isinstance(info, Mapping):
+        raise TypeError(f"info is {type(info).__name__}, not a dictionary")
+    checked: dict[str, Any] = plain(info)
+    if not isinstance(checked.get("state_key"), str | None):
+        raise TypeError(f"info['state_key'] is {checked['state_key']!r:.80}, not a string or None")
+    metrics = checked.get("metrics", {})
+    if not isinstance(metrics, Mapping):
+        raise TypeError(f"info['metrics'] is {metrics!r:.80}, not a dictionary of numbers")
+    for name, value in metrics.items():
+        if not name.isprintable():
+            raise ValueError(f"info['metrics'] has the unprintable name {name!r}")
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"info['metrics'][{name!r}] is {value!r:.80}, not a finite number")
+    return checked
+
+
+def _is_hidden(info: Mapping[str, Any]) -> bool:
+    """Whether the guard reports that another app is in front, so that no frame may be kept."""
+    guard = info.get("guard")
+    return isinstance(guard, Mapping) and bool(guard.get("no_frame"))
+
+
+def _seconds(timings: Any) -> Mapping[str, float]:
+    """The numbers in an environment's `timings`; ignores an attribute of another kind."""
+    if not isinstance(timings, Mapping):
+        return {}
+    return {str(k): float(v) for k, v in timings.items() if isinstance(v, int | float)}
+
+
+def _key_of(seen: Observation, look: Callable[[Image], Image] | None = None) -> str:
+    """A digest of an observation; `look` makes it the same for images that look alike."""
+    digest = hashlib.blake2b(seen.text.encode("utf-8", "replace"), digest_size=16)
+    for image in seen.images:
+        digest.update(str(image.shape).encode() + (look(image) if look else image).tobytes())
+    return digest.hexdigest()
+
+
+_STATUS_BAR = 0.05
+"""Share of a screen's height taken by the status bar, whose clock and battery keep changing."""
+_CELLS, _LEVELS = 64, 8
+
+
+def glance(image: Image) -> Image:
+    """A coarse grayscale version of a screen: 64 x 64 cells with 8 gray levels each.
+
+    It does not change with the clock in the status bar or a cursor, and rarely with compression
+    noise (only in cells whose gray value lies at the edge of a level).
+
+    Args:
+        image: uint8[H, W, 3].
+
+    Returns:
+        uint8[64, 64].
+    """
+    content = PIL.Image.fromarray(image[int(_STATUS_BAR * len(image)) :]).convert("L")
+    gray = content.resize((_CELLS, _CELLS), PIL.Image.Resampling.BOX)
+    return np.asarray(gray) // (256 // _LEVELS)
+
+
+class World:
+    """Runs one environment instance, for many episodes.
+
+    Args:
+        config: the environment.
+        keep_frame: stores a full frame and returns its id; None stores none.
+        device: the serial of its phone; None for an environment without one.
+        lease: the lease token that the environment is given as its `device`.
+        make: makes the environment, in its render mode.
+    """
+
+    def __init__(
+        self,
+        config: EnvConfig,
+        keep_frame: Callable[[Image], str] | None,
+        device: str | None = None,
+        lease: str | None = None,
+        make: Make = make_env,
+    ) -> None:
+        self.translator = open_translator(config)
+        self.instructions = instructions_of(config, self.translator)
+        self.device = device
+        self._place = {} if lease is None else {"device": lease}
+        self._make = make
+        self._config = config
+        self._keep_frame = keep_frame
+        self._env: Any = None
+        self._worker = Worker(f"world-{device or 'env'}")
+
+    async def reset(self, seed: int) -> Sight:
+        """Start an episode.
+
+        Raises:
+            DeviceError: the phone failed.
+            EnvError: the environment raised.
+        """
+        return await self._worker.call(self._reset, seed)
+
+    async def act(self, reply: str) -> "Move":
+        """Take the action of a reply, or the translator's `no_action` if it contains none.
+
+        Raises:
+            DeviceError: the phone failed.
+            EnvError: the environment or the translator raised.
+        """
+        return await self._worker.call(self._act, reply)
+
+    def _reset(self, seed: int) -> Sight:
+        with boundary(EnvError, f"{self._config.id}.reset(seed={seed})"):
+            if self._env is None:
+                mode = getattr(self.translator, "render_mode", None)
+                self._env = self._make(self._config, mode, **self._place)
+                if (meet := getattr(self.translator, "meet", None)) is not None:
+                    meet(self._env)
+            observation, info = self._env.reset(seed=seed)
+            return self._sight(observation, info)
+
+    def _act(self, reply: str) -> "Move":
+        unreadable = None
+        try:
+            with boundary(EnvError, f"the translator's reading of {quoted(reply, 80)}"):
+                action = self.translator.to_action(reply)
+        except ActionError as error:
+            action, unreadable = self.translator.no_action(), str(error)
+        after = None if action is None else self._step(action)
+        return Move(action=action, unreadable=unreadable, after=after)
+
+    def _step(self, action: Any) -> Sight:
+        with boundary(EnvError, f"{self._config.id}.step({action!r})"):
+            try:
+                observation, reward, terminated, truncated, info = self._env.step(action)
+            except ActionError as error:  # only a translator may raise it
+                raise EnvError(f"{self._config.id}.step({action!r}): {told(error)}") from error
+            return self._sight(observation, info, float(reward), bool(terminated), bool(truncated))
+
+    def _sight(
+        self,
+        observation: Any,
+        info: Mapping[str, Any],
+        reward: float = 0.0,
+        terminated: bool = False,
+        truncated: bool = False,
+    ) -> Sight:
+        translated = self.translator.to_observation(observation, info)
+        checked = _checked(info)
+        if self._config.state_key != "info":
+            look = glance if self._config.state_key == "screen" else None
+            checked = {**checked, "state_key": _key_of(translated, look)}
+        hidden = _is_hidden(checked)
+        keep = None if hidden else self._keep_frame
+        return Sight(
+            observation=translated,
+            info=checked,
+            frames=tuple(map(keep, translated.images)) if keep else (),
+            hidden=hidden,
+            timings=_seconds(getattr(self._env.unwrapped, "timings", {})),
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+        )
+
+    async def message(self, observation: Observation) -> Message:
+        """The message to the policy, composed by the translator.
+
+        Raises:
+            EnvError: the translator raised.
+        """
+        return await self._worker.call(self._message, observation)
+
+    def _message(self, observation: Observation) -> Message:
+        with boundary(EnvError, "the translator's message"):
+            return self.translator.to_message(observation)
+
+    def close(self) -> None:
+        """Close the environment as soon as its thread is free; does not wait for it."""
+        self._worker.close(self._close_env)
+
+    def _close_env(self) -> None:
+        if self._env is None:
+            return
+        try:
+            self._env.close()
+        except Exception as error:  # the environment is abandoned either way
+            log.warning("closing %s on %s: %s", self._config.id, self.device, error)

@@ -1,0 +1,160 @@
+"""Make the environment, the translator and the scripted players that a configuration names."""
+
+import json
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict
+from typing import Any
+
+import gymnasium
+
+from agentrl import env, registry
+from agentrl.config import EnvConfig, WrapperConfig
+from agentrl.data.prompt_templates import render_instructions
+from agentrl.errors import ConfigError, is_ours, told
+from agentrl.rollout.env_arguments import env_kwargs, for_both, game_of, named
+from agentrl.text import did_you_mean
+
+_SPACE = "action_space"
+_spaces: "dict[str, gymnasium.Space[Any]]" = {}
+"""Action spaces of environments, by configuration; each was made once to read it."""
+
+
+def make_env(
+    config: EnvConfig, render_mode: str | None = None, **place: str
+) -> "gymnasium.Env[Any, Any]":
+    """The environment with its wrappers.
+
+    Gymnasium's passive checker is off: repeated for every lease of a phone, it would take longer
+    than a turn. `agentrl envs check` runs it.
+
+    Args:
+        config: the environment.
+        render_mode: used unless `env.kwargs` names one.
+        **place: `device`, for an environment that is played on a phone.
+
+    Raises:
+        ConfigError: it does not exist, or its arguments are rejected.
+    """
+    kwargs: dict[str, Any] = {**env_kwargs(config), **place}
+    if render_mode is not None:
+        kwargs.setdefault("render_mode", render_mode)
+    made = env.make(config.id, **kwargs, disable_env_checker=True)
+    for wrapper in config.wrappers:
+        made = _wrapped(made, wrapper)
+    return made
+
+
+def open_translator(config: EnvConfig) -> env.Translator:
+    """The translator of an environment.
+
+    Raises:
+        ConfigError: there is no such environment, its sections contradict each other, or the
+            translator rejects its arguments.
+    """
+    game = game_of(config)
+    given = {**for_both(config, config.kwargs), **config.translator}
+    return env.translator_of(game, {**_space_for(registry.load(game.translator), config), **given})
+
+
+def instructions_of(config: EnvConfig, translator: env.Translator) -> str:
+    """The instructions at the start of an episode, inside the job's prompt template if it has one.
+
+    Raises:
+        ConfigError: the translator fails, or the prompt does not exist or cannot be rendered.
+    """
+    try:
+        instructions = translator.instructions()
+    except Exception as error:
+        raise ConfigError(f"env.translator: instructions() failed: {told(error)}") from error
+    return render_instructions(config.prompt, instructions)
+
+
+def load_player(config: EnvConfig, name: str) -> env.Player:
+    """A scripted player of an environment, with those of the environment's settings that it takes.
+
+    Raises:
+        ConfigError: the environment has no such player, or no player takes a setting of
+            `env.player`.
+    """
+    players = game_of(config).players
+    if name not in players:
+        raise ConfigError(
+            f"{config.id} has no player {name!r}{did_you_mean(name, players)}. "
+            f"It has: {', '.join(sorted(players)) or 'none'}."
+        )
+    kind = registry.load(players[name])
+    _check_player(config, players)
+    given = {**_space_for(kind, config), **config.kwargs, **config.translator, **config.player}
+    try:
+        player: env.Player = kind(**{k: given[k] for k in named(kind) if k in given})
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"the player {name!r} of {config.id} cannot be made: {told(error)}"
+        ) from error
+    return player
+
+
+def _check_player(config: EnvConfig, players: Mapping[str, str]) -> None:
+    """Check that each setting of `env.player` is an argument of some player."""
+    taken = {argument for player in players.values() for argument in named(registry.load(player))}
+    for name in config.player:
+        if name not in taken:
+            raise ConfigError(
+                f"env.player.{name}: no player of {config.id} takes it"
+                f"{did_you_mean(name, taken)}. They take: {', '.join(sorted(taken))}"
+            )
+
+
+def _space_for(kind: Any, config: EnvConfig) -> dict[str, Any]:
+    """The `action_space` argument, if a translator or player takes one."""
+    return {_SPACE: action_space_of(config)} if _SPACE in named(kind) else {}
+
+
+def action_space_of(config: EnvConfig) -> "gymnasium.Space[Any]":
+    """The action space of an environment without a phone, which is made once to read it.
+
+    Raises:
+        ConfigError: it cannot be made, or is played on a phone.
+    """
+    if game_of(config).app is not None:
+        raise ConfigError(
+            f"{config.id} is played on a phone, so its action space is unknown until one is "
+            "connected: it needs its own translator and players"
+        )
+    key = json.dumps(
+        [config.id, config.kwargs, config.translator, [asdict(w) for w in config.wrappers]],
+        default=str,
+    )
+    if key not in _spaces:
+        _spaces[key] = _tried(config)
+    return _spaces[key]
+
+
+def _tried(config: EnvConfig) -> "gymnasium.Space[Any]":
+    try:
+        if config.processes:
+            from agentrl.rollout.env_processes import tried_apart  # which make what is made here
+
+            return tried_apart(config)
+        with closing(make_env(config)) as made:
+            return made.action_space
+    except ConfigError:
+        raise
+    except BaseException as error:
+        if is_ours(error):
+            raise
+        raise ConfigError(f"env.id: {config.id} cannot be made: {told(error)}") from error
+
+
+def _wrapped(made: "gymnasium.Env[Any, Any]", config: WrapperConfig) -> "gymnasium.Env[Any, Any]":
+    kind = registry.load(config.wrapper)
+    try:
+        wrapped: gymnasium.Env[Any, Any] = kind(made, **config.kwargs)
+    except Exception as error:
+        raise ConfigError(
+            f"env.wrappers: {config.wrapper} failed with kwargs={config.kwargs}: {told(error)}"
+        ) from error
+    return wrapped

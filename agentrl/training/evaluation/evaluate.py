@@ -1,0 +1,289 @@
+"""Evaluate a model or a scripted player on held-out seeds."""
+
+import asyncio
+import io
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from agentrl.cluster import ray_cluster
+from agentrl.config import Config
+from agentrl.devices.vision import Audit
+from agentrl.errors import ConfigError
+from agentrl.files import working_in
+from agentrl.rollout.collector import tickets_of_step
+from agentrl.rollout.rollout_group import AnyRollouts, open_rollouts
+from agentrl.training import plan, seeds
+from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training.monitoring.console import Display
+from agentrl.training.monitoring.eta import Amounts
+from agentrl.training.monitoring.rollout_progress import watching
+from agentrl.training.run_folder import RunFolder
+from agentrl.training.run_target import (
+    asked_name,
+    check_kept,
+    checkpoint_of,
+    is_served,
+    model_folder,
+    open_target,
+    steps_of,
+    with_own_model,
+    with_served_model,
+)
+from agentrl.types import ScoredEpisode
+from agentrl.weight_sync import transports
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Evaluation:
+    """Means over the valid episodes; `metrics` includes the environment's own."""
+
+    metrics: dict[str, float]
+    episodes: int
+    void: int
+    seconds: float
+    by_seed: dict[int, dict[str, float]]
+    audit: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Agreement per fact, for an environment that checks its screen reading against the truth."""
+
+    def summary(self) -> dict[str, Any]:
+        """The means and counts without the results per seed, as written to `summary.json`."""
+        counts = {"episodes": self.episodes, "void": self.void, "seconds": round(self.seconds, 1)}
+        return {**{k: round(v, 4) for k, v in self.metrics.items()}, **counts}
+
+
+def metrics_of(scored: ScoredEpisode) -> dict[str, float]:
+    """Metrics of one episode: return, length, and `info["metrics"]` of its last turn.
+
+    If the reward has several components, each is included, unweighted, as `reward/NAME`.
+    """
+    turns = scored.episode.turns
+    own = turns[-1].info.get("metrics", {}) if turns else {}
+    unreadable = sum(t.parse_error is not None for t in turns)
+    components = {f"reward/{name}": float(sum(v)) for name, v in scored.components.items()}
+    return {
+        "reward": scored.total,
+        "turns": float(len(turns)),
+        "unreadable": unreadable / max(1, len(turns)),
+        **{str(k): float(v) for k, v in own.items()},
+        **(components if len(components) > 1 else {}),
+    }
+
+
+def means(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
+    """The mean of each metric over the valid episodes; empty if there are none."""
+    rows = [metrics_of(e) for e in episodes if not e.episode.outcome.void]
+    keys = dict.fromkeys(key for row in rows for key in row)
+    return {key: float(np.mean([row[key] for row in rows if key in row])) for key in keys}
+
+
+def audited(episodes: Sequence[ScoredEpisode]) -> Audit:
+    """Screen reading against the truth (`info["audit"]`), summed over the valid episodes."""
+    audit = Audit()
+    for episode in (e.episode for e in episodes if not e.episode.outcome.void):
+        # A turn without an action has no new screen.
+        acted = [turn.info for turn in episode.turns if turn.action is not None]
+        for entry in (info.get("audit") for info in (episode.reset_info, *acted)):
+            if isinstance(entry, Mapping) and entry.keys() == {"agreed", "differs"}:
+                audit.take(entry)
+    return audit
+
+
+async def play_held_out(
+    rollouts: AnyRollouts,
+    config: Config,
+    episodes: int,
+    *,
+    name: str = "eval",
+    step: int = 0,
+    player: str | None = None,
+    greedy: bool = False,
+    demos: bool = False,
+    check: Callable[[Sequence[ScoredEpisode]], None] = lambda played: None,
+) -> Evaluation:
+    """Play episodes on held-out seeds; a player's random draws are the same each time.
+
+    Args:
+        rollouts: play them.
+        config: the job.
+        episodes: number of episodes, each on its own seed.
+        name: distinguishes this evaluation from others of the same step; part of episode ids.
+        step: number of training steps that the model has had.
+        player: a scripted player; None for the model.
+        greedy: the model always takes its most probable token.
+        demos: play the seeds of the demonstrations instead.
+        check: called with the episodes; raises if they are unusable.
+
+    Raises:
+        WorldError: more than half of the episodes are void, or no phone is left.
+    """
+    started = time.perf_counter()
+    label = name.replace(" ", "-")
+    chosen = (seeds.demonstration if demos else seeds.evaluation)(config, episodes)
+    tickets = tickets_of_step("demo" if demos else "eval", step, chosen, 1, label)
+    played = await rollouts.collect(tickets, player, greedy)
+    check(played)
+    valid = [e for e in played if not e.episode.outcome.void]
+    return Evaluation(
+        metrics=means(played),
+        episodes=len(valid),
+        void=len(played) - len(valid),
+        seconds=time.perf_counter() - started,
+        by_seed={e.episode.seed: metrics_of(e) for e in valid},
+        audit=audited(played).summary(),
+    )
+
+
+def evaluate(
+    target: Config | str | Path,
+    *,
+    episodes: int | None = None,
+    policy: str = "model",
+    greedy: bool = False,
+    checkpoint: str | None = None,
+    demos: bool = False,
+    overrides: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Evaluate the model of a run, the start model of a configuration, or a scripted player.
+
+    Progress goes to standard error if `logging` includes `console`.
+
+    Args:
+        target: a run's folder, a configuration, or its file or name.
+        episodes: number of episodes, each on its own held-out seed; None takes `eval.episodes`.
+        policy: `model`, or the name of a scripted player such as `random` or `expert`, which needs
+            neither a model nor an engine. With `rollout.engine=remote` the model is the server's.
+        greedy: the model always takes its most probable token.
+        checkpoint: of the run: `best`, `last` or a step; None takes its final model.
+        demos: play the seeds of the demonstrations, which a warm start may train on, instead of
+            held-out ones.
+        overrides: `key=value` settings.
+
+    Returns:
+        The environment's own metrics, `reward`, `episodes`, `void` and `seconds`; `run` is the
+        folder with the recorded episodes, for `agentrl replay`. With a server's model, `model` is
+        its name there. If the environment checks its screen reading against the truth, `audit`
+        has for each fact how often it `agreed`, `of` how many, and the 95% interval of that
+        share, from `low` to `high`.
+
+    Raises:
+        ConfigError: something named does not exist, or the server does not answer.
+        WorldError: more than half of the episodes are void, or no phone is left.
+    """
+    config, run = open_target(target, overrides)
+    count = config.eval.episodes if episodes is None else episodes
+    if count < 1:
+        raise ConfigError(f"episodes={count}: must be at least 1")
+    config = replace(
+        config,
+        eval=replace(config.eval, episodes=count),
+        run=replace(config.run, name=asked_name(config, overrides)),
+    )
+    player = None if policy == "model" else policy
+    kept = checkpoint_of(run, checkpoint)
+    served = player is None and is_served(config, checkpoint)
+    if run is not None and player is None and not served:
+        config = with_own_model(config, run, kept)
+    config = transports.without_learner(config)
+    plan.check_player(config, player)
+    if player is None:
+        check_kept(config, kept)
+    if served:
+        config = with_served_model(config)
+    name = "run" if isinstance(target, Config) else Path(target).stem
+    if run is None and player is None and not served:
+        log.warning(
+            "%s is not a run: evaluating its start model (%s), which is not trained yet. "
+            "To evaluate a trained model, name a run's folder.",
+            name,
+            config.model.path,
+        )
+    who = "remote" if served else _who(run, kept, player)
+    folder = RunFolder.create(config, f"{'demo' if demos else 'eval'}-{who}-{name}")
+    model = {"model": config.rollout.endpoint.model} if served else {}
+    header = {
+        "target": str(target),
+        "policy": model.get("model", policy),
+        "checkpoint": checkpoint_store.step_of(kept)
+        if kept is not None and player is None
+        else None,
+        "greedy": greedy,
+    }
+    step = 0 if player is not None or served else steps_of(run, kept)
+    with working_in(folder.path):
+        folder.write_summary(header)  # the viewer shows it while episodes are played
+        found = asyncio.run(_evaluate(config, folder.path, who, step, kept, player, greedy, demos))
+        folder.write_summary({**header, **found})
+    return {**found, **model, "run": str(folder.path)}
+
+
+def _who(run: Path | None, kept: Path | None, player: str | None) -> str:
+    """The player's name in the folder's name."""
+    if player is not None:
+        return player
+    if kept is not None:
+        return f"step-{checkpoint_store.step_of(kept)}"
+    return "start" if run is None else "model"
+
+
+async def _evaluate(
+    config: Config,
+    folder: Path,
+    who: str,
+    step: int,
+    kept: Path | None,
+    player: str | None,
+    greedy: bool,
+    demos: bool,
+) -> dict[str, Any]:
+    count = config.eval.episodes
+    needs_no_model = player is not None or is_served(config)
+    with TemporaryDirectory(prefix="agentrl-") as scratch, _shown(config, folder) as display:
+        model = None if needs_no_model else model_folder(config, Path(scratch), kept)
+        rollouts = await open_rollouts(config, model, folder, step)
+        try:
+            display.stage("evaluation")
+            async with watching(rollouts, display.progress, count, who):
+                found = await play_held_out(
+                    rollouts,
+                    config,
+                    count,
+                    name=f"{who} greedy" if greedy else who,
+                    step=step,
+                    player=player,
+                    greedy=greedy,
+                    demos=demos,
+                )
+        finally:
+            await rollouts.close()
+            ray_cluster.leave_cluster()
+    return {**found.summary(), "audit": found.audit} if found.audit else found.summary()
+
+
+@contextmanager
+def _shown(config: Config, folder: Path) -> Iterator[Display]:
+    """Show progress on standard error; standard output is for the result."""
+    is_shown = "console" in {name.removesuffix("?") for name in config.logging}
+    console = Console(stderr=True) if is_shown else Console(file=io.StringIO())
+    display = Display(folder, Amounts(), console)
+    display.stage("start")
+    try:
+        yield display
+    finally:
+        display.close()
+
+
+def as_record(name: str, step: int, evaluation: Evaluation) -> dict[str, Any]:
+    """One line of `evaluations.jsonl`, with results per seed for paired comparisons of runs."""
+    record = {"name": name, "step": step, **asdict(evaluation)}
+    return record if record["audit"] else {k: v for k, v in record.items() if k != "audit"}

@@ -1,0 +1,127 @@
+"""The learning curve as an image in the run's folder; the only module that uses matplotlib."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from agentrl.files import replacing
+from agentrl.training.monitoring.loggers import METRICS_FILE, read_metrics
+
+log = logging.getLogger(__name__)
+
+CURVE_FILE = "curve.png"
+_PANELS = ("accuracy", "success", "reward")
+_DASHES = ("--", ":", "-.")
+_MODEL = ("train", "sampled", "greedy")
+_MODEL_COLORS = ("#2563eb", "#ea580c", "#059669")
+_PLAYER_COLORS = ("#9333ea", "#64748b", "#be123c", "#0891b2", "#a16207")
+
+Points = dict[int, float]
+
+
+def read_curves(run: Path) -> dict[str, dict[str, Points]]:
+    """The curves of the main metrics, from `metrics.jsonl`.
+
+    Returns:
+        By metric (`success`), then by source (`train`, `sampled`, `greedy`, `expert`): value by
+        step. A step that a resumed run repeated counts once.
+    """
+    curves: dict[str, dict[str, Points]] = {}
+    path = run / METRICS_FILE
+    for entry in read_metrics(path) if path.is_file() else ():
+        for key, value in entry.items():
+            label, _, panel = key.rpartition("/")
+            if panel in _PANELS and isinstance(value, int | float):
+                points = curves.setdefault(panel, {}).setdefault(label or entry["stage"], {})
+                points[entry["step"]] = value
+    return curves
+
+
+def draw_curve(run: Path) -> Path | None:
+    """Draw the learning curve of a run.
+
+    Args:
+        run: a folder with `metrics.jsonl`.
+
+    Returns:
+        The path of `curve.png`; None without matplotlib or without any metrics.
+    """
+    curves = read_curves(run)
+    if not curves:
+        return None
+    if find_spec("matplotlib") is None:
+        log.info("no learning curve: install matplotlib (pip install 'agentrl[plot]')")
+        return None
+    figure = figure_of(curves)
+    figure.suptitle(run.name)
+    with replacing(run / CURVE_FILE) as partial:
+        figure.savefig(partial, format="png")
+    return run / CURVE_FILE
+
+
+def figure_of(curves: Mapping[str, Mapping[str, Points]]) -> Any:
+    """A panel for each of the first two metrics, with a common legend below.
+
+    Args:
+        curves: at least one, as returned by `read_curves`.
+
+    Returns:
+        A matplotlib figure.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    panels = [panel for panel in _PANELS if panel in curves][:2]
+    colors = _colors(label for panel in panels for label in curves[panel])
+    figure = Figure(figsize=(6.4 * len(panels), 4.6), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    lines: dict[str, Any] = {}
+    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        lines |= _draw_panel(axes, panel, curves[panel], colors)
+    # Outside the axes: inside, it could cover a curve.
+    figure.legend(
+        lines.values(), lines, loc="outside lower center", ncols=5, frameon=False, fontsize=8
+    )
+    return figure
+
+
+def _colors(labels: Iterable[str]) -> dict[str, str]:
+    """One color for each label, the same in all panels; the model's labels have fixed colors."""
+    colors = dict(zip(_MODEL, _MODEL_COLORS, strict=True))
+    players = [label for label in dict.fromkeys(labels) if label not in colors]
+    return colors | {
+        player: _PLAYER_COLORS[number % len(_PLAYER_COLORS)]
+        for number, player in enumerate(players)
+    }
+
+
+def _draw_panel(
+    axes: Any, name: str, curves: Mapping[str, Points], colors: Mapping[str, str]
+) -> dict[str, Any]:
+    """Draw the curves of one metric; returns its lines by label."""
+    from matplotlib.ticker import MaxNLocator
+
+    lines = {}
+    for number, (label, points) in enumerate(curves.items()):
+        steps = sorted(points)
+        if label not in _MODEL:  # a scripted player, whose result is constant
+            dashes = _DASHES[number % len(_DASHES)]
+            lines[label] = axes.axhline(points[steps[-1]], color=colors[label], linestyle=dashes)
+            continue
+        few = len(steps) <= 15
+        (lines[label],) = axes.plot(
+            steps,
+            [points[step] for step in steps],
+            color=colors[label],
+            linewidth=1.8,
+            marker="o" if few else None,
+            markersize=4,
+        )
+    axes.set_xlabel("step")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_ylabel(name)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    return lines

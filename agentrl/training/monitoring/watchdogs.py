@@ -1,0 +1,188 @@
+"""Watchdogs for failures of training that the usual curves do not show.
+
+Each is a metric of every step, `watch/<name>`, which is 1 while its sign is present, and a warning
+when it appears. Means over the last `WINDOW` steps are compared with those over the first.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from agentrl.training.monitoring.eta import TRAINING
+from agentrl.training.monitoring.loggers import EVALUATION
+
+WINDOW = 5
+"""Number of steps over which metrics are averaged."""
+
+_COLLAPSED = 0.1
+"""Share of the first window's entropy."""
+_REPEATED = 0.5
+"""Share of a reply's 4-grams that occur earlier in the same reply."""
+_DRIFTED = 2.0
+"""Factor by which replies grow or shrink relative to the first window."""
+_FORMAT = 0.9
+"""Share of the reward's increase that comes from format rewards."""
+_MISMATCH = (10.0, 1e-3)
+"""Factor over the first window, and minimum in nats per token (k3)."""
+_DEAD = 0.9
+"""Share of groups with zero advantage."""
+
+Numbers = Mapping[str, float]
+
+
+class Watchdogs:
+    """Checks every training step against the history of the run."""
+
+    def __init__(self) -> None:
+        self._steps: list[Numbers] = []
+        self._evaluations: list[tuple[int, float]] = []
+        self._active: set[str] = set()
+
+    def evaluated(self, reward: float) -> None:
+        """The mean reward of the current policy on held-out seeds."""
+        self._evaluations.append((len(self._steps), reward))
+
+    def recall(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Restore the history of a resumed run, without repeating its warnings.
+
+        Args:
+            lines: of `metrics.jsonl`.
+        """
+        for line in lines:
+            if line["stage"] == TRAINING:
+                self.look(line)
+            elif line["stage"] == EVALUATION and "sampled/reward" in line:
+                self.evaluated(line["sampled/reward"])
+
+    def look(self, numbers: Numbers) -> tuple[dict[str, float], list[str]]:
+        """Check one more step.
+
+        Args:
+            numbers: its metrics, as logged.
+
+        Returns:
+            `watch/<name>` for each sign, and a warning for each that has just appeared.
+        """
+        self._steps.append(numbers)
+        warnings = {name: check(self) for name, check in _SIGNS.items()}
+        active = {name for name, warning in warnings.items() if warning is not None}
+        new = [text for name, text in warnings.items() if text and name not in self._active]
+        self._active = active
+        return {f"watch/{name}": float(name in active) for name in warnings}, new
+
+    def _windows(self, name: str) -> tuple[float, float] | None:
+        """Means of a metric over the first and last windows; None while they would overlap."""
+        values = [step[name] for step in self._steps if name in step]
+        if len(values) < 2 * WINDOW:
+            return None
+        return fmean(values[:WINDOW]), fmean(values[-WINDOW:])
+
+    def _rise(self, name: str) -> float:
+        windows = self._windows(name)
+        return 0.0 if windows is None else windows[1] - windows[0]
+
+    def _collapse(self) -> str | None:
+        entropy = self._windows("learner/entropy")
+        if entropy is None or entropy[1] >= _COLLAPSED * entropy[0]:
+            return None
+        if self._rise("train/reward") > 0:
+            return None  # the policy has become confident, and better
+        return (
+            f"entropy collapse: from {entropy[0]:.3g} to {entropy[1]:.3g} nats per token, while "
+            "the reward did not rise. Try a lower optim.lr, algorithm.entropy_coefficient, or "
+            "algorithm.kl=loss"
+        )
+
+    def _repetition(self) -> str | None:
+        share = self._windows("rollout/repetition")
+        if share is None or share[1] < max(_REPEATED, 2 * share[0]):
+            return None
+        return (
+            f"repetition: {share[1]:.0%} of the replies' 4-grams are repeated (at first "
+            f"{share[0]:.0%}). Try a lower optim.lr, algorithm.kl=loss, or a penalty on long "
+            "replies (algorithm.overlong_buffer)"
+        )
+
+    def _hacking(self) -> str | None:
+        """Reward hacking: rewards rise in training and fall on held-out seeds."""
+        if len(self._evaluations) < 3:
+            return None
+        at, best = max(self._evaluations, key=lambda evaluation: evaluation[1])
+        later = [reward for step, reward in self._evaluations if step > at]
+        rewards = [step.get("train/reward", 0.0) for step in self._steps]
+        then, now = rewards[max(0, at - WINDOW) : at], rewards[-WINDOW:]
+        if len(later) < 2 or not then or fmean(now) <= fmean(then):
+            return None
+        if later[-1] >= later[-2] or later[-2] >= best:
+            return None
+        return (
+            f"the training reward rises ({fmean(then):.3g} to {fmean(now):.3g}) while the reward "
+            f"on held-out seeds falls ({best:.3g} to {later[-1]:.3g}): possible reward hacking. "
+            "agentrl replay shows what the policy does"
+        )
+
+    def _length(self) -> str | None:
+        tokens = self._windows("rollout/tokens_per_turn")
+        if tokens is None or 1 / _DRIFTED < tokens[1] / max(1e-9, tokens[0]) < _DRIFTED:
+            return None
+        return (
+            f"mean reply length changed from {tokens[0]:.0f} to {tokens[1]:.0f} tokens: check "
+            "whether the reward intends that"
+        )
+
+    def _format(self) -> str | None:
+        """The reward rises almost only through its format components."""
+        names = {
+            key for step in self._steps[-1:] for key in step if key.startswith("train/reward/")
+        }
+        forms = {name for name in names if "format" in name}
+        if not forms or forms == names:
+            return None
+        total, form = self._rise("train/reward"), sum(map(self._rise, forms))
+        if total <= 0 or form < _FORMAT * total or self._rise("train/success") > 0:
+            return None
+        return (
+            f"the reward rose by {total:.3g}, of which {form:.3g} comes from format rewards: the "
+            "policy learned the format of an answer, but not to solve the task"
+        )
+
+    def _mismatch(self) -> str | None:
+        nats = self._windows("learner/mismatch_k3")
+        times, least = _MISMATCH
+        if nats is None or nats[1] < max(least, times * nats[0]):
+            return None
+        return (
+            f"engine and learner drift apart: {nats[0]:.2g} to {nats[1]:.2g} nats per token. "
+            "algorithm.correction=token_truncate corrects for it by importance weights"
+        )
+
+    def _dead_groups(self) -> str | None:
+        shares = [step.get("learner/dead_groups", 0.0) for step in self._steps[-WINDOW:]]
+        if len(shares) < WINDOW or fmean(shares) <= _DEAD:
+            return None
+        return (
+            f"{fmean(shares):.0%} of the groups have equal returns and give no learning signal: "
+            "the tasks are too easy or too hard for this policy. algorithm.filter_groups=true "
+            "replaces such groups"
+        )
+
+
+_SIGNS: Mapping[str, Callable[[Watchdogs], str | None]] = {
+    "collapse": Watchdogs._collapse,
+    "repetition": Watchdogs._repetition,
+    "hacking": Watchdogs._hacking,
+    "length": Watchdogs._length,
+    "format": Watchdogs._format,
+    "mismatch": Watchdogs._mismatch,
+    "dead_groups": Watchdogs._dead_groups,
+}
+
+
+def repetition(replies: Iterable[Sequence[int]], size: int = 4) -> float:
+    """Share of the n-grams of `size` tokens that occur earlier in the same reply; 0 without any."""
+    total = repeated = 0
+    for reply in replies:
+        ngrams = [tuple(reply[at : at + size]) for at in range(len(reply) - size + 1)]
+        total += len(ngrams)
+        repeated += len(ngrams) - len(set(ngrams))
+    return repeated / total if total else 0.0

@@ -1,5 +1,0 @@
-"""Monitoring of a running job: console, loggers, watchdogs and the learning curve."""
-
-from agentrl.training.report.reporter import Reporter
-
-__all__ = ["Reporter"]

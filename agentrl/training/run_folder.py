@@ -1,0 +1,185 @@
+"""The folder of a run: its files, and the state that a resumed run continues from."""
+
+import itertools
+import json
+import shutil
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agentrl import config as configuration
+from agentrl.config import Config
+from agentrl.data.prompt_templates import find_template
+from agentrl.errors import ConfigError
+from agentrl.files import write_durably
+from agentrl.training.monitoring.loggers import read_metrics
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """What a resumed run needs besides the learner's checkpoint."""
+
+    step: int = 0
+    """The last finished training step."""
+    warm: bool = False
+    """Whether the warm start is done, or not configured."""
+    results: dict[str, Any] = field(default_factory=dict)
+    """The results for `summary.json` so far."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Wall-clock time by stage."""
+    void: dict[str, int] = field(default_factory=dict)
+    """Number of void episodes of the whole run, by cause."""
+    best: float | None = None
+    """The best mean reward of an evaluation during training."""
+    kl_coefficient: float | None = None
+    """The adapted KL coefficient; None without `algorithm.kl_target`."""
+
+
+def _fresh(parent: Path, name: str) -> Path:
+    """A new folder with the time in its name; numbered if another job has just taken that name."""
+    stem = f"{name}-{time.strftime('%m%d-%H%M%S')}"
+    for number in itertools.count(1):
+        path = parent / (stem if number == 1 else f"{stem}-{number}")
+        with suppress(FileExistsError):
+            path.mkdir(parents=True)
+            return path
+    raise AssertionError("there is always another number")
+
+
+class RunFolder:
+    """`config.yaml`, `state.json`, `metrics.jsonl`, `evaluations.jsonl`, `summary.json`,
+    `episodes/`, `frames/`, `checkpoints/`, `start/` and `model/`.
+
+    Args:
+        path: the folder; it exists.
+    """  # noqa: D205
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, config: Config, name: str) -> "RunFolder":
+        """Create a folder below `run.dir` and write the configuration into it.
+
+        Raises:
+            ConfigError: it exists already, or cannot be created.
+        """
+        path = Path(config.run.dir)
+        try:
+            if config.run.name is None:
+                path = _fresh(path, name)
+            else:
+                path /= config.run.name
+                path.mkdir(parents=True)
+        except FileExistsError:
+            raise ConfigError(
+                f"{path} exists: continue it with --resume {path}, or choose another run.name"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"run.dir={config.run.dir}: cannot create a run: {error}") from error
+        folder = cls(path)
+        folder.save_config(folder.with_own_prompt(config))
+        return folder
+
+    @classmethod
+    def existing(cls, path: Path) -> "RunFolder":
+        """The folder of an earlier run.
+
+        Raises:
+            ConfigError: it is not a run, or its configuration is incomplete.
+        """
+        if not path.is_dir():
+            raise ConfigError(f"{path}: no such run; give its folder, such as runs/NAME")
+        file = path / "config.yaml"
+        if not file.is_file():
+            raise ConfigError(f"{path} is not a run: it has no config.yaml")
+        try:
+            tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise ConfigError(f"{file}: cannot be read: {error}") from error
+        # A run stores every section: filling a missing one with defaults would change the job.
+        lost = [f.name for f in fields(Config) if not isinstance(tree, dict) or f.name not in tree]
+        if lost:
+            raise ConfigError(
+                f"{file} is incomplete: missing {', '.join(lost)}. Restore the file, or start a "
+                "new run."
+            )
+        return cls(path)
+
+    @property
+    def start(self) -> Path:
+        """The folder of the model that the run started from."""
+        return self.path / "start"
+
+    @property
+    def model(self) -> Path:
+        """The final model, an ordinary Hugging Face folder."""
+        return self.path / "model"
+
+    def with_own_prompt(self, config: Config) -> Config:
+        """The same configuration with a private copy of its prompt template."""
+        if config.env.prompt is None:
+            return config
+        shutil.copy(find_template(config.env.prompt), self.path / "prompt.jinja")
+        own = str(self.path.absolute() / "prompt.jinja")
+        return replace(config, env=replace(config.env, prompt=own))
+
+    def save_config(self, config: Config) -> None:
+        """Write the whole configuration to `config.yaml`."""
+        write_durably(self.path / "config.yaml", configuration.to_yaml(config))
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a stage of this run has been finished."""
+        return (self.path / "state.json").is_file()
+
+    def save_state(self, state: State) -> None:
+        """Write the state to `state.json`, atomically."""
+        write_durably(self.path / "state.json", json.dumps(asdict(state), indent=1))
+
+    def load_state(self) -> State:
+        """The state as last saved; a new one if nothing was saved yet.
+
+        Raises:
+            ConfigError: the file is damaged, or of another version.
+        """
+        file = self.path / "state.json"
+        if not file.is_file():
+            return State()
+        try:
+            state = State(**json.loads(file.read_text()))
+            state.step, state.results = int(state.step), dict(state.results)
+            state.seconds = {stage: float(spent) for stage, spent in state.seconds.items()}
+            state.void = {cause: int(count) for cause, count in state.void.items()}
+        except (OSError, TypeError, ValueError, AttributeError) as error:
+            raise ConfigError(
+                f"{file}: cannot be read as the state of a run: {error}. Restore the file, or "
+                "start a new run."
+            ) from error
+        return state
+
+    def add_evaluation(self, record: dict[str, Any]) -> None:
+        """Append an evaluation with its results per seed; replace one of the same name and step."""
+        key = record["name"], record["step"]
+        kept = [entry for entry in self._evaluations() if (entry["name"], entry["step"]) != key]
+        self._write_evaluations([*kept, record])
+
+    def rewind(self, step: int) -> None:
+        """Drop the evaluations after this step, which a resumed run repeats."""
+        self._write_evaluations([entry for entry in self._evaluations() if entry["step"] <= step])
+
+    def _evaluations(self) -> list[dict[str, Any]]:
+        path = self.path / "evaluations.jsonl"
+        return read_metrics(path, label="name") if path.is_file() else []
+
+    def _write_evaluations(self, records: list[dict[str, Any]]) -> None:
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        write_durably(self.path / "evaluations.jsonl", lines)
+
+    def write_summary(self, results: dict[str, Any]) -> None:
+        """Write `summary.json`."""
+        write_durably(self.path / "summary.json", json.dumps(results, indent=2) + "\n")

@@ -1,0 +1,154 @@
+"""Convert what a person or a recorded player answered into a reply that the translator parses."""
+
+import json
+import re
+from collections.abc import Iterator
+
+from agentrl.actions.action_grammar import FORMS
+from agentrl.actions.tags import between
+from agentrl.actions.tool_calls import Calls
+from agentrl.env import Translator
+from agentrl.errors import ActionError, ConfigError, EnvError, boundary
+from agentrl.replay.episode_encoding import plain
+from agentrl.text import quoted
+from agentrl.types import Episode, Turn
+
+_TOOL = "tool_call"
+_TAGS = ("action", "answer", _TOOL)
+WAYS = {
+    "tap": "tap(0.50, 0.50)",
+    "swipe": "swipe(0.50, 0.70, 0.50, 0.30)",
+    **{arrow: arrow for arrow in ("up", "down", "left", "right")},
+}
+"""Gestures and keys that a user interface may offer, and an example reply of each."""
+_NO_ACTION = "qzx"
+_TAGGED = re.compile(rf"<({'|'.join(_TAGS)})>(.*?)</\1>", re.DOTALL)
+
+
+def worded(translator: Translator, said: str) -> str:
+    """The reply for what a person typed; the tags around an action may be left out.
+
+    Args:
+        translator: of the environment.
+        said: a complete reply, or only its action: `up`, `tap(0.20, 0.70)`, `42`.
+
+    Raises:
+        ActionError: it is not an action in any of the known formats.
+    """
+    errors = []
+    for reply in _ways(said):
+        try:
+            translator.to_action(reply)
+            return reply
+        except ActionError as error:
+            errors.append(str(error))
+    # The most specific error is the last one that is not about missing tags.
+    specific = (message for message in reversed(errors) if "complete <" not in message)
+    raise ActionError(next(specific, errors[0]))
+
+
+def ways(translator: Translator) -> list[str]:
+    """Which of `WAYS` are actions of an environment; none if it accepts any text."""
+    if _is_action(translator, _NO_ACTION):
+        return []
+    return [way for way, said in WAYS.items() if _is_action(translator, said)]
+
+
+def _is_action(translator: Translator, said: str) -> bool:
+    try:
+        worded(translator, said)
+    except Exception:  # only a trial: errors of a user's translator are not reported here
+        return False
+    return True
+
+
+def replies(translator: Translator, episode: Episode, *, by_human: bool) -> list[str]:
+    """The replies of a recorded episode in the action format of this job's translator.
+
+    Replies that were not actions stay as they are.
+
+    Args:
+        translator: of the job that trains on them.
+        episode: the recorded episode.
+        by_human: whether a person played it; its replies may then be converted to another format.
+
+    Raises:
+        ConfigError: a reply now means something else than when it was recorded.
+    """
+    return [_reply(translator, episode, turn, by_human) for turn in episode.turns]
+
+
+def _reply(translator: Translator, episode: Episode, turn: Turn, by_human: bool) -> str:
+    with boundary(EnvError, f"the translator's reading of {quoted(turn.reply, 80)}"):
+        try:
+            reply = turn.reply
+            if by_human:
+                try:
+                    translator.to_action(reply)
+                except ActionError:
+                    reply = worded(translator, unworded(reply))
+            action = plain(translator.to_action(reply))
+        except ActionError as error:
+            if turn.parse_error is not None:
+                return turn.reply
+            raise ConfigError(
+                f"warm_start.recorded: {episode.id} has the reply {quoted(turn.reply, 80)}, which "
+                f"is not an action in this job: {error}. Use the same env.kwargs and "
+                "env.translator as the recording"
+            ) from None
+    if turn.parse_error is not None or action != turn.action:
+        meant = "no action" if turn.parse_error is not None else quoted(turn.action)
+        raise ConfigError(
+            f"warm_start.recorded: {episode.id} has the reply {quoted(turn.reply, 80)}, which "
+            f"meant {meant} when recorded and means {quoted(action)} in this job. Use the same "
+            "env.kwargs and env.translator as the recording"
+        )
+    return reply
+
+
+def untagged(words: str) -> str:
+    """A description of the answer format without tags, which a person need not type."""
+    return _TAGGED.sub(lambda match: _form(match[2]) if match[1] == _TOOL else match[2], words)
+
+
+def unworded(reply: str) -> str:
+    """The action of a reply, without the tags around it."""
+    for tag in _TAGS:
+        try:
+            said = between(reply, tag).strip()
+        except ActionError:
+            continue
+        return _call(said) if tag == _TOOL else said
+    return reply
+
+
+def _ways(said: str) -> Iterator[str]:
+    yield said
+    for tag in _TAGS:
+        yield f"<{tag}>{said}</{tag}>"
+    try:
+        touch = Calls(FORMS.values()).read(f"<action>{said}</action>")
+        yield Calls(FORMS.values(), "tool").say(touch.name, *touch.arguments)
+    except ActionError:  # not a gesture: the bare name of some other tool
+        yield f"<{_TOOL}>{json.dumps({'name': said, 'arguments': {}})}</{_TOOL}>"
+
+
+def _form(said: str) -> str:
+    """A tool call as its signature: `tap(x, y)`."""
+    try:
+        call = json.loads(said)
+        names = ", ".join(call["arguments"])
+        return f"{call['name']}({names})" if names else str(call["name"])
+    except (KeyError, RecursionError, TypeError, ValueError):
+        return said
+
+
+def _call(said: str) -> str:
+    """A tool call as it is written inside an action tag: `tap(0.2, 0.7)`."""
+    try:
+        call = json.loads(said)
+        values = call["arguments"].values()
+        arguments = ", ".join(json.dumps(value, ensure_ascii=False) for value in values)
+        return f"{call['name']}({arguments})" if arguments else str(call["name"])
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        return said

@@ -1,0 +1,205 @@
+"""Decide which recorded episodes a warm start can train on, and why the others are skipped."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agentrl import env, replay
+from agentrl.config import Config, WarmStartConfig
+from agentrl.errors import ConfigError
+from agentrl.replay.episode_summary import label_of
+from agentrl.rollout.make_env import instructions_of, open_translator
+from agentrl.text import counted
+from agentrl.training import seeds
+from agentrl.training.run_folder import RunFolder
+from agentrl.training.supervised.action_phrasing import replies
+from agentrl.types import IMAGE, Episode, Turn
+
+_HUMAN = "human"
+"""The label of episodes that a person played."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Chosen:
+    """One recorded episode of T turns to train on."""
+
+    run: replay.Run
+    episode: Episode
+    """Without images and token ids: those, if any, belong to another tokenizer and model."""
+    replies: tuple[str, ...]
+    """[T] the replies, in the action format of the job's translator."""
+    by_player: bool
+    """Whether the warm start's scripted player played it, so that it can be relabeled."""
+    told_otherwise: bool
+    """Whether it was played with other instructions."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Choice:
+    """The selected episodes of some runs, and counts of the skipped ones."""
+
+    episodes: list[Chosen] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Number of skipped episodes by reason."""
+
+    @property
+    def told_otherwise(self) -> int:
+        """Number of selected episodes that were played with other instructions."""
+        return sum(chosen.told_otherwise for chosen in self.episodes)
+
+    @property
+    def only_shown(self) -> int:
+        """Number of turns that appear only as context, because their reply was not an action."""
+        turns = (turn for chosen in self.episodes for turn in chosen.episode.turns)
+        return sum(turn.parse_error is not None for turn in turns)
+
+    def __str__(self) -> str:
+        turns = sum(len(chosen.episode.turns) for chosen in self.episodes)
+        trained = counted(turns - self.only_shown, "turn")
+        text = f"{counted(len(self.episodes), 'episode')} with {trained}"
+        if self.only_shown:
+            text += f", and {self.only_shown} used only as context: their replies are not actions"
+        if self.left_out:
+            skipped = ", ".join(f"{count} {why}" for why, count in self.left_out.items())
+            text += f"; skipped: {skipped}"
+        return text
+
+
+class Judge:
+    """Decides for each recorded episode whether the warm start can train on it.
+
+    Args:
+        config: the job.
+        warm: its warm start.
+    """
+
+    def __init__(self, config: Config, warm: WarmStartConfig) -> None:
+        self._config, self._warm = config, warm
+        self._translator = open_translator(config.env)
+        self._told = instructions_of(config.env, self._translator)
+        most = max(config.eval.episodes, config.eval.episodes_during)
+        self._held_out = frozenset(seeds.evaluation(config, most))
+        self._names = {config.env.id, env.game(config.env.id).id}
+
+    def judge(self, path: str, where: replay.Filter) -> Iterator[Chosen | str]:
+        """Yield, for each episode of one run, what to train on or the reason for skipping it.
+
+        Raises:
+            ConfigError: see `choose`.
+        """
+        try:
+            run = replay.open(path)
+            summaries = run.episodes(where)
+            settings = _settings(run.path)
+        except ConfigError as error:
+            raise ConfigError(f"warm_start.recorded: {error}") from None
+        for summary in summaries:
+            self._check_env(run, summary)
+            if summary.outcome.void:
+                yield "void"
+            elif summary.removed:
+                yield "removed by run.keep_gb"
+            elif summary.seed in self._held_out:
+                yield "of held-out seeds (eval.seeds)"
+            else:
+                yield self._opened(run, summary, settings)
+
+    def _check_env(self, run: replay.Run, summary: replay.Summary) -> None:
+        played = summary.env_id
+        if not {played, played.rpartition(":")[2]} & self._names:
+            raise ConfigError(
+                f"warm_start.recorded: {run.path} was played in {played}, but this job has "
+                f"env.id={self._config.env.id}; name runs of the same environment"
+            )
+
+    def _is_players(self, summary: replay.Summary, settings: Mapping[str, Any]) -> bool:
+        """Whether the warm start's scripted player played it."""
+        player = self._warm.player
+        if player is None:
+            return False
+        if summary.split == "demo" and summary.label == "demo":  # for a warm start
+            theirs = settings["warm_start"] or {}
+            return bool(theirs.get("player") == player)
+        return summary.split != "train" and summary.label == label_of(player)
+
+    def _opened(
+        self, run: replay.Run, summary: replay.Summary, settings: Mapping[str, Any]
+    ) -> Chosen | str:
+        episode = run.episode(summary.id).episode
+        if episode.turns and not any(turn.shown for turn in episode.turns):
+            raise ConfigError(
+                f"warm_start.recorded: {run.path} was recorded without the texts that were shown "
+                "(format 1); record it again"
+            )
+        if any(IMAGE in turn.shown for turn in episode.turns):
+            self._check_pictures(run.path, settings)
+        if (why := _lack(run, episode.turns)) is not None:
+            return why
+        said = replies(self._translator, episode, by_human=summary.label == _HUMAN)
+        return Chosen(
+            run=run,
+            episode=replace(episode, turns=tuple(map(_without_tokens, episode.turns))),
+            replies=tuple(said),
+            by_player=self._is_players(summary, settings),
+            told_otherwise=episode.instructions != self._told,
+        )
+
+    def _check_pictures(self, path: Path, settings: Mapping[str, Any]) -> None:
+        frames = settings["run"].get("frames")
+        if frames == "none":
+            raise ConfigError(
+                f"warm_start.recorded: {path} has no images (run.frames=none); record it again "
+                "with run.frames=device"
+            )
+        if settings["devices"].get("mask"):
+            raise ConfigError(
+                f"warm_start.recorded: {path} has images with masked regions (devices.mask), which "
+                "a model never sees; record it again without a mask"
+            )
+        sizes = ("image_size", "max_pixels")
+        theirs = {name: settings["model"].get(name) for name in sizes}
+        ours = {name: getattr(self._config.model, name) for name in sizes}
+        if frames == "model" and theirs != ours:
+            raise ConfigError(
+                f"warm_start.recorded: {path} has images at another model's size "
+                f"(run.frames=model, {theirs}; this job has {ours}); record it again with "
+                "run.frames=device"
+            )
+
+
+def _settings(path: Path) -> Mapping[str, Any]:
+    """The configuration tree that a run was played with, as written.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    file = RunFolder.existing(path).path / "config.yaml"
+    tree: Mapping[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return tree
+
+
+def _without_tokens(turn: Turn) -> Turn:
+    return replace(turn, prompt_ids=(), reply_ids=(), reply_logprobs=(), reply_versions=())
+
+
+def _lack(run: replay.Run, turns: Sequence[Turn]) -> str | None:
+    """Why an episode cannot be used; None if it can."""
+    return next(_lacks(run, turns), None)
+
+
+def _lacks(run: replay.Run, turns: Sequence[Turn]) -> Iterator[str]:
+    if not turns:
+        yield "without a turn"
+    elif all(turn.parse_error is not None for turn in turns):
+        yield "without any valid action"
+    for turn in turns:
+        if not turn.shown:
+            yield "with a private screen"
+        elif turn.shown.count(IMAGE) != len(turn.frames):
+            yield "with an image that was not recorded"
+        elif not all(map(run.has_frame, turn.frames)):
+            yield "with a missing image file"

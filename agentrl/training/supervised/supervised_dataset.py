@@ -1,0 +1,177 @@
+"""Turn demonstrations, played for the warm start or recorded earlier, into training samples."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agentrl import env
+from agentrl.config import Config, WarmStartConfig, parse_history
+from agentrl.errors import ConfigError, EnvError, boundary
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.open_model import open_encoder
+from agentrl.policies.policy import Answer
+from agentrl.policies.scripted_policy import as_sampled
+from agentrl.replay import Run
+from agentrl.rollout.make_env import instructions_of, open_translator
+from agentrl.training.batching.batches import evenly, to_samples
+from agentrl.training.monitoring.rollout_progress import Tell
+from agentrl.training.supervised.demonstration_filter import Chosen
+from agentrl.types import Episode, Image, Message, Sample, Turn
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Demonstration:
+    """An episode with the prompts and replies to train on."""
+
+    episode: Episode
+    by_player: bool
+    """Whether the scripted player played it, so that it can be relabeled."""
+
+
+def retold(
+    config: Config,
+    folder: Path,
+    chosen: Sequence[Chosen],
+    tell: Tell = lambda done, total, note: None,
+) -> list[Demonstration]:
+    """Render recorded episodes as this job's model would have seen them.
+
+    Prompts are rebuilt from what was shown, with this job's instructions, history and image size.
+    Recorded token ids are not used: they may come from another tokenizer, or not exist.
+
+    Args:
+        config: the job.
+        folder: of the model's tokenizer.
+        chosen: the episodes.
+        tell: called after each episode with the number done and the total.
+
+    Raises:
+        ConfigError: a frame is damaged, or a reply is longer than `rollout.max_new_tokens`.
+    """
+    encoder = open_encoder(config.model, folder)
+    instructions = instructions_of(config.env, open_translator(config.env))
+    demonstrations: list[Demonstration] = []
+    for selected in chosen:
+        conversation = Conversation(encoder, instructions, parse_history(config.env.history))
+        turns = []
+        for turn, reply in zip(selected.episode.turns, selected.replies, strict=True):
+            # Load the images of one turn at a time: they have the device's full size.
+            message = Message(role="user", text=turn.shown, images=_images(selected.run, turn))
+            # A reply that serves only as context may be longer than the model's limit.
+            limit = config.rollout.max_new_tokens if _has_action(turn) else None
+            answer = as_sampled(conversation, encoder, message, reply, limit)
+            turns.append(_with_answer(turn, answer))
+        episode = replace(selected.episode, turns=tuple(turns))
+        demonstrations.append(Demonstration(episode=episode, by_player=selected.by_player))
+        tell(len(demonstrations), len(chosen), "recorded episodes")
+    return demonstrations
+
+
+def _with_answer(turn: Turn, answer: Answer) -> Turn:
+    """The turn with its prompt and reply replaced."""
+    ids = answer.reply.token_ids
+    return replace(
+        turn,
+        prompt_ids=answer.prompt.token_ids,
+        reply_ids=ids,
+        reply_logprobs=answer.reply.logprobs,
+        reply_versions=(answer.reply.version,) * len(ids),
+        reply=answer.text,
+        images=answer.prompt.images,
+    )
+
+
+def _images(run: Run, turn: Turn) -> tuple[Image, ...]:
+    images = []
+    for frame in turn.frames:
+        image = run.frame(frame)
+        if image is None:
+            raise ConfigError(f"warm_start.recorded: {run.path} has a damaged frame, {frame}")
+        images.append(image)
+    return tuple(images)
+
+
+def _has_action(turn: Turn) -> bool:
+    return turn.parse_error is None
+
+
+def _only_actions(episode: Episode) -> tuple[Episode, list[Mapping[str, Any]]]:
+    """The episode without turns whose reply was not an action, and the info before each turn."""
+    infos = (episode.reset_info, *(turn.info for turn in episode.turns))
+    both = [(turn, info) for turn, info in zip(episode.turns, infos, strict=False)
+            if _has_action(turn)]  # fmt: skip
+    return replace(episode, turns=tuple(turn for turn, _ in both)), [info for _, info in both]
+
+
+class Lessons:
+    """An endless, seeded stream of supervised samples drawn from demonstrations.
+
+    A reply that was not an action is no training target; it only appears in later prompts.
+    Single-turn samples (one prompt, one reply) are relabeled by the player each time they are
+    drawn; multi-turn conversations are used as they were played.
+
+    Args:
+        demonstrations: episodes that are not void.
+        config: the warm start's section.
+        player: relabels the samples; None uses the demonstrated replies.
+        encoder: the model's.
+        seed: of the draws.
+    """
+
+    def __init__(
+        self,
+        demonstrations: Sequence[Demonstration],
+        config: WarmStartConfig,
+        player: env.Player | None,
+        encoder: ChatEncoder,
+        seed: int,
+    ) -> None:
+        self._player = player
+        self._encoder = encoder
+        self._rng = np.random.default_rng(seed)
+        self._samples: list[Sample] = []
+        self._infos: list[dict[str, object] | None] = []
+        weights: list[float] = []
+        num_turns = 0
+        for demonstration in demonstrations:
+            episode, before = _only_actions(demonstration.episode)
+            samples = to_samples(episode, evenly(episode, [1.0] * len(before)))
+            is_single_turn = len(samples) == len(before)
+            relabels = is_single_turn and config.relabel and demonstration.by_player
+            num_turns += len(before)
+            for index, sample in enumerate(samples):
+                info = dict(before[index]) if is_single_turn else {}
+                self._samples.append(sample)
+                self._infos.append(info if relabels else None)
+                weights.append(config.weights.get(str(info.get("phase")), 1.0))
+        if not self._samples:
+            raise ConfigError("warm_start: its demonstrations contain no valid action")
+        self._turns_per_sample = num_turns / len(self._samples)
+        total = sum(weights)
+        self._probabilities = [w / total for w in weights]
+
+    def draw(self, turns: int) -> list[Sample]:
+        """Draw samples that contain about `turns` turns in total."""
+        count = max(1, round(turns / self._turns_per_sample))
+        indices = self._rng.choice(len(self._samples), size=count, p=self._probabilities)
+        return [self._sample(int(index)) for index in indices]
+
+    def _sample(self, index: int) -> Sample:
+        sample, info = self._samples[index], self._infos[index]
+        if info is None or self._player is None:
+            return sample
+        with boundary(EnvError, "the player's answer"):
+            reply = self._encoder.reply_ids(self._player.reply(info, self._rng))
+        prompt = sample.token_ids[: sample.places[0]]
+        return Sample(
+            token_ids=(*prompt, *reply),
+            places=tuple(range(len(prompt), len(prompt) + len(reply))),
+            logprobs=(0.0,) * len(reply),
+            advantages=(1.0,) * len(reply),
+            images=sample.images,
+            turns=(0,) * len(reply),
+        )

@@ -1,0 +1,197 @@
+"""Warm start: behavior cloning on demonstrations before reinforcement learning, and its cache."""
+
+import asyncio
+import hashlib
+import itertools
+import json
+import logging
+import math
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentrl import __version__, registry
+from agentrl import config as configuration
+from agentrl.config import Config, WarmStartConfig
+from agentrl.errors import AgentRLError, EnvError
+from agentrl.policies.open_model import open_encoder
+from agentrl.rollout.collector import tickets_of_step
+from agentrl.rollout.env_arguments import game_of, kind_of
+from agentrl.rollout.make_env import instructions_of, load_player, open_translator
+from agentrl.rollout.rollout_group import AnyRollouts
+from agentrl.training import seeds
+from agentrl.training.learner.learner_group import AnyLearner
+from agentrl.training.supervised import recorded_demonstrations, warm_start_marker
+from agentrl.training.supervised.demonstration_filter import Chosen
+from agentrl.training.supervised.supervised_dataset import Demonstration, Lessons
+from agentrl.worker_threads import Worker
+
+_OURS = Path(__file__).resolve().parents[2]
+_LARGE = 10_000_000
+
+log = logging.getLogger(__name__)
+
+Report = Callable[[int, dict[str, float], int], None]
+"""Takes a step, its metrics and the total number of steps."""
+
+
+def cache_folder(config: Config, taught: Sequence[Chosen] = ()) -> Path | None:
+    """The folder in which the result of this warm start is cached; None if it is not cached.
+
+    A model with 4-bit base weights is not cached: what its adapters learn is finer than a 4-bit
+    step, and would be lost when merged weights are quantized again.
+
+    Args:
+        config: the job.
+        taught: its recorded demonstrations.
+    """
+    warm = config.warm_start
+    if warm is None or warm.cache is None:
+        return None
+    if config.model.lora.rank and config.model.lora.base == "nf4":
+        return None
+    tree = configuration.to_dict(config)
+    parts = {key: tree[key] for key in ("seed", "model", "env", "warm_start")}
+    parts |= {
+        "version": __version__,
+        "devices": [*config.devices.effect_delay_ms, *config.devices.size],
+    }
+    parts |= {"code": _code(config, warm), "instructions": _instructions(config)}
+    parts |= {"recorded": recorded_demonstrations.digest(taught)}
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+    return Path(warm.cache).expanduser() / "warm" / digest[:16]
+
+
+def _code(config: Config, warm: WarmStartConfig) -> str:
+    """A digest of the code and files that the warm start depends on.
+
+    These are the folders of the environment's modules, the files that its arguments name (such as
+    a data set), our own model and training code, and the files of a model that is a local folder.
+    """
+    game = game_of(config.env)
+    named = [game.translator, game.players.get(warm.player or ""), game.app]
+    modules = {reference.rpartition(":")[0] for reference in named if reference}
+    modules.add(kind_of(game).__module__)
+    files = {registry.import_module(module).__file__ for module in modules}
+    folders = {Path(file).parent for file in files if file}
+    folders.add(Path(config.model.path).expanduser())
+    digest = hashlib.sha256()
+    beside = sorted(f for folder in folders for f in folder.glob("*") if f.is_file())
+    beside += sorted(
+        f for name in ("algorithms", "policies", "training") for f in (_OURS / name).rglob("*.py")
+    )
+    for file in (*beside, *_named_files(config.env.kwargs)):
+        # Large files (weights) count by size and time: reading gigabytes here would take too long.
+        large = file.stat().st_size > _LARGE
+        digest.update(str(file.stat()[-4:]).encode() if large else file.read_bytes())
+    return digest.hexdigest()
+
+
+def _named_files(value: Any) -> Iterator[Path]:
+    """The files that an environment's arguments name, relative to here or to `sys.path`."""
+    if isinstance(value, Mapping):
+        for item in value.values():
+            yield from _named_files(item)
+    elif isinstance(value, str) and value:
+        places = (Path(folder, value) for folder in ("", *sys.path))
+        yield from itertools.islice(filter(_is_file, places), 1)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # text that cannot be a path
+        return False
+
+
+def _instructions(config: Config) -> str:
+    return instructions_of(config.env, open_translator(config.env))
+
+
+def learning_rate(config: WarmStartConfig, step: int) -> float:
+    """Learning rate of a step (from 1): linear warmup, then cosine decay to `lr_final_ratio`."""
+    if step <= config.lr_warmup_steps:
+        return config.lr * step / config.lr_warmup_steps
+    progress = (step - config.lr_warmup_steps) / max(1, config.steps - config.lr_warmup_steps)
+    cosine = 0.5 * (1 + math.cos(math.pi * progress))
+    return config.lr * (config.lr_final_ratio + (1 - config.lr_final_ratio) * cosine)
+
+
+async def demonstrations(config: Config, rollouts: AnyRollouts) -> list[Demonstration]:
+    """Play the demonstrations with the warm start's scripted player.
+
+    Raises:
+        WorldError: more than half of the episodes are void, or no phone is left.
+    """
+    warm = config.warm_start
+    assert warm is not None
+    assert warm.player is not None
+    tickets = tickets_of_step("demo", 0, seeds.demonstration(config, warm.episodes), 1)
+    played = await rollouts.collect(tickets, warm.player)
+    return [
+        Demonstration(episode=scored.episode, by_player=True)
+        for scored in played
+        if not scored.episode.outcome.void
+    ]
+
+
+async def clone(
+    config: Config,
+    taught: Sequence[Demonstration],
+    learner: AnyLearner,
+    folder: Path,
+    report: Report,
+) -> None:
+    """Train the learner on demonstrations.
+
+    Args:
+        config: the job.
+        taught: the demonstrations.
+        learner: is trained in place.
+        folder: of the model's tokenizer.
+        report: called after every step.
+    """
+    warm = config.warm_start
+    assert warm is not None
+    player = None if warm.player is None else load_player(config.env, warm.player)
+    encoder = open_encoder(config.model, folder)
+    lessons = Lessons(taught, warm, player, encoder, config.seed)
+    learner.begin_cloning(warm)
+    relabeler = Worker("relabeler")  # the player relabels samples, and may hang
+    try:
+        for step in range(1, warm.steps + 1):
+            async with asyncio.timeout(config.rollout.deadline_s):
+                samples = await relabeler.call(lessons.draw, warm.batch)
+            metrics = await asyncio.to_thread(learner.clone, samples, learning_rate(warm, step))
+            report(step, metrics, warm.steps)
+    except TimeoutError:
+        raise EnvError(
+            f"the player {warm.player!r} did not answer within rollout.deadline_s="
+            f"{config.rollout.deadline_s:g} s"
+        ) from None
+    finally:
+        relabeler.close()
+    learner.end_cloning()
+
+
+def keep(folder: Path, config: Config, learner: AnyLearner) -> bool:
+    """Put the trained model into the cache, atomically; a failure is only a warning.
+
+    Returns:
+        Whether the model is in the cache.
+    """
+    partial = folder.with_name(f"{folder.name}.{os.getpid()}")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        learner.export(partial)
+        warm_start_marker.mark(config, partial)
+        partial.rename(folder)
+    except (OSError, AgentRLError) as error:
+        if not folder.is_dir():  # another run may have cached it meanwhile
+            log.warning("the warm start could not be cached in %s: %s", folder, error)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder.is_dir()

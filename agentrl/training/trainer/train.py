@@ -1,0 +1,227 @@
+"""Entry point of a training run: warm start, evaluation, reinforcement learning, evaluation."""
+
+import asyncio
+import json
+import logging
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from agentrl import config as configuration
+from agentrl.cluster import ray_cluster
+from agentrl.config import Config
+from agentrl.errors import ConfigError
+from agentrl.files import sweep, working_in
+from agentrl.policies.models.model_source import origin_of, resolve_model
+from agentrl.replay.recorder import Recorder
+from agentrl.rollout.env_arguments import baselines
+from agentrl.rollout.rollout_group import open_rollouts
+from agentrl.training import plan
+from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training.monitoring.eta import Amounts
+from agentrl.training.monitoring.reporter import Reporter
+from agentrl.training.run_folder import RunFolder
+from agentrl.training.supervised.demonstration_filter import Chosen
+from agentrl.training.trainer.retention import Retention
+
+if TYPE_CHECKING:
+    from agentrl.training.trainer.trainer import Job
+
+log = logging.getLogger(__name__)
+
+
+def train(
+    config: Config | str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    resume: str | Path | None = None,
+    begun: Callable[[Config], None] | None = None,
+) -> Path:
+    """Run a whole training job, or resume one.
+
+    Args:
+        config: a configuration, the path of a YAML file, or the name of a packaged one.
+        overrides: `key=value` settings.
+        resume: the folder of an earlier run; training continues from its last checkpoint, with
+            the configuration stored there.
+        begun: called with the configuration of a new run after all checks and before any work.
+
+    Returns:
+        The run's folder.
+
+    Raises:
+        ConfigError: something that the configuration names does not exist, or another process
+            is working on this run.
+        WorldError: the phones, the environment or an engine failed more often than allowed.
+    """
+    if resume is not None:
+        folder = RunFolder.existing(Path(resume))
+        settings = configuration.load(folder.path / "config.yaml", overrides)
+    else:
+        settings = configuration.resolve(config, overrides)
+        demonstrations = plan.check(settings, teaches=True)
+        name = "run" if isinstance(config, Config) else Path(config).stem
+        folder = RunFolder.create(settings, name)
+        if begun is not None:
+            begun(settings)
+    run = folder.path
+    with working_in(run):
+        if resume is not None:
+            if _is_finished(settings, folder):
+                log.warning("%s is already finished; raise train.steps to train longer", run)
+                return run
+            demonstrations = plan.check(settings, teaches=checkpoint_store.latest(run) is None)
+            _check_model(settings, folder)
+            for killed in (run, run / "episodes"):
+                sweep(killed)
+        try:
+            asyncio.run(
+                _train(settings, folder, demonstrations.episodes, resumed=resume is not None)
+            )
+        except BaseException as error:
+            cannot_resume = resume is not None or checkpoint_store.latest(run) is None
+            if isinstance(error, ConfigError) and cannot_resume:
+                raise  # resuming with this configuration would fail in the same way
+            log.warning(
+                "%s; resume with: agentrl train --resume %s%s",
+                _kept(run),
+                run,
+                f" (logs of engines and phones: {run / 'logs'})" if (run / "logs").is_dir() else "",
+            )
+            raise
+    return run
+
+
+def _check_model(config: Config, folder: RunFolder) -> None:
+    """Check that a resumed run still names the model that it started from.
+
+    Raises:
+        ConfigError: it names another one.
+    """
+    own = configuration.load(folder.path / "config.yaml").model
+    if not folder.start.is_dir() or origin_of(own) == origin_of(config.model):
+        return
+    key = "path" if own.path != config.model.path else "tiny"
+    raise ConfigError(
+        f"{folder.path} started from another model: its model.{key} is {getattr(own, key)!r}, not "
+        f"{getattr(config.model, key)!r}. Leave the setting out, or start a new run."
+    )
+
+
+def _is_finished(config: Config, folder: RunFolder) -> bool:
+    """Whether a resumed run has nothing left to do."""
+    file = folder.path / "summary.json"
+    if not (file.is_file() and folder.model.is_dir()):
+        return False
+    try:
+        summary = json.loads(file.read_text())
+    except (OSError, ValueError):
+        summary = None
+    if not isinstance(summary, dict):
+        log.warning("%s: cannot be read; it will be rewritten", file)
+        return False
+    played = {*baselines(config), "before", "after"} <= summary.keys()
+    return played and bool(summary.get("steps", 0) >= config.train.steps)
+
+
+def _kept(run: Path) -> str:
+    """What an interrupted run does not have to repeat."""
+    latest = checkpoint_store.latest(run)
+    if latest is None:
+        return "stopped before the first checkpoint: nothing is kept"
+    step = checkpoint_store.step_of(latest)
+    return f"kept up to step {step}" if step else "kept the warm start; no training step yet"
+
+
+async def _train(
+    config: Config, folder: RunFolder, demonstrations: Sequence[Chosen], *, resumed: bool
+) -> None:
+    with _announced_interrupts():
+        await _all_stages(config, folder, demonstrations, resumed=resumed)
+
+
+@contextmanager
+def _announced_interrupts() -> Iterator[None]:
+    """Acknowledge Ctrl-C at once: episodes and updates in progress take a while to stop."""
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(previous):
+        yield
+        return
+    announced = False
+
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal announced
+        if not announced:
+            announced = True
+            log.warning("interrupted: stopping, which may take a while")
+        previous(number, frame)
+
+    signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+async def _all_stages(
+    config: Config, folder: RunFolder, demonstrations: Sequence[Chosen], *, resumed: bool
+) -> None:
+    async with _open_job(config, folder) as job:
+        if resumed:
+            # Only now: settings that the checkpoint rejects must not be stored with the run.
+            folder.save_config(config)
+        await job.play_baselines()
+        await job.warm_up(demonstrations)
+        await job.evaluate_both("before")
+        while job.state.step < config.train.steps:
+            await job.step(job.state.step + 1)
+        await job.evaluate_both("after")
+        job.finish()
+
+
+@asynccontextmanager
+async def _open_job(config: Config, folder: RunFolder) -> AsyncIterator["Job"]:
+    """Open everything that training needs; close it in reverse order however training ends."""
+    # Both import torch, which may be missing; the plan has reported that by now.
+    from agentrl.training.learner.learner_group import open_learner
+    from agentrl.training.trainer.trainer import Job
+
+    state = folder.load_state()
+    # The evaluation after training is played twice: sampled and greedy.
+    amounts = Amounts(steps=config.train.steps, games_after=2 * config.eval.episodes)
+    reporter = Reporter(folder.path, config.logging, amounts)
+    started = time.perf_counter()
+    try:
+        reporter.stage("start")
+        start = folder.start
+        if not start.is_dir():
+            start = resolve_model(config.model, config.seed, folder.start)
+        rollouts = await open_rollouts(config, start, folder.path)
+        retention = Retention(folder.path, config)
+        try:
+            learner = open_learner(config, start, folder.path)
+            recorder = Recorder(folder.path, frames="none", writer="trainer")
+            try:
+                job = Job(
+                    config, folder, start, state, rollouts, learner, reporter, recorder, retention
+                )
+                job.restore()
+                job.spend("start", time.perf_counter() - started)
+                try:
+                    yield job
+                finally:
+                    await job.close()
+            finally:
+                recorder.close()
+                learner.close()
+        finally:
+            await rollouts.close()
+        retention.close()  # after the last recorder has stopped
+    finally:
+        ray_cluster.leave_cluster()
+        reporter.close()
