@@ -1,4 +1,4 @@
-"""A user's mistakes end at once: one clear message, exit code 2, no traceback, no run folder."""
+"""A user's mistake fails at once: one clear message, exit code 2, no traceback, no run folder."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ GAME = "configs/number_game.yaml"
 
 @pytest.fixture
 def small_machine(monkeypatch):
-    """Two cores, no GPU, neither flash-attn nor a cluster elsewhere."""
+    """Two cores, no GPU, no flash-attn and no remote cluster."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray_cluster, "cores", lambda: 2)
     monkeypatch.setattr(transports, "gpus_of", lambda config: 0)
@@ -38,11 +38,11 @@ def test_every_configuration_resolves(config, capsys):
     assert "Everything resolves" in capsys.readouterr().out
 
 
-def test_phones_that_nobody_has_named_are_asked_for(capsys):
+def test_a_setting_without_default_must_be_given(capsys):
     assert run(["train", "number_game_phone", "--dry-run"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("ConfigError: ")
-    assert "devices.source is left open" in said
+    assert "devices.source has no default" in said
     assert "'devices.source=...'" in said
 
 
@@ -62,9 +62,9 @@ def test_phones_that_nobody_has_named_are_asked_for(capsys):
         ("rollout.endpoint.url=127.0.0.1:8000", ["rollout.endpoint.url", "http://HOST:PORT/v1"]),
         ("rollout.endpoint.url='http://h:99999/v1'", ["rollout.endpoint.url", "http://HOST"]),
         ("rollout.endpoint={headers: {X-Api-Key: k}}", ["headers.X-Api-Key", "api_key_env"]),
-        ("rollout.endpoint={headers: {'a b': k}}", ["rollout.endpoint.headers", "no header"]),
+        ("rollout.endpoint={headers: {'a b': k}}", ["rollout.endpoint.headers", "no valid header"]),
         ("rollout.endpoint.extra_body={stream: true}", ["extra_body.stream", "leave it out"]),
-        ("rollout.endpoint.extra_body={temperature: 1}", ["rollout.temperature says it"]),
+        ("rollout.endpoint.extra_body={temperature: 1}", ["set rollout.temperature instead"]),
         ("rollout.temperature=0", ["rollout.temperature", "above 0"]),
         ("rollout.temperature=1e-3", ["rollout.temperature", "at least 0.01"]),
         ("rollout.temperature=1e300", ["rollout.temperature", "100 at most"]),
@@ -73,8 +73,11 @@ def test_phones_that_nobody_has_named_are_asked_for(capsys):
         ("model.lora.base=nf4", ["model.lora.base=nf4", "model.lora.rank is 0"]),
         ("model.lora.targets=[q_proj]", ["model.lora.targets=['q_proj']", "lora.rank is 0"]),
         ("model.attention=flash_attention_2", ["needs flash-attn, not inst", "agentrl[gpu]"]),
-        ("algorithm.kl_coefficient=0.1", ["kl_coefficient=0.1: algorithm.kl=none", "=loss or"]),
-        ("algorithm.kl_target=0.1", ["kl_target=0.1: algorithm.kl=none", "leave it at 0.0"]),
+        (
+            "algorithm.kl_coefficient=0.1",
+            ["kl_coefficient=0.1: has no effect", "kl=loss or"],
+        ),
+        ("algorithm.kl_target=0.1", ["kl_target=0.1: has no effect", "leave it at 0.0"]),
         ("run.keep_gb=0", ["run.keep_gb=0", "above 0", "null to keep all"]),
         ("run.keep_gb=.nan", ["run.keep_gb", "finite"]),
         ("env.id=NumberGane-v0", ["NumberGane-v0", "did you mean 'NumberGame-v0'"]),
@@ -114,7 +117,7 @@ def test_phones_that_nobody_has_named_are_asked_for(capsys):
         ("warm_start.recorded=[nowhere]", ["warm_start.recorded", "no such run"]),
         (
             "warm_start.recorded_where.won=true",
-            ["warm_start.recorded_where", "nothing is recorded"],
+            ["warm_start.recorded_where", "no runs to filter"],
         ),
         ("warm_start.recorded_where.wn=true", ["warm_start.recorded_where.wn", "'won'"]),
         ("warm_start.weights.final=-1", ["warm_start.weights.final=-1.0", "below 0"]),
@@ -158,22 +161,22 @@ def test_phones_that_nobody_has_named_are_asked_for(capsys):
         ),
         ("rollout={engine: hf, engine_kwargs: {dtype: bfloat16}}", ["engine_kwargs.dtype: hf"]),
         ("rollout.max_new_tokens=9999", ["rollout.max_new_tokens=9999", "at most"]),
-        ("run.name=../x", ["run.name='../x'", "plain name"]),
+        ("run.name=../x", ["run.name='../x'", "plain folder name"]),
         ("rollout.temperature=2.5", ["rollout.temperature=2.5", "vLLM takes 2 at most"]),
     ],
 )
-def test_mistake_is_told_in_one_message(override, words, tmp_path, capsys, small_machine):
+def test_a_mistake_gets_one_message(override, words, tmp_path, capsys, small_machine):
     assert run(["train", GAME, "seed=3", override, f"run.dir={tmp_path / 'runs'}"]) == 2
     out, said = capsys.readouterr()
-    assert not out  # such as the budget of a job that will not be
+    assert not out  # such as the budget of a job that cannot start
     assert said.startswith("ConfigError: ")
     assert all(word in said for word in words), said
-    assert "seed=3" not in said  # nor any other that is right
+    assert "seed=3" not in said  # a correct override is not blamed
     assert "Traceback" not in said
     assert not (tmp_path / "runs").exists()
 
 
-def test_mistake_of_a_file_is_told_behind_its_name(tmp_path, capsys):
+def test_a_mistake_in_a_file_is_reported_with_its_name(tmp_path, capsys):
     file = tmp_path / "job.yaml"
     file.write_text("train: {steps: many}")
     assert run(["train", str(file), "seed=3"]) == 2
@@ -189,14 +192,14 @@ def test_mistake_of_a_file_is_told_behind_its_name(tmp_path, capsys):
         "headers={Authorization: 'Bearer sk-tOpSecret'}",
     ],
 )
-def test_a_key_in_the_wrong_place_is_refused_and_not_told(override, capsys):
+def test_a_misplaced_api_key_is_rejected_and_not_printed(override, capsys):
     assert run(["eval", "sokoban", "rollout.engine=remote", f"rollout.endpoint.{override}"]) == 2
     said = capsys.readouterr().err
     assert "api_key_env" in said
     assert "tOpSecret" not in said
 
 
-def test_name_of_a_run_that_exists_is_all_that_is_told(tmp_path, capsys):
+def test_an_existing_run_name_is_rejected_with_one_message(tmp_path, capsys):
     (tmp_path / "mine").mkdir()
     assert run(["train", GAME, f"run.dir={tmp_path}", "run.name=mine"]) == 2
     out, said = capsys.readouterr()
@@ -204,25 +207,27 @@ def test_name_of_a_run_that_exists_is_all_that_is_told(tmp_path, capsys):
     assert f"--resume {tmp_path / 'mine'}" in said
 
 
-def test_model_that_no_hub_has_is_told_before_anything_starts(tmp_path, capsys, monkeypatch):
+def test_a_model_missing_from_the_hub_is_reported_before_anything_starts(
+    tmp_path, capsys, monkeypatch
+):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    job = ["train", GAME, "model.path=somebody/mine", f"run.dir={tmp_path / 'runs'}"]
+    job = ["train", GAME, "model.path=owner/model", f"run.dir={tmp_path / 'runs'}"]
     assert run(job) == 2
     out, said = capsys.readouterr()
     assert not out
-    assert said.startswith("ConfigError: model.path=somebody/mine: no such folder, and the Hugging")
+    assert said.startswith("ConfigError: model.path=owner/model: no such folder, and the Hugging")
     assert len(said.splitlines()) == 1
     assert not (tmp_path / "runs").exists()
 
 
-def test_dry_run_asks_no_hub_and_says_that_the_job_will(capsys, monkeypatch):
+def test_dry_run_does_not_query_the_hub_and_says_so(capsys, monkeypatch):
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", None)
-    assert run(["train", GAME, "model.path=somebody/mine", "--dry-run"]) == 0
+    assert run(["train", GAME, "model.path=owner/model", "--dry-run"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "somebody/mine (no folder here: the Hugging Face hub is asked for it when" in said
+    assert "owner/model (no folder here: the Hugging Face hub is asked for it when" in said
 
 
-def test_a_group_without_siblings_is_told(tmp_path, capsys):
+def test_a_group_size_of_one_is_rejected(tmp_path, capsys):
     job = ["train", GAME, "rollout.group_size=1", f"run.dir={tmp_path / 'runs'}"]
     assert run(job) == 2
     said = "rollout.group_size=1: algorithm.estimator=state_grpo compares siblings"
@@ -231,7 +236,7 @@ def test_a_group_without_siblings_is_told(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("length", [0, 100, -100])
-def test_model_whose_weights_were_cut_is_told(length, tmp_path, capsys):
+def test_truncated_weights_are_reported(length, tmp_path, capsys):
     file = tiny_model.build(tmp_path / "model", 0) / "model.safetensors"
     file.write_bytes(file.read_bytes()[:length])
     job = ["train", GAME, f"model.path={file.parent}", f"run.dir={tmp_path / 'runs'}"]
@@ -247,13 +252,13 @@ def test_model_whose_weights_were_cut_is_told(length, tmp_path, capsys):
         (["--last", "-1"], "--last"),
     ],
 )  # fmt: skip
-def test_choice_of_episodes_that_cannot_be_is_told(arguments, word, tmp_path, capsys):
+def test_an_invalid_episode_filter_is_rejected(arguments, word, tmp_path, capsys):
     (tmp_path / "episodes").mkdir()
     assert run(["replay", str(tmp_path), "--list", *arguments]) == 2
     assert word in capsys.readouterr().err
 
 
-def test_choice_of_episodes_that_finds_none_tells_which_there_are(tmp_path, capsys):
+def test_a_filter_that_matches_nothing_lists_what_there_is(tmp_path, capsys):
     with Recorder(tmp_path) as recorder:
         lost = scored("a", outcome=Outcome.TIMEOUT, turns=0)
         recorder.episode(lost, split="train", step=1)
@@ -263,7 +268,7 @@ def test_choice_of_episodes_that_finds_none_tells_which_there_are(tmp_path, caps
     assert "No episode is like this. Recorded are: 1 train timeout" in capsys.readouterr().out
 
 
-def test_unreachable_serial_is_told(adb_server, tmp_path, capsys):
+def test_an_unreachable_serial_is_reported(adb_server, tmp_path, capsys):
     source = "devices.source=['127.0.0.1:1']"
     assert run(["train", GAME, source, f"run.dir={tmp_path / 'runs'}"]) == 2
     said = capsys.readouterr().err
@@ -277,13 +282,13 @@ def test_missing_configuration_is_answered_with_a_suggestion(capsys):
     assert "did you mean 'number_game'" in capsys.readouterr().err
 
 
-def test_folder_of_runs_that_can_be_no_path_is_told():
+def test_an_invalid_run_directory_is_rejected():
     with pytest.raises(ConfigError, match=r"run\.dir='~nosuchuser/x': cannot be used"):
         configuration.load(GAME, ["run.dir=~nosuchuser/x"])
 
 
 @pytest.mark.parametrize("name", ["~nosuchuser/job.yaml", "x" * 300, "a\0b", "\udcff"])
-def test_name_that_can_be_no_path_is_told(name, capsys):
+def test_an_invalid_configuration_path_is_rejected(name, capsys):
     assert run(["train", name]) == 2
     assert capsys.readouterr().err.startswith("ConfigError: ")
 
@@ -295,7 +300,7 @@ def test_name_that_can_be_no_path_is_told(name, capsys):
         "{{ instructions.nothing }}", "{% if %}",
     ],
 )  # fmt: skip
-def test_template_that_fails_is_told(text, tmp_path, capsys):
+def test_a_failing_prompt_template_is_reported(text, tmp_path, capsys):
     file = tmp_path / "prompt.jinja"
     file.write_text(text)
     assert run(["train", GAME, f"env.prompt={file}", f"run.dir={tmp_path / 'runs'}"]) == 2
@@ -304,7 +309,7 @@ def test_template_that_fails_is_told(text, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("text", ["train: [", "- a list", "train: {steps: {a: 1}}"])
-def test_file_that_is_no_configuration_is_told(text, tmp_path, capsys):
+def test_a_file_that_is_not_a_configuration_is_rejected(text, tmp_path, capsys):
     file = tmp_path / "job.yaml"
     file.write_text(text)
     assert run(["train", str(file)]) == 2
@@ -313,7 +318,7 @@ def test_file_that_is_no_configuration_is_told(text, tmp_path, capsys):
     assert len(said.splitlines()) <= 2
 
 
-def test_whole_program_shows_no_traceback():
+def test_the_whole_program_shows_no_traceback():
     done = subprocess.run(
         [sys.executable, "-m", "agentrl", "train", GAME, "train.stpes=3"],
         capture_output=True,

@@ -1,7 +1,7 @@
-"""What to do about tokens that another policy sampled than the one that is trained.
+"""Importance weights for tokens that a slightly different policy sampled, and their staleness.
 
 An engine computes in another precision and order than the learner, and may be some updates behind:
-w = pi_old / pi_rollout, where pi_old is the learner before an update. As pure functions of tensors;
+w = pi_old / pi_rollout, where pi_old is the learner before an update. Pure functions of tensors;
 shapes: N sampled tokens.
 """
 
@@ -14,7 +14,7 @@ from agentrl.config import AlgorithmConfig
 
 
 def weights(old: Tensor, rollout: Tensor, turn: Tensor, config: AlgorithmConfig) -> Tensor:
-    """[N] what each token's loss is multiplied by; without gradient.
+    """[N] the factor of each token's loss; without gradient.
 
     `token_truncate`: w, at most `correction_high` (TIS, https://fengyao.notion.site/off-policy-rl).
     `token_mask`: w within [`correction_low`, `correction_high`], 0 outside (IcePop,
@@ -23,7 +23,7 @@ def weights(old: Tensor, rollout: Tensor, turn: Tensor, config: AlgorithmConfig)
 
     Args:
         old: [N] log-probabilities under the learner before the update.
-        rollout: [N] as the engine sampled them.
+        rollout: [N] log-probabilities that the engine sampled with.
         turn: int64[N], equal for the tokens of one reply.
         config: `correction`, `correction_low` and `correction_high` are used.
     """
@@ -43,5 +43,5 @@ def weights(old: Tensor, rollout: Tensor, turn: Tensor, config: AlgorithmConfig)
 
 
 def fresh(versions: Tensor, version: int, bound: int) -> Tensor:
-    """bool[N], True for tokens sampled at most `bound` versions before `version`."""
+    """bool[N], True for tokens whose weights were at most `bound` versions behind `version`."""
     return version - versions <= bound

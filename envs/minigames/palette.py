@@ -1,4 +1,4 @@
-"""Colours that the small games share: light, so that what matters stands out."""
+"""Colors shared by the minigames: a light background, so that the pieces stand out."""
 
 from agentrl.envs.phone_game.paint import Colour
 

@@ -1,4 +1,4 @@
-"""What several of the small games draw: a score board, cells of a field, shapes with corners."""
+"""Drawing shared by the minigames: the score board, cells of a field, polygons."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ def panel(picture: Image, box: Box, face: Colour = PANEL) -> None:
 
 
 def page(picture: Image, grid: Grid, title: str, captions: Sequence[str], rows: int = 1) -> None:
-    """The ground of every game: a page, and its score board in the upper rows."""
+    """Draw the background of every game: a page with its score board in the upper rows."""
     picture[:] = PAGE
     board = _board(grid, rows)
     panel(picture, board)
@@ -30,7 +30,7 @@ def page(picture: Image, grid: Grid, title: str, captions: Sequence[str], rows: 
 
 
 def values(picture: Image, grid: Grid, shown: Sequence[str], rows: int = 1) -> None:
-    """What stands above the captions of a score board."""
+    """Draw the values above the captions of a score board."""
     board = _board(grid, rows)
     share, size = (0.33, 0.052) if _is_flat(board) else (0.54, 0.075)
     for at, value in enumerate(shown):
@@ -38,17 +38,17 @@ def values(picture: Image, grid: Grid, shown: Sequence[str], rows: int = 1) -> N
 
 
 def outcome(won: bool, lost: bool) -> str:
-    """How a game stands, for its score board."""
+    """The result of a game for its score board."""
     return "won" if won else "lost" if lost else "-"
 
 
 def block(picture: Image, box: Box, colour: Colour, margin: float = 0.008) -> None:
-    """A cell of a field, filled with round corners."""
+    """Fill a cell of a field, with rounded corners."""
     paint.rounded(picture, inset(box, margin), colour, 0.02)
 
 
 def inset(box: Box, margin: float) -> Box:
-    """A box with so much, as a share of the width, free on each side."""
+    """A box shrunk by a margin on each side, as a share of the screen's width."""
     tall = margin * 9 / 16
     return Box(box.left + margin, box.top + tall, box.right - margin, box.bottom - tall)
 
@@ -56,7 +56,7 @@ def inset(box: Box, margin: float) -> Box:
 def polygon(
     picture: Image, box: Box, corners: Sequence[tuple[float, float]], colour: Colour
 ) -> None:
-    """Fill a shape; its corners are in [0, 1] of the box."""
+    """Fill a polygon with corners in [0, 1] of the box."""
     paint.polygon(picture, [(box.across(x), box.down(y)) for x, y in corners], colour)
 
 
@@ -65,7 +65,7 @@ def _board(grid: Grid, rows: int) -> Box:
 
 
 def _is_flat(board: Box) -> bool:
-    """Whether it has no room for a title."""
+    """Whether the board is too low for a title."""
     return board.bottom - board.top < 0.1
 
 

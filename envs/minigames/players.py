@@ -1,4 +1,4 @@
-"""A scripted player of the small games, as good as it is told to be."""
+"""The base class of the minigames' scripted players, with adjustable skill."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from agentrl.envs.phone_game.players import Choice, GamePlayer
 
 
 class Skilled(GamePlayer):
-    """Makes the best move, or now and then any of `info["moves"]`.
+    """Makes the best move with probability `skill`, else a random one of `info["moves"]`.
 
-    A class of its own for each game names the `game`, and one of less skill its `usual_skill`.
+    Each game subclasses it and sets `game`; weaker players override `usual_skill`.
 
     Args:
-        skill: how often it makes the best one, in [0, 1]; None for the usual one.
-        mode: `touch` or `calls`, as the environment's.
-        style: in which actions are said: `tag` or `tool`.
+        skill: the probability of the best move, in [0, 1]; None for `usual_skill`.
+        mode: `touch` or `calls`, the same as the environment's.
+        style: how actions are written: `tag` or `tool`.
     """
 
     usual_skill: ClassVar[float] = 1.0
@@ -27,14 +27,14 @@ class Skilled(GamePlayer):
         self.skill = self.usual_skill if skill is None else skill
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
-        """The best move, or any."""
+        """The best move, or a random one."""
         best = rng.random() < self.skill
         return self.choice_of(self.best(info) if best else rng.choice(info["moves"]))
 
     @abstractmethod
     def best(self, info: Mapping[str, Any]) -> Any:
-        """The best of `info["moves"]` that this player knows."""
+        """The best of `info["moves"]`, as far as this player can see."""
 
     def choice_of(self, move: Any) -> Choice:
-        """How a move is made: by the call of its name."""
+        """The call that makes a move."""
         return str(move), None

@@ -1,4 +1,4 @@
-"""Swipes in four directions, wherever on the screen."""
+"""Swipes in four directions, anywhere on the screen."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ _TALL = 16 / 9
 
 
 def direction(x1: float, y1: float, x2: float, y2: float) -> str:
-    """`up`, `down`, `left` or `right`: where a swipe in [0, 1] of an upright screen goes most."""
+    """The main direction of a swipe in [0, 1] of a portrait screen: up, down, left or right."""
     across, down = x2 - x1, (y2 - y1) * _TALL
     if abs(across) >= abs(down):
         return "right" if across >= 0 else "left"

@@ -17,11 +17,11 @@ PACKAGE = "org.agentrl.numbergame"
 
 
 class Touched(Rules):
-    """One number game after another, as fingers meet them.
+    """The touch interface: number games, one after another.
 
     Args:
-        seed: of the first; each that follows has the next.
-        rounds: of each.
+        seed: seed of the first game; each restart adds 1.
+        rounds: rounds of each game.
         **level: settings of `Level`.
     """
 
@@ -30,15 +30,15 @@ class Touched(Rules):
 
     @property
     def seed(self) -> int:  # type: ignore[override]
-        """Of the game on the screen."""
+        """The seed of the current game."""
         return self.game.seed
 
     def touch(self, x: float, y: float) -> bool:
-        """Pick a card or press the button; elsewhere, and on what is locked, only time passes."""
+        """Pick a card or press the button. Any other touch only takes time."""
         return self._act(x, y) or self.game.miss()
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float) -> bool:
-        """The game has no use for a swipe: to its clock it is a touch that hits nothing."""
+        """A swipe only takes time, like a touch that hits nothing."""
         return self.game.miss()
 
     def places(self) -> Mapping[str, Place]:
@@ -47,7 +47,7 @@ class Touched(Rules):
         return {"cards": where.cards, "button": where.button}
 
     def state(self) -> dict[str, Any]:
-        """The truth of the game on the screen."""
+        """The true state of the current game."""
         return self.game.state()
 
     def _act(self, x: float, y: float) -> bool:
@@ -72,7 +72,7 @@ def _draw(touched: Touched, width: int, height: int) -> Image:
 
 
 def _words(level: Level) -> str:
-    """What a player of this level must know; a tip on the screen needs no words."""
+    """The rules of this level for the prompt; the distractor line is not mentioned."""
     lamp = "One lamp is lit."
     if level.memory:
         lamp = "One lamp is lit; when you tap the button, it goes out and the cards are turned."
@@ -80,14 +80,14 @@ def _words(level: Level) -> str:
     button = "After each pick, tap the button below."
     if level.moved:
         button = "After each pick, tap the button. Each round has cards and button elsewhere."
-    told = (
+    rules = (
         f"You play the number game on a phone. {lamp} Green: tap the card with the largest number. "
         f"Yellow: {yellow}. Red: the smallest. {button}"
     )
     if level.timed:
         touches = "touch" if level.timed == 1 else "touches"
-        told += f" A round is lost after {level.timed} {touches} without a pick."
-    return told
+        rules += f" A round is lost after {level.timed} {touches} without a pick."
+    return rules
 
 
 GAME = PhoneGame(
@@ -102,7 +102,7 @@ GAME = PhoneGame(
 
 
 class NumberGameApp(GameApp):
-    """Cards and one button to touch; takes `rounds` (10) beside the seed and the level."""
+    """Cards and one button to touch; its launch extras also include `rounds` (default 10)."""
 
     game = GAME
 

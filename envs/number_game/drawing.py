@@ -1,4 +1,4 @@
-"""The picture of the number game: a pure function of its state."""
+"""Draws the number game: a pure function of its state."""
 
 from agentrl.envs.number_game.parts import background, pieces
 from agentrl.envs.number_game.rules import NumberGame
@@ -11,20 +11,20 @@ def render(game: NumberGame, width: int, height: int) -> Image:
     """Draw the app's area.
 
     Args:
-        game: what to draw.
+        game: its current state.
         width: in pixels.
         height: in pixels.
 
     Returns:
         uint8[height, width, 3]; the caller owns it.
     """
-    if width > height:  # lying on its side, the parts overlap
+    if width > height:  # pieces overlap on a landscape screen
         return draw(game, width, height)
     return frame.put_together(_ground(game), pieces(game), width, height)
 
 
 def draw(game: NumberGame, width: int, height: int) -> Image:
-    """The same picture as `render`'s, stroke by stroke: ten times as slow."""
+    """The same picture as `render`, without cached pieces: ten times as slow."""
     return frame.draw(_ground(game), pieces(game), width, height)
 
 

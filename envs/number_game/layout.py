@@ -1,9 +1,9 @@
-"""Where everything of the number game lies: one place for drawing, touch and players.
+"""The layout of the number game, shared by drawing, touches and players.
 
-The whole screen, with the phone's status bar, is a grid of three columns and five equal rows:
-score board; lamps; instruction and feedback; cards; button. A picture of it scaled to a multiple
-of 3x5 patches therefore shows each lamp and each card to a vision model in patches of its own. Four
-cards divide their row into four columns. What the level `moved` makes of the grid: `places`.
+The whole screen, including the phone's status bar, is a grid of three columns and five equal rows:
+score board; lamps; instruction and feedback; cards; button. Scaled to a multiple of 3x5 patches,
+each lamp and each card covers whole patches of the vision model. Four cards divide their row into
+four columns. See `places` for the layout of levels with `moved`.
 """
 
 from agentrl.envs.phone_game.box import Box, Grid
@@ -14,14 +14,14 @@ COLUMNS, ROWS = 3, 5
 def cell(
     column: float, row: float, columns: float = 1.0, margin: float = 0.02, of: int = COLUMNS
 ) -> Box:
-    """The box of some neighbouring cells of the screen's grid.
+    """The box of one or several adjacent cells of the screen's grid.
 
     Args:
         column: its left column, from 0.
         row: its row, from 0.
-        columns: how many columns wide.
-        margin: what stays free on each side, as `agentrl.envs.phone_game.box.Grid.cell` takes it.
-        of: how many columns this row is divided into.
+        columns: width in columns.
+        margin: free space on each side; see `agentrl.envs.phone_game.box.Grid.cell`.
+        of: number of columns that this row is divided into.
     """
     return Grid(columns=of, rows=ROWS).cell(column, row, columns, margin=margin)
 

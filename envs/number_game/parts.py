@@ -1,4 +1,4 @@
-"""The parts of the number game's picture: what each shows, and how it is drawn."""
+"""The pieces of the number game's screen: what each shows, and how it is drawn."""
 
 from collections.abc import Iterator
 
@@ -30,11 +30,11 @@ _MEANING = {
     3: (("largest", 0.042), ("middle", 0.042), ("smallest", 0.042)),
     4: (("largest", 0.042), ("second largest", 0.036), ("smallest", 0.042)),
 }
-"""The lamps' captions and the sizes of their fonts, by the number of cards."""
+"""The lamps' captions and their font sizes, by the number of cards."""
 
 
 def background(picture: Image, cards: int) -> None:
-    """Draw what never changes in a game with so many cards: title, panels, the lamps' captions."""
+    """Draw what never changes in a game: title, panels, and the captions of the lamps."""
     picture[:] = PAGE
     board = layout.BOARD
     _panel(picture, board)
@@ -47,7 +47,7 @@ def background(picture: Image, cards: int) -> None:
 
 
 def pieces(game: NumberGame) -> Iterator[Piece]:
-    """The parts that change, from the top down; on an upright screen they do not overlap."""
+    """The pieces that change, from top to bottom; on a portrait screen they do not overlap."""
     where = places(game)
     yield from _board(game)
     yield from _lamps(game)
@@ -89,7 +89,7 @@ def _words(game: NumberGame, box: Box) -> Iterator[Piece]:
 
 
 def _sentences(game: NumberGame) -> tuple[str, str, paint.Colour]:
-    """The instruction, the feedback and its colour."""
+    """The instruction, the feedback, and the color of the feedback."""
     if game.phase is Phase.LAMP:
         return "Remember the lamp.", "Then turn the cards.", QUIET
     instruction = "Pick the card that the lamp asks for."
@@ -107,7 +107,7 @@ def _sentences(game: NumberGame) -> tuple[str, str, paint.Colour]:
 
 
 def _draw_clock(picture: Image, box: Box, left: float) -> None:
-    """A bar as long as the share of the round's touches that is left."""
+    """Draw the share of the round's touches that is left as a bar."""
     paint.text(picture, "time", 0.1, box.down(0.06), 0.036, QUIET)
     track = Box(0.17, box.down(0.02), 0.94, box.down(0.1))
     paint.rounded(picture, track, EDGE, 0.012)
@@ -167,5 +167,5 @@ def _panel(picture: Image, box: Box, face: paint.Colour = PANEL) -> None:
 
 
 def _thirds() -> tuple[float, float, float]:
-    """The middles of the three columns."""
+    """The centers of the three columns."""
     return (1 / 6, 1 / 2, 5 / 6)

@@ -1,4 +1,4 @@
-"""Where a round's cards, button and words lie: in their places, or moved by seed and round."""
+"""The positions of a round's cards, button and text: fixed, or moved depending on the seed."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,18 +11,18 @@ from agentrl.envs.number_game.rules import NumberGame
 from agentrl.envs.phone_game.box import Box, tap_at
 
 _MOVABLE = (2, 3, 4)
-"""The rows of the grid that are neither the score board's nor the lamps'."""
+"""The rows of the grid below the score board and the lamps."""
 _STREAM = 1
-"""Sets this chance apart from what else hangs on seed and round; never 0, which seeds ignore."""
+"""Separates this random stream from others with the same seed; not 0, which seeds ignore."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Places:
-    """The boxes of what `moved` moves."""
+    """The boxes of everything that `moved` moves."""
 
     words: Box
     cards: tuple[Box, ...]
-    """In reading order: the upper ones first, from left to right."""
+    """In reading order: from top to bottom, then from left to right."""
     button: Box
 
     def taps(self) -> dict[str, Any]:
@@ -35,11 +35,11 @@ STILL = {
     3: Places(words=layout.WORDS, cards=layout.CARDS, button=layout.BUTTON),
     4: Places(words=layout.WORDS, cards=layout.FOUR_CARDS, button=layout.BUTTON),
 }
-"""The places by the number of cards, where nothing is moved."""
+"""The fixed layout, by the number of cards."""
 
 
 def places(game: NumberGame) -> Places:
-    """Where they lie in the round on the screen."""
+    """The layout of the current round."""
     if not game.level.moved:
         return STILL[game.level.cards]
     return _moved(game.level.cards, game.seed, game.index)
@@ -47,9 +47,9 @@ def places(game: NumberGame) -> Places:
 
 @lru_cache(maxsize=64)
 def _moved(cards: int, seed: int, index: int) -> Places:
-    """The words in one row, the button in two neighbouring cells of the others, the cards around.
+    """A random layout: text in one row, the button in two adjacent cells, cards in free cells.
 
-    Every card has a cell of the grid for itself, so that nothing overlaps.
+    Every card has its own cell of the grid, so nothing overlaps.
     """
     rng = np.random.default_rng((seed, index, _STREAM))
     words, row, other = (int(row) for row in rng.permutation(_MOVABLE))

@@ -1,7 +1,7 @@
-"""The number game's screen read by sight alone: what it shows, without a word from the game.
+"""Reads the state of the number game from its screen alone, for `truth="sight"`.
 
-A fact that does not show on a screen is left out: no lamp where it is out, no numbers on cards that
-lie face down. What shows and cannot be read is UNREAD. Neither seed nor tip is read.
+A fact that the screen does not show is left out: the lamp while it is out, the numbers of cards
+that lie face down. A fact that is shown but cannot be read is UNREAD. Seed and tip are not read.
 """
 
 import re
@@ -23,9 +23,9 @@ from agentrl.envs.phone_game.box import Box, to_screen
 from agentrl.types import Image
 
 MOST_TICKS = 40
-"""The longest clock whose single touches can be told apart on its bar."""
+"""The longest clock whose single touches can be distinguished on its bar."""
 _DRAWN_AT = 720
-"""Width of the screen for which signs are drawn; other sizes are scaled."""
+"""Screen width in pixels for which the glyphs are drawn; other sizes are scaled."""
 _FACES = {"plain": palette.PANEL, "back": palette.BACK, "right": palette.RIGHT} | {
     "wrong": palette.WRONG
 }
@@ -38,18 +38,19 @@ _Facts = dict[str, Any]
 
 
 def read_screen(frame: Image, level: Level) -> _Facts:
-    """The public facts that a screen of the number game shows, named as in its published state.
+    """The facts that a screen of the number game shows, named as in its published state.
 
     Args:
-        frame: the whole screen, upright, uint8[H, W, 3] of any size, compressed or not.
-        level: of the game, which is a setting and no secret.
+        frame: the whole screen in portrait orientation, uint8[H, W, 3], of any size, compressed or
+            not.
+        level: the game's level, which is a known setting.
 
     Returns:
         `score`, `change`, `round`, `rounds`, `right`, `wrong`, `phase`, `done`, `lamp`, `numbers`,
-        `answer`, `picked`, `places`, and `time_left` where a clock runs.
+        `answer`, `picked`, `places`, and `time_left` if a clock runs.
 
     Raises:
-        ValueError: it is no frame.
+        ValueError: `frame` is not an image.
     """
     check_frame(frame)
     facts = _board(frame)
@@ -82,7 +83,7 @@ def _board(frame: Image) -> _Facts:
 
 
 def _find_places(frame: Image, level: Level) -> tuple[Places | None, str | None]:
-    """Where everything lies, and the colour of the button's face."""
+    """The layout, and the color of the button's face."""
     if frame.shape[1] > frame.shape[0]:
         return None, None
     if not level.moved:
@@ -91,10 +92,10 @@ def _find_places(frame: Image, level: Level) -> tuple[Places | None, str | None]
         return (None if face is None else where), face
     boxes = {(r, c): layout.cell(c, r, 2, margin=0.04) for r in (2, 3, 4) for c in (0, 1)}
     faces = {at: _button(frame, box) for at, box in boxes.items()}
-    found = [at for at, face in faces.items() if face is not None]
-    if len(found) != 1:
+    buttons = [cell for cell, face in faces.items() if face is not None]
+    if len(buttons) != 1:
         return None, None
-    row, column = found[0]
+    row, column = buttons[0]
     cells = [
         (r, c) for r in (2, 3, 4) for c in range(3) if r != row or c not in (column, column + 1)
     ]
@@ -111,10 +112,10 @@ def _find_places(frame: Image, level: Level) -> tuple[Places | None, str | None]
 
 
 def _button(frame: Image, box: Box) -> str | None:
-    """The colour of a button's face; None where there is none.
+    """The color of a button's face; None if there is no button.
 
-    Above its label it has one colour from end to end: a card of that colour beside half a button
-    has a gap between.
+    Above its label a button has one color from end to end; a card of the same color next to half
+    a button leaves a gap.
     """
     strip = Box(box.left + 0.03, box.down(0.1), box.right - 0.03, box.down(0.3))
     face = nearest(frame, _BUTTONS, _area(strip), share=0.93)
@@ -135,7 +136,7 @@ def _phase(button: str | None, faces: list[str | None]) -> str:
 
 
 def _picks(facts: Mapping[str, Any]) -> _Facts:
-    """How many were right and wrong: the score is their difference, the round their sum."""
+    """The numbers of right and wrong picks: the score gives their difference, the round the sum."""
     unread: _Facts = {"right": UNREAD, "wrong": UNREAD}
     if UNREAD in (facts["score"], facts["round"], facts["phase"]):
         return unread
@@ -179,7 +180,7 @@ def _lamp(frame: Image, level: Level, phase: str) -> _Facts:
 
 
 def _outcome(facts: Mapping[str, Any], faces: list[str | None]) -> _Facts:
-    """Which card is the right one, as soon as that can be known, and which was picked."""
+    """The right card, as soon as it can be known, and the picked card."""
     phase, numbers, lamp = facts["phase"], facts.get("numbers"), facts.get("lamp")
     if phase in (Phase.REVEAL, Phase.FINAL):
         if faces.count("right") != 1 or faces.count("wrong") > 1 or facts["change"] == UNREAD:
@@ -187,16 +188,16 @@ def _outcome(facts: Mapping[str, Any], faces: list[str | None]) -> _Facts:
         answer = faces.index("right")
         wrong = faces.index("wrong") if "wrong" in faces else None
         return {"answer": answer, "picked": answer if facts["change"] > 0 else wrong}
-    found: _Facts = {"picked": UNREAD if phase == UNREAD else None}
+    outcome: _Facts = {"picked": UNREAD if phase == UNREAD else None}
     if UNREAD in (lamp, phase) or isinstance(numbers, str):
-        return {**found, "answer": UNREAD}
+        return {**outcome, "answer": UNREAD}
     if lamp is not None and numbers is not None:
-        found["answer"] = answer_to(lamp, numbers)
-    return found
+        outcome["answer"] = answer_to(lamp, numbers)
+    return outcome
 
 
 def answer_to(lamp: str, numbers: list[int]) -> int:
-    """Which card a lamp asks for, counted from 0."""
+    """The index of the card that a lamp asks for."""
     return Round(lamp=lamp, numbers=tuple(numbers)).answer
 
 
@@ -211,7 +212,7 @@ def _clock(frame: Image, level: Level, where: Places | None) -> _Facts:
 
 
 def _text(signs: Glyphs, frame: Image, area: Area) -> str:
-    """What stands there; empty where not all of it can be read."""
+    """The text in an area; empty if part of it cannot be read."""
     row = signs.read(frame, area)
     return row.text if row.covered > 0.9 else ""
 
@@ -227,7 +228,7 @@ def _number(text: str) -> int | str:
 
 
 def _area(box: Box) -> Area:
-    """A box of the app's area as one of the whole screen."""
+    """Convert a box from the app's area to the whole screen."""
     return box.left, to_screen(box.top), box.right, to_screen(box.bottom)
 
 
@@ -237,6 +238,6 @@ def _strip(card: Box) -> Area:
 
 
 def _within(box: Box, share: float) -> Box:
-    """The inner part of a box, so much of it left out on each side."""
+    """The inner part of a box, without a share of it on each side."""
     wide, high = share * (box.right - box.left), share * (box.bottom - box.top)
     return Box(box.left + wide, box.top + high, box.right - wide, box.bottom - high)

@@ -1,4 +1,4 @@
-"""What the rounds of a number game ask, drawn from its seed."""
+"""The rounds of a number game, drawn from its seed: lamp and numbers."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ LAMPS = ("green", "yellow", "red")
 """From left to right on the screen."""
 PLAIN = Level()
 _RANK = {"green": -1, "yellow": -2, "red": 0}
-"""Where the number that a lamp asks for stands among the rising ones."""
+"""Index of the number that a lamp asks for, in ascending order."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Round:
-    """What one round asks."""
+    """The task of one round."""
 
     lamp: str
     numbers: tuple[int, ...]
@@ -27,7 +27,7 @@ class Round:
 
 
 def draw_rounds(seed: int, rounds: int, level: Level = PLAIN) -> tuple[Round, ...]:
-    """The rounds of the game with this seed; a longer game begins with the shorter one's."""
+    """The rounds of the game with this seed; a shorter game's rounds are a prefix of a longer's."""
     rng = np.random.default_rng(seed)
     drawn = []
     for _ in range(rounds):

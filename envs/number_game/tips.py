@@ -1,7 +1,6 @@
-"""The lines that `distractor` puts on the screen: about numbers or lamps, and of no use.
+"""The irrelevant lines about numbers or lamps that `distractor` puts on the screen.
 
-They are drawn without regard to the round's lamp and cards, and none says what a lamp asks for:
-the rules stay true, whatever stands there.
+They are drawn independently of the round's lamp and cards, and none contradicts the rules.
 """
 
 from functools import lru_cache
@@ -22,7 +21,7 @@ _LINES = (
     "The number of the day is {number}.",
 )
 _STREAM = 2
-"""Sets this chance apart from what else hangs on seed and round; never 0, which seeds ignore."""
+"""Separates this random stream from others with the same seed; not 0, which seeds ignore."""
 
 
 @lru_cache(maxsize=64)
@@ -30,9 +29,9 @@ def draw_tip(seed: int, index: int, numbers: range) -> str:
     """The line of one round.
 
     Args:
-        seed: of the game.
-        index: of the round, from 0.
-        numbers: that may stand on cards.
+        seed: the game's seed.
+        index: the round, from 0.
+        numbers: the numbers that can appear on cards.
     """
     rng = np.random.default_rng((seed, index, _STREAM))
     line = _LINES[int(rng.integers(len(_LINES)))]

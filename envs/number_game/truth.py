@@ -1,4 +1,4 @@
-"""Where the environment's facts come from: the published state, the screen alone, or both."""
+"""The source of the environment's facts: the published state, the screen alone, or both."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -14,21 +14,21 @@ from agentrl.types import Image
 
 TRUTHS = ("state", "sight", "audit")
 _PRIVATE = ("touches", "launches")
-"""What the phone publishes beside the game: it tells how the phone was used before."""
+"""Published by the phone, not the game: they depend on how the phone was used before."""
 
 _Facts = dict[str, Any]
 
 
 class Truth:
-    """The facts of one game after another, and how well they can be read.
+    """Provides the facts of each screen.
 
     Args:
-        kind: `state` takes what the game publishes; `sight` what its screen shows, and what it
-            has shown in the same round; `audit` takes the state and compares the screen with it.
-        level: of the games.
+        kind: `state` uses what the game publishes; `sight` what its screen shows now and has shown
+            earlier in the same round; `audit` uses the state and compares the screen with it.
+        level: the games' level.
 
     Raises:
-        ConfigError: another kind, or a clock whose touches cannot be told apart by sight.
+        ConfigError: unknown kind, or a clock whose touches cannot be distinguished by sight.
     """
 
     def __init__(self, kind: str, level: Level) -> None:
@@ -36,7 +36,8 @@ class Truth:
             raise ConfigError(f"truth is {kind!r}; it must be one of {', '.join(TRUTHS)}.")
         if kind == "sight" and level.timed > MOST_TICKS:
             raise ConfigError(
-                f"timed is {level.timed}; with truth=sight at most {MOST_TICKS} can be told apart."
+                f"timed is {level.timed}; with truth=sight it must be at most {MOST_TICKS}, or "
+                "single touches cannot be read from the clock."
             )
         self._kind, self._level = kind, level
         self._facts: _Facts = {}
@@ -44,28 +45,28 @@ class Truth:
         self._misread = 0
 
     def begin(self, seed: int) -> None:
-        """A new game: what was seen in the one before is forgotten."""
+        """Clear what was read in the previous game."""
         self._facts, self._audit, self._misread = {"seed": seed}, None, 0
 
     def begins(self, shown: Settled) -> bool:
-        """Whether a screen beside which nothing is published shows a game's start."""
+        """Whether a screen without published state shows the start of a game."""
         if self._kind != "sight" or shown.state is not None:
             return False
         read = read_screen(shown.frame, self._level)
         return read["round"] == 1 and read["phase"] in (Phase.LAMP, Phase.PICK)
 
     def of(self, shown: Settled, *, in_front: bool) -> Mapping[str, Any]:
-        """The facts of a screen; by sight, a game that is out of sight stays as it was.
+        """The facts of a screen; with `sight`, a covered game keeps its previous facts.
 
         Raises:
-            EnvError: the game publishes no state; or, by sight, the screen cannot be read.
+            EnvError: the game publishes no state; or, with `sight`, the screen cannot be read.
         """
         if self._kind == "sight":
             if in_front:
                 self._facts = self._seen(shown.frame)
             return self._facts
         if shown.state is None:
-            raise EnvError("it publishes no state; truth=sight does without.")
+            raise EnvError("the game publishes no state; truth=sight works without it.")
         self._facts = {k: value for k, value in shown.state.items() if k not in _PRIVATE}
         if self._kind == "audit" and in_front:
             self._audit = Audit().compare(read_screen(shown.frame, self._level), self._facts)
@@ -73,24 +74,24 @@ class Truth:
         return self._facts
 
     def told(self) -> _Facts:
-        """What `info` says beside the facts, of each screen once: an audit of what was read."""
+        """Additional entries of `info`, once per screen: the audit of the facts read."""
         audit, self._audit = self._audit, None
         return {} if audit is None else {"audit": audit}
 
     def metrics(self) -> dict[str, float]:
-        """Of an audit, how many facts of this game were misread."""
+        """With `audit`, the number of misread facts of this game."""
         return {"misread": self._misread} if self._kind == "audit" else {}
 
     def _seen(self, frame: Image) -> _Facts:
-        """What a screen shows, and what the same round's screens before it have shown.
+        """The facts that this screen, or an earlier screen of the same round, shows.
 
         Raises:
-            EnvError: something that shows cannot be read.
+            EnvError: a shown fact cannot be read.
         """
         read = read_screen(frame, self._level)
         unread = [name for name, value in read.items() if value == UNREAD]
         if unread:
-            raise EnvError(f"its screen cannot be read: {', '.join(unread)} (truth=sight).")
+            raise EnvError(f"the screen cannot be read: {', '.join(unread)} (truth=sight).")
         before = self._facts if self._facts.get("round") == read["round"] else {}
         facts = {"numbers": [None] * self._level.cards, "time_left": 0, **read}
         facts["lamp"] = read.get("lamp", before.get("lamp"))

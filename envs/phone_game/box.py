@@ -16,15 +16,15 @@ class Box:
     bottom: float
 
     def holds(self, x: float, y: float) -> bool:
-        """Whether (x, y) lies in it."""
+        """Whether (x, y) lies inside."""
         return self.left <= x <= self.right and self.top <= y <= self.bottom
 
     def down(self, share: float) -> float:
-        """A height within it, from 0 at its top to 1 at its bottom."""
+        """The y coordinate at a share of its height, from 0 at the top to 1 at the bottom."""
         return self.top + share * (self.bottom - self.top)
 
     def across(self, share: float) -> float:
-        """A place within its width, from 0 at its left to 1 at its right."""
+        """The x coordinate at a share of its width, from 0 at the left to 1 at the right."""
         return self.left + share * (self.right - self.left)
 
     @property
@@ -44,7 +44,7 @@ class Path:
 
 
 def to_app(y: float) -> float:
-    """The height y of the screen as a height of the app's area, both from 0 at the top to 1."""
+    """Convert y from the whole screen to the app's area, both in [0, 1] from the top."""
     return (y - STATUS_BAR) / (1 - STATUS_BAR)
 
 
@@ -54,13 +54,13 @@ def to_screen(y: float) -> float:
 
 
 def tap_at(box: Box) -> tuple[float, float]:
-    """The middle of a box as a tap on the whole screen, both in [0, 1], to two decimals."""
+    """The center of a box as a tap on the whole screen, in [0, 1], rounded to two decimals."""
     x, y = box.centre
     return round(x, 2), round(to_screen(y), 2)
 
 
 def swipe_along(path: Path) -> tuple[float, float, float, float]:
-    """A path as a swipe on the whole screen, in [0, 1], to two decimals."""
+    """A path as a swipe on the whole screen, in [0, 1], rounded to two decimals."""
     ends = path.x1, to_screen(path.y1), path.x2, to_screen(path.y2)
     x1, y1, x2, y2 = (round(end, 2) for end in ends)
     return x1, y1, x2, y2
@@ -68,10 +68,10 @@ def swipe_along(path: Path) -> tuple[float, float, float, float]:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Grid:
-    """Equal cells that divide the whole screen, the phone's status bar among them.
+    """Equal cells that divide the whole screen, including the phone's status bar.
 
-    A picture of the screen scaled to a multiple of `columns` x `rows` patches shows what lies in
-    one cell to a vision model in patches of its own.
+    When the screen is scaled to a multiple of `columns` x `rows` patches, each cell covers whole
+    patches of the vision model: no patch mixes two cells.
     """
 
     columns: int
@@ -85,15 +85,15 @@ class Grid:
         rows: float = 1.0,
         margin: float = 0.02,
     ) -> Box:
-        """The box of some neighbouring cells, below the status bar.
+        """The box of one or several adjacent cells, clipped to below the status bar.
 
         Args:
             column: its left column, from 0.
             row: its upper row, from 0.
-            columns: how many columns wide.
-            rows: how many rows high.
-            margin: what stays free on each side, as a share of the screen's width; the same length
-                of a 9:16 screen is free above and below.
+            columns: width in columns.
+            rows: height in rows.
+            margin: free space on each side, as a share of the screen's width; on a 9:16 screen
+                the same length stays free above and below.
         """
         tall = margin * 9 / 16
         return Box(

@@ -1,4 +1,4 @@
-"""Anti-aliased shapes and text on a numpy picture, quick enough for a phone's screen."""
+"""Anti-aliased shapes and text on a NumPy image, fast enough for a phone's screen."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -14,17 +14,17 @@ from agentrl.types import Image
 
 Colour = tuple[int, int, int]
 _SHIFT = 4
-"""Bits of a pixel's fraction in OpenCV's coordinates."""
+"""Fractional bits of OpenCV's fixed-point coordinates."""
 
 
 def rounded(picture: Image, box: Box, colour: Colour, radius: float) -> None:
-    """Fill a box with round corners.
+    """Fill a box with rounded corners.
 
     Args:
         picture: uint8[H, W, 3], drawn on in place.
         box: in [0, 1] of the picture.
         colour: RGB.
-        radius: of the corners, as a share of the picture's width.
+        radius: corner radius, as a share of the picture's width.
     """
     height, width = picture.shape[:2]
     outline = _outline(box, radius * width, width, height)
@@ -33,7 +33,7 @@ def rounded(picture: Image, box: Box, colour: Colour, radius: float) -> None:
 
 @lru_cache(maxsize=512)
 def _outline(box: Box, radius: float, width: int, height: int) -> NDArray[np.int32]:
-    """Corner by corner, in fixed-point pixels: int32[points, 2]."""
+    """The polygon of a rounded box in fixed-point pixels, int32[points, 2]."""
     left, right = box.left * width + radius, box.right * width - radius
     top, bottom = box.top * height + radius, box.bottom * height - radius
     points = []
@@ -44,7 +44,7 @@ def _outline(box: Box, radius: float, width: int, height: int) -> NDArray[np.int
 
 
 def disc(picture: Image, box: Box, colour: Colour, size: float) -> None:
-    """Fill a circle in the middle of a box; `size` is its radius as a share of the width."""
+    """Fill a circle at the center of a box; `size` is its radius as a share of the width."""
     height, width = picture.shape[:2]
     x, y = box.centre
     scale = 1 << _SHIFT
@@ -53,7 +53,7 @@ def disc(picture: Image, box: Box, colour: Colour, size: float) -> None:
 
 
 def polygon(picture: Image, points: Sequence[tuple[float, float]], colour: Colour) -> None:
-    """Fill a polygon; its corners (x, y) are in [0, 1] of the picture."""
+    """Fill a polygon with corners (x, y) in [0, 1] of the picture."""
     height, width = picture.shape[:2]
     corners = np.array(points) * (width, height) * (1 << _SHIFT)
     cv2.fillPoly(picture, [np.round(corners).astype(np.int32)], colour, cv2.LINE_AA, _SHIFT)
@@ -62,16 +62,16 @@ def polygon(picture: Image, points: Sequence[tuple[float, float]], colour: Colou
 def text(
     picture: Image, words: str, x: float, y: float, size: float, colour: Colour, bold: float = 0.0
 ) -> None:
-    """Write one line; (x, y) is the middle of its capitals.
+    """Write one line of text, with the middle of its capitals at (x, y).
 
     Args:
-        picture: uint8[H, W, 3], drawn on in place; what would stand outside is cut off.
-        words: what to write.
+        picture: uint8[H, W, 3], drawn on in place; text outside of it is clipped.
+        words: the text.
         x: in [0, 1] of the width.
         y: in [0, 1] of the height.
-        size: of the font, as a share of the width.
+        size: font size, as a share of the width.
         colour: RGB.
-        bold: how much thicker each stroke is on each side, as a share of the width.
+        bold: extra stroke width on each side, as a share of the width.
     """
     height, width = picture.shape[:2]
     mask = ink_of(words, max(round(size * width), 1), round(bold * width))
@@ -85,9 +85,9 @@ def text(
 
 @lru_cache(maxsize=512)
 def ink_of(words: str, pixels: int, stroke: int) -> NDArray[np.int32]:
-    """How much ink lies on each pixel, int32[height, width, 1] in [0, 255].
+    """Coverage of each pixel by the text, int32[height, width, 1] in [0, 255].
 
-    The middle row is the middle of a capital, whatever the words: neighbours share a baseline.
+    The middle row is always the middle of a capital, so that adjacent texts share a baseline.
     """
     font = _font(pixels)
     left, _, right, _ = font.getbbox(words, stroke_width=stroke)
@@ -102,8 +102,8 @@ def ink_of(words: str, pixels: int, stroke: int) -> NDArray[np.int32]:
 
 @lru_cache(maxsize=64)
 def _font(pixels: int) -> ImageFont.FreeTypeFont:
-    """Pillow's own font, so that every machine draws the same picture."""
+    """Pillow's bundled font, so that every machine draws the same picture."""
     font = ImageFont.load_default(pixels)
     if not isinstance(font, ImageFont.FreeTypeFont):
-        raise RuntimeError("this Pillow was built without FreeType; install its wheel instead.")
+        raise RuntimeError("Pillow was built without FreeType; install Pillow from its wheel.")
     return font

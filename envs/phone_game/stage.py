@@ -1,4 +1,4 @@
-"""One game's app on one phone: started afresh, acted on under a guard, and looked at."""
+"""One game's app on one phone: launch it, act on it under a guard, observe its screen."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,14 +14,14 @@ LOOK_AGAIN_S = 0.05
 
 
 class Stage:
-    """A phone on which one app is played.
+    """A phone and the one app that is played on it.
 
     Args:
         device: the phone.
-        package: of the app.
-        activity: of the app.
-        allow: packages that may be in front beside it.
-        settling: for every `agentrl.devices.act_and_settle`.
+        package: the app's package.
+        activity: the app's activity.
+        allow: other packages that may be in front.
+        settling: keyword arguments for every `agentrl.devices.act_and_settle`.
     """
 
     def __init__(
@@ -36,18 +36,18 @@ class Stage:
         self.package = package
         width, height = device.size()
         self.screen: Image = np.zeros((height, width, 3), np.uint8)
-        """What the next action answers, uint8[H, W, 3]."""
+        """The screen that the next action responds to, uint8[H, W, 3]."""
         self.events: tuple[Left, ...] = ()
         """What else came to the front in this step."""
         self.timings: dict[str, float] = {}
-        """Seconds of this step: `settle`, waiting for the screen, and `effect`, to the first sign
-        of the last touch, where there was one."""
+        """Seconds of this step: `settle` until the screen settled, and `effect` until the first
+        visible effect of the last touch, if there was one."""
         self._activity = activity
         self._settling = settling
         self._guard = Guard(device, package, allow, turns=False)
 
     def begin_step(self) -> None:
-        """Forget what came to the front in the last step, and its timings."""
+        """Clear the events and timings of the last step."""
         self.events, self.timings = (), {}
 
     def launch(
@@ -55,14 +55,14 @@ class Stage:
         extras: Mapping[str, str],
         begins: Callable[[Settled], bool] = lambda shown: False,
     ) -> Settled:
-        """Start the game; the first screen that is of this launch, as its state is.
+        """Start the game and wait for the first screen that belongs to this launch.
 
         Args:
-            extras: `seed` among them, which the game publishes.
-            begins: whether a screen beside which nothing is published is a game's first.
+            extras: launch extras, including `seed`, which the game publishes back.
+            begins: whether a screen without published state is the first of a game.
 
         Raises:
-            EnvError: the game publishes no state of this launch in time.
+            EnvError: the game does not publish the state of this launch in time.
             CaptureError: the captures are stale.
         """
         seed = int(extras["seed"])
@@ -85,8 +85,8 @@ class Stage:
             self.look(),
             deadline_s,
             EnvError(
-                f"{serial}: {self.package} was launched with the seed {seed} and publishes no "
-                f"state of that game; can it write its file? ({deadline_s:g} s)"
+                f"{serial}: {self.package} was launched with seed {seed}, but did not publish the "
+                f"state of that game within {deadline_s:g} s; can it write its state file?"
             ),
         )
         return self.look_until(
@@ -94,13 +94,13 @@ class Stage:
             shown,
             deadline_s,
             CaptureError(
-                f"{serial}: {self.package} was launched and the screen stayed as it was for "
+                f"{serial}: {self.package} was launched, but the screen did not change for "
                 f"{deadline_s:g} s: the captures are stale"
             ),
         )
 
     def act(self, action: Tap | Swipe | Wait) -> Settled | None:
-        """Act and wait until the screen has settled; None where the player has left the game."""
+        """Act and wait until the screen has settled; None if the agent has left the game."""
         guarded = self._guard.act(action, before=self.screen, **self._settling)
         self.events += guarded.events
         settled = guarded.settled
@@ -111,15 +111,15 @@ class Stage:
         return settled
 
     def look(self, after_s: float = 0.0) -> Settled:
-        """The screen after some seconds."""
+        """The settled screen after some seconds."""
         settled = self.act(Wait(after_s))
-        assert settled is not None, "who only looks does not leave"
+        assert settled is not None, "waiting cannot leave the game"
         return settled
 
     def look_until(
         self, enough: Callable[[Settled], bool], shown: Settled, deadline_s: float, error: Exception
     ) -> Settled:
-        """Look again and again until what is shown is enough; the error, if it is not in time."""
+        """Poll the screen until `enough` accepts it; raise `error` after the deadline."""
         end = time.monotonic() + deadline_s
         while not enough(shown):
             if time.monotonic() >= end:
@@ -128,13 +128,14 @@ class Stage:
         return shown
 
     def _without_game(self, now: Look) -> Image:
-        """The screen without the game: what it shows after a launch must be something else.
+        """Stop the game and capture the screen without it, so that a launch visibly changes it.
 
-        Launched from its own last screen, it would show that, then what lies below, then the new
-        game: captures that repeat either of the first two could not be told from the game.
+        If the game were launched from its own last screen, the captures would show that screen,
+        then the one below, then the new game; a stale capture of the first two could not be
+        distinguished from the new game.
 
         Raises:
-            CaptureError: the phone does not let itself be seen.
+            CaptureError: the screen cannot be captured.
         """
         end_s = time.monotonic() + self.device.deadlines.settle_s
         if now.front == self.package:

@@ -1,7 +1,7 @@
-"""Where a game lies on a phone's screen: below its status bar, or on a page of its browser.
+"""Converts between a game's layout and the screen: below a status bar, or on a web page.
 
-Its layout is that of a whole screen with a status bar. On a page the app has an area of its own,
-with no status bar above: what is seen and where to touch are brought from one to the other here.
+A game's layout assumes a whole screen with a status bar. On a web page the app has only part of the
+screen and no status bar. These functions convert frames to the layout and positions to the screen.
 """
 
 from collections.abc import Mapping
@@ -16,17 +16,17 @@ from agentrl.types import Image
 
 
 def in_layout(shown: Settled, area: Region | None) -> Settled:
-    """A screen as the game's layout has it, with black for the status bar that a page lacks.
+    """Convert a screen to the game's layout, with a black status bar if a page shows the game.
 
     Args:
         shown: the screen of a phone.
-        area: of the app, where a page shows it; None below a status bar.
+        area: the app's area on a page; None below a status bar.
     """
     return shown if area is None else replace(shown, frame=_cut(shown.frame, area))
 
 
 def on_screen(facts: Mapping[str, Any], area: Region | None) -> Mapping[str, Any]:
-    """Facts whose `places` are to be touched on the phone's screen."""
+    """Convert the `places` of published facts from the layout to the phone's screen."""
     if area is None:
         return facts
     return {**facts, "places": {name: _at(place, area) for name, place in facts["places"].items()}}
@@ -41,9 +41,9 @@ def _cut(frame: Image, area: Region) -> Image:
 
 
 def _at(place: list[Any], area: Region) -> list[Any]:
-    """Positions, or a list of them, brought from the layout to the screen."""
+    """Convert a position, or a list of positions, from the layout to the screen."""
     if place and isinstance(place[0], list):
-        return [_at(one, area) for one in place]
+        return [_at(position, area) for position in place]
     moved: list[float] = []
     for x, y in zip(place[::2], place[1::2], strict=True):
         moved += (round(share, 4) for share in area.to_screen(x, to_app(y)))

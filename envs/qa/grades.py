@@ -1,4 +1,4 @@
-"""Which rule says whether an answer is right."""
+"""The rules that decide whether an answer is right."""
 
 from collections.abc import Callable
 
@@ -10,17 +10,17 @@ GRADES = ("exact", "numeric", "choice", "none")
 
 
 def grader(grade: str, tolerance: float) -> Callable[[str, Task], bool | None]:
-    """The rule of a name; None is its verdict where it has none.
+    """The grading function for a name; it returns None if the answer cannot be graded.
 
     Raises:
-        ConfigError: there is no such rule.
+        ConfigError: unknown rule, or an invalid tolerance.
     """
     if grade not in GRADES:
         raise ConfigError(f"grade={grade!r}: must be one of {', '.join(GRADES)}")
     if not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
         raise ConfigError(f"tolerance={tolerance!r}: must lie in [0, 1)")
 
-    def judge(answer: str, task: Task) -> bool | None:
+    def is_right(answer: str, task: Task) -> bool | None:
         if grade == "none":
             return None
         if grade == "numeric":
@@ -29,4 +29,4 @@ def grader(grade: str, tolerance: float) -> Callable[[str, Task], bool | None]:
             return grading.choice(answer, task.accepted, task.options)
         return grading.exact(answer, task.accepted)
 
-    return judge
+    return is_right

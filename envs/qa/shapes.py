@@ -1,4 +1,4 @@
-"""Draw flat shapes with smooth edges, the same on every machine."""
+"""Draws flat shapes with smooth edges, identically on every machine."""
 
 import math
 from collections.abc import Sequence
@@ -10,35 +10,35 @@ from numpy.typing import NDArray
 from agentrl.types import Image
 
 _FINER = 4
-"""Drawn so many times as large without smoothing, then averaged: integers all the way."""
+"""Supersampling factor: drawn without anti-aliasing, then averaged, so all math is integer."""
 
 Point = tuple[float, float]
 Colour = tuple[int, int, int]
 
 
 class Canvas:
-    """A picture under way.
+    """A picture to draw on.
 
     Args:
         width: in pixels.
         height: in pixels.
-        ground: its colour.
+        ground: background color, RGB.
     """
 
     def __init__(self, width: int, height: int, ground: Colour = (240, 240, 240)) -> None:
         self._fine: Image = np.full((height * _FINER, width * _FINER, 3), ground, np.uint8)
 
     def fill(self, outline: Sequence[Point], colour: Colour) -> None:
-        """Fill a shape; positions in pixels, x to the right and y down."""
+        """Fill a shape; positions are in pixels, x to the right and y down."""
         cv2.fillPoly(self._fine, [_fine(outline)], colour)
 
     def line(self, a: Point, b: Point, colour: Colour, width: float = 2.0) -> None:
-        """Draw a straight line; its width in pixels."""
+        """Draw a straight line; the width is in pixels."""
         start, end = _fine([a, b]).tolist()
         cv2.line(self._fine, start, end, colour, max(1, round(width * _FINER)))
 
     def write(self, text: str, centre: Point, colour: Colour, height: float = 16.0) -> None:
-        """Write a short text around a point; the height of its capitals in pixels."""
+        """Write a short text centered at a point; the height of capitals is in pixels."""
         font, scale = cv2.FONT_HERSHEY_SIMPLEX, height * _FINER / 21.0
         thickness = max(1, round(height * _FINER / 9))
         (width, tall), _ = cv2.getTextSize(text, font, scale, thickness)
@@ -56,7 +56,7 @@ class Canvas:
 
 
 def on_circle(centre: Point, radius: float, degrees: float) -> Point:
-    """A point of a circle; the angle from the right, counter-clockwise."""
+    """A point on a circle; the angle is measured counterclockwise from the right."""
     angle = math.radians(degrees)
     return centre[0] + radius * math.cos(angle), centre[1] - radius * math.sin(angle)
 
@@ -67,10 +67,10 @@ def outline(shape: str, centre: Point, radius: float) -> list[Point]:
     Args:
         shape: `circle`, `square` or `triangle`.
         centre: in pixels.
-        radius: of a circle of about the same area, in pixels.
+        radius: radius of a circle of about the same area, in pixels.
 
     Raises:
-        KeyError: there is no such shape.
+        KeyError: unknown shape.
     """
     corners, size, first = _SHAPES[shape]
     step = 360 / corners
@@ -82,7 +82,7 @@ _SHAPES = {
     "square": (4, 1.25, 45.0),
     "triangle": (3, 1.4, 90.0),
 }
-"""Corners, the distance of a corner for radius 1, and the angle of the first one."""
+"""Number of corners, distance of a corner for radius 1, and angle of the first corner."""
 
 
 def _fine(points: Sequence[Point]) -> NDArray[np.int32]:

@@ -1,4 +1,4 @@
-"""What `data` names: questions drawn here, or a data set."""
+"""Opens the source that `data` names: generated questions or a data set."""
 
 import inspect
 import json
@@ -36,19 +36,19 @@ _KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "shuffle": ("a whole number from 0 on, or null", (int,)),
 }
 _OF_ROWS = {"on_bad": "refuse", "shuffle": 0}
-"""What has a default though it means nothing to what is drawn."""
+"""Defaults of settings that apply to data sets only, not to generated questions."""
 _opening = threading.Lock()
 
 
 def open_source(data: str | Mapping[str, str], **settings: Any) -> Source:
-    """Open what a job names; a data set is read once for all environments of a process.
+    """Open the source of questions; a data set is read once per process.
 
     Args:
-        data: as the environment's.
-        **settings: the environment's other arguments that say how to read it.
+        data: see `QA`.
+        **settings: the other arguments of `QA` that affect reading.
 
     Raises:
-        ConfigError: there is no such data, or it is bad.
+        ConfigError: the data is missing or bad.
     """
     _check_kinds(settings)
     settings = {**settings, "keys": dict(settings["keys"] or {})}
@@ -56,7 +56,7 @@ def open_source(data: str | Mapping[str, str], **settings: Any) -> Source:
         data, settings["split"] = _of_split(data, settings["split"]), None
     if not isinstance(data, str | Path) or not str(data):
         raise ConfigError(
-            f"data={data!r}: must name a file, a folder, an id of the hub, or {', '.join(DRAWN)}"
+            f"data={data!r}: must be a file, a folder, an id of the hub, or {', '.join(DRAWN)}"
         )
     data = str(data)
     if data in DRAWN:
@@ -64,8 +64,8 @@ def open_source(data: str | Mapping[str, str], **settings: Any) -> Source:
     for name in ("level", "pixels"):
         if settings[name] is not None:
             raise ConfigError(
-                f"{name}={settings[name]!r}: only what is drawn takes it ({', '.join(DRAWN)}), "
-                f"and data={data} is not; leave {name} out"
+                f"{name}={settings[name]!r}: applies only to generated questions "
+                f"({', '.join(DRAWN)}), not to data={data}; remove {name}"
             )
     path = Path(data).expanduser()
     stamp = path.stat().st_mtime_ns if path.is_file() else 0
@@ -90,7 +90,7 @@ def _of_split(data: Mapping[str, str], split: str | None) -> str:
     if split is None or split not in data:
         known = ", ".join(map(str, data))
         hint = did_you_mean(str(split), map(str, data))
-        raise ConfigError(f"split={split}: data names {known}; choose one{hint}")
+        raise ConfigError(f"split={split}: data has the splits {known}; choose one{hint}")
     return data[split]
 
 
@@ -106,12 +106,12 @@ def _drawn(data: str, settings: Mapping[str, Any]) -> Source:
     for name, value in given.items():
         if name not in taken:
             raise ConfigError(
-                f"{name}={value!r}: {data} is drawn, and takes {', '.join(taken)} alone; "
-                f"leave {name} out"
+                f"{name}={value!r}: {data} is generated and takes only {', '.join(taken)}; "
+                f"remove {name}"
             )
     if settings["grade"] == "choice":
         raise ConfigError(
-            f"grade=choice: {data} is drawn, and has no options; take exact or numeric"
+            f"grade=choice: {data} is generated and has no options; use exact or numeric"
         )
     if given.get("hold_out") and "split" not in given:
         raise ConfigError(_no_share(given["hold_out"], None))
@@ -123,8 +123,8 @@ def _drawn(data: str, settings: Mapping[str, Any]) -> Source:
 
 def _no_share(hold_out: float, split: str | None) -> str:
     return (
-        f"hold_out={hold_out}, split={split}: a share in (0, 1) is held out "
-        "where split is eval, and left where it is train"
+        f"hold_out={hold_out}, split={split}: hold_out must be in (0, 1), and split must be eval "
+        "(the questions held out) or train (the others)"
     )
 
 
@@ -142,7 +142,7 @@ def _read(data: str, settings: str, stamp: int) -> Source:
         template = find_template(template, "template").read_text("utf-8")
     root = chosen["image_root"]
     if root is not None and not Path(root).expanduser().is_dir():
-        raise ConfigError(f"image_root={root}: there is no such folder")
+        raise ConfigError(f"image_root={root}: no such folder")
     return Dataset(
         open_table(data, split),
         data,

@@ -1,6 +1,6 @@
-"""Which of the questions that are drawn are kept from training.
+"""Splits generated questions into training and evaluation.
 
-What is asked decides, not the seed: other seeds often ask the same again.
+The content of a question decides, not its seed, because different seeds often ask the same.
 """
 
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ class Part:
     """The questions of one split.
 
     Args:
-        split: `train` or `eval`; None takes all questions.
-        hold_out: the share that is `eval`, 0 for none.
-        asked: what some questions ask, as they are drawn, without an end.
+        split: `train` or `eval`; None contains all questions.
+        hold_out: the share that belongs to `eval`; 0 for none.
+        asked: an endless stream of the contents of sample questions.
 
     Raises:
-        ValueError: there is no such split, or hardly a question in it.
+        ValueError: unknown split, or hardly any question in it.
     """
 
     def __init__(self, split: str | None, hold_out: float, asked: Iterator[str]) -> None:
@@ -32,15 +32,16 @@ class Part:
         self._split, self._hold_out = split, hold_out
         if not any(self.holds(question) for question in islice(asked, _TRIES)):
             raise ValueError(
-                f"hold_out={hold_out}: of {_TRIES} questions none is {split}; choose another share"
+                f"hold_out={hold_out}: none of {_TRIES} sample questions falls into split={split}; "
+                "choose another share"
             )
 
     def holds(self, asked: str) -> bool:
-        """Whether a question is of this split, told by what it asks alone."""
+        """Whether a question belongs to this split, determined by its content."""
         return self._split is None or (_place(asked) < self._hold_out) == (self._split == "eval")
 
 
 def _place(text: str) -> float:
-    """A number in [0, 1) that hangs on the text alone."""
+    """A hash of the text in [0, 1)."""
     digest = blake2b(text.encode(), digest_size=6).digest()
     return int.from_bytes(digest, "big") / (1 << 48)

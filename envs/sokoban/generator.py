@@ -1,4 +1,4 @@
-"""Levels from a seed, each with the solver's proof that it can be solved, and in how many moves."""
+"""Generates levels from a seed; the solver proves each solvable and finds its shortest solution."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -13,105 +13,105 @@ from agentrl.errors import ConfigError
 
 SMALLEST, LARGEST = 3, 32
 _TRIES = 2_000
-"""Boards of which one must be a level of the kind that was asked for."""
+"""Boards to try until one matches the requested kind."""
 _DRAWS = 50
-"""Rooms that are drawn for a board, on average and at most."""
+"""Maximum number of rooms drawn per board, on average."""
 _STATES = 500
-"""A level on which the solver needs more is drawn again, so that no level takes long."""
+"""A level that needs more solver states is drawn again, so that generation stays fast."""
 _TURN = 0.35
-"""How often who carves a room turns, as in the rooms of the field (arXiv:1707.06203)."""
+"""Probability that the carving walk turns, as in the usual generator (arXiv:1707.06203)."""
 _WIDEN = 0.5
-"""How often the cell beside the walk is opened too: boxes do not turn in narrow corridors."""
+"""Probability of also opening a cell next to the walk: boxes cannot turn in narrow corridors."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Kind:
-    """What levels are drawn.
+    """The kind of levels to generate.
 
     Raises:
-        ConfigError: there are none of that kind, whatever is drawn.
+        ConfigError: no such level can exist.
     """
 
     height: int = 7
-    """Rows, walls included: 5 by 5 has 9 cells inside."""
+    """Rows including walls: 5 by 5 has 9 cells inside."""
     width: int = 7
-    """Columns, walls included."""
+    """Columns including walls."""
     boxes: int = 1
     min_moves: int = 1
-    """Of a shortest solution."""
+    """Minimum length of a shortest solution."""
     max_moves: int | None = None
-    """Of a shortest solution; None for no bound."""
+    """Maximum length of a shortest solution; None for no limit."""
     split: str = "all"
-    """`all`, or the levels of one side: `train`, `eval`."""
+    """`all`, `train` or `eval`."""
     held_out: float = 0.2
-    """The share that is `eval`."""
+    """The share that belongs to `eval`."""
     held_out_by: str = "room"
-    """What is held out as a whole: `room` or `level`."""
+    """The unit that is held out: `room` or `level`."""
 
     def __post_init__(self) -> None:
         check_split(self.split, self.held_out, self.held_out_by)
         for name, value in (("height", self.height), ("width", self.width)):
             if not SMALLEST <= value <= LARGEST:
                 raise ConfigError(
-                    f"the {name} is {value}; walls included it must lie in [{SMALLEST}, {LARGEST}]."
+                    f"the {name} is {value}; including walls it must be in [{SMALLEST}, {LARGEST}]."
                 )
         if max(self.height, self.width) < 5:
             raise ConfigError(
-                f"{self.height} by {self.width} cells, walls included, leave no room for a player, "
-                "a box and a target in a row: ask for 3 by 5 at least."
+                f"{self.height} by {self.width} cells including walls have no room for a player, "
+                "a box and a target in a row; use at least 3 by 5."
             )
         inside = (self.height - 2) * (self.width - 2)
         if not 1 <= self.boxes <= inside // 3:
             raise ConfigError(
-                f"boxes is {self.boxes}; on {self.height} by {self.width} cells, walls included, "
-                f"it must lie in [1, {inside // 3}]."
+                f"boxes is {self.boxes}; on {self.height} by {self.width} cells including walls "
+                f"it must be in [1, {inside // 3}]."
             )
         if self.min_moves < 1 or (self.max_moves or self.min_moves) < self.min_moves:
             raise ConfigError(
-                f"min_moves is {self.min_moves} and max_moves {self.max_moves}; it must be "
+                f"min_moves is {self.min_moves} and max_moves {self.max_moves}; they must satisfy "
                 "1 <= min_moves <= max_moves."
             )
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Level:
-    """A board to begin with."""
+    """An initial board."""
 
     board: Board
     optimal: int | None
-    """Moves of a shortest solution; None where none was found within bounds."""
+    """Moves of a shortest solution; None if none was found within the search limit."""
     number: int | None = None
-    """Which one of those that were read; None for one that was drawn."""
+    """Index in the level files; None for a generated level."""
 
 
 def generate(seed: int, kind: Kind) -> Level:
     """The level of a seed.
 
     Raises:
-        ConfigError: none was found; levels of that kind are too rare.
+        ConfigError: levels of this kind are too rare: none was found.
     """
     for board in islice(_boards(random.Random(seed), kind), _TRIES):
         try:
             moves = solve(board, _STATES)
         except OutOfReach:
             continue
-        assert moves is not None, "what was pulled apart can be pushed together"
+        assert moves is not None, "boards made by pulling boxes off targets are solvable"
         if kind.min_moves <= len(moves) <= (kind.max_moves or len(moves)):
             return Level(board=board, optimal=len(moves))
     raise ConfigError(
         f"no level in {_TRIES} tries (seed {seed}) of {kind.height} by {kind.width} cells with "
         f"boxes={kind.boxes}, min_moves={kind.min_moves}, max_moves={kind.max_moves}, "
-        f"split={kind.split}: ask for less moves, fewer boxes or more room"
+        f"split={kind.split}; use fewer moves, fewer boxes or a larger room"
     )
 
 
 def _boards(rng: random.Random, kind: Kind) -> Iterator[Board]:
-    """Boards of one split that can be solved, of any length; it ends where there are hardly any."""
+    """Solvable boards of one split, of any solution length; gives up if they are too rare."""
     for _ in range(_DRAWS * _TRIES):
         room = _draw_room(rng, kind)
         by_room = kind.held_out_by == "room"
         if by_room and not room_belongs(room, kind.split, kind.held_out):
-            continue  # sooner than a board is drawn
+            continue  # cheaper than drawing a board first
         board = _draw_board(rng, room)
         if board is not None and belongs(board, kind.split, kind.held_out, kind.held_out_by):
             yield board
@@ -127,7 +127,7 @@ def _draw_room(rng: random.Random, kind: Kind) -> Room:
 
 
 def _carve(rng: random.Random, height: int, width: int, cells: int) -> int:
-    """A walk that opens the cells it comes to, and now and then the one beside it."""
+    """Carve a floor by a random walk that sometimes also opens an adjacent cell."""
     inside = sum(((1 << width - 2) - 1) << row * width + 1 for row in range(1, height - 1))
     steps = (-width, width, -1, 1)
     at, ahead = rng.choice(list(bits(inside))), rng.choice(steps)
@@ -144,7 +144,7 @@ def _carve(rng: random.Random, height: int, width: int, cells: int) -> int:
 
 
 def _draw_board(rng: random.Random, room: Room) -> Board | None:
-    """Boxes pulled off the targets, so that they can be pushed back; None if one is on a target."""
+    """Pull boxes off their targets, so that they can be pushed back; None if one is on a target."""
     boxes = room.targets
     free = list(bits(room.floor & ~boxes))
     player = rng.choice(free)
@@ -161,7 +161,7 @@ def _draw_board(rng: random.Random, room: Room) -> Board | None:
 
 
 def _pulls(room: Room, boxes: int, player: int) -> Sequence[tuple[int, int]]:
-    """Which box the player can pull by which step."""
+    """The possible pulls, as (cell of the box, step)."""
     reach, free = room.reach(player, boxes), room.floor & ~boxes
     return [
         (box, step)

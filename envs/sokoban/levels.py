@@ -1,4 +1,4 @@
-"""Levels in the text format of the Boxoban sets (github.com/google-deepmind/boxoban-levels).
+"""Reads levels in the text format of Boxoban (github.com/google-deepmind/boxoban-levels).
 
 ::
 
@@ -7,7 +7,7 @@
     #@$.#
     #####
 
-A line that starts with `;` opens a level and names it; the rows that follow, up to a blank line or
+A line that starts with `;` begins a level and names it; the rows that follow, up to a blank line or
 the next `;`, are the level.
 """
 
@@ -21,10 +21,10 @@ from agentrl.errors import ConfigError
 
 
 def read_levels(path: str) -> tuple[Board, ...]:
-    """All levels of a file, or of the `.txt` files of a folder and those below it, by name.
+    """All levels of a file, or of all `.txt` files below a folder, sorted by name.
 
     Raises:
-        ConfigError: nothing is there, or a level cannot be played; file, line and column are named.
+        ConfigError: no such file, or an unplayable level, with its file, line and column.
     """
     place = Path(path).expanduser()
     files = sorted(place.rglob("*.txt")) if place.is_dir() else [place]
@@ -39,7 +39,7 @@ def read_levels(path: str) -> tuple[Board, ...]:
 
 @lru_cache(maxsize=4)
 def _read(marks: tuple[tuple[Path, int], ...]) -> tuple[Board, ...]:
-    """Kept, as many environments of one process play the same levels."""
+    """Cached, because many environments of one process play the same levels."""
     return tuple(
         board
         for file, _ in marks
@@ -52,19 +52,19 @@ def levels_in(text: str, where: str = "levels") -> list[Board]:
 
     Args:
         text: in the format above.
-        where: what errors name.
+        where: the name of the text in errors.
 
     Raises:
-        ConfigError: a level is broken or solved from the start, or there is none.
+        ConfigError: a level is malformed or already solved, or there is none.
     """
     boards = []
     for line, rows in _pieces(text.splitlines()):
         board = parse("\n".join(rows), where, line)
         if board.solved:
-            raise ConfigError(f"{where}, line {line}: every box is on a target already")
+            raise ConfigError(f"{where}, line {line}: every box is already on a target")
         boards.append(board)
     if not boards:
-        raise ConfigError(f"{where}: no level in it: rows of # and floor, opened by `; 0`")
+        raise ConfigError(f"{where}: contains no level: rows of # and floor after a line `; 0`")
     return boards
 
 

@@ -1,4 +1,4 @@
-"""Boards from text, with mistakes named by line and column."""
+"""Parses boards from text; errors name line and column."""
 
 from dataclasses import dataclass
 
@@ -8,17 +8,17 @@ from agentrl.errors import ConfigError
 
 
 def parse(text: str, where: str = "level", first_line: int = 1) -> Board:
-    """Read a board.
+    """Parse a board.
 
     Args:
-        text: rows of `CHARACTERS`; short rows are filled with floor, as rows lose their last
-            blanks in many files.
-        where: what errors name.
-        first_line: the number of the first row in errors.
+        text: rows of `CHARACTERS`; short rows are filled with floor, because many files lack
+            trailing blanks.
+        where: the name of the text in errors.
+        first_line: the line number of the first row in errors.
 
     Raises:
-        ConfigError: a character that means nothing, not one player, not as many boxes as targets,
-            none at all, one that cannot be reached, or a room that is open to the outside.
+        ConfigError: an unknown character, not exactly one player, unequal numbers of boxes and
+            targets, none of them, an unreachable one, or a room that is not enclosed by walls.
     """
     return _Text(rows=text.split("\n"), where=where, first_line=first_line).board()
 
@@ -41,7 +41,7 @@ class _Text:
         floor = self._enclosed(walls, player)
         for name, cells in (("box", boxes), ("target", targets)):
             if lost := cells & ~floor:
-                raise ConfigError(f"{self._place(lost)}: a {name} where the player can never come")
+                raise ConfigError(f"{self._place(lost)}: the player can never reach this {name}")
         everywhere = (1 << self.width * len(self.rows)) - 1
         room = Room(
             height=len(self.rows),
@@ -57,31 +57,31 @@ class _Text:
             for column, character in enumerate(row, 1):
                 if character not in CHARACTERS:
                     raise ConfigError(
-                        f"{self.where}, line {number}, column {column}: {character!r} is none of "
-                        f"{' '.join(map(repr, CHARACTERS))}"
+                        f"{self.where}, line {number}, column {column}: {character!r} is not one "
+                        f"of {' '.join(map(repr, CHARACTERS))}"
                     )
 
     def _check_counts(self, player: int, boxes: int, targets: int) -> None:
         players, num_boxes, num_targets = map(int.bit_count, (player, boxes, targets))
         level = f"{self.where}, line {self.first_line}"
         if players != 1:
-            raise ConfigError(f"{level}: {players} players (@ or +); one must be there")
+            raise ConfigError(f"{level}: {players} players (@ or +); there must be exactly one")
         if num_boxes != num_targets or not num_boxes:
             raise ConfigError(
-                f"{level}: {num_boxes} boxes ($ or *) and {num_targets} targets (. * or +); there "
-                "must be as many of both, and one at least"
+                f"{level}: {num_boxes} boxes ($ or *) and {num_targets} targets (. * or +); their "
+                "numbers must be equal and at least 1"
             )
 
     def _cells(self, characters: str) -> int:
-        """Where one of these stands."""
+        """The cells that contain one of these characters."""
         cells = "".join(row.ljust(self.width) for row in self.rows)
         return sum(1 << cell for cell, character in enumerate(cells) if character in characters)
 
     def _enclosed(self, walls: int, player: int) -> int:
-        """The cells that the player could reach without boxes; none may lie at the border.
+        """The cells that the player could reach without boxes.
 
         Raises:
-            ConfigError: one does: whoever walks there would leave the level.
+            ConfigError: one lies at the border, so the player could leave the level.
         """
         width, border = self.width, self._border()
         reached, edge = 0, player
@@ -89,8 +89,8 @@ class _Text:
             reached |= edge
             if gap := reached & border:
                 raise ConfigError(
-                    f"{self._place(gap)}: the player can leave the level here; walls (#) must "
-                    "stand around it"
+                    f"{self._place(gap)}: the player can leave the level here; enclose it with "
+                    "walls (#)"
                 )
             edge = (edge << 1 | edge >> 1 | edge << width | edge >> width) & ~walls & ~reached
         return reached
@@ -101,6 +101,6 @@ class _Text:
         return row | row << width * (height - 1) | sum(sides << width * y for y in range(height))
 
     def _place(self, cells: int) -> str:
-        """The first of these cells, as errors name it."""
+        """The line and column of the first of these cells, for errors."""
         line, column = divmod(next(bits(cells)), self.width)
         return f"{self.where}, line {self.first_line + line}, column {column + 1}"

@@ -1,4 +1,4 @@
-"""A board as a picture: one square tile to a cell, drawn for any size of cell."""
+"""Draws a board: one square tile per cell, for any cell size."""
 
 from functools import lru_cache
 
@@ -24,8 +24,8 @@ def draw(board: Board, cell: int) -> Image:
     """The board, walls included.
 
     Args:
-        board: to draw.
-        cell: pixels of a cell's side.
+        board: the board.
+        cell: side of a cell in pixels.
 
     Returns:
         uint8[height * cell, width * cell, 3]
@@ -44,8 +44,8 @@ def _tiles(cell: int) -> NDArray[np.uint8]:
 
 
 def _tile(character: str, cell: int) -> Image:
-    """One cell; shapes keep off its edge, so that neighbours do not touch."""
-    # Pixel centres, in [-1, 1] of the cell.
+    """One cell; shapes keep a distance from its edge, so that neighbors do not touch."""
+    # Pixel centers, in [-1, 1] of the cell.
     x = (2 * np.arange(cell) + 1) / cell - 1
     across, down = np.abs(x)[None, :], np.abs(x)[:, None]
     far, square = np.hypot(across, down), np.maximum(across, down)

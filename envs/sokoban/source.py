@@ -1,4 +1,4 @@
-"""Where levels come from: drawn by their seed, or read from files."""
+"""Sources of levels: generated from a seed, or read from files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ from agentrl.errors import ConfigError
 
 
 class Source(Protocol):
-    """Gives a level for every seed."""
+    """Provides a level for every seed."""
 
     @property
     def size(self) -> tuple[int, int]:
         """Height and width of every level."""
 
     def draw(self, seed: int) -> Level:
-        """The level of a seed, always the same."""
+        """The level of a seed, deterministic."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -43,11 +43,11 @@ class Drawn:
 
 @dataclass(slots=True, kw_only=True)
 class Read:
-    """Levels from files, filled up with walls to one size; the seed counts through them."""
+    """Levels from files, padded with walls to a common size; the seed counts through them."""
 
     boards: Sequence[Board]
     states: int
-    """How long a shortest solution is looked for."""
+    """Search limit for a shortest solution."""
     size: tuple[int, int]
     _solved: dict[int, int | None] = field(default_factory=dict)
 
@@ -72,10 +72,10 @@ def open_source(
     levels: str | None,
     states: int,
 ) -> Source:
-    """The levels that an environment plays; its arguments are `Sokoban`'s.
+    """The levels that an environment plays; see `Sokoban` for the arguments.
 
     Raises:
-        ConfigError: there are none such.
+        ConfigError: there are no such levels.
     """
     asked = {"boxes": boxes, "min_moves": min_moves, "max_moves": max_moves}
     if levels is not None:
@@ -83,7 +83,7 @@ def open_source(
         check_split(split, held_out, held_out_by)
         boards = [b for b in read_levels(levels) if belongs(b, split, held_out, held_out_by)]
         if not boards:
-            raise ConfigError(f"levels={levels}: none of its levels is of the split {split!r}")
+            raise ConfigError(f"levels={levels}: none of its levels belongs to split={split}")
         height, width = (max(getattr(b.room, side) for b in boards) for side in ("height", "width"))
         return Read(boards=boards, states=states, size=(height, width))
     wanted = {name: value for name, value in asked.items() if value is not None}
@@ -93,25 +93,25 @@ def open_source(
 
 
 def _refuse(levels: str, **asked: object) -> None:
-    """See that nothing is asked of levels that are what they are.
+    """Reject arguments for generated levels when levels come from a file.
 
     Raises:
-        ConfigError: something is.
+        ConfigError: one of them is set.
     """
     given = [name for name, value in asked.items() if value is not None]
     if given:
         unset = ", ".join(f"{name}=null" for name in given)
         raise ConfigError(
-            f"{', '.join(given)}: for generated levels only, and levels={levels} brings its own; "
-            f"leave out what a file cannot be asked for, or say {unset}."
+            f"{', '.join(given)}: only for generated levels, but levels={levels} reads a file; "
+            f"remove them or set {unset}."
         )
 
 
 def _sides(size: int | Sequence[int] | None) -> dict[str, int]:
-    """Height and width, where they are asked for.
+    """Height and width, if they are set.
 
     Raises:
-        ConfigError: they are not two numbers.
+        ConfigError: `size` is not one or two numbers.
     """
     if size is None:
         return {}
@@ -123,10 +123,10 @@ def _sides(size: int | Sequence[int] | None) -> dict[str, int]:
 
 @lru_cache(maxsize=64)
 def _try(kind: Kind) -> None:
-    """Draw one level, so that a kind without levels is noticed before anything is played.
+    """Generate one level, so that a kind without levels fails before any episode runs.
 
     Raises:
-        ConfigError: there was none.
+        ConfigError: no level of this kind was found.
     """
     generate(0, kind)
 
@@ -140,7 +140,7 @@ def _optimal(board: Board, states: int) -> int | None:
 
 
 def _filled(board: Board, height: int, width: int) -> Board:
-    """The same level with walls on the right and below."""
+    """The same level, padded with walls on the right and below."""
     if (board.room.height, board.room.width) == (height, width):
         return board
     rows = [row.ljust(width, "#") for row in board.text().split("\n")]

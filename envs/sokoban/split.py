@@ -1,13 +1,14 @@
-"""Which levels are kept from training.
+"""Splits levels into training and evaluation.
 
-By default the room decides, its walls and its targets: boxes and player move, so that a level that
-differs in them alone may be met while another is played. Nor is a room new that is another one
-turned or mirrored; all eight fall on the same side.
+By default the room (walls and targets) decides: boxes and player move, so a level that differs only
+in them may occur while another level is played. Rotations and mirror images are not new rooms: all
+eight fall into the same split.
 
-Where rooms are few, the level itself may decide, boxes and player included. On 5 by 5 cells there
-are some forty rooms that take more than a move, however they are turned, and one of them is half of
-all levels: what is learned of the others says little. No game of training then begins with a
-held-out level, though one may come by it, or begin with its mirror image.
+If there are only few rooms, the whole level including boxes and player can decide. With 5 by 5
+cells there are about forty rooms, up to symmetry, that take more than one move, and one of them
+accounts for half of all levels, so results on the held-out rooms would mean little. With
+`held_out_by=level` no training game starts with a held-out level, but it may pass through one, or
+start with its mirror image.
 """
 
 from functools import lru_cache
@@ -19,14 +20,14 @@ from agentrl.errors import ConfigError
 
 SPLITS = ("all", "train", "eval")
 WHOLES = ("room", "level")
-"""What is held out as a whole."""
+"""The units that can be held out."""
 
 
 def check_split(split: str, held_out: float, held_out_by: str) -> None:
-    """See whether there is such a split.
+    """Check the arguments of a split.
 
     Raises:
-        ConfigError: there is not, or the share is none or would leave one side empty.
+        ConfigError: unknown split or unit, or a share that leaves one split empty.
     """
     if held_out_by not in WHOLES:
         raise ConfigError(f"held_out_by is {held_out_by!r}; it must be one of {', '.join(WHOLES)}.")
@@ -37,13 +38,13 @@ def check_split(split: str, held_out: float, held_out_by: str) -> None:
 
 
 def belongs(board: Board, split: str, held_out: float, held_out_by: str) -> bool:
-    """Whether a level is of this split.
+    """Whether a level belongs to a split.
 
     Args:
-        board: it begins with.
+        board: the level's initial board.
         split: `all`, `train` or `eval`.
-        held_out: the share that is `eval`.
-        held_out_by: what is held out as a whole: `room` or `level`.
+        held_out: the share that belongs to `eval`.
+        held_out_by: the unit that is held out: `room` or `level`.
     """
     if held_out_by == "room":
         return room_belongs(board.room, split, held_out)
@@ -51,7 +52,7 @@ def belongs(board: Board, split: str, held_out: float, held_out_by: str) -> bool
 
 
 def room_belongs(room: Room, split: str, held_out: float) -> bool:
-    """Whether a room is of this split, where rooms are held out."""
+    """Whether a room belongs to a split, for `held_out_by=room`."""
     return split == "all" or (_place_of(room) < held_out) == (split == "eval")
 
 
@@ -61,13 +62,13 @@ def _place_of(room: Room) -> float:
 
 
 def _place(text: str) -> float:
-    """A number in [0, 1) that hangs on the text alone."""
+    """A hash of the text in [0, 1)."""
     digest = blake2b(text.encode(), digest_size=6).digest()
     return int.from_bytes(digest, "big") / (1 << 48)
 
 
 def canonical(room: Room) -> str:
-    """The same text for a room, its mirror images and all of them turned."""
+    """A text that is the same for a room, its rotations and its mirror images."""
     rows = room.plan.decode("ascii").splitlines()
     seen = []
     for _ in range(4):

@@ -87,7 +87,7 @@ def test_a_reply_is_an_action_or_an_action_error(reply: str, name: str) -> None:
         ("<action>tap(0.5)</action>", "takes 2 arguments, not 1"),
         ("<action>drag(0.5, 0.5)</action>", "takes 4 arguments, not 2"),
         ("<action>tab(0.5, 0.5)</action>", "did you mean 'tap'"),
-        ("<action>shell(reboot)</action>", "there is no action 'shell'"),
+        ("<action>shell(reboot)</action>", "unknown action 'shell'"),
         ("<action>key(POWER)</action>", "keys are BACK"),
         ("<action>key(BACK; reboot)</action>", "there is no key"),
         ("<action>wait(1000)</action>", "from 0 to 5"),
@@ -102,7 +102,7 @@ def test_a_reply_is_an_action_or_an_action_error(reply: str, name: str) -> None:
         ('<action>type("\\u0000")</action>', "NUL"),
         ('<action>type("\\ud800")</action>', "half a character"),
         (f'<action>type("{"x" * (MAX_TEXT + 1)}")</action>', "at most 500 characters"),
-        ("<action>go left</action>", "there are tap"),
+        ("<action>go left</action>", "the actions are tap"),
     ],
 )
 def test_what_is_no_action_says_why(reply: str, complaint: str) -> None:

@@ -231,7 +231,7 @@ def test_words_about_another_level_are_refused(level: dict[str, Any]) -> None:
     screen, state = np.zeros((4, 3, 3), np.uint8), launched(0, **level).state()
     assert NumberGameTranslator(**level).to_observation(screen, state).images == (screen,)
     other = {**level, "cards": 7 - level["cards"]}
-    with pytest.raises(ConfigError, match=r"cards is \d, and \d in the game"):
+    with pytest.raises(ConfigError, match=r"cards is \d, but \d in the game"):
         NumberGameTranslator(**other).to_observation(screen, state)
 
 

@@ -190,8 +190,8 @@ def test_a_level_that_takes_too_long_to_solve_has_no_optimal_length(
         ({"cell": 1}, "cell is 1"),
         ({"max_steps": 0}, "max_steps is 0"),
         ({"split": "test"}, "split is 'test'"),
-        ({"size": 5, "min_moves": 40}, "ask for less moves, fewer boxes or more room"),
-        ({"size": [4, 4]}, "leave no room"),
+        ({"size": 5, "min_moves": 40}, "use fewer moves, fewer boxes or a larger room"),
+        ({"size": [4, 4]}, "have no room"),
         ({"levels": "/nowhere/levels.txt"}, "cannot be read"),
         ({"render_mode": "human"}, "render_mode is 'human'"),
     ],
@@ -206,7 +206,7 @@ def test_what_is_asked_of_generated_levels_is_refused_beside_a_file(
     level: Callable[..., gymnasium.Env[Any, Any]], given: dict[str, int]
 ) -> None:
     (name,) = given
-    said = f"{name}: for generated levels only, and levels=.*{name}=null"
+    said = f"{name}: only for generated levels, but levels=.*{name}=null"
     with pytest.raises(ConfigError, match=said):
         level(TWO_BOXES, **given)
     level(TWO_BOXES, **dict.fromkeys(given))  # null, where another file gives one
@@ -215,14 +215,16 @@ def test_what_is_asked_of_generated_levels_is_refused_beside_a_file(
 def test_several_that_are_asked_for_in_vain_are_named_together(
     level: Callable[..., gymnasium.Env[Any, Any]],
 ) -> None:
-    with pytest.raises(ConfigError, match="size, boxes: for generated levels only"):
+    with pytest.raises(ConfigError, match="size, boxes: only for generated levels"):
         level(TWO_BOXES, boxes=2, size=5)
 
 
 def test_levels_that_cannot_be_had_are_told_before_anything_is_played(tmp_path: Path) -> None:
     (tmp_path / "levels.txt").write_text(TWO_BOXES)
     for wrong in ({"size": 99}, {"levels": str(tmp_path / "levels.txt"), "min_moves": 1}):
-        with pytest.raises(ConfigError, match=r"env.kwargs: (the height is 99|min_moves: for gen)"):
+        with pytest.raises(
+            ConfigError, match=r"env.kwargs: (the height is 99|min_moves: only for gen)"
+        ):
             check_env_kwargs(EnvConfig(id="Sokoban-v0", kwargs=wrong))
 
 
@@ -241,7 +243,7 @@ def test_a_split_without_levels_is_told(level: Callable[..., gymnasium.Env[Any, 
         except ConfigError as error:
             splits.append(str(error))
     (said,) = splits
-    assert "none of its levels is of the split" in said
+    assert "none of its levels belongs to split" in said
 
 
 # --- picture --------------------------------------------------------------------------------

@@ -283,14 +283,17 @@ SOUND = "; 7\n#####\n#@$.#\n#####\n"
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("; 0\n#####\n#@$x#\n#####\n", r"some.txt, line 3, column 4: 'x' is none of"),
+        ("; 0\n#####\n#@$x#\n#####\n", r"some.txt, line 3, column 4: 'x' is not one of"),
         (SOUND + "\n; 8\n#####\n#@$ #\n#####\n", r"some.txt, line 7: 1 boxes .* and 0 targets"),
         ("#####\n# $.#\n#####\n", r"line 1: 0 players"),
         ("#####\n#@$.\n#####\n", r"line 2, column 5: the player can leave"),
         ("##  #\n#@$.#\n#####\n", r"line 1, column 3: the player can leave"),
-        ("#######\n#@$.#$#\n#####.#\n#######\n", r"line 2, column 6: a box where the player"),
-        ("#####\n#@ *#\n#####\n", r"line 1: every box is on a target already"),
-        ("; only a name\n\n", r"some.txt: no level in it"),
+        (
+            "#######\n#@$.#$#\n#####.#\n#######\n",
+            r"line 2, column 6: the player can never reach this box",
+        ),
+        ("#####\n#@ *#\n#####\n", r"line 1: every box is already on a target"),
+        ("; only a name\n\n", r"some.txt: contains no level"),
     ],
 )
 def test_a_broken_level_is_named_by_file_line_and_column(text: str, said: str) -> None:

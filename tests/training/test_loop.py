@@ -197,7 +197,7 @@ def test_plan_counts_the_evaluation_of_the_last_step(steps, every, games):
 
 def test_checkpoint_that_is_not_kept_is_named(whole_run):
     run, _ = whole_run
-    with pytest.raises(ConfigError, match=r"no checkpoint '99'.*of steps: 3, 4"):
+    with pytest.raises(ConfigError, match=r"no checkpoint '99'.*steps: 3, 4"):
         checkpoint_store.named(run, "99")
     assert checkpoint_store.named(run, "last").name == "step-00004"
 

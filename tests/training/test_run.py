@@ -61,7 +61,7 @@ def test_a_run_whose_configuration_was_cut_is_not_filled_with_defaults(
 def test_a_run_name_that_can_be_no_folder_is_told(tmp_path: Path) -> None:
     config = Config()
     config.run.name = ""
-    with pytest.raises(ConfigError, match="must be the plain name of a folder"):
+    with pytest.raises(ConfigError, match="must be a plain folder name"):
         configuration.validate(config)
     config.run.dir, config.run.name = str(tmp_path), "a\0b"
     with pytest.raises(ConfigError, match="cannot be written"):

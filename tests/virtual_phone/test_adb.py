@@ -215,13 +215,13 @@ def test_garbage_on_the_port_does_not_harm_the_phone(phones: Phones) -> None:
         ("agentrl.virtual_phone.apps.probe_app:ProbApp", "did you mean 'ProbeApp'"),
         ("no.such.module:App", "cannot be imported"),
         (
-            ("agentrl.virtual_phone.apps.probe_app:ProbeApp", {"colour": 1}),
-            "does not take {'colour': 1}",
+            ("agentrl.virtual_phone.apps.probe_app:ProbeApp", {"color": 1}),
+            "rejects {'color': 1}",
         ),
-        ("json:JSONDecoder", "json:JSONDecoder is no app: it lacks launch"),
-        ("os:getcwd", "is no app"),
+        ("json:JSONDecoder", "json:JSONDecoder is not an app: it lacks launch"),
+        ("os:getcwd", "is not an app"),
         ("os:sep", "not callable"),
-        ("sys:exit", "fails when made"),
+        ("sys:exit", "sys:exit failed with"),
     ],
 )
 def test_an_app_that_does_not_exist_is_named(app: object, complaint: str) -> None:

@@ -86,7 +86,7 @@ def test_an_installation_in_a_session() -> None:
     ("script", "reason"),
     [
         ("pm install /sdcard/none.apk", "INSTALL_FAILED_INVALID_URI"),
-        ("pm install -S 100", "INSTALL_FAILED_INVALID_APK: 3 of 100 bytes came"),
+        ("pm install -S 100", "INSTALL_FAILED_INVALID_APK: got 3 of 100 bytes"),
         ("pm install -S 99999999999", "INSTALL_FAILED_INSUFFICIENT_STORAGE"),
         ("pm install -S -5", "INSTALL_FAILED_INSUFFICIENT_STORAGE"),
         ("pm install", "INSTALL_FAILED_INSUFFICIENT_STORAGE"),

@@ -44,18 +44,16 @@ def setprop(phone: Phone, name: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "complaint"),
     [
-        ("captur", "black", "there is no fault 'captur' (did you mean 'capture'?)"),
+        ("captur", "black", "unknown fault 'captur' (did you mean 'capture'?)"),
         ("capture", "green", "must be one of truncated, black, header, empty, secure, stale"),
-        ("drop", "2", "no probability"),
-        ("drop", "nan", "no probability"),
+        ("drop", "2", "not a probability"),
+        ("drop", "nan", "not a probability"),
         ("latency_ms", "5-3", "NUMBER, LOW-HIGH or lognormal:MEDIAN:SIGMA"),
         ("latency_ms", "lognormal:5", "NUMBER, LOW-HIGH or lognormal:MEDIAN:SIGMA"),
         ("rotation", "4", "must be one of 0, 1, 2, 3"),
     ],
 )
-def test_a_fault_that_cannot_be_is_refused(
-    phone: Phone, name: str, value: str, complaint: str
-) -> None:
+def test_an_invalid_fault_is_rejected(phone: Phone, name: str, value: str, complaint: str) -> None:
     done = run(f"setprop {PREFIX}{name} {value}", phone)
     assert done.code == 1
     assert complaint in done.err

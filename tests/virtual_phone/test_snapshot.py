@@ -127,7 +127,7 @@ def test_what_is_loaded_and_no_snapshot_is_refused(told: str) -> None:
     phone = probe_phone()
     done = run("cmd agentrl load", phone, told.encode("utf-8", "surrogateescape"))
     assert done.code == 1
-    assert "Error: no snapshot" in done.err
+    assert "Error: invalid snapshot" in done.err
 
 
 def test_snapshots_are_kept_on_the_phone_by_name() -> None:

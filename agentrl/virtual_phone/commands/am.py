@@ -58,7 +58,7 @@ async def _start(call: Call, intent: Intent) -> int:
 
 
 def _resolve(phone: Phone, intent: Intent) -> bool:
-    """Start what an intent without a component leads to; whether there is anything."""
+    """Resolve and start an intent without a component; returns whether that succeeded."""
     package = intent.package
     if intent.category.endswith(".HOME"):
         phone.tasks.go_home()
@@ -77,21 +77,21 @@ def _resolve(phone: Phone, intent: Intent) -> bool:
 
 
 async def _load(phone: Phone, url: str) -> None:
-    """Load a page into the browser, if that is still in front when it has come."""
+    """Load a page in the browser, and show it if the browser is still in front."""
     title = await fetch_title(phone.network, url)
     if phone.tasks.front == BROWSER:
         phone.tasks.bring(BROWSER, text=f"{url}  {title}")
 
 
 def launch(call: Call, package: str, activity: str, extras: dict[str, str]) -> bool:
-    """Start an app, or complain; whether it was started."""
+    """Start an app or print an error; returns whether the app was started."""
     tasks = call.phone.tasks
     known = tasks.apps.get(package)
     if known is None and _is_of_the_system(package, activity):
         tasks.bring(package)
         return True
-    wanted = f"{package}/{full(package, activity)}"
-    if known is None or not known.is_enabled or (activity and wanted not in known.components):
+    component = f"{package}/{full(package, activity)}"
+    if known is None or not known.is_enabled or (activity and component not in known.components):
         call.fail("Error type 3")
         call.fail(f"Error: Activity class {{{package}/{activity}}} does not exist.")
         return False
@@ -112,7 +112,7 @@ def _is_of_the_system(package: str, activity: str) -> bool:
 
 @command("monkey")
 def monkey(call: Call) -> int:
-    """`monkey -p package ... 1`: starts the app."""
+    """`monkey -p package ... 1`: start the app."""
     if "-p" not in call.arguments[:-1]:
         return call.fail("** Error: no package given", 251)
     package = call.arguments[call.arguments.index("-p") + 1]

@@ -1,4 +1,4 @@
-"""The shell's own commands: echo, printf, export, exit and their kin."""
+"""Builtin commands of the shell: echo, printf, export, exit and others."""
 
 import asyncio
 import re
@@ -27,7 +27,7 @@ def echo(call: Call) -> int:
 
 @command("printf")
 def printf(call: Call) -> int:
-    r"""`printf format [words]`: `%s`, `%d`, `%%`, `\n` and the like; again while words last."""
+    r"""`printf format [words]`: `%s`, `%d`, `%%`, `\n` etc.; repeated until no word is left."""
     form, *words = call.arguments or [""]
     takes = any(found[2] in ("s", "d") for found in _ESCAPE.finditer(form))
     written: list[str] = []
@@ -65,7 +65,7 @@ def unset(call: Call) -> int:
 
 @command("env", "set", "printenv")
 def env(call: Call) -> int:
-    """The variables."""
+    """Print all variables."""
     for name, value in sorted(call.environment.items()):
         call.say(f"{name}={value}")
     return 0
@@ -77,15 +77,15 @@ def cd(call: Call) -> int:
     path = call.path((call.arguments or ["/"])[0])
     node = call.phone.files.find(path)
     if node is None or not node.is_folder:
-        told = "No such file or directory" if node is None else "Not a directory"
-        return call.fail(f"sh: cd: {path}: {told}", 2)
+        error = "No such file or directory" if node is None else "Not a directory"
+        return call.fail(f"sh: cd: {path}: {error}", 2)
     call.environment["PWD"] = path
     return 0
 
 
 @command("pwd")
 def pwd(call: Call) -> int:
-    """The folder that paths start from."""
+    """Print the working directory."""
     return call.say(call.environment["PWD"])
 
 
@@ -111,7 +111,7 @@ async def sh(call: Call) -> int:
 
 @command("command", "nohup", "time")
 async def command_(call: Call) -> int:
-    """`command [-v] name ...`: runs it, or tells whether there is one."""
+    """`command [-v] name ...`: run a command, or look it up."""
     if call.name == "command" and call.arguments[:1] in (["-v"], ["-V"]):
         return which(call)
     if not call.arguments:
@@ -124,7 +124,7 @@ async def command_(call: Call) -> int:
 
 @command("which")
 def which(call: Call) -> int:
-    """`which names`: where they stand, and 1 if one does not."""
+    """`which names`: print the paths of commands; fails if one does not exist."""
     names = [name for name in call.arguments if not name.startswith("-")]
     for name in names:
         if name in COMMANDS:
@@ -145,19 +145,19 @@ async def sleep(call: Call) -> int:
 
 @command("true", ":", "exec", "wait", "trap", "umask", "sync", "chcon", "restorecon")
 def true(call: Call) -> int:
-    """Do nothing and succeed."""
+    """Do nothing, successfully."""
     return 0
 
 
 @command("false")
 def false(call: Call) -> int:
-    """Do nothing and fail."""
+    """Do nothing, unsuccessfully."""
     return 1
 
 
 @command("yes")
 async def yes(call: Call) -> int:
-    """`yes [word]`: the same line without end."""
+    """`yes [word]`: print a line forever."""
     line = (" ".join(call.arguments) or "y") + "\n"
     many = line.encode("utf-8", "surrogateescape") * 256
     while True:

@@ -10,6 +10,8 @@ COMMANDS: dict[str, Run] = {}
 
 _Command = TypeVar("_Command", bound=Run)
 
+"""Register a function under one or more names."""
+
 
 def command(*names: str) -> Callable[[_Command], _Command]:
     """Put a function into the table under one or several names."""

@@ -1,4 +1,4 @@
-"""Commands that ask and decide: test, read."""
+"""Commands for conditions and input: test, read."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ _BINARY: dict[str, Callable[[str, str], bool]] = {
 
 @command("test", "[")
 def test(call: Call) -> int:
-    """`test -f x`, `[ a = b ]`: 0 for true, 1 for false, 2 for what is no test."""
+    """`test -f x`, `[ a = b ]`: 0 for true, 1 for false, 2 for an invalid test."""
     words = list(call.arguments)
     if call.name == "[" and (not words or words.pop() != "]"):
         return call.fail("sh: [: missing ]", 2)
@@ -57,7 +57,7 @@ def _holds(call: Call, words: list[str]) -> bool:
 
 @command("read")
 async def read(call: Call) -> int:
-    """`read [-r] names`: one word of a line to each name, the rest to the last; 1 at the end."""
+    """`read [-r] names`: split a line into variables, the rest into the last; 1 at the end."""
     _, names = split_options(call, "tnud")
     line = b""
     while b"\n" not in line and len(line) < _LONGEST_LINE and (chunk := await call.io.read()):

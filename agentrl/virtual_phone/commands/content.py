@@ -1,4 +1,4 @@
-"""`content`: what providers hold; the settings are the one that has something."""
+"""`content`: content providers, of which only the settings hold anything."""
 
 import itertools
 import re

@@ -1,4 +1,4 @@
-"""Commands that look into files and at the room for them: stat, md5sum, base64, du, df."""
+"""Commands for file metadata, checksums and disk usage: stat, md5sum, base64, du, df."""
 
 import base64
 import hashlib
@@ -69,7 +69,7 @@ async def base64_(call: Call) -> int:
 
 @command("du")
 def du(call: Call) -> int:
-    """`du [-s] [paths]`: what folders hold, in blocks of 1024 bytes."""
+    """`du [-s] [paths]`: disk usage of folders, in blocks of 1024 bytes."""
     everything = call.phone.files.all()
 
     def show(path: str) -> None:
@@ -82,11 +82,11 @@ def du(call: Call) -> int:
 
 @command("df")
 def df(call: Call) -> int:
-    """`df [-h] [paths]`: the room for files, in blocks of 1024 bytes."""
+    """`df [-h] [paths]`: free space, in blocks of 1024 bytes."""
     options, _ = split_options(call, "")
     files = call.phone.files
-    # As much as a real phone has, where nobody has taken it away: what there is in truth is what
-    # this process can spare, and nobody is to be warned of that.
+    # Unless a fault limits the space, report the size of a real phone: the actual capacity is
+    # what this process can spare, and nothing should warn of that.
     total = files.capacity if files.is_scarce else _NOMINAL
     used = files.capacity - files.num_free
     numbers = (total, used, total - used)

@@ -1,4 +1,4 @@
-"""`dumpsys`: the parts of it that programs read, one function a service."""
+"""`dumpsys`: the sections that programs read, one function per service."""
 
 from collections.abc import Callable
 
@@ -13,11 +13,11 @@ SECTIONS: dict[str, Section] = {}
 
 
 def section(name: str) -> Callable[[Section], Section]:
-    """Put a function into the table."""
+    """Register a function for a service."""
 
-    def register(tell: Section) -> Section:
-        SECTIONS[name] = tell
-        return tell
+    def register(describe: Section) -> Section:
+        SECTIONS[name] = describe
+        return describe
 
     return register
 
@@ -29,10 +29,10 @@ def dumpsys(call: Call) -> int:
     if name == "-l":
         listed = "".join(f"  {service}\n" for service in sorted(SECTIONS))
         return call.say(f"Currently running services:\n{listed.rstrip()}")
-    tell = SECTIONS.get(name)
-    if tell is None:
+    describe = SECTIONS.get(name)
+    if describe is None:
         return call.fail(f"Can't find service: {name}", 0)
-    return call.say(tell(call.phone, arguments).rstrip("\n"))
+    return call.say(describe(call.phone, arguments).rstrip("\n"))
 
 
 def _record(phone: Phone) -> str:
@@ -45,7 +45,7 @@ def _yes(value: bool) -> str:
 
 @section("window")
 def window(phone: Phone, arguments: list[str]) -> str:
-    """What is in front, and whether the lock screen is."""
+    """The focused window and the state of the lock screen."""
     title = phone.faults.get("focus") or phone.shown.focus
     focus = "null" if title in (None, "null") else f"Window{{a1b2c3 u0 {title}}}"
     locked, awake = phone.power.locked, phone.power.awake
@@ -59,18 +59,18 @@ def window(phone: Phone, arguments: list[str]) -> str:
         f"      screenState=SCREEN_STATE_{'ON' if awake else 'OFF'}\n"
         f"      interactiveState=INTERACTIVE_STATE_{'AWAKE' if awake else 'SLEEP'}\n"
     )
-    told = f"  mCurrentFocus={focus}\n  mFocusedApp={_record(phone)}\n"
-    # Android tells it among its displays from version 10 on, and among its windows before.
+    focused = f"  mCurrentFocus={focus}\n  mFocusedApp={_record(phone)}\n"
+    # Since version 10, Android prints the focus in the displays section, before in windows.
     is_old = int(phone.properties["ro.build.version.sdk"]) < 29
     front = (
         "WINDOW MANAGER WINDOWS (dumpsys window windows)\n"
-        f"  Window #0 {focus}:\n    mDisplayId=0\n{told if is_old else ''}"
+        f"  Window #0 {focus}:\n    mDisplayId=0\n{focused if is_old else ''}"
     )
     width, height = phone.geometry.size
     displays = (
         f"WINDOW MANAGER DISPLAY CONTENTS (dumpsys window displays)\n"
         f"    init={'x'.join(map(str, phone.geometry.physical))} cur={width}x{height}"
-        f" rot={phone.geometry.rotation}\n{'' if is_old else told}"
+        f" rot={phone.geometry.rotation}\n{'' if is_old else focused}"
     )
     known = {"policy": policy, "windows": front, "w": front, "displays": displays, "d": displays}
     return known.get((arguments or [""])[0], policy + front + displays)
@@ -78,7 +78,7 @@ def window(phone: Phone, arguments: list[str]) -> str:
 
 @section("activity")
 def activity(phone: Phone, arguments: list[str]) -> str:
-    """Which activity is resumed, and the processes."""
+    """The resumed activity and the processes."""
     resumed = (
         f"ACTIVITY MANAGER ACTIVITIES (dumpsys activity activities)\n"
         f"    mResumedActivity: {_record(phone)}\n  topResumedActivity={_record(phone)}\n"
@@ -113,7 +113,7 @@ def display(phone: Phone, arguments: list[str]) -> str:
 
 @section("SurfaceFlinger")
 def surface_flinger(phone: Phone, arguments: list[str]) -> str:
-    """The one display."""
+    """The only display."""
     return 'Display 4619827259835644672 (HWC display 0): port=0 pnpId=VRT displayName="VIRTUAL"'
 
 
@@ -152,7 +152,7 @@ def battery(phone: Phone, arguments: list[str]) -> str:
 
 @section("input_method")
 def input_method(phone: Phone, arguments: list[str]) -> str:
-    """The keyboard that is chosen."""
+    """The selected keyboard."""
     chosen = phone.settings.get("secure", "default_input_method")
     shown = chosen == ADB_KEYBOARD and not phone.is_hidden
     return (
@@ -166,10 +166,10 @@ def package(phone: Phone, arguments: list[str]) -> str:
     """`dumpsys package [PACKAGE]`."""
     known = dict.fromkeys((*PACKAGES, KEYBOARD_PACKAGE), ("14", 34))
     known |= {name: installed.version for name, installed in phone.tasks.apps.items()}
-    wanted = [word for word in arguments if not word.startswith("-")]
-    names = [name for name in sorted(known) if not wanted or name in wanted]
+    selected = [word for word in arguments if not word.startswith("-")]
+    names = [name for name in sorted(known) if not selected or name in selected]
     if not names:
-        return f"Unable to find package: {' '.join(wanted)}"
+        return f"Unable to find package: {' '.join(selected)}"
     return "Packages:\n" + "\n".join(_package(name, *known[name]) for name in names)
 
 

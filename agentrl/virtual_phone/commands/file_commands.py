@@ -1,4 +1,4 @@
-"""Commands about files: cat, ls, rm, mkdir, cp, mv, stat, md5sum, df."""
+"""Commands for files: cat, ls, rm, mkdir, cp, mv, touch, chmod."""
 
 import stat as modes
 import time
@@ -14,7 +14,7 @@ _BLOCK = 4096
 
 
 def each(call: Call, paths: Sequence[str], act: Callable[[str], None]) -> int:
-    """Do something with every path, and complain of each with which it fails."""
+    """Apply a function to every path; print an error for each one that fails."""
     code = 0
     for path in paths:
         try:
@@ -47,7 +47,7 @@ async def cat(call: Call) -> int:
 
 @command("ls")
 def ls(call: Call) -> int:
-    """`ls [-l] [-a] [-d] [-1] [paths]`, one name a line."""
+    """`ls [-l] [-a] [-d] [-1] [paths]`, one name per line."""
     options, paths = split_options(call, "")
     files = call.phone.files
 
@@ -82,7 +82,7 @@ def rm(call: Call) -> int:
 
 @command("rmdir")
 def rmdir(call: Call) -> int:
-    """`rmdir folders`: those that are empty."""
+    """`rmdir folders`: remove empty folders."""
     files = call.phone.files
 
     def remove(path: str) -> None:
@@ -124,7 +124,7 @@ def cp(call: Call) -> int:
 
 @command("touch")
 def touch(call: Call) -> int:
-    """`touch paths`: an empty file where there is none."""
+    """`touch paths`: create empty files."""
     files = call.phone.files
 
     def make(path: str) -> None:
@@ -136,7 +136,7 @@ def touch(call: Call) -> int:
 
 @command("chmod")
 def chmod(call: Call) -> int:
-    """`chmod MODE paths`, MODE in octal; of letters it takes note of `+x` alone."""
+    """`chmod MODE paths`: MODE is octal; of symbolic modes, only `+x` has an effect."""
     words = [word for word in call.arguments if word != "-R"]
     if len(words) < 2:
         return call.fail("chmod: Needs 2 arguments")
@@ -155,11 +155,11 @@ def chmod(call: Call) -> int:
 
 
 def size_of(node: Node) -> int:
-    """In bytes."""
+    """Size of a file or folder in bytes."""
     return _BLOCK if node.content is None else len(node.content)
 
 
 def _line(name: str, node: Node) -> str:
-    """As `ls -l` tells of a file."""
+    """A line of `ls -l`."""
     when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(node.mtime))
     return f"{modes.filemode(node.mode)} 1 shell shell {size_of(node):>8} {when} {name}"

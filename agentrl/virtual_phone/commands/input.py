@@ -1,4 +1,4 @@
-"""Commands about fingers: input, ime."""
+"""Commands for input: input, ime."""
 
 from collections.abc import Callable
 
@@ -29,7 +29,7 @@ def input_(call: Call) -> int:
     if run is None:
         return call.fail(f"Error: Unknown command: {verb}", 255)
     fault = phone.faults.get("input")
-    if fault and fault != "lost":  # it went to a window of the system, which has the focus now
+    if fault and fault != "lost":  # a system window took the input and has the focus now
         phone.faults.set("focus", fault)
     if fault:
         return 0
@@ -59,7 +59,7 @@ def _motion(phone: Phone, values: list[str]) -> None:
 
 
 def _text(phone: Phone, values: list[str]) -> None:
-    """ASCII alone: for everything else there is no key, and the real command raises, too."""
+    """Type text; like the real command, it raises for characters without a key."""
     if not values or not values[0].isascii():
         raise ValueError("Attempt to get length of null array")
     phone.hands.text(values[0].replace("%s", " "))
@@ -87,14 +87,14 @@ def _roll(phone: Phone, values: list[str]) -> None:
 
 
 def _numbers(values: list[str]) -> list[float]:
-    """Finite numbers.
+    """Parse finite numbers.
 
     Raises:
-        ValueError: one is none.
+        ValueError: a value is not a finite number.
     """
     numbers = [float(value) for value in values]
     if not all(abs(number) < 1e9 for number in numbers):
-        raise ValueError("no position")
+        raise ValueError("position out of range")
     return numbers
 
 
@@ -118,29 +118,29 @@ def ime(call: Call) -> int:
     words = [word for word in arguments if not word.startswith("-")]
     enabled = (call.phone.settings.get("secure", "enabled_input_methods") or "").split(":")
     if verb == "list":
-        for one in _INPUT_METHODS if "-a" in arguments else enabled:
-            call.say(one if "-s" in arguments else f"{one}:\n  mId={one} mIsAuxIme=false")
+        for method in _INPUT_METHODS if "-a" in arguments else enabled:
+            call.say(method if "-s" in arguments else f"{method}:\n  mId={method} mIsAuxIme=false")
         return 0
     if verb == "reset":
         _choose(call, [LATIN_KEYBOARD], LATIN_KEYBOARD)
         return call.say("Reset current and enabled IMEs for user #0")
     if verb not in ("enable", "disable", "set") or len(words) != 1:
         return call.fail(f"Unknown command: ime {verb}", 255)
-    (wanted,) = words
-    known = wanted in (_INPUT_METHODS if verb != "set" else enabled)
+    (method,) = words
+    known = method in (_INPUT_METHODS if verb != "set" else enabled)
     if not known:
-        told = f"Unknown input method {wanted} cannot be {verb}d for user #0"
-        return call.fail(told if verb != "set" else f"Error: Unknown id: {wanted} for user #0")
+        error = f"Unknown input method {method} cannot be {verb}d for user #0"
+        return call.fail(error if verb != "set" else f"Error: Unknown id: {method} for user #0")
     chosen = call.phone.settings.get("secure", "default_input_method") or LATIN_KEYBOARD
     if verb == "set":
-        _choose(call, enabled, wanted)
-        return call.say(f"Input method {wanted} selected for user #0")
-    left = [one for one in enabled if one and one != wanted]
+        _choose(call, enabled, method)
+        return call.say(f"Input method {method} selected for user #0")
+    others = [name for name in enabled if name and name != method]
     if verb == "enable":
-        _choose(call, [*left, wanted], chosen)
-        return call.say(f"Input method {wanted}: now enabled for user #0")
-    _choose(call, left, LATIN_KEYBOARD if chosen == wanted else chosen)
-    return call.say(f"Input method {wanted}: now disabled for user #0")
+        _choose(call, [*others, method], chosen)
+        return call.say(f"Input method {method}: now enabled for user #0")
+    _choose(call, others, LATIN_KEYBOARD if chosen == method else chosen)
+    return call.say(f"Input method {method}: now disabled for user #0")
 
 
 def _choose(call: Call, enabled: list[str], chosen: str) -> None:

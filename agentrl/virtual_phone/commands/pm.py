@@ -1,4 +1,4 @@
-"""Commands about packages: pm."""
+"""The package manager command: pm."""
 
 from collections.abc import Awaitable, Callable
 
@@ -36,7 +36,7 @@ def pm(call: Call) -> int | Awaitable[int]:
 
 
 def _packages(call: Call) -> dict[str, str]:
-    """Every package and the path of its APK."""
+    """Every package with the path of its APK."""
     apps = dict.fromkeys((KEYBOARD_PACKAGE, *call.phone.tasks.apps), "/data/app/{}/base.apk")
     system = dict.fromkeys(PACKAGES, "/system/app/{0}/{0}.apk")
     return {name: path.format(name) for name, path in sorted({**system, **apps}.items())}
@@ -56,8 +56,8 @@ def _list(call: Call, arguments: list[str]) -> int:
         filters = [word for word in options if not word.startswith("-") and word != "0"]
         for package, path in _packages(call).items():
             if _is_wanted(call, package, options) and all(f in package for f in filters):
-                told = f"package:{path}={package}" if "-f" in options else f"package:{package}"
-                call.say(told + ("  installer=null" if "-i" in options else ""))
+                line = f"package:{path}={package}" if "-f" in options else f"package:{package}"
+                call.say(line + ("  installer=null" if "-i" in options else ""))
     else:
         return call.fail(f"Error: unknown list type '{what}'", 255)
     return 0
@@ -86,7 +86,7 @@ def _clear(call: Call, arguments: list[str]) -> int:
 
 
 def _permission(call: Call, arguments: list[str]) -> int:
-    """`pm grant|revoke PACKAGE PERMISSION`: whatever an app asks for, it has."""
+    """`pm grant|revoke PACKAGE PERMISSION`: every app has all permissions."""
     words = [word for word in arguments if not word.startswith("-")]
     if not words or words[0] not in _packages(call):
         return call.fail(f"Error: Unknown package: {' '.join(words[:1])}", 255)
@@ -112,7 +112,7 @@ def _enable(enable: bool) -> Callable[[Call, list[str]], int]:
 
 
 def _resolve(call: Call, arguments: list[str]) -> int:
-    """`pm resolve-activity [--brief] PACKAGE`: what starts when the app is started."""
+    """`pm resolve-activity [--brief] PACKAGE`: the activity that starts the app."""
     package = arguments[-1] if arguments else ""
     installed, known = call.phone.tasks.apps.get(package), ACTIVITIES.get(package)
     component = installed.component if installed else f"{package}/{full(package, known or '')}"

@@ -1,4 +1,4 @@
-"""Commands about eyes: screencap, wm, uiautomator."""
+"""Commands for the screen: screencap, wm, uiautomator."""
 
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.text_commands import split_options
@@ -46,8 +46,8 @@ def wm(call: Call) -> int:
 def _size(call: Call, arguments: list[str]) -> int:
     geometry = call.phone.geometry
     if not arguments:
-        call.say(f"Physical size: {_times(geometry.physical)}")
-        return call.say(f"Override size: {_times(geometry.override)}") if geometry.override else 0
+        call.say(f"Physical size: {_by(geometry.physical)}")
+        return call.say(f"Override size: {_by(geometry.override)}") if geometry.override else 0
     if arguments[0] == "reset":
         geometry.set_size(None)
     else:
@@ -76,24 +76,24 @@ def _rotation(call: Call, arguments: list[str]) -> int:
     elif verb == "lock":
         rotation = value[0] if value else str(phone.geometry.rotation)
         if rotation not in ("0", "1", "2", "3"):
-            raise ValueError(f"{rotation} is no rotation")
+            raise ValueError(f"invalid rotation {rotation}")
         phone.put_setting("system", "user_rotation", rotation)
         phone.put_setting("system", "accelerometer_rotation", "0")
     elif not verb:
         is_free = phone.settings.get("system", "accelerometer_rotation") != "0"
         return call.say("free" if is_free else f"lock {phone.geometry.rotation}")
     else:
-        raise ValueError(f"{verb} is neither free nor lock")
+        raise ValueError(f"expected free or lock, not {verb}")
     return 0
 
 
-def _times(size: tuple[int, int]) -> str:
+def _by(size: tuple[int, int]) -> str:
     return f"{size[0]}x{size[1]}"
 
 
 @command("uiautomator")
 async def uiautomator(call: Call) -> int:
-    """`uiautomator dump [--compressed] [FILE]`, when the screen has come to rest."""
+    """`uiautomator dump [--compressed] [FILE]`, once the screen is idle."""
     if call.arguments[:1] != ["dump"]:
         return call.fail("Unsupported command: uiautomator " + " ".join(call.arguments), 1)
     files = [word for word in call.arguments[1:] if not word.startswith("-")]

@@ -1,4 +1,4 @@
-"""Commands about the phone itself: properties, settings, processes, power."""
+"""Commands for the phone itself: properties, settings, processes, power."""
 
 import math
 import time
@@ -40,7 +40,7 @@ def getprop(call: Call) -> int:
 
 @command("setprop")
 def setprop(call: Call) -> int:
-    """`setprop key value`; `debug.agentrl.fault.*` are the phone's faults."""
+    """`setprop key value`; `debug.agentrl.fault.*` sets faults."""
     if len(call.arguments) != 2:
         return call.fail("usage: setprop NAME VALUE")
     key, value = call.arguments
@@ -87,7 +87,7 @@ def settings(call: Call) -> int:
 
 @command("cmd")
 def cmd(call: Call) -> int | Awaitable[int]:
-    """`cmd service ...`: another way to the commands of the system."""
+    """`cmd service ...`: an alternative name of the system's commands."""
     words = [word for word in call.arguments if word not in ("-w", "-l")]
     service, *call.arguments = words or [""]
     if service in _SERVICES:
@@ -127,7 +127,7 @@ def svc(call: Call) -> int:
 
 @command("locksettings")
 def locksettings(call: Call) -> int:
-    """`locksettings set-disabled true|false | get-disabled`: whether there is a lock screen."""
+    """`locksettings set-disabled true|false | get-disabled`: switch the lock screen off or on."""
     power = call.phone.power
     if call.arguments[:1] == ["get-disabled"]:
         return call.say("false" if power.has_lock else "true")
@@ -139,7 +139,7 @@ def locksettings(call: Call) -> int:
 
 @command("date")
 def date(call: Call) -> int:
-    """`date [+FORMAT]`, by the phone's own clock, the one that the status bar shows."""
+    """`date [+FORMAT]`, by the phone's own clock, as shown in the status bar."""
     now = time.gmtime(call.phone.log.now_s())
     formats = [word[1:] for word in call.arguments if word.startswith("+")]
     form = (formats or ["%a %b %e %H:%M:%S GMT %Y"])[0].replace("%s", str(call.phone.log.now_s()))
@@ -148,14 +148,14 @@ def date(call: Call) -> int:
 
 @command("uptime")
 def uptime(call: Call) -> int:
-    """How long the phone has been on: as long as its clock says, since midnight."""
+    """The uptime: the time since midnight by the phone's clock."""
     clock = time.strftime("%H:%M:%S", time.gmtime(call.phone.log.now_s()))
     return call.say(f" {clock} up {clock[:5]},  0 users,  load average: 0.00, 0.00, 0.00")
 
 
 @command("id", "whoami")
 def id_(call: Call) -> int:
-    """Who the shell is."""
+    """The user of the shell."""
     return call.say("uid=2000(shell) gid=2000(shell)" if call.name == "id" else "shell")
 
 
@@ -169,7 +169,7 @@ def uname(call: Call) -> int:
 
 @command("ps")
 def ps(call: Call) -> int:
-    """`ps [-A]`: the processes."""
+    """`ps [-A]`: list the processes."""
     tasks = call.phone.tasks
     call.say("USER           PID  PPID     VSZ    RSS WCHAN            ADDR S NAME")
     fixed = {1: "init", 400: "adbd", 1000: "system_server", 1200: "com.android.systemui"}
@@ -190,6 +190,6 @@ def pidof(call: Call) -> int:
 
 @command("reboot")
 def reboot(call: Call) -> int:
-    """Drop the connection and start again."""
+    """Reboot the phone, which drops the connection."""
     call.phone.on_power("reboot", QUICK_REBOOT_S)
     return 0

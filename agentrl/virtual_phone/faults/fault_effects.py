@@ -1,6 +1,6 @@
-"""What a fault does to a phone at the moment when it is set or taken away.
+"""Faults that change the phone at the moment they are set or cleared.
 
-The other faults are asked about where they strike: by services, by captures, by `input`.
+The other faults are read where they take effect: in services, captures and `input`.
 """
 
 import math
@@ -16,13 +16,13 @@ QUICK_REBOOT_S = 0.2
 
 
 def strike(phone: "Phone", name: str, old: str, value: str) -> None:
-    """Do what a fault does at once.
+    """Apply the immediate effect of a fault.
 
     Args:
-        phone: that has it.
-        name: of the fault.
-        old: its value until now; empty for none.
-        value: its value from now on; empty for none.
+        phone: phone that has the fault.
+        name: name of the fault.
+        old: its previous value; empty if it was not set.
+        value: its new value; empty if it was cleared.
     """
     act = _STRIKES.get(name)
     if act is not None:

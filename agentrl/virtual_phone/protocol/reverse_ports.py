@@ -1,4 +1,4 @@
-"""Ports of the phone that lead to the computer: what `adb reverse` asks for."""
+"""`adb reverse`: ports of the phone that lead to the computer."""
 
 from agentrl.virtual_phone.protocol.adb_stream import Stream
 from agentrl.virtual_phone.protocol.device_connection import Connection
@@ -8,14 +8,15 @@ from agentrl.virtual_phone.system.network import Listener, Network
 async def serve(network: Network, stream: Stream, request: str) -> None:
     """Answer one request: `forward:[norebind:]a;b`, `killforward:a`, `killforward-all` or a list.
 
-    Opening the service is acknowledged by the stream itself; what is written here is the second
-    answer: `OKAY`, or `FAIL` and why.
+    The stream acknowledges the opening of the service; what is written here is the second
+    answer: `OKAY`, or `FAIL` and a reason.
     """
     verb, _, rest = request.partition(":")
     try:
         if verb == "list-forward":
             lines = (
-                f"host-0 {one} {other}\n" for one, other in network.reversed(stream.connection)
+                f"host-0 {address} {goal}\n"
+                for address, goal in network.reversed(stream.connection)
             )
             _say(stream, b"", "".join(lines))
         elif verb == "forward":
@@ -33,14 +34,14 @@ async def serve(network: Network, stream: Stream, request: str) -> None:
 
 
 def _forward(network: Network, connection: Connection, rest: str) -> str:
-    """Start to listen; the port that was found, where any would do."""
-    keep = rest.startswith("norebind:")
+    """Start listening; returns the chosen port if any port would do."""
+    no_rebind = rest.startswith("norebind:")
     here, semicolon, goal = rest.removeprefix("norebind:").partition(";")
     if not (here and semicolon and goal):
         raise OSError(22, f"bad forward: {rest[:100]}")
     known = network.find(here)
     if known is not None and known.owner is connection:
-        if keep:
+        if no_rebind:
             raise OSError(98, f"cannot rebind existing socket {here}")
         network.close(here)
     listener = Listener(owner=connection, accept=lambda: connection.open(goal), goal=goal)
@@ -52,7 +53,7 @@ def _forward(network: Network, connection: Connection, rest: str) -> str:
 
 
 def _kill(network: Network, connection: Connection, here: str | None) -> None:
-    """Stop to listen at one address, or at all."""
+    """Stop listening at one address, or at all of them."""
     if here is None:
         network.close_all(connection)
         return
@@ -63,5 +64,5 @@ def _kill(network: Network, connection: Connection, here: str | None) -> None:
 
 
 def _say(stream: Stream, status: bytes, text: str) -> None:
-    told = text.encode("utf-8", "surrogateescape")
-    stream.write(status + f"{len(told):04x}".encode() + told)
+    encoded = text.encode("utf-8", "surrogateescape")
+    stream.write(status + f"{len(encoded):04x}".encode() + encoded)

@@ -1,4 +1,4 @@
-"""What a client can open on a phone: one function a service, in a table."""
+"""The services that a client can open on a phone, in a table: one function per service."""
 
 import asyncio
 import struct
@@ -16,18 +16,18 @@ Service = Callable[[Phone, Stream, Sequence[str], str], Job | None]
 """Takes the options after the service's name and what follows the colon; None refuses."""
 
 FEATURES = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir,sendrecv_v2"
-"""`abb` and `abb_exec` stay out: with them, install speaks another protocol. So does
-`delayed_ack`, with which a client would not wait until a packet is taken."""
+"""Without `abb` and `abb_exec`, with which adb installs by another protocol, and without
+`delayed_ack`, with which a client would not wait for acknowledgements."""
 
 _BANNER_PROPERTIES = ("ro.product.name", "ro.product.model", "ro.product.device")
 _OUR_HANDS = ("setprop debug.agentrl.", "cmd agentrl ")
-"""What sets or mends a fault, or takes a snapshot, is no part of the phone: it never suffers."""
+"""Commands that control the virtual phone itself are never affected by faults."""
 _FRAMEBUFFER = struct.Struct("<14I")
 _ANDROID_14 = 2
 
 
 def banner(phone: Phone) -> str:
-    """Who the phone says it is when the adb server connects."""
+    """The phone's description of itself, sent in the handshake."""
     named = (f"{key}={phone.properties[key]};" for key in _BANNER_PROPERTIES)
     return f"device::{''.join(named)}features={FEATURES}"
 
@@ -48,7 +48,7 @@ def open_service(phone: Phone, stream: Stream, name: str) -> Job | None:
 async def _suffering(
     phone: Phone, stream: Stream, serve: Service, options: Sequence[str], rest: str
 ) -> None:
-    """A service with what goes wrong before it answers."""
+    """Serve after the faults that affect services have been applied."""
     faults = phone.faults
     if faults.happens("drop"):
         stream.connection.close()
@@ -82,9 +82,9 @@ def _framebuffer(phone: Phone, stream: Stream, options: Sequence[str], rest: str
     async def serve() -> None:
         frame = phone.captured.frame
         width, height = frame.size
-        colours = (0, 8, 16, 8, 8, 8, 24, 8)  # offset and length of red, blue, green, alpha
+        colors = (0, 8, 16, 8, 8, 8, 24, 8)  # offset and length of red, blue, green, alpha
         size = len(frame.pixels)
-        head = (_ANDROID_14, 32, screen_capture.SRGB, size, width, height, *colours)
+        head = (_ANDROID_14, 32, screen_capture.SRGB, size, width, height, *colors)
         picture = screen_capture.pixels(phone)
         if picture is not None:
             stream.write(_FRAMEBUFFER.pack(*head))
@@ -94,20 +94,20 @@ def _framebuffer(phone: Phone, stream: Stream, options: Sequence[str], rest: str
 
 
 def _socket(kind: str) -> Service:
-    """A connection from the computer to something that listens on the phone."""
+    """A connection from the computer to a socket on the phone."""
 
     def service(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job | None:
-        other = phone.network.connect(f"{kind}:{rest.partition(':')[0]}")
-        if other is None:
+        channel = phone.network.connect(f"{kind}:{rest.partition(':')[0]}")
+        if channel is None:
             return None
         stream.ends_with_client = False
-        return splice(stream, other)
+        return splice(stream, channel)
 
     return service
 
 
 def _says(text: str, then: Callable[[Phone, str], None] = lambda phone, rest: None) -> Service:
-    """A service that says one sentence, in which {} is what follows the colon."""
+    """A service that replies with one sentence; {} stands for what follows the colon."""
 
     def service(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
         async def serve() -> None:
@@ -124,12 +124,12 @@ def _reboot(phone: Phone, rest: str) -> None:
 
 
 def _to_tcp(phone: Phone, rest: str) -> None:
-    # It listens on TCP all the time; the number is what a real one would listen on.
+    # The phone always listens on TCP; the property holds the port that a real one would use.
     phone.properties["service.adb.tcp.port"] = rest if rest.isdecimal() else "0"
 
 
 def _pids(phone: Phone) -> str:
-    """Of the apps that run, a line each."""
+    """Process ids of the running apps, one per line."""
     return "".join(f"{phone.tasks.pid(name)}\n" for name in sorted(phone.tasks.running))
 
 
@@ -142,12 +142,13 @@ def _jdwp(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Jo
 
 def _track_jdwp(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
     async def serve() -> None:
-        told, shown = "none yet", phone.shown
+        sent: str | None = None
+        shown = phone.shown
         while True:
-            now = _pids(phone)
-            if now != told:
-                stream.write(f"{len(now):04x}{now}".encode())
-                told = now
+            pids = _pids(phone)
+            if pids != sent:
+                stream.write(f"{len(pids):04x}{pids}".encode())
+                sent = pids
             await phone.display.change(shown)
             shown = phone.shown
 

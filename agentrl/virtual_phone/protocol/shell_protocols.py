@@ -1,4 +1,4 @@
-"""The two protocols in which a client speaks with a shell."""
+"""The two protocols in which a client talks to a shell."""
 
 import struct
 
@@ -14,7 +14,7 @@ _LONGEST_LINE = 1 << 20
 
 
 async def serve_v1(phone: Phone, stream: Stream, script: str) -> None:
-    """Everything that is written goes to the client, nothing tells the exit code."""
+    """Raw output: stdout and stderr are mixed, and the exit code is not sent."""
     io = IO(out=stream.write, err=stream.write, read=stream.read, drained=stream.drained)
     await _run(Shell(phone=phone, commands=COMMANDS, io=io), script)
 
@@ -45,7 +45,7 @@ async def _run(shell: Shell, script: str) -> None:
 
 
 class _StandardInput:
-    """Standard input out of the packets of shell v2, however long they say they are."""
+    """Decodes standard input from the packets of shell v2, whatever their claimed length."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -55,7 +55,7 @@ class _StandardInput:
         self._ended = False
 
     async def read(self) -> bytes:
-        """What came next; empty at the end."""
+        """The next chunk; empty at the end."""
         while not self._ended:
             if not self._num_left and len(self._buffer) >= _V2.size:
                 self._id, self._num_left = _V2.unpack_from(self._buffer)
@@ -75,7 +75,7 @@ class _StandardInput:
 
 
 async def _converse(shell: Shell) -> None:
-    """A shell without a script: one line after the other, as they are typed."""
+    """An interactive shell: run each line as it is typed."""
     prompt = b"virtual:/ $ "
     pending = b""
     shell.io.out(prompt)

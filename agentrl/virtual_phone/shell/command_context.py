@@ -1,4 +1,4 @@
-"""One call of a command: what it is given, and where its output goes."""
+"""What a command gets: its arguments, its streams, its shell and its phone."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from agentrl.virtual_phone.shell.interpreter import Shell
 
 _MOST_KEPT = 64 << 20
-"""Bytes that a command keeps of its input."""
+"""Largest standard input, in bytes, that a command may hold in memory."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """One call of a command: what it is given and where its output goes."""
+    """One invocation of a command: arguments, streams, and the shell that runs it."""
 
     shell: "Shell"
     name: str
@@ -26,7 +26,7 @@ class Call:
 
     @property
     def phone(self) -> "Phone":
-        """The phone that it runs on."""
+        """The phone that the command runs on."""
         return self.shell.phone
 
     @property
@@ -39,37 +39,37 @@ class Call:
         self.io.out(data)
 
     def say(self, text: str) -> int:
-        """Write a line and succeed."""
+        """Write a line to standard output; returns the exit code 0."""
         self.io.out(f"{text}\n".encode("utf-8", "surrogateescape"))
         return 0
 
     def fail(self, text: str, code: int = 1) -> int:
-        """Complain and fail."""
+        """Write a line to standard error; returns the exit code."""
         self.io.err(f"{text}\n".encode("utf-8", "surrogateescape"))
         return code
 
     def path(self, path: str) -> str:
-        """An absolute path, from the folder in which the shell is."""
+        """An absolute path, resolved against the working directory."""
         return normal(path, self.environment["PWD"])
 
     async def read_all(self) -> bytes:
-        """Standard input until its end.
+        """Read standard input to its end.
 
         Raises:
-            OSError: it does not end.
+            OSError: it is too long.
         """
         return await all_of(self.io.read)
 
 
 Run = Callable[[Call], "int | Awaitable[int]"]
-"""A command: gives its exit code."""
+"""A command; returns its exit code."""
 
 
 async def all_of(read: Read) -> bytes:
-    """What is read until its end.
+    """Read to the end.
 
     Raises:
-        OSError: it does not end.
+        OSError: it is too long.
     """
     chunks, length = [], 0
     while chunk := await read():

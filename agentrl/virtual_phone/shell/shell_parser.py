@@ -1,4 +1,4 @@
-r"""How the words of the phone's shell make commands.
+r"""Parses shell scripts into pipelines of commands.
 
 ::
 
@@ -6,8 +6,8 @@ r"""How the words of the phone's shell make commands.
     pipeline = ["!"] command { "|" command }
     command  = { word | redirection } | ("(" script ")" | "{" script ";" "}") { redirection }
 
-Nothing else of a real shell's language is known: `if`, `for` and their kin are refused, and never
-taken for the names of commands.
+The rest of a real shell's language is not supported: `if`, `for` and other keywords are rejected
+rather than taken for names of commands.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class Redirect:
 
 @dataclass(slots=True, kw_only=True)
 class Command:
-    """A command as written: words, or a script in parentheses or braces."""
+    """A parsed command: words, or a script in parentheses or braces."""
 
     words: list[Word] = field(default_factory=list)
     redirects: list[Redirect] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Command:
 
 @dataclass(slots=True, kw_only=True)
 class Pipeline:
-    """Commands joined by `|`, and what joins it to the pipeline before: `;`, `&&` or `||`."""
+    """Commands joined by `|`, and the operator that joins it to the previous pipeline."""
 
     joint: str
     commands: list[Command]
@@ -54,22 +54,22 @@ _REFUSED = frozenset((
 
 
 def parse(script: str) -> Script:
-    """Read a script.
+    """Parse a script.
 
     Raises:
-        ShellSyntaxError: a quote is not closed, an operator has nothing to join, or it is of a
-            kind that this shell does not know.
+        ShellSyntaxError: a quote is not closed, an operator lacks an operand, or the syntax is
+            not supported.
     """
     return _Parser(Reader(script, _nested)).script(None)
 
 
 def _nested(reader: Reader) -> Script:
-    """The script of a `$(`, up to and with its `)`."""
+    """Parse the script of a `$(`, including its `)`."""
     return _Parser(reader).script(")")
 
 
 class _Parser:
-    """Puts the tokens of a reader together."""
+    """Builds pipelines from the tokens of a reader."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -80,7 +80,7 @@ class _Parser:
         self._command = Command()
 
     def script(self, end: str | None) -> Script:
-        """Read until the token `end`; None reads to the end of the text."""
+        """Parse until the token `end`; None parses to the end of the text."""
         while (token := self._reader.token()) is not None:
             word = _reserved(token)
             at_start = self._is_empty()
@@ -117,7 +117,7 @@ class _Parser:
         elif reserved == "{":
             self._group("}", is_subshell=False)
         elif reserved == "}" or reserved in _REFUSED:
-            raise ShellSyntaxError(f"syntax error: '{reserved}' is not known to this shell")
+            raise ShellSyntaxError(f"syntax error: this shell does not support '{reserved}'")
         else:
             self._command.words.append(token)
 
@@ -154,7 +154,7 @@ class _Parser:
             raise ShellSyntaxError(f"syntax error: unexpected '{end}'")
 
     def _redirects(self, operator: str) -> list[Redirect]:
-        """A redirection whose operator was read; `&>` is two."""
+        """Parse a redirection whose operator has been read; `&>` stands for two."""
         digits = operator[:1] if operator[0].isdigit() else ""
         operator = operator[len(digits) :]
         fd = int(digits) if digits else 0 if operator[0] == "<" else 1
@@ -165,7 +165,7 @@ class _Parser:
         if word is None or isinstance(word, str):
             raise ShellSyntaxError(f"syntax error: unexpected '{word or 'newline'}'")
         if operator in ("<<", "<>"):
-            raise ShellSyntaxError(f"syntax error: '{operator}' is not known to this shell")
+            raise ShellSyntaxError(f"syntax error: this shell does not support '{operator}'")
         if operator == "&>":
             both: Word = (Part(kind="text", text="1", quoted=True),)
             return [
@@ -176,7 +176,7 @@ class _Parser:
 
 
 def _reserved(token: Word | str) -> str:
-    """The text of a word that may be a reserved one: unquoted, in one piece."""
+    """The text of an unquoted one-part word, which may be a keyword; empty for other tokens."""
     if isinstance(token, str) or len(token) != 1:
         return ""
     part = token[0]

@@ -1,4 +1,4 @@
-"""A phone's browser, as far as it goes: it asks for a page and shows its title."""
+"""A minimal browser for a phone: it requests a page and extracts its title."""
 
 import asyncio
 import re
@@ -14,38 +14,38 @@ _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})")
 
 
 class Unreachable(Exception):
-    """A page cannot be had; the message says why."""
+    """The page cannot be loaded; the message says why."""
 
 
 async def fetch(network: Network, url: str) -> tuple[int, bytes]:
-    """Get a page from a port of the phone, such as one that was reversed.
+    """Load a page from a port of the phone, for example a reversed one.
 
     Returns:
         Status and body.
 
     Raises:
-        Unreachable: nobody listens there, or what comes is no page.
+        Unreachable: nothing listens there, or the response is not HTTP.
     """
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or 80
     except ValueError as error:
-        raise Unreachable(f"no address: {error}") from error
-    other = network.connect(f"tcp:{port}") if host in _HOSTS else None
-    if other is None:
+        raise Unreachable(f"invalid URL: {error}") from error
+    channel = network.connect(f"tcp:{port}") if host in _HOSTS else None
+    if channel is None:
         raise Unreachable(f"Failed to connect to {host} port {port}: Connection refused")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    asked = f"GET {path} HTTP/1.0\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n"
-    other.write(asked.encode("ascii", "replace"))
+    request = f"GET {path} HTTP/1.0\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n"
+    channel.write(request.encode("ascii", "replace"))
     answer = b""
     try:
         async with asyncio.timeout(_DEADLINE_S):
-            while (chunk := await other.read()) and len(answer) < _LARGEST_PAGE:
+            while (chunk := await channel.read()) and len(answer) < _LARGEST_PAGE:
                 answer += chunk
     except TimeoutError as error:
-        raise Unreachable(f"no answer within {_DEADLINE_S:g} s") from error
+        raise Unreachable(f"no response within {_DEADLINE_S:g} s") from error
     finally:
-        other.finish()
+        channel.finish()
     head, _, body = answer.partition(b"\r\n\r\n")
     status = _STATUS.match(head)
     if status is None:
@@ -54,7 +54,7 @@ async def fetch(network: Network, url: str) -> tuple[int, bytes]:
 
 
 async def fetch_title(network: Network, url: str) -> str:
-    """The title of a page, or why there is none."""
+    """Status and title of a page, or the reason why it cannot be loaded."""
     try:
         status, body = await fetch(network, url)
     except Unreachable as error:

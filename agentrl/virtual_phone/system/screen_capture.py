@@ -1,4 +1,4 @@
-"""What captures of the screen give, with what is wrong with them."""
+"""Screen captures with the `capture` fault applied."""
 
 from agentrl.virtual_phone.phone import Phone
 from agentrl.virtual_phone.system.screen import HEADER_BYTES, SRGB, Frame, black, secure
@@ -7,7 +7,7 @@ __all__ = ["SRGB", "frame", "pixels", "png", "raw"]
 
 
 def raw(phone: Phone) -> bytes | memoryview | None:
-    """What `screencap` writes: 16 bytes and the RGBA pixels; None where it fails."""
+    """Output of `screencap`: a 16-byte header and RGBA pixels; None if the capture fails."""
     picture = _secured(phone)
     fault = phone.faults.get("capture")
     if fault == "empty":
@@ -22,13 +22,13 @@ def raw(phone: Phone) -> bytes | memoryview | None:
 
 
 def pixels(phone: Phone) -> bytes | memoryview | None:
-    """The pixels alone, as the framebuffer has them."""
+    """The pixels without the header, as in the framebuffer."""
     written = raw(phone)
     return None if written is None else written[HEADER_BYTES:]
 
 
 def png(phone: Phone) -> bytes | None:
-    """What `screencap -p` writes; None where it fails."""
+    """Output of `screencap -p`; None if the capture fails."""
     fault = phone.faults.get("capture")
     if fault == "empty":
         return None
@@ -39,12 +39,12 @@ def png(phone: Phone) -> bytes | None:
 
 
 def frame(phone: Phone) -> Frame:
-    """The picture that a video shows."""
+    """The frame that a video shows."""
     picture = _secured(phone)
     return black(*picture.size) if phone.faults.get("capture") == "black" else picture
 
 
 def _secured(phone: Phone) -> Frame:
-    """The picture; of a window that forbids captures, the system shows its own parts alone."""
+    """The current frame, blacked out below the status bar if the window forbids captures."""
     picture = phone.captured.frame
     return secure(picture) if phone.faults.get("capture") == "secure" else picture

@@ -1,4 +1,4 @@
-"""The picture of Flappy Bird: a bird among the posts of its gates."""
+"""Draws Flappy Bird."""
 
 from collections.abc import Iterator
 

@@ -36,6 +36,6 @@ class FlappyBirdEnv(GameEnv):
 
 
 class FlappyBirdTranslator(GameTranslator):
-    """The words of Flappy Bird."""
+    """The prompt and the action parser of Flappy Bird."""
 
     game = GAME

@@ -1,4 +1,4 @@
-"""The picture of Flip: cards under a score board; each picture has a shape and a colour."""
+"""Draws Flip: cards below a score board; each face has its own shape and color."""
 
 from collections.abc import Iterator
 from math import cos, pi, sin
@@ -52,7 +52,7 @@ def render(game: Flip, width: int, height: int) -> Image:
 
 
 def _rows(pairs: int) -> int:
-    """Of the score board."""
+    """Rows of the score board."""
     return 1 if grid(pairs).columns == 3 else 2
 
 

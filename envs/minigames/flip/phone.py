@@ -35,12 +35,12 @@ class FlipEnv(GameEnv):
     app = FlipApp
 
     def lowest(self, facts: Facts) -> float:
-        """A miss for each two cards that may still be turned, and 1 at least."""
+        """A miss for every two cards that may still be turned, and at least 1."""
         misses: int = facts["limit"] // 2 - facts["turned"] // 2
         return min(misses * MISS / PAIR, self.game.lowest)
 
 
 class FlipTranslator(GameTranslator):
-    """The words of Flip."""
+    """The prompt and the action parser of Flip."""
 
     game = GAME

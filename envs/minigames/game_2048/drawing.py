@@ -1,4 +1,4 @@
-"""The picture of 2048: a score board above a board of 4x4 tiles."""
+"""Draws 2048: a score board above a board of 4x4 tiles."""
 
 from collections.abc import Iterator
 
@@ -24,9 +24,9 @@ _FACES: tuple[Colour, ...] = (
     (150, 60, 190),
     (60, 50, 90),
 )
-"""Of the tiles 2, 4, 8 and so on; larger ones look like the last."""
+"""Colors of the tiles 2, 4, 8 and so on; larger tiles look like the last."""
 _LIGHT = (3, 5, 8, 9, 10, 11)
-"""The faces that are dark, and have light numbers."""
+"""The dark colors, which get light numbers."""
 _SIZES = {1: 0.13, 2: 0.12, 3: 0.095, 4: 0.075, 5: 0.06}
 
 

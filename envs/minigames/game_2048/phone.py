@@ -37,6 +37,6 @@ class Game2048Env(GameEnv):
 
 
 class Game2048Translator(GameTranslator):
-    """The words of 2048."""
+    """The prompt and the action parser of 2048."""
 
     game = GAME

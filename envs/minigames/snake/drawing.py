@@ -1,4 +1,4 @@
-"""The picture of Snake: a field of 6x8 cells under a score board."""
+"""Draws Snake: a field of 6x8 cells below a score board."""
 
 from collections.abc import Iterator
 
@@ -31,17 +31,16 @@ def _pieces(game: Snake) -> Iterator[Piece]:
     yield parts.values, (GRID, shown)
     if game.food is not None:
         yield paint.disc, (_box(game.food), RED, 0.055)
-    for one, next in zip(game.body, game.body[1:], strict=False):
-        yield _link, (one, next)
+    for a, b in zip(game.body, game.body[1:], strict=False):
+        yield _link, (a, b)
     for cell in game.body[1:]:
         yield parts.block, (_box(cell), GREEN, 0.024)
     yield _head, (game.body[0], game.heading, game.lost)
 
 
-def _link(picture: Image, one: Cell, next: Cell) -> None:
-    """What joins two parts of the body: it tells which of two neighbours is the next."""
-    a, b = _box(one), _box(next)
-    (x, y), (u, v) = a.centre, b.centre
+def _link(picture: Image, a: Cell, b: Cell) -> None:
+    """Join two segments of the body, so that the order of adjacent segments is visible."""
+    (x, y), (u, v) = _box(a).centre, _box(b).centre
     half = 0.035
     tall = half * 9 / 16
     box = Box(min(x, u) - half, min(y, v) - tall, max(x, u) + half, max(y, v) + tall)

@@ -36,6 +36,6 @@ class SnakeEnv(GameEnv):
 
 
 class SnakeTranslator(GameTranslator):
-    """The words of Snake."""
+    """The prompt and the action parser of Snake."""
 
     game = GAME

@@ -1,4 +1,4 @@
-"""The picture of the space fighter: what comes down, what is shot at it, and the ship."""
+"""Draws the space fighter: enemies and rocks, shots, and the ship."""
 
 from collections.abc import Iterator
 
@@ -54,7 +54,7 @@ def _thing(picture: Image, kind: str, column: int, row: int) -> None:
 def _ship(picture: Image, column: int, way: int, lost: bool) -> None:
     box = _box(column, ROWS - 1)
     parts.polygon(picture, box, _SHIP, RED if lost else BLUE)
-    if way:  # where it is sent to
+    if way:  # marks the direction of its target
         mark = (
             ((0.9, 0.4), (1.0, 0.5), (0.9, 0.6)) if way > 0 else ((0.1, 0.4), (0, 0.5), (0.1, 0.6))
         )

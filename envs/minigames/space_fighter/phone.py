@@ -16,7 +16,7 @@ GAME = PhoneGame(
     swipes=True,
     words=(
         "You play a space fighter on a phone. A tap on a column, or a drag to it, sends your blue "
-        "ship there, one column at a time; it fires by itself. Shoot red enemies; grey rocks "
+        "ship there, one column at a time; it fires by itself. Shoot red enemies; gray rocks "
         "cannot be shot. Keep clear of everything that comes down: you have few lives."
     ),
     score="worth",
@@ -36,11 +36,11 @@ class SpaceFighterEnv(GameEnv):
     app = SpaceFighterApp
 
     def lowest(self, facts: Facts) -> float:
-        """A hit for each life that is left."""
+        """One hit for each remaining life."""
         return -float(facts["lives"])
 
 
 class SpaceFighterTranslator(GameTranslator):
-    """The words of Space fighter."""
+    """The prompt and the action parser of Space fighter."""
 
     game = GAME

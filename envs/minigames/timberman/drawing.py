@@ -1,4 +1,4 @@
-"""The picture of Timberman: a tree between two sides, a man at its foot, time above."""
+"""Draws Timberman: a tree between two sides, a man at its foot, the time bar above."""
 
 from collections.abc import Iterator
 

@@ -36,6 +36,6 @@ class TimbermanEnv(GameEnv):
 
 
 class TimbermanTranslator(GameTranslator):
-    """The words of Timberman."""
+    """The prompt and the action parser of Timberman."""
 
     game = GAME
