@@ -11,7 +11,7 @@ import pytest
 from agentrl.config import Config, EnvConfig
 from agentrl.devices import Tap, format_action, open_device
 from agentrl.devices.adb import find_adb
-from agentrl.envs.number_game.players import Expert
+from agentrl.envs.number_game.players import NumberGameExpert
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.replay import Run
 from agentrl.replay import open as open_run
@@ -84,7 +84,7 @@ class Interrupted:
                 assert time.monotonic() < end
             if not self.wait:
                 return format_action(Tap(0.5, 0.99))
-        return Expert().reply(info, rng)
+        return NumberGameExpert().reply(info, rng)
 
 
 def shell(serial, *words):

@@ -120,7 +120,7 @@ async def test_last_phone_that_fails_ends_the_collection_and_says_why(
     adb_server, tiny_vlm, tmp_path
 ):
     broken = partial(breaking, partial(fault, "offline_s", "inf"))
-    with pytest.raises(PoolEmpty, match=r"1 in quarantine.*The last failure: .*DeviceOffline"):
+    with pytest.raises(PoolEmpty, match=r"1 in quarantine.*Last failure: .*DeviceOffline"):
         await collect(number_game("virtual:1"), tiny_vlm, tmp_path, broken)
     assert [s.outcome for s in replay.open(tmp_path).episodes()[-1:]] == [Outcome.DEVICE_ERROR]
 
