@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import agentrl
 from agentrl import cli
-from agentrl.devices.vision import UNREAD, Audit
+from agentrl.devices.vision import UNREAD, VisionAudit
 from agentrl.envs.number_game import fact_source
 from agentrl.envs.number_game.app import NumberGameApp
 from agentrl.envs.number_game.env import NumberGame
@@ -45,12 +45,12 @@ def png(frame: Frame) -> Image:
 def h264(frame: Frame) -> Image:
     """Through the phone's own encoder and the framework's decoder."""
     pytest.importorskip("av")
-    from agentrl.devices.capture.h264_decoder import Decoder, rgb
+    from agentrl.devices.capture.h264_decoder import H264Decoder, rgb
     from agentrl.virtual_phone.system.screen_recorder import Recorder
 
     recorder = Recorder(frame.size, 4_000_000, container=False)
     try:
-        decoded = Decoder().feed(recorder._encode(frame, 0.0))
+        decoded = H264Decoder().feed(recorder._encode(frame, 0.0))
     finally:
         recorder.close()
     assert decoded is not None
@@ -59,7 +59,7 @@ def h264(frame: Frame) -> Image:
 
 def wrong(read: dict[str, Any], app: NumberGameApp) -> dict[str, Any]:
     """What was not read as it is."""
-    return dict(Audit().compare(read, app.state())["differs"])
+    return dict(VisionAudit().compare(read, app.state())["differs"])
 
 
 @given(
