@@ -251,7 +251,7 @@ def translator_of(game: Game, kwargs: Mapping[str, Any]) -> Translator:
     except Exception as error:
         shown = {name: value for name, value in kwargs.items() if name != "action_space"}
         raise ConfigError(
-            f"env.translator: {game.id} does not take {shown}: {told(error)}"
+            f"env.translator_kwargs: {game.id} does not take {shown}: {told(error)}"
         ) from error
     return translator
 

@@ -62,7 +62,7 @@ class NamedActions:
         self, space: spaces.Discrete, names: Sequence[Any] | None = None, style: str = "tag"
     ) -> None:
         count = int(space.n)
-        self._names = _names(names, count, "env.translator.names")
+        self._names = _names(names, count, "env.translator_kwargs.names")
         self._calls = Calls(self._names, style)
         self._start = int(space.start)
 
@@ -111,11 +111,11 @@ class ChosenActions:
         given = names if names is not None else [None] * len(counts)
         if len(given) != len(counts):
             raise ConfigError(
-                f"env.translator.names={list(given)}: must be {len(counts)} lists, one for each "
-                f"part of {space}"
+                f"env.translator_kwargs.names={list(given)}: must be {len(counts)} lists, one for "
+                f"each part of {space}"
             )
         self._names = [
-            _names(part, count, f"env.translator.names[{k}]")
+            _names(part, count, f"env.translator_kwargs.names[{k}]")
             for k, (part, count) in enumerate(zip(given, counts, strict=True))
         ]
         self._parameters = _parameters(parameters, len(counts))
@@ -279,9 +279,13 @@ def speech_of(
         ConfigError: names that do not fit, or a space that needs a translator of its own.
     """
     if names is not None and isinstance(space, spaces.Box | spaces.Text):
-        raise ConfigError(f"env.translator.names={list(names)}: {space} has no actions to name")
+        raise ConfigError(
+            f"env.translator_kwargs.names={list(names)}: {space} has no actions to name"
+        )
     if parameters is not None and isinstance(space, spaces.Discrete | spaces.Text):
-        raise ConfigError(f"env.translator.parameters={list(parameters)}: {space} has no parts")
+        raise ConfigError(
+            f"env.translator_kwargs.parameters={list(parameters)}: {space} has no parts"
+        )
     if isinstance(space, spaces.Discrete):
         return NamedActions(space, names, style)
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
@@ -326,8 +330,8 @@ def _parameters(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
     names = tuple(map(str, given))
     if len(names) != count or len(set(names)) != count or not all(n.isidentifier() for n in names):
         raise ConfigError(
-            f"env.translator.parameters={list(names)}: must be {count} names, each once and a "
-            "plain word"
+            f"env.translator_kwargs.parameters={list(names)}: must be {count} names, each once "
+            "and a plain word"
         )
     return tuple(name.lower() for name in names)
 

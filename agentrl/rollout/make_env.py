@@ -53,7 +53,7 @@ def open_translator(config: EnvConfig) -> env.Translator:
             translator refuses its arguments.
     """
     game = game_of(config)
-    given = {**for_both(config, config.kwargs), **config.translator}
+    given = {**for_both(config, config.kwargs), **config.translator_kwargs}
     return env.translator_of(game, {**_space_for(registry.load(game.translator), config), **given})
 
 
@@ -66,7 +66,7 @@ def instructions_of(config: EnvConfig, translator: env.Translator) -> str:
     try:
         words = translator.instructions()
     except Exception as error:
-        raise ConfigError(f"env.translator: its instructions fail: {told(error)}") from error
+        raise ConfigError(f"env.translator_kwargs: its instructions fail: {told(error)}") from error
     return render_instructions(config.prompt, words)
 
 
@@ -75,7 +75,7 @@ def load_player(config: EnvConfig, name: str) -> env.Player:
 
     Raises:
         ConfigError: the environment has no such player, or none that takes something in
-            `env.player`.
+            `env.player_kwargs`.
     """
     players = game_of(config).players
     if name not in players:
@@ -85,7 +85,12 @@ def load_player(config: EnvConfig, name: str) -> env.Player:
         )
     kind = registry.load(players[name])
     _check_player(config, players)
-    given = {**_space_for(kind, config), **config.kwargs, **config.translator, **config.player}
+    given = {
+        **_space_for(kind, config),
+        **config.kwargs,
+        **config.translator_kwargs,
+        **config.player_kwargs,
+    }
     try:
         player: env.Player = kind(**{k: given[k] for k in named(kind) if k in given})
     except ConfigError:
@@ -96,12 +101,12 @@ def load_player(config: EnvConfig, name: str) -> env.Player:
 
 
 def _check_player(config: EnvConfig, players: Mapping[str, str]) -> None:
-    """See whether some player takes each of `env.player`."""
+    """See whether some player takes each of `env.player_kwargs`."""
     taken = {argument for one in players.values() for argument in named(registry.load(one))}
-    for name in config.player:
+    for name in config.player_kwargs:
         if name not in taken:
             raise ConfigError(
-                f"env.player.{name}: no player of {config.id} takes it"
+                f"env.player_kwargs.{name}: no player of {config.id} takes it"
                 f"{did_you_mean(name, taken)}. They take: {', '.join(sorted(taken))}"
             )
 
@@ -123,7 +128,7 @@ def action_space_of(config: EnvConfig) -> "gymnasium.Space[Any]":
             "it needs a translator and players of its own"
         )
     key = json.dumps(
-        [config.id, config.kwargs, config.translator, [asdict(w) for w in config.wrappers]],
+        [config.id, config.kwargs, config.translator_kwargs, [asdict(w) for w in config.wrappers]],
         default=str,
     )
     if key not in _spaces:

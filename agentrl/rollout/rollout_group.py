@@ -270,7 +270,7 @@ async def open_rollouts(
 
     Raises:
         ConfigError: Ray is not installed, a phone cannot be reached, or the cluster's GPUs do not
-            allow `train.transfer`.
+            allow `train.weight_transfer`.
     """
     if config.rollout.launcher == "local" or folder is None:
         rollouts = Rollouts(config, folder, run, version=version)

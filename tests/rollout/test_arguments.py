@@ -38,7 +38,7 @@ agentrl.register("PhoneBoard-v0", f"{__name__}:Board", app=f"{__name__}:Board", 
 
 
 def board(kwargs, translator=None, id="Board-v0"):
-    return EnvConfig(id=id, kwargs=kwargs, translator=translator or {})
+    return EnvConfig(id=id, kwargs=kwargs, translator_kwargs=translator or {})
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,9 @@ def test_what_one_takes_is_given_to_it_alone():
 
 def test_players_have_settings_of_their_own():
     config = board({"rounds": 5})
-    config.player = {"rounds": 7, "polite": True}
+    config.player_kwargs = {"rounds": 7, "polite": True}
     assert load_player(config, "player").given == ("tap", 7, True)
-    config.player = {"polit": True}
+    config.player_kwargs = {"polit": True}
     with pytest.raises(ConfigError, match=r"env\.player\.polit.*did you mean 'polite'"):
         load_player(config, "player")
 

@@ -165,7 +165,7 @@ def test_what_a_process_of_its_own_finds_is_what_is_found_here() -> None:
 def test_words_that_take_what_is_no_action_are_told() -> None:
     id = f"{__name__}:SickWords-v0"
     assert "became" in wrong_with(EnvConfig(id=id), "replies")
-    crash = EnvConfig(id=id, translator={"crash": True})
+    crash = EnvConfig(id=id, translator_kwargs={"crash": True})
     assert "KeyError" in wrong_with(crash, "replies")
 
 

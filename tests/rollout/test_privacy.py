@@ -155,7 +155,7 @@ async def test_a_recorded_episode_does_not_name_its_phone(tmp_path):
     config = EnvConfig(
         id="tests.rollout.games:Countdown-v0",
         kwargs={"fault": "offline", "phone": address},
-        translator={"names": ["down", "up"]},
+        translator_kwargs={"names": ["down", "up"]},
     )
     world = World(config, None, device=address)
     try:

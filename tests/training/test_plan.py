@@ -32,7 +32,7 @@ def test_what_an_environment_takes_is_looked_at_once(monkeypatch, overrides, loo
 
 
 def test_way_of_weights_that_is_not_there_is_told_before_any_work():
-    overrides = ["rollout.engine=hf", "rollout.launcher=local", "train.transfer=shared"]
+    overrides = ["rollout.engine=hf", "rollout.launcher=local", "train.weight_transfer=shared"]
     with pytest.raises(ConfigError, match=r"train\.transfer=shared is vLLM's"):
         plan.resolve(configuration.load("counting", overrides))
 

@@ -137,7 +137,7 @@ def shown(twice: Twice) -> Finding:
     if tokens > _MANY_TOKENS:
         return note("what is shown", detail, "smaller: model.max_pixels or model.image_size")
     if longest > _LONG_TEXT:
-        return note("what is shown", f"{detail} characters", "less: env.translator.text")
+        return note("what is shown", f"{detail} characters", "less: env.translator_kwargs.text")
     return ok("what is shown", f"{detail} characters")
 
 

@@ -154,7 +154,7 @@ class Watchdogs:
             return None
         return (
             f"engine and learner drift apart: {nats[0]:.2g} to {nats[1]:.2g} nats per token. "
-            "algorithm.correction=token_truncate weighs what was sampled otherwise"
+            "algorithm.importance_correction=token_truncate weighs what was sampled otherwise"
         )
 
     def _dead_groups(self) -> str | None:

@@ -91,14 +91,14 @@ def _reply(translator: Translator, episode: Episode, turn: Turn, by_human: bool)
                 return turn.reply
             raise ConfigError(
                 f"warm_start.recorded: {episode.id} says {quoted(turn.reply, 80)}, which is no "
-                f"action here: {error}. Play under the same env.kwargs and env.translator"
+                f"action here: {error}. Play under the same env.kwargs and env.translator_kwargs"
             ) from None
     if turn.parse_error is not None or action != turn.action:
         meant = "nothing" if turn.parse_error is not None else quoted(turn.action)
         raise ConfigError(
             f"warm_start.recorded: {episode.id} says {quoted(turn.reply, 80)}, which meant "
             f"{meant} and means {quoted(action)} here. Play under the same "
-            "env.kwargs and env.translator"
+            "env.kwargs and env.translator_kwargs"
         )
     return reply
 

@@ -52,9 +52,9 @@ def choose(config: Config) -> Choice:
     if warm is None or not warm.recorded:
         return found
     try:
-        where = replay.Filter(**asdict(warm.recorded_where))
+        where = replay.Filter(**asdict(warm.recorded_filter))
     except ConfigError as error:
-        raise ConfigError(f"warm_start.recorded_where.{error}") from None
+        raise ConfigError(f"warm_start.recorded_filter.{error}") from None
     judge = Judge(config, warm)
     for path in warm.recorded:
         for judged in judge.judge(path, where):
@@ -63,7 +63,7 @@ def choose(config: Config) -> Choice:
             else:
                 found.left_out[judged] += 1
     if not found.episodes:
-        asked = {k: v for k, v in asdict(warm.recorded_where).items() if v is not None}
+        asked = {k: v for k, v in asdict(warm.recorded_filter).items() if v is not None}
         raise ConfigError(
             f"warm_start.recorded={warm.recorded}: nothing can be taught: {found}. "
             f"{f'Wanted are those with {asked}; ' if asked else ''}agentrl replay RUN --list shows "

@@ -151,7 +151,7 @@ class Lessons:
                 info = dict(before[place]) if alone else {}
                 self._samples.append(sample)
                 self._infos.append(info if asks else None)
-                weights.append(config.weights.get(str(info.get("phase")), 1.0))
+                weights.append(config.phase_weights.get(str(info.get("phase")), 1.0))
         if not self._samples:
             raise ConfigError("warm_start: not one reply of its demonstrations was an action")
         self._turns_per_sample = num_turns / len(self._samples)
