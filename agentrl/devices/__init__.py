@@ -1,7 +1,7 @@
-"""A phone as the framework sees it: drivers, a pool, and waiting for the screen.
+"""Android phones: connections over ADB, captures, input, a pool, and waiting for the screen.
 
-What environments use: `open_device`, `Device`, the actions, a `Grammar`, `act_and_settle`, and a
-`Guard` around it.
+Environments use `open_device`, `Device`, the actions, `Grammar`, `act_and_settle`, and `Guard`,
+which keeps the agent in its app.
 """
 
 from agentrl.actions.action_grammar import Grammar, format_action, parse_action

@@ -1,9 +1,9 @@
-"""How fast each capture and each way to run commands is on one phone, and which to take.
+"""Measures how fast each capture and input method is on one phone, and picks the fastest.
 
-`auto` measures a phone when it is opened, within `BUDGET_S`: what has not had its turn by then is
-not taken. That costs 0.1 s with a virtual phone, and with a real one mostly what its captures
-take; phones are opened in parallel. The stream is left out there, because its lag can only be
-measured around a change of the screen, which nobody asked for: `measure` does that on demand.
+`auto` measures a phone when it is opened, within `BUDGET_S`; methods not measured by then are not
+considered. This takes 0.1 s on a virtual phone; on a real one, mostly the time of its captures.
+Phones are opened in parallel. `auto` leaves the stream out, because measuring its lag requires
+changing the screen, which opening a phone must not do; `measure` does so on demand.
 """
 
 import contextlib
@@ -31,10 +31,10 @@ _ROUNDS = 2
 _QUICK = ("raw", "framebuffer", "png")
 _USUAL = {"capture": "raw", "input": "shell"}
 _CLEARLY = 1.25
-"""The usual way is left for one that is faster by this factor: less than that is chance."""
+"""The default is given up for a method that is faster by this factor: less is noise."""
 _NOTHING: Command = ("true",)
 _SETTINGS: Command = ("am", "start", "-a", "android.settings.SETTINGS")
-# No key: a phone that lets no touches through lets no keys through, and is no worse to look at.
+# Not the HOME key: a phone that blocks touches over adb also blocks keys, but captures still work.
 _HOME: Command = (
     *("am", "start", "-a", "android.intent.action.MAIN"),
     *("-c", "android.intent.category.HOME"),
@@ -44,33 +44,33 @@ _HARMLESS: Command = ("input", "keyevent", "KEYCODE_UNKNOWN")
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Row:
-    """What was measured of one way."""
+    """The measurement of one capture or input method."""
 
     kind: Literal["capture", "input"]
     name: str
     median_ms: float | None = None
-    """None where it failed or was not measured."""
+    """None if it failed or was not measured."""
     rounds: int = 0
     failure: str = ""
-    """Why it is not to be taken on this phone."""
+    """Why it cannot be used on this phone."""
     lag_s: float | None = None
-    """Of a stream: how late it is, at most."""
+    """Upper bound of a stream's lag."""
     picked: bool = False
 
 
 def measure(
     phone: AdbPhone, *, rounds: int = 5, change: Callable[[], None] | None = None
 ) -> list[Row]:
-    """Measure every capture and every input way, and mark the fastest sound ones.
+    """Measure every capture and input method, and mark the fastest that work.
 
     Args:
-        phone: awake, and with a screen that rests.
-        rounds: of each.
-        change: changes something on the screen, each time anew (`toggle`). With it every capture
-            is checked for freshness, and the lag of the stream is measured.
+        phone: awake, showing a screen that does not move.
+        rounds: measurements of each method.
+        change: changes the screen each time it is called (`toggle`). With it, captures are checked
+            for freshness and the lag of the stream is measured.
 
     Returns:
-        One row per way, captures first.
+        One row per method, captures first.
     """
     trial = Trial(phone.line, phone.deadlines.frame_s, rounds=rounds, change=change)
     rows = [_capture(phone, trial, name, change, rounds) for name in CAPTURES]
@@ -79,12 +79,12 @@ def measure(
 
 
 def toggle(phone: AdbPhone) -> Callable[[], None]:
-    """Changes most of a phone's screen: to its settings, and to its home screen again.
+    """A function that alternates between a phone's settings and its home screen, for `measure`.
 
-    For `measure`, on a phone that nothing is installed on. It goes home at once: from the settings
-    the first change would be none, and every capture stale.
+    It works on phones with nothing installed. It first goes to the home screen: if the settings
+    were already open, the first change would change nothing and every capture would look stale.
     """
-    with contextlib.suppress(DeviceError):  # what keeps it from going home is found by measuring
+    with contextlib.suppress(DeviceError):  # the measurement will report what is wrong
         phone.shell(*_HOME)
     turns = itertools.cycle((_SETTINGS, _HOME))
 
@@ -95,13 +95,13 @@ def toggle(phone: AdbPhone) -> Callable[[], None]:
 
 
 def choose(phone: AdbPhone, *, capture: str = "auto", input: str = "auto") -> list[Row]:
-    """Have a phone use what was asked for; where that is `auto`, what is measured fastest.
+    """Set a phone's capture and input method; `auto` measures them and takes the fastest.
 
     Returns:
-        What was measured.
+        The measurements.
 
     Raises:
-        ConfigError: what was asked for needs a library that is not installed.
+        ConfigError: a method needs a library that is not installed.
     """
     deadline, rows = Deadline(BUDGET_S), []
     if input == "auto":
@@ -112,22 +112,22 @@ def choose(phone: AdbPhone, *, capture: str = "auto", input: str = "auto") -> li
     rows = _marked(rows)
     picked = {row.kind: row.name for row in rows if row.picked}
     taken = use(phone, **({"capture": capture, "input": input} | picked))
-    told = ", ".join(f"{row.name} {row.failure or f'{row.median_ms:.1f} ms'}" for row in rows)
-    log.info("%s: capture %s, input %s (%s)", phone.serial, *taken, told or "as asked")
+    timings = ", ".join(f"{row.name} {row.failure or f'{row.median_ms:.1f} ms'}" for row in rows)
+    log.info("%s: capture %s, input %s (%s)", phone.serial, *taken, timings or "as configured")
     return rows
 
 
 def use(phone: AdbPhone, *, capture: str, input: str) -> tuple[str, str]:
-    """Have a phone use what was asked for; where that is `auto`, the usual, without measuring.
+    """Set a phone's capture and input method; `auto` takes the defaults without measuring.
 
     Returns:
-        The names of the capture and of the way to run commands.
+        The names of the capture and the input method.
 
     Raises:
-        ConfigError: what was asked for needs a library that is not installed.
+        ConfigError: a method needs a library that is not installed.
     """
-    asked = {"capture": capture, "input": input}
-    taken = {kind: _USUAL[kind] if name == "auto" else name for kind, name in asked.items()}
+    requested = {"capture": capture, "input": input}
+    taken = {kind: _USUAL[kind] if name == "auto" else name for kind, name in requested.items()}
     phone.use(**taken)
     return taken["capture"], taken["input"]
 
@@ -176,12 +176,12 @@ def _why(phone: AdbPhone, error: Exception) -> str:
 
 
 def _marked(rows: Sequence[Row]) -> list[Row]:
-    """The rows, with the one of each kind that is to be taken."""
+    """The rows, with the best of each kind marked as picked."""
     return [replace(row, picked=row is _best(rows, row.kind)) for row in rows]
 
 
 def _best(rows: Sequence[Row], kind: str) -> Row | None:
-    """The fastest sound one; the usual one where it is hardly slower."""
+    """The fastest that works; the default if it is hardly slower."""
     sound = [row for row in rows if row.kind == kind and row.median_ms is not None]
     fastest = min(sound, key=_ms, default=None)
     for row in sound:

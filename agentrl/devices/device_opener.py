@@ -1,4 +1,4 @@
-"""How phones are to be opened: one way for all of a job."""
+"""Opens phones with one driver, capture and input method for all phones of a job."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,15 +21,15 @@ class Opener:
 
     Args:
         driver: the library that speaks ADB.
-        capture: how pictures are taken, one of CAPTURES, or `auto`.
-        input: how commands are run, one of INPUTS, or `auto`.
-        deadlines: of the calls to every phone.
-        public: serials that are connected though their address is public.
-        around: gives what is used in the place of a phone, such as the phone with a page of an app
-            around it. It may raise DeviceError and ConfigError, and is called from threads.
+        capture: one of CAPTURES, or `auto`.
+        input: one of INPUTS, or `auto`.
+        deadlines: of the calls to each phone.
+        public: serials that may be connected even though their address is public.
+        around: wraps an opened phone, for example into a phone that shows an app on a page. It may
+            raise DeviceError and ConfigError, and is called from threads.
 
     Raises:
-        ConfigError: one of these does not exist, or needs a library that is not installed.
+        ConfigError: an unknown setting, or one that needs a library that is not installed.
     """
 
     driver: str
@@ -47,7 +47,7 @@ class Opener:
         ):
             if value not in known:
                 raise ConfigError(
-                    f"devices.{setting}={value} is none of {', '.join(known)}"
+                    f"devices.{setting}={value} is not one of {', '.join(known)}"
                     f"{did_you_mean(value, known)}"
                 )
         check_installed(self.capture)
@@ -62,12 +62,11 @@ class Opener:
         Args:
             serial: as `adb devices` names it, or `host:port`.
             on_close: called when the device is closed.
-            known: whether to take the usual ways for `auto`, to measure nothing, and
-                to put nothing around: virtual phones of our own are all the same, raw captures
-                are the fastest there, and they have the app.
+            known: skip measuring (`auto` takes the defaults) and wrapping: our own virtual phones
+                are all alike, raw captures are the fastest there, and the app is installed.
 
         Raises:
-            ConfigError: a public address, or no adb program.
+            ConfigError: a public address, or adb is not installed.
             DeviceError: the phone cannot be connected.
         """
         remember_serial(serial)

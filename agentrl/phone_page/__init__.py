@@ -1,8 +1,8 @@
-"""Real phones play our apps with nothing installed: one thin page shows what is drawn here.
+"""Shows our apps in the browser of real phones, so that nothing has to be installed on them.
 
-An app runs in this process (`PagedApp`), `PageServer` serves its page, a phone reaches it through
-`adb reverse`, and `PagedDevice` is that phone as the framework sees it. `Pager` says which phones
-need one, and loads the web server with the first of them.
+An app runs in this process (`PagedApp`), `PageServer` serves its page, the phone reaches it through
+`adb reverse`, and `PagedDevice` is that phone as a `Device`. `Pager` decides which phones need a
+page, and starts the web server with the first of them.
 """
 
 from importlib import import_module
@@ -37,6 +37,6 @@ def __getattr__(name: str) -> Any:
         if error.name not in ("fastapi", "uvicorn", "websockets"):
             raise
         raise ConfigError(
-            f"real phones show our apps on a page, and {error.name} serves it, which is not "
-            "installed: pip install 'agentrl[page]'"
+            f"showing apps on real phones through a page needs {error.name}, not installed: "
+            "pip install 'agentrl[page]'"
         ) from error

@@ -1,4 +1,4 @@
-"""An app whose screen is a page: it runs here, and a phone's browser shows what it draws."""
+"""Runs an app whose screen is a page in a phone's browser."""
 
 import json
 import logging
@@ -25,70 +25,70 @@ from agentrl.virtual_phone.apps.app import App
 log = logging.getLogger(__name__)
 
 _STILL_S = 0.05
-"""How often an app in which no time passes is asked whether it does now."""
+"""Interval of checking whether an app without a clock has one now."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Status:
-    """What is known of a page at one moment."""
+    """What is known about a page at one moment."""
 
     running: bool
-    """Whether the app was launched, and neither stopped nor crashed since."""
+    """Whether the app was launched, and has neither stopped nor crashed since."""
     sight: Sight
     connected: bool
     size: tuple[int, int] | None
     """Width and height in its screen's pixels; None before its first connection."""
     number: int
-    """Of the newest frame."""
+    """Number of the newest frame."""
     shown: Drawn | None
-    """What the page has painted last."""
+    """The frame that the page painted last."""
     probes: tuple[Gesture, ...]
-    """What touched the pattern since calibration began."""
+    """Touches of the pattern since calibration began."""
 
     @property
     def settled(self) -> bool:
-        """Whether the page is in sight and shows the newest frame."""
+        """Whether the page is visible and shows the newest frame."""
         newest = self.shown is not None and self.shown.number == self.number
         return newest and self.sight is Sight.VISIBLE
 
 
 class PagedApp:
-    """One app and the page that it is shown on; safe for threads.
+    """One app and the page that shows it; thread-safe.
 
-    It publishes as a virtual phone does: a state counts once its picture is on the screen, which
-    is when the page says that it has painted it.
+    It publishes like a virtual phone: a state is published once its picture is on the screen,
+    which is when the page reports that it has painted it.
     """
 
     def __init__(self, app: App, *, deadline_s: float = 5.0) -> None:
-        """An app that has not been launched, on a page that is not open.
+        """The app is not launched and the page not open.
 
         Args:
-            app: what runs; nobody else may call it.
-            deadline_s: how long a call waits for the app to come back from another.
+            app: the app; nothing else may call it.
+            deadline_s: how long a call waits for another call into the app to return.
         """
         self.package = app.package
         self.activities: tuple[str, ...] = (app.activity, *getattr(app, "activities", ()))
         self.token = secrets.token_urlsafe(24)
-        """The page's address on its server; who does not know it gets nothing."""
+        """The page's secret address on its server."""
         self._deadline_s = deadline_s
         self._changed = threading.Condition()
         self._played = Played(app)
         self._frames = Frames()
         self._live_from = 0
-        """The first frame whose touches are meant for the app as it is now."""
+        """The first frame whose touches are meant for the current run of the app."""
         self._seat = Seat()
         self._drawn: Drawn | None = None
         self._shown: Drawn | None = None
         self._probes: list[Gesture] | None = None
         self._passed_s: float | None = None
-        """Up to when time has passed in the app; None while it stands still."""
+        """Time up to which the app's clock was advanced; None while it is stopped."""
 
     def launch(self, extras: Mapping[str, str]) -> None:
-        """Start afresh; touches of before that are still on their way come to nothing.
+        """(Re)start the app; earlier touches that are still on their way are dropped.
 
         Raises:
-            ValueError: an extra that the app does not take.
-            DeviceTimeout: the app hangs, as in every other call.
+            ValueError: an extra that the app does not accept.
+            DeviceTimeout: the app hangs; every other call may raise this too.
         """
         with self._held():
             self._played.launch(extras)
@@ -96,7 +96,7 @@ class PagedApp:
             self._show(redraw=True)
 
     def stop(self) -> None:
-        """Stop the app; its published state goes with it."""
+        """Stop the app; it no longer publishes a state."""
         with self._held():
             self._played.running = False
             self._show(redraw=True)
@@ -118,53 +118,58 @@ class PagedApp:
         return self._do(lambda: self._played.text(text))
 
     def miss(self) -> None:
-        """Count a touch of the phone's screen that landed beside the page: it has no effect."""
+        """Count a touch outside the page, which has no effect."""
         self._do(self._played.miss)
 
     def state(self) -> Mapping[str, Any] | None:
-        """What the app publishes; None where it does not run or no page has shown it yet."""
+        """What the app publishes; None if it is not running or no page has shown it yet."""
         with self._held():
             state = self._frames.state
         return None if state is None else dict(json.loads(state))
 
     def status(self) -> Status:
-        """What is known of the page now."""
+        """What is known about the page now."""
         with self._held():
             return self._status()
 
-    def wait(self, enough: Callable[[Status], bool], seconds: float, complaint: str) -> Status:
-        """Wait for the page.
+    def wait(self, enough: Callable[[Status], bool], seconds: float, failure: str) -> Status:
+        """Wait for a status of the page.
+
+        Args:
+            enough: whether a status ends the wait.
+            seconds: deadline.
+            failure: message of the timeout.
 
         Raises:
-            DeviceTimeout: what was waited for did not come in time; the complaint says what.
+            DeviceTimeout: the status did not come in time.
         """
         end = time.monotonic() + seconds
         with self._held():
             while not enough(status := self._status()):
                 left_s = end - time.monotonic()
                 if left_s <= 0:
-                    raise DeviceTimeout(f"{self.package}: {complaint} within {seconds:.1f} s")
+                    raise DeviceTimeout(f"{self.package}: {failure} within {seconds:.1f} s")
                 self._changed.wait(left_s)
             return status
 
     def calibrate(self, on: bool) -> None:
-        """Show the pattern that a page is found by in the place of the app, or no longer."""
+        """Show the calibration pattern instead of the app, or the app again."""
         with self._held():
             self._probes = [] if on else None
             self._live_from = self._frames.number + 1
             self._show(redraw=True)
 
     def drop(self) -> None:
-        """Drop the page's connection; the page comes back by itself."""
+        """Drop the page's connection; the page reconnects by itself."""
         with self._held():
             if self._seat.link is not None:
                 self._seat.link.end(Close.DROPPED)
 
     def connect(self, link: Link, hello: Hello) -> tuple[int, bool]:
-        """A page has connected.
+        """Register a page's connection.
 
         Returns:
-            The number of its last gesture that was handled, and whether another page had to go.
+            The number of its last handled gesture, and whether another page was replaced.
         """
         with self._held():
             replaced = self._seat.take(link, hello)
@@ -172,33 +177,33 @@ class PagedApp:
             return self._seat.handled, replaced
 
     def disconnect(self, link: Link) -> None:
-        """A connection is over."""
-        with self._changed:  # without a deadline: an app that hangs must not keep its page
+        """Unregister a connection."""
+        with self._changed:  # without a deadline: a hung app must not keep its page
             self._seat.leave(link)
             self._changed.notify_all()
 
     def resize(self, link: Link, width: int, height: int) -> None:
-        """The page has this size now."""
+        """Record a new size of the page."""
         with self._held():
             if link is self._seat.link and self._seat.size != (width, height):
                 self._seat.size = (width, height)
                 self._show(redraw=True)
 
     def look(self, link: Link, visible: bool) -> None:
-        """The page was hidden, or has come back to the front."""
+        """Record that the page was hidden or became visible."""
         with self._held():
             if link is self._seat.link:
                 self._seat.visible = visible
                 self._changed.notify_all()
 
     def gesture(self, link: Link, gesture: Gesture) -> int:
-        """A gesture on the page: handled once, however often it is sent.
+        """Handle a gesture once, however often it is sent.
 
         Returns:
-            The number of the last gesture that was handled.
+            The number of the last handled gesture.
 
         Raises:
-            BadMessage: one before it never came.
+            BadMessage: an earlier gesture is missing.
         """
         with self._held():
             if link is self._seat.link and self._seat.is_new(gesture):
@@ -206,17 +211,17 @@ class PagedApp:
             return self._seat.handled
 
     def pass_time(self, now_s: float) -> float:
-        """Let time pass in the app, while its page is to be seen and no pattern is on it.
+        """Advance the app's clock while its page is visible and not calibrating.
 
         Args:
-            now_s: by the clock of whoever calls; the whole ticks since the last call pass.
+            now_s: by the caller's clock; the app advances by the whole ticks since the last call.
 
         Returns:
-            Seconds until it should be called again.
+            Seconds until the next call.
         """
         with self._held():
-            seen = self._probes is None and self._seat.sight is Sight.VISIBLE
-            tick_ms = self._played.tick_ms() if seen else 0
+            visible = self._probes is None and self._seat.sight is Sight.VISIBLE
+            tick_ms = self._played.tick_ms() if visible else 0
             if not tick_ms:
                 self._passed_s = None
                 return _STILL_S
@@ -228,9 +233,9 @@ class PagedApp:
             return tick_ms / 1000
 
     def draw(self) -> Drawn:
-        """The newest frame, of the page's size."""
+        """Draw the newest frame at the page's size."""
         with self._held():
-            assert self._seat.size is not None, "a page tells its size before anything else"
+            assert self._seat.size is not None, "a page sends its size before anything else"
             width, height = self._seat.size
             area = page_images.fit(width, height)
             shown = self._picture(area, width, height)
@@ -243,7 +248,7 @@ class PagedApp:
             return self._drawn
 
     def paint(self, link: Link, number: int) -> None:
-        """The page has painted the frame that was drawn last."""
+        """Record that the page painted the frame drawn last."""
         with self._held():
             if link is self._seat.link and self._frames.paint(number):
                 self._shown, self._seat.painted = self._drawn, True
@@ -260,7 +265,7 @@ class PagedApp:
             self._probes.append(gesture)
             self._changed.notify_all()
         elif gesture.frame < self._live_from:
-            log.info("%s: a touch from before the launch comes to nothing", self.package)
+            log.info("%s: dropped a touch from before the launch", self.package)
         elif gesture.cancelled:
             self.miss()
         elif gesture.is_tap:
@@ -269,7 +274,7 @@ class PagedApp:
             self.swipe(gesture.x1, gesture.y1, gesture.x2, gesture.y2, gesture.ms)
 
     def _show(self, *, redraw: bool) -> None:
-        """Publish the state as it is, with its picture."""
+        """Publish the current state, with a new picture if it changed."""
         ran = self._played.running
         state = self._played.published()
         if not self._played.running:
@@ -285,7 +290,7 @@ class PagedApp:
             return calibration.pattern(width, height, self._frames.number)
         app = self._played.render(area.width, area.height)
         if app is None:
-            self._frames.forget()  # it may have crashed just now
+            self._frames.forget()  # it may just have crashed
             return np.zeros((height, width, 3), np.uint8)
         return page_images.compose(app, area, width, height)
 
@@ -302,10 +307,10 @@ class PagedApp:
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """The lock, which an app that hangs keeps."""
+        """Hold the lock, which a hung app never releases."""
         if not self._changed.acquire(timeout=self._deadline_s):
             raise DeviceTimeout(
-                f"{self.package} did not come back from a call within {self._deadline_s:g} s"
+                f"{self.package} did not return from a call within {self._deadline_s:g} s"
             )
         try:
             yield

@@ -30,7 +30,7 @@ def test_a_person_plays_by_typing_actions(monkeypatch, capsys, tmp_path) -> None
     way = ["down", "fly", "<action>down</action>", "right", "right", "down", "right"]
     assert play(monkeypatch, "\n".join(way) + "\n", f"run.dir={tmp_path}") == 0
     output = capsys.readouterr().out
-    assert "'fly' is no action" in output
+    assert "'fly' is not an action" in output
     assert "terminated after 6 turns, reward 1" in output
     (episode,) = recorded(tmp_path)
     assert episode.total == 1.0
@@ -47,7 +47,7 @@ def test_a_person_names_actions_in_any_style_and_is_shown_the_valid_ones(
     arguments = "env.translator_kwargs.style=tool", f"run.dir={tmp_path}"
     assert play(monkeypatch, "fly\ndown\n\n", *arguments) == 0
     output = capsys.readouterr().out
-    assert "there is no action 'fly'; there are left, down, right, up" in output
+    assert "unknown action 'fly'; the actions are left, down, right, up" in output
     assert '{"name": "down", "arguments": {}}' in output
 
 

@@ -121,7 +121,7 @@ def test_on_a_dialog_about_the_app_nothing_is_pressed(
 ) -> None:
     before = phone.screenshot()
     say(dialog=dialog)
-    with pytest.raises(AppLeft, match=f"^{dialog}: .*nothing is pressed on it; by the world"):
+    with pytest.raises(AppLeft, match=f"^{dialog}: .*no key is pressed on it; by the world"):
         guard.act(TOP, before=before)
 
 
@@ -153,7 +153,7 @@ def test_an_app_that_is_no_longer_as_it_was_is_void(
     before = phone.screenshot()
     phone.launch(PACKAGE, ".Main", {})
     say(dialog="call")
-    with pytest.raises(AppLeft, match=f"{PACKAGE} is not as it was"):
+    with pytest.raises(AppLeft, match=f"the state of {PACKAGE} changed"):
         guard.act(TOP, before=before)
 
 
@@ -162,7 +162,7 @@ def test_the_agents_own_key_is_its_leaving(guard: Guard, phone: Interrupted, key
     guarded = guard.act(Key(key), before=phone.screenshot())
     (event,) = guarded.events
     assert (guarded.left, guarded.settled, event.by) == (True, None, "agent")
-    assert f"the key {key}" in event.evidence
+    assert f"{key} is a system key" in event.evidence
     assert event.told()["no_frame"] == "org.agentrl.launcher is in front"
 
 
@@ -189,7 +189,7 @@ def test_a_touch_that_the_app_counts_late_has_led_nowhere(
     guarded = guard.act(TOP, before=phone.screenshot())
     (event,) = guarded.events
     assert (event.kind, event.by, guarded.left) == ("foreign_app", "world", False)
-    assert "had counted the touch" in event.evidence
+    assert "had already counted the touch" in event.evidence
     assert halves(phone)[0] == 1
 
 
@@ -226,7 +226,7 @@ def test_what_comes_after_a_touch_that_was_lost_is_void(
 ) -> None:
     say(input="lost")
     phone.after = lambda: say(**faults, input="")
-    with pytest.raises(AppLeft, match=f"{PACKAGE} never got the touch; by the world"):
+    with pytest.raises(AppLeft, match=f"{PACKAGE} never received the touch; by the world"):
         guard.act(TOP, before=phone.screenshot())
 
 
@@ -237,7 +237,7 @@ def test_a_crash_after_a_counted_touch_is_the_worlds(
     guard.begin()
     guard.act(Wait(0.0), before=phone.screenshot())
     phone.after = lambda: say(dialog="crash")
-    with pytest.raises(AppLeft, match=r"^crash: .*by the world: the app had counted"):
+    with pytest.raises(AppLeft, match=r"^crash: .*by the world: the app had already counted"):
         guard.act(TOP, before=phone.screenshot())
 
 

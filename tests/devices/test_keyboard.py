@@ -133,11 +133,11 @@ def test_a_phone_without_adbkeyboard_says_what_to_do() -> None:
 def test_an_input_method_that_never_runs_is_an_error() -> None:
     phone = PlayedPhone()
     phone.unbound = 10**6
-    with pytest.raises(DeviceError, match="ADBKeyboard does not start"):
+    with pytest.raises(DeviceError, match="ADBKeyboard did not start"):
         Keyboard("P", phone.run).commands("é", Deadline(0.1))
 
 
-@pytest.mark.parametrize(("text", "why"), [("a\0", "NUL"), ("\ud83d", "half a character")])
+@pytest.mark.parametrize(("text", "why"), [("a\0", "NUL"), ("\ud83d", "lone surrogate")])
 def test_what_nobody_can_type_is_refused(text: str, why: str) -> None:
     phone = PlayedPhone()
     with pytest.raises(DeviceError, match=why):

@@ -104,7 +104,7 @@ def test_an_action_is_only_done_in_the_apps_that_were_named(phone: Device, windo
     touches = phone.app_state(PACKAGE)["touches"]
     phone.shell("setprop", "debug.agentrl.fault.focus", window)
     for action in (Tap(0.5, 0.25), Wait(0)):
-        with pytest.raises(NotInFront, match=f"com.example.pay or {PACKAGE}"):
+        with pytest.raises(NotInFront, match=f"com.example.pay or {PACKAGE} is not in front"):
             phone.act(action, PACKAGE, allowed)
     for front in (f"{PACKAGE}/.Main", "com.example.pay/com.example.pay.Main", ""):
         phone.shell("setprop", "debug.agentrl.fault.focus", front)
@@ -116,7 +116,7 @@ def test_an_action_is_only_done_in_the_apps_that_were_named(phone: Device, windo
 def test_an_action_that_the_phone_refuses_is_an_error(phone: Device) -> None:
     with pytest.raises(ValueError, match="outside"):
         phone.act(Tap(1.5, 0.25), PACKAGE)
-    with pytest.raises(DeviceError, match="no name of a package"):
+    with pytest.raises(DeviceError, match="is not a package name"):
         phone.act(Tap(0.5, 0.25), "../etc")
 
 
@@ -145,7 +145,9 @@ def test_a_screenshot_belongs_to_its_caller(virtual_phone: Device) -> None:
 
 
 def test_a_failing_command_names_itself_its_code_and_its_words(virtual_phone: Device) -> None:
-    with pytest.raises(DeviceError, match=r"cat /nowhere failed with code 1: cat: /nowhere: No"):
+    with pytest.raises(
+        DeviceError, match=r"cat /nowhere failed with exit code 1: cat: /nowhere: No"
+    ):
         virtual_phone.shell("cat", "/nowhere")
 
 

@@ -42,7 +42,7 @@ def test_what_is_in_an_ignored_region_is_no_change_and_beside_it_is_one() -> Non
     "box", [(0.5, 0, 0.4, 1), (0, 0, 1, 1.1), (-0.1, 0, 1, 1), (float("nan"), 0, 1, 1)]
 )
 def test_what_is_no_region_is_refused(box: Box) -> None:
-    with pytest.raises(ValueError, match="is no region"):
+    with pytest.raises(ValueError, match="is not a region"):
         Comparison(ignore=[box])
 
 

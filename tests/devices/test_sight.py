@@ -170,11 +170,11 @@ def test_what_is_transparent_is_not_compared(tmp_path):
 
 
 def test_templates_that_cannot_be_found_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="one colour"):
+    with pytest.raises(ValueError, match="a single color"):
         Template.cut(screen(), (0, 0, 0.1, 0.1))
     with pytest.raises(ValueError, match="mask"):
         Template(pixels=picture(), screen_width=360, mask=np.zeros((3, 3), np.uint8))
-    with pytest.raises(ConfigError, match=r"absent\.png is no picture"):
+    with pytest.raises(ConfigError, match=r"absent\.png is not an 8-bit picture"):
         Template.read(tmp_path / "absent.png", 360)
 
 
@@ -238,12 +238,12 @@ def test_what_is_no_frame_is_refused(glyphs, frame):
         lambda: find(frame, Template(pixels=picture(), screen_width=360)),
         lambda: glyphs.read(frame, WHOLE),
     ):
-        with pytest.raises(ValueError, match="a frame is uint8"):
+        with pytest.raises(ValueError, match="a frame must be uint8"):
             look()
 
 
 def test_what_is_no_box_is_refused():
-    with pytest.raises(ValueError, match="is no box"):
+    with pytest.raises(ValueError, match="is not a box"):
         share_of(screen(), _RED, (0.5, 0, 0.4, 1))
 
 

@@ -218,7 +218,7 @@ def test_an_app_that_hangs_keeps_nobody_waiting_for_long() -> None:
     thread = threading.Thread(target=host.touch, args=(0.5, 0.5))
     thread.start()
     assert begun.wait(10)
-    with pytest.raises(DeviceTimeout, match=r"did not come back from a call within 0\.05 s"):
+    with pytest.raises(DeviceTimeout, match=r"did not return from a call within 0\.05 s"):
         host.state()
     free.set()
     thread.join(10)

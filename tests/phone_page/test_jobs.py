@@ -140,7 +140,7 @@ def test_the_doctor_tries_such_a_phone_out_on_a_page(
     assert len(station.phone.opened) == opened + 1
     for words in (
         r"ok    apps start  .* as a page in its browser", r"(ok|note) +touches .*",
-        r"ok    capture raw +fresh", r"ok    capture png +fresh", "1 of 1 phones can be played on",
+        r"ok    capture raw +fresh", r"ok    capture png +fresh", "1 of 1 phones are ready",
     ):  # fmt: skip
         assert re.search(words, said), said
     assert station.phone.tasks.front is None, "it was left on its home screen"
@@ -175,7 +175,7 @@ def test_the_doctor_looks_at_the_screen_where_nothing_serves_pages(
 
     found = {one.what: one for one in examine(adb_server, station.serial, paged=lacks)}
     assert (found["touches"].state, found["capture raw"].state) == ("note", "ok")
-    assert "not tried: uvicorn" in found["touches"].detail
+    assert "not tested: uvicorn" in found["touches"].detail
 
 
 @pytest.fixture

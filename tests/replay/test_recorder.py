@@ -264,10 +264,10 @@ def test_nobody_waits_for_a_pipe_in_the_place_of_a_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".lock")
     assert is_worked_in(tmp_path) is None
     run = replay.open(tmp_path)
-    with pytest.raises(ConfigError, match="is no file"):
+    with pytest.raises(ConfigError, match="is not a regular file"):
         run.episode("a")
     os.mkfifo(tmp_path / "episodes" / "index-other.jsonl")
-    with pytest.raises(ConfigError, match="is no file"):
+    with pytest.raises(ConfigError, match="is not a regular file"):
         run.episodes()
 
 

@@ -78,7 +78,7 @@ def test_a_game_is_played_by_words_and_arrows_and_recorded(open_page: Open, tmp_
         box = page.get_by_label("answer")
         box.fill("fly")
         box.press("Enter")
-        expect(page.get_by_role("alert")).to_contain_text("'fly' is no action")
+        expect(page.get_by_role("alert")).to_contain_text("'fly' is not an action")
         box.fill("down")
         box.press("Enter")
         turns(page, 1)

@@ -1,4 +1,4 @@
-"""Two ways to have a phone run commands: in a shell for each call, and in one that stays."""
+"""Runs commands on a phone: in a new shell per call, or in a persistent shell."""
 
 import struct
 import threading
@@ -17,21 +17,21 @@ _STDIN, _STDOUT, _STDERR, _EXIT = range(4)
 
 
 class Shell(Protocol):
-    """Runs commands on a phone, one after the other."""
+    """Runs commands on a phone in order."""
 
     def run(self, commands: Sequence[Command], deadline: Deadline) -> list[Result]:
-        """One result per command, up to a `Gate` that fails; an exit code is no error here.
+        """One result per command, up to a `Gate` that fails; a nonzero exit code does not raise.
 
         Raises:
-            DeviceError: the phone failed, or not all of them ran.
+            DeviceError: the phone failed, or not all commands were run.
         """
 
     def close(self) -> None:
-        """End what is kept; the next call starts it again."""
+        """End a persistent shell; the next call starts a new one."""
 
 
 class ShellPerCall:
-    """A shell of its own for each call: what a command changes in it goes with it."""
+    """A new shell for each call, so that no command affects a later one."""
 
     def __init__(self, line: Line) -> None:
         """Nothing is started before the first call."""
@@ -49,16 +49,15 @@ class ShellPerCall:
         raise _ended(self._line, script)
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Does nothing."""
 
 
 class KeptShell:
-    """One shell that stays: saves opening a service and starting a shell for each call.
+    """A persistent shell, which saves opening a service and starting a shell for each call.
 
-    Only for commands that leave the shell as it is (no `cd`, no `exit`). It is started anew when
-    it has ended or a call was not answered in time. A command is never sent twice. What arrives
-    while a call is running, and what is more than one line of plain text, goes through
-    `ShellPerCall`.
+    Only for commands that do not change the shell's state (no `cd`, no `exit`). It is restarted
+    when it has ended or a call timed out. A command is never sent twice. Calls made while another
+    is running, and scripts that are not one line of printable text, go through `ShellPerCall`.
     """
 
     def __init__(self, line: Line, per_call: ShellPerCall) -> None:
@@ -87,13 +86,13 @@ class KeptShell:
         raise _ended(self._line, script)
 
     def close(self) -> None:
-        """See Shell.close; a call that runs ends with an error."""
+        """See Shell.close; a running call ends with an error."""
         link = self._link
         if link is not None:
             link.close()
 
     def _talk(self, script: Script, commands: Sequence[Command], deadline: Deadline) -> bool:
-        """Send a script and read until its end; False where the shell has ended before."""
+        """Send a script and read until its end; False if the shell ended before that."""
         data = f"{script.text}\n".encode()
         try:
             for _ in range(2):
@@ -102,7 +101,7 @@ class KeptShell:
                 end = _read(self._packets, script)
                 if end is not _End.EXIT or script.begun:
                     return end is _End.SCRIPT
-                # The shell had ended before it read a word of it: a new one gets it.
+                # The shell had ended before it read any of the script: send it to a new one.
                 self._drop()
         except FAILURES as error:
             self._drop()
@@ -113,7 +112,7 @@ class KeptShell:
         return False
 
     def _ready(self, deadline: Deadline) -> Link:
-        """The shell's connection, which is opened where there is none any more."""
+        """The shell's connection, reopened if it has ended."""
         if self._link is None or self._link.has_ended():
             self._drop()
             self._link = self._line.open("shell,v2,raw:", deadline)
@@ -128,7 +127,7 @@ class KeptShell:
 
 
 def packets(link: Link) -> Iterator[tuple[int, bytes]]:
-    """What shell v2 sends, by id; read as it comes, because a read costs more than a copy."""
+    """Packets of the shell v2 protocol: id and data. Buffered, as a read costs more than a copy."""
     buffer = bytearray()
     while chunk := link.receive():
         buffer += chunk
@@ -147,9 +146,9 @@ class _End(Enum):
 
     SCRIPT = auto()
     EXIT = auto()
-    """The shell, which said so: what it has not begun by then it never will."""
+    """The shell exited: whatever it had not begun will not run."""
     LINK = auto()
-    """The connection: what has become of the script is not known."""
+    """The connection was lost: whether the script ran is unknown."""
 
 
 def _read(arriving: Iterator[tuple[int, bytes]], script: Script) -> _End:
@@ -180,11 +179,11 @@ def _named(commands: Sequence[Command]) -> str:
 
 
 def _ended(line: Line, script: Script) -> DeviceError:
-    """What to say where a shell has ended before its script."""
+    """The error for a shell that ended before its script."""
     try:
         line.check_online()
         script.results()
     except DeviceError as error:
         named = str(error).startswith(line.serial)
         return error if named else DeviceError(f"{line.serial}: {error}")
-    return DeviceError(f"{line.serial}: the shell has ended")
+    return DeviceError(f"{line.serial}: the shell ended")

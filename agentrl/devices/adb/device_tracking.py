@@ -1,4 +1,4 @@
-"""Phones that come and go, as the adb server tells."""
+"""Follows the adb server's list of phones as they come and go."""
 
 from collections.abc import Generator
 
@@ -6,18 +6,18 @@ from agentrl.devices.adb.adb_server import AdbServer
 from agentrl.devices.adb.adb_socket import Deadline, Refused, device_error
 
 Known = dict[str, str]
-"""State of every phone by serial; `device` is ready."""
+"""State of every phone by serial; `device` means ready."""
 
 
 def track(server: AdbServer, deadline_s: float = 5.0) -> Generator[Known | None]:
-    """The phones that the server knows, again whenever something changes.
+    """Yields the phones that the server knows, now and after each change.
 
     Closing the generator ends the connection.
 
     Args:
         server: a running adb server.
-        deadline_s: None is given where nothing has changed for so long, so that who waits can look
-            at something else.
+        deadline_s: yields None when nothing changed for this long, so that the caller can check
+            other things.
 
     Raises:
         DeviceError: the server is gone, or refuses.

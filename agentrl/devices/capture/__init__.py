@@ -1,7 +1,7 @@
-"""The ways to get a picture of a phone's screen, each a small class.
+"""Methods of capturing a phone's screen, each a small class.
 
-None of them ever returns a picture that is black all over, cut off or of another size than it
-says: that is a CaptureError.
+None of them ever returns a picture that is all black, truncated or of the wrong size: that is a
+CaptureError.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ __all__ = ["CAPTURES", "Capture", "check_installed"]
 
 
 def check_installed(name: str) -> None:
-    """See whether what a capture needs is installed.
+    """Check that the library a capture needs is installed.
 
     Raises:
         ConfigError: it is not.

@@ -1,4 +1,4 @@
-"""One run of `screenrecord`: its newest frame, read in a thread of its own."""
+"""One run of `screenrecord`, read in a thread that keeps the newest frame."""
 
 import threading
 import time
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
 
 _GAP_S = 0.02
-"""A frame of which nothing more has come for so long is complete."""
+"""A frame is complete when no more data has come for this long."""
 _FOREVER_S = 86_400.0
 
 
 class Recording:
-    """One recording, from its start to its end, read by a thread of its own."""
+    """One recording, from its start to its end, read by its own thread."""
 
     def __init__(self, link: Link) -> None:
-        """Read what comes on a link on which `screenrecord` has been opened."""
+        """Start reading from a link on which `screenrecord` was opened."""
         self.ended = False
         self._link = link
         self._first = b""
@@ -32,16 +32,16 @@ class Recording:
         threading.Thread(target=self._read, name="screenrecord", daemon=True).start()
 
     def newest(self, not_before_s: float, deadline: Deadline) -> "VideoFrame | None":
-        """The newest frame at that time; None if the recording has ended.
+        """The newest frame, not earlier than that time; None if the recording has ended.
 
         Raises:
-            TimeoutError: there is none within the deadline.
+            TimeoutError: no frame came within the deadline.
         """
         with self._moved:
             while not self.ended:
                 wait_s = not_before_s - time.monotonic()
                 if wait_s <= 0 and self._frame is not None:
-                    # Where the screen never rests, part of the next frame is always there.
+                    # If the screen never rests, part of the next frame is always pending.
                     if not self._pending or self._frame_at_s >= not_before_s:
                         return self._frame
                     wait_s = _GAP_S
@@ -50,11 +50,11 @@ class Recording:
             return None
 
     def why_ended(self) -> str:
-        """Why it has ended, as far as it is known."""
+        """Why it ended, as far as known."""
         return self._error or repr(self._first.decode(errors="replace"))
 
     def close(self) -> None:
-        """End it."""
+        """Stop the recording."""
         self._link.close()
 
     def _read(self) -> None:

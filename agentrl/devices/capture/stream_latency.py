@@ -1,4 +1,4 @@
-"""How late a stream shows what the screen shows."""
+"""Measures the lag of a stream: how late it shows what the screen shows."""
 
 import threading
 import time
@@ -25,14 +25,14 @@ def measured_lag_s(
     rounds: int,
     deadline: Deadline,
 ) -> float:
-    """The longest that the stream was behind raw captures, with a margin.
+    """The largest lag of a stream behind raw captures, with a margin.
 
     Args:
         line: to the phone, for the raw captures.
         stream: of the same phone.
         change: changes something on the screen.
         rounds: how often it is changed.
-        deadline: of the whole.
+        deadline: overall deadline.
 
     Raises:
         CaptureError: a change never showed.
@@ -48,7 +48,7 @@ def measured_lag_s(
 def _once(
     line: Line, stream: StreamCapture, change: Callable[[], None], deadline: Deadline
 ) -> float:
-    """Seconds from when the screen had not changed yet to when the stream had."""
+    """Seconds from the last raw capture without the change to the stream showing it."""
     raw = _Raw(line, deadline)
     before = stream.newest(deadline)
     while not alike(before, raw.before):
@@ -61,20 +61,20 @@ def _once(
             time.sleep(_POLL_S)
             if time.monotonic() >= end_s:
                 raise CaptureError(
-                    f"{line.serial}: it is stale: a change did not show in {_FRESH_S:g} s"
+                    f"{line.serial}: stale: a change did not show within {_FRESH_S:g} s"
                 )
         shown_s = time.monotonic()
     return shown_s - raw.unchanged_s
 
 
 class _Raw:
-    """Looks at the screen with raw captures, beside the stream, until it has changed."""
+    """Takes raw captures in a thread until the screen has changed."""
 
     def __init__(self, line: Line, deadline: Deadline) -> None:
         self._capture = RawCapture(line)
         self._deadline = deadline
         self.unchanged_s = time.monotonic()
-        """When the last capture that showed no change yet was begun."""
+        """When the last capture without the change was begun."""
         self.before: Image = self._capture.frame(deadline)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
@@ -92,7 +92,7 @@ class _Raw:
             begun_s = time.monotonic()
             try:
                 picture = self._capture.frame(self._deadline)
-            except DeviceError:  # what it has seen so far is the safer answer
+            except DeviceError:  # `unchanged_s` so far is the conservative answer
                 return
             if not alike(self.before, picture):
                 return

@@ -1,4 +1,4 @@
-"""Follows the phones that the adb server lists, for who keeps them."""
+"""Keeps the adb server's list of phones up to date in a thread."""
 
 import logging
 import threading
@@ -13,17 +13,17 @@ _LOOK_S = 0.5
 
 
 class Arrivals:
-    """The latest list, kept up by a thread."""
+    """The latest list of phones, updated by a thread."""
 
     def __init__(self, server: AdbServer, closing: threading.Event) -> None:
-        """Begin to follow.
+        """Start the thread.
 
         Args:
-            server: running, or to be.
+            server: need not be running yet.
             closing: ends the thread once it is set.
         """
         self.known: Known | None = None
-        """State of every phone by serial; None where the server does not say."""
+        """State of every phone by serial; None while the server does not answer."""
         self._server = server
         self._closing = closing
         threading.Thread(target=self._follow, name="arrivals", daemon=True).start()

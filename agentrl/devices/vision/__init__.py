@@ -1,8 +1,8 @@
-"""Reading a screen by looking at it: for games that publish nothing.
+"""Computer vision on screenshots, for games that publish no state.
 
-Frames are uint8[H, W, 3] of any size, RGB; boxes are left, top, right and bottom in [0, 1]. What is
-known is found by its shape (`find`, `Glyphs`) or its colour (`share_of`, `regions_of`, `nearest`),
-any other text by OCR (`OcrReader`), and `Audit` tells how far the reading can be trusted.
+Frames are RGB, uint8[H, W, 3], of any size; boxes are left, top, right and bottom in [0, 1]. Known
+content is found by its shape (`find`, `Glyphs`) or its color (`share_of`, `regions_of`,
+`nearest`), other text by OCR (`OcrReader`). `Audit` measures how accurate the reading is.
 """
 
 from agentrl.devices.screen_regions import Box

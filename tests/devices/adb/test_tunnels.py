@@ -66,9 +66,9 @@ def test_a_tunnel_that_the_phone_refuses_says_why(
 )
 def test_what_is_no_end_of_a_tunnel_is_refused(end: str) -> None:
     tunnels = Tunnels(None)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="is no end of a tunnel"):
+    with pytest.raises(ValueError, match="is not a tunnel endpoint"):
         tunnels.begin(end, "tcp:1", Deadline(1))
-    with pytest.raises(ValueError, match="is no end of a tunnel"):
+    with pytest.raises(ValueError, match="is not a tunnel endpoint"):
         tunnels.begin("tcp:1", end, Deadline(1))
-    with pytest.raises(ValueError, match="is no end of a tunnel"):
+    with pytest.raises(ValueError, match="is not a tunnel endpoint"):
         tunnels.end(end, Deadline(1))

@@ -20,7 +20,7 @@ from agentrl.devices.pool.lease_ledger import State
 from agentrl.devices.pool.recovery import Ladder
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.virtual_phone import spawn
-from agentrl.virtual_phone.spawn import Phones
+from agentrl.virtual_phone.spawn import VirtualPhones
 
 pytestmark = pytest.mark.adb
 PATIENCE_S = 40
@@ -43,7 +43,7 @@ def server() -> Iterator[AdbServer]:
 
 
 @pytest.fixture
-def phones(server: AdbServer) -> Iterator[Phones]:
+def phones(server: AdbServer) -> Iterator[VirtualPhones]:
     with spawn(
         2, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], effect_delay_ms=(0, 0)
     ) as phones:
@@ -79,7 +79,7 @@ def aside(pool: DevicePool) -> list[bool]:
 
 
 async def test_a_phone_that_is_connected_later_joins_and_one_that_leaves_returns(
-    server: AdbServer, phones: Phones
+    server: AdbServer, phones: VirtualPhones
 ) -> None:
     with pytest.raises(ConfigError, match="no phone is ready"):
         open_source("connected")
@@ -103,7 +103,7 @@ async def test_a_phone_that_is_connected_later_joins_and_one_that_leaves_returns
 
 
 async def test_two_serials_that_come_together_may_be_one_phone(
-    server: AdbServer, phones: Phones
+    server: AdbServer, phones: VirtualPhones
 ) -> None:
     first, port = phones.serials[0], phones.ports[1]
     server.connect(first)
@@ -127,7 +127,7 @@ async def test_two_serials_that_come_together_may_be_one_phone(
 
 
 async def test_two_serials_of_one_phone_are_two_ways_to_it(
-    server: AdbServer, phones: Phones
+    server: AdbServer, phones: VirtualPhones
 ) -> None:
     port, other = phones.ports[0], phones.serials[1]
     cable, wifi = f"127.0.0.1:{port}", f"localhost:{port}"
@@ -145,7 +145,7 @@ async def test_two_serials_of_one_phone_are_two_ways_to_it(
         assert pool.serials == (cable, other)
 
 
-def test_emulators_of_one_image_are_two_phones(server: AdbServer, phones: Phones) -> None:
+def test_emulators_of_one_image_are_two_phones(server: AdbServer, phones: VirtualPhones) -> None:
     devices = [AdbPhone(server, serial) for serial in phones.serials]
     for device in devices:
         device._serialno = "EMULATOR36X1X9X0"
@@ -155,7 +155,7 @@ def test_emulators_of_one_image_are_two_phones(server: AdbServer, phones: Phones
 
 
 async def test_a_phone_whose_faults_end_returns_from_quarantine(
-    server: AdbServer, phones: Phones
+    server: AdbServer, phones: VirtualPhones
 ) -> None:
     bad, good = phones.serials
     with open_source(list(phones.serials), options=HASTY) as pool:
@@ -183,7 +183,7 @@ async def test_a_phone_whose_faults_end_returns_from_quarantine(
 
 
 def test_a_phone_is_started_again_only_where_that_is_allowed(
-    server: AdbServer, phones: Phones
+    server: AdbServer, phones: VirtualPhones
 ) -> None:
     phone = AdbPhone(server, phones.serials[0], Deadlines(connect_s=20, command_s=20))
     phone.launch("org.agentrl.probe", ".Main", {})

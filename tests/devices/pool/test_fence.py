@@ -32,7 +32,7 @@ def test_commands_under_the_lease_run_and_their_output_is_as_without(phone: AdbP
     phone.tap(0.5, 0.25)
     assert phone.app_state(PACKAGE)["touches"] == before + 1
     assert [r.output for r in phone.batch(("echo", "a"), ("cat", HOLDER))] == ["a\n", "17\n"]
-    assert phone.run_own([("sh", "-c", "exit 77")])[0].code == 77, "is no lost lease"
+    assert phone.run_own([("sh", "-c", "exit 77")])[0].code == 77, "is not a lost lease"
 
 
 def test_a_late_command_is_refused_and_nothing_of_it_is_done(
@@ -50,7 +50,7 @@ def test_a_late_command_is_refused_and_nothing_of_it_is_done(
         lambda: phone.text("a\nb"),
     ):
         with pytest.raises(
-            LeaseLost, match=rf"{virtual_serial}: lease 17: the phone is lent to somebody else"
+            LeaseLost, match=rf"{virtual_serial}: lease 17: the phone is leased to another holder"
         ):
             late()
     assert new.app_state(PACKAGE) == before
@@ -66,7 +66,7 @@ def test_a_phone_that_nobody_holds_refuses_too(phone: AdbPhone) -> None:
     phone.shell("rm", HOLDER)
     phone.send_under(17)
     for call in (partial(phone.tap, 0.5, 0.25), partial(phone.shell, "true")):
-        with pytest.raises(LeaseLost, match="or to nobody"):
+        with pytest.raises(LeaseLost, match="or to none"):
             call()
 
 

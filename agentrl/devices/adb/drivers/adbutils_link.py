@@ -9,7 +9,7 @@ from agentrl.devices.adb.adb_socket import Deadline, Link, Refused, connected
 
 
 class AdbutilsLink(Link, AdbConnection):  # type: ignore[misc]
-    """adbutils' connection, without its pause of 10 ms when it closes."""
+    """A connection of adbutils, without its 10 ms pause on closing."""
 
     def __init__(self, host: str, port: int, deadline: Deadline) -> None:
         """See Link."""
@@ -31,5 +31,5 @@ class AdbutilsLink(Link, AdbConnection):  # type: ignore[misc]
             raise Refused(str(error)) from error
 
     def _safe_connect(self) -> socket.socket:
-        """In the place of adbutils', which starts a server where there is none."""
+        """Overrides adbutils, which would start a server if none is running."""
         return connected(*self._address, self.deadline)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from agentrl.devices import Region, Settled
-from agentrl.envs.phone_game.box import STATUS_BAR, to_app
+from agentrl.envs.phone_game.boxes import STATUS_BAR, to_app
 from agentrl.types import Image
 
 

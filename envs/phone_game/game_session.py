@@ -13,7 +13,7 @@ from agentrl.types import Image
 LOOK_AGAIN_S = 0.05
 
 
-class Stage:
+class GameSession:
     """A phone and the one app that is played on it.
 
     Args:
