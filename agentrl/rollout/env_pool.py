@@ -10,7 +10,7 @@ from typing import Protocol
 from agentrl.config import Config, EnvConfig
 from agentrl.devices.pool import Borrower
 from agentrl.errors import AppLeft, DeviceError, NoDevice, PoolEmpty
-from agentrl.phone_page import Pager
+from agentrl.phone_page import PageAssigner
 from agentrl.replay.live_phones import Live
 from agentrl.rollout.env_arguments import env_of, game_of, with_allowed
 from agentrl.rollout.env_processes import EnvProcesses
@@ -224,7 +224,7 @@ def open_worlds(
             lambda split: env_of(config, split), keep_frame, count, processes, deadline_s
         )
     assert n == 1 or phones is not None, "several processes share one pool"
-    pager = Pager([AppSpec(app=game.app)], config.devices.app)
+    pager = PageAssigner([AppSpec(app=game.app)], config.devices.app)
     try:
         pool = (
             open_pool(config, pager.around)

@@ -4,13 +4,13 @@ from dataclasses import asdict
 
 from agentrl import devices, env
 from agentrl.config import Config
-from agentrl.devices.device_opener import Opener
+from agentrl.devices.device_opener import DeviceOpener
 from agentrl.replay.live_phones import PhoneNow
 
 
 def open_pool(
     config: Config,
-    around: devices.Around = lambda phone: phone,
+    around: devices.DeviceWrapper = lambda phone: phone,
     lease_s: float = float("inf"),
 ) -> devices.DevicePool:
     """Open the phones for use in this process.
@@ -61,10 +61,10 @@ def told_of(pool: devices.DevicePool) -> list[PhoneNow]:
     ]
 
 
-def opener_of(config: Config, around: devices.Around) -> Opener:
+def opener_of(config: Config, around: devices.DeviceWrapper) -> DeviceOpener:
     """Opens single phones of a pool that another process owns."""
     settings = config.devices
-    return Opener(
+    return DeviceOpener(
         driver=settings.driver,
         capture=settings.capture,
         input=settings.input,

@@ -13,10 +13,10 @@ from typing import Any
 from agentrl import config as configuration
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config
-from agentrl.devices import Around
+from agentrl.devices import DeviceWrapper
 from agentrl.devices.pool import Borrower, DevicePool
-from agentrl.devices.pool.lease import LeasedDevice, Lendable
-from agentrl.devices.pool.lender import Ending, Grant
+from agentrl.devices.pool.lease import LeasableDevice, LeasedDevice
+from agentrl.devices.pool.lender import LeaseEnd, LeaseGrant
 from agentrl.errors import LeaseLost
 from agentrl.replay.live_phones import Live
 from agentrl.rollout.phone_pool import open_pool, opener_of, told_of
@@ -57,16 +57,16 @@ class KeeperActor:
             self._live = Live(self._run, "keeper", partial(told_of, pool))
         return len(pool), pool.grows
 
-    async def take(self, deadline_s: float) -> Grant:
-        """See Keeper.take."""
+    async def take(self, deadline_s: float) -> LeaseGrant:
+        """See PoolManager.take."""
         return await self._opened.keeper.take(deadline_s)
 
-    async def give_back(self, token: int, ending: Ending) -> None:
-        """See Keeper.give_back."""
+    async def give_back(self, token: int, ending: LeaseEnd) -> None:
+        """See PoolManager.give_back."""
         await self._opened.keeper.give_back(token, ending)
 
     async def renew(self, tokens: Sequence[int]) -> list[int]:
-        """See Keeper.renew."""
+        """See PoolManager.renew."""
         return self._opened.keeper.renew(tokens)
 
     async def close(self) -> None:
@@ -102,14 +102,14 @@ class SharedPool(Borrower):
     """
 
     def __init__(
-        self, phones: SharedPhones, config: Config, around: Around = lambda phone: phone
+        self, phones: SharedPhones, config: Config, around: DeviceWrapper = lambda phone: phone
     ) -> None:
         super().__init__(_RemoteLender(phones.keeper))
         self._phones = phones
         self._opener = opener_of(config, around)
         self._is_virtual = str(config.devices.source).startswith("virtual")
         self._lease_s = config.devices.lease_s
-        self._devices: dict[str, Lendable] = {}
+        self._devices: dict[str, LeasableDevice] = {}
         self._closing = threading.Event()
         # In a thread: a busy event loop must not let leases expire.
         threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
@@ -130,7 +130,7 @@ class SharedPool(Borrower):
         for device in self._devices.values():
             device.close()
 
-    async def _opened(self, grant: Grant) -> LeasedDevice:
+    async def _opened(self, grant: LeaseGrant) -> LeasedDevice:
         device = self._devices.get(grant.serial)
         if device is None:
             device = await asyncio.to_thread(
@@ -174,23 +174,23 @@ class _RemoteLender:
     def __init__(self, keeper: Any) -> None:
         self._keeper = keeper
 
-    async def take(self, deadline_s: float) -> Grant:
+    async def take(self, deadline_s: float) -> LeaseGrant:
         call = self._keeper.take.remote(deadline_s)
         waiting = asyncio.ensure_future(
             ray_cluster.answer(call, "the shared phone pool", deadline_s + _ANSWER_S)
         )
         try:
-            grant: Grant = await asyncio.shield(waiting)
+            grant: LeaseGrant = await asyncio.shield(waiting)
         except asyncio.CancelledError:
             waiting.add_done_callback(self._refuse)
             raise
         return grant
 
-    async def give_back(self, token: int, ending: Ending) -> None:
+    async def give_back(self, token: int, ending: LeaseEnd) -> None:
         call = self._keeper.give_back.remote(token, ending)
         await ray_cluster.answer(call, "the shared phone pool", _ANSWER_S)
 
-    def _refuse(self, waiting: "asyncio.Future[Grant]") -> None:
+    def _refuse(self, waiting: "asyncio.Future[LeaseGrant]") -> None:
         """Return a phone that arrives after its borrower has been canceled."""
         if not waiting.cancelled() and waiting.exception() is None:
-            self._keeper.give_back.remote(waiting.result().token, Ending())
+            self._keeper.give_back.remote(waiting.result().token, LeaseEnd())

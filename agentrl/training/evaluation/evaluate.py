@@ -16,7 +16,7 @@ from rich.console import Console
 
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config
-from agentrl.devices.vision import Audit
+from agentrl.devices.vision import VisionAudit
 from agentrl.errors import ConfigError
 from agentrl.files import working_in
 from agentrl.rollout.collector import tickets_of_step
@@ -87,9 +87,9 @@ def means(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
     return {key: float(np.mean([row[key] for row in rows if key in row])) for key in keys}
 
 
-def audited(episodes: Sequence[ScoredEpisode]) -> Audit:
+def audited(episodes: Sequence[ScoredEpisode]) -> VisionAudit:
     """Screen reading against the truth (`info["audit"]`), summed over the valid episodes."""
-    audit = Audit()
+    audit = VisionAudit()
     for episode in (e.episode for e in episodes if not e.episode.outcome.void):
         # A turn without an action has no new screen.
         acted = [turn.info for turn in episode.turns if turn.action is not None]
