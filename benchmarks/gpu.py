@@ -43,7 +43,7 @@ from trainer import sample, words
 
 from agentrl.config import AlgorithmConfig, Config, ModelConfig, RolloutConfig
 from agentrl.policies.engines.engine import Sampling
-from agentrl.policies.models import Kit, kit_for, torch_companions
+from agentrl.policies.models import ModelAdapter, adapter_for, torch_companions
 from agentrl.policies.open_model import open_engine
 from agentrl.policies.tiny import tiny_model, tiny_tokenizer
 from agentrl.training.batching.batches import micro_batches
@@ -141,7 +141,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
         folder = Path(scratch) / "model"
         build(folder, options.size, "cuda" if on_gpu else "cpu")
-        samples = drawn(kit_for(folder), size)
+        samples = drawn(adapter_for(folder), size)
         table = Table(title="Updates, median")
         for column in ("", "seconds", "sample tokens/s", "computed tokens/s", "MFU", "peak memory"):
             table.add_column(column, justify="right" if column else "left")
@@ -166,7 +166,7 @@ def build(folder: Path, size: str, device: str) -> None:
     tiny_model.build(folder, 0)
     if size == "tiny":
         return
-    torch_companions.mend()
+    torch_companions.patch_broken_imports()
     from safetensors.torch import save_file
     from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
@@ -197,7 +197,7 @@ def build(folder: Path, size: str, device: str) -> None:
         file.write_text(json.dumps({**json.loads(file.read_text()), **told}))
 
 
-def drawn(kit: Kit, size: Size) -> list[Sample]:
+def drawn(kit: ModelAdapter, size: Size) -> list[Sample]:
     """An optimizer step's: several answers to each of some prompts with a picture."""
     rng = np.random.default_rng(0)
     width, height = size.picture

@@ -40,7 +40,7 @@ from trainer_theirs import RELEASE, Theirs, relative
 from trainer_whole import Ours, Size
 
 from agentrl.config import AlgorithmConfig, Config
-from agentrl.policies.models import Kit, kit_for, load_model, torch_companions
+from agentrl.policies.models import ModelAdapter, adapter_for, load_model, torch_companions
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
 from agentrl.types import Image, Sample
@@ -57,7 +57,7 @@ def main() -> None:
     console.print(conditions("torch", "transformers", "trl"), highlight=False, soft_wrap=True)
     with tempfile.TemporaryDirectory() as scratch:
         folder = tiny_model.build(Path(scratch) / "model", 0)
-        kit = kit_for(folder)
+        kit = adapter_for(folder)
         # First: the largest amount so far must be its own.
         console.print(watched(folder, kit, options.updates))
         works = {
@@ -93,7 +93,7 @@ def whole_steps(folder: Path, scratch: Path, steps: int) -> list[Table | str]:
     if find_spec("trl") is None:
         told.append(f"TRL is not installed (pip install trl=={RELEASE}): ours alone")
     else:
-        torch_companions.mend()
+        torch_companions.patch_broken_imports()
         theirs = Theirs(folder, scratch / "trl", shown, size, steps)
         found = relative(*theirs.gradients())
         told.append(f"gradient of the same answers, beside TRL's: {found:.1e} apart")
@@ -132,7 +132,7 @@ def whole_steps(folder: Path, scratch: Path, steps: int) -> list[Table | str]:
     return [*told, table]
 
 
-def measured(folder: Path, kit: Kit, samples: list[Sample], rounds: int) -> list[str]:
+def measured(folder: Path, kit: ModelAdapter, samples: list[Sample], rounds: int) -> list[str]:
     """A row of the table."""
     config = settings()
     alone = settings()
@@ -170,7 +170,9 @@ def settings() -> Config:
     return config
 
 
-def bare_loop(folder: Path, kit: Kit, samples: list[Sample], budget: int) -> Callable[[], None]:
+def bare_loop(
+    folder: Path, kit: ModelAdapter, samples: list[Sample], budget: int
+) -> Callable[[], None]:
     """An update as one would write it down, in micro-batches of padded rows."""
     model = load_model(folder)
     adam = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
@@ -206,7 +208,7 @@ def bare_loop(folder: Path, kit: Kit, samples: list[Sample], budget: int) -> Cal
     return update
 
 
-def answers(kit: Kit, pictures: int, siblings: int, length: int) -> list[Sample]:
+def answers(kit: ModelAdapter, pictures: int, siblings: int, length: int) -> list[Sample]:
     """Several answers about each of some pictures of 84 x 140."""
     rng = np.random.default_rng(0)
     allowed = words(kit)
@@ -219,7 +221,7 @@ def answers(kit: Kit, pictures: int, siblings: int, length: int) -> list[Sample]
     return found
 
 
-def conversations(kit: Kit, siblings: int, turns: int) -> list[Sample]:
+def conversations(kit: ModelAdapter, siblings: int, turns: int) -> list[Sample]:
     """Siblings that see the same first screen and go their own ways."""
     rng = np.random.default_rng(0)
     first = picture(rng)
@@ -229,7 +231,7 @@ def conversations(kit: Kit, siblings: int, turns: int) -> list[Sample]:
 
 def told(
     rng: np.random.Generator,
-    kit: Kit,
+    kit: ModelAdapter,
     opening: Sequence[int],
     first: Image,
     turns: int,
@@ -254,7 +256,7 @@ def told(
     )
 
 
-def turn_by_turn(kit: Kit, siblings: int, turns: int) -> list[Sample]:
+def turn_by_turn(kit: ModelAdapter, siblings: int, turns: int) -> list[Sample]:
     """The same conversations, each turn with all that was said before it."""
     found = []
     for whole in conversations(kit, siblings, turns):
@@ -275,7 +277,7 @@ def turn_by_turn(kit: Kit, siblings: int, turns: int) -> list[Sample]:
     return found
 
 
-def words(kit: Kit) -> list[int]:
+def words(kit: ModelAdapter) -> list[int]:
     """Ids that a policy may sample."""
     return [token for token in range(200) if token not in kit.banned_token_ids]
 
@@ -305,7 +307,7 @@ def sample(
     )
 
 
-def watched(folder: Path, kit: Kit, updates: int) -> str:
+def watched(folder: Path, kit: ModelAdapter, updates: int) -> str:
     """How much memory many updates take: what they leave behind, and the most at any time.
 
     What is free by the end of an update is handed back before it is measured: the allocator keeps

@@ -36,7 +36,7 @@ from agentrl.actions.screen_actions import (
     Type,
     Wait,
 )
-from agentrl.actions.tool_calls import Calls, in_json
+from agentrl.actions.tool_calls import ActionSet, in_json
 from agentrl.errors import ActionError, ConfigError
 from agentrl.text import did_you_mean, quoted
 
@@ -135,7 +135,7 @@ class Grammar:
     def _spelling(self) -> Spelling:
         return Spelling.named(self.positions, self.size, self.outside)
 
-    def _calls(self) -> Calls:
+    def _calls(self) -> ActionSet:
         return _calls(self.actions, self.style)
 
     def _other(self, name: str, given: list[str]) -> Action:
@@ -179,8 +179,8 @@ class Grammar:
 
 
 @lru_cache(maxsize=64)
-def _calls(actions: tuple[str, ...], style: str) -> Calls:
-    return Calls((FORMS[name] for name in actions), style)
+def _calls(actions: tuple[str, ...], style: str) -> ActionSet:
+    return ActionSet((FORMS[name] for name in actions), style)
 
 
 _PLAIN = Grammar()

@@ -18,8 +18,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from agentrl.actions.tags import action_in
-from agentrl.actions.tool_calls import Calls, in_json
+from agentrl.actions.tags import action_tag_content
+from agentrl.actions.tool_calls import ActionSet, in_json
 from agentrl.errors import ActionError, ConfigError
 from agentrl.text import did_you_mean, quoted
 
@@ -29,7 +29,7 @@ _MOST_NAMES = 30
 """Maximum number of action names that the instructions list."""
 
 
-class Speech(Protocol):
+class ActionFormat(Protocol):
     """The text format of one action space; `read` parses what `say` writes."""
 
     def told(self) -> str:
@@ -46,13 +46,13 @@ class Speech(Protocol):
         """Write a reply that contains only this action."""
 
 
-class NamedActions:
+class DiscreteFormat:
     """Format of a `Discrete` space: each action has a name.
 
     Args:
         space: the actions.
         names: of the actions, from the first; None numbers them.
-        style: of `Calls`.
+        style: of `ActionSet`.
 
     Raises:
         ConfigError: the names do not match the number of actions, or are not unique.
@@ -63,7 +63,7 @@ class NamedActions:
     ) -> None:
         count = int(space.n)
         self._names = _names(names, count, "env.translator.names")
-        self._calls = Calls(self._names, style)
+        self._calls = ActionSet(self._names, style)
         self._start = int(space.start)
 
     def told(self) -> str:
@@ -74,22 +74,22 @@ class NamedActions:
         return f"Answer with one of {first} to {last}."
 
     def read(self, reply: str) -> int:
-        """See Speech.read."""
+        """See ActionFormat.read."""
         return self._start + self._names.index(self._calls.read(reply).name)
 
     def say(self, action: Any) -> str:
-        """See Speech.say."""
+        """See ActionFormat.say."""
         return self._calls.say(self._names[int(action) - self._start])
 
 
-class ChosenActions:
+class MultiDiscreteFormat:
     """Format of a `MultiDiscrete` or `MultiBinary` space: one choice per component.
 
     Args:
         space: the actions; one-dimensional.
         names: per component, the names of its choices; None numbers them.
         parameters: the names of the components.
-        style: of `Calls`.
+        style: of `ActionSet`.
 
     Raises:
         ConfigError: names or parameters do not fit the space.
@@ -119,7 +119,7 @@ class ChosenActions:
             for k, (part, count) in enumerate(zip(given, counts, strict=True))
         ]
         self._parameters = _parameters(parameters, len(counts))
-        self._calls = Calls([f"act({', '.join(self._parameters)})"], style)
+        self._calls = ActionSet([f"act({', '.join(self._parameters)})"], style)
 
     def told(self) -> str:
         """The signature, and the choices of each component."""
@@ -130,7 +130,7 @@ class ChosenActions:
         return f"Answer {self._calls.told()}: {'; '.join(parts)}."
 
     def read(self, reply: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """See Speech.read."""
+        """See ActionFormat.read."""
         words = [_word(argument) for argument in self._calls.read(reply).arguments]
         chosen = [
             start + self._choice(word, part)
@@ -139,7 +139,7 @@ class ChosenActions:
         return np.array(chosen, dtype=np.int64)
 
     def say(self, action: Any) -> str:
-        """See Speech.say."""
+        """See ActionFormat.say."""
         chosen = (int(a) - s for a, s in zip(action, self._starts, strict=True))
         return self._calls.say(
             "act", *(names[index] for names, index in zip(self._names, chosen, strict=True))
@@ -155,13 +155,13 @@ class ChosenActions:
         return names.index(word)
 
 
-class NumberedActions:
+class BoxFormat:
     """Format of a one-dimensional `Box`: one number per component.
 
     Args:
         space: the actions.
         parameters: the names of the components.
-        style: of `Calls`.
+        style: of `ActionSet`.
 
     Raises:
         ConfigError: the space is not one-dimensional, or the parameters do not fit it.
@@ -172,7 +172,7 @@ class NumberedActions:
     ) -> None:
         self._space = space
         self._parameters = _parameters(parameters, _parts(space))
-        self._calls = Calls([f"act({', '.join(self._parameters)})"], style)
+        self._calls = ActionSet([f"act({', '.join(self._parameters)})"], style)
         self._whole = np.issubdtype(space.dtype, np.integer)
 
     def told(self) -> str:
@@ -186,13 +186,13 @@ class NumberedActions:
         return f"Answer {self._calls.told()} with {kind}: {', '.join(parts)}."
 
     def read(self, reply: str) -> np.ndarray[Any, Any]:
-        """See Speech.read; a number outside its bounds is an error."""
+        """See ActionFormat.read; a number outside its bounds is an error."""
         arguments = self._calls.read(reply).arguments
         numbers = [self._number(argument, part) for part, argument in enumerate(arguments)]
         return np.array(numbers, dtype=self._space.dtype)
 
     def say(self, action: Any) -> str:
-        """See Speech.say; with three decimals if that stays within the bounds."""
+        """See ActionFormat.say; with three decimals if that stays within the bounds."""
         low, high = self._space.low, self._space.high
         arguments = []
         for value, least, most in zip(action, low, high, strict=True):
@@ -216,17 +216,17 @@ class NumberedActions:
         return number
 
 
-class WrittenActions:
+class TextFormat:
     """Format of a `Text` space: the text inside the tags.
 
     Args:
         space: the actions.
-        style: of `Calls`.
+        style: of `ActionSet`.
     """
 
     def __init__(self, space: spaces.Text, style: str = "tag") -> None:
         self._space = space
-        self._calls = Calls(["say(text)"], style)
+        self._calls = ActionSet(["say(text)"], style)
 
     def told(self) -> str:
         """The answer format."""
@@ -237,11 +237,11 @@ class WrittenActions:
         return self._calls.style == "tool"
 
     def read(self, reply: str) -> str:
-        """See Speech.read; the text is stripped."""
+        """See ActionFormat.read; the text is stripped."""
         if self._is_call:
             text = str(json.loads(self._calls.read(reply).arguments[0]))
         else:
-            text = action_in(reply).strip()
+            text = action_tag_content(reply).strip()
         if not self._space.contains(text):
             raise ActionError(
                 f"{quoted(text)} is not a text that the environment accepts: {self._limits()}"
@@ -249,7 +249,7 @@ class WrittenActions:
         return text
 
     def say(self, action: Any) -> str:
-        """See Speech.say."""
+        """See ActionFormat.say."""
         if self._is_call:
             return self._calls.say("say", in_json(str(action)))
         return f"<action>{action}</action>"
@@ -261,12 +261,12 @@ class WrittenActions:
         return f"{space.min_length} to {space.max_length} of the characters {shown!r}"
 
 
-def speech_of(
+def action_format_for(
     space: "gymnasium.Space[Any]",
     names: Sequence[Any] | None = None,
     parameters: Sequence[str] | None = None,
     style: str = "tag",
-) -> Speech:
+) -> ActionFormat:
     """The text format of an action space.
 
     Args:
@@ -285,13 +285,13 @@ def speech_of(
             f"env.translator.parameters={list(parameters)}: {space} has no components to name"
         )
     if isinstance(space, spaces.Discrete):
-        return NamedActions(space, names, style)
+        return DiscreteFormat(space, names, style)
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
-        return ChosenActions(space, names, parameters, style)
+        return MultiDiscreteFormat(space, names, parameters, style)
     if isinstance(space, spaces.Box):
-        return NumberedActions(space, parameters, style)
+        return BoxFormat(space, parameters, style)
     if isinstance(space, spaces.Text):
-        return WrittenActions(space, style)
+        return TextFormat(space, style)
     raise ConfigError(
         f"the action space {space} has no built-in text format: write a translator "
         "(docs/extending.md)"

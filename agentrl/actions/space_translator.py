@@ -8,14 +8,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from agentrl.actions.action_spaces import speech_of
-from agentrl.data.observations import in_colour, pictures, shown
-from agentrl.data.prompt_templates import compiled
+from agentrl.actions.action_spaces import action_format_for
+from agentrl.data.observations import describe_observation, images_in, to_rgb
+from agentrl.data.prompt_templates import compile_template
 from agentrl.errors import ConfigError, EnvError
 from agentrl.text import did_you_mean
 from agentrl.types import IMAGE, Image, Message, Observation
 
-SHOWN = {"observation": None, "render": "rgb_array", "ansi": "ansi"}
+RENDER_MODES = {"observation": None, "render": "rgb_array", "ansi": "ansi"}
 """Sources of what the model sees, and the render mode that each needs."""
 _COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MARKED = re.compile(r"\x1b\[\d*(?:;\d+)*m(.)\x1b\[0m")
@@ -51,19 +51,21 @@ class SpaceTranslator:
         text: str | None = None,
         style: str = "tag",
     ) -> None:
-        self._speech = speech_of(action_space, names, parameters, style)
+        self._speech = action_format_for(action_space, names, parameters, style)
         self._space = action_space
         self._instructions = instructions
         self._show = _checked([show] if isinstance(show, str) else list(show))
         self._text = (
-            None if text is None else compiled(text, "env.translator.text", ("observation", "info"))
+            None
+            if text is None
+            else compile_template(text, "env.translator.text", ("observation", "info"))
         )
         self._env: gymnasium.Env[Any, Any] | None = None
 
     @property
     def render_mode(self) -> str | None:
         """The render mode that the environment is made with; None if nothing is rendered."""
-        return next((mode for what in self._show if (mode := SHOWN[what])), None)
+        return next((mode for what in self._show if (mode := RENDER_MODES[what])), None)
 
     def meet(self, env: "gymnasium.Env[Any, Any]") -> None:
         """Receive the environment that is played, before its first reset.
@@ -111,9 +113,9 @@ class SpaceTranslator:
 
     def _observed(self, observation: Any, info: Mapping[str, Any]) -> Observation:
         if self._text is None:
-            return shown(observation)
+            return describe_observation(observation)
         text = self._text(observation=observation, info=info)
-        return Observation(images=tuple(pictures(observation)), text=text)
+        return Observation(images=tuple(images_in(observation)), text=text)
 
     def _rendered(self) -> Observation:
         assert self._env is not None, "no environment was attached"
@@ -121,7 +123,7 @@ class SpaceTranslator:
         if self.render_mode == "ansi" and isinstance(frame, str):
             return Observation(text=_plain(frame))
         if isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.ndim in (2, 3):
-            return Observation(images=(in_colour(frame),))
+            return Observation(images=(to_rgb(frame),))
         raise EnvError(f"render() returned {type(frame).__name__}, not an image uint8[H, W, 3]")
 
     def to_message(self, observation: Observation) -> Message:
@@ -162,7 +164,7 @@ class RandomPlayer:
         style: str = "tag",
     ) -> None:
         self._space = action_space
-        self._speech = speech_of(action_space, names, parameters, style)
+        self._speech = action_format_for(action_space, names, parameters, style)
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
         """A random action without reasoning."""
@@ -181,10 +183,10 @@ class RandomPlayer:
 
 def _checked(show: Sequence[str]) -> tuple[str, ...]:
     for what in show:
-        if what not in SHOWN:
+        if what not in RENDER_MODES:
             raise ConfigError(
-                f"env.translator.show: {what!r} must be one of {', '.join(SHOWN)}"
-                f"{did_you_mean(str(what), SHOWN)}"
+                f"env.translator.show: {what!r} must be one of {', '.join(RENDER_MODES)}"
+                f"{did_you_mean(str(what), RENDER_MODES)}"
             )
     if not show or len(set(show)) != len(show) or {"render", "ansi"} <= set(show):
         raise ConfigError(

@@ -43,12 +43,12 @@ class ModelPolicy:
         self.history, self.max_context = history, max_context
         self.sampling = sampling or Sampling()
 
-    def sit(self, instructions: str, seed: int) -> "ModelSeat":
+    def sit(self, instructions: str, seed: int) -> "ModelSession":
         """Take a seat; `seed` names the draws of this episode."""
-        return ModelSeat(self, instructions, seed)
+        return ModelSession(self, instructions, seed)
 
 
-class ModelSeat:
+class ModelSession:
     """A model at one episode.
 
     Args:

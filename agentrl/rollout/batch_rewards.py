@@ -13,7 +13,7 @@ from numbers import Real
 from typing import Any
 
 from agentrl.data.reward_inputs import env_reward
-from agentrl.errors import AgentRLError, RewardError, told
+from agentrl.errors import AgentRLError, RewardError, describe_error
 from agentrl.types import Episode
 
 Inputs = dict[str, Any]
@@ -184,7 +184,7 @@ def rows_of(name: str, function: BatchFunction, inputs: list[Inputs]) -> list[Ro
         raise
     except BaseException as error:  # in a thread of ours: nobody else would hear of it
         if len(inputs) == 1:
-            return [RewardError(f"{name}: {told(error)}")]
+            return [RewardError(f"{name}: {describe_error(error)}")]
         return [row for one in inputs for row in rows_of(name, function, [one])]
     return [_checked(name, row) for row in found]
 
@@ -195,7 +195,7 @@ def _checked(name: str, row: Any) -> Row | RewardError:
             return RewardError(f"{name}: {str(row['error'])[:500]}")
         return _plain(row)
     except BaseException as error:  # as above: a row may be anything
-        return RewardError(f"{name}: {told(error)}")
+        return RewardError(f"{name}: {describe_error(error)}")
 
 
 def _plain(row: Any) -> Row:

@@ -22,13 +22,13 @@ _OF_GYMNASIUM = ("max_episode_steps", "render_mode")
 _ALLOW = "allow"
 
 
-def game_of(config: EnvConfig) -> env.Game:
+def game_of(config: EnvConfig) -> env.EnvRegistration:
     """What stands behind an environment's name, with the words and players of the configuration.
 
     Raises:
         ConfigError: there is no such environment.
     """
-    known = env.game(config.id)
+    known = env.find_env(config.id)
     return replace(
         known,
         translator=config.words or known.translator,
@@ -140,7 +140,7 @@ def for_both(config: EnvConfig, section: Mapping[str, Any]) -> dict[str, Any]:
     return {name: section[name] for name in section if name in both}
 
 
-def kind_of(game: env.Game) -> Any:
+def kind_of(game: env.EnvRegistration) -> Any:
     """The class or function that makes an environment."""
     return game.entry_point if callable(game.entry_point) else registry.load(game.entry_point)
 

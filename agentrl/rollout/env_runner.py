@@ -15,7 +15,7 @@ import numpy as np
 import PIL.Image
 
 from agentrl.config import EnvConfig
-from agentrl.errors import ActionError, EnvError, boundary, told
+from agentrl.errors import ActionError, EnvError, boundary, describe_error
 from agentrl.rollout.make_env import instructions_of, make_env, open_translator
 from agentrl.text import quoted
 from agentrl.types import Image, Message, Observation
@@ -74,10 +74,10 @@ def _checked(info: Any) -> Mapping[str, Any]:
     """
     if not isinstance(info, Mapping):
         raise TypeError(f"info is {type(info).__name__}, not a dictionary")
-    told: dict[str, Any] = plain(info)
-    if not isinstance(told.get("state_key"), str | None):
-        raise TypeError(f"info['state_key'] is {told['state_key']!r:.80}, neither text nor None")
-    metrics = told.get("metrics", {})
+    checked: dict[str, Any] = plain(info)
+    if not isinstance(checked.get("state_key"), str | None):
+        raise TypeError(f"info['state_key'] is {checked['state_key']!r:.80}, neither text nor None")
+    metrics = checked.get("metrics", {})
     if not isinstance(metrics, Mapping):
         raise TypeError(f"info['metrics'] is {metrics!r:.80}, not a dictionary of numbers")
     for name, value in metrics.items():
@@ -85,7 +85,7 @@ def _checked(info: Any) -> Mapping[str, Any]:
             raise ValueError(f"info['metrics'] has the name {name!r}, which cannot be shown")
         if not isinstance(value, int | float) or not math.isfinite(value):
             raise ValueError(f"info['metrics'][{name!r}] is {value!r:.80}, not a finite number")
-    return told
+    return checked
 
 
 def _is_hidden(info: Mapping[str, Any]) -> bool:
@@ -202,7 +202,9 @@ class World:
             try:
                 observation, reward, terminated, truncated, info = self._env.step(action)
             except ActionError as error:  # the translator's to raise; the reply was readable
-                raise EnvError(f"{self._config.id}.step({action!r}): {told(error)}") from error
+                raise EnvError(
+                    f"{self._config.id}.step({action!r}): {describe_error(error)}"
+                ) from error
             return self._sight(observation, info, float(reward), bool(terminated), bool(truncated))
 
     def _sight(
@@ -214,15 +216,15 @@ class World:
         truncated: bool = False,
     ) -> Sight:
         seen = self.translator.to_observation(observation, info)
-        told = _checked(info)
+        checked = _checked(info)
         if self._config.state_key != "info":
             look = glance if self._config.state_key == "screen" else None
-            told = {**told, "state_key": _key_of(seen, look)}
-        hidden = _is_hidden(told)
+            checked = {**checked, "state_key": _key_of(seen, look)}
+        hidden = _is_hidden(checked)
         keep = None if hidden else self._keep_frame
         return Sight(
             observation=seen,
-            info=told,
+            info=checked,
             frames=tuple(map(keep, seen.images)) if keep else (),
             hidden=hidden,
             timings=_seconds(getattr(self._env.unwrapped, "timings", {})),

@@ -14,7 +14,7 @@ from agentrl.errors import (
     WorldError,
     boundary,
 )
-from agentrl.policies.policy import Answer, Policy, Seat
+from agentrl.policies.policy import Answer, Policy, PolicySession
 from agentrl.rollout.env_runner import Move, Sight, World
 from agentrl.rollout.episode_request import Ticket
 from agentrl.text import short_serial, with_short_serials
@@ -114,7 +114,7 @@ async def play(
 async def _turns(
     ticket: Ticket,
     world: World,
-    seat: Seat,
+    seat: PolicySession,
     limits: Limits,
     diary: _Diary,
     keep_model_frame: Callable[[Image], str] | None,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentrl.config import RewardConfig
-from agentrl.data.reward_inputs import NotTold
+from agentrl.data.reward_inputs import MissingInfo
 from agentrl.errors import ConfigError, RewardError
 from agentrl.replay import RecordedEpisode
 from agentrl.rollout.scoring import Scorer
@@ -94,7 +94,7 @@ def _refuse_untold(
 
 def _needed(error: RewardError) -> str | None:
     """What of an info a reward asks for that fails like this; None where it is nothing of it."""
-    if isinstance(error.__cause__, NotTold):
+    if isinstance(error.__cause__, MissingInfo):
         return error.__cause__.key
     # A batch function is given None where there is no truth, and stumbles over that.
     stumbles = any(word in str(error) for word in ("ground_truth", "NoneType"))

@@ -316,7 +316,7 @@ async def _open_phones(
     """Start who keeps the phones for several actors; nobody where nothing is played on phones."""
     import ray
 
-    if env.game(config.env.id).app is None:
+    if env.find_env(config.env.id).app is None:
         return None
     remote = ray.remote(KeeperActor).options(num_cpus=0, max_concurrency=1000)
     keeper, start_s = remote.remote(tree, run), config.rollout.start_deadline_s

@@ -13,7 +13,7 @@ from agentrl.devices import DevicePool
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.endpoint_policy import EndpointPolicy
 from agentrl.policies.engines.endpoint import Endpoint
-from agentrl.policies.engines.engine import Engine, Receiver, Sampling
+from agentrl.policies.engines.engine import Engine, Sampling, WeightReceiver
 from agentrl.policies.model_policy import ModelPolicy
 from agentrl.policies.open_model import open_encoder, open_endpoint, open_engine, open_scaler
 from agentrl.policies.policy import Policy
@@ -162,9 +162,9 @@ class Rollouts:
             await self._receiver.sleep()
 
     @property
-    def _receiver(self) -> Receiver:
+    def _receiver(self) -> WeightReceiver:
         assert self.engine is not None, "it was started"
-        return cast("Receiver", self.engine)
+        return cast("WeightReceiver", self.engine)
 
     async def collect(
         self, tickets: Sequence[Ticket], player: str | None = None, greedy: bool = False

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentrl.actions.action_grammar import FORMS
-from agentrl.actions.tool_calls import Calls
+from agentrl.actions.tool_calls import ActionSet
 from agentrl.devices import Grammar, Swipe, Tap
 from agentrl.envs.phone_game.game import MODES, NamedCalls, PhoneGame
 from agentrl.envs.phone_game.settings import Settings, signature
@@ -50,7 +50,7 @@ class GameTranslator:
         self.calls = NamedCalls(self.game.calls, style)
         gestures = ("tap", "swipe") if self.game.swipes else ("tap",)
         self._gestures = Grammar(actions=gestures, style=style)
-        self._touches = Calls((FORMS[name] for name in gestures), style).told()
+        self._touches = ActionSet((FORMS[name] for name in gestures), style).told()
 
     def instructions(self) -> str:
         """The rules and the format of replies; empty without `instruct`."""

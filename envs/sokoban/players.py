@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agentrl.actions.tool_calls import Calls
+from agentrl.actions.tool_calls import ActionSet
 from agentrl.envs.sokoban.board import MOVES, Board
 from agentrl.envs.sokoban.deadlock import is_deadlocked
 from agentrl.envs.sokoban.parsing import parse
@@ -43,7 +43,7 @@ class Expert:
     """
 
     def __init__(self, style: str = "tag", think: bool = True) -> None:
-        self._calls = Calls(MOVES, style)
+        self._calls = ActionSet(MOVES, style)
         self._think = think
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:

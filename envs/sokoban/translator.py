@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.actions.tool_calls import Calls
+from agentrl.actions.tool_calls import ActionSet
 from agentrl.envs.sokoban.board import MOVES
 from agentrl.types import IMAGE, Message, Observation
 
@@ -40,7 +40,7 @@ class SokobanTranslator:
         observation: str = "text",
         spaced: bool = False,
     ) -> None:
-        self._calls = Calls(MOVES, style)
+        self._calls = ActionSet(MOVES, style)
         self._instruct = instruct
         self._observation = observation
         self._spaced = spaced

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.actions.tool_calls import STYLES, Call, Calls, in_json
+from agentrl.actions.tool_calls import STYLES, ActionCall, ActionSet, in_json
 from agentrl.errors import ActionError, ConfigError
 
 FORMS = ("up", "chop()", "tap(x, y)", "say(text)", "key(NAME)")
-TAG, TOOL = Calls(FORMS), Calls(FORMS, style="tool")
+TAG, TOOL = ActionSet(FORMS), ActionSet(FORMS, style="tool")
 
 NUMBERS = st.floats(0, 1).map(lambda x: f"{x:.2f}") | st.integers().map(str)
 TEXTS = st.text(max_size=20).map(in_json)
@@ -24,7 +24,7 @@ SAID = st.one_of(
 @pytest.mark.parametrize("style", STYLES)
 @given(said=SAID)
 def test_a_written_action_is_parsed_back(style: str, said: tuple[str, tuple[str, ...]]) -> None:
-    calls, (name, arguments) = Calls(FORMS, style=style), said
+    calls, (name, arguments) = ActionSet(FORMS, style=style), said
     call = calls.read(f"<think>so</think>{calls.say(name, *arguments)}")
     assert call.name == name
     assert list(map(json.loads, call.arguments)) == list(map(json.loads, arguments))
@@ -51,12 +51,12 @@ def test_a_bare_word_is_text_even_if_it_is_a_json_constant(word: str) -> None:
 def test_parentheses_are_optional_without_arguments() -> None:
     for reply in ("<action>up()</action>", "<action> chop </action>", "<action>chop( )</action>"):
         assert TAG.read(reply).arguments == ()
-    assert TOOL.read('<tool_call>{"name": "up"}</tool_call>') == Call(name="up")
+    assert TOOL.read('<tool_call>{"name": "up"}</tool_call>') == ActionCall(name="up")
 
 
 def test_arguments_may_be_json_within_json_in_any_order() -> None:
     said = '<tool_call>{"name": "tap", "arguments": "{\\"y\\": 1, \\"x\\": 0.5}"}</tool_call>'
-    assert TOOL.read(said) == Call(name="tap", arguments=("0.5", "1"))
+    assert TOOL.read(said) == ActionCall(name="tap", arguments=("0.5", "1"))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_arguments_may_be_json_within_json_in_any_order() -> None:
     ],
 )
 def test_an_invalid_action_is_an_error_with_its_reason(
-    calls: Calls, inside: str, message: str
+    calls: ActionSet, inside: str, message: str
 ) -> None:
     tag = "action" if calls is TAG else "tool_call"
     with pytest.raises(ActionError, match=message):
@@ -110,4 +110,4 @@ def test_an_empty_or_duplicate_set_or_unknown_style_is_a_config_error(
     forms: tuple[str, ...], style: str
 ) -> None:
     with pytest.raises(ConfigError):
-        Calls(forms, style=style)
+        ActionSet(forms, style=style)

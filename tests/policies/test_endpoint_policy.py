@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agentrl.config import EndpointConfig, History, ModelConfig
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
-from agentrl.policies.endpoint_policy import EndpointPolicy, as_sent
+from agentrl.policies.endpoint_policy import EndpointPolicy, to_api_message
 from agentrl.policies.engines.endpoint import Endpoint
 from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.open_model import open_scaler
@@ -126,7 +126,9 @@ async def test_a_picture_without_a_place_is_refused(client: Endpoint) -> None:
 def test_words_and_pictures_keep_their_order(words: list[str]) -> None:
     words = [word.replace("<image>", "") for word in words]
     images = tuple(picture(n, 28, 28) for n in range(len(words) - 1))
-    sent = as_sent(Message(role="user", text="<image>".join(words), images=images))["content"]
+    sent = to_api_message(Message(role="user", text="<image>".join(words), images=images))[
+        "content"
+    ]
     if not images:
         assert sent == words[0]
         return

@@ -16,8 +16,8 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.engines import hf_decoding
 from agentrl.policies.engines.engine import Sampling
-from agentrl.policies.models import kit_for, load_model
-from agentrl.policies.models.image_resize import scale, target_size
+from agentrl.policies.models import adapter_for, load_model
+from agentrl.policies.models.image_resize import resize_image, target_size
 from agentrl.types import Message, Prompt
 from tests.policies import families
 from tests.policies.pictures import picture, screen
@@ -50,7 +50,7 @@ def prompts(folder: Path) -> list[Prompt]:
 def test_pixels_equal_the_models_own_image_processor(model_folder: Path) -> None:
     from transformers import AutoImageProcessor
 
-    kit = kit_for(model_folder)
+    kit = adapter_for(model_folder)
     if kit.image_token_id is None:
         pytest.skip("reads text alone")
     side = 32 if "qwen3" in (model_folder / "config.json").read_text() else 28
@@ -65,7 +65,7 @@ def test_pixels_equal_the_models_own_image_processor(model_folder: Path) -> None
 def test_pictures_are_seen_as_transformers_sees_them(model_folder: Path) -> None:
     from transformers import AutoModelForImageTextToText
 
-    kit = kit_for(model_folder)
+    kit = adapter_for(model_folder)
     if kit.image_token_id is None:
         pytest.skip("reads text alone")
     side = 32 if "qwen3" in (model_folder / "config.json").read_text() else 28
@@ -88,7 +88,7 @@ def test_a_batch_answers_as_each_prompt_alone_and_as_generate_does(model_folder:
     model, encoder = load_model(model_folder).eval(), ChatEncoder(model_folder)
     asked, kit = prompts(model_folder), encoder.kit
     greedy = [Sampling(temperature=0, max_new_tokens=8)] * len(asked)
-    together = hf_decoding.answer(model, kit, asked, greedy, encoder.eos_token_ids)
+    together = hf_decoding.generate_batch(model, kit, asked, greedy, encoder.eos_token_ids)
     for prompt, drawn in zip(asked, together, strict=True):
         ids = torch.tensor([prompt.token_ids])
         inputs = kit.forward_inputs(ids, torch.ones_like(ids, dtype=torch.bool), prompt.images)
@@ -108,7 +108,7 @@ def test_logprobs_are_those_of_one_forward_pass(model_folder: Path, shown: bool)
     words = [Conversation(encoder, "").observe(Message(role="user", text="a" * n)) for n in (1, 9)]
     asked = prompts(model_folder) if shown else words
     how = [Sampling(temperature=0.7, max_new_tokens=6, seed=seed) for seed in range(len(asked))]
-    drawn = hf_decoding.answer(model, encoder.kit, asked, how, encoder.eos_token_ids)
+    drawn = hf_decoding.generate_batch(model, encoder.kit, asked, how, encoder.eos_token_ids)
     for prompt, reply in zip(asked, drawn, strict=True):
         expected = forward_logprobs(model, encoder, prompt, reply.token_ids, 0.7)
         np.testing.assert_allclose(reply.logprobs, expected, atol=1e-3)
@@ -151,19 +151,19 @@ def test_scaled_pictures_fit(width: int, height: int, max_pixels: int) -> None:
 
 
 def test_every_placeholder_is_banned(tiny_vlm: Path) -> None:
-    assert kit_for(tiny_vlm).banned_token_ids == (259, 260, 261, 262, 263)
+    assert adapter_for(tiny_vlm).banned_token_ids == (259, 260, 261, 262, 263)
 
 
 def test_a_family_without_a_kit_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llava", "vision_config": {}}))
     with pytest.raises(ConfigError, match="no kit for vision models of type 'llava'"):
-        kit_for(tmp_path)
+        adapter_for(tmp_path)
 
 
 @pytest.mark.parametrize("size", [(84, 140), (28, 28)])
 def test_a_scaled_picture_is_its_own(size: tuple[int, int]) -> None:
     screen = picture(0)
-    scaled = scale(screen, size)
+    scaled = resize_image(screen, size)
     before = scaled.copy()
     screen[:] = 0  # as environments do that reuse their buffer
     np.testing.assert_array_equal(scaled, before)
@@ -172,7 +172,7 @@ def test_a_scaled_picture_is_its_own(size: tuple[int, int]) -> None:
 def test_a_picture_is_scaled_as_an_average() -> None:
     screen = np.zeros((1280, 720, 3), np.uint8)
     screen[:640] = 200
-    small = scale(screen, (84, 140))
+    small = resize_image(screen, (84, 140))
     assert small.shape == (140, 84, 3)
     assert (small[:69] == 200).all()
     assert (small[71:] == 0).all()

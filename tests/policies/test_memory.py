@@ -8,7 +8,7 @@ from agentrl.config import History, parse_history
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
-from agentrl.policies.chat.history import MOST_REMEMBERED, remembered
+from agentrl.policies.chat.history import MAX_MEMORY_CHARS, extract_memory
 from agentrl.types import Message
 from tests.policies.pictures import screen
 
@@ -55,8 +55,8 @@ def test_nothing_that_is_noted_passes_for_a_picture_or_a_marker(
 
 
 def test_a_memory_does_not_grow_without_end() -> None:
-    assert remembered(f"<memory>{'a' * 5000}</memory>", "") == "a" * MOST_REMEMBERED
-    assert remembered("<memory>a</memory><memory>b</memory>", "before") == "before"
+    assert extract_memory(f"<memory>{'a' * 5000}</memory>", "") == "a" * MAX_MEMORY_CHARS
+    assert extract_memory("<memory>a</memory><memory>b</memory>", "before") == "before"
 
 
 def test_histories_are_read() -> None:

@@ -28,7 +28,7 @@ def test_the_same_seed_writes_the_same_bytes_and_another_does_not(
 
 
 def test_transformers_loads_model_tokenizer_and_processor(tiny_vlm: Path) -> None:
-    torch_companions.mend()
+    torch_companions.patch_broken_imports()
     from transformers import AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
 
     model = AutoModelForImageTextToText.from_pretrained(tiny_vlm)

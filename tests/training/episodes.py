@@ -2,11 +2,13 @@
 
 import numpy as np
 
-from agentrl.policies.models import Kit
+from agentrl.policies.models import ModelAdapter
 from agentrl.types import Episode, Outcome, ScoredEpisode, Turn
 
 
-def play(kit: Kit, seed: int, member: int, outcome: Outcome = Outcome.TERMINATED) -> ScoredEpisode:
+def play(
+    kit: ModelAdapter, seed: int, member: int, outcome: Outcome = Outcome.TERMINATED
+) -> ScoredEpisode:
     """An episode of three turns; siblings see the same first screen and answer alike at first."""
     shared, own = np.random.default_rng(seed), np.random.default_rng(100 * seed + member)
     allowed = [token for token in range(200) if token not in kit.banned_token_ids]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agentrl.policies.models import Kit
+from agentrl.policies.models import ModelAdapter
 from agentrl.types import Episode, Image, Outcome, Sample, ScoredEpisode, Turn
 
 
@@ -60,7 +60,7 @@ def scored(
 
 
 def sample(
-    kit: Kit,
+    kit: ModelAdapter,
     seed: int,
     *,
     reply: int = 6,

@@ -15,7 +15,7 @@ import torch
 
 from agentrl import config as configuration
 from agentrl import replay
-from agentrl.policies.models import kit_for
+from agentrl.policies.models import adapter_for
 from agentrl.training import seeds
 from agentrl.training.batching.batches import evenly, to_samples
 from agentrl.training.checkpoints import checkpoint_store, tensor_shards
@@ -113,7 +113,7 @@ def test_killed_run_goes_on_with_its_weights_and_optimizer(killed_and_resumed):
 
 def _samples_of_step(run, config, step):
     """What the trainer made of a step's episodes; pictures from the recorded frames."""
-    recorded, kit = replay.open(run), kit_for(run / "start")
+    recorded, kit = replay.open(run), adapter_for(run / "start")
     summaries = [
         e for e in recorded.episodes()
         if (e.split, e.step) == ("train", step) and e.advantages is not None
@@ -200,7 +200,7 @@ def test_every_played_episode_is_recorded_with_its_frames(killed_and_resumed):
 def test_what_was_sampled_is_what_is_trained(killed_and_resumed):
     run = killed_and_resumed
     recorded = replay.open(run)
-    kit = kit_for(run / "start")
+    kit = adapter_for(run / "start")
     episodes = [e for e in recorded.episodes() if e.split == "train" and not e.outcome.void]
     assert episodes
     for summary in episodes:
@@ -241,7 +241,7 @@ def remembered(adb_server, tmp_path_factory):
 @pytest.mark.timeout(600)
 def test_whole_conversation_is_trained_as_the_engine_saw_it(remembered):
     recorded = replay.open(remembered)
-    kit = kit_for(remembered / "start")
+    kit = adapter_for(remembered / "start")
     episodes = [e for e in recorded.episodes() if e.split == "train" and not e.outcome.void]
     assert episodes
     for summary in episodes:

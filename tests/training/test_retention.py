@@ -9,7 +9,7 @@ import pytest
 
 from agentrl import replay
 from agentrl.config import Config
-from agentrl.files import working_in
+from agentrl.files import lock_folder
 from agentrl.replay.recorder import Recorder
 from agentrl.training.trainer.retention import Retention
 from tests.replay.aging import age
@@ -95,7 +95,7 @@ def test_prunings_never_run_side_by_side_and_nobody_waits_for_them(run):
 
 def test_a_pruning_that_fails_is_a_warning_and_the_next_one_begins_anew(run, caplog):
     kept = retention(run, 1e-6)
-    with working_in(run / "episodes"):
+    with lock_folder(run / "episodes"):
         kept.begin()
         wait()
     assert "pruning failed, and begins anew after the next step" in caplog.text

@@ -13,7 +13,7 @@ IMAGE = 300
 
 
 def tiny_qwen3():
-    torch_companions.mend()
+    torch_companions.patch_broken_imports()
     from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
     text = {

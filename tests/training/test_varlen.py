@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from agentrl.policies.models import kit_for, load_model
+from agentrl.policies.models import adapter_for, load_model
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.batching import batches
 from agentrl.training.batching.batches import Packing, to_batch
@@ -102,7 +102,7 @@ def test_one_row_without_padding_equals_separate_rows(
     family, most, by_lengths, tiny_vlm, tmp_path: Path
 ):
     folder = families.build(family, tiny_vlm, tmp_path / family)
-    kit, model = kit_for(folder), load_model(folder)
+    kit, model = adapter_for(folder), load_model(folder)
     items = items_of(kit)
     scorer = TokenScorer(model, kit.banned_token_ids)
     expected = scored(scorer, apart(items, kit))
@@ -143,7 +143,7 @@ def test_flash_attn_learns_what_sdpa_does(config, tmp_path):
     if not torch.cuda.is_available():
         pytest.skip("needs a GPU")
     folder = tiny_model.build(tmp_path / "tiny", 0)
-    items = items_of(kit_for(folder))
+    items = items_of(adapter_for(folder))
     config.model.dtype = "bfloat16"
     metrics = {}
     for attention in ("flash_attention_2", "sdpa"):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentrl.errors import ConfigError
-from agentrl.policies.models import Kit, kit_for
+from agentrl.policies.models import ModelAdapter, adapter_for
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.types import IMAGE, Image, Message
 
@@ -36,7 +36,7 @@ class ChatEncoder:
     def __init__(
         self, path: Path, image_size: Sequence[int] | None = None, max_pixels: int = 602112
     ) -> None:
-        self.kit: Kit = kit_for(path)
+        self.kit: ModelAdapter = adapter_for(path)
         self._tokenizer = _open_tokenizer(path)
         self._image_size = (image_size[0], image_size[1]) if image_size else None
         self._max_pixels = max_pixels

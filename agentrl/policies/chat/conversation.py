@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from agentrl.config import History
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.history import Memory
+from agentrl.policies.chat.history import PromptHistory
 from agentrl.types import Image, Message, Prompt
 
 
@@ -32,7 +32,7 @@ class Conversation:
         self, encoder: ChatEncoder, instructions: str, history: History | None = None
     ) -> None:
         self._encoder = encoder
-        self._memory = Memory(history)
+        self._memory = PromptHistory(history)
         self._preamble = encoder.preamble(self._memory.instructions(instructions))
         self._said: list[_Exchange] = []
 

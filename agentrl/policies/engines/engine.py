@@ -58,7 +58,7 @@ class Engine(Protocol):
         """End every process and free every device; may be called twice."""
 
 
-class Receiver(Engine, Protocol):
+class WeightReceiver(Engine, Protocol):
     """An engine that also takes weights in other ways than as a file."""
 
     async def load_adapter(self, folder: Path, version: int) -> None:

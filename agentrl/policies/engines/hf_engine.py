@@ -18,7 +18,7 @@ from torch import nn
 from agentrl.errors import EngineError, boundary
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.engine import Sampling
-from agentrl.policies.engines.hf_decoding import answer, name_of
+from agentrl.policies.engines.hf_decoding import generate_batch, prompt_digest
 from agentrl.policies.engines.weight_digest import check_digest
 from agentrl.policies.engines.weight_shapes import check_fit
 from agentrl.policies.models import load_model
@@ -90,7 +90,7 @@ class HFEngine:
         if self._model is None:
             raise EngineError("the hf engine is not started, or closed")
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        waiting = (prompt, sampling, name_of(prompt), future)
+        waiting = (prompt, sampling, prompt_digest(prompt), future)
         self._waiting.append(waiting)
         self._fire_if_complete()
         try:
@@ -176,7 +176,7 @@ class HFEngine:
         if self._model is None:
             raise EngineError("the hf engine was closed")
         version = self._version
-        drawn = answer(
+        drawn = generate_batch(
             self._model,
             self._encoder.kit,
             [prompt for prompt, _, _, _ in batch],

@@ -22,7 +22,7 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.engines.vllm_arguments import LORA_RANKS
 from agentrl.policies.engines.weight_shapes import check_fit, check_shapes
-from agentrl.policies.models import skeleton, torch_companions
+from agentrl.policies.models import load_on_meta, torch_companions
 from agentrl.types import Prompt, Reply
 
 _PROCESSES = Path(__file__).resolve().parent / "vllm_processes"
@@ -113,7 +113,7 @@ class VLLMEngine:
             EngineError: it did not start.
         """
         self._encoder = ChatEncoder(self._path)
-        torch_companions.mend()
+        torch_companions.patch_broken_imports()
         # In this thread: Linux takes the end of the starting thread for the death of the parent.
         with _environment(self._start_deadline_s, self._serialization):
             engine_class, arguments = self._configure()
@@ -356,7 +356,7 @@ class VLLMEngine:
 
     @cached_property
     def _skeleton(self) -> nn.Module:
-        return skeleton(self._path)
+        return load_on_meta(self._path)
 
     async def _forget(self) -> None:
         """Drop everything computed with the old weights."""
@@ -392,7 +392,7 @@ def _environment(start_deadline_s: float, more: Mapping[str, str]) -> Iterator[N
     folders = [str(_PROCESSES), *filter(None, [os.environ.get("PYTHONPATH")])]
     always = {
         "AGENTRL_VLLM_PROCESS": "1",
-        "AGENTRL_WITHOUT": ",".join(torch_companions.left_out()),
+        "AGENTRL_WITHOUT": ",".join(torch_companions.hidden_packages()),
         "PYTHONPATH": os.pathsep.join(folders),
     }
     settings = {

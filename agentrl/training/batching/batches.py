@@ -18,7 +18,7 @@ from agentrl.training.batching.prefix_tree import Tokens, Tree
 from agentrl.types import Batch, Episode, Image, Sample, Turn
 
 if TYPE_CHECKING:
-    from agentrl.policies.models import Kit
+    from agentrl.policies.models import ModelAdapter
 
 _PER_TOKEN = (
     "places", "logprobs", "advantages", "turns", "versions", "old_logprobs", "reference_logprobs",
@@ -203,7 +203,7 @@ class Pictures:
 def to_batch(
     samples: Sequence[Sample],
     rows: Sequence[Sequence[Tree]],
-    kit: "Kit",
+    kit: "ModelAdapter",
     *,
     weights: Sequence[float] | None = None,
     device: torch.device | str = "cpu",

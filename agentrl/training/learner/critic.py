@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from agentrl.config import AlgorithmConfig
-from agentrl.policies.models import Kit
+from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.batches import Packing
 from agentrl.training.learner import token_scores
 from agentrl.training.learner.metric_accumulator import Tally
@@ -49,7 +49,7 @@ class Critic:
         optimizer: Optimizer,
         config: AlgorithmConfig,
         packing: Packing,
-        kit: Kit,
+        kit: ModelAdapter,
         rank: Rank,
     ) -> None:
         self._model, self.optimizer = model, optimizer

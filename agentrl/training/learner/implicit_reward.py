@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from agentrl.config import AlgorithmConfig
-from agentrl.policies.models import Kit
+from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.batches import Packing
 from agentrl.training.learner import token_scores
 from agentrl.training.learner.micro_batches import Weighed, share
@@ -58,7 +58,7 @@ class ImplicitReward:
         optimizer: Optimizer,
         config: AlgorithmConfig,
         packing: Packing,
-        kit: Kit,
+        kit: ModelAdapter,
         rank: Rank,
         temperature: float,
     ) -> None:

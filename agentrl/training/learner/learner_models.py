@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from agentrl.algorithms import requirements
 from agentrl.config import Config, OptimConfig, WarmStartConfig
-from agentrl.policies.models import kit_for
+from agentrl.policies.models import adapter_for
 from agentrl.training.batching.batches import Packing
 from agentrl.training.learner.critic import Critic
 from agentrl.training.learner.implicit_reward import ImplicitReward
@@ -32,7 +32,7 @@ class Parts:
     """
 
     def __init__(self, config: Config, folder: Path, rank: Rank) -> None:
-        self.config, self.rank, self.kit = config, rank, kit_for(folder)
+        self.config, self.rank, self.kit = config, rank, adapter_for(folder)
         self._folder = folder
         self.policy = self._policy(frozen=False)
         self.packing = Packing(

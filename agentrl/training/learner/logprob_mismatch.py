@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from agentrl.algorithms.kl import k3, log_ratio
-from agentrl.policies.models import Kit
+from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching import batches
 from agentrl.training.batching.batches import Packing
 from agentrl.training.learner.micro_batches import share, weigh
@@ -22,7 +22,7 @@ MAX_TOKENS = 16_384
 def measure(
     samples: Sequence[Sample],
     model: Sharded[TokenScorer],
-    kit: Kit,
+    kit: ModelAdapter,
     rank: Rank,
     *,
     temperature: float,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from agentrl.algorithms.losses import token_weights
-from agentrl.policies.models import Kit
+from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching import batches, prefix_tree
 from agentrl.training.batching.batches import Packing
 from agentrl.training.batching.prefix_tree import Tree
@@ -49,7 +49,9 @@ def weigh(samples: Sequence[Sample], aggregate: str, constant: float = 1.0) -> l
     ]
 
 
-def share(weighed: Sequence[Weighed], packing: Packing, kit: Kit, rank: Rank) -> Iterator[Share]:
+def share(
+    weighed: Sequence[Weighed], packing: Packing, kit: ModelAdapter, rank: Rank
+) -> Iterator[Share]:
     """This rank's passes over samples that every rank is given.
 
     All ranks make the same number of passes, as they wait for each other in each; a rank with
@@ -76,7 +78,9 @@ def share(weighed: Sequence[Weighed], packing: Packing, kit: Kit, rank: Rank) ->
         )
 
 
-def whole(samples: Sequence[Sample], kit: Kit, device: torch.device | str = "cpu") -> Batch:
+def whole(
+    samples: Sequence[Sample], kit: ModelAdapter, device: torch.device | str = "cpu"
+) -> Batch:
     """One batch of some samples, each in a row of its own."""
     longest = max(len(sample.token_ids) for sample in samples)
     trees = [

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from agentrl.policies.models import Kit
+from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.batches import Packing
 from agentrl.training.learner.metric_accumulator import Tally
 from agentrl.training.learner.micro_batches import share, weigh
@@ -31,7 +31,7 @@ class Cloner:
         self,
         model: Sharded[TokenScorer],
         optimizer: Optimizer,
-        kit: Kit,
+        kit: ModelAdapter,
         rank: Rank,
         packing: Packing,
     ) -> None:

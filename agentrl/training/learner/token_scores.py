@@ -10,7 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from agentrl.policies.models import Kit
+from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.batches import Packing
 from agentrl.training.learner.micro_batches import share, weigh
 from agentrl.training.learner.parallel import Rank
@@ -37,7 +37,7 @@ def per_token(
     look: Callable[[Batch], tuple[Tensor, Tensor | None]],
     samples: Sequence[Sample],
     packing: Packing,
-    kit: Kit,
+    kit: ModelAdapter,
     rank: Rank,
 ) -> tuple[list[tuple[float, ...]], list[float]]:
     """One number for every sampled token and, where it is told, one for every sample.

@@ -14,7 +14,7 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.open_model import open_encoder
 from agentrl.policies.policy import Answer
-from agentrl.policies.scripted_policy import as_sampled
+from agentrl.policies.scripted_policy import encode_as_sampled
 from agentrl.replay import Run
 from agentrl.rollout.make_env import instructions_of, open_translator
 from agentrl.training.batching.batches import evenly, to_samples
@@ -63,7 +63,7 @@ def retold(
             message = Message(role="user", text=turn.shown, images=_pictures(one.run, turn))
             # What is not taught need not be what the model could end.
             most = config.rollout.max_new_tokens if _is_taught(turn) else None
-            answer = as_sampled(conversation, encoder, message, reply, most)
+            answer = encode_as_sampled(conversation, encoder, message, reply, most)
             turns.append(_answered(turn, answer))
         episode = replace(one.episode, turns=tuple(turns))
         found.append(Demonstration(episode=episode, by_player=one.by_player))
