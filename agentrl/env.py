@@ -25,7 +25,7 @@ class Translator(Protocol):
     """All text of an environment: what the model reads, and how its reply becomes an action.
 
     Three further members are optional: `render_mode`, with which the environment is made;
-    `meet(env)`, called with the environment before its first reset; and `how()`, the part of the
+    `attach_env(env)`, called with the environment before its first reset; and `answer_format()`, the part of the
     instructions that explains how to answer, which a human player sees where the instructions are
     empty.
     """

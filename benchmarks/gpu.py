@@ -197,16 +197,16 @@ def build(folder: Path, size: str, device: str) -> None:
         file.write_text(json.dumps({**json.loads(file.read_text()), **told}))
 
 
-def drawn(kit: ModelAdapter, size: Size) -> list[Sample]:
+def drawn(model_adapter: ModelAdapter, size: Size) -> list[Sample]:
     """An optimizer step's: several answers to each of some prompts with a picture."""
     rng = np.random.default_rng(0)
     width, height = size.picture
     found = []
     for number in range(size.groups):
         image = rng.integers(0, 255, (height, width, 3), dtype=np.uint8)
-        prompt = [*rng.choice(words(kit), size.words), *kit.image_markup(image)]
+        prompt = [*rng.choice(words(model_adapter), size.words), *model_adapter.image_markup(image)]
         for _ in range(size.siblings):
-            reply = list(rng.choice(words(kit), size.reply))
+            reply = list(rng.choice(words(model_adapter), size.reply))
             found.append(sample(rng, prompt, reply, (image,), number))
     return found
 
@@ -264,7 +264,7 @@ class Work:
     @classmethod
     def of(cls, learner: Learner, samples: Sequence[Sample]) -> "Work":
         """As the formula above has it."""
-        scorer, kit = learner._model.scorer, learner._kit
+        scorer, model_adapter = learner._model.scorer, learner._model_adapter
         layers = sum(p.numel() for layer in scorer.layers() for p in layer.parameters())
         named = scorer.named_parameters()
         vision = sum(p.numel() for n, p in named if is_vision(n) and "merger" not in n)
@@ -272,7 +272,7 @@ class Work:
         width = text.num_hidden_layers * text.hidden_size
         head = text.vocab_size * text.hidden_size
         tokens = pairs = places = patches = 0
-        for rows in micro_batches(samples, learner._packing, kit.image_token_id):
+        for rows in micro_batches(samples, learner._packing, model_adapter.image_token_id):
             seen: dict[int, int] = {}
             for tree in (tree for row in rows for tree in row):
                 tokens += tree.length
@@ -283,7 +283,7 @@ class Work:
                     asked |= {int(path[place - 1]) for place in one.places}
                     for image in one.images:
                         seen[id(image)] = int(
-                            np.prod(kit.pixels([image])["image_grid_thw"].numpy())
+                            np.prod(model_adapter.pixels([image])["image_grid_thw"].numpy())
                         )
                 places += len(asked)
             patches += sum(seen.values())

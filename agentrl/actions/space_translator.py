@@ -67,7 +67,7 @@ class SpaceTranslator:
         """The render mode that the environment is made with; None if nothing is rendered."""
         return next((mode for what in self._show if (mode := RENDER_MODES[what])), None)
 
-    def meet(self, env: "gymnasium.Env[Any, Any]") -> None:
+    def attach_env(self, env: "gymnasium.Env[Any, Any]") -> None:
         """Receive the environment that is played, before its first reset.
 
         Raises:
@@ -90,9 +90,9 @@ class SpaceTranslator:
         """The configured instructions, and the answer format."""
         if self._instructions == "":
             return ""
-        return " ".join(filter(None, (self._instructions, self.how())))
+        return " ".join(filter(None, (self._instructions, self.answer_format())))
 
-    def how(self) -> str:
+    def answer_format(self) -> str:
         """The answer format: the names of the actions, or their signature."""
         return self._speech.told()
 

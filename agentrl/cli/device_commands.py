@@ -216,8 +216,8 @@ def doctor(
             for found in examine(server, one, paged=pager.around):
                 line = f"  [{_COLOURS[found.state]}]{found.state:5}[/] [bold]{found.what:19}[/] "
                 console.print(line + escape(printable(found.detail)), soft_wrap=True)
-                if found.mend:
-                    mend = escape(_with_serial(found.mend, one))
+                if found.fix:
+                    mend = escape(_with_serial(found.fix, one))
                     console.print(f"        mend: {mend}", soft_wrap=True)
                 if found.state == "wrong":
                     sick.setdefault(one, []).append(found.what)
@@ -228,10 +228,10 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _with_serial(mend: str, serial: str) -> str:
-    """A mend as it can be pasted where there are several phones, and no adb but ours."""
-    mend = mend.replace("adb shell ", f"agentrl devices shell {serial} ")
-    return re.sub(r"\badb (reboot|reconnect)\b(?! offline)", rf"adb -s {serial} \1", mend)
+def _with_serial(fix: str, serial: str) -> str:
+    """A fix as it can be pasted where there are several phones, and no adb but ours."""
+    fix = fix.replace("adb shell ", f"agentrl devices shell {serial} ")
+    return re.sub(r"\badb (reboot|reconnect)\b(?! offline)", rf"adb -s {serial} \1", fix)
 
 
 def _server(driver: str = "adbutils", public: tuple[str, ...] = ()) -> "AdbServer":

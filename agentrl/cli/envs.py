@@ -79,8 +79,8 @@ def check(
             continue
         shown.add(found.detail)
         console.print(line + escape(printable(found.detail)), soft_wrap=True)
-        if found.mend and found.state != "ok":
-            console.print(f"      fix: {escape(printable(found.mend))}", soft_wrap=True)
+        if found.fix and found.state != "ok":
+            console.print(f"      fix: {escape(printable(found.fix))}", soft_wrap=True)
     if num_wrong:
         typer.echo(f"{pluralize(num_wrong, 'problem')} to fix")
         raise typer.Exit(1)

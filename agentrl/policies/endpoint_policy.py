@@ -41,7 +41,7 @@ class EndpointPolicy:
         self.endpoint, self.history, self.scale = endpoint, history, scale
         self.sampling = sampling or Sampling()
 
-    def sit(self, instructions: str, seed: int) -> "EndpointSession":
+    def start_episode(self, instructions: str, seed: int) -> "EndpointSession":
         """Take a seat; `seed` names the draws of this episode."""
         return EndpointSession(self, instructions, seed)
 

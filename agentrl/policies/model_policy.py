@@ -43,7 +43,7 @@ class ModelPolicy:
         self.history, self.max_context = history, max_context
         self.sampling = sampling or Sampling()
 
-    def sit(self, instructions: str, seed: int) -> "ModelSession":
+    def start_episode(self, instructions: str, seed: int) -> "ModelSession":
         """Take a seat; `seed` names the draws of this episode."""
         return ModelSession(self, instructions, seed)
 

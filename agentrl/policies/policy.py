@@ -48,5 +48,5 @@ class PolicySession(Protocol):
 class Policy(Protocol):
     """Plays any number of episodes at once."""
 
-    def sit(self, instructions: str, seed: int) -> PolicySession:
+    def start_episode(self, instructions: str, seed: int) -> PolicySession:
         """Take a seat; `seed` names the player's own draws in this episode."""

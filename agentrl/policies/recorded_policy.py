@@ -17,7 +17,7 @@ class RecordedPolicy:
     def __init__(self, replies: Sequence[str]) -> None:
         self._replies = tuple(replies)
 
-    def sit(self, instructions: str, seed: int) -> "RecordedSession":
+    def start_episode(self, instructions: str, seed: int) -> "RecordedSession":
         """Take a seat; nothing is drawn."""
         return RecordedSession(self._replies)
 

@@ -38,7 +38,7 @@ class ScriptedPolicy:
         self.player, self.encoder = player, encoder
         self.history, self.scale, self.most_tokens = history, scale, most_tokens
 
-    def sit(self, instructions: str, seed: int) -> "ScriptedSession":
+    def start_episode(self, instructions: str, seed: int) -> "ScriptedSession":
         """Take a seat; `seed` names the player's draws."""
         return ScriptedSession(self, instructions, seed)
 

@@ -20,9 +20,9 @@ class WatchedPolicy:
     def __init__(self, policy: Policy, watch: Callable[[Message], None]) -> None:
         self._policy, self._watch = policy, watch
 
-    def sit(self, instructions: str, seed: int) -> "WatchedSession":
+    def start_episode(self, instructions: str, seed: int) -> "WatchedSession":
         """See Policy.sit."""
-        return WatchedSession(self._policy.sit(instructions, seed), self._watch)
+        return WatchedSession(self._policy.start_episode(instructions, seed), self._watch)
 
 
 class WatchedSession:
@@ -56,7 +56,7 @@ class HumanPolicy:
     def __init__(self, ask: Callable[[], str | None]) -> None:
         self._ask = ask
 
-    def sit(self, instructions: str, seed: int) -> "HumanSession":
+    def start_episode(self, instructions: str, seed: int) -> "HumanSession":
         """Take a seat."""
         return HumanSession(self._ask)
 

@@ -182,8 +182,8 @@ class World:
             if self._env is None:
                 mode = getattr(self.translator, "render_mode", None)
                 self._env = self._make(self._config, mode, **self._place)
-                if (meet := getattr(self.translator, "meet", None)) is not None:
-                    meet(self._env)
+                if (attach_env := getattr(self.translator, "attach_env", None)) is not None:
+                    attach_env(self._env)
             observation, info = self._env.reset(seed=seed)
             return self._sight(observation, info)
 

@@ -75,7 +75,7 @@ async def play(
         The episode; `outcome` and `error` say how it ended.
     """
     diary = _Diary()
-    seat = policy.sit(world.instructions, seed)
+    seat = policy.start_episode(world.instructions, seed)
     error = None
     try:
         async with asyncio.timeout(limits.deadline_s):

@@ -54,9 +54,9 @@ class GameTranslator:
 
     def instructions(self) -> str:
         """The rules and the format of replies; empty without `instruct`."""
-        return f"{self.game.told(self.level)} {self.how()}" if self.instruct else ""
+        return f"{self.game.told(self.level)} {self.answer_format()}" if self.instruct else ""
 
-    def how(self) -> str:
+    def answer_format(self) -> str:
         """The format of replies in this mode."""
         if self.mode == self.modes[1]:
             return f"Answer with one of {self.calls.grammar.told()}."

@@ -39,9 +39,9 @@ class QATranslator:
             return self._instructions
         if not self._instruct:
             return ""
-        return f"Think about the question, then answer it. {self.how()}"
+        return f"Think about the question, then answer it. {self.answer_format()}"
 
-    def how(self) -> str:
+    def answer_format(self) -> str:
         """How to mark an answer."""
         return f"Reply as {STYLES[self._style]}."
 

@@ -54,9 +54,9 @@ class SokobanTranslator:
             signs.append(_TEXT.format(floor=", _ floor" if self._spaced else ""))
         if self._observation != "text":
             signs.append(_IMAGE)
-        return " ".join([_RULES, *signs, self.how()])
+        return " ".join([_RULES, *signs, self.answer_format()])
 
-    def how(self) -> str:
+    def answer_format(self) -> str:
         """The format of replies."""
         return f"Answer with one of {self._calls.told()}."
 

@@ -177,7 +177,7 @@ def test_a_tunnel_that_breaks_is_nobodys_leaving(paged: Callable[..., Paged]) ->
     until(lambda: device.focus() != PROBE or None, "the connection is still there")
     assert device.focus() is None
     device.tap(*device.app_area().to_screen(0.5, 0.25))
-    phone.wire.mend()
+    phone.wire.fix()
     device.reconnect()
     assert phone.commands[-1] == ("reconnect",)
     assert until(device.focus, "the page did not come back") == PROBE

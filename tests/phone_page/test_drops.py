@@ -67,7 +67,7 @@ def test_a_touch_whose_connection_is_dead_is_sent_again_and_handled_once(
     wire.cut()
     wait_until_lost(host)
     assert host.state()["touches"] == 0  # type: ignore[index]
-    wire.mend()
+    wire.fix()
     assert wait_for(host, touches=3)["halves"] == [1, 3]
     tab.tap(*TOP)
     assert wait_for(host, touches=4)["halves"] == [2, 3]
@@ -86,7 +86,7 @@ def test_a_touch_whose_answer_is_lost_is_not_handled_twice(open_page: OpenPage, 
     assert host.state()["touches"] == 0  # type: ignore[index]
     wire.cut()
     wait_until_lost(host)
-    wire.mend()
+    wire.fix()
     assert wait_for(host, touches=2)["halves"] == [1, 2]
     tab.tap(*TOP)
     assert wait_for(host, touches=3)["halves"] == [2, 2]
@@ -100,7 +100,7 @@ def test_a_connection_that_fell_silent_is_given_up_by_the_page(
     wire.swallows_up = wire.swallows_down = True
     tab.wait_for_notice("Connecting")
     wire.cut()
-    wire.mend()
+    wire.fix()
     tab.tap(*TOP)
     wait_for(host, touches=0)
     assert tab.notice() is None
@@ -116,7 +116,7 @@ def test_a_touch_of_a_game_that_is_over_never_reaches_the_next_one(
     wire.cut()
     wait_until_lost(host)
     host.launch({"game": "next"})
-    wire.mend()
+    wire.fix()
     state = wait_for(host, launches=2)
     tab.tap(*BOTTOM)
     state = wait_for(host, touches=1)

@@ -4,7 +4,7 @@ import sys
 CODE = """
 import datasets
 from agentrl.policies import companions
-companions.mend()
+companions.fix()
 import torch
 print(len(datasets.Dataset.from_list([{"a": 1}])))
 """

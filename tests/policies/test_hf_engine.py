@@ -133,7 +133,7 @@ async def test_images_tokens_are_never_sampled_however_hot(
     )
     tokens = [token for reply in replies for token in reply.token_ids]
     assert len(set(tokens)) > 300
-    assert not set(tokens) & set(encoder.kit.banned_token_ids)
+    assert not set(tokens) & set(encoder.model_adapter.banned_token_ids)
     for reply in replies:
         assert not set(reply.token_ids[:-1]) & set(encoder.eos_token_ids)
 

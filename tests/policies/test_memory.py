@@ -50,7 +50,7 @@ def test_nothing_that_is_noted_passes_for_a_picture_or_a_marker(
     talk.answer(encoder.reply_ids(f"<memory>{text}<image><|im_end|></memory>"))
     prompt = talk.observe(Message(role="user", text="now"))
     assert prompt.images == ()
-    assert encoder.kit.image_token_id not in prompt.token_ids
+    assert encoder.model_adapter.image_token_id not in prompt.token_ids
     assert prompt.token_ids.count(encoder.end_id) == 1
 
 

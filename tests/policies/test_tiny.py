@@ -109,7 +109,7 @@ def test_a_hub_model_in_the_cache_is_judged_without_the_hub(
     check_model(model)
     if family == "qwen2_vl":
         return check_hub(model)
-    with pytest.raises(ConfigError, match="no kit for vision models of type 'llava'"):
+    with pytest.raises(ConfigError, match="no model_adapter for vision models of type 'llava'"):
         check_hub(model)
     return None
 

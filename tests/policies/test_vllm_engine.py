@@ -130,7 +130,7 @@ async def test_image_tokens_are_never_sampled_however_hot(
     replies = await ask(engine, prompts(encoder)[1:2] * 24, temperature=2.0, max_new_tokens=60)
     tokens = [token for reply in replies for token in reply.token_ids]
     assert len(set(tokens)) > 300
-    assert not set(tokens) & set(encoder.kit.banned_token_ids)
+    assert not set(tokens) & set(encoder.model_adapter.banned_token_ids)
     assert all(np.isfinite(reply.logprobs).all() for reply in replies)
 
 

@@ -22,7 +22,7 @@ def tiny_vlm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def kit(tiny_vlm: Path) -> ModelAdapter:
+def model_adapter(tiny_vlm: Path) -> ModelAdapter:
     return adapter_for(tiny_vlm)
 
 

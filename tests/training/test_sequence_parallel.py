@@ -68,9 +68,9 @@ def without_times(metrics: dict[str, float]) -> dict[str, float]:
 
 def episodes(name, folder, open_learner, steps=STEPS, first=0):
     """The metrics of every step of an algorithm."""
-    kit, (config, learner) = adapter_for(folder), open_learner(name, folder)
+    model_adapter, (config, learner) = adapter_for(folder), open_learner(name, folder)
     ends = [Outcome.TERMINATED, Outcome.TRUNCATED, Outcome.TERMINATED]
-    groups = [[play(kit, seed, m, end) for m, end in enumerate(ends)] for seed in range(2)]
+    groups = [[play(model_adapter, seed, m, end) for m, end in enumerate(ends)] for seed in range(2)]
     found = []
     for step in range(first, first + steps):
         taught = lesson(groups, config, learner.judge, version=step, seed=step, kl_coefficient=0.1)
@@ -80,9 +80,9 @@ def episodes(name, folder, open_learner, steps=STEPS, first=0):
 
 def texts(name, folder, open_learner):
     """The metrics of steps of a model that may be text-only, and of supervised steps."""
-    kit, (_, learner) = adapter_for(folder), open_learner(name, folder)
-    shown, side = (1, 1) if name == "text" else (3, kit.patching.side)
-    items = [sample(kit, k, reply=3 + k, pictures=k % shown, side=side) for k in range(5)]
+    model_adapter, (_, learner) = adapter_for(folder), open_learner(name, folder)
+    shown, side = (1, 1) if name == "text" else (3, model_adapter.patching.side)
+    items = [sample(model_adapter, k, reply=3 + k, pictures=k % shown, side=side) for k in range(5)]
     found = [without_times(learner.update(items)) for _ in range(STEPS)]
     learner.begin_cloning(WarmStartConfig())
     return found + [without_times(learner.clone(items, 1e-3)) for _ in range(2)], learner
@@ -107,9 +107,9 @@ def kept(folder, open_learner):
 
 def gradients(folder, open_learner):
     """Full gradients by parameter, of a sum that weights samples with images differently."""
-    kit, (_, learner) = adapter_for(folder), open_learner("rows", folder)
-    side = kit.patching.side
-    batch = whole([sample(kit, k, reply=3 + k, pictures=k % 3, side=side) for k in range(4)], kit)
+    model_adapter, (_, learner) = adapter_for(folder), open_learner("rows", folder)
+    side = model_adapter.patching.side
+    batch = whole([sample(model_adapter, k, reply=3 + k, pictures=k % 3, side=side) for k in range(4)], model_adapter)
     scorer = learner._model.scorer
     (scorer(batch, 0.9).logprobs * batch.columns["advantages"]).sum().backward()
     found = {name: p.grad.full_tensor() for name, p in scorer.named_parameters()}

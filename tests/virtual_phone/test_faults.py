@@ -181,7 +181,7 @@ def test_a_crashed_app_leaves_what_it_has_published(phone: Phone) -> None:
 @pytest.mark.parametrize("mend", [f"am force-stop {PACKAGE}", f"am start -S -n {PACKAGE}/.Main"])
 @pytest.mark.parametrize("kind", ["anr", "crash"])
 def test_restarting_the_app_takes_the_dialog_about_it_away(
-    phone: Phone, kind: str, mend: str
+    phone: Phone, kind: str, fix: str
 ) -> None:
     setprop(phone, "dialog", kind)
     run(mend, phone)

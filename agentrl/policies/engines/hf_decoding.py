@@ -25,7 +25,7 @@ class SampledReply:
 @torch.inference_mode()
 def generate_batch(
     model: nn.Module,
-    kit: ModelAdapter,
+    model_adapter: ModelAdapter,
     prompts: Sequence[Prompt],
     samplings: Sequence[Sampling],
     eos_token_ids: Sequence[int],
@@ -35,7 +35,7 @@ def generate_batch(
 
     Args:
         model: of transformers, in evaluation mode.
-        kit: of the model.
+        model_adapter: of the model.
         prompts: B of them.
         samplings: one for each.
         eos_token_ids: end a reply.
@@ -51,7 +51,7 @@ def generate_batch(
     distinct, index = _distinct(prompts, names or list(map(prompt_digest, prompts)))
     ids, mask = _padded([prompt.token_ids for prompt in distinct], device)
     images = [image for prompt in distinct for image in prompt.images]
-    inputs: dict[str, Any] = dict(kit.forward_inputs(ids, mask, images))
+    inputs: dict[str, Any] = dict(model_adapter.forward_inputs(ids, mask, images))
     if not images:
         inputs["position_ids"] = (mask.long().cumsum(-1) - 1).clamp(min=0)
     inputs = {name: value.to(device) for name, value in inputs.items()}
@@ -62,7 +62,7 @@ def generate_batch(
         out.past_key_values.batch_select_indices(which)
         logits, mask, position = logits[which], mask[which], position[which]
     while True:
-        tokens, logprobs = draws.draw(logits, kit.banned_token_ids, rows)
+        tokens, logprobs = draws.draw(logits, model_adapter.banned_token_ids, rows)
         open_rows = _record(replies, samplings, eos_token_ids, rows, tokens, logprobs)
         if not open_rows:
             return replies

@@ -178,7 +178,7 @@ class HFEngine:
         version = self._version
         drawn = generate_batch(
             self._model,
-            self._encoder.kit,
+            self._encoder.model_adapter,
             [prompt for prompt, _, _, _ in batch],
             [sampling for _, sampling, _, _ in batch],
             self._encoder.eos_token_ids,

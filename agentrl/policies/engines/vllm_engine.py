@@ -131,7 +131,7 @@ class VLLMEngine:
         except ImportError as error:
             raise ConfigError(f"{extras.NO_VLLM} ({error})") from error
         defaults: dict[str, Any] = {}
-        if self._encoder.kit.image_token_id is not None:
+        if self._encoder.model_adapter.image_token_id is not None:
             # Images are already scaled to the size that their tokens were counted for.
             defaults["mm_processor_kwargs"] = {"do_resize": False}
             defaults["limit_mm_per_prompt"] = {"video": 0}
@@ -181,7 +181,7 @@ class VLLMEngine:
         return output
 
     def _request(self, prompt: Prompt) -> dict[str, Any]:
-        collapsed = self._encoder.kit.collapse(prompt.token_ids, prompt.images)
+        collapsed = self._encoder.model_adapter.collapse_image_tokens(prompt.token_ids, prompt.images)
         request: dict[str, Any] = {"prompt_token_ids": collapsed}
         if prompt.images:
             request["multi_modal_data"] = {"image": list(prompt.images)}
@@ -198,7 +198,7 @@ class VLLMEngine:
             max_tokens=sampling.max_new_tokens,
             seed=sampling.seed % 2**63 if torch.cuda.is_available() else None,
             logprobs=0,
-            logit_bias=dict.fromkeys(self._encoder.kit.banned_token_ids, -torch.inf),
+            logit_bias=dict.fromkeys(self._encoder.model_adapter.banned_token_ids, -torch.inf),
             stop_token_ids=list(self._encoder.eos_token_ids),
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,

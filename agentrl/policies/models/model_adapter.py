@@ -47,7 +47,7 @@ class ModelAdapter(Protocol):
             ValueError: its size is not one that `scale` returns.
         """
 
-    def collapse(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
+    def collapse_image_tokens(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
         """The ids with one image token per image, as vLLM expects them.
 
         Raises:

@@ -77,7 +77,7 @@ def check_hub(model: ModelConfig) -> None:
     """See whether the Hugging Face hub, or its cache here, has the model, if it is no folder.
 
     Raises:
-        ConfigError: it has not, or cannot be asked; or no kit knows the model's family.
+        ConfigError: it has not, or cannot be asked; or no model_adapter knows the model's family.
     """
     if not is_on_hub(model):
         return

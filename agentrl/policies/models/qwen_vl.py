@@ -80,7 +80,7 @@ class QwenVL:
         _, rows, columns = self.patching.grid(image)
         return rows * columns // self.patching.merge**2
 
-    def collapse(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
+    def collapse_image_tokens(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
         """Reduce each image's run of image tokens to a single one."""
         collapsed: list[int] = []
         runs: list[int] = []

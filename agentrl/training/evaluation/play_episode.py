@@ -154,7 +154,7 @@ async def _play(
 def _instructions(translator: Translator, *, is_human: bool) -> str:
     """What is told before anything is played; a person is told how to answer in any case."""
     words = translator.instructions()
-    how: Callable[[], str] | None = getattr(translator, "how", None)
+    how: Callable[[], str] | None = getattr(translator, "answer_format", None)
     return untagged(how()) if is_human and not words and how is not None else words
 
 
