@@ -25,9 +25,9 @@ class Translator(Protocol):
     """All text of an environment: what the model reads, and how its reply becomes an action.
 
     Three further members are optional: `render_mode`, with which the environment is made;
-    `attach_env(env)`, called with the environment before its first reset; and `answer_format()`, the part of the
-    instructions that explains how to answer, which a human player sees where the instructions are
-    empty.
+    `attach_env(env)`, called with the environment before its first reset; and `answer_format()`,
+    the part of the instructions that explains how to answer, which a human player sees where the
+    instructions are empty.
     """
 
     def instructions(self) -> str:

@@ -326,7 +326,7 @@ async def answered(
     rates, replies = [], 0
     for number in range(rounds + 1):
         for _ in prompts:
-            opened.enter()
+            opened.begin_episode()
         started = time.perf_counter()
         found = await asyncio.gather(
             *(
@@ -339,7 +339,7 @@ async def answered(
         )
         took = time.perf_counter() - started
         for _ in prompts:
-            opened.leave()
+            opened.end_episode()
         rates.append(sum(len(reply.token_ids) for reply in found) / took)
         replies = len(found)
     memory = peak_memory() if engine == "hf" else "its own processes'"

@@ -132,7 +132,9 @@ def whole_steps(folder: Path, scratch: Path, steps: int) -> list[Table | str]:
     return [*told, table]
 
 
-def measured(folder: Path, model_adapter: ModelAdapter, samples: list[Sample], rounds: int) -> list[str]:
+def measured(
+    folder: Path, model_adapter: ModelAdapter, samples: list[Sample], rounds: int
+) -> list[str]:
     """A row of the table."""
     config = settings()
     alone = settings()

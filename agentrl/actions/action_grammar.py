@@ -102,17 +102,17 @@ class Grammar:
             ActionError: not exactly one call stands in it, or what is said is no action, or a
                 position is outside the screen and not clamped.
         """
-        call = self._calls().read(reply)
+        call = self._calls().parse(reply)
         name, given = call.name, list(call.arguments)
         if name in _POINTS:
-            return _POINTS[name](*self._spelling().read(name, given, FORMS[name], 1))
+            return _POINTS[name](*self._spelling().parse(name, given, FORMS[name], 1))
         if name in _PATHS:
-            return _PATHS[name](*self._spelling().read(name, given, FORMS[name], 2))
+            return _PATHS[name](*self._spelling().parse(name, given, FORMS[name], 2))
         return self._other(name, given)
 
     def format(self, action: Action) -> str:
         """How an agent says an action, in its tag."""
-        say = self._spelling().say
+        say = self._spelling().format
         match action:
             case Tap(x, y):
                 call = ("tap", *say(x, y))
@@ -130,7 +130,7 @@ class Grammar:
                 call = ("wait", f"{seconds:.2f}")
             case Done():
                 call = ("done",)
-        return _calls(tuple(FORMS), self.style).say(*call)
+        return _calls(tuple(FORMS), self.style).format(*call)
 
     def _spelling(self) -> Spelling:
         return Spelling.named(self.positions, self.size, self.outside)

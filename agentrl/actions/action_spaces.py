@@ -30,19 +30,19 @@ _MOST_NAMES = 30
 
 
 class ActionFormat(Protocol):
-    """The text format of one action space; `read` parses what `say` writes."""
+    """The text format of one action space; `parse` reads what `format` writes."""
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """The answer format, for instructions."""
 
-    def read(self, reply: str) -> Any:
+    def parse(self, reply: str) -> Any:
         """Parse the action in a reply.
 
         Raises:
             ActionError: it contains none, or several.
         """
 
-    def say(self, action: Any) -> str:
+    def format(self, action: Any) -> str:
         """Write a reply that contains only this action."""
 
 
@@ -66,20 +66,20 @@ class DiscreteFormat:
         self._calls = ActionSet(self._names, style)
         self._start = int(space.start)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """All names, or the first and the last if there are many."""
         if len(self._names) <= _MOST_NAMES:
-            return f"Answer with one of {self._calls.told()}."
-        first, last = (self._calls.say(self._names[index]) for index in (0, -1))
+            return f"Answer with one of {self._calls.describe()}."
+        first, last = (self._calls.format(self._names[index]) for index in (0, -1))
         return f"Answer with one of {first} to {last}."
 
-    def read(self, reply: str) -> int:
-        """See ActionFormat.read."""
-        return self._start + self._names.index(self._calls.read(reply).name)
+    def parse(self, reply: str) -> int:
+        """See ActionFormat.parse."""
+        return self._start + self._names.index(self._calls.parse(reply).name)
 
-    def say(self, action: Any) -> str:
-        """See ActionFormat.say."""
-        return self._calls.say(self._names[int(action) - self._start])
+    def format(self, action: Any) -> str:
+        """See ActionFormat.format."""
+        return self._calls.format(self._names[int(action) - self._start])
 
 
 class MultiDiscreteFormat:
@@ -121,27 +121,27 @@ class MultiDiscreteFormat:
         self._parameters = _parameters(parameters, len(counts))
         self._calls = ActionSet([f"act({', '.join(self._parameters)})"], style)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """The signature, and the choices of each component."""
         parts = (
             f"{parameter} one of {', '.join(names)}"
             for parameter, names in zip(self._parameters, self._names, strict=True)
         )
-        return f"Answer {self._calls.told()}: {'; '.join(parts)}."
+        return f"Answer {self._calls.describe()}: {'; '.join(parts)}."
 
-    def read(self, reply: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """See ActionFormat.read."""
-        words = [_word(argument) for argument in self._calls.read(reply).arguments]
+    def parse(self, reply: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """See ActionFormat.parse."""
+        words = [_word(argument) for argument in self._calls.parse(reply).arguments]
         chosen = [
             start + self._choice(word, part)
             for part, (word, start) in enumerate(zip(words, self._starts, strict=True))
         ]
         return np.array(chosen, dtype=np.int64)
 
-    def say(self, action: Any) -> str:
-        """See ActionFormat.say."""
+    def format(self, action: Any) -> str:
+        """See ActionFormat.format."""
         chosen = (int(a) - s for a, s in zip(action, self._starts, strict=True))
-        return self._calls.say(
+        return self._calls.format(
             "act", *(names[index] for names, index in zip(self._names, chosen, strict=True))
         )
 
@@ -175,7 +175,7 @@ class BoxFormat:
         self._calls = ActionSet([f"act({', '.join(self._parameters)})"], style)
         self._whole = np.issubdtype(space.dtype, np.integer)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """The signature and the bounds."""
         bounds = zip(self._space.low, self._space.high, strict=True)
         parts = (
@@ -183,22 +183,22 @@ class BoxFormat:
             for parameter, (low, high) in zip(self._parameters, bounds, strict=True)
         )
         kind = "whole numbers" if self._whole else "numbers"
-        return f"Answer {self._calls.told()} with {kind}: {', '.join(parts)}."
+        return f"Answer {self._calls.describe()} with {kind}: {', '.join(parts)}."
 
-    def read(self, reply: str) -> np.ndarray[Any, Any]:
-        """See ActionFormat.read; a number outside its bounds is an error."""
-        arguments = self._calls.read(reply).arguments
+    def parse(self, reply: str) -> np.ndarray[Any, Any]:
+        """See ActionFormat.parse; a number outside its bounds is an error."""
+        arguments = self._calls.parse(reply).arguments
         numbers = [self._number(argument, part) for part, argument in enumerate(arguments)]
         return np.array(numbers, dtype=self._space.dtype)
 
-    def say(self, action: Any) -> str:
-        """See ActionFormat.say; with three decimals if that stays within the bounds."""
+    def format(self, action: Any) -> str:
+        """See ActionFormat.format; with three decimals if that stays within the bounds."""
         low, high = self._space.low, self._space.high
         arguments = []
         for value, least, most in zip(action, low, high, strict=True):
             text = f"{value:d}" if self._whole else f"{value:.3f}"
             arguments.append(text if least <= float(text) <= most else repr(float(value)))
-        return self._calls.say("act", *arguments)
+        return self._calls.format("act", *arguments)
 
     def _number(self, argument: str, part: int) -> float:
         name = self._parameters[part]
@@ -228,18 +228,20 @@ class TextFormat:
         self._space = space
         self._calls = ActionSet(["say(text)"], style)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """The answer format."""
-        return f"Answer {self._calls.told() if self._is_call else '<action>your text</action>'}."
+        return (
+            f"Answer {self._calls.describe() if self._is_call else '<action>your text</action>'}."
+        )
 
     @property
     def _is_call(self) -> bool:
         return self._calls.style == "tool"
 
-    def read(self, reply: str) -> str:
-        """See ActionFormat.read; the text is stripped."""
+    def parse(self, reply: str) -> str:
+        """See ActionFormat.parse; the text is stripped."""
         if self._is_call:
-            text = str(json.loads(self._calls.read(reply).arguments[0]))
+            text = str(json.loads(self._calls.parse(reply).arguments[0]))
         else:
             text = action_tag_content(reply).strip()
         if not self._space.contains(text):
@@ -248,10 +250,10 @@ class TextFormat:
             )
         return text
 
-    def say(self, action: Any) -> str:
-        """See ActionFormat.say."""
+    def format(self, action: Any) -> str:
+        """See ActionFormat.format."""
         if self._is_call:
-            return self._calls.say("say", in_json(str(action)))
+            return self._calls.format("say", in_json(str(action)))
         return f"<action>{action}</action>"
 
     def _limits(self) -> str:

@@ -51,7 +51,7 @@ class SpaceTranslator:
         text: str | None = None,
         style: str = "tag",
     ) -> None:
-        self._speech = action_format_for(action_space, names, parameters, style)
+        self._action_format = action_format_for(action_space, names, parameters, style)
         self._space = action_space
         self._instructions = instructions
         self._show = _checked([show] if isinstance(show, str) else list(show))
@@ -94,7 +94,7 @@ class SpaceTranslator:
 
     def answer_format(self) -> str:
         """The answer format: the names of the actions, or their signature."""
-        return self._speech.told()
+        return self._action_format.describe()
 
     def to_observation(self, observation: Any, info: Mapping[str, Any]) -> Observation:
         """The sources that `show` names, in that order.
@@ -139,7 +139,7 @@ class SpaceTranslator:
         Raises:
             ActionError: it contains none, several, or an unknown one.
         """
-        return self._speech.read(reply)
+        return self._action_format.parse(reply)
 
     def no_action(self) -> None:
         """None: a reply without an action does not step the environment."""
@@ -164,15 +164,17 @@ class RandomPlayer:
         style: str = "tag",
     ) -> None:
         self._space = action_space
-        self._speech = action_format_for(action_space, names, parameters, style)
+        self._action_format = action_format_for(action_space, names, parameters, style)
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
         """A random action without reasoning."""
         if isinstance(self._space, gymnasium.spaces.Discrete):
-            return self._speech.say(self._numbered(self._space, info.get("action_mask"), rng))
+            return self._action_format.format(
+                self._numbered(self._space, info.get("action_mask"), rng)
+            )
         space = copy.deepcopy(self._space)  # sampling has state, and episodes run concurrently
         space.seed(int(rng.integers(2**31)))
-        return self._speech.say(space.sample())
+        return self._action_format.format(space.sample())
 
     def _numbered(
         self, space: gymnasium.spaces.Discrete, mask: Any, rng: np.random.Generator

@@ -36,7 +36,7 @@ class ActionCall:
 
 
 class ActionSet:
-    """A closed set of actions; `read` parses what `say` writes.
+    """A closed set of actions; `parse` reads what `format` writes.
 
     Args:
         forms: signatures such as `tap(x, y)`, `chop()` or `up`; their names are unique.
@@ -62,7 +62,7 @@ class ActionSet:
         """Names of all actions, in the order given."""
         return tuple(self._forms)
 
-    def read(self, reply: str) -> ActionCall:
+    def parse(self, reply: str) -> ActionCall:
         """Parse the only action of a reply.
 
         Raises:
@@ -77,7 +77,7 @@ class ActionSet:
             raise ActionError(f"{form} takes {expected or 'no'} argument{plural}, not {given}")
         return call
 
-    def say(self, name: str, *arguments: str) -> str:
+    def format(self, name: str, *arguments: str) -> str:
         """Write an action as a model would.
 
         Args:
@@ -92,10 +92,10 @@ class ActionSet:
         call = name if form == name else f"{name}({', '.join(arguments)})"
         return f"<action>{call}</action>"
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """All actions in this style, for instructions: `<action>up</action>, <action>...`."""
         return ", ".join(
-            self.say(name, *(p for p in _parameters(form))) for name, form in self._forms.items()
+            self.format(name, *(p for p in _parameters(form))) for name, form in self._forms.items()
         )
 
     def _tagged(self, reply: str) -> ActionCall:

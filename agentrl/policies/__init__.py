@@ -1,1 +1,1 @@
-"""What answers a prompt: chat encoding, model kits, engines, scripted players, the tiny model."""
+"""What answers a prompt: chat encoding, model adapters, engines, scripted players, the tiny model."""

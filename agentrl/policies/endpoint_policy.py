@@ -103,7 +103,7 @@ class EndpointSession:
         images = tuple(map(scale, message.images)) if scale else message.images
         return _Exchange(question=to_api_message(replace(message, images=images)), images=images)
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Nothing: the server keeps nothing between two turns."""
 
 

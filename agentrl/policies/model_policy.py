@@ -62,7 +62,7 @@ class ModelSession:
         self._conversation = Conversation(policy.encoder, instructions, policy.history)
         self._turn = 0
         self._left = False
-        policy.engine.enter()
+        policy.engine.begin_episode()
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
         """Sample a reply; None when it might not fit into the context.
@@ -81,8 +81,8 @@ class ModelSession:
         self._turn += 1
         return Answer(prompt=prompt, reply=reply, text=policy.encoder.text(reply.token_ids))
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """The episode is over; may be called twice."""
         if not self._left:
             self._left = True
-            self._policy.engine.leave()
+            self._policy.engine.end_episode()

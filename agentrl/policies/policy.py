@@ -41,7 +41,7 @@ class PolicySession(Protocol):
             info: the environment's truth, for scripted players alone.
         """
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """The episode is over."""
 
 

@@ -37,5 +37,5 @@ class RecordedSession:
         text = next(self._replies, None)
         return None if text is None else answer_without_tokens(text, message.images)
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Nothing to end."""

@@ -75,7 +75,7 @@ class ScriptedSession:
             self._conversation, self._encoder, message, text, self._most_tokens
         )
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Let the player's thread end."""
         self._worker.close()
 

@@ -33,17 +33,17 @@ class WatchedSession:
         watch: told of each message.
     """
 
-    def __init__(self, seat: PolicySession, watch: Callable[[Message], None]) -> None:
-        self._seat, self._watch = seat, watch
+    def __init__(self, session: PolicySession, watch: Callable[[Message], None]) -> None:
+        self._session, self._watch = session, watch
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
         """See PolicySession.answer."""
         self._watch(message)
-        return await self._seat.answer(message, info)
+        return await self._session.answer(message, info)
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """See PolicySession.leave."""
-        self._seat.leave()
+        self._session.close()
 
 
 class HumanPolicy:
@@ -85,6 +85,6 @@ class HumanSession:
         self._has_played = True
         return None if text is None else answer_without_tokens(text, message.images)
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """The episode is over."""
         self._worker.close()

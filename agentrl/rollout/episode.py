@@ -75,11 +75,11 @@ async def play(
         The episode; `outcome` and `error` say how it ended.
     """
     diary = _Diary()
-    seat = policy.start_episode(world.instructions, seed)
+    session = policy.start_episode(world.instructions, seed)
     error = None
     try:
         async with asyncio.timeout(limits.deadline_s):
-            outcome = await _turns(ticket, world, seat, limits, diary, keep_model_frame, on_turn)
+            outcome = await _turns(ticket, world, session, limits, diary, keep_model_frame, on_turn)
     except TimeoutError:
         outcome, error = Outcome.TIMEOUT, f"no end within {limits.deadline_s:g} s"
     except DeviceError as failure:
@@ -87,7 +87,7 @@ async def play(
     except WorldError as failure:
         outcome, error = Outcome.ENV_ERROR, f"{type(failure).__name__}: {failure}"
     finally:
-        seat.leave()
+        session.close()
     if error:
         error = with_short_serials(error, [world.device] if world.device else [])
         log.warning("%s is void after %d turns: %s", ticket.id, len(diary.turns), error)
@@ -114,7 +114,7 @@ async def play(
 async def _turns(
     ticket: Ticket,
     world: World,
-    seat: PolicySession,
+    session: PolicySession,
     limits: Limits,
     diary: _Diary,
     keep_model_frame: Callable[[Image], str] | None,
@@ -128,7 +128,7 @@ async def _turns(
         message = await world.message(sight.observation)
         diary.answered = sight.observation
         with boundary(EnvError, "the player's answer"):
-            answer = await seat.answer(message, sight.info)
+            answer = await session.answer(message, sight.info)
         if answer is None:
             if not diary.turns:
                 raise ConfigError(_NO_ROOM)

@@ -137,24 +137,26 @@ class Rollouts:
         if self.engine is not None:
             await self._receiver.load_adapter(folder, version)
 
-    async def receive(
+    async def begin_weight_update(
         self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
     ) -> None:
-        """Start the engine if it is not, and let it wait for weights; see `VLLMEngine.receive`.
+        """Start the engine if necessary; see `VLLMEngine.begin_weight_update`.
 
         Raises:
             EngineError: they are another model's, or it did not come to rest in time.
         """
         await self._started_engine()
-        await self._receiver.receive(version, shapes, checked)
+        await self._receiver.begin_weight_update(version, shapes, checked)
 
-    async def call(self, method: str, *arguments: Any) -> None:
-        """See `VLLMEngine.call`."""
-        await self._receiver.call(method, *arguments)
+    async def call_weight_transfer(self, method: str, *arguments: Any) -> None:
+        """See `VLLMEngine.call_weight_transfer`."""
+        await self._receiver.call_weight_transfer(method, *arguments)
 
-    async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
-        """Play with what has come; see `VLLMEngine.received`."""
-        await self._receiver.received(version, names, digest)
+    async def finish_weight_update(
+        self, version: int, names: Sequence[str], digest: str | None
+    ) -> None:
+        """Play with what has come; see `VLLMEngine.finish_weight_update`."""
+        await self._receiver.finish_weight_update(version, names, digest)
 
     async def sleep(self) -> None:
         """Let the engine leave its GPU's memory to the learner, until weights come."""

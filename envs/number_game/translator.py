@@ -66,4 +66,4 @@ class NumberGameTranslator(GameTranslator):
             cards = f"i from 0 to {last}: the upper cards first, from left to right."
         if self.level.memory:
             cards += " While the cards lie face down, any of them turns all."
-        return f"Answer {self.calls.grammar.told()}, {cards}"
+        return f"Answer {self.calls.grammar.describe()}, {cards}"

@@ -75,7 +75,7 @@ class NamedCalls:
 
     def say(self, name: str, index: int | None = None) -> str:
         """The text with which a model makes a call."""
-        return self.grammar.say(name, *(() if index is None else (str(index),)))
+        return self.grammar.format(name, *(() if index is None else (str(index),)))
 
     def read(self, reply: str) -> int:
         """The index of the call in a reply.
@@ -83,7 +83,7 @@ class NamedCalls:
         Raises:
             ActionError: the reply has no call, or one that does not exist.
         """
-        call = self.grammar.read(reply)
+        call = self.grammar.parse(reply)
         return self._all.index((call.name, self._argument(call)))
 
     def _argument(self, call: ActionCall) -> int | None:

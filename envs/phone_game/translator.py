@@ -50,7 +50,7 @@ class GameTranslator:
         self.calls = NamedCalls(self.game.calls, style)
         gestures = ("tap", "swipe") if self.game.swipes else ("tap",)
         self._gestures = Grammar(actions=gestures, style=style)
-        self._touches = ActionSet((FORMS[name] for name in gestures), style).told()
+        self._touches = ActionSet((FORMS[name] for name in gestures), style).describe()
 
     def instructions(self) -> str:
         """The rules and the format of replies; empty without `instruct`."""
@@ -59,7 +59,7 @@ class GameTranslator:
     def answer_format(self) -> str:
         """The format of replies in this mode."""
         if self.mode == self.modes[1]:
-            return f"Answer with one of {self.calls.grammar.told()}."
+            return f"Answer with one of {self.calls.grammar.describe()}."
         positions = "positions" if self.game.swipes else "x and y"
         return f"Answer {self._touches}, {positions} from 0.00 (left, top) to 1.00."
 

@@ -50,7 +50,7 @@ class Expert:
         """The reply to the board in `info`."""
         plan = self.plan(info["board"], rng)
         thought = _thought(parse(info["board"]), plan) if self._think else ""
-        return thought + self._calls.say(MOVES[plan.move])
+        return thought + self._calls.format(MOVES[plan.move])
 
     def plan(self, text: str, rng: np.random.Generator) -> Plan:
         """The plan for a board."""
@@ -84,7 +84,7 @@ class Random(Expert):
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
         """A random move."""
-        return self._calls.say(MOVES[rng.integers(len(MOVES))])
+        return self._calls.format(MOVES[rng.integers(len(MOVES))])
 
 
 def best(text: str) -> Plan | None:

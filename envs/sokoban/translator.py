@@ -58,7 +58,7 @@ class SokobanTranslator:
 
     def answer_format(self) -> str:
         """The format of replies."""
-        return f"Answer with one of {self._calls.told()}."
+        return f"Answer with one of {self._calls.describe()}."
 
     def to_observation(self, observation: Any, info: Mapping[str, Any]) -> Observation:
         """The image, the text, or both."""
@@ -81,7 +81,7 @@ class SokobanTranslator:
         Raises:
             ActionError: the reply has no move, several, or an unknown one.
         """
-        return MOVES.index(self._calls.read(reply).name)
+        return MOVES.index(self._calls.parse(reply).name)
 
     def no_action(self) -> None:
         """A reply without an action leaves the board unchanged."""

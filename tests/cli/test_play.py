@@ -65,7 +65,7 @@ def test_a_person_is_shown_the_actions_even_if_the_model_gets_no_instructions(
 
 def test_call_formats_are_shown_without_tags() -> None:
     for style in ("tag", "tool"):
-        shown = untagged(f"Answer {ActionSet(['tap(x, y)', 'wait()'], style).told()}.")
+        shown = untagged(f"Answer {ActionSet(['tap(x, y)', 'wait()'], style).describe()}.")
         assert shown == (
             "Answer tap(x, y), wait()." if style == "tag" else "Answer tap(x, y), wait."
         )

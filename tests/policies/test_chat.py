@@ -64,7 +64,9 @@ def test_prompts_are_those_of_the_models_own_template(
         expected = tokenizer.apply_chat_template(
             messages, tokenize=True, add_generation_prompt=True, return_dict=False
         )
-        assert encoder.model_adapter.collapse_image_tokens(prompt.token_ids, prompt.images) == expected
+        assert (
+            encoder.model_adapter.collapse_image_tokens(prompt.token_ids, prompt.images) == expected
+        )
         reply = f"<think>{turn}</think>next"
         messages.append({"role": "assistant", "content": reply})
         talk.answer(encoder.reply_ids(reply))

@@ -72,7 +72,9 @@ def test_pictures_are_seen_as_transformers_sees_them(model_folder: Path) -> None
     told = AutoModelForImageTextToText.from_pretrained(model_folder)
     ours: Any = load_model(model_folder)
     for sizes in (SIZES, [(3, 4)] * 3):
-        pixels = model_adapter.pixels([picture(i, w * side, h * side) for i, (w, h) in enumerate(sizes)])
+        pixels = model_adapter.pixels(
+            [picture(i, w * side, h * side) for i, (w, h) in enumerate(sizes)]
+        )
         seen = []
         for model in (told, ours):
             values = pixels["pixel_values"].clone().requires_grad_()
@@ -88,10 +90,14 @@ def test_a_batch_answers_as_each_prompt_alone_and_as_generate_does(model_folder:
     model, encoder = load_model(model_folder).eval(), ChatEncoder(model_folder)
     asked, model_adapter = prompts(model_folder), encoder.model_adapter
     greedy = [Sampling(temperature=0, max_new_tokens=8)] * len(asked)
-    together = hf_decoding.generate_batch(model, model_adapter, asked, greedy, encoder.eos_token_ids)
+    together = hf_decoding.generate_batch(
+        model, model_adapter, asked, greedy, encoder.eos_token_ids
+    )
     for prompt, drawn in zip(asked, together, strict=True):
         ids = torch.tensor([prompt.token_ids])
-        inputs = model_adapter.forward_inputs(ids, torch.ones_like(ids, dtype=torch.bool), prompt.images)
+        inputs = model_adapter.forward_inputs(
+            ids, torch.ones_like(ids, dtype=torch.bool), prompt.images
+        )
         told = model.generate(  # type: ignore[operator]
             **inputs,
             max_new_tokens=8,
@@ -108,7 +114,9 @@ def test_logprobs_are_those_of_one_forward_pass(model_folder: Path, shown: bool)
     words = [Conversation(encoder, "").observe(Message(role="user", text="a" * n)) for n in (1, 9)]
     asked = prompts(model_folder) if shown else words
     how = [Sampling(temperature=0.7, max_new_tokens=6, seed=seed) for seed in range(len(asked))]
-    drawn = hf_decoding.generate_batch(model, encoder.model_adapter, asked, how, encoder.eos_token_ids)
+    drawn = hf_decoding.generate_batch(
+        model, encoder.model_adapter, asked, how, encoder.eos_token_ids
+    )
     for prompt, reply in zip(asked, drawn, strict=True):
         expected = forward_logprobs(model, encoder, prompt, reply.token_ids, 0.7)
         np.testing.assert_allclose(reply.logprobs, expected, atol=1e-3)
@@ -156,7 +164,7 @@ def test_every_placeholder_is_banned(tiny_vlm: Path) -> None:
 
 def test_a_family_without_a_kit_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llava", "vision_config": {}}))
-    with pytest.raises(ConfigError, match="no model_adapter for vision models of type 'llava'"):
+    with pytest.raises(ConfigError, match="vision models of type 'llava' are not supported"):
         adapter_for(tmp_path)
 
 

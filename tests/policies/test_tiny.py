@@ -65,7 +65,7 @@ def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
     missing = str(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match=f"model.path={missing}: no such folder"):
         resolve_model(ModelConfig(path=missing), 0, tmp_path / "tiny")
-    with pytest.raises(ConfigError, match=r"it has no config\.json"):
+    with pytest.raises(ConfigError, match=r"no config\.json"):
         resolve_model(ModelConfig(path=str(tmp_path)), 0, tmp_path / "tiny")
 
 
@@ -109,7 +109,7 @@ def test_a_hub_model_in_the_cache_is_judged_without_the_hub(
     check_model(model)
     if family == "qwen2_vl":
         return check_hub(model)
-    with pytest.raises(ConfigError, match="no model_adapter for vision models of type 'llava'"):
+    with pytest.raises(ConfigError, match="vision models of type 'llava' are not supported"):
         check_hub(model)
     return None
 

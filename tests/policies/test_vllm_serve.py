@@ -79,20 +79,20 @@ async def test_a_server_says_what_the_same_model_says_here(
 
 
 async def test_a_conversation_goes_on_with_its_words(client: Endpoint, tiny_vlm: Path) -> None:
-    seat = EndpointPolicy(client, sampling=GREEDY).start_episode("play", 1)
+    session = EndpointPolicy(client, sampling=GREEDY).start_episode("play", 1)
     encoder = ChatEncoder(tiny_vlm)
     talk = Conversation(encoder, "play")
     for number in range(3):
         message = Message(role="user", text=f"screen {number}")
-        answer = await seat.answer(message, {})
+        answer = await session.answer(message, {})
         assert answer is not None
         assert answer.prompt.token_ids == talk.observe(message).token_ids
         talk.answer(encoder.reply_ids(answer.text))
 
 
 async def test_what_is_too_long_for_the_model_ends_the_episode(client: Endpoint) -> None:
-    seat = EndpointPolicy(client, sampling=GREEDY).start_episode("play", 1)
-    assert await seat.answer(Message(role="user", text="a" * 1500), {}) is None
+    session = EndpointPolicy(client, sampling=GREEDY).start_episode("play", 1)
+    assert await session.answer(Message(role="user", text="a" * 1500), {}) is None
 
 
 async def test_mistakes_are_told_in_the_servers_words(url: str) -> None:

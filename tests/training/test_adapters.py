@@ -36,7 +36,9 @@ def moved(start, learner):
     return {n for n, t in learner.weights().items() if not torch.equal(t, start[n])}
 
 
-def test_only_adapters_are_trained_and_they_start_as_a_no_op(make_learner, lora, model_adapter, tiny_vlm):
+def test_only_adapters_are_trained_and_they_start_as_a_no_op(
+    make_learner, lora, model_adapter, tiny_vlm
+):
     start = begun(tiny_vlm, lora)
     learner = make_learner(lora)
     assert not moved(start, learner)
@@ -83,7 +85,9 @@ def test_four_bit_weights_are_close_and_take_less_memory(make_learner, config, t
     assert four < full * 0.15
 
 
-def test_loaded_weights_replace_the_base_and_reset_the_adapters(make_learner, lora, model_adapter, tmp_path):
+def test_loaded_weights_replace_the_base_and_reset_the_adapters(
+    make_learner, lora, model_adapter, tmp_path
+):
     learner, item = make_learner(lora), sample(model_adapter, 1)
     learner.update([item])
     learner.save_weights(tmp_path / "weights.safetensors")
@@ -108,7 +112,9 @@ def test_critic_and_reward_model_have_adapters_too(make_learner, lora, model_ada
     assert any(".lora_A." in name for name in held)
 
 
-def test_an_implicit_reward_model_starts_as_the_policy_with_its_adapters(make_learner, lora, model_adapter):
+def test_an_implicit_reward_model_starts_as_the_policy_with_its_adapters(
+    make_learner, lora, model_adapter
+):
     learner = make_learner(configuration.resolve(lora, ["algorithm.name=prime"]))
     items = [sample(model_adapter, 1)]
     learner.begin_cloning(WarmStartConfig())
@@ -212,7 +218,9 @@ def test_an_unknown_target_is_reported_before_anything_starts(tmp_path, capsys):
     assert "model.lora.rank=-1: must not be below 0" in capsys.readouterr().err
 
 
-def test_a_run_without_adapters_exports_none(make_learner, config, model_adapter, tmp_path, capsys, tiny_vlm):
+def test_a_run_without_adapters_exports_none(
+    make_learner, config, model_adapter, tmp_path, capsys, tiny_vlm
+):
     run, learner = tmp_path / "run", make_learner(config)
     run.mkdir()
     (run / "config.yaml").write_text(configuration.to_yaml(config))

@@ -115,7 +115,9 @@ def test_siblings_form_one_tree_with_their_image_once(model_adapter):
         type(first)(**{**fields(first), "token_ids": (*first.token_ids[:-2], 7 + k, 9)})
         for k in range(3)
     ]
-    (rows,) = micro_batches(siblings, Packing(max_tokens=1000, width=1e9), model_adapter.image_token_id)
+    (rows,) = micro_batches(
+        siblings, Packing(max_tokens=1000, width=1e9), model_adapter.image_token_id
+    )
     batch = to_batch(siblings, rows, model_adapter)
     own = len(first.token_ids)
     assert batch.token_ids.shape == (1, own + 2 * 2)
@@ -134,7 +136,9 @@ def test_siblings_form_one_tree_with_their_image_once(model_adapter):
 def test_samples_with_different_images_never_share_a_prefix(model_adapter):
     one, other = sample(model_adapter, 0), sample(model_adapter, 0)
     other = type(one)(**{**fields(one), "images": (255 - one.images[0],)})
-    (rows,) = micro_batches([one, other], Packing(max_tokens=1000, width=1e9), model_adapter.image_token_id)
+    (rows,) = micro_batches(
+        [one, other], Packing(max_tokens=1000, width=1e9), model_adapter.image_token_id
+    )
     (tree,) = itertools.chain.from_iterable(rows)
     assert [shared for _, shared in tree.tokens] == [0, 9]  # 8 words and the start of a picture
     assert len(to_batch([one, other], rows, model_adapter).pixels["image_grid_thw"]) == 2

@@ -47,7 +47,9 @@ def same(left, right):
     return all(torch.equal(left[name], right[name]) for name in left)
 
 
-def test_log_probabilities_are_those_of_the_plain_model(make_learner, config, tiny_vlm, model_adapter):
+def test_log_probabilities_are_those_of_the_plain_model(
+    make_learner, config, tiny_vlm, model_adapter
+):
     item = sample(model_adapter, 0)
     batch = whole([item], model_adapter)
     model = load_model(tiny_vlm)
@@ -90,7 +92,9 @@ def test_chunked_log_probabilities_are_the_same_with_the_same_gradient(
 
 def test_an_update_makes_rewarded_tokens_more_probable(make_learner, config, model_adapter):
     learner = make_learner(config)
-    good, bad = on_policy(learner, [sample(model_adapter, 0, advantage=1.0), sample(model_adapter, 1, advantage=-1.0)])
+    good, bad = on_policy(
+        learner, [sample(model_adapter, 0, advantage=1.0), sample(model_adapter, 1, advantage=-1.0)]
+    )
     before = [sum(s.logprobs) for s in (good, bad)]
     for _ in range(3):
         metrics = learner.update([good, bad])
@@ -141,7 +145,9 @@ def test_mismatch_is_reported_if_all_advantages_are_zero(make_learner, config, m
     assert "mismatch_max" not in learner.update([])
 
 
-def test_mismatch_samples_the_whole_step_within_a_bound(make_learner, config, model_adapter, monkeypatch):
+def test_mismatch_samples_the_whole_step_within_a_bound(
+    make_learner, config, model_adapter, monkeypatch
+):
     items = [sample(model_adapter, k, advantage=float(k == 0)) for k in range(9)]
     learner = make_learner(config)
     assert learner.update(items, step=1)["mismatch_tokens"] == 54
@@ -187,7 +193,9 @@ def test_an_image_shared_by_siblings_is_encoded_once_with_the_same_gradient(
     # the same screens, answered differently
     items = [
         changed(item, token_ids=(*item.token_ids[:-1], 40 + k))
-        for k, item in enumerate([sample(model_adapter, 0, pictures=2), sample(model_adapter, 1)] * 2)
+        for k, item in enumerate(
+            [sample(model_adapter, 0, pictures=2), sample(model_adapter, 1)] * 2
+        )
     ]
     batch = whole(items, model_adapter)
     assert batch.pixels["image_index"].tolist() == [0, 1, 0, 1, 2, 2]
@@ -199,7 +207,9 @@ def test_an_image_shared_by_siblings_is_encoded_once_with_the_same_gradient(
         assert together[name] == pytest.approx(apart[name], rel=1e-4)
 
 
-def test_the_last_token_of_a_reply_is_a_target_but_not_an_input(make_learner, config, model_adapter):
+def test_the_last_token_of_a_reply_is_a_target_but_not_an_input(
+    make_learner, config, model_adapter
+):
     items = [sample(model_adapter, k, reply=3 + k % 2, pictures=k % 2) for k in range(4)]
     items.append(changed(items[0], token_ids=(*items[0].token_ids[:-1], 40)))  # alike but for it
     learner, whole_samples = make_learner(config), make_learner(config)
@@ -214,7 +224,9 @@ def test_the_last_token_of_a_reply_is_a_target_but_not_an_input(make_learner, co
         assert apart[name] == pytest.approx(together[name], rel=1e-4)
 
 
-def test_samples_without_advantage_are_skipped_with_the_same_gradient(make_learner, config, model_adapter):
+def test_samples_without_advantage_are_skipped_with_the_same_gradient(
+    make_learner, config, model_adapter
+):
     items = [sample(model_adapter, 0, advantage=1.0), sample(model_adapter, 1, advantage=0.0)]
     learner = make_learner(config)
     metrics = learner.update(items)
@@ -300,7 +312,9 @@ def test_resuming_is_bit_equal_to_never_stopping(make_learner, config, model_ada
     assert same(learner.weights(), resumed.weights())
 
 
-def test_supervised_training_resumes_from_a_state_too(make_learner, config, model_adapter, tmp_path):
+def test_supervised_training_resumes_from_a_state_too(
+    make_learner, config, model_adapter, tmp_path
+):
     items = [sample(model_adapter, k) for k in range(3)]
     learner, resumed = make_learner(config), make_learner(config)
     learner.begin_cloning(WarmStartConfig())
@@ -402,7 +416,9 @@ def test_a_full_disk_keeps_earlier_checkpoints(make_learner, config, model_adapt
     assert checkpoint_store.save(tmp_path, 2, learner, {"step": 2}, keep=1).is_dir()
 
 
-def test_a_checkpoint_is_exported_as_an_ordinary_model(make_learner, config, model_adapter, tmp_path, capsys):
+def test_a_checkpoint_is_exported_as_an_ordinary_model(
+    make_learner, config, model_adapter, tmp_path, capsys
+):
     run, learner = tmp_path / "run", make_learner(config)
     run.mkdir()
     (run / "config.yaml").write_text(configuration.to_yaml(config))
@@ -496,7 +512,9 @@ def test_a_truncated_checkpoint_is_not_exported(make_learner, config, tmp_path, 
     assert "is incomplete: KeyError('job')" in capsys.readouterr().err
 
 
-def test_bfloat16_master_weights_take_half_the_memory_and_learn(make_learner, config, model_adapter):
+def test_bfloat16_master_weights_take_half_the_memory_and_learn(
+    make_learner, config, model_adapter
+):
     items = [sample(model_adapter, 1)]
     exact = make_learner(config)
     small = make_learner(
@@ -532,7 +550,9 @@ def test_weights_of_another_size_are_refused(make_learner, config, tmp_path):
         other.close()
 
 
-def test_the_exported_folder_is_an_ordinary_model(make_learner, config, model_adapter, tmp_path, tiny_vlm):
+def test_the_exported_folder_is_an_ordinary_model(
+    make_learner, config, model_adapter, tmp_path, tiny_vlm
+):
     learner = make_learner(config)
     learner.update([sample(model_adapter, 0)])
     for _ in range(2):
@@ -575,7 +595,9 @@ def test_gradient_checkpointing_changes_no_gradient(make_learner, config, model_
     assert saved["grad_norm"] == pytest.approx(plain["grad_norm"], rel=1e-4)
 
 
-def test_bfloat16_computes_in_half_the_bits_over_full_masters(make_learner, config, model_adapter, tmp_path):
+def test_bfloat16_computes_in_half_the_bits_over_full_masters(
+    make_learner, config, model_adapter, tmp_path
+):
     items = [sample(model_adapter, k) for k in range(2)]
     plain = make_learner(config).update(items)
     config.model.dtype = "bfloat16"

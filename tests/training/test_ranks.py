@@ -49,7 +49,9 @@ def losses(name: str, folder: Path, rank: int = 0, world: int = 1, meet: str | N
     config.rollout.max_new_tokens, config.train.micro_batch_tokens = 8, 110
     model_adapter = adapter_for(folder)
     ends = [Outcome.TERMINATED, Outcome.TRUNCATED, Outcome.TERMINATED]
-    groups = [[play(model_adapter, seed, m, end) for m, end in enumerate(ends)] for seed in range(2)]
+    groups = [
+        [play(model_adapter, seed, m, end) for m, end in enumerate(ends)] for seed in range(2)
+    ]
     learner = Learner(config, folder, rank, world, meet)
     rows = []
     try:

@@ -93,7 +93,15 @@ def test_positions_are_those_of_the_model_itself(family, model_adapter):
                             "tokens_per_second": 4})()})()  # fmt: skip
     rng = np.random.default_rng(0)
     images = [rng.integers(0, 255, (28 * h, 28 * w, 3), np.uint8) for h, w in ((2, 3), (4, 1))]
-    ids = [1, 2, *model_adapter.image_markup(images[0]), 3, 4, *model_adapter.image_markup(images[1]), 5]
+    ids = [
+        1,
+        2,
+        *model_adapter.image_markup(images[0]),
+        3,
+        4,
+        *model_adapter.image_markup(images[1]),
+        5,
+    ]
     inputs = model_adapter.forward_inputs(
         torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.bool), images
     )

@@ -70,7 +70,9 @@ def episodes(name, folder, open_learner, steps=STEPS, first=0):
     """The metrics of every step of an algorithm."""
     model_adapter, (config, learner) = adapter_for(folder), open_learner(name, folder)
     ends = [Outcome.TERMINATED, Outcome.TRUNCATED, Outcome.TERMINATED]
-    groups = [[play(model_adapter, seed, m, end) for m, end in enumerate(ends)] for seed in range(2)]
+    groups = [
+        [play(model_adapter, seed, m, end) for m, end in enumerate(ends)] for seed in range(2)
+    ]
     found = []
     for step in range(first, first + steps):
         taught = lesson(groups, config, learner.judge, version=step, seed=step, kl_coefficient=0.1)
@@ -109,7 +111,10 @@ def gradients(folder, open_learner):
     """Full gradients by parameter, of a sum that weights samples with images differently."""
     model_adapter, (_, learner) = adapter_for(folder), open_learner("rows", folder)
     side = model_adapter.patching.side
-    batch = whole([sample(model_adapter, k, reply=3 + k, pictures=k % 3, side=side) for k in range(4)], model_adapter)
+    batch = whole(
+        [sample(model_adapter, k, reply=3 + k, pictures=k % 3, side=side) for k in range(4)],
+        model_adapter,
+    )
     scorer = learner._model.scorer
     (scorer(batch, 0.9).logprobs * batch.columns["advantages"]).sum().backward()
     found = {name: p.grad.full_tensor() for name, p in scorer.named_parameters()}

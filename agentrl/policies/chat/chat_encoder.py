@@ -44,7 +44,9 @@ class ChatEncoder:
         self.eos_token_ids = _eos_token_ids(path, self.end_id)
         added = self._tokenizer.get_added_tokens_decoder()
         names = [token.content for token in added.values() if token.special]
-        names += [str(self._tokenizer.id_to_token(id)) for id in self.model_adapter.banned_token_ids]
+        names += [
+            str(self._tokenizer.id_to_token(id)) for id in self.model_adapter.banned_token_ids
+        ]
         self._markers = re.compile("|".join(re.escape(n) for n in sorted(set(names))))
         self._newline = self.text_ids("\n")
         self._default_system = _QWEN_SYSTEM if _QWEN_SYSTEM in _template(path) else ""
@@ -106,7 +108,9 @@ class ChatEncoder:
             raise ValueError(
                 f"a message with {len(pieces)} times {IMAGE} has {len(images)} pictures"
             )
-        scaled = tuple(self.model_adapter.scale(i, self._image_size, self._max_pixels) for i in images)
+        scaled = tuple(
+            self.model_adapter.scale(i, self._image_size, self._max_pixels) for i in images
+        )
         ids = [self.start_id, *self.text_ids(first)]
         for image, piece in zip(scaled, pieces, strict=True):
             ids += (*self.model_adapter.image_markup(image), *self.text_ids(piece))

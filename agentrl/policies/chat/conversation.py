@@ -50,7 +50,9 @@ class Conversation:
         for exchange in exchanges:
             token_ids += exchange.question + (exchange.answer or ())
         shown = tuple(image for exchange in exchanges for image in exchange.images)
-        self._encoder.model_adapter.collapse_image_tokens(token_ids, shown)  # one run of image tokens for each picture
+        self._encoder.model_adapter.collapse_image_tokens(
+            token_ids, shown
+        )  # one run of image tokens for each picture
         return Prompt(token_ids=tuple(token_ids), images=shown)
 
     def answer(self, reply_ids: Sequence[int]) -> None:

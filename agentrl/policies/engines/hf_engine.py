@@ -98,11 +98,11 @@ class HFEngine:
         finally:
             self._waiting = [other for other in self._waiting if other is not waiting]
 
-    def enter(self) -> None:
+    def begin_episode(self) -> None:
         """One more episode is being played: batches wait for its prompt."""
         self._playing += 1
 
-    def leave(self) -> None:
+    def end_episode(self) -> None:
         """One episode less is being played."""
         assert self._playing > 0, "more episodes left than entered"
         self._playing -= 1

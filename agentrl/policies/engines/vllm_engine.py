@@ -181,7 +181,9 @@ class VLLMEngine:
         return output
 
     def _request(self, prompt: Prompt) -> dict[str, Any]:
-        collapsed = self._encoder.model_adapter.collapse_image_tokens(prompt.token_ids, prompt.images)
+        collapsed = self._encoder.model_adapter.collapse_image_tokens(
+            prompt.token_ids, prompt.images
+        )
         request: dict[str, Any] = {"prompt_token_ids": collapsed}
         if prompt.images:
             request["multi_modal_data"] = {"image": list(prompt.images)}
@@ -221,10 +223,10 @@ class VLLMEngine:
             if self._in_flight == 0:
                 self._idle.set()
 
-    def enter(self) -> None:
+    def begin_episode(self) -> None:
         """No-op: vLLM batches prompts as they arrive."""
 
-    def leave(self) -> None:
+    def end_episode(self) -> None:
         """No-op."""
 
     async def load_weights(self, path: Path, version: int) -> None:
@@ -259,15 +261,15 @@ class VLLMEngine:
                 raise EngineError("vLLM rejected them")
             self._adapter = LoRARequest(**named)
 
-    async def receive(
+    async def begin_weight_update(
         self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
     ) -> None:
-        """Prepare for weights by vLLM's weight transfer: then `call` it, and end with `received`.
+        """Prepare for weights by `call_weight_transfer`, which `finish_weight_update` ends.
 
         Args:
             version: of the weights.
             shapes: of all tensors that will arrive, by their Hugging Face names.
-            checked: see `WeightLoader.watch_weights`.
+            checked: see `WeightLoader.start_recording_weights`.
 
         Raises:
             EngineError: as `load_weights`.
@@ -280,12 +282,12 @@ class VLLMEngine:
                 async with asyncio.timeout(self._deadline_s):
                     await self._idle.wait()
                     await self._wake("weights")
-                    await self._engine.collective_rpc("watch_weights", args=(checked,))
+                    await self._engine.collective_rpc("start_recording_weights", args=(checked,))
         except BaseException:
             self._open.set()
             raise
 
-    async def call(self, method: str, *arguments: Any) -> None:
+    async def call_weight_transfer(self, method: str, *arguments: Any) -> None:
         """One call of vLLM's weight-transfer API, such as `update_weights`.
 
         Raises:
@@ -303,11 +305,13 @@ class VLLMEngine:
             async with asyncio.timeout(self._deadline_s):
                 await getattr(self._engine, method)(*arguments)
 
-    async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
-        """Use the weights that arrived since `receive`, and drop the caches of the old ones.
+    async def finish_weight_update(
+        self, version: int, names: Sequence[str], digest: str | None
+    ) -> None:
+        """Use the weights that have arrived, and drop all caches of the old ones.
 
         Args:
-            version: as in `receive`.
+            version: as in `begin_weight_update`.
             names: of all tensors that were sent.
             digest: of what was sent; None to skip the comparison.
 
@@ -315,7 +319,7 @@ class VLLMEngine:
             EngineError: other weights have arrived. The engine refuses requests from now on.
         """
         async with self._changing(version, f"weights of version {version}", "sent by the learner"):
-            await self._engine.collective_rpc("finish_watching", args=(list(names), digest))
+            await self._engine.collective_rpc("verify_recorded_weights", args=(list(names), digest))
 
     @contextlib.asynccontextmanager
     async def _changing(self, version: int, what: str, source: str) -> AsyncIterator[None]:

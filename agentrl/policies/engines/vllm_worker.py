@@ -44,7 +44,7 @@ class WeightLoader:
         self.weights_are_torn = False
         return len(weights)
 
-    def watch_weights(self, checked: bool) -> None:
+    def start_recording_weights(self, checked: bool) -> None:
         """Record the tensors that vLLM's weight transfer delivers from now on.
 
         Args:
@@ -67,7 +67,7 @@ class WeightLoader:
         # Every transfer engine delivers weights through this method.
         model.load_weights = lambda weights: load(model, noted(weights))
 
-    def finish_watching(self, names: list[str], digest: str | None) -> None:
+    def verify_recorded_weights(self, names: list[str], digest: str | None) -> None:
         """Verify that all weights have arrived.
 
         Args:

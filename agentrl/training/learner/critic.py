@@ -53,7 +53,12 @@ class Critic:
         rank: Rank,
     ) -> None:
         self._model, self.optimizer = model, optimizer
-        self._config, self._packing, self._model_adapter, self._rank = config, packing, model_adapter, rank
+        self._config, self._packing, self._model_adapter, self._rank = (
+            config,
+            packing,
+            model_adapter,
+            rank,
+        )
         self.began = False
         """Whether its weights have been initialized from the policy."""
 

@@ -72,7 +72,9 @@ class ImplicitReward:
         def look(batch: Batch) -> tuple[Tensor, None]:
             return self._model.look(batch, self._temperature).logprobs, None
 
-        return token_scores.per_token(look, samples, self._packing, self._model_adapter, self._rank)[0]
+        return token_scores.per_token(
+            look, samples, self._packing, self._model_adapter, self._rank
+        )[0]
 
     def step(self, weighed: Sequence[Weighed]) -> tuple[float, float]:
         """One optimizer step on the cross-entropy of outcomes.

@@ -111,7 +111,9 @@ class Learner:
         def look(batch: Batch) -> tuple[Tensor, None]:
             return model.look(batch, self._config.rollout.temperature).logprobs, None
 
-        return token_scores.per_token(look, samples, self._packing, self._model_adapter, self._rank)[0]
+        return token_scores.per_token(
+            look, samples, self._packing, self._model_adapter, self._rank
+        )[0]
 
     def _with_logprobs(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """With those of the policy as it is, and of the reference, where the loss asks for them."""

@@ -71,7 +71,9 @@ def share(
         real = 1.0 if mine < len(parts) else 0.0
         rows = parts[min(mine, len(parts) - 1)]
         yield Share(
-            batch=batches.to_batch(samples, rows, model_adapter, weights=weights, device=rank.device),
+            batch=batches.to_batch(
+                samples, rows, model_adapter, weights=weights, device=rank.device
+            ),
             rows=rows,
             real=real,
             told=real if rank.speaks else 0.0,

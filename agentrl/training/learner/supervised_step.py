@@ -46,7 +46,9 @@ class Cloner:
         started = time.perf_counter()
         tally = Tally(self._rank)
         total = torch.zeros((), device=self._rank.device)
-        for part in share(weigh(samples, "token_mean"), self._packing, self._model_adapter, self._rank):
+        for part in share(
+            weigh(samples, "token_mean"), self._packing, self._model_adapter, self._rank
+        ):
             logprobs, entropy, hits = self._model.scorer(part.batch, 1.0)
             loss = part.loss(-logprobs)
             loss.backward()  # type: ignore[no-untyped-call]

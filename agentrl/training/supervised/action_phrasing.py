@@ -124,8 +124,8 @@ def _ways(said: str) -> Iterator[str]:
     for tag in _TAGS:
         yield f"<{tag}>{said}</{tag}>"
     try:
-        touch = ActionSet(FORMS.values()).read(f"<action>{said}</action>")
-        yield ActionSet(FORMS.values(), "tool").say(touch.name, *touch.arguments)
+        touch = ActionSet(FORMS.values()).parse(f"<action>{said}</action>")
+        yield ActionSet(FORMS.values(), "tool").format(touch.name, *touch.arguments)
     except ActionError:  # no gesture: the bare name of something else
         yield f"<{_TOOL}>{json.dumps({'name': said, 'arguments': {}})}</{_TOOL}>"
 
