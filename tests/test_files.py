@@ -16,8 +16,8 @@ from agentrl.files import (
 HOLDER = """
 import sys
 from pathlib import Path
-from agentrl.files import working_in
-with working_in(Path(sys.argv[1])):
+from agentrl.files import lock_folder
+with lock_folder(Path(sys.argv[1])):
     print("in", flush=True)
     sys.stdin.read()
 """
@@ -43,8 +43,8 @@ def test_a_failing_block_keeps_the_old_file(tmp_path: Path) -> None:
 
 
 def test_partial_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
-    half = "from agentrl.files import replacing; import os; from pathlib import Path\n"
-    half += "with replacing(Path('numbers.json')) as p: p.write_text('4'); os._exit(1)"
+    half = "from agentrl.files import atomic_replace; import os; from pathlib import Path\n"
+    half += "with atomic_replace(Path('numbers.json')) as p: p.write_text('4'); os._exit(1)"
     subprocess.run([sys.executable, "-c", half], cwd=tmp_path, check=False)
     assert [path.name.endswith(".numbers.json") for path in tmp_path.iterdir()] == [True]
     with atomic_replace(tmp_path / "other.json") as partial:
