@@ -58,7 +58,7 @@ class SpaceTranslator:
         self._text = (
             None
             if text is None
-            else compile_template(text, "env.translator.text", ("observation", "info"))
+            else compile_template(text, "env.translator_kwargs.text", ("observation", "info"))
         )
         self._env: gymnasium.Env[Any, Any] | None = None
 
@@ -81,8 +81,8 @@ class SpaceTranslator:
         if self.render_mode and env.render_mode != self.render_mode:
             known = env.metadata.get("render_modes", [])
             raise ConfigError(
-                f"env.translator.show={self._show}: needs the render mode {self.render_mode!r}; "
-                f"the environment has {', '.join(map(str, known)) or 'none'}"
+                f"env.translator_kwargs.show={self._show}: needs the render mode "
+                f"{self.render_mode!r}; the environment has {', '.join(map(str, known)) or 'none'}"
             )
         self._env = env
 
@@ -187,13 +187,13 @@ def _checked(show: Sequence[str]) -> tuple[str, ...]:
     for what in show:
         if what not in RENDER_MODES:
             raise ConfigError(
-                f"env.translator.show: {what!r} must be one of {', '.join(RENDER_MODES)}"
+                f"env.translator_kwargs.show: {what!r} must be one of {', '.join(RENDER_MODES)}"
                 f"{did_you_mean(str(what), RENDER_MODES)}"
             )
     if not show or len(set(show)) != len(show) or {"render", "ansi"} <= set(show):
         raise ConfigError(
-            f"env.translator.show={list(show)}: must not be empty or repeat a source, nor contain "
-            "both render and ansi: an environment renders in one mode"
+            f"env.translator_kwargs.show={list(show)}: must not be empty or repeat a source, nor "
+            "contain both render and ansi: an environment renders in one mode"
         )
     return tuple(show)
 

@@ -16,7 +16,7 @@ from agentrl.errors import ConfigError
 from agentrl.virtual_phone.faults import fault_plan
 from agentrl.virtual_phone.faults.fault_plan import FaultPlan
 from agentrl.virtual_phone.faults.fault_schedule import FaultSchedule
-from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.protocol.phone_server import PhoneServer
 from agentrl.virtual_phone.spec import PhonesSpec, make_apps
 
@@ -53,7 +53,7 @@ def _start(spec: PhonesSpec, plan: FaultPlan, number: int) -> PhoneServer:
     Raises:
         ConfigError: one of its apps cannot be created.
     """
-    phone = Phone(
+    phone = VirtualPhone(
         make_apps(spec.apps),
         size=spec.size,
         effect_delay_ms=spec.effect_delay_ms,

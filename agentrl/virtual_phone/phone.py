@@ -5,28 +5,28 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from agentrl.virtual_phone.apps.apk import Manifest
+from agentrl.virtual_phone.apps.apk import ApkManifest
 from agentrl.virtual_phone.apps.app import App
-from agentrl.virtual_phone.apps.app_tasks import Tasks
+from agentrl.virtual_phone.apps.app_tasks import AppTasks
 from agentrl.virtual_phone.apps.system_apps import LAUNCHER
 from agentrl.virtual_phone.apps.ticker import Ticker
 from agentrl.virtual_phone.faults import fault_effects
 from agentrl.virtual_phone.faults.faults import Faults
 from agentrl.virtual_phone.system import phone_settings, snapshot
-from agentrl.virtual_phone.system.device_log import Seen
+from agentrl.virtual_phone.system.device_log import CommandHistory
 from agentrl.virtual_phone.system.dialogs import Dialog, Kind, Outcome
-from agentrl.virtual_phone.system.file_system import Files
-from agentrl.virtual_phone.system.input_handler import Hands
-from agentrl.virtual_phone.system.network import Network
-from agentrl.virtual_phone.system.phone_display import Display, Shown
-from agentrl.virtual_phone.system.phone_settings import Settings
+from agentrl.virtual_phone.system.file_system import FileSystem
+from agentrl.virtual_phone.system.input_handler import InputHandler
+from agentrl.virtual_phone.system.network import PhoneNetwork
+from agentrl.virtual_phone.system.phone_display import PhoneDisplay, VisibleState
+from agentrl.virtual_phone.system.phone_settings import PhoneSettings
 from agentrl.virtual_phone.system.power import Battery, Power
-from agentrl.virtual_phone.system.screen_geometry import Geometry
+from agentrl.virtual_phone.system.screen_geometry import ScreenGeometry
 
 _ROTATION_SETTINGS = ("accelerometer_rotation", "user_rotation")
 
 
-class Phone:
+class VirtualPhone:
     """A virtual phone. It belongs to one event loop and is not thread-safe."""
 
     def __init__(
@@ -53,39 +53,39 @@ class Phone:
         """
         self.seed = seed
         self.serialno = serialno or f"VIRTUAL{seed:04d}{number:03d}"
-        self.files = Files()
-        self.tasks = Tasks(apps, seed)
+        self.files = FileSystem()
+        self.tasks = AppTasks(apps, seed)
         self.log = self.tasks.log
-        self.settings = Settings()
+        self.settings = PhoneSettings()
         self.properties = phone_settings.properties(self.serialno)
         self.power = Power()
         self.battery = Battery()
-        self.geometry = Geometry(size, self.settings)
-        self.network = Network()
-        self.hands = Hands(self)
+        self.geometry = ScreenGeometry(size, self.settings)
+        self.network = PhoneNetwork()
+        self.hands = InputHandler(self)
         self.ticker = Ticker(self)
         self.dialog: Dialog | None = None
-        self.seen_commands = Seen()
+        self.seen_commands = CommandHistory()
         self.snapshots: dict[str, dict[str, Any]] = {}
         """Snapshots stored on the phone, by name."""
         self.on_power: Callable[[str, float], None] = lambda what, seconds: None
         """Called with `offline` or `reboot` and a duration in seconds; the server acts on it."""
-        self.staged: Manifest | None = None
+        self.staged: ApkManifest | None = None
         """Manifest of an APK whose installation is in progress."""
         self._jobs: set[asyncio.Task[None]] = set()
         self.faults = Faults(random.Random(f"faults/{seed}/{number}"), self._on_fault)
-        self.display = Display(self, effect_delay_ms, random.Random(f"{seed}/{number}"))
+        self.display = PhoneDisplay(self, effect_delay_ms, random.Random(f"{seed}/{number}"))
         self.tasks.on_fresh, self.tasks.on_change = self._on_fresh, self._on_change
-        self.stale: Shown | None = None
+        self.stale: VisibleState | None = None
         """What captures still see, if the `capture` fault is `stale`."""
 
     @property
-    def shown(self) -> Shown:
+    def shown(self) -> VisibleState:
         """What is visible now."""
         return self.display.shown
 
     @property
-    def captured(self) -> Shown:
+    def captured(self) -> VisibleState:
         """What a capture sees: what is visible, or was visible when captures went stale."""
         return self.shown if self.stale is None else self.stale
 

@@ -26,7 +26,7 @@ _MOST = 1000
 """Most phones in one process."""
 
 
-class Phones:
+class VirtualPhones:
     """Virtual phones running in their own process; closing them ends it.
 
     They also end with this process, whatever ends it.
@@ -48,7 +48,7 @@ class Phones:
         """Stop the phones."""
         _end(self._process)
 
-    def __enter__(self) -> "Phones":
+    def __enter__(self) -> "VirtualPhones":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -66,7 +66,7 @@ def spawn(
     auth: bool = False,
     keys: Sequence[str] | None = None,
     deadline_s: float = 30.0,
-) -> Phones:
+) -> VirtualPhones:
     """Start virtual phones and wait until all of them are listening.
 
     Args:
@@ -120,7 +120,7 @@ def spawn(
     except BaseException:
         _end(process)
         raise
-    return Phones(process, report["ports"])
+    return VirtualPhones(process, report["ports"])
 
 
 def _plan(faults: FaultsLike | None) -> FaultPlan:

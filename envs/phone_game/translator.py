@@ -11,7 +11,7 @@ from agentrl.actions.action_grammar import FORMS
 from agentrl.actions.tool_calls import ActionSet
 from agentrl.devices import Grammar, Swipe, Tap
 from agentrl.envs.phone_game.game import MODES, NamedCalls, PhoneGame
-from agentrl.envs.phone_game.settings import Settings, signature
+from agentrl.envs.phone_game.settings import LevelSettings, signature
 from agentrl.errors import ConfigError
 from agentrl.types import IMAGE, Image, Message, Observation
 
@@ -46,7 +46,7 @@ class GameTranslator:
             raise ConfigError(f"mode is {mode!r}; it must be one of {', '.join(self.modes)}.")
         self.mode = mode
         self.instruct = instruct
-        self.level: Settings = self.game.level.checked(**settings)
+        self.level: LevelSettings = self.game.level.checked(**settings)
         self.calls = NamedCalls(self.game.calls, style)
         gestures = ("tap", "swipe") if self.game.swipes else ("tap",)
         self._gestures = Grammar(actions=gestures, style=style)
@@ -72,8 +72,8 @@ class GameTranslator:
         for name, expected in asdict(self.level).items():
             if info.get(name, expected) != expected:
                 raise ConfigError(
-                    f"env.translator: {name} is {expected!r}, but {info[name]!r} in the game; "
-                    "both must be the same: set it in env.kwargs only."
+                    f"env.translator_kwargs: {name} is {expected!r}, but {info[name]!r} in the "
+                    "game; both must be the same: set it in env.kwargs only."
                 )
         return Observation(images=(observation,))
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from agentrl.actions.tool_calls import ActionSet
 from agentrl.envs.sokoban.board import MOVES, Board
+from agentrl.envs.sokoban.board_parser import parse
 from agentrl.envs.sokoban.deadlock import is_deadlocked
-from agentrl.envs.sokoban.parsing import parse
 from agentrl.envs.sokoban.room import bits
-from agentrl.envs.sokoban.solver import OutOfReach, solve
+from agentrl.envs.sokoban.solver import SearchLimitReached, solve
 
 _STATES = 100_000
 _KEPT = 100_000
@@ -34,7 +34,7 @@ class Plan(NamedTuple):
     """The next move, index into `MOVES`."""
 
 
-class Expert:
+class SokobanExpert:
     """Follows a shortest solution; without one, it goes straight for the nearest box.
 
     Args:
@@ -57,7 +57,7 @@ class Expert:
         return best(text) or straight(parse(text))
 
 
-class Mediocre(Expert):
+class SokobanMediocre(SokobanExpert):
     """Follows a shortest solution, but in some turns goes straight for the nearest box and pushes.
 
     It approaches the nearest box that is not on a target, along the longer axis first, and pushes
@@ -79,7 +79,7 @@ class Mediocre(Expert):
         return super().plan(text, rng) if rng.random() < self.skill else straight(parse(text))
 
 
-class Random(Expert):
+class SokobanRandom(SokobanExpert):
     """Makes random moves; no reasoning."""
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
@@ -140,7 +140,7 @@ def _solution(text: str) -> tuple[int, ...]:
     board = parse(text)
     try:
         moves = () if is_deadlocked(board) else solve(board, _STATES) or ()
-    except OutOfReach:
+    except SearchLimitReached:
         moves = ()
     if len(_known) > _KEPT:
         _known.clear()

@@ -38,7 +38,7 @@ def made(**kwargs):
 def questions(tmp_path):
     (tmp_path / "a.png").write_bytes(png())
     rows = [
-        {"problem": "<image>How grey?", "answer": str(n), "images": ["a.png"]} for n in range(9)
+        {"problem": "<image>How gray?", "answer": str(n), "images": ["a.png"]} for n in range(9)
     ]
     return write_jsonl(tmp_path / "questions.jsonl", rows)
 
@@ -148,7 +148,7 @@ def test_shapes_are_drawn_with_smooth_edges_and_stay_on_the_picture():
         shades = max(shades, len(np.unique(picture.reshape(-1, 3), axis=0)))
         border = np.concatenate([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
         assert (border == picture[0, 0]).all()
-    assert shades > 30  # four colours and the ground, but for the edges
+    assert shades > 30  # four colors and the ground, but for the edges
 
 
 def test_sums_of_arithmetic_and_geometry_follow_from_their_thoughts():
@@ -358,7 +358,7 @@ def test_translator_asks_as_it_stands_and_reads_the_answer(questions):
     translator = agentrl.make_translator("QA-v0", {"style": "boxed"})
     observation, info = env.reset(seed=3)
     message = translator.to_message(translator.to_observation(observation, info))
-    assert (message.text, len(message.images)) == ("<image>How grey?", 1)
+    assert (message.text, len(message.images)) == ("<image>How gray?", 1)
     assert r"\boxed{your answer}" in translator.instructions()
     assert translator.to_action(r"so \boxed{3}") == "3"
     with pytest.raises(ActionError):

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from agentrl.phone_page import PagedApp, PageServer, Sight
+from agentrl.phone_page import PagedApp, PageServer, PageVisibility
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from tests.phone_page.conftest import OpenPage
 from tests.phone_page.phones import Tab, wait_for
@@ -21,7 +21,7 @@ def open_probe(open_page: OpenPage) -> tuple[PagedApp, Tab]:
 
 def wait_until_lost(host: PagedApp) -> None:
     host.wait(lambda status: not status.connected, 30, "the connection was not lost")
-    assert host.status().sight is Sight.LOST
+    assert host.status().sight is PageVisibility.LOST
 
 
 def test_a_connection_that_is_dropped_comes_back_to_the_same_game(open_page: OpenPage) -> None:
@@ -67,7 +67,7 @@ def test_a_touch_whose_connection_is_dead_is_sent_again_and_handled_once(
     wire.cut()
     wait_until_lost(host)
     assert host.state()["touches"] == 0  # type: ignore[index]
-    wire.fix()
+    wire.mend()
     assert wait_for(host, touches=3)["halves"] == [1, 3]
     tab.tap(*TOP)
     assert wait_for(host, touches=4)["halves"] == [2, 3]
@@ -86,7 +86,7 @@ def test_a_touch_whose_answer_is_lost_is_not_handled_twice(open_page: OpenPage, 
     assert host.state()["touches"] == 0  # type: ignore[index]
     wire.cut()
     wait_until_lost(host)
-    wire.fix()
+    wire.mend()
     assert wait_for(host, touches=2)["halves"] == [1, 2]
     tab.tap(*TOP)
     assert wait_for(host, touches=3)["halves"] == [2, 2]
@@ -100,7 +100,7 @@ def test_a_connection_that_fell_silent_is_given_up_by_the_page(
     wire.swallows_up = wire.swallows_down = True
     tab.wait_for_notice("Connecting")
     wire.cut()
-    wire.fix()
+    wire.mend()
     tab.tap(*TOP)
     wait_for(host, touches=0)
     assert tab.notice() is None
@@ -116,7 +116,7 @@ def test_a_touch_of_a_game_that_is_over_never_reaches_the_next_one(
     wire.cut()
     wait_until_lost(host)
     host.launch({"game": "next"})
-    wire.fix()
+    wire.mend()
     state = wait_for(host, launches=2)
     tab.tap(*BOTTOM)
     state = wait_for(host, touches=1)

@@ -19,7 +19,7 @@ class Wire:
         self._cut = threading.Event()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
-        self.fix()
+        self.mend()
 
     def mend(self) -> None:
         """Connect the ends again, after a cut."""

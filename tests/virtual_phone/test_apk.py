@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl.virtual_phone.apps.apk import Manifest, read_manifest
+from agentrl.virtual_phone.apps.apk import ApkManifest, read_manifest
 from tests.virtual_phone.apks import apk, binary_manifest, plain_manifest
 from tests.virtual_phone.run import probe_phone, run
 
@@ -12,7 +12,7 @@ from tests.virtual_phone.run import probe_phone, run
 @pytest.mark.parametrize("utf8", [False, True])
 def test_the_manifest_of_a_real_apk_is_read(utf8: bool) -> None:
     told = read_manifest(apk(binary_manifest("com.example.app", utf8=utf8)))
-    assert told == Manifest(
+    assert told == ApkManifest(
         package="com.example.app", version_name="2.5", version_code=7, activity=".Start"
     )
 

@@ -28,7 +28,7 @@ Element = tuple[str, dict[str, str]]
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Manifest:
+class ApkManifest:
     """The parts of an app's manifest that the phone uses."""
 
     package: str
@@ -37,7 +37,7 @@ class Manifest:
     activity: str
 
 
-def read_manifest(apk: bytes) -> Manifest:
+def read_manifest(apk: bytes) -> ApkManifest:
     """Read the manifest out of an APK.
 
     Raises:
@@ -58,14 +58,14 @@ def read_manifest(apk: bytes) -> Manifest:
     return _manifest(elements)
 
 
-def _manifest(elements: list[Element]) -> Manifest:
+def _manifest(elements: list[Element]) -> ApkManifest:
     attributes = next((a for name, a in elements if name == "manifest"), {})
     package = attributes.get("package", "")
     if not all(part.isidentifier() for part in package.split(".")) or "." not in package:
         raise ValueError(f"INSTALL_PARSE_FAILED_BAD_PACKAGE_NAME: {package[:100]!r}")
     activities = (a.get("name", "") for name, a in elements if name == "activity")
     code = attributes.get("versionCode", "")
-    return Manifest(
+    return ApkManifest(
         package=package[:200],
         version_name=attributes.get("versionName", "1.0")[:100],
         version_code=int(code[:9]) if code.isascii() and code.isdecimal() else 1,

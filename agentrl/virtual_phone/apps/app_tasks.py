@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from agentrl.virtual_phone.apps.app import App
-from agentrl.virtual_phone.apps.installed_app import Input, Installed, full
-from agentrl.virtual_phone.apps.system_apps import LAUNCHER, LAUNCHER_ACTIVITY, Page
-from agentrl.virtual_phone.system.device_log import Log
+from agentrl.virtual_phone.apps.installed_app import Input, InstalledApp, component_name
+from agentrl.virtual_phone.apps.system_apps import LAUNCHER, LAUNCHER_ACTIVITY, TextPage
+from agentrl.virtual_phone.system.device_log import DeviceLog
 from agentrl.virtual_phone.system.file_system import EPOCH_S
 
 log = logging.getLogger(__name__)
@@ -18,10 +18,10 @@ MIDNIGHT_S = EPOCH_S - EPOCH_S % 86_400
 """The phone's date, always the same, in seconds since 1970."""
 _FIRST_PID = 4000
 _MOST_PAGES = 200
-HOME = f"{LAUNCHER}/{full(LAUNCHER, LAUNCHER_ACTIVITY)}"
+HOME = component_name(LAUNCHER, LAUNCHER_ACTIVITY)
 
 
-class Tasks:
+class AppTasks:
     """Installed and running apps of one phone, and the stack of activities."""
 
     def __init__(self, apps: Sequence[App], seed: int) -> None:
@@ -31,8 +31,8 @@ class Tasks:
             apps: apps to install.
             seed: seed of the clocks; phones of one seed show the same time after the same launch.
         """
-        self.apps = {app.package: Installed(app=app) for app in apps}
-        self.pages: dict[str, Installed] = {}
+        self.apps = {app.package: InstalledApp(app=app) for app in apps}
+        self.pages: dict[str, InstalledApp] = {}
         """Packages that came to the front without being installed."""
         self.running: set[str] = set()
         self.crashed: set[str] = set()
@@ -40,7 +40,7 @@ class Tasks:
         self.stack: list[str] = []
         """Packages in the order that BACK leaves them, the one in front last."""
         self.home_clock_s = _time_of_day(seed, "home", {})
-        self.log = Log(lambda: MIDNIGHT_S + self.clock_s)
+        self.log = DeviceLog(lambda: MIDNIGHT_S + self.clock_s)
         self.on_change: Callable[[], None] = lambda: None
         """Called when the visible state may have changed."""
         self.on_fresh: Callable[[str], None] = lambda package: None
@@ -54,7 +54,7 @@ class Tasks:
         return self.stack[-1] if self.stack else None
 
     @property
-    def installed(self) -> Installed | None:
+    def installed(self) -> InstalledApp | None:
         """The app in front; None for the home screen."""
         return None if self.front is None else self.find(self.front)
 
@@ -68,7 +68,7 @@ class Tasks:
         """Time of day shown in the status bar, in seconds."""
         return self.home_clock_s if self.installed is None else self.installed.clock_s
 
-    def find(self, package: str) -> Installed | None:
+    def find(self, package: str) -> InstalledApp | None:
         """The app or page of a package, if any."""
         return self.apps.get(package) or self.pages.get(package)
 
@@ -159,7 +159,7 @@ class Tasks:
         if package in self.stack:
             self.stack.remove(package)
 
-    def install(self, installed: Installed) -> None:
+    def install(self, installed: InstalledApp) -> None:
         """Install an app, or replace an older version."""
         package = installed.app.package
         self.apps.pop(package, None)
@@ -184,7 +184,7 @@ class Tasks:
     def _make_page(self, package: str, activity: str | None) -> None:
         if len(self.pages) >= _MOST_PAGES:
             self.pages = {name: self.pages[name] for name in self.stack if name in self.pages}
-        self.pages[package] = Installed(app=Page(package, activity))
+        self.pages[package] = InstalledApp(app=TextPage(package, activity))
 
     def _to_front(self, package: str) -> None:
         if package in self.stack:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentrl.types import Image
-from agentrl.virtual_phone.apps.apk import Manifest
+from agentrl.virtual_phone.apps.apk import ApkManifest
 from agentrl.virtual_phone.apps.app import App
 
 Input = tuple[Any, ...]
@@ -19,11 +19,11 @@ _MOST_INPUTS = 200_000
 
 
 @dataclass(slots=True, kw_only=True)
-class Installed:
+class InstalledApp:
     """An installed app."""
 
     app: App
-    manifest: Manifest | None = None
+    manifest: ApkManifest | None = None
     """Manifest of the APK, if the app was installed from one."""
     is_enabled: bool = True
     extras: dict[str, str] = field(default_factory=dict)
@@ -40,14 +40,14 @@ class Installed:
     @property
     def component(self) -> str:
         """`package/activity`, with the full name of the activity."""
-        return f"{self.app.package}/{full(self.app.package, self.app.activity)}"
+        return component_name(self.app.package, self.app.activity)
 
     @property
     def components(self) -> set[str]:
         """Every component that can be started."""
         app = self.app
         activities = (app.activity, *getattr(app, "activities", ()))
-        return {f"{app.package}/{full(app.package, activity)}" for activity in activities}
+        return {component_name(app.package, activity) for activity in activities}
 
     @property
     def version(self) -> tuple[str, int]:
@@ -118,6 +118,6 @@ class Installed:
         return bool(getattr(self.app, name, lambda *_: False)(*values))
 
 
-def full(package: str, activity: str) -> str:
-    """The full name of an activity."""
-    return package + activity if activity.startswith(".") else activity
+def component_name(package: str, activity: str) -> str:
+    """`package/activity`, with the full name of the activity."""
+    return f"{package}/{package if activity.startswith('.') else ''}{activity}"

@@ -33,7 +33,7 @@ KEYBOARD_PACKAGE = "com.android.adbkeyboard"
 """ADBKeyboard, which a real phone also needs for typing arbitrary text."""
 
 
-class Page:
+class TextPage:
     """An app that shows a title and some lines of text, and ignores touches."""
 
     def __init__(self, package: str, activity: str | None = None, label: str = "") -> None:

@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from agentrl.virtual_phone.phone import Phone
+    from agentrl.virtual_phone.phone import VirtualPhone
 
 
 class Ticker:
@@ -14,7 +14,7 @@ class Ticker:
     the phone sleeps.
     """
 
-    def __init__(self, phone: "Phone") -> None:
+    def __init__(self, phone: "VirtualPhone") -> None:
         """Start stopped.
 
         Args:

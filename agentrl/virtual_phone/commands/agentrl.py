@@ -3,14 +3,14 @@
 import json
 
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.shell.command_context import CommandContext
 from agentrl.virtual_phone.system import snapshot
 
 _MOST_SNAPSHOTS = 32
 
 
 @command("agentrl")
-async def agentrl(call: Call) -> int:
+async def agentrl(call: CommandContext) -> int:
     """`save NAME`, `restore NAME`, `list`, `drop NAME`, `dump`, `load`, `seen`.
 
     `dump` prints a snapshot as JSON and `load` reads one, of this phone or another, so that many
@@ -41,7 +41,7 @@ async def agentrl(call: Call) -> int:
     return call.fail(f"Unknown command: {verb}", 255)
 
 
-async def _load(call: Call) -> int:
+async def _load(call: CommandContext) -> int:
     try:
         state = json.loads(await call.read_all())
     except (ValueError, RecursionError) as error:
@@ -49,7 +49,7 @@ async def _load(call: Call) -> int:
     return _restore(call, state)
 
 
-def _restore(call: Call, state: object) -> int:
+def _restore(call: CommandContext, state: object) -> int:
     try:
         snapshot.restore(call.phone, state)
     except ValueError as error:
@@ -57,6 +57,6 @@ def _restore(call: Call, state: object) -> int:
     return 0
 
 
-def _drop(call: Call, name: str) -> int:
+def _drop(call: CommandContext, name: str) -> int:
     del call.phone.snapshots[name]
     return 0

@@ -1,16 +1,16 @@
 """Installation of apps: `pm install`, `pm uninstall` and install sessions."""
 
-from agentrl.virtual_phone.apps.apk import Manifest, read_manifest
-from agentrl.virtual_phone.apps.installed_app import Installed
-from agentrl.virtual_phone.apps.system_apps import KEYBOARD_PACKAGE, PACKAGES, Page
-from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.apps.apk import ApkManifest, read_manifest
+from agentrl.virtual_phone.apps.installed_app import InstalledApp
+from agentrl.virtual_phone.apps.system_apps import KEYBOARD_PACKAGE, PACKAGES, TextPage
+from agentrl.virtual_phone.shell.command_context import CommandContext
 
 _LARGEST_APK = 256 << 20
 _WITH_VALUE = frozenset(["-i", "-p", "-S", "--user", "--abi", "--referrer", "--install-location"])
 _SESSION = 1_000_000_001
 
 
-async def install(call: Call, arguments: list[str]) -> int:
+async def install(call: CommandContext, arguments: list[str]) -> int:
     """`pm install [options] PATH`, or `-S SIZE` with the APK on standard input."""
     try:
         return _add(call, read_manifest(await _apk(call, arguments, 0)))
@@ -18,13 +18,13 @@ async def install(call: Call, arguments: list[str]) -> int:
         return call.say(f"Failure [{error}]") + 1
 
 
-def create(call: Call, arguments: list[str]) -> int:
+def create(call: CommandContext, arguments: list[str]) -> int:
     """`pm install-create`: start a session; only one exists at a time."""
     call.phone.staged = None
     return call.say(f"Success: created install session [{_SESSION}]")
 
 
-async def write(call: Call, arguments: list[str]) -> int:
+async def write(call: CommandContext, arguments: list[str]) -> int:
     """`pm install-write -S SIZE SESSION NAME [PATH|-]`: the first APK is the base APK."""
     try:
         apk = await _apk(call, arguments, 2)
@@ -35,7 +35,7 @@ async def write(call: Call, arguments: list[str]) -> int:
     return call.say(f"Success: streamed {len(apk)} bytes")
 
 
-def commit(call: Call, arguments: list[str]) -> int:
+def commit(call: CommandContext, arguments: list[str]) -> int:
     """`pm install-commit SESSION`."""
     manifest, call.phone.staged = call.phone.staged, None
     if manifest is None:
@@ -43,13 +43,13 @@ def commit(call: Call, arguments: list[str]) -> int:
     return _add(call, manifest)
 
 
-def abandon(call: Call, arguments: list[str]) -> int:
+def abandon(call: CommandContext, arguments: list[str]) -> int:
     """`pm install-abandon SESSION`."""
     call.phone.staged = None
     return call.say("Success")
 
 
-def uninstall(call: Call, arguments: list[str]) -> int:
+def uninstall(call: CommandContext, arguments: list[str]) -> int:
     """`pm uninstall [-k] PACKAGE`."""
     _, words = _split(arguments)
     package = words[0] if words else ""
@@ -60,7 +60,7 @@ def uninstall(call: Call, arguments: list[str]) -> int:
     return call.say(f"Failure [{error}]") + 1
 
 
-async def _apk(call: Call, arguments: list[str], num_words: int) -> bytes:
+async def _apk(call: CommandContext, arguments: list[str], num_words: int) -> bytes:
     """The APK at the path that follows `num_words` words, or on standard input.
 
     Raises:
@@ -86,7 +86,7 @@ async def _apk(call: Call, arguments: list[str], num_words: int) -> bytes:
         call.phone.files.release(num_bytes)
 
 
-async def _exactly(call: Call, num_bytes: int) -> bytes:
+async def _exactly(call: CommandContext, num_bytes: int) -> bytes:
     content = bytearray()
     while len(content) < num_bytes and (chunk := await call.io.read()):
         content += chunk
@@ -95,15 +95,15 @@ async def _exactly(call: Call, num_bytes: int) -> bytes:
     return bytes(content)
 
 
-def _add(call: Call, manifest: Manifest) -> int:
+def _add(call: CommandContext, manifest: ApkManifest) -> int:
     """Install an app from its manifest; a built-in app keeps its code."""
     package, tasks = manifest.package, call.phone.tasks
     if package in PACKAGES or package == KEYBOARD_PACKAGE:
         return call.say(f"Failure [INSTALL_FAILED_UPDATE_INCOMPATIBLE: {package}]") + 1
     known = tasks.apps.get(package)
     if known is None or known.manifest is not None:
-        page = Page(package, manifest.activity)
-        tasks.install(Installed(app=page, manifest=manifest))
+        page = TextPage(package, manifest.activity)
+        tasks.install(InstalledApp(app=page, manifest=manifest))
     return call.say("Success")
 
 

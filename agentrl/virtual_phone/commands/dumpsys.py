@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from agentrl.virtual_phone.apps.system_apps import KEYBOARD_PACKAGE, PACKAGES
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.phone import Phone
-from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.shell.command_context import CommandContext
 from agentrl.virtual_phone.system.phone_settings import ADB_KEYBOARD
 
-Section = Callable[[Phone, list[str]], str]
+Section = Callable[[VirtualPhone, list[str]], str]
 SECTIONS: dict[str, Section] = {}
 
 
@@ -23,7 +23,7 @@ def section(name: str) -> Callable[[Section], Section]:
 
 
 @command("dumpsys")
-def dumpsys(call: Call) -> int:
+def dumpsys(call: CommandContext) -> int:
     """`dumpsys [-l] [service [arguments]]`."""
     name, *arguments = call.arguments or ["-l"]
     if name == "-l":
@@ -35,7 +35,7 @@ def dumpsys(call: Call) -> int:
     return call.say(describe(call.phone, arguments).rstrip("\n"))
 
 
-def _record(phone: Phone) -> str:
+def _record(phone: VirtualPhone) -> str:
     return f"ActivityRecord{{d4e5f6 u0 {phone.shown.component} t1}}"
 
 
@@ -44,7 +44,7 @@ def _yes(value: bool) -> str:
 
 
 @section("window")
-def window(phone: Phone, arguments: list[str]) -> str:
+def window(phone: VirtualPhone, arguments: list[str]) -> str:
     """The focused window and the state of the lock screen."""
     title = phone.faults.get("focus") or phone.shown.focus
     focus = "null" if title in (None, "null") else f"Window{{a1b2c3 u0 {title}}}"
@@ -77,7 +77,7 @@ def window(phone: Phone, arguments: list[str]) -> str:
 
 
 @section("activity")
-def activity(phone: Phone, arguments: list[str]) -> str:
+def activity(phone: VirtualPhone, arguments: list[str]) -> str:
     """The resumed activity and the processes."""
     resumed = (
         f"ACTIVITY MANAGER ACTIVITIES (dumpsys activity activities)\n"
@@ -96,7 +96,7 @@ def activity(phone: Phone, arguments: list[str]) -> str:
 
 
 @section("display")
-def display(phone: Phone, arguments: list[str]) -> str:
+def display(phone: VirtualPhone, arguments: list[str]) -> str:
     """Size and rotation of the screen."""
     width, height = phone.geometry.size
     state = "ON" if phone.power.awake else "OFF"
@@ -112,13 +112,13 @@ def display(phone: Phone, arguments: list[str]) -> str:
 
 
 @section("SurfaceFlinger")
-def surface_flinger(phone: Phone, arguments: list[str]) -> str:
+def surface_flinger(phone: VirtualPhone, arguments: list[str]) -> str:
     """The only display."""
     return 'Display 4619827259835644672 (HWC display 0): port=0 pnpId=VRT displayName="VIRTUAL"'
 
 
 @section("power")
-def power(phone: Phone, arguments: list[str]) -> str:
+def power(phone: VirtualPhone, arguments: list[str]) -> str:
     """Whether the phone is awake."""
     awake = phone.power.awake
     stays = phone.settings.get("global", "stay_on_while_plugged_in") not in (None, "0")
@@ -131,7 +131,7 @@ def power(phone: Phone, arguments: list[str]) -> str:
 
 
 @section("battery")
-def battery(phone: Phone, arguments: list[str]) -> str:
+def battery(phone: VirtualPhone, arguments: list[str]) -> str:
     """`dumpsys battery [set NAME VALUE | unplug | reset]`."""
     words = [word for word in arguments if word != "-f"]
     if words[:1] == ["set"] and len(words) == 3:
@@ -151,7 +151,7 @@ def battery(phone: Phone, arguments: list[str]) -> str:
 
 
 @section("input_method")
-def input_method(phone: Phone, arguments: list[str]) -> str:
+def input_method(phone: VirtualPhone, arguments: list[str]) -> str:
     """The selected keyboard."""
     chosen = phone.settings.get("secure", "default_input_method")
     shown = chosen == ADB_KEYBOARD and not phone.is_hidden
@@ -162,7 +162,7 @@ def input_method(phone: Phone, arguments: list[str]) -> str:
 
 
 @section("package")
-def package(phone: Phone, arguments: list[str]) -> str:
+def package(phone: VirtualPhone, arguments: list[str]) -> str:
     """`dumpsys package [PACKAGE]`."""
     known = dict.fromkeys((*PACKAGES, KEYBOARD_PACKAGE), ("14", 34))
     known |= {name: installed.version for name, installed in phone.tasks.apps.items()}
@@ -186,7 +186,7 @@ def _package(name: str, version_name: str, version_code: int) -> str:
 
 
 @section("meminfo")
-def meminfo(phone: Phone, arguments: list[str]) -> str:
+def meminfo(phone: VirtualPhone, arguments: list[str]) -> str:
     """`dumpsys meminfo PACKAGE`."""
     name = (arguments or [""])[-1]
     if name not in phone.tasks.running:

@@ -5,11 +5,11 @@ import re
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.grep_patterns import compile_pattern
 from agentrl.virtual_phone.commands.text_commands import split_options
-from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.shell.command_context import CommandContext
 
 
 @command("grep", "egrep", "fgrep")
-async def grep(call: Call) -> int:
+async def grep(call: CommandContext) -> int:
     """`grep [-i] [-v] [-c] [-q] [-o] [-n] [-w] [-F] [-E] [-e PATTERN] [-m N] pattern [files]`."""
     options, words = split_options(call, "emABC")
     if "e" in options:
@@ -38,7 +38,9 @@ async def grep(call: Call) -> int:
 class _Search:
     """Searches line by line, so that endless input can be searched."""
 
-    def __init__(self, call: Call, pattern: re.Pattern[str], options: dict[str, str]) -> None:
+    def __init__(
+        self, call: CommandContext, pattern: re.Pattern[str], options: dict[str, str]
+    ) -> None:
         self.num_found = 0
         self._call = call
         self._pattern = pattern

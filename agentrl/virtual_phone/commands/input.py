@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.phone import Phone
-from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.shell.command_context import CommandContext
 from agentrl.virtual_phone.system.adb_keyboard import key_code
 from agentrl.virtual_phone.system.phone_settings import ADB_KEYBOARD, LATIN_KEYBOARD
 
@@ -17,7 +17,7 @@ _LONGEST_MS = 600_000
 
 
 @command("input")
-def input_(call: Call) -> int:
+def input_(call: CommandContext) -> int:
     """`input [source] [-d DISPLAY] tap|swipe|draganddrop|motionevent|text|keyevent|...`."""
     arguments = list(call.arguments)
     if arguments and arguments[0] in _SOURCES:
@@ -40,32 +40,32 @@ def input_(call: Call) -> int:
     return 0
 
 
-def _tap(phone: Phone, values: list[str]) -> None:
+def _tap(phone: VirtualPhone, values: list[str]) -> None:
     x, y = _numbers(values)
     phone.hands.touch(x, y)
 
 
-def _swipe(phone: Phone, values: list[str]) -> None:
+def _swipe(phone: VirtualPhone, values: list[str]) -> None:
     x1, y1, x2, y2, *ms = _numbers(values)
     if len(ms) > 1:
         raise ValueError("too many numbers")
     phone.hands.swipe((x1, y1), (x2, y2), min(int(ms[0]), _LONGEST_MS) if ms else 300)
 
 
-def _motion(phone: Phone, values: list[str]) -> None:
+def _motion(phone: VirtualPhone, values: list[str]) -> None:
     what, *rest = values or [""]
     x, y = _numbers(rest) if rest or what.upper() != "CANCEL" else (0.0, 0.0)
     phone.hands.move(what.upper(), x, y)
 
 
-def _text(phone: Phone, values: list[str]) -> None:
+def _text(phone: VirtualPhone, values: list[str]) -> None:
     """Type text; like the real command, it raises for characters without a key."""
     if not values or not values[0].isascii():
         raise ValueError("Attempt to get length of null array")
     phone.hands.text(values[0].replace("%s", " "))
 
 
-def _keys(phone: Phone, values: list[str]) -> None:
+def _keys(phone: VirtualPhone, values: list[str]) -> None:
     codes = [key_code(value) for value in values if not value.startswith("--")]
     if not codes:
         raise ValueError('Argument expected after "keyevent"')
@@ -73,11 +73,11 @@ def _keys(phone: Phone, values: list[str]) -> None:
         phone.hands.key(code)
 
 
-def _press(phone: Phone, values: list[str]) -> None:
+def _press(phone: VirtualPhone, values: list[str]) -> None:
     phone.hands.key("KEYCODE_DPAD_CENTER")
 
 
-def _roll(phone: Phone, values: list[str]) -> None:
+def _roll(phone: VirtualPhone, values: list[str]) -> None:
     x, y = _numbers(values)
     across = "RIGHT" if x > 0 else "LEFT"
     down = "DOWN" if y > 0 else "UP"
@@ -98,7 +98,7 @@ def _numbers(values: list[str]) -> list[float]:
     return numbers
 
 
-_VERBS: dict[str, Callable[[Phone, list[str]], None]] = {
+_VERBS: dict[str, Callable[[VirtualPhone, list[str]], None]] = {
     "tap": _tap,
     "swipe": _swipe,
     "draganddrop": _swipe,
@@ -112,7 +112,7 @@ _VERBS: dict[str, Callable[[Phone, list[str]], None]] = {
 
 
 @command("ime")
-def ime(call: Call) -> int:
+def ime(call: CommandContext) -> int:
     """`ime list [-a] [-s] | enable ID | disable ID | set ID | reset`."""
     verb, *arguments = call.arguments or [""]
     words = [word for word in arguments if not word.startswith("-")]
@@ -143,6 +143,6 @@ def ime(call: Call) -> int:
     return call.say(f"Input method {method}: now disabled for user #0")
 
 
-def _choose(call: Call, enabled: list[str], chosen: str) -> None:
+def _choose(call: CommandContext, enabled: list[str], chosen: str) -> None:
     call.phone.settings.put("secure", "enabled_input_methods", ":".join(enabled))
     call.phone.settings.put("secure", "default_input_method", chosen)

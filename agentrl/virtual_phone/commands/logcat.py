@@ -7,35 +7,35 @@ from dataclasses import dataclass, field
 
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.grep_patterns import compile_pattern
-from agentrl.virtual_phone.shell.command_context import Call
-from agentrl.virtual_phone.system.device_log import LEVELS, Entry, Level
+from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.system.device_log import LEVELS, Level, LogEntry
 
 _DIVIDER = "--------- beginning of main"
 
 
-def _brief(entry: Entry) -> str:
+def _brief(entry: LogEntry) -> str:
     return f"{entry.level}/{entry.tag}({entry.pid:5d}): {entry.text}"
 
 
-def _time(entry: Entry) -> str:
+def _time(entry: LogEntry) -> str:
     return f"{_when(entry)} {entry.level}/{entry.tag}({entry.pid:5d}): {entry.text}"
 
 
-def _threadtime(entry: Entry) -> str:
+def _threadtime(entry: LogEntry) -> str:
     pid = f"{entry.pid:5d} {entry.pid:5d}"
     return f"{_when(entry)} {pid} {entry.level} {entry.tag}: {entry.text}"
 
 
-def _long(entry: Entry) -> str:
+def _long(entry: LogEntry) -> str:
     head = f"[ {_when(entry)} {entry.pid:5d}:{entry.pid:5d} {entry.level}/{entry.tag} ]"
     return f"{head}\n{entry.text}\n"
 
 
-def _when(entry: Entry) -> str:
+def _when(entry: LogEntry) -> str:
     return time.strftime("%m-%d %H:%M:%S.000", time.gmtime(entry.time_s))
 
 
-_FORMATS: dict[str, Callable[[Entry], str]] = {
+_FORMATS: dict[str, Callable[[LogEntry], str]] = {
     "brief": _brief,
     "epoch": lambda entry: f"{entry.time_s}.000 {_threadtime(entry)[19:]}",
     "long": _long,
@@ -56,10 +56,10 @@ _WITH_VALUE = {
 
 
 @dataclass(slots=True, kw_only=True)
-class _Wish:
+class _LogcatOptions:
     """Parsed options of `logcat`."""
 
-    form: Callable[[Entry], str] = _threadtime
+    form: Callable[[LogEntry], str] = _threadtime
     follows: bool = True
     clears: bool = False
     last: int | None = None
@@ -69,7 +69,7 @@ class _Wish:
     levels: dict[str, str] = field(default_factory=dict)
     """Lowest level shown, by tag; `*` for all other tags."""
 
-    def wants(self, entry: Entry) -> bool:
+    def wants(self, entry: LogEntry) -> bool:
         """Whether an entry is shown."""
         lowest = self.levels.get(entry.tag, self.levels.get("*", "V"))
         return (
@@ -85,7 +85,7 @@ def _rank(level: str) -> int:
 
 
 @command("logcat")
-async def logcat(call: Call) -> int:
+async def logcat(call: CommandContext) -> int:
     """`logcat [-d] [-c] [-v FORMAT] [-t N] [-s] [-e PATTERN] [TAG:LEVEL]...`.
 
     Without -d, -t or -m it prints new entries until the client disconnects.
@@ -115,13 +115,13 @@ async def logcat(call: Call) -> int:
         seen = log.num_written
 
 
-def _read(call: Call) -> _Wish:
+def _read(call: CommandContext) -> _LogcatOptions:
     """Parse the arguments.
 
     Raises:
         ValueError: an option is invalid.
     """
-    wish, words = _Wish(), _spelled_out(call.arguments)
+    wish, words = _LogcatOptions(), _spelled_out(call.arguments)
     while words:
         word = words.pop(0)
         if word in ("-d", "--dump"):
@@ -147,7 +147,7 @@ def _read(call: Call) -> _Wish:
     return wish
 
 
-def _option(wish: _Wish, option: str, value: str) -> None:
+def _option(wish: _LogcatOptions, option: str, value: str) -> None:
     if option == "-v":
         if value not in _FORMATS and value not in _MODIFIERS:
             raise ValueError(f"Invalid parameter {value} to -v")
@@ -180,7 +180,7 @@ def _spelled_out(arguments: list[str]) -> list[str]:
 
 
 @command("log")
-def log_(call: Call) -> int:
+def log_(call: CommandContext) -> int:
     """`log [-p LEVEL] [-t TAG] message`: write a log entry."""
     words, tag, priority = list(call.arguments), "log", "I"
     while len(words) > 1 and words[0] in ("-p", "-t"):

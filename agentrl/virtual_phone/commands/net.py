@@ -4,16 +4,16 @@ import asyncio
 
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.text_commands import split_options
-from agentrl.virtual_phone.shell.command_context import Call
-from agentrl.virtual_phone.system.http_browser import Unreachable, fetch
-from agentrl.virtual_phone.system.network import Listener
-from agentrl.virtual_phone.system.pipe import Channel, Socket, socket_pair
+from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.system.http_browser import PageUnreachable, fetch
+from agentrl.virtual_phone.system.network import PortListener
+from agentrl.virtual_phone.system.pipe import Channel, PhoneSocket, socket_pair
 
 _OWN_HOSTS = ("127.0.0.1", "localhost")
 
 
 @command("nc", "netcat")
-async def nc(call: Call) -> int:
+async def nc(call: CommandContext) -> int:
     """`nc HOST PORT`, `nc -l -p PORT`: connect standard input and output to a port."""
     options, words = split_options(call, "pwWs")
     port = options.get("p") or (words[-1] if words else "")
@@ -28,9 +28,9 @@ async def nc(call: Call) -> int:
     return 0
 
 
-async def _listen(call: Call, port: str) -> int:
+async def _listen(call: CommandContext, port: str) -> int:
     network = call.phone.network
-    accepted: asyncio.Future[Socket] = asyncio.get_running_loop().create_future()
+    accepted: asyncio.Future[PhoneSocket] = asyncio.get_running_loop().create_future()
 
     def accept() -> Channel:
         ours, theirs = socket_pair()
@@ -42,14 +42,14 @@ async def _listen(call: Call, port: str) -> int:
 
     owner = object()
     try:
-        network.listen(f"tcp:{port}", Listener(owner=owner, accept=accept))
+        network.listen(f"tcp:{port}", PortListener(owner=owner, accept=accept))
         await _talk(call, await accepted)
     finally:
         network.close_all(owner)
     return 0
 
 
-async def _talk(call: Call, other: Channel) -> None:
+async def _talk(call: CommandContext, other: Channel) -> None:
     """Copy bytes both ways until the other side ends."""
 
     async def send() -> None:
@@ -69,21 +69,21 @@ async def _talk(call: Call, other: Channel) -> None:
 
 
 @command("curl", "wget")
-async def curl(call: Call) -> int:
+async def curl(call: CommandContext) -> int:
     """`curl [-s] URL`: print a page."""
     _, words = split_options(call, "omwH")
     if len(words) != 1:
         return call.fail("curl: needs one URL", 2)
     try:
         _, body = await fetch(call.phone.network, words[0])
-    except Unreachable as error:
+    except PageUnreachable as error:
         return call.fail(f"curl: (7) {error}", 7)
     call.out(body)
     return 0
 
 
 @command("ip", "ifconfig")
-def ip(call: Call) -> int:
+def ip(call: CommandContext) -> int:
     """`ip addr [show dev wlan0]`, `ifconfig wlan0`: the phone's address is this machine's."""
     if call.name == "ifconfig":
         return call.say(

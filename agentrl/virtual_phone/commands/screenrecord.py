@@ -3,10 +3,10 @@
 import asyncio
 
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.shell.command_context import CommandContext
 from agentrl.virtual_phone.shell.redirects import Write
 from agentrl.virtual_phone.system import screen_capture
-from agentrl.virtual_phone.system.screen_recorder import NoEncoder, Recorder
+from agentrl.virtual_phone.system.screen_recorder import EncoderMissing, ScreenRecorder
 
 _LONGEST_S = 180.0
 _BIT_RATE = 20_000_000
@@ -14,7 +14,7 @@ _SIDES = range(16, 4097)
 
 
 @command("screenrecord")
-async def screenrecord(call: Call) -> int:
+async def screenrecord(call: CommandContext) -> int:
     """`screenrecord [--output-format=h264] [--size WxH] [--bit-rate N] [--time-limit N] FILE|-`."""
     try:
         options, target = _read(call.arguments)
@@ -25,8 +25,8 @@ async def screenrecord(call: Call) -> int:
     except ValueError as error:
         return call.fail(f"screenrecord: {error}", 2)
     try:
-        recorder = Recorder(size, bit_rate, container=not is_stream)
-    except NoEncoder as error:
+        recorder = ScreenRecorder(size, bit_rate, container=not is_stream)
+    except EncoderMissing as error:
         return call.fail(f"screenrecord: {error}")
     written: list[bytes | memoryview] = []
     write: Write = call.out if target == "-" else written.append
@@ -42,7 +42,7 @@ async def screenrecord(call: Call) -> int:
     return 0
 
 
-async def _record(call: Call, recorder: Recorder, write: Write) -> None:
+async def _record(call: CommandContext, recorder: ScreenRecorder, write: Write) -> None:
     """Encode a frame for every change; a slow client misses the ones in between."""
     phone, loop = call.phone, asyncio.get_running_loop()
     start_s, last = loop.time(), None

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from agentrl.virtual_phone.commands.command_table import COMMANDS, command
 from agentrl.virtual_phone.faults import faults
 from agentrl.virtual_phone.faults.fault_effects import QUICK_REBOOT_S
-from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.shell.command_context import CommandContext
 
 _LONGEST_PROPERTY = 91
 _MOST_PROPERTIES = 1000
@@ -24,7 +24,7 @@ _QUIET_SERVICES = frozenset(["appops", "deviceidle", "notification", "statusbar"
 
 
 @command("getprop")
-def getprop(call: Call) -> int:
+def getprop(call: CommandContext) -> int:
     """`getprop [key [default]]`."""
     phone = call.phone
     now = {faults.PREFIX + name: value for name, value in phone.faults}
@@ -39,7 +39,7 @@ def getprop(call: Call) -> int:
 
 
 @command("setprop")
-def setprop(call: Call) -> int:
+def setprop(call: CommandContext) -> int:
     """`setprop key value`; `debug.agentrl.fault.*` sets faults."""
     if len(call.arguments) != 2:
         return call.fail("usage: setprop NAME VALUE")
@@ -59,7 +59,7 @@ def setprop(call: Call) -> int:
 
 
 @command("settings")
-def settings(call: Call) -> int:
+def settings(call: CommandContext) -> int:
     """`settings get|put|delete|list namespace [key [value]]`."""
     words = list(call.arguments)
     if "--user" in words[:-1]:
@@ -86,7 +86,7 @@ def settings(call: Call) -> int:
 
 
 @command("cmd")
-def cmd(call: Call) -> int | Awaitable[int]:
+def cmd(call: CommandContext) -> int | Awaitable[int]:
     """`cmd service ...`: an alternative name of the system's commands."""
     words = [word for word in call.arguments if word not in ("-w", "-l")]
     service, *call.arguments = words or [""]
@@ -102,7 +102,7 @@ def cmd(call: Call) -> int | Awaitable[int]:
 
 
 @command("svc")
-def svc(call: Call) -> int:
+def svc(call: CommandContext) -> int:
     """`svc power stayon true|usb|ac|false`, `svc power reboot`, `svc wifi enable|disable`."""
     phone = call.phone
     what, verb, *rest = (*call.arguments, "", "")[: max(2, len(call.arguments))]
@@ -126,7 +126,7 @@ def svc(call: Call) -> int:
 
 
 @command("locksettings")
-def locksettings(call: Call) -> int:
+def locksettings(call: CommandContext) -> int:
     """`locksettings set-disabled true|false | get-disabled`: switch the lock screen off or on."""
     power = call.phone.power
     if call.arguments[:1] == ["get-disabled"]:
@@ -138,7 +138,7 @@ def locksettings(call: Call) -> int:
 
 
 @command("date")
-def date(call: Call) -> int:
+def date(call: CommandContext) -> int:
     """`date [+FORMAT]`, by the phone's own clock, as shown in the status bar."""
     now = time.gmtime(call.phone.log.now_s())
     formats = [word[1:] for word in call.arguments if word.startswith("+")]
@@ -147,20 +147,20 @@ def date(call: Call) -> int:
 
 
 @command("uptime")
-def uptime(call: Call) -> int:
+def uptime(call: CommandContext) -> int:
     """The uptime: the time since midnight by the phone's clock."""
     clock = time.strftime("%H:%M:%S", time.gmtime(call.phone.log.now_s()))
     return call.say(f" {clock} up {clock[:5]},  0 users,  load average: 0.00, 0.00, 0.00")
 
 
 @command("id", "whoami")
-def id_(call: Call) -> int:
+def id_(call: CommandContext) -> int:
     """The user of the shell."""
     return call.say("uid=2000(shell) gid=2000(shell)" if call.name == "id" else "shell")
 
 
 @command("uname")
-def uname(call: Call) -> int:
+def uname(call: CommandContext) -> int:
     """`uname [-a | -m]`."""
     if "-a" in call.arguments:
         return call.say("Linux localhost 6.1.0-virtual #1 SMP PREEMPT x86_64 Toybox")
@@ -168,7 +168,7 @@ def uname(call: Call) -> int:
 
 
 @command("ps")
-def ps(call: Call) -> int:
+def ps(call: CommandContext) -> int:
     """`ps [-A]`: list the processes."""
     tasks = call.phone.tasks
     call.say("USER           PID  PPID     VSZ    RSS WCHAN            ADDR S NAME")
@@ -181,7 +181,7 @@ def ps(call: Call) -> int:
 
 
 @command("pidof")
-def pidof(call: Call) -> int:
+def pidof(call: CommandContext) -> int:
     """`pidof package`."""
     tasks = call.phone.tasks
     found = [str(tasks.pid(name)) for name in call.arguments if name in tasks.running]
@@ -189,7 +189,7 @@ def pidof(call: Call) -> int:
 
 
 @command("reboot")
-def reboot(call: Call) -> int:
+def reboot(call: CommandContext) -> int:
     """Reboot the phone, which drops the connection."""
     call.phone.on_power("reboot", QUICK_REBOOT_S)
     return 0

@@ -4,13 +4,13 @@ import re
 from collections import Counter
 
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.shell.command_context import CommandContext
 
 _MOST_FIELDS = 10_000
 _RANGE = re.compile(r"(\d{0,9})(-?)(\d{0,9})")
 
 
-async def read_lines(call: Call, paths: list[str]) -> list[str]:
+async def read_lines(call: CommandContext, paths: list[str]) -> list[str]:
     """The lines of files, or of standard input if there are none.
 
     Raises:
@@ -24,7 +24,7 @@ async def read_lines(call: Call, paths: list[str]) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def split_options(call: Call, with_value: str) -> tuple[dict[str, str], list[str]]:
+def split_options(call: CommandContext, with_value: str) -> tuple[dict[str, str], list[str]]:
     """Split the arguments into options by letter and other words.
 
     Args:
@@ -49,7 +49,7 @@ def split_options(call: Call, with_value: str) -> tuple[dict[str, str], list[str
 
 
 @command("head")
-async def head(call: Call) -> int:
+async def head(call: CommandContext) -> int:
     """`head [-n count | -count | -c bytes] [files]`; it stops reading when it has enough."""
     call.arguments = _spelled_out(call.arguments)
     options, files = split_options(call, "nc")
@@ -70,7 +70,7 @@ async def head(call: Call) -> int:
 
 
 @command("tail")
-async def tail(call: Call) -> int:
+async def tail(call: CommandContext) -> int:
     """`tail [-n count | -count | -c bytes] [files]`."""
     call.arguments = _spelled_out(call.arguments)
     options, files = split_options(call, "nc")
@@ -87,7 +87,7 @@ async def tail(call: Call) -> int:
 
 
 @command("wc")
-async def wc(call: Call) -> int:
+async def wc(call: CommandContext) -> int:
     """`wc [-l] [-w] [-c] [files]`."""
     options, files = split_options(call, "")
     columns = [letter for letter in "lwc" if letter in options] or list("lwc")
@@ -100,7 +100,7 @@ async def wc(call: Call) -> int:
 
 
 @command("cut")
-async def cut(call: Call) -> int:
+async def cut(call: CommandContext) -> int:
     """`cut -d X -f LIST | -c LIST [files]`, LIST as in `1,3-5`."""
     options, files = split_options(call, "dfcb")
     indices = _indices(options.get("f") or options.get("c") or options.get("b") or "")
@@ -117,7 +117,7 @@ async def cut(call: Call) -> int:
 
 
 @command("sort")
-async def sort(call: Call) -> int:
+async def sort(call: CommandContext) -> int:
     """`sort [-n] [-r] [-u] [files]`."""
     options, files = split_options(call, "kt")
     lines = await read_lines(call, files)
@@ -130,7 +130,7 @@ async def sort(call: Call) -> int:
 
 
 @command("uniq")
-async def uniq(call: Call) -> int:
+async def uniq(call: CommandContext) -> int:
     """`uniq [-c]`: omit repeated lines."""
     options, files = split_options(call, "")
     runs: list[list[str]] = []
@@ -145,7 +145,7 @@ async def uniq(call: Call) -> int:
 
 
 @command("tr")
-async def tr(call: Call) -> int:
+async def tr(call: CommandContext) -> int:
     r"""`tr [-d] SET [SET]`, for single characters and `\n`, `\r`, `\t`."""
     options, sets = split_options(call, "")
     named = {"\\n": "\n", "\\r": "\r", "\\t": "\t"}
@@ -164,7 +164,7 @@ async def tr(call: Call) -> int:
 
 
 @command("tee")
-async def tee(call: Call) -> int:
+async def tee(call: CommandContext) -> int:
     """`tee files`: copy standard input to standard output and to files."""
     _, files = split_options(call, "")
     content = await call.read_all()

@@ -31,7 +31,7 @@ _SHORTEST_S = 0.1
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Event:
+class ScheduledFault:
     """A scheduled fault, which may repeat."""
 
     fault: str
@@ -51,7 +51,7 @@ class PhoneFaults:
     """The faults of one phone."""
 
     always: Mapping[str, str] = field(default_factory=dict)
-    schedule: tuple[Event, ...] = ()
+    schedule: tuple[ScheduledFault, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -128,7 +128,7 @@ def _phone(key: str, values: object) -> PhoneFaults:
     )
 
 
-def _event(key: str, values: object) -> Event:
+def _event(key: str, values: object) -> ScheduledFault:
     tree = _mapping(key, values, ("fault", "value", "probability", *_WHEN))
     for name in ("fault", "value"):
         if tree.get(name) is None:
@@ -140,7 +140,7 @@ def _event(key: str, values: object) -> Event:
     when = {name: _when(f"{key}.{name}", tree.get(name)) for name in _WHEN}
     if when["every_s"] is not None and Distribution.parse(when["every_s"]).low < _SHORTEST_S:
         raise ConfigError(f"{key}.every_s is {tree['every_s']!r}; at least {_SHORTEST_S:g}")
-    return Event(
+    return ScheduledFault(
         fault=fault,
         value=_value(key, fault, tree["value"]),
         at_s=when["at_s"] or "0",

@@ -4,14 +4,14 @@ import asyncio
 import random
 
 from agentrl.virtual_phone.faults.distribution import Distribution
-from agentrl.virtual_phone.faults.fault_plan import Event, FaultPlan
-from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.faults.fault_plan import FaultPlan, ScheduledFault
+from agentrl.virtual_phone.phone import VirtualPhone
 
 
 class FaultSchedule:
     """Sets and clears the faults of one phone as time passes."""
 
-    def __init__(self, phone: Phone, plan: FaultPlan, number: int) -> None:
+    def __init__(self, phone: VirtualPhone, plan: FaultPlan, number: int) -> None:
         """Start the schedule now.
 
         Args:
@@ -39,11 +39,11 @@ class FaultSchedule:
             timer.cancel()
         self._timers.clear()
 
-    def _wait(self, index: int, event: Event, delay: str) -> None:
+    def _wait(self, index: int, event: ScheduledFault, delay: str) -> None:
         delay_s = self._draw(delay)
         self._timers[index] = self._loop.call_later(delay_s, self._come, index, event)
 
-    def _come(self, index: int, event: Event) -> None:
+    def _come(self, index: int, event: ScheduledFault) -> None:
         if event.every_s is not None:
             self._wait(index, event, event.every_s)
         if self._random.random() >= event.probability:
@@ -55,7 +55,7 @@ class FaultSchedule:
             delay_s = self._draw(event.for_s)
             self._timers[key] = self._loop.call_later(delay_s, self._go, event)
 
-    def _go(self, event: Event) -> None:
+    def _go(self, event: ScheduledFault) -> None:
         """End an occurrence, and restore the permanent value of the fault."""
         faults = self._phone.faults
         if faults.get(event.fault) == event.value:

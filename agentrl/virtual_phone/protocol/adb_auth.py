@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 
 from agentrl.virtual_phone.protocol.packets import AUTH_PUBLIC_KEY, AUTH_SIGNATURE
-from agentrl.virtual_phone.system.file_system import Files
+from agentrl.virtual_phone.system.file_system import FileSystem
 
 KEYS_FILE = "/data/misc/adb/adb_keys"
 _TOKEN_BYTES = 20
@@ -23,10 +23,10 @@ _LONGEST_KEY = 4096
 _DIGEST_INFO = bytes.fromhex("3021300906052b0e03021a05000414")
 
 
-class Keys:
+class TrustedKeys:
     """The public keys that a phone trusts, stored in a file on it as on any phone."""
 
-    def __init__(self, files: Files, known: Sequence[str] | None = None) -> None:
+    def __init__(self, files: FileSystem, known: Sequence[str] | None = None) -> None:
         """Write the trusted keys to the phone.
 
         Args:
@@ -55,10 +55,10 @@ class Keys:
         return any(_verify(line, token, signature) for line in lines)
 
 
-class Doorman:
+class AdbAuthenticator:
     """Authentication of one connection."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: TrustedKeys) -> None:
         """No token has been issued yet."""
         self._keys = keys
         self._token = b""

@@ -5,10 +5,10 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from agentrl.virtual_phone.protocol.packets import OKAY, WRTE, ProtocolError
-from agentrl.virtual_phone.system.event import Bell
+from agentrl.virtual_phone.system.event import Event
 
 if TYPE_CHECKING:
-    from agentrl.virtual_phone.protocol.device_connection import Connection
+    from agentrl.virtual_phone.protocol.device_connection import DeviceConnection
 
 Buffer = bytes | memoryview
 
@@ -19,7 +19,7 @@ _ROOM = 1 << 20
 class Stream:
     """A stream of an ADB connection; each side sends a packet only after the last one was acked."""
 
-    def __init__(self, connection: "Connection", local: int, remote: int) -> None:
+    def __init__(self, connection: "DeviceConnection", local: int, remote: int) -> None:
         """Created by its connection.
 
         Args:
@@ -39,8 +39,8 @@ class Stream:
         self._waiting_for_ack = not remote
         self._finishing = False
         self._in: deque[bytes] = deque()
-        self._data_came = Bell()
-        self._room_came = Bell()
+        self._data_came = Event()
+        self._room_came = Event()
 
     async def read(self) -> bytes:
         """The next chunk; empty once the client has closed the stream.

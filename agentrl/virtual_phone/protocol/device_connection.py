@@ -10,9 +10,9 @@ import socket
 from collections.abc import Callable, Coroutine
 
 from agentrl.virtual_phone.protocol import packets
-from agentrl.virtual_phone.protocol.adb_auth import Doorman
+from agentrl.virtual_phone.protocol.adb_auth import AdbAuthenticator
 from agentrl.virtual_phone.protocol.adb_stream import Buffer, Stream
-from agentrl.virtual_phone.protocol.outbox import Outbox
+from agentrl.virtual_phone.protocol.outbox import SendQueue
 from agentrl.virtual_phone.protocol.packets import (
     AUTH,
     CLSE,
@@ -38,7 +38,7 @@ _MANY_UNSENT = 512
 _LEAST_PAYLOAD = 4096
 
 
-class Connection:
+class DeviceConnection:
     """One adb server's connection to a phone."""
 
     def __init__(
@@ -46,8 +46,8 @@ class Connection:
         sock: socket.socket,
         banner: str,
         open_service: Open,
-        on_lost: Callable[["Connection"], None],
-        doorman: Doorman | None = None,
+        on_lost: Callable[["DeviceConnection"], None],
+        doorman: AdbAuthenticator | None = None,
     ) -> None:
         """Take over a connected socket and serve it until it closes.
 
@@ -69,10 +69,10 @@ class Connection:
         self._on_lost = on_lost
         self._doorman = doorman
         self._loop = asyncio.get_running_loop()
-        self._parser = packets.Parser()
+        self._parser = packets.PacketParser()
         self._streams: dict[int, Stream] = {}
         self._next_id = 1
-        self._out = Outbox(sock, self._on_sent, self._read_on, self.close)
+        self._out = SendQueue(sock, self._on_sent, self._read_on, self.close)
         self._inbox = memoryview(bytearray(1 << 16))
         self._is_reading = True
         sock.setblocking(False)

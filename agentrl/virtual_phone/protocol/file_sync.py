@@ -9,7 +9,7 @@ from typing import Any
 
 from agentrl.virtual_phone.protocol.adb_stream import Stream
 from agentrl.virtual_phone.protocol.upload import Upload
-from agentrl.virtual_phone.system.file_system import Files, Node
+from agentrl.virtual_phone.system.file_system import FileNode, FileSystem
 
 _CHUNK = 64 * 1024
 _LONGEST_PATH = 1024
@@ -22,7 +22,7 @@ _NO_SUCH_FILE = 2
 _SHELL_USER = 2000
 
 
-async def serve(files: Files, stream: Stream) -> None:
+async def serve(files: FileSystem, stream: Stream) -> None:
     """Serve one client until it quits."""
     await _Session(files, stream).serve()
 
@@ -30,7 +30,7 @@ async def serve(files: Files, stream: Stream) -> None:
 class _Session:
     """One client's requests, in order."""
 
-    def __init__(self, files: Files, stream: Stream) -> None:
+    def __init__(self, files: FileSystem, stream: Stream) -> None:
         self._files = files
         self._stream = stream
         self._buffer = bytearray()
@@ -141,7 +141,7 @@ class _Session:
             self._stream.write(_stat_v2(b"DNT2", node) + length + encoded)
         self._stream.write(b"DONE" + bytes(_STAT_V2.size))
 
-    def _entries(self, path: str) -> list[tuple[str, Node]]:
+    def _entries(self, path: str) -> list[tuple[str, FileNode]]:
         """The entries of a folder, including `.` and `..`."""
         try:
             names = self._files.names(path)
@@ -162,11 +162,11 @@ class _Session:
         return data
 
 
-def _size(node: Node) -> int:
+def _size(node: FileNode) -> int:
     return 4096 if node.content is None else len(node.content)
 
 
-def _stat_v2(id: bytes, node: Node | None) -> bytes:
+def _stat_v2(id: bytes, node: FileNode | None) -> bytes:
     if node is None:
         return _STAT_V2.pack(id, _NO_SUCH_FILE, *(0,) * 10)
     owner = (_SHELL_USER, _SHELL_USER)

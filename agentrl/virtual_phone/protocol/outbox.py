@@ -11,7 +11,7 @@ from agentrl.virtual_phone.protocol.adb_stream import Buffer
 _PIECES_AT_ONCE = 16
 
 
-class Outbox:
+class SendQueue:
     """Sends pieces in order, as fast as the other side accepts them."""
 
     def __init__(

@@ -50,7 +50,7 @@ def encode(packet: Packet) -> bytes:
     return header(packet.command, packet.arg0, packet.arg1, len(packet.payload)) + packet.payload
 
 
-class Parser:
+class PacketParser:
     """Incremental parser: turns chunks of bytes into packets."""
 
     def __init__(self, max_payload: int = MAX_PAYLOAD) -> None:

@@ -5,10 +5,10 @@ import math
 import socket
 from collections.abc import Callable, Sequence
 
-from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.protocol import services
-from agentrl.virtual_phone.protocol.adb_auth import Doorman, Keys
-from agentrl.virtual_phone.protocol.device_connection import Connection
+from agentrl.virtual_phone.protocol.adb_auth import AdbAuthenticator, TrustedKeys
+from agentrl.virtual_phone.protocol.device_connection import DeviceConnection
 
 _LOOPBACK = "127.0.0.1"
 _EMULATOR_PORTS = range(5555, 5586)
@@ -21,7 +21,7 @@ class PhoneServer:
     """One phone's listening socket and the connections to it."""
 
     def __init__(
-        self, phone: Phone, *, auth: bool = False, keys: Sequence[str] | None = None
+        self, phone: VirtualPhone, *, auth: bool = False, keys: Sequence[str] | None = None
     ) -> None:
         """Listen on a free port of the loopback interface.
 
@@ -33,8 +33,8 @@ class PhoneServer:
         self.phone = phone
         self.on_restart: Callable[[], None] = lambda: None
         """Called when the phone is back after a reboot."""
-        self._keys = Keys(phone.files, keys) if auth else None
-        self._connections: dict[Connection, None] = {}
+        self._keys = TrustedKeys(phone.files, keys) if auth else None
+        self._connections: dict[DeviceConnection, None] = {}
         self._loop = asyncio.get_running_loop()
         self._return: asyncio.TimerHandle | None = None
         self._restarts = False
@@ -61,16 +61,16 @@ class PhoneServer:
         if len(self._connections) >= _MOST_CONNECTIONS:
             # Drop a client that never completed the handshake, or else the oldest one.
             min(self._connections, key=lambda connection: connection.is_online).close()
-        connection = Connection(
+        connection = DeviceConnection(
             sock,
             services.banner(self.phone),
             lambda stream, name: services.open_service(self.phone, stream, name),
             self._on_lost,
-            None if self._keys is None else Doorman(self._keys),
+            None if self._keys is None else AdbAuthenticator(self._keys),
         )
         self._connections[connection] = None
 
-    def _on_lost(self, connection: Connection) -> None:
+    def _on_lost(self, connection: DeviceConnection) -> None:
         self._connections.pop(connection, None)
         self.phone.network.close_all(connection)
 

@@ -1,11 +1,11 @@
 """`adb reverse`: ports of the phone that lead to the computer."""
 
 from agentrl.virtual_phone.protocol.adb_stream import Stream
-from agentrl.virtual_phone.protocol.device_connection import Connection
-from agentrl.virtual_phone.system.network import Listener, Network
+from agentrl.virtual_phone.protocol.device_connection import DeviceConnection
+from agentrl.virtual_phone.system.network import PhoneNetwork, PortListener
 
 
-async def serve(network: Network, stream: Stream, request: str) -> None:
+async def serve(network: PhoneNetwork, stream: Stream, request: str) -> None:
     """Answer one request: `forward:[norebind:]a;b`, `killforward:a`, `killforward-all` or a list.
 
     The stream acknowledges the opening of the service; what is written here is the second
@@ -33,7 +33,7 @@ async def serve(network: Network, stream: Stream, request: str) -> None:
         _say(stream, b"FAIL", error.strerror or str(error))
 
 
-def _forward(network: Network, connection: Connection, rest: str) -> str:
+def _forward(network: PhoneNetwork, connection: DeviceConnection, rest: str) -> str:
     """Start listening; returns the chosen port if any port would do."""
     no_rebind = rest.startswith("norebind:")
     here, semicolon, goal = rest.removeprefix("norebind:").partition(";")
@@ -44,7 +44,7 @@ def _forward(network: Network, connection: Connection, rest: str) -> str:
         if no_rebind:
             raise OSError(98, f"cannot rebind existing socket {here}")
         network.close(here)
-    listener = Listener(owner=connection, accept=lambda: connection.open(goal), goal=goal)
+    listener = PortListener(owner=connection, accept=lambda: connection.open(goal), goal=goal)
     try:
         found = network.listen(here, listener)
     except OSError as error:
@@ -52,7 +52,7 @@ def _forward(network: Network, connection: Connection, rest: str) -> str:
     return found.removeprefix("tcp:") if here == "tcp:0" else ""
 
 
-def _kill(network: Network, connection: Connection, here: str | None) -> None:
+def _kill(network: PhoneNetwork, connection: DeviceConnection, here: str | None) -> None:
     """Stop listening at one address, or at all of them."""
     if here is None:
         network.close_all(connection)

@@ -5,14 +5,14 @@ import struct
 from collections.abc import Callable, Coroutine, Sequence
 
 from agentrl.virtual_phone.faults.fault_effects import QUICK_REBOOT_S
-from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.protocol import file_sync, reverse_ports, shell_protocols
 from agentrl.virtual_phone.protocol.adb_stream import Stream
 from agentrl.virtual_phone.system import screen_capture
-from agentrl.virtual_phone.system.pipe import splice
+from agentrl.virtual_phone.system.pipe import relay
 
 Job = Coroutine[None, None, None]
-Service = Callable[[Phone, Stream, Sequence[str], str], Job | None]
+Service = Callable[[VirtualPhone, Stream, Sequence[str], str], Job | None]
 """Takes the options after the service's name and what follows the colon; None refuses."""
 
 FEATURES = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir,sendrecv_v2"
@@ -20,33 +20,33 @@ FEATURES = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir,sendrecv_v2"
 `delayed_ack`, with which a client would not wait for acknowledgements."""
 
 _BANNER_PROPERTIES = ("ro.product.name", "ro.product.model", "ro.product.device")
-_OUR_HANDS = ("setprop debug.agentrl.", "cmd agentrl ")
+_CONTROL_COMMANDS = ("setprop debug.agentrl.", "cmd agentrl ")
 """Commands that control the virtual phone itself are never affected by faults."""
 _FRAMEBUFFER = struct.Struct("<14I")
 _ANDROID_14 = 2
 
 
-def banner(phone: Phone) -> str:
+def banner(phone: VirtualPhone) -> str:
     """The phone's description of itself, sent in the handshake."""
     named = (f"{key}={phone.properties[key]};" for key in _BANNER_PROPERTIES)
     return f"device::{''.join(named)}features={FEATURES}"
 
 
-def open_service(phone: Phone, stream: Stream, name: str) -> Job | None:
+def open_service(phone: VirtualPhone, stream: Stream, name: str) -> Job | None:
     """The coroutine that serves `name`, or None if there is no such service."""
     kind, _, rest = name.partition(":")
     service, *options = kind.split(",")
     serve = SERVICES.get(service)
     if serve is None:
         return None
-    suffers = phone.faults.slow_services and service in _SUFFERING
-    if suffers and not rest.startswith(_OUR_HANDS):
-        return _suffering(phone, stream, serve, options, rest)
+    suffers = phone.faults.slow_services and service in _FAULTY_SERVICES
+    if suffers and not rest.startswith(_CONTROL_COMMANDS):
+        return _serve_with_faults(phone, stream, serve, options, rest)
     return serve(phone, stream, options, rest)
 
 
-async def _suffering(
-    phone: Phone, stream: Stream, serve: Service, options: Sequence[str], rest: str
+async def _serve_with_faults(
+    phone: VirtualPhone, stream: Stream, serve: Service, options: Sequence[str], rest: str
 ) -> None:
     """Serve after the faults that affect services have been applied."""
     faults = phone.faults
@@ -61,24 +61,24 @@ async def _suffering(
         await job
 
 
-def _shell(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+def _shell(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
     serve = shell_protocols.serve_v2 if "v2" in options else shell_protocols.serve_v1
     return serve(phone, stream, rest)
 
 
-def _exec(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+def _exec(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
     return shell_protocols.serve_v1(phone, stream, rest)
 
 
-def _sync(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+def _sync(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
     return file_sync.serve(phone.files, stream)
 
 
-def _reverse(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+def _reverse(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
     return reverse_ports.serve(phone.network, stream, rest)
 
 
-def _framebuffer(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+def _framebuffer(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
     async def serve() -> None:
         frame = phone.captured.frame
         width, height = frame.size
@@ -96,20 +96,24 @@ def _framebuffer(phone: Phone, stream: Stream, options: Sequence[str], rest: str
 def _socket(kind: str) -> Service:
     """A connection from the computer to a socket on the phone."""
 
-    def service(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job | None:
+    def service(
+        phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str
+    ) -> Job | None:
         channel = phone.network.connect(f"{kind}:{rest.partition(':')[0]}")
         if channel is None:
             return None
         stream.ends_with_client = False
-        return splice(stream, channel)
+        return relay(stream, channel)
 
     return service
 
 
-def _says(text: str, then: Callable[[Phone, str], None] = lambda phone, rest: None) -> Service:
+def _message(
+    text: str, then: Callable[[VirtualPhone, str], None] = lambda phone, rest: None
+) -> Service:
     """A service that replies with one sentence; {} stands for what follows the colon."""
 
-    def service(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+    def service(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
         async def serve() -> None:
             stream.write(text.format(rest).encode("utf-8", "surrogateescape"))
             then(phone, rest)
@@ -119,28 +123,28 @@ def _says(text: str, then: Callable[[Phone, str], None] = lambda phone, rest: No
     return service
 
 
-def _reboot(phone: Phone, rest: str) -> None:
+def _reboot(phone: VirtualPhone, rest: str) -> None:
     phone.on_power("reboot", QUICK_REBOOT_S)
 
 
-def _to_tcp(phone: Phone, rest: str) -> None:
+def _to_tcp(phone: VirtualPhone, rest: str) -> None:
     # The phone always listens on TCP; the property holds the port that a real one would use.
     phone.properties["service.adb.tcp.port"] = rest if rest.isdecimal() else "0"
 
 
-def _pids(phone: Phone) -> str:
+def _pids(phone: VirtualPhone) -> str:
     """Process ids of the running apps, one per line."""
     return "".join(f"{phone.tasks.pid(name)}\n" for name in sorted(phone.tasks.running))
 
 
-def _jdwp(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+def _jdwp(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
     async def serve() -> None:
         stream.write(_pids(phone).encode())
 
     return serve()
 
 
-def _track_jdwp(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+def _track_jdwp(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
     async def serve() -> None:
         sent: str | None = None
         shown = phone.shown
@@ -155,7 +159,7 @@ def _track_jdwp(phone: Phone, stream: Stream, options: Sequence[str], rest: str)
     return serve()
 
 
-def _log(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+def _log(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
     return shell_protocols.serve_v1(
         phone, stream, f"logcat -b {rest}" if rest.isalpha() else "logcat"
     )
@@ -175,13 +179,13 @@ SERVICES: dict[str, Service] = {
     "jdwp": _jdwp,
     "track-jdwp": _track_jdwp,
     "log": _log,
-    "reboot": _says("", _reboot),
-    "root": _says("adbd cannot run as root in production builds\n"),
-    "unroot": _says("adbd not running as root\n"),
-    "remount": _says("remount failed: not running as root\n"),
-    "disable-verity": _says("verity cannot be disabled/enabled - USER build\n"),
-    "enable-verity": _says("verity cannot be disabled/enabled - USER build\n"),
-    "tcpip": _says("restarting in TCP mode port: {}\n", _to_tcp),
-    "usb": _says("restarting in USB mode\n"),
+    "reboot": _message("", _reboot),
+    "root": _message("adbd cannot run as root in production builds\n"),
+    "unroot": _message("adbd not running as root\n"),
+    "remount": _message("remount failed: not running as root\n"),
+    "disable-verity": _message("verity cannot be disabled/enabled - USER build\n"),
+    "enable-verity": _message("verity cannot be disabled/enabled - USER build\n"),
+    "tcpip": _message("restarting in TCP mode port: {}\n", _to_tcp),
+    "usb": _message("restarting in USB mode\n"),
 }
-_SUFFERING = frozenset(("shell", "exec", "sync", "framebuffer"))
+_FAULTY_SERVICES = frozenset(("shell", "exec", "sync", "framebuffer"))

@@ -3,41 +3,41 @@
 import struct
 
 from agentrl.virtual_phone.commands import COMMANDS
-from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.protocol.adb_stream import Stream
-from agentrl.virtual_phone.shell.interpreter import Shell
-from agentrl.virtual_phone.shell.redirects import IO
+from agentrl.virtual_phone.shell.interpreter import ShellInterpreter
+from agentrl.virtual_phone.shell.redirects import CommandIO
 
 _V2 = struct.Struct("<BI")
 _STDIN, _STDOUT, _STDERR, _EXIT, _CLOSE_STDIN = range(5)
 _LONGEST_LINE = 1 << 20
 
 
-async def serve_v1(phone: Phone, stream: Stream, script: str) -> None:
+async def serve_v1(phone: VirtualPhone, stream: Stream, script: str) -> None:
     """Raw output: stdout and stderr are mixed, and the exit code is not sent."""
-    io = IO(out=stream.write, err=stream.write, read=stream.read, drained=stream.drained)
-    await _run(Shell(phone=phone, commands=COMMANDS, io=io), script)
+    io = CommandIO(out=stream.write, err=stream.write, read=stream.read, drained=stream.drained)
+    await _run(ShellInterpreter(phone=phone, commands=COMMANDS, io=io), script)
 
 
-async def serve_v2(phone: Phone, stream: Stream, script: str) -> None:
+async def serve_v2(phone: VirtualPhone, stream: Stream, script: str) -> None:
     """Output, errors and the exit code travel as packets: u8 id, u32 length, bytes."""
 
     def packet(id: int, data: bytes | memoryview) -> None:
         stream.write(_V2.pack(id, len(data)))
         stream.write(data)
 
-    io = IO(
+    io = CommandIO(
         out=lambda data: packet(_STDOUT, data),
         err=lambda data: packet(_STDERR, data),
         read=_StandardInput(stream).read,
         drained=stream.drained,
     )
-    shell = Shell(phone=phone, commands=COMMANDS, io=io)
+    shell = ShellInterpreter(phone=phone, commands=COMMANDS, io=io)
     await _run(shell, script)
     packet(_EXIT, bytes([shell.code & 0xFF]))
 
 
-async def _run(shell: Shell, script: str) -> None:
+async def _run(shell: ShellInterpreter, script: str) -> None:
     if script:
         await shell.run(script)
     else:
@@ -74,7 +74,7 @@ class _StandardInput:
         return b""
 
 
-async def _converse(shell: Shell) -> None:
+async def _converse(shell: ShellInterpreter) -> None:
     """An interactive shell: run each line as it is typed."""
     prompt = b"virtual:/ $ "
     pending = b""

@@ -1,12 +1,12 @@
 """A file that a client is pushing to the phone."""
 
-from agentrl.virtual_phone.system.file_system import Files
+from agentrl.virtual_phone.system.file_system import FileSystem
 
 
 class Upload:
     """An unfinished file; it takes up space on the phone from its first byte on."""
 
-    def __init__(self, files: Files, path: str, mode: int | None) -> None:
+    def __init__(self, files: FileSystem, path: str, mode: int | None) -> None:
         """Start an empty file.
 
         Args:

@@ -4,28 +4,28 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agentrl.virtual_phone.shell.redirects import IO, Read
-from agentrl.virtual_phone.system.file_system import normal
+from agentrl.virtual_phone.shell.redirects import CommandIO, Read
+from agentrl.virtual_phone.system.file_system import normalize_path
 
 if TYPE_CHECKING:
-    from agentrl.virtual_phone.phone import Phone
-    from agentrl.virtual_phone.shell.interpreter import Shell
+    from agentrl.virtual_phone.phone import VirtualPhone
+    from agentrl.virtual_phone.shell.interpreter import ShellInterpreter
 
 _MOST_KEPT = 64 << 20
 """Largest standard input, in bytes, that a command may hold in memory."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Call:
+class CommandContext:
     """One invocation of a command: arguments, streams, and the shell that runs it."""
 
-    shell: "Shell"
+    shell: "ShellInterpreter"
     name: str
     arguments: list[str]
-    io: IO
+    io: CommandIO
 
     @property
-    def phone(self) -> "Phone":
+    def phone(self) -> "VirtualPhone":
         """The phone that the command runs on."""
         return self.shell.phone
 
@@ -50,7 +50,7 @@ class Call:
 
     def path(self, path: str) -> str:
         """An absolute path, resolved against the working directory."""
-        return normal(path, self.environment["PWD"])
+        return normalize_path(path, self.environment["PWD"])
 
     async def read_all(self) -> bytes:
         """Read standard input to its end.
@@ -58,14 +58,14 @@ class Call:
         Raises:
             OSError: it is too long.
         """
-        return await all_of(self.io.read)
+        return await read_to_end(self.io.read)
 
 
-Run = Callable[[Call], "int | Awaitable[int]"]
+CommandFunction = Callable[[CommandContext], "int | Awaitable[int]"]
 """A command; returns its exit code."""
 
 
-async def all_of(read: Read) -> bytes:
+async def read_to_end(read: Read) -> bytes:
     """Read to the end.
 
     Raises:

@@ -4,15 +4,15 @@ import re
 from collections.abc import Awaitable, Callable
 from fnmatch import translate
 
-from agentrl.virtual_phone.shell.lexer import Part, Word
-from agentrl.virtual_phone.system.file_system import Files, normal
+from agentrl.virtual_phone.shell.lexer import Word, WordPart
+from agentrl.virtual_phone.system.file_system import FileSystem, normalize_path
 
-MAGIC = frozenset("*?[")
+PATTERN_CHARACTERS = frozenset("*?[")
 """Characters that make an unquoted word a pattern."""
 _SPACE = " \t\n"
 
 
-async def expand(word: Word, value_of: Callable[[Part], Awaitable[str]]) -> list["Field"]:
+async def expand(word: Word, value_of: Callable[[WordPart], Awaitable[str]]) -> list["Field"]:
     """Expand a word into fields, splitting unquoted values at spaces.
 
     Args:
@@ -58,11 +58,11 @@ class Field:
         """The concatenated pieces."""
         return "".join(self._pieces)
 
-    def paths(self, files: Files, folder: str) -> list[str]:
+    def paths(self, files: FileSystem, folder: str) -> list[str]:
         """The paths that match the field as a pattern; the text itself if none does."""
         plain = True
         for piece, quoted in zip(self._pieces, self._is_quoted, strict=True):
-            plain = plain and (quoted or MAGIC.isdisjoint(piece))
+            plain = plain and (quoted or PATTERN_CHARACTERS.isdisjoint(piece))
         return [self.text] if plain else _matching(self._pattern(), files, folder) or [self.text]
 
     def _pattern(self) -> str:
@@ -71,13 +71,13 @@ class Field:
         return "".join(re.sub(r"([*?\[])", r"[\1]", p) if quoted else p for p, quoted in pieces)
 
 
-def _matching(pattern: str, files: Files, folder: str) -> list[str]:
+def _matching(pattern: str, files: FileSystem, folder: str) -> list[str]:
     """The existing paths that match, resolved component by component."""
     matches = ["/"] if pattern.startswith("/") else [""]
     for part in pattern.split("/"):
         if part:
             component = re.compile(translate(part))
-            listings = [(f, _names(files, normal(f or ".", folder))) for f in matches]
+            listings = [(f, _names(files, normalize_path(f or ".", folder))) for f in matches]
             matches = [
                 f"{path}{'/' if path.strip('/') else ''}{name}"
                 for path, names in listings
@@ -87,7 +87,7 @@ def _matching(pattern: str, files: Files, folder: str) -> list[str]:
     return sorted(matches)
 
 
-def _names(files: Files, folder: str) -> list[str]:
+def _names(files: FileSystem, folder: str) -> list[str]:
     try:
         return files.names(folder)
     except OSError:

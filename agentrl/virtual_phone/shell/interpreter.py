@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from agentrl.virtual_phone.shell.command_context import Call, Run, all_of
-from agentrl.virtual_phone.shell.expansion import MAGIC, expand
-from agentrl.virtual_phone.shell.lexer import DEEPEST, Part, ShellSyntaxError, Word
-from agentrl.virtual_phone.shell.redirects import IO, Redirects
-from agentrl.virtual_phone.shell.shell_parser import Command, Pipeline, Script, parse
+from agentrl.virtual_phone.shell.command_context import CommandContext, CommandFunction, read_to_end
+from agentrl.virtual_phone.shell.expansion import PATTERN_CHARACTERS, expand
+from agentrl.virtual_phone.shell.lexer import MAX_NESTING, ShellSyntaxError, Word, WordPart
+from agentrl.virtual_phone.shell.redirects import CommandIO, Redirects
+from agentrl.virtual_phone.shell.shell_parser import Pipeline, Script, ShellCommand, parse
 from agentrl.virtual_phone.system.pipe import Pipe
 
 if TYPE_CHECKING:
-    from agentrl.virtual_phone.phone import Phone
+    from agentrl.virtual_phone.phone import VirtualPhone
 
 _PATH = "/product/bin:/system/bin:/system/xbin:/vendor/bin"
 _ENVIRONMENT = {
@@ -32,7 +32,7 @@ _COMMANDS_AT_ONE_GO = 32
 """Commands after which other phones get their turn."""
 
 
-class Exit(Exception):
+class ShellExit(Exception):
     """Raised by the `exit` command."""
 
     def __init__(self, code: int) -> None:
@@ -42,12 +42,12 @@ class Exit(Exception):
 
 
 @dataclass(slots=True, kw_only=True)
-class Shell:
+class ShellInterpreter:
     """One shell; `$?` and variables live as long as it does."""
 
-    phone: "Phone"
-    commands: Mapping[str, Run]
-    io: IO
+    phone: "VirtualPhone"
+    commands: Mapping[str, CommandFunction]
+    io: CommandIO
     environment: dict[str, str] = field(default_factory=_ENVIRONMENT.copy)
     code: int = 0
     depth: int = 0
@@ -56,7 +56,7 @@ class Shell:
     async def run(self, script: str) -> int:
         """Run a script; returns its exit code."""
         try:
-            if self.depth > DEEPEST:
+            if self.depth > MAX_NESTING:
                 raise ShellSyntaxError("nested too deeply")
             pipelines = parse(script)
         except ShellSyntaxError as error:
@@ -69,7 +69,7 @@ class Shell:
         """Run a parsed script; returns its exit code."""
         try:
             await self._run_list(script)
-        except Exit as end:
+        except ShellExit as end:
             self.code = end.code
         return self.code
 
@@ -95,12 +95,12 @@ class Shell:
                 task.cancel()
         return self.code
 
-    def inner(self, io: IO) -> "Shell":
+    def inner(self, io: CommandIO) -> "ShellInterpreter":
         """A nested shell, which cannot change the variables of this one."""
         environment = dict(self.environment)
         return replace(self, io=io, environment=environment, depth=self.depth + 1)
 
-    async def execute(self, call: Call, spelled: str) -> int:
+    async def execute(self, call: CommandContext, spelled: str) -> int:
         """Run one command."""
         if call.name == "exec" and call.arguments:
             spelled, *call.arguments = call.arguments
@@ -125,7 +125,7 @@ class Shell:
             code = await self._run_together(pipeline.commands)
         return int(not code) if pipeline.negated else code
 
-    async def _run_together(self, commands: list[Command]) -> int:
+    async def _run_together(self, commands: list[ShellCommand]) -> int:
         """Run the commands of a pipe concurrently."""
         pipes = [Pipe() for _ in commands[1:]]
         ends = zip(commands, [None, *pipes], [*pipes, None], strict=True)
@@ -136,14 +136,14 @@ class Shell:
             for task in tasks:
                 task.cancel()
 
-    async def _stage(self, command: Command, source: Pipe | None, sink: Pipe | None) -> int:
+    async def _stage(self, command: ShellCommand, source: Pipe | None, sink: Pipe | None) -> int:
         """Run one command of a pipe; when it ends, the command before it gets a broken pipe."""
         io = self.io if source is None else replace(self.io, read=source.read)
         if sink is not None:
             io = replace(io, out=sink.write, drained=sink.drained)
         try:
             return await self.inner(io)._run_command(command, io)
-        except Exit as end:
+        except ShellExit as end:
             return end.code
         except BrokenPipeError:
             return _BROKEN_PIPE
@@ -153,7 +153,7 @@ class Shell:
             if source is not None:
                 source.leave()
 
-    async def _run_command(self, command: Command, io: IO) -> int:
+    async def _run_command(self, command: ShellCommand, io: CommandIO) -> int:
         written = list(command.words)
         while written and _is_assignment(written[0]):
             fields = await expand(written.pop(0), self._value)
@@ -178,7 +178,7 @@ class Shell:
             return 1
         return code
 
-    async def _run_words(self, command: Command, words: list[str], io: IO) -> int:
+    async def _run_words(self, command: ShellCommand, words: list[str], io: CommandIO) -> int:
         if command.group is not None and command.is_subshell:
             return await self.inner(io).run_parsed(command.group)
         if command.group is not None:
@@ -186,26 +186,26 @@ class Shell:
         if not words:
             return 0
         name = words[0].rpartition("/")[2]
-        call = Call(shell=self, name=name, arguments=words[1:], io=io)
+        call = CommandContext(shell=self, name=name, arguments=words[1:], io=io)
         return await self.execute(call, words[0])
 
     async def _fields(self, word: Word) -> list[str]:
         """Expand one word into the arguments that it stands for."""
         if len(word) == 1 and word[0].kind == "text":
             only = word[0]
-            if only.quoted or MAGIC.isdisjoint(only.text):
+            if only.quoted or PATTERN_CHARACTERS.isdisjoint(only.text):
                 return [only.text]
         fields = await expand(word, self._value)
         files, folder = self.phone.files, self.environment["PWD"]
         return [path for field in fields for path in field.paths(files, folder)]
 
-    async def _value(self, part: Part) -> str:
+    async def _value(self, part: WordPart) -> str:
         if part.kind == "name":
             special = {"?": str(self.code), "$": "2000", "#": "0"}
             return special.get(part.text) or self.environment.get(part.text, "")
         pipe = Pipe()
         io = replace(self.io, out=pipe.write, drained=pipe.drained)
-        output = asyncio.create_task(all_of(pipe.read))
+        output = asyncio.create_task(read_to_end(pipe.read))
         try:
             self.code = await self.inner(io).run_parsed(part.script)
             pipe.finish()

@@ -23,7 +23,7 @@ class ShellSyntaxError(Exception):
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Part:
+class WordPart:
     """A piece of a word."""
 
     kind: Kind
@@ -34,9 +34,9 @@ class Part:
     script: "Script" = ()
 
 
-Word = tuple[Part, ...]
+Word = tuple[WordPart, ...]
 
-DEEPEST = 40
+MAX_NESTING = 40
 """Deepest nesting of scripts."""
 
 _OPERATOR = re.compile(
@@ -60,10 +60,12 @@ _ESCAPES = {
 }
 
 
-class Reader:
+class ShellLexer:
     """Splits a script into words and operators."""
 
-    def __init__(self, script: str, nested: Callable[["Reader"], "Script"], depth: int = 0) -> None:
+    def __init__(
+        self, script: str, nested: Callable[["ShellLexer"], "Script"], depth: int = 0
+    ) -> None:
         """Start at the beginning.
 
         Args:
@@ -86,7 +88,7 @@ class Reader:
         Raises:
             ShellSyntaxError: the script is nested too deeply.
         """
-        if self.depth > DEEPEST:
+        if self.depth > MAX_NESTING:
             raise ShellSyntaxError("syntax error: nested too deeply")
 
     def token(self) -> Word | str | None:
@@ -101,7 +103,7 @@ class Reader:
         return self._word()
 
     def _word(self) -> Word:
-        parts: list[Part] = []
+        parts: list[WordPart] = []
         script = self._script
         while self._at < len(script):
             here = script[self._at]
@@ -119,28 +121,28 @@ class Reader:
                 parts.append(self._plain(_PLAIN, quoted=False))
         return tuple(parts)
 
-    def _plain(self, pattern: re.Pattern[str], *, quoted: bool) -> Part:
+    def _plain(self, pattern: re.Pattern[str], *, quoted: bool) -> WordPart:
         match = pattern.match(self._script, self._at)
         assert match is not None, self._script[self._at :]
         self._at = match.end()
-        return Part(kind="text", text=match.group(), quoted=quoted)
+        return WordPart(kind="text", text=match.group(), quoted=quoted)
 
-    def _single_quoted(self) -> Part:
+    def _single_quoted(self) -> WordPart:
         end = self._script.find("'", self._at + 1)
         if end < 0:
             raise ShellSyntaxError("no closing quote")
         text = self._script[self._at + 1 : end]
         self._at = end + 1
-        return Part(kind="text", text=text, quoted=True)
+        return WordPart(kind="text", text=text, quoted=True)
 
-    def _escaped(self) -> Part:
+    def _escaped(self) -> WordPart:
         text = self._script[self._at + 1 : self._at + 2]
         self._at += 2
-        return Part(kind="text", text="" if text == "\n" else text or "\\", quoted=True)
+        return WordPart(kind="text", text="" if text == "\n" else text or "\\", quoted=True)
 
-    def _double_quoted(self) -> list[Part]:
+    def _double_quoted(self) -> list[WordPart]:
         self._at += 1
-        parts = [Part(kind="text", text="", quoted=True)]
+        parts = [WordPart(kind="text", text="", quoted=True)]
         script = self._script
         while self._at < len(script):
             here = script[self._at]
@@ -155,15 +157,15 @@ class Reader:
                 parts.append(self._escaped())
             else:
                 self._at += 1
-                parts.append(Part(kind="text", text="\\", quoted=True))
+                parts.append(WordPart(kind="text", text="\\", quoted=True))
         raise ShellSyntaxError("no closing quote")
 
-    def _expansion(self, *, quoted: bool) -> Part:
+    def _expansion(self, *, quoted: bool) -> WordPart:
         """An expansion that starts with a `$` or a backtick."""
         script = self._script
         if name := _NAME.match(script, self._at):
             self._at = name.end()
-            return Part(kind="name", text=name.group(1).strip("{}"), quoted=quoted)
+            return WordPart(kind="name", text=name.group(1).strip("{}"), quoted=quoted)
         if script[self._at] == "`":
             return self._backticks(quoted=quoted)
         if script.startswith("$((", self._at):
@@ -174,16 +176,16 @@ class Reader:
             self.check_depth()
             inner = self._nested(self)
             self.depth -= 1
-            return Part(kind="script", text="", quoted=quoted, script=inner)
+            return WordPart(kind="script", text="", quoted=quoted, script=inner)
         if script.startswith("${", self._at):
             end = script.find("}", self._at, self._at + 200)
             raise ShellSyntaxError(f"{script[self._at : end + 1]}: bad substitution")
         if script.startswith("$'", self._at) and not quoted:
             return self._ansi_quoted()
         self._at += 1
-        return Part(kind="text", text="$", quoted=quoted)
+        return WordPart(kind="text", text="$", quoted=quoted)
 
-    def _backticks(self, *, quoted: bool) -> Part:
+    def _backticks(self, *, quoted: bool) -> WordPart:
         """A script between backticks; in it, a backslash escapes `, $ and itself."""
         script, inner = self._script, []
         self._at += 1
@@ -198,10 +200,10 @@ class Reader:
             raise ShellSyntaxError("no closing quote")
         self._at += 1
         # The added `)` ends the inner script.
-        nested = self._nested(Reader("".join(inner) + ")", self._nested, self.depth + 1))
-        return Part(kind="script", text="", quoted=quoted, script=nested)
+        nested = self._nested(ShellLexer("".join(inner) + ")", self._nested, self.depth + 1))
+        return WordPart(kind="script", text="", quoted=quoted, script=nested)
 
-    def _ansi_quoted(self) -> Part:
+    def _ansi_quoted(self) -> WordPart:
         start = at = self._at + 2
         while at < len(self._script) and self._script[at] != "'":
             at += 2 if self._script[at] == "\\" else 1
@@ -209,7 +211,7 @@ class Reader:
             raise ShellSyntaxError("no closing quote")
         self._at = at + 1
         text = _ANSI_C.sub(_meaning, self._script[start:at])
-        return Part(kind="text", text=text, quoted=True)
+        return WordPart(kind="text", text=text, quoted=True)
 
 
 def _meaning(escape: re.Match[str]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from agentrl.virtual_phone.shell.shell_parser import Redirect
-from agentrl.virtual_phone.system.file_system import Files, normal
+from agentrl.virtual_phone.system.file_system import FileSystem, normalize_path
 
 Write = Callable[[bytes | memoryview], None]
 Read = Callable[[], Awaitable[bytes]]
@@ -18,7 +18,7 @@ async def no_input() -> bytes:
     return b""
 
 
-async def always_drained() -> None:
+async def never_full() -> None:
     """There is always room."""
 
 
@@ -27,19 +27,19 @@ def _discard(data: bytes | memoryview) -> None:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class IO:
+class CommandIO:
     """The three streams of a command."""
 
     out: Write
     err: Write
     read: Read = no_input
-    drained: Drained = always_drained
+    drained: Drained = never_full
 
 
 class Redirects:
     """The redirections of one command; it writes their files when the command has ended."""
 
-    def __init__(self, files: Files, folder: str) -> None:
+    def __init__(self, files: FileSystem, folder: str) -> None:
         """Start without redirections.
 
         Args:
@@ -50,7 +50,7 @@ class Redirects:
         self._folder = folder
         self._written: list[tuple[str, _Output]] = []
 
-    def apply(self, redirect: Redirect, target: str, io: IO) -> IO:
+    def apply(self, redirect: Redirect, target: str, io: CommandIO) -> CommandIO:
         """The streams after one more redirection.
 
         Raises:
@@ -63,7 +63,7 @@ class Redirects:
             return replace(io, read=self._reader(target))
         if target == "/dev/null":
             return self._with(redirect.fd, _discard, io)
-        path = normal(target, self._folder)
+        path = normalize_path(target, self._folder)
         old = self._files.find(path) if redirect.operator == ">>" else None
         content = (old.content or b"") if old is not None else b""
         self._files.write(path, content)
@@ -80,14 +80,14 @@ class Redirects:
         for path, output in self._written:
             self._files.write(path, b"".join(output.chunks))
 
-    def _with(self, fd: int, write: Write, io: IO) -> IO:
+    def _with(self, fd: int, write: Write, io: CommandIO) -> CommandIO:
         if fd == 1:
-            return replace(io, out=write, drained=always_drained)
+            return replace(io, out=write, drained=never_full)
         return replace(io, err=write) if fd == 2 else io
 
     def _reader(self, target: str) -> Read:
         """Returns the file's content once, then end of input."""
-        path = normal(target, self._folder)
+        path = normalize_path(target, self._folder)
         left = [] if target == "/dev/null" else [self._files.read(path)]
 
         async def read() -> bytes:

@@ -13,7 +13,7 @@ rather than taken for names of commands.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from agentrl.virtual_phone.shell.lexer import Part, Reader, ShellSyntaxError, Word
+from agentrl.virtual_phone.shell.lexer import ShellLexer, ShellSyntaxError, Word, WordPart
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -26,7 +26,7 @@ class Redirect:
 
 
 @dataclass(slots=True, kw_only=True)
-class Command:
+class ShellCommand:
     """A parsed command: words, or a script in parentheses or braces."""
 
     words: list[Word] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Pipeline:
     """Commands joined by `|`, and the operator that joins it to the previous pipeline."""
 
     joint: str
-    commands: list[Command]
+    commands: list[ShellCommand]
     negated: bool = False
     background: bool = False
 
@@ -60,10 +60,10 @@ def parse(script: str) -> Script:
         ShellSyntaxError: a quote is not closed, an operator lacks an operand, or the syntax is
             not supported.
     """
-    return _Parser(Reader(script, _nested)).script(None)
+    return _Parser(ShellLexer(script, _nested)).script(None)
 
 
-def _nested(reader: Reader) -> Script:
+def _nested(reader: ShellLexer) -> Script:
     """Parse the script of a `$(`, including its `)`."""
     return _Parser(reader).script(")")
 
@@ -71,13 +71,13 @@ def _nested(reader: Reader) -> Script:
 class _Parser:
     """Builds pipelines from the tokens of a reader."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: ShellLexer) -> None:
         self._reader = reader
         self._pipelines: list[Pipeline] = []
         self._joint = ";"
         self._open_pipe = False
         self._negated = False
-        self._command = Command()
+        self._command = ShellCommand()
 
     def script(self, end: str | None) -> Script:
         """Parse until the token `end`; None parses to the end of the text."""
@@ -140,7 +140,7 @@ class _Parser:
             commands = [self._command]
             joined = Pipeline(joint=self._joint, commands=commands, negated=self._negated)
             self._pipelines.append(joined)
-        self._open_pipe, self._negated, self._command = False, False, Command()
+        self._open_pipe, self._negated, self._command = False, False, ShellCommand()
 
     def _group(self, end: str, *, is_subshell: bool) -> None:
         if not self._is_empty():
@@ -159,7 +159,7 @@ class _Parser:
         operator = operator[len(digits) :]
         fd = int(digits) if digits else 0 if operator[0] == "<" else 1
         if operator[:2] in (">&", "<&"):
-            target: Word = (Part(kind="text", text=operator[2:], quoted=True),)
+            target: Word = (WordPart(kind="text", text=operator[2:], quoted=True),)
             return [Redirect(fd=fd, operator=">&", target=target)]
         word = self._reader.token()
         if word is None or isinstance(word, str):
@@ -167,7 +167,7 @@ class _Parser:
         if operator in ("<<", "<>"):
             raise ShellSyntaxError(f"syntax error: this shell does not support '{operator}'")
         if operator == "&>":
-            both: Word = (Part(kind="text", text="1", quoted=True),)
+            both: Word = (WordPart(kind="text", text="1", quoted=True),)
             return [
                 Redirect(fd=1, operator=">", target=word),
                 Redirect(fd=2, operator=">&", target=both),

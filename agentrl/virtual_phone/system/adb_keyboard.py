@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from agentrl.virtual_phone.system.phone_settings import ADB_KEYBOARD
 
 if TYPE_CHECKING:
-    from agentrl.virtual_phone.phone import Phone
+    from agentrl.virtual_phone.phone import VirtualPhone
 
 _MOST_CHARACTERS = 100_000
 
 
-def broadcast(phone: "Phone", action: str, extras: Mapping[str, str]) -> str:
+def broadcast(phone: "VirtualPhone", action: str, extras: Mapping[str, str]) -> str:
     """Send a broadcast; returns the result that `am broadcast` prints.
 
     As on a real phone, the result does not depend on whether anything listens: ADBKeyboard only

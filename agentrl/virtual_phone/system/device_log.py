@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from agentrl.virtual_phone.system.event import Bell
+from agentrl.virtual_phone.system.event import Event
 
 Level = Literal["V", "D", "I", "W", "E", "F"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -18,7 +18,7 @@ _MOST_CHARACTERS = 2_000_000
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Entry:
+class LogEntry:
     """One log entry."""
 
     time_s: int
@@ -29,7 +29,7 @@ class Entry:
     text: str
 
 
-class Log:
+class DeviceLog:
     """The most recent entries of the phone's log."""
 
     def __init__(self, now_s: Callable[[], int]) -> None:
@@ -38,15 +38,15 @@ class Log:
         Args:
             now_s: the phone's clock, in seconds since 1970.
         """
-        self.entries: deque[Entry] = deque(maxlen=_MOST_ENTRIES)
+        self.entries: deque[LogEntry] = deque(maxlen=_MOST_ENTRIES)
         self.now_s = now_s
         self._num_written = 0
-        self._written = Bell()
+        self._written = Event()
 
     def add(self, tag: str, text: str, level: Level = "I", pid: int = 1000) -> None:
         """Append an entry."""
         text, tag = text[:_LONGEST_TEXT], tag[:_LONGEST_TEXT]
-        entry = Entry(time_s=self.now_s(), level=level, tag=tag, pid=pid, text=text)
+        entry = LogEntry(time_s=self.now_s(), level=level, tag=tag, pid=pid, text=text)
         self.entries.append(entry)
         self._num_written += 1
         self._written.ring()
@@ -56,7 +56,7 @@ class Log:
         """Number of entries ever written."""
         return self._num_written
 
-    def since(self, number: int) -> list[Entry]:
+    def since(self, number: int) -> list[LogEntry]:
         """The entries written after the first `number`, as far as they are still stored."""
         num_new = min(self._num_written - number, len(self.entries))
         return list(self.entries)[len(self.entries) - num_new :] if num_new > 0 else []
@@ -67,7 +67,7 @@ class Log:
             await self._written.wait()
 
 
-class Seen:
+class CommandHistory:
     """The last commands that the shell ran, newest last."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from agentrl.types import Image
 from agentrl.virtual_phone.apps.app import View
-from agentrl.virtual_phone.apps.installed_app import full
+from agentrl.virtual_phone.apps.installed_app import component_name
 from agentrl.virtual_phone.apps.system_apps import ACTIVITIES, DIALER
 from agentrl.virtual_phone.system import drawing
 
@@ -42,7 +42,7 @@ class Dialog:
     def title(self) -> str:
         """Window title, as in `dumpsys window`."""
         if self.kind == "call":
-            return f"{DIALER}/{full(DIALER, ACTIVITIES[DIALER])}"
+            return component_name(DIALER, ACTIVITIES[DIALER])
         if self.kind == "permission":
             return _PERMISSIONS
         problem = "Not Responding" if self.kind == "anr" else "Error"

@@ -3,7 +3,7 @@
 import asyncio
 
 
-class Bell:
+class Event:
     """Wakes all current waiters each time it is set; later waiters wait for the next time."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ EPOCH_S = 1_700_000_000
 
 
 @dataclass(slots=True, kw_only=True)
-class Node:
+class FileNode:
     """A file, or a folder if `content` is None."""
 
     content: bytes | None
@@ -37,7 +37,7 @@ _CAPACITY = 512 << 20
 _MOST_NODES = 50_000
 
 
-def normal(path: str, folder: str = "/") -> str:
+def normalize_path(path: str, folder: str = "/") -> str:
     """The canonical absolute path: without `.`, `..`, double slashes and aliases of /sdcard."""
     parts: list[str] = []
     for part in (path if path.startswith("/") else f"{folder}/{path}").split("/"):
@@ -53,7 +53,7 @@ def normal(path: str, folder: str = "/") -> str:
     return whole
 
 
-class Files:
+class FileSystem:
     """A small file system; every path is absolute.
 
     Errors are the `OSError`s that a real file system raises, with the path as file name.
@@ -61,7 +61,7 @@ class Files:
 
     def __init__(self) -> None:
         """Create the folders that every phone has."""
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, FileNode] = {}
         self._num_used = 0
         self.clear()
         self.capacity = _CAPACITY
@@ -75,7 +75,7 @@ class Files:
     def clear(self) -> None:
         """Remove everything except the root folder."""
         self._num_used -= sum(len(node.content or b"") for node in self._nodes.values())
-        self._nodes = {"/": Node(content=None, mode=stat.S_IFDIR | 0o755)}
+        self._nodes = {"/": FileNode(content=None, mode=stat.S_IFDIR | 0o755)}
 
     @property
     def num_free(self) -> int:
@@ -105,13 +105,13 @@ class Files:
         """Release reserved space."""
         self._num_used -= num_bytes
 
-    def all(self) -> list[tuple[str, Node]]:
+    def all(self) -> list[tuple[str, FileNode]]:
         """Every path and its node, folders before their contents."""
         return sorted(self._nodes.items())
 
-    def find(self, path: str) -> Node | None:
+    def find(self, path: str) -> FileNode | None:
         """The node at a path, or None."""
-        return self._nodes.get(normal(path))
+        return self._nodes.get(normalize_path(path))
 
     def read(self, path: str) -> bytes:
         """The content of a file."""
@@ -124,7 +124,7 @@ class Files:
 
     def write(self, path: str, content: bytes, *, mode: int = 0o644, mtime: int = EPOCH_S) -> None:
         """Write a whole file; its folder must exist."""
-        path = normal(path)
+        path = normalize_path(path)
         parent = self.find(path.rpartition("/")[0] or "/")
         if parent is None:
             raise FileNotFoundError(2, "No such file or directory", path)
@@ -138,11 +138,11 @@ class Files:
             raise OSError(28, "No space left on device", path)
         self._num_used += grows
         permissions = stat.S_IFREG | stat.S_IMODE(mode)
-        self._nodes[path] = Node(content=content, mode=permissions, mtime=mtime)
+        self._nodes[path] = FileNode(content=content, mode=permissions, mtime=mtime)
 
     def make_folder(self, path: str) -> None:
         """Create one folder; its parent must exist."""
-        path = normal(path)
+        path = normalize_path(path)
         if path in self._nodes:
             raise FileExistsError(17, "File exists", path)
         parent = self.find(path.rpartition("/")[0] or "/")
@@ -152,19 +152,19 @@ class Files:
             raise NotADirectoryError(20, "Not a directory", path)
         if len(self._nodes) >= _MOST_NODES:
             raise OSError(28, "No space left on device", path)
-        self._nodes[path] = Node(content=None, mode=stat.S_IFDIR | 0o771)
+        self._nodes[path] = FileNode(content=None, mode=stat.S_IFDIR | 0o771)
 
     def make_folders(self, path: str) -> None:
         """Create a folder and its missing parents."""
         at = ""
-        for part in normal(path).split("/")[1:]:
+        for part in normalize_path(path).split("/")[1:]:
             at = f"{at}/{part}"
             if at not in self._nodes:
                 self.make_folder(at)
 
     def remove(self, path: str, *, recursive: bool = False) -> None:
         """Remove a file, or with `recursive` a folder and its contents."""
-        path = normal(path)
+        path = normalize_path(path)
         node = self._nodes.get(path)
         if node is None:
             raise FileNotFoundError(2, "No such file or directory", path)
@@ -177,8 +177,8 @@ class Files:
 
     def names(self, path: str) -> list[str]:
         """Names of the entries of a folder, sorted."""
-        path = normal(path)
-        if not self._nodes.get(path, Node(content=b"", mode=0)).is_folder:
+        path = normalize_path(path)
+        if not self._nodes.get(path, FileNode(content=b"", mode=0)).is_folder:
             raise FileNotFoundError(2, "No such file or directory", path)
         prefix = path.rstrip("/") + "/"
         inside = (p[len(prefix) :] for p in self._nodes if p.startswith(prefix) and p != "/")

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING
 from agentrl.virtual_phone.system import drawing
 
 if TYPE_CHECKING:
-    from agentrl.virtual_phone.phone import Phone
+    from agentrl.virtual_phone.phone import VirtualPhone
 
 _SLOP = 8.0
 """Pixels that a finger may move during a tap."""
 
 
-class Hands:
+class InputHandler:
     """Touches and keys of one phone."""
 
-    def __init__(self, phone: "Phone") -> None:
+    def __init__(self, phone: "VirtualPhone") -> None:
         """Start without a finger on the screen.
 
         Args:

@@ -15,7 +15,7 @@ _MOST_LISTENERS = 200
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Listener:
+class PortListener:
     """A listening socket on the phone."""
 
     owner: object
@@ -26,14 +26,14 @@ class Listener:
     """Address on the computer that a reversed port leads to."""
 
 
-class Network:
+class PhoneNetwork:
     """The ports of one phone."""
 
     def __init__(self) -> None:
         """Start without listeners."""
-        self._listeners: dict[str, Listener] = {}
+        self._listeners: dict[str, PortListener] = {}
 
-    def listen(self, address: str, listener: Listener) -> str:
+    def listen(self, address: str, listener: PortListener) -> str:
         """Listen at an address such as `tcp:8080` or `localabstract:name`.
 
         Returns:
@@ -52,7 +52,7 @@ class Network:
         self._listeners[address] = listener
         return address
 
-    def find(self, address: str) -> Listener | None:
+    def find(self, address: str) -> PortListener | None:
         """The listener at an address, or None."""
         return self._listeners.get(address)
 

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 from agentrl.types import Image
 from agentrl.virtual_phone.apps.app import STATE_FOLDER, state_path
 from agentrl.virtual_phone.system import drawing, screen
-from agentrl.virtual_phone.system.event import Bell
-from agentrl.virtual_phone.system.screen import Frame
+from agentrl.virtual_phone.system.event import Event
+from agentrl.virtual_phone.system.screen import ScreenFrame
 
 if TYPE_CHECKING:
-    from agentrl.virtual_phone.phone import Phone
+    from agentrl.virtual_phone.phone import VirtualPhone
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Shown:
+class VisibleState:
     """A visible state of the phone: everything that becomes visible together."""
 
     front: str | None
@@ -30,16 +30,16 @@ class Shown:
     """`package/activity` in front."""
     focus: str | None
     """Title of the focused window: a component or a dialog's title; None if none has the focus."""
-    frame: Frame
+    frame: ScreenFrame
     states: Mapping[str, bytes] = field(default_factory=dict)
     """Published state of every app that is running or has crashed."""
 
 
-class Display:
+class PhoneDisplay:
     """The screen of one phone, and the files in which its apps publish their states."""
 
     def __init__(
-        self, phone: "Phone", effect_delay_ms: tuple[float, float], source: random.Random
+        self, phone: "VirtualPhone", effect_delay_ms: tuple[float, float], source: random.Random
     ) -> None:
         """Show the current state.
 
@@ -51,12 +51,12 @@ class Display:
         self.effect_delay_ms = effect_delay_ms
         self._phone = phone
         self._source = source
-        self._pending: deque[Shown] = deque()
+        self._pending: deque[VisibleState] = deque()
         self._last_due_s = 0.0
         self._frame_key: tuple[object, ...] = ()
         self._frame_area: Image | None = None
         """App image from which the frame was drawn; an app draws a new one when it changes."""
-        self._changed = Bell()
+        self._changed = Event()
         self._num_shown = self._num_published = 0
         self.shown = self._now()
 
@@ -82,7 +82,7 @@ class Display:
         while self._pending:
             await asyncio.sleep(max(0.0, self._last_due_s - loop.time()))
 
-    async def change(self, shown: Shown) -> None:
+    async def change(self, shown: VisibleState) -> None:
         """Wait until something else is shown."""
         while self.shown is shown:
             await self._changed.wait()
@@ -91,7 +91,7 @@ class Display:
         if self._pending:
             self._show(self._pending.popleft())
 
-    def _show(self, shown: Shown) -> None:
+    def _show(self, shown: VisibleState) -> None:
         files = self._phone.files
         for package in self.shown.states.keys() - shown.states.keys():
             if files.find(state_path(package)) is not None:
@@ -107,7 +107,7 @@ class Display:
         else:
             self._publish(shown, self._num_shown)
 
-    def _publish(self, shown: Shown, number: int) -> None:
+    def _publish(self, shown: VisibleState, number: int) -> None:
         if number < self._num_published:  # a later state has been published already
             return
         self._num_published = number
@@ -120,11 +120,11 @@ class Display:
         except OSError as error:  # the disk is full, or something else is at that path
             self._phone.log.add("agentrl", f"state is not published: {error.strerror}", "E")
 
-    def _now(self) -> Shown:
+    def _now(self) -> VisibleState:
         """The current state, redrawn if something has changed."""
         phone, tasks = self._phone, self._phone.tasks
         published = sorted(tasks.running | tasks.crashed)
-        return Shown(
+        return VisibleState(
             front=tasks.front,
             component=tasks.component,
             focus=phone.focus,
@@ -132,7 +132,7 @@ class Display:
             states={name: tasks.apps[name].published() for name in published},
         )
 
-    def _draw(self) -> Frame:
+    def _draw(self) -> ScreenFrame:
         phone, tasks, installed = self._phone, self._phone.tasks, self._phone.tasks.installed
         size = width, height = phone.geometry.size
         clock = tasks.clock_s

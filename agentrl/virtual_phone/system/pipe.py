@@ -5,7 +5,7 @@ from collections import deque
 from typing import Protocol
 
 from agentrl.virtual_phone.protocol.adb_stream import Buffer
-from agentrl.virtual_phone.system.event import Bell
+from agentrl.virtual_phone.system.event import Event
 
 _ROOM = 1 << 18
 """`drained` waits while more than this many bytes are buffered."""
@@ -39,7 +39,7 @@ class Pipe:
         self._num_waiting = 0
         self._ended = False
         self._left = False
-        self._changed = Bell()
+        self._changed = Event()
 
     def write(self, data: Buffer) -> None:
         """Write bytes.
@@ -83,7 +83,7 @@ class Pipe:
         self._changed.ring()
 
 
-class Socket:
+class PhoneSocket:
     """One end of a connection between two programs on the phone."""
 
     def __init__(self, incoming: Pipe, outgoing: Pipe) -> None:
@@ -110,13 +110,13 @@ class Socket:
         self._incoming.leave()
 
 
-def socket_pair() -> tuple[Socket, Socket]:
+def socket_pair() -> tuple[PhoneSocket, PhoneSocket]:
     """The two ends of a new connection."""
     there, back = Pipe(), Pipe()
-    return Socket(there, back), Socket(back, there)
+    return PhoneSocket(there, back), PhoneSocket(back, there)
 
 
-async def splice(one: Channel, other: Channel) -> None:
+async def relay(one: Channel, other: Channel) -> None:
     """Copy bytes both ways until either side ends; then close both."""
     copies = [asyncio.create_task(_copy(one, other)), asyncio.create_task(_copy(other, one))]
     try:

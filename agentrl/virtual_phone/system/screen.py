@@ -24,7 +24,7 @@ def bar_height(height: int) -> int:
     return max(1, round(height / 26))
 
 
-class Frame:
+class ScreenFrame:
     """One image of the whole screen: the status bar above the app's area."""
 
     def __init__(self, bar: Image, area: Image) -> None:
@@ -69,20 +69,20 @@ class Frame:
         return self._rgba
 
 
-def black(width: int, height: int) -> Frame:
+def black(width: int, height: int) -> ScreenFrame:
     """A black frame, as captured while the phone sleeps."""
     bar = bar_height(height)
-    return Frame(blank(width, bar, _BLACK), blank(width, height - bar, _BLACK))
+    return ScreenFrame(blank(width, bar, _BLACK), blank(width, height - bar, _BLACK))
 
 
-def secure(frame: Frame) -> Frame:
+def secure(frame: ScreenFrame) -> ScreenFrame:
     """The frame of an app that forbids captures: only the status bar is visible."""
     bar = np.ascontiguousarray(frame.rgba[: frame.split, :, :3])
     height, width = frame.rgba.shape[:2]
-    return Frame(bar, blank(width, height - frame.split, _BLACK))
+    return ScreenFrame(bar, blank(width, height - frame.split, _BLACK))
 
 
-def compose(area: Image, width: int, height: int, clock: str) -> Frame:
+def compose(area: Image, width: int, height: int, clock: str) -> ScreenFrame:
     """Draw the status bar above an app's area.
 
     Args:
@@ -99,7 +99,7 @@ def compose(area: Image, width: int, height: int, clock: str) -> Frame:
         raise ValueError(
             f"render returned {area.dtype}{list(area.shape)}, not uint8[{height - bar}, {width}, 3]"
         )
-    return Frame(_status_bar(width, bar, clock), area)
+    return ScreenFrame(_status_bar(width, bar, clock), area)
 
 
 @lru_cache(maxsize=256)

@@ -1,16 +1,16 @@
 """The size and rotation of a phone's screen."""
 
 from agentrl.virtual_phone.system import screen
-from agentrl.virtual_phone.system.phone_settings import Settings
+from agentrl.virtual_phone.system.phone_settings import PhoneSettings
 
 _SIDES = range(64, 4097)
 _DENSITY_OF_720 = 320
 
 
-class Geometry:
+class ScreenGeometry:
     """Physical size, overridden size and rotation of the screen."""
 
-    def __init__(self, physical: tuple[int, int], settings: Settings) -> None:
+    def __init__(self, physical: tuple[int, int], settings: PhoneSettings) -> None:
         """Start upright.
 
         Args:

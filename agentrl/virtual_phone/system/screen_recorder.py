@@ -12,7 +12,7 @@ from typing import Any
 
 import cv2
 
-from agentrl.virtual_phone.system.screen import Frame
+from agentrl.virtual_phone.system.screen import ScreenFrame
 
 _CLOCK_HZ = 90_000
 _RATE = 60
@@ -21,7 +21,7 @@ _DELIMITER = b"\x00\x00\x00\x01\x09\xf0"
 """An access unit delimiter (ITU-T H.264, section 7.3.2.4), which marks the end of a frame."""
 
 
-class NoEncoder(Exception):
+class EncoderMissing(Exception):
     """No H.264 encoder is installed; the message says what to install."""
 
 
@@ -34,11 +34,11 @@ def load_av() -> ModuleType:
     try:
         import av
     except ImportError as error:
-        raise NoEncoder("needs PyAV: pip install 'agentrl[stream]'") from error
+        raise EncoderMissing("needs PyAV: pip install 'agentrl[stream]'") from error
     return av
 
 
-class Recorder:
+class ScreenRecorder:
     """Encodes frames one at a time and without buffering."""
 
     def __init__(self, size: tuple[int, int], bit_rate: int, *, container: bool) -> None:
@@ -75,7 +75,7 @@ class Recorder:
         self._last_pts = -1
         self._lock = threading.Lock()
 
-    async def encode(self, frame: Frame, seconds: float) -> bytes:
+    async def encode(self, frame: ScreenFrame, seconds: float) -> bytes:
         """Encode one frame; returns its bytes, or nothing when writing an MP4 file.
 
         Encoding runs in a thread and does not block other phones.
@@ -94,7 +94,7 @@ class Recorder:
                 self._container.close()
             return self._file.getvalue()
 
-    def _encode(self, frame: Frame, seconds: float) -> bytes:
+    def _encode(self, frame: ScreenFrame, seconds: float) -> bytes:
         rgb = cv2.cvtColor(frame.rgba, cv2.COLOR_RGBA2RGB)
         if frame.size != self._size:
             rgb = cv2.resize(rgb, self._size, interpolation=cv2.INTER_AREA)

@@ -13,15 +13,15 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from agentrl.virtual_phone.apps.apk import Manifest
-from agentrl.virtual_phone.apps.installed_app import Installed
-from agentrl.virtual_phone.apps.system_apps import Page
+from agentrl.virtual_phone.apps.apk import ApkManifest
+from agentrl.virtual_phone.apps.installed_app import InstalledApp
+from agentrl.virtual_phone.apps.system_apps import TextPage
 from agentrl.virtual_phone.protocol.adb_auth import KEYS_FILE
 from agentrl.virtual_phone.system.dialogs import KINDS, Dialog
-from agentrl.virtual_phone.system.file_system import Node
+from agentrl.virtual_phone.system.file_system import FileNode
 
 if TYPE_CHECKING:
-    from agentrl.virtual_phone.phone import Phone
+    from agentrl.virtual_phone.phone import VirtualPhone
 
 VERSION = 2
 _OWN_PROPERTIES = ("ro.serialno", "ro.boot.serialno")
@@ -38,7 +38,7 @@ _EVENTS: dict[str, tuple[type, ...]] = {
 """Recorded inputs of an app and the types of their arguments."""
 
 
-def take(phone: "Phone") -> dict[str, Any]:
+def take(phone: "VirtualPhone") -> dict[str, Any]:
     """The state of a phone, as JSON-compatible values."""
     tasks, dialog = phone.tasks, phone.dialog
     return {
@@ -62,7 +62,7 @@ def take(phone: "Phone") -> dict[str, Any]:
     }
 
 
-def restore(phone: "Phone", state: object) -> None:
+def restore(phone: "VirtualPhone", state: object) -> None:
     """Restore a state from `take`, and show it at once.
 
     Raises:
@@ -78,7 +78,7 @@ def restore(phone: "Phone", state: object) -> None:
         phone.display.at_once()
 
 
-def _app(installed: Installed) -> dict[str, Any]:
+def _app(installed: InstalledApp) -> dict[str, Any]:
     fields = {
         name: getattr(installed, name)
         for name in ("is_enabled", "extras", "touches", "launches", "clock_s")
@@ -87,7 +87,7 @@ def _app(installed: Installed) -> dict[str, Any]:
     return {**fields, "inputs": [list(event) for event in installed.inputs], "manifest": manifest}
 
 
-def _page(installed: Installed) -> dict[str, Any]:
+def _page(installed: InstalledApp) -> dict[str, Any]:
     return {
         "activity": installed.app.activity,
         "extras": installed.extras,
@@ -95,12 +95,12 @@ def _page(installed: Installed) -> dict[str, Any]:
     }
 
 
-def _file(path: str, node: Node) -> list[Any]:
+def _file(path: str, node: FileNode) -> list[Any]:
     content = None if node.content is None else base64.b64encode(node.content).decode()
     return [path, node.mode, node.mtime, content]
 
 
-def _apply(phone: "Phone", state: Any) -> None:
+def _apply(phone: "VirtualPhone", state: Any) -> None:
     """Restore part by part; an invalid snapshot raises on the way."""
     if not isinstance(state, dict) or state.get("version") != VERSION:
         raise ValueError(f"it must be a mapping with version: {VERSION}")
@@ -124,21 +124,21 @@ def _apply(phone: "Phone", state: Any) -> None:
     _apply_files(phone, state["files"])
 
 
-def _apply_apps(phone: "Phone", states: Mapping[str, Any]) -> None:
+def _apply_apps(phone: "VirtualPhone", states: Mapping[str, Any]) -> None:
     apps = phone.tasks.apps
     for package in [p for p, app in apps.items() if app.manifest is not None]:
         del apps[package]
     for package, state in states.items():
         if state["manifest"] is not None:
-            manifest = Manifest(**state["manifest"])
-            page = Page(manifest.package, manifest.activity)
-            apps[manifest.package] = Installed(app=page, manifest=manifest)
+            manifest = ApkManifest(**state["manifest"])
+            page = TextPage(manifest.package, manifest.activity)
+            apps[manifest.package] = InstalledApp(app=page, manifest=manifest)
         _known(package, apps)
     for package, installed in apps.items():
         _apply_app(installed, states.get(package))
 
 
-def _apply_app(installed: Installed, state: Mapping[str, Any] | None) -> None:
+def _apply_app(installed: InstalledApp, state: Mapping[str, Any] | None) -> None:
     installed.extras, installed.inputs, installed.area = {}, [], None
     installed.touches = installed.launches = 0
     if state is None:
@@ -161,8 +161,8 @@ def _event(stored: list[Any]) -> tuple[Any, ...]:
     return (name, *(kind(value) for kind, value in zip(kinds, values, strict=True)))
 
 
-def _make_page(package: str, state: Mapping[str, Any]) -> Installed:
-    page = Installed(app=Page(package, str(state["activity"])))
+def _make_page(package: str, state: Mapping[str, Any]) -> InstalledApp:
+    page = InstalledApp(app=TextPage(package, str(state["activity"])))
     page.launch(_texts(state["extras"]), int(state["clock_s"]))
     return page
 
@@ -176,7 +176,7 @@ def _make_dialog(state: Mapping[str, Any] | None) -> Dialog | None:
     return Dialog(kind=kind, package=str(state["package"]))
 
 
-def _apply_files(phone: "Phone", rows: list[Any]) -> None:
+def _apply_files(phone: "VirtualPhone", rows: list[Any]) -> None:
     files = phone.files
     keys = files.read(KEYS_FILE) if files.find(KEYS_FILE) is not None else None
     files.clear()

@@ -6,17 +6,17 @@ from xml.sax.saxutils import quoteattr
 
 from agentrl.virtual_phone.apps.app import View
 from agentrl.virtual_phone.apps.system_apps import LAUNCHER
-from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.system import drawing
 
 log = logging.getLogger(__name__)
 
 _WHOLE = (0.0, 0.0, 1.0, 1.0)
-_DEEPEST = 100
+_MAX_DEPTH = 100
 _HEAD = "<?xml version='1.0' encoding='UTF-8' standalone='yes' ?>"
 
 
-def dump(phone: Phone) -> str:
+def dump(phone: VirtualPhone) -> str:
     """The hierarchy as XML, with bounds in pixels of the screen."""
     package, views = _front(phone)
     root = View(bounds=_WHOLE, kind="android.widget.FrameLayout", children=views)
@@ -24,7 +24,7 @@ def dump(phone: Phone) -> str:
     return f'{_HEAD}<hierarchy rotation="{phone.geometry.rotation}">{"".join(lines)}</hierarchy>'
 
 
-def _front(phone: Phone) -> tuple[str, Sequence[View]]:
+def _front(phone: VirtualPhone) -> tuple[str, Sequence[View]]:
     """The package in front and its views."""
     if phone.power.locked:
         lock = View(bounds=_WHOLE, id="keyguard", description="Swipe up to unlock")
@@ -45,7 +45,7 @@ def _front(phone: Phone) -> tuple[str, Sequence[View]]:
     return package, children
 
 
-def _tiles(phone: Phone) -> list[View]:
+def _tiles(phone: VirtualPhone) -> list[View]:
     """The app tiles of the home screen."""
     tiles = []
     for index, package in enumerate(phone.tasks.apps):
@@ -55,7 +55,7 @@ def _tiles(phone: Phone) -> list[View]:
     return tiles
 
 
-def _node(phone: Phone, package: str, view: View, index: int, depth: int) -> Iterator[str]:
+def _node(phone: VirtualPhone, package: str, view: View, index: int, depth: int) -> Iterator[str]:
     width, height = phone.geometry.size
     area_height = phone.geometry.area[1]
     left, top, right, bottom = view.bounds
@@ -81,7 +81,7 @@ def _node(phone: Phone, package: str, view: View, index: int, depth: int) -> Ite
         "bounds": f"[{round(left * width)},{ys[0]}][{round(right * width)},{ys[1]}]",
     }
     written = " ".join(f"{name}={quoteattr(_printable(text))}" for name, text in attributes.items())
-    if depth >= _DEEPEST or not view.children:
+    if depth >= _MAX_DEPTH or not view.children:
         yield f"<node {written} />"
         return
     yield f"<node {written}>"

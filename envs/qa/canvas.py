@@ -13,7 +13,7 @@ _FINER = 4
 """Supersampling factor: drawn without anti-aliasing, then averaged, so all math is integer."""
 
 Point = tuple[float, float]
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 
 
 class Canvas:
@@ -25,28 +25,28 @@ class Canvas:
         ground: background color, RGB.
     """
 
-    def __init__(self, width: int, height: int, ground: Colour = (240, 240, 240)) -> None:
+    def __init__(self, width: int, height: int, ground: Color = (240, 240, 240)) -> None:
         self._fine: Image = np.full((height * _FINER, width * _FINER, 3), ground, np.uint8)
 
-    def fill(self, outline: Sequence[Point], colour: Colour) -> None:
+    def fill(self, outline: Sequence[Point], color: Color) -> None:
         """Fill a shape; positions are in pixels, x to the right and y down."""
-        cv2.fillPoly(self._fine, [_fine(outline)], colour)
+        cv2.fillPoly(self._fine, [_fine(outline)], color)
 
-    def line(self, a: Point, b: Point, colour: Colour, width: float = 2.0) -> None:
+    def line(self, a: Point, b: Point, color: Color, width: float = 2.0) -> None:
         """Draw a straight line; the width is in pixels."""
         start, end = _fine([a, b]).tolist()
-        cv2.line(self._fine, start, end, colour, max(1, round(width * _FINER)))
+        cv2.line(self._fine, start, end, color, max(1, round(width * _FINER)))
 
-    def write(self, text: str, centre: Point, colour: Colour, height: float = 16.0) -> None:
+    def write(self, text: str, center: Point, color: Color, height: float = 16.0) -> None:
         """Write a short text centered at a point; the height of capitals is in pixels."""
         font, scale = cv2.FONT_HERSHEY_SIMPLEX, height * _FINER / 21.0
         thickness = max(1, round(height * _FINER / 9))
         (width, tall), _ = cv2.getTextSize(text, font, scale, thickness)
         place = (
-            round(centre[0] * _FINER - width / 2),
-            round(centre[1] * _FINER + tall / 2),
+            round(center[0] * _FINER - width / 2),
+            round(center[1] * _FINER + tall / 2),
         )
-        cv2.putText(self._fine, text, place, font, scale, colour, thickness, cv2.LINE_8)
+        cv2.putText(self._fine, text, place, font, scale, color, thickness, cv2.LINE_8)
 
     def picture(self) -> Image:
         """uint8[H, W, 3], with smooth edges."""
@@ -55,18 +55,18 @@ class Canvas:
         return np.asarray(small, dtype=np.uint8)
 
 
-def on_circle(centre: Point, radius: float, degrees: float) -> Point:
+def on_circle(center: Point, radius: float, degrees: float) -> Point:
     """A point on a circle; the angle is measured counterclockwise from the right."""
     angle = math.radians(degrees)
-    return centre[0] + radius * math.cos(angle), centre[1] - radius * math.sin(angle)
+    return center[0] + radius * math.cos(angle), center[1] - radius * math.sin(angle)
 
 
-def outline(shape: str, centre: Point, radius: float) -> list[Point]:
+def outline(shape: str, center: Point, radius: float) -> list[Point]:
     """The corners of a shape.
 
     Args:
         shape: `circle`, `square` or `triangle`.
-        centre: in pixels.
+        center: in pixels.
         radius: radius of a circle of about the same area, in pixels.
 
     Raises:
@@ -74,7 +74,7 @@ def outline(shape: str, centre: Point, radius: float) -> list[Point]:
     """
     corners, size, first = _SHAPES[shape]
     step = 360 / corners
-    return [on_circle(centre, radius * size, first + corner * step) for corner in range(corners)]
+    return [on_circle(center, radius * size, first + corner * step) for corner in range(corners)]
 
 
 _SHAPES = {

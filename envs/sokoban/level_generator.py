@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 from agentrl.envs.sokoban.board import Board
+from agentrl.envs.sokoban.level_split import belongs, check_split, room_belongs
 from agentrl.envs.sokoban.room import Room, bits
-from agentrl.envs.sokoban.solver import OutOfReach, solve
-from agentrl.envs.sokoban.split import belongs, check_split, room_belongs
+from agentrl.envs.sokoban.solver import SearchLimitReached, solve
 from agentrl.errors import ConfigError
 
 SMALLEST, LARGEST = 3, 32
@@ -25,7 +25,7 @@ _WIDEN = 0.5
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Kind:
+class LevelKind:
     """The kind of levels to generate.
 
     Raises:
@@ -74,7 +74,7 @@ class Kind:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Level:
+class SokobanLevel:
     """An initial board."""
 
     board: Board
@@ -84,7 +84,7 @@ class Level:
     """Index in the level files; None for a generated level."""
 
 
-def generate(seed: int, kind: Kind) -> Level:
+def generate(seed: int, kind: LevelKind) -> SokobanLevel:
     """The level of a seed.
 
     Raises:
@@ -93,11 +93,11 @@ def generate(seed: int, kind: Kind) -> Level:
     for board in islice(_boards(random.Random(seed), kind), _TRIES):
         try:
             moves = solve(board, _STATES)
-        except OutOfReach:
+        except SearchLimitReached:
             continue
         assert moves is not None, "boards made by pulling boxes off targets are solvable"
         if kind.min_moves <= len(moves) <= (kind.max_moves or len(moves)):
-            return Level(board=board, optimal=len(moves))
+            return SokobanLevel(board=board, optimal=len(moves))
     raise ConfigError(
         f"no level in {_TRIES} tries (seed {seed}) of {kind.height} by {kind.width} cells with "
         f"boxes={kind.boxes}, min_moves={kind.min_moves}, max_moves={kind.max_moves}, "
@@ -105,7 +105,7 @@ def generate(seed: int, kind: Kind) -> Level:
     )
 
 
-def _boards(rng: random.Random, kind: Kind) -> Iterator[Board]:
+def _boards(rng: random.Random, kind: LevelKind) -> Iterator[Board]:
     """Solvable boards of one split, of any solution length; gives up if they are too rare."""
     for _ in range(_DRAWS * _TRIES):
         room = _draw_room(rng, kind)
@@ -117,7 +117,7 @@ def _boards(rng: random.Random, kind: Kind) -> Iterator[Board]:
             yield board
 
 
-def _draw_room(rng: random.Random, kind: Kind) -> Room:
+def _draw_room(rng: random.Random, kind: LevelKind) -> Room:
     """Carve a connected floor and choose targets on it."""
     inside = (kind.height - 2) * (kind.width - 2)
     least = max(2 * kind.boxes + 1, 2 * inside // 5)

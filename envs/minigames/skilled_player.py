@@ -9,7 +9,7 @@ import numpy as np
 from agentrl.envs.phone_game.players import Choice, GamePlayer
 
 
-class Skilled(GamePlayer):
+class SkilledPlayer(GamePlayer):
     """Makes the best move with probability `skill`, else a random one of `info["moves"]`.
 
     Each game subclasses it and sets `game`; weaker players override `usual_skill`.

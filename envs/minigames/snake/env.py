@@ -1,7 +1,7 @@
 """Snake on a phone: its app, environment and translator."""
 
 from agentrl.envs.minigames.snake.drawing import render
-from agentrl.envs.minigames.snake.rules import MOVES, Level, Snake
+from agentrl.envs.minigames.snake.rules import MOVES, Snake, SnakeLevel
 from agentrl.envs.phone_game.app import GameApp
 from agentrl.envs.phone_game.env import GameEnv
 from agentrl.envs.phone_game.game import PhoneGame
@@ -11,7 +11,7 @@ GAME = PhoneGame(
     package="org.agentrl.snake",
     rules=Snake,
     draw=render,
-    level=Level,
+    level=SnakeLevel,
     calls=dict.fromkeys(MOVES, 1),
     swipes=True,
     words=(

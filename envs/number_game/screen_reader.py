@@ -11,15 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.devices.vision import UNREAD, Glyphs, check_frame, nearest, share_of
+from agentrl.devices.vision import UNREAD, Glyphs, check_frame, color_fraction, dominant_color
 from agentrl.devices.vision import Box as Area
 from agentrl.envs.number_game import layout, palette
-from agentrl.envs.number_game.levels import Level
-from agentrl.envs.number_game.places import STILL, Places
-from agentrl.envs.number_game.rounds import LAMPS, Round
-from agentrl.envs.number_game.rules import STAKE, START_SCORE, Phase
+from agentrl.envs.number_game.layout import FIXED_LAYOUTS, RoundLayout
+from agentrl.envs.number_game.levels import LAMPS, NumberGameLevel, Round
+from agentrl.envs.number_game.rules import STAKE, START_SCORE, NumberGamePhase
 from agentrl.envs.phone_game import paint
-from agentrl.envs.phone_game.box import Box, to_screen
+from agentrl.envs.phone_game.boxes import Box, to_screen
 from agentrl.types import Image
 
 MOST_TICKS = 40
@@ -37,7 +36,7 @@ _BULBS = {**palette.LIT, "out": palette.UNLIT}
 _Facts = dict[str, Any]
 
 
-def read_screen(frame: Image, level: Level) -> _Facts:
+def read_screen(frame: Image, level: NumberGameLevel) -> _Facts:
     """The facts that a screen of the number game shows, named as in its published state.
 
     Args:
@@ -55,9 +54,9 @@ def read_screen(frame: Image, level: Level) -> _Facts:
     check_frame(frame)
     facts = _board(frame)
     where, face = _find_places(frame, level)
-    faces = [nearest(frame, _FACES, _strip(card)) for card in where.cards] if where else []
+    faces = [dominant_color(frame, _FACES, _strip(card)) for card in where.cards] if where else []
     phase = _phase(face, faces)
-    facts |= {"phase": phase, "done": UNREAD if phase == UNREAD else phase == Phase.FINAL}
+    facts |= {"phase": phase, "done": UNREAD if phase == UNREAD else phase == NumberGamePhase.FINAL}
     facts |= _picks(facts)
     facts["places"] = where.taps() if where else UNREAD
     facts |= _cards(frame, level, phase, where, faces)
@@ -82,12 +81,12 @@ def _board(frame: Image) -> _Facts:
     }
 
 
-def _find_places(frame: Image, level: Level) -> tuple[Places | None, str | None]:
+def _find_places(frame: Image, level: NumberGameLevel) -> tuple[RoundLayout | None, str | None]:
     """The layout, and the color of the button's face."""
     if frame.shape[1] > frame.shape[0]:
         return None, None
     if not level.moved:
-        where = STILL[level.cards]
+        where = FIXED_LAYOUTS[level.cards]
         face = _button(frame, where.button)
         return (None if face is None else where), face
     boxes = {(r, c): layout.cell(c, r, 2, margin=0.04) for r in (2, 3, 4) for c in (0, 1)}
@@ -103,7 +102,7 @@ def _find_places(frame: Image, level: Level) -> tuple[Places | None, str | None]
     words = {2, 3, 4} - {row} - {r for r, _ in cards}
     if len(cards) != level.cards or len(words) != 1:
         return None, None
-    where = Places(
+    where = RoundLayout(
         words=layout.cell(0, words.pop(), layout.COLUMNS),
         cards=tuple(layout.cell(c, r) for r, c in cards),
         button=boxes[row, column],
@@ -118,12 +117,15 @@ def _button(frame: Image, box: Box) -> str | None:
     a button leaves a gap.
     """
     strip = Box(box.left + 0.03, box.down(0.1), box.right - 0.03, box.down(0.3))
-    face = nearest(frame, _BUTTONS, _area(strip), share=0.93)
+    face = dominant_color(frame, _BUTTONS, _area(strip), share=0.93)
     return face if face in ("open", "locked", "again") else None
 
 
-def _is_card(frame: Image, box: Box, level: Level) -> bool:
-    return nearest(frame, _FACES, _strip(box)) == "back" or _number_on(frame, box, level) != UNREAD
+def _is_card(frame: Image, box: Box, level: NumberGameLevel) -> bool:
+    return (
+        dominant_color(frame, _FACES, _strip(box)) == "back"
+        or _number_on(frame, box, level) != UNREAD
+    )
 
 
 def _phase(button: str | None, faces: list[str | None]) -> str:
@@ -131,8 +133,14 @@ def _phase(button: str | None, faces: list[str | None]) -> str:
         return UNREAD
     if button == "open":
         turned = [face != "back" for face in faces]
-        return Phase.REVEAL if all(turned) else UNREAD if any(turned) else Phase.LAMP
-    return Phase.PICK if button == "locked" else Phase.FINAL
+        return (
+            NumberGamePhase.REVEAL
+            if all(turned)
+            else UNREAD
+            if any(turned)
+            else NumberGamePhase.LAMP
+        )
+    return NumberGamePhase.PICK if button == "locked" else NumberGamePhase.FINAL
 
 
 def _picks(facts: Mapping[str, Any]) -> _Facts:
@@ -140,7 +148,7 @@ def _picks(facts: Mapping[str, Any]) -> _Facts:
     unread: _Facts = {"right": UNREAD, "wrong": UNREAD}
     if UNREAD in (facts["score"], facts["round"], facts["phase"]):
         return unread
-    over = facts["phase"] in (Phase.REVEAL, Phase.FINAL)
+    over = facts["phase"] in (NumberGamePhase.REVEAL, NumberGamePhase.FINAL)
     picks, ahead = facts["round"] - 1 + over, (facts["score"] - START_SCORE) / STAKE
     right = (picks + ahead) / 2
     if not right.is_integer() or not 0 <= right <= picks:
@@ -149,9 +157,13 @@ def _picks(facts: Mapping[str, Any]) -> _Facts:
 
 
 def _cards(
-    frame: Image, level: Level, phase: str, where: Places | None, faces: list[str | None]
+    frame: Image,
+    level: NumberGameLevel,
+    phase: str,
+    where: RoundLayout | None,
+    faces: list[str | None],
 ) -> _Facts:
-    if phase == Phase.LAMP:
+    if phase == NumberGamePhase.LAMP:
         return {}
     if where is None or "back" in faces:
         return {"numbers": UNREAD}
@@ -159,30 +171,30 @@ def _cards(
     return {"numbers": UNREAD if UNREAD in numbers else numbers}
 
 
-def _number_on(frame: Image, box: Box, level: Level) -> int | str:
+def _number_on(frame: Image, box: Box, level: NumberGameLevel) -> int | str:
     size, bold = palette.FONTS[box.right - box.left < 0.25, level.digits]
     number = _number(_text(_signs("0123456789", size, bold), frame, _area(_within(box, 0.06))))
     return number if number in level.numbers else UNREAD
 
 
-def _lamp(frame: Image, level: Level, phase: str) -> _Facts:
+def _lamp(frame: Image, level: NumberGameLevel, phase: str) -> _Facts:
     seen = []
     for lamp, box in zip(LAMPS, layout.LAMPS, strict=True):
-        x, y = Box(box.left, box.top, box.right, box.down(0.84)).centre
+        x, y = Box(box.left, box.top, box.right, box.down(0.84)).center
         middle = _area(Box(x - 0.05, y - 0.02, x + 0.05, y + 0.02))
-        seen.append((lamp, nearest(frame, _BULBS, middle, share=0.8)))
-    lit = [lamp for lamp, colour in seen if colour == lamp]
-    if sum(colour == "out" for _, colour in seen) + len(lit) < len(seen) or len(lit) > 1:
+        seen.append((lamp, dominant_color(frame, _BULBS, middle, share=0.8)))
+    lit = [lamp for lamp, color in seen if color == lamp]
+    if sum(color == "out" for _, color in seen) + len(lit) < len(seen) or len(lit) > 1:
         return {"lamp": UNREAD}
     if lit:
         return {"lamp": lit[0]}
-    return {} if level.memory and phase != Phase.LAMP else {"lamp": UNREAD}
+    return {} if level.memory and phase != NumberGamePhase.LAMP else {"lamp": UNREAD}
 
 
 def _outcome(facts: Mapping[str, Any], faces: list[str | None]) -> _Facts:
     """The right card, as soon as it can be known, and the picked card."""
     phase, numbers, lamp = facts["phase"], facts.get("numbers"), facts.get("lamp")
-    if phase in (Phase.REVEAL, Phase.FINAL):
+    if phase in (NumberGamePhase.REVEAL, NumberGamePhase.FINAL):
         if faces.count("right") != 1 or faces.count("wrong") > 1 or facts["change"] == UNREAD:
             return {"answer": UNREAD, "picked": UNREAD}
         answer = faces.index("right")
@@ -201,13 +213,13 @@ def answer_to(lamp: str, numbers: list[int]) -> int:
     return Round(lamp=lamp, numbers=tuple(numbers)).answer
 
 
-def _clock(frame: Image, level: Level, where: Places | None) -> _Facts:
+def _clock(frame: Image, level: NumberGameLevel, where: RoundLayout | None) -> _Facts:
     if not level.timed or level.timed > MOST_TICKS:
         return {}
     if where is None:
         return {"time_left": UNREAD}
     track = Box(0.175, where.words.down(0.04), 0.935, where.words.down(0.08))
-    left, rest = (share_of(frame, c, _area(track)) for c in (palette.BLUE, palette.EDGE))
+    left, rest = (color_fraction(frame, c, _area(track)) for c in (palette.BLUE, palette.EDGE))
     return {"time_left": round(left * level.timed) if left + rest > 0.8 else UNREAD}
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from agentrl.devices import Region
-from agentrl.envs.phone_game.view import on_screen
+from agentrl.devices import ScreenRegion
+from agentrl.envs.phone_game.page_layout import on_screen
 from agentrl.errors import ActionError, ConfigError, EnvError
 from tests.envs.toy import CELLS, Stumbler, ToyApp, ToyEnv, ToyWords, Walker
 
@@ -56,7 +56,7 @@ def test_time_stands_still_while_the_policy_thinks(env: ToyEnv) -> None:
 
 def test_a_state_has_one_name_wherever_the_game_lies_on_its_screen(env: ToyEnv) -> None:
     state = launched().state()
-    moved = on_screen(state, Region(left=0.25, top=0.5, right=0.75, bottom=1.0))
+    moved = on_screen(state, ScreenRegion(left=0.25, top=0.5, right=0.75, bottom=1.0))
     assert moved["places"] != state["places"]
     assert env.state_key(moved) == env.state_key(state)
     assert env.state_key({**state, "at": 9}) != env.state_key(state)
@@ -136,7 +136,7 @@ def test_ticks_are_worth_the_same_in_one_piece_or_in_many() -> None:
     one, many = launched(clock="running"), launched(clock="running")
     for app in (one, many):
         assert app.tick_ms == 0
-        app.touch(*CELLS[0].centre)
+        app.touch(*CELLS[0].center)
         assert app.tick_ms == 20
     one.tick(200)
     for _ in range(10):
@@ -146,10 +146,10 @@ def test_ticks_are_worth_the_same_in_one_piece_or_in_many() -> None:
 
 
 def test_places_are_brought_to_where_a_page_lies() -> None:
-    area = Region(left=0.25, top=0.5, right=0.75, bottom=1.0)
+    area = ScreenRegion(left=0.25, top=0.5, right=0.75, bottom=1.0)
     places = on_screen(launched().state(), area)["places"]
     (x, y), path = places["go"][0], places["left"]
-    left, top = CELLS[0].centre
+    left, top = CELLS[0].center
     assert (x, y) == pytest.approx((0.25 + left / 2, 0.5 + top / 2), abs=0.01)
     assert path == pytest.approx([0.65, 0.75, 0.35, 0.75], abs=0.01)
 
@@ -194,5 +194,5 @@ def test_what_is_no_call_is_told(reply: str) -> None:
 def test_a_level_that_is_not_the_games_is_a_mistake() -> None:
     screen, words = np.zeros((4, 3, 3), np.uint8), ToyWords(goal=5)
     assert words.to_observation(screen, {"goal": 5}).images == (screen,)
-    with pytest.raises(ConfigError, match="goal is 5, and 6 in the game"):
+    with pytest.raises(ConfigError, match="goal is 5, but 6 in the game"):
         words.to_observation(screen, {"goal": 6})

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from agentrl.envs.sokoban.board import Board
-from agentrl.envs.sokoban.parsing import parse
+from agentrl.envs.sokoban.board_parser import parse
 from agentrl.errors import ConfigError
 
 

@@ -1,7 +1,7 @@
 """Space fighter on a phone: its app, environment and translator."""
 
 from agentrl.envs.minigames.space_fighter.drawing import render
-from agentrl.envs.minigames.space_fighter.rules import MOVES, Level, SpaceFighter
+from agentrl.envs.minigames.space_fighter.rules import MOVES, SpaceFighter, SpaceFighterLevel
 from agentrl.envs.phone_game.app import GameApp
 from agentrl.envs.phone_game.env import Facts, GameEnv
 from agentrl.envs.phone_game.game import PhoneGame
@@ -11,7 +11,7 @@ GAME = PhoneGame(
     package="org.agentrl.spacefighter",
     rules=SpaceFighter,
     draw=render,
-    level=Level,
+    level=SpaceFighterLevel,
     calls=dict.fromkeys(MOVES, 1),
     swipes=True,
     words=(

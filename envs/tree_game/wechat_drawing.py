@@ -1,8 +1,8 @@
 """What WeChat draws around a mini-program: the capsule, the menu, and the chats."""
 
-from agentrl.envs.phone_game import paint, pieces
-from agentrl.envs.phone_game.box import Box
-from agentrl.envs.tree_game.miniprogram import CAPSULE, CIRCLE, DOTS, ENTRY, SHEET, Shows
+from agentrl.envs.phone_game import paint, piece_cache
+from agentrl.envs.phone_game.boxes import Box
+from agentrl.envs.tree_game.mini_program import CAPSULE, CIRCLE, DOTS, ENTRY, SHEET, Shows
 from agentrl.types import Image
 
 _GREEN = (7, 193, 96)
@@ -23,8 +23,8 @@ def draw_capsule(picture: Image) -> None:
     for share in (0.3, 0.5, 0.7):
         x = DOTS.across(share)
         paint.disc(picture, Box(x, DOTS.top, x, DOTS.bottom), _INK, 0.008)
-    for colour, size in ((_INK, 0.026), (_WHITE, 0.02), (_INK, 0.01)):
-        paint.disc(picture, CIRCLE, colour, size)
+    for color, size in ((_INK, 0.026), (_WHITE, 0.02), (_INK, 0.01)):
+        paint.disc(picture, CIRCLE, color, size)
 
 
 def draw_menu(picture: Image) -> None:
@@ -49,7 +49,7 @@ def draw_chats(name: str, width: int, height: int) -> Image:
     Returns:
         uint8[height, width, 3]; the caller owns it.
     """
-    return pieces.draw((_chats, (name,)), (), width, height)
+    return piece_cache.draw((_chats, (name,)), (), width, height)
 
 
 def _chats(picture: Image, name: str) -> None:
@@ -66,9 +66,9 @@ def _draw_entry(picture: Image, name: str) -> None:
     """The game's icon, a square with a white tree on green, and its name."""
     high, wide = picture.shape[:2]
     half = 0.06 * wide / high
-    icon = Box(0.05, ENTRY.centre[1] - half, 0.17, ENTRY.centre[1] + half)
+    icon = Box(0.05, ENTRY.center[1] - half, 0.17, ENTRY.center[1] + half)
     paint.rounded(picture, icon, _GREEN, 0.02)
-    x, y = icon.centre
+    x, y = icon.center
     paint.disc(picture, Box(x, y - 0.01, x, y - 0.01), _WHITE, 0.03)
     trunk = (
         (x - 0.008, y),

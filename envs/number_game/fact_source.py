@@ -5,21 +5,21 @@ from dataclasses import asdict
 from typing import Any
 
 from agentrl.devices import Settled
-from agentrl.devices.vision import UNREAD, Audit
-from agentrl.envs.number_game.levels import Level
-from agentrl.envs.number_game.reading import MOST_TICKS, answer_to, read_screen
-from agentrl.envs.number_game.rules import Phase
+from agentrl.devices.vision import UNREAD, VisionAudit
+from agentrl.envs.number_game.levels import NumberGameLevel
+from agentrl.envs.number_game.rules import NumberGamePhase
+from agentrl.envs.number_game.screen_reader import MOST_TICKS, answer_to, read_screen
 from agentrl.errors import ConfigError, EnvError
 from agentrl.types import Image
 
-TRUTHS = ("state", "sight", "audit")
+FACT_SOURCES = ("state", "sight", "audit")
 _PRIVATE = ("touches", "launches")
 """Published by the phone, not the game: they depend on how the phone was used before."""
 
 _Facts = dict[str, Any]
 
 
-class Truth:
+class FactSource:
     """Provides the facts of each screen.
 
     Args:
@@ -31,9 +31,9 @@ class Truth:
         ConfigError: unknown kind, or a clock whose touches cannot be distinguished by sight.
     """
 
-    def __init__(self, kind: str, level: Level) -> None:
-        if kind not in TRUTHS:
-            raise ConfigError(f"truth is {kind!r}; it must be one of {', '.join(TRUTHS)}.")
+    def __init__(self, kind: str, level: NumberGameLevel) -> None:
+        if kind not in FACT_SOURCES:
+            raise ConfigError(f"truth is {kind!r}; it must be one of {', '.join(FACT_SOURCES)}.")
         if kind == "sight" and level.timed > MOST_TICKS:
             raise ConfigError(
                 f"timed is {level.timed}; with truth=sight it must be at most {MOST_TICKS}, or "
@@ -53,7 +53,7 @@ class Truth:
         if self._kind != "sight" or shown.state is not None:
             return False
         read = read_screen(shown.frame, self._level)
-        return read["round"] == 1 and read["phase"] in (Phase.LAMP, Phase.PICK)
+        return read["round"] == 1 and read["phase"] in (NumberGamePhase.LAMP, NumberGamePhase.PICK)
 
     def of(self, shown: Settled, *, in_front: bool) -> Mapping[str, Any]:
         """The facts of a screen; with `sight`, a covered game keeps its previous facts.
@@ -69,7 +69,7 @@ class Truth:
             raise EnvError("the game publishes no state; truth=sight works without it.")
         self._facts = {k: value for k, value in shown.state.items() if k not in _PRIVATE}
         if self._kind == "audit" and in_front:
-            self._audit = Audit().compare(read_screen(shown.frame, self._level), self._facts)
+            self._audit = VisionAudit().compare(read_screen(shown.frame, self._level), self._facts)
             self._misread += len(self._audit["differs"])
         return self._facts
 

@@ -12,7 +12,7 @@ HOLD_OUT = 0.2
 _TRIES = 10_000
 
 
-class Part:
+class QuestionSplit:
     """The questions of one split.
 
     Args:

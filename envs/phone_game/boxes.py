@@ -28,13 +28,13 @@ class Box:
         return self.left + share * (self.right - self.left)
 
     @property
-    def centre(self) -> tuple[float, float]:
+    def center(self) -> tuple[float, float]:
         """Its middle, in [0, 1] of the app's area."""
         return (self.left + self.right) / 2, (self.top + self.bottom) / 2
 
 
 @dataclass(slots=True, frozen=True)
-class Path:
+class SwipePath:
     """A swipe from (x1, y1) to (x2, y2), each in [0, 1] of the app's area."""
 
     x1: float
@@ -55,11 +55,11 @@ def to_screen(y: float) -> float:
 
 def tap_at(box: Box) -> tuple[float, float]:
     """The center of a box as a tap on the whole screen, in [0, 1], rounded to two decimals."""
-    x, y = box.centre
+    x, y = box.center
     return round(x, 2), round(to_screen(y), 2)
 
 
-def swipe_along(path: Path) -> tuple[float, float, float, float]:
+def swipe_along(path: SwipePath) -> tuple[float, float, float, float]:
     """A path as a swipe on the whole screen, in [0, 1], rounded to two decimals."""
     ends = path.x1, to_screen(path.y1), path.x2, to_screen(path.y2)
     x1, y1, x2, y2 = (round(end, 2) for end in ends)

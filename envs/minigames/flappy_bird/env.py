@@ -1,7 +1,7 @@
 """Flappy Bird on a phone: its app, environment and translator."""
 
 from agentrl.envs.minigames.flappy_bird.drawing import render
-from agentrl.envs.minigames.flappy_bird.rules import FlappyBird, Level
+from agentrl.envs.minigames.flappy_bird.rules import FlappyBird, FlappyBirdLevel
 from agentrl.envs.phone_game.app import GameApp
 from agentrl.envs.phone_game.env import GameEnv
 from agentrl.envs.phone_game.game import PhoneGame
@@ -11,7 +11,7 @@ GAME = PhoneGame(
     package="org.agentrl.flappybird",
     rules=FlappyBird,
     draw=render,
-    level=Level,
+    level=FlappyBirdLevel,
     calls={"flap": 1, "wait": 1},
     words=(
         "You play Flappy Bird on a phone. A tap below the score board makes the bird flap and "

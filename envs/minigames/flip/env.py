@@ -1,7 +1,7 @@
 """Flip on a phone: its app, environment and translator."""
 
 from agentrl.envs.minigames.flip.drawing import render
-from agentrl.envs.minigames.flip.rules import MISS, MOST, PAIR, Flip, Level
+from agentrl.envs.minigames.flip.rules import MISS, MOST, PAIR, Flip, FlipLevel
 from agentrl.envs.phone_game.app import GameApp
 from agentrl.envs.phone_game.env import Facts, GameEnv
 from agentrl.envs.phone_game.game import PhoneGame
@@ -11,7 +11,7 @@ GAME = PhoneGame(
     package="org.agentrl.flip",
     rules=Flip,
     draw=render,
-    level=Level,
+    level=FlipLevel,
     calls={"flip(card)": MOST},
     words=(
         "You play a game of memory on a phone. A tap turns a card. Two equal ones stay; two that "

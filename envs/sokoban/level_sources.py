@@ -6,43 +6,43 @@ from functools import lru_cache
 from typing import Protocol
 
 from agentrl.envs.sokoban.board import Board
-from agentrl.envs.sokoban.generator import Kind, Level, generate
-from agentrl.envs.sokoban.levels import read_levels
-from agentrl.envs.sokoban.parsing import parse
-from agentrl.envs.sokoban.solver import OutOfReach, solve
-from agentrl.envs.sokoban.split import belongs, check_split
+from agentrl.envs.sokoban.board_parser import parse
+from agentrl.envs.sokoban.level_files import read_levels
+from agentrl.envs.sokoban.level_generator import LevelKind, SokobanLevel, generate
+from agentrl.envs.sokoban.level_split import belongs, check_split
+from agentrl.envs.sokoban.solver import SearchLimitReached, solve
 from agentrl.errors import ConfigError
 
 
-class Source(Protocol):
+class LevelSource(Protocol):
     """Provides a level for every seed."""
 
     @property
     def size(self) -> tuple[int, int]:
         """Height and width of every level."""
 
-    def draw(self, seed: int) -> Level:
+    def draw(self, seed: int) -> SokobanLevel:
         """The level of a seed, deterministic."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Drawn:
+class GeneratedLevels:
     """Levels from the generator."""
 
-    kind: Kind
+    kind: LevelKind
 
     @property
     def size(self) -> tuple[int, int]:
         """Height and width of every level."""
         return self.kind.height, self.kind.width
 
-    def draw(self, seed: int) -> Level:
+    def draw(self, seed: int) -> SokobanLevel:
         """The level of a seed."""
         return generate(seed, self.kind)
 
 
 @dataclass(slots=True, kw_only=True)
-class Read:
+class FileLevels:
     """Levels from files, padded with walls to a common size; the seed counts through them."""
 
     boards: Sequence[Board]
@@ -51,13 +51,15 @@ class Read:
     size: tuple[int, int]
     _solved: dict[int, int | None] = field(default_factory=dict)
 
-    def draw(self, seed: int) -> Level:
+    def draw(self, seed: int) -> SokobanLevel:
         """The level of a seed."""
         number = seed % len(self.boards)
         board = self.boards[number]
         if number not in self._solved:
             self._solved[number] = _optimal(board, self.states)
-        return Level(board=_filled(board, *self.size), optimal=self._solved[number], number=number)
+        return SokobanLevel(
+            board=_filled(board, *self.size), optimal=self._solved[number], number=number
+        )
 
 
 def open_source(
@@ -71,7 +73,7 @@ def open_source(
     held_out_by: str,
     levels: str | None,
     states: int,
-) -> Source:
+) -> LevelSource:
     """The levels that an environment plays; see `Sokoban` for the arguments.
 
     Raises:
@@ -85,11 +87,13 @@ def open_source(
         if not boards:
             raise ConfigError(f"levels={levels}: none of its levels belongs to split={split}")
         height, width = (max(getattr(b.room, side) for b in boards) for side in ("height", "width"))
-        return Read(boards=boards, states=states, size=(height, width))
+        return FileLevels(boards=boards, states=states, size=(height, width))
     wanted = {name: value for name, value in asked.items() if value is not None}
-    kind = Kind(**_sides(size), **wanted, split=split, held_out=held_out, held_out_by=held_out_by)
+    kind = LevelKind(
+        **_sides(size), **wanted, split=split, held_out=held_out, held_out_by=held_out_by
+    )
     _try(kind)
-    return Drawn(kind=kind)
+    return GeneratedLevels(kind=kind)
 
 
 def _refuse(levels: str, **asked: object) -> None:
@@ -122,7 +126,7 @@ def _sides(size: int | Sequence[int] | None) -> dict[str, int]:
 
 
 @lru_cache(maxsize=64)
-def _try(kind: Kind) -> None:
+def _try(kind: LevelKind) -> None:
     """Generate one level, so that a kind without levels fails before any episode runs.
 
     Raises:
@@ -134,7 +138,7 @@ def _try(kind: Kind) -> None:
 def _optimal(board: Board, states: int) -> int | None:
     try:
         moves = solve(board, states)
-    except OutOfReach:
+    except SearchLimitReached:
         return None
     return None if moves is None else len(moves)
 

@@ -1,15 +1,29 @@
-"""Drawing shared by the minigames: the score board, cells of a field, polygons."""
+"""Drawing shared by the minigames: colors, the score board, cells of a field, polygons."""
 
 from collections.abc import Sequence
 
-from agentrl.envs.minigames.palette import EDGE, GREEN, INK, PAGE, PANEL, QUIET, RED
 from agentrl.envs.phone_game import paint
-from agentrl.envs.phone_game.box import Box, Grid
-from agentrl.envs.phone_game.paint import Colour
+from agentrl.envs.phone_game.boxes import Box, Grid
+from agentrl.envs.phone_game.paint import Color
 from agentrl.types import Image
 
+PAGE: Color = (238, 241, 246)
+PANEL: Color = (255, 255, 255)
+EDGE: Color = (206, 213, 224)
+INK: Color = (28, 36, 52)
+QUIET: Color = (122, 132, 150)
+GREEN: Color = (34, 160, 84)
+DARK_GREEN: Color = (16, 92, 52)
+RED: Color = (214, 56, 56)
+BLUE: Color = (38, 99, 235)
+YELLOW: Color = (250, 196, 20)
+ORANGE: Color = (240, 130, 30)
+PURPLE: Color = (140, 70, 190)
+BROWN: Color = (140, 92, 52)
+GRAY: Color = (120, 126, 138)
 
-def panel(picture: Image, box: Box, face: Colour = PANEL) -> None:
+
+def panel(picture: Image, box: Box, face: Color = PANEL) -> None:
     """A box with a thin edge."""
     paint.rounded(picture, box, EDGE, 0.03)
     inner = Box(box.left + 0.005, box.top + 0.003, box.right - 0.005, box.bottom - 0.003)
@@ -42,9 +56,9 @@ def outcome(won: bool, lost: bool) -> str:
     return "won" if won else "lost" if lost else "-"
 
 
-def block(picture: Image, box: Box, colour: Colour, margin: float = 0.008) -> None:
+def block(picture: Image, box: Box, color: Color, margin: float = 0.008) -> None:
     """Fill a cell of a field, with rounded corners."""
-    paint.rounded(picture, inset(box, margin), colour, 0.02)
+    paint.rounded(picture, inset(box, margin), color, 0.02)
 
 
 def inset(box: Box, margin: float) -> Box:
@@ -53,11 +67,9 @@ def inset(box: Box, margin: float) -> Box:
     return Box(box.left + margin, box.top + tall, box.right - margin, box.bottom - tall)
 
 
-def polygon(
-    picture: Image, box: Box, corners: Sequence[tuple[float, float]], colour: Colour
-) -> None:
+def polygon(picture: Image, box: Box, corners: Sequence[tuple[float, float]], color: Color) -> None:
     """Fill a polygon with corners in [0, 1] of the box."""
-    paint.polygon(picture, [(box.across(x), box.down(y)) for x, y in corners], colour)
+    paint.polygon(picture, [(box.across(x), box.down(y)) for x, y in corners], color)
 
 
 def _board(grid: Grid, rows: int) -> Box:
@@ -73,5 +85,5 @@ def _column(at: int, of: Sequence[str]) -> float:
     return (at + 0.5) / len(of)
 
 
-def _ink(value: str) -> Colour:
+def _ink(value: str) -> Color:
     return {"won": GREEN, "lost": RED, "-": QUIET}.get(value, INK)

@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def chance(seed: int, *where: int) -> np.random.Generator:
+def event_rng(seed: int, *where: int) -> np.random.Generator:
     """The random generator for one event of one game.
 
     Args:

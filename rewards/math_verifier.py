@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentrl.errors import RewardError
-from agentrl.rewards.verify import SPARE_S, said_in
+from agentrl.rewards.math_worker import SPARE_S, said_in
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class Verifier:
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         arguments = [str(self._deadline_s), str(self._at_once)]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "agentrl.rewards.verify", *arguments],
+            [sys.executable, "-m", "agentrl.rewards.math_worker", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # math-verify tells of each answer that it cannot read
@@ -138,7 +138,7 @@ class Verifier:
             self.close()
             raise RewardError(
                 f"maths: the verifier is not up after {_START_S:g} s; try "
-                f"{sys.executable} -m agentrl.rewards.verify 5 2"
+                f"{sys.executable} -m agentrl.rewards.math_worker 5 2"
             )
         return self._process
 

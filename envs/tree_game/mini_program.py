@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from agentrl.envs.phone_game.box import Box, to_app
-from agentrl.envs.phone_game.rules import Place, Rules
+from agentrl.envs.phone_game.boxes import Box, to_app
+from agentrl.envs.phone_game.rules import GameRules, Place
 
 CAPSULE = Box(0.755, to_app(0.05), 0.975, to_app(0.1))
-DOTS = Box(CAPSULE.left, CAPSULE.top, CAPSULE.centre[0], CAPSULE.bottom)
-CIRCLE = Box(CAPSULE.centre[0], CAPSULE.top, CAPSULE.right, CAPSULE.bottom)
+DOTS = Box(CAPSULE.left, CAPSULE.top, CAPSULE.center[0], CAPSULE.bottom)
+CIRCLE = Box(CAPSULE.center[0], CAPSULE.top, CAPSULE.right, CAPSULE.bottom)
 SHEET = Box(0.0, 0.72, 1.0, 1.0)
 """The menu, at the foot of the screen."""
 ENTRY = Box(0.0, to_app(0.2), 1.0, to_app(0.29))
@@ -29,7 +29,7 @@ class Shows(StrEnum):
     CHATS = "chats"
 
 
-class MiniProgram(Rules):
+class MiniProgram(GameRules):
     """A game, and what WeChat puts around it.
 
     Args:
@@ -37,7 +37,7 @@ class MiniProgram(Rules):
         is_open: whether it is open already; else WeChat shows its chats, with an entry for it.
     """
 
-    def __init__(self, game: Rules, *, is_open: bool) -> None:
+    def __init__(self, game: GameRules, *, is_open: bool) -> None:
         self.game = game
         self.seed = game.seed
         self.shows = Shows.GAME if is_open else Shows.CHATS

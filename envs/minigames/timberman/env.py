@@ -1,7 +1,7 @@
 """Timberman on a phone: its app, environment and translator."""
 
 from agentrl.envs.minigames.timberman.drawing import render
-from agentrl.envs.minigames.timberman.rules import MOVES, Level, Timberman
+from agentrl.envs.minigames.timberman.rules import MOVES, Timberman, TimbermanLevel
 from agentrl.envs.phone_game.app import GameApp
 from agentrl.envs.phone_game.env import GameEnv
 from agentrl.envs.phone_game.game import PhoneGame
@@ -11,7 +11,7 @@ GAME = PhoneGame(
     package="org.agentrl.timberman",
     rules=Timberman,
     draw=render,
-    level=Level,
+    level=TimbermanLevel,
     calls=dict.fromkeys(MOVES, 1),
     words=(
         "You play Timberman on a phone. A tap on the left or the right half chops the tree from "

@@ -1,7 +1,7 @@
 """2048 on a phone: its app, environment and translator."""
 
 from agentrl.envs.minigames.game_2048.drawing import render
-from agentrl.envs.minigames.game_2048.rules import MOVES, Game2048, Level
+from agentrl.envs.minigames.game_2048.rules import MOVES, Game2048, Game2048Level
 from agentrl.envs.phone_game.app import GameApp
 from agentrl.envs.phone_game.env import GameEnv
 from agentrl.envs.phone_game.game import PhoneGame
@@ -11,7 +11,7 @@ GAME = PhoneGame(
     package="org.agentrl.game2048",
     rules=Game2048,
     draw=render,
-    level=Level,
+    level=Game2048Level,
     calls=dict.fromkeys(MOVES, 1),
     swipes=True,
     words=(

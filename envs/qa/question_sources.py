@@ -15,7 +15,7 @@ from agentrl.data.tasks import TaskSource
 from agentrl.envs.qa.arithmetic import Arithmetic
 from agentrl.envs.qa.counting import Counting
 from agentrl.envs.qa.geometry import Geometry
-from agentrl.envs.qa.split import SPLITS
+from agentrl.envs.qa.question_split import SPLITS
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
 
