@@ -161,7 +161,7 @@ def test_an_environment_that_cannot_be_made_is_a_config_error(coin: str) -> None
                 id=f"{coin}:Coin",
                 wrappers=[WrapperConfig(wrapper=f"{coin}:Doubled", kwargs={"times": 3})],
             ),
-            "does not wrap it",
+            "failed with kwargs=",
         ),
     ):
         with pytest.raises(ConfigError, match=message):
