@@ -10,7 +10,7 @@ print(len(datasets.Dataset.from_list([{"a": 1}])))
 """
 
 
-def test_datasets_works_in_any_import_order():
+def test_datasets_works_whichever_comes_first():
     for code in (
         CODE,
         CODE.replace("import datasets\n", "", 1).replace("import torch", "import datasets"),
