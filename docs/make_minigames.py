@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from agentrl import registry
-from agentrl.env import game, make_translator
+from agentrl.env import find_env, make_translator
 from agentrl.envs.phone_game.app import GameApp
 from agentrl.envs.phone_game.boxes import to_app
 
@@ -31,8 +31,8 @@ MOST_TURNS = 3000
 
 def play(id: str, name: str, seed: int, turns: int = MOST_TURNS) -> GameApp:
     """The app after a scripted player has played some turns by touches."""
-    app, rng = registry.load(str(game(id).app))(), np.random.default_rng(seed)
-    player, translator = registry.load(game(id).players[name])(), make_translator(id)
+    app, rng = registry.load(str(find_env(id).app))(), np.random.default_rng(seed)
+    player, translator = registry.load(find_env(id).players[name])(), make_translator(id)
     app.launch({"seed": str(seed)})
     for _ in range(turns):
         state = app.state()

@@ -11,8 +11,8 @@ import gymnasium
 import numpy as np
 
 import agentrl
-from agentrl.actions.tool_calls import Calls
-from agentrl.data.observation_spaces import AnyText, Pictures
+from agentrl.actions.tool_calls import ActionSet
+from agentrl.data.observation_spaces import AnyText, ImageTuple
 from agentrl.envs.qa.tools import calculate, zoom
 from agentrl.errors import ActionError
 from agentrl.types import Message, Observation
@@ -26,7 +26,7 @@ FORMS = ("zoom(box)", "calculate(term)", "answer(text)")
 class AskWithTools(gymnasium.Env):
     """What color is the dot in a box of a picture too large to be shown? What is 17 * 23?"""
 
-    observation_space = gymnasium.spaces.Dict({"text": AnyText(), "images": Pictures()})
+    observation_space = gymnasium.spaces.Dict({"text": AnyText(), "images": ImageTuple()})
     action_space = gymnasium.spaces.Dict(
         {"tool": gymnasium.spaces.Discrete(len(TOOLS)), "argument": AnyText()}
     )
@@ -87,7 +87,7 @@ class AskWithTools(gymnasium.Env):
 
 class AskTranslator:
     def __init__(self, style="tag", instruct=True):
-        self.calls, self.instruct = Calls(FORMS, style), instruct
+        self.calls, self.instruct = ActionSet(FORMS, style), instruct
 
     def instructions(self):
         if not self.instruct:
@@ -121,7 +121,7 @@ class Expert:
     looks = 1.0
 
     def __init__(self, style="tag"):
-        self.calls = Calls(FORMS, style)
+        self.calls = ActionSet(FORMS, style)
 
     def reply(self, info, rng):
         if info["uses"]:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO, NoReturn
 
-from agentrl.data.answers import answer_in
+from agentrl.data.answers import extract_answer
 from agentrl.data.grading import exact
 from agentrl.errors import ActionError
 
@@ -119,7 +119,7 @@ def _answer(truth: tuple[Any, str], reply: str, said: str | None, words: bool) -
 def said_in(reply: str) -> str | None:
     """The marked answer in a reply; None if there is none."""
     try:
-        return answer_in(reply)
+        return extract_answer(reply)
     except ActionError:
         return None
 
