@@ -8,13 +8,12 @@ from typing import Any
 from agentrl.virtual_phone.apps.apk import ApkManifest
 from agentrl.virtual_phone.apps.app import App
 from agentrl.virtual_phone.apps.app_tasks import AppTasks
+from agentrl.virtual_phone.apps.dialogs import Dialog, Kind, Outcome
 from agentrl.virtual_phone.apps.system_apps import LAUNCHER
-from agentrl.virtual_phone.apps.ticker import Ticker
 from agentrl.virtual_phone.faults import fault_effects
 from agentrl.virtual_phone.faults.faults import Faults
 from agentrl.virtual_phone.system import phone_settings, snapshot
 from agentrl.virtual_phone.system.device_log import CommandHistory
-from agentrl.virtual_phone.system.dialogs import Dialog, Kind, Outcome
 from agentrl.virtual_phone.system.file_system import FileSystem
 from agentrl.virtual_phone.system.input_handler import InputHandler
 from agentrl.virtual_phone.system.network import PhoneNetwork
@@ -22,6 +21,7 @@ from agentrl.virtual_phone.system.phone_display import PhoneDisplay, VisibleStat
 from agentrl.virtual_phone.system.phone_settings import PhoneSettings
 from agentrl.virtual_phone.system.power import Battery, Power
 from agentrl.virtual_phone.system.screen_geometry import ScreenGeometry
+from agentrl.virtual_phone.system.ticker import Ticker
 
 _ROTATION_SETTINGS = ("accelerometer_rotation", "user_rotation")
 

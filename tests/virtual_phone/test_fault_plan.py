@@ -7,8 +7,7 @@ import pytest
 from agentrl.errors import ConfigError
 from agentrl.virtual_phone import spawn
 from agentrl.virtual_phone.faults import fault_plan
-from agentrl.virtual_phone.faults.fault_plan import Event, FaultPlan, PhoneFaults
-from agentrl.virtual_phone.faults.fault_schedule import FaultSchedule
+from agentrl.virtual_phone.faults.fault_plan import Event, FaultPlan, FaultSchedule, PhoneFaults
 from tests.virtual_phone.run import probe_phone
 
 PLAN = """

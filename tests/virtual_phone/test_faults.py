@@ -10,8 +10,7 @@ import pytest
 from agentrl.virtual_phone.apps.app import state_path
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from agentrl.virtual_phone.apps.system_apps import LAUNCHER
-from agentrl.virtual_phone.faults.distribution import Distribution
-from agentrl.virtual_phone.faults.faults import CHECKS, PREFIX
+from agentrl.virtual_phone.faults.faults import CHECKS, PREFIX, Distribution
 from agentrl.virtual_phone.phone import VirtualPhone
 from tests.virtual_phone.run import probe_phone, run, run_later
 from tests.virtual_phone.wire import Wire, serving

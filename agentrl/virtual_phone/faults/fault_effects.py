@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from agentrl.virtual_phone.system.dialogs import KINDS
+from agentrl.virtual_phone.apps.dialogs import KINDS
 
 if TYPE_CHECKING:
     from agentrl.virtual_phone.phone import VirtualPhone

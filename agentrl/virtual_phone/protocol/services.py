@@ -8,8 +8,8 @@ from agentrl.virtual_phone.faults.fault_effects import QUICK_REBOOT_S
 from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.protocol import file_sync, reverse_ports, shell_protocols
 from agentrl.virtual_phone.protocol.adb_stream import Stream
+from agentrl.virtual_phone.protocol.pipe import relay
 from agentrl.virtual_phone.system import screen_capture
-from agentrl.virtual_phone.system.pipe import relay
 
 Job = Coroutine[None, None, None]
 Service = Callable[[VirtualPhone, Stream, Sequence[str], str], Job | None]

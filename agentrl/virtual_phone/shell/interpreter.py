@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from agentrl.virtual_phone.protocol.pipe import Pipe
 from agentrl.virtual_phone.shell.command_context import CommandContext, CommandFunction, read_to_end
 from agentrl.virtual_phone.shell.expansion import PATTERN_CHARACTERS, expand
 from agentrl.virtual_phone.shell.lexer import MAX_NESTING, ShellSyntaxError, Word, WordPart
 from agentrl.virtual_phone.shell.redirects import CommandIO, Redirects
 from agentrl.virtual_phone.shell.shell_parser import Pipeline, Script, ShellCommand, parse
-from agentrl.virtual_phone.system.pipe import Pipe
 
 if TYPE_CHECKING:
     from agentrl.virtual_phone.phone import VirtualPhone

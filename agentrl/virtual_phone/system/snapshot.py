@@ -14,10 +14,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from agentrl.virtual_phone.apps.apk import ApkManifest
+from agentrl.virtual_phone.apps.dialogs import KINDS, Dialog
 from agentrl.virtual_phone.apps.installed_app import InstalledApp
 from agentrl.virtual_phone.apps.system_apps import TextPage
 from agentrl.virtual_phone.protocol.adb_auth import KEYS_FILE
-from agentrl.virtual_phone.system.dialogs import KINDS, Dialog
 from agentrl.virtual_phone.system.file_system import FileNode
 
 if TYPE_CHECKING:
