@@ -8,7 +8,7 @@ from agentrl.virtual_phone.apps.installed_app import component_name
 from agentrl.virtual_phone.apps.system_apps import ACTIVITIES, BROWSER, LAUNCHER, SETTINGS
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.phone import VirtualPhone
-from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system.adb_keyboard import broadcast
 from agentrl.virtual_phone.system.network import fetch_title
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from agentrl.virtual_phone.commands.command_table import COMMANDS, command
 from agentrl.virtual_phone.commands.text_commands import split_options
-from agentrl.virtual_phone.shell.command_context import CommandContext
-from agentrl.virtual_phone.shell.interpreter import ShellExit
+from agentrl.virtual_phone.shell.interpreter import CommandContext, ShellExit
 
 _ESCAPE = re.compile(r"\\([\\ntrabe0])|%([sd%])")
 _MEANINGS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "0": "\0"}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.text_commands import split_options
-from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system.file_system import FileNode
 
 _CHUNK = 1 << 20

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.grep import compile_pattern
-from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system.device_log import LEVELS, Level, LogEntry
 
 _DIVIDER = "--------- beginning of main"

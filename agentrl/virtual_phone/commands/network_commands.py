@@ -5,7 +5,7 @@ import asyncio
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.text_commands import split_options
 from agentrl.virtual_phone.protocol.pipe import Channel, PhoneSocket, socket_pair
-from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system.network import PageUnreachable, PortListener, fetch
 
 _OWN_HOSTS = ("127.0.0.1", "localhost")

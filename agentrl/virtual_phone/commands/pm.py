@@ -6,7 +6,7 @@ from agentrl.virtual_phone.apps.apk import ApkManifest, read_manifest
 from agentrl.virtual_phone.apps.installed_app import InstalledApp, component_name
 from agentrl.virtual_phone.apps.system_apps import ACTIVITIES, KEYBOARD_PACKAGE, PACKAGES, TextPage
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 
 _FEATURES = (
     "reqGlEsVersion=0x30002",

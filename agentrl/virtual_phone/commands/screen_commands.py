@@ -5,7 +5,7 @@ import asyncio
 from agentrl.virtual_phone.apps import view_hierarchy
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.text_commands import split_options
-from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.shell.redirects import Write
 from agentrl.virtual_phone.system import screen_capture
 from agentrl.virtual_phone.system.screen_recorder import EncoderMissing, ScreenRecorder

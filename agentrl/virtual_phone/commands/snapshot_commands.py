@@ -3,7 +3,7 @@
 import json
 
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system import snapshot
 
 _MOST_SNAPSHOTS = 32

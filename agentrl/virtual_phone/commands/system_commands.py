@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 from agentrl.virtual_phone.commands.command_table import COMMANDS, command
 from agentrl.virtual_phone.faults import faults
 from agentrl.virtual_phone.faults.fault_effects import QUICK_REBOOT_S
-from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 
 _LONGEST_PROPERTY = 91
 _MOST_PROPERTIES = 1000

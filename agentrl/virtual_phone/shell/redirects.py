@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from agentrl.virtual_phone.shell.shell_parser import Redirect
+from agentrl.virtual_phone.shell.syntax_tree import Redirect
 from agentrl.virtual_phone.system.file_system import FileSystem, normalize_path
 
 Write = Callable[[bytes | memoryview], None]
