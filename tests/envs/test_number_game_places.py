@@ -76,7 +76,7 @@ def test_a_tap_in_the_middle_of_a_card_picks_it_on_a_phone_of_any_size(
     phone = Phone([app], size=size, effect_delay_ms=(0, 0))
 
     def tap(place: list[float]) -> None:
-        phone.hands.touch(int(pixel(place[0], size[0])), int(pixel(place[1], size[1])))
+        phone.input.touch(int(pixel(place[0], size[0])), int(pixel(place[1], size[1])))
 
     for card in range(level["cards"]):
         phone.tasks.launch(PACKAGE, {"seed": str(seed), **NumberGameLevel(**level).extras()})

@@ -134,7 +134,7 @@ class _SocketEnd:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        self.drained = writer.drain
+        self.drain = writer.drain
 
     async def read(self) -> bytes:
         try:
@@ -145,7 +145,7 @@ class _SocketEnd:
     def write(self, data: Buffer) -> None:
         self._writer.write(data)
 
-    def end_output(self) -> None:
+    def write_eof(self) -> None:
         self.finish()
 
     def finish(self) -> None:

@@ -163,7 +163,7 @@ async def yes(call: CommandContext) -> int:
     many = line.encode("utf-8", "surrogateescape") * 256
     while True:
         call.out(many)
-        await call.io.drained()
+        await call.io.drain()
         await asyncio.sleep(0)
 
 

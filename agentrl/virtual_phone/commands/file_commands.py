@@ -33,7 +33,7 @@ async def cat(call: CommandContext) -> int:
     if not paths:
         while chunk := await call.io.read():
             call.out(chunk)
-            await call.io.drained()
+            await call.io.drain()
     code = 0
     for path in paths:
         try:
@@ -43,7 +43,7 @@ async def cat(call: CommandContext) -> int:
             continue
         for start in range(0, len(content), _CHUNK):
             call.out(content[start : start + _CHUNK])
-            await call.io.drained()
+            await call.io.drain()
     return code
 
 

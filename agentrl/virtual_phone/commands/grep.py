@@ -179,7 +179,7 @@ class _Search:
             *lines, pending = (pending + chunk).split(b"\n")
             for line in lines:
                 self._line(line, "")
-            await self._call.io.drained()
+            await self._call.io.drain()
         if pending:
             self._line(pending, "")
 

@@ -109,7 +109,7 @@ async def logcat(call: CommandContext) -> int:
         left = None if left is None else left - len(shown)
         if not wish.follows or (left is not None and left <= 0):
             return 0
-        await call.io.drained()
+        await call.io.drain()
         await log.wait(seen)
         shown = [entry for entry in log.since(seen) if wish.wants(entry)]
         seen = log.num_written

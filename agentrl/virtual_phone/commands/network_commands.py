@@ -54,14 +54,14 @@ async def _talk(call: CommandContext, other: Channel) -> None:
     async def send() -> None:
         while data := await call.io.read():
             other.write(data)
-            await other.drained()
-        other.end_output()
+            await other.drain()
+        other.write_eof()
 
     sending = asyncio.create_task(send())
     try:
         while data := await other.read():
             call.out(data)
-            await call.io.drained()
+            await call.io.drain()
     finally:
         sending.cancel()
         other.finish()

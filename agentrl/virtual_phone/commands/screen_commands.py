@@ -58,7 +58,7 @@ def _size(call: CommandContext, arguments: list[str]) -> int:
     else:
         width, _, height = arguments[0].partition("x")
         geometry.set_size((int(width[:9]), int(height[:9])))
-    call.phone.display.at_once()
+    call.phone.display.show_now()
     return 0
 
 
@@ -105,7 +105,7 @@ async def uiautomator(call: CommandContext) -> int:
     target = files[0] if files else _DUMP
     if not call.phone.power.awake:
         return call.fail("ERROR: could not get idle state.")
-    await call.phone.display.at_rest()
+    await call.phone.display.wait_until_idle()
     xml = view_hierarchy.dump(call.phone).encode("utf-8", "replace")
     if target == "/dev/tty":
         call.out(xml)
@@ -157,8 +157,8 @@ async def _record(call: CommandContext, recorder: ScreenRecorder, write: Write) 
         if frame is not last:
             write(await recorder.encode(frame, loop.time() - start_s))
             last = frame
-        await call.io.drained()
-        await phone.display.change(shown)
+        await call.io.drain()
+        await phone.display.wait_for_change(shown)
 
 
 def _recording_options(arguments: list[str]) -> tuple[dict[str, str], str]:

@@ -35,8 +35,8 @@ async def agentrl(call: CommandContext) -> int:
     if verb == "load" and not words:
         return await _load(call)
     if verb == "seen" and not words:
-        *seen, _ = call.phone.seen_commands
-        call.phone.seen_commands.clear()
+        *seen, _ = call.phone.command_history
+        call.phone.command_history.clear()
         return call.say(json.dumps(seen, ensure_ascii=False))
     return call.fail(f"Unknown command: {verb}", 255)
 

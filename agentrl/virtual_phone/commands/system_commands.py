@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 
 from agentrl.virtual_phone.commands.command_table import COMMANDS, command
 from agentrl.virtual_phone.faults import faults
-from agentrl.virtual_phone.faults.fault_effects import QUICK_REBOOT_S
+from agentrl.virtual_phone.phone import QUICK_REBOOT_S
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 
 _LONGEST_PROPERTY = 91

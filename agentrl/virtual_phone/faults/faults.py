@@ -200,12 +200,12 @@ class Faults:
         """The value of a fault; empty if it is not set."""
         return self._values.get(name, "")
 
-    def number(self, name: str) -> float:
+    def draw(self, name: str) -> float:
         """A number drawn from the distribution of a fault; 0 if it is not set."""
         value = self._values.get(name)
         return 0.0 if value is None else Distribution.parse(value).draw(self._source)
 
-    def happens(self, name: str) -> bool:
+    def occurs(self, name: str) -> bool:
         """Whether a fault with a probability occurs now."""
         value = self._values.get(name)
         return value is not None and self._source.random() < float(value)

@@ -95,7 +95,7 @@ class _Session:
                 _ANSWERS[id](self, path)
             elif not await self._transfer(id, path):
                 return
-            await self._stream.drained()
+            await self._stream.drain()
 
     async def _transfer(self, id: bytes, path: str) -> bool:
         """Transfer a file; returns whether the connection is still usable."""
@@ -132,7 +132,7 @@ class _Session:
             chunk = content[start : start + _CHUNK]
             self._stream.write(_REQUEST.pack(b"DATA", len(chunk)))
             self._stream.write(chunk)
-            await self._stream.drained()
+            await self._stream.drain()
         self._stream.write(_REQUEST.pack(b"DONE", 0))
 
     async def _receive(self, path: str, mode: int | None) -> bool:

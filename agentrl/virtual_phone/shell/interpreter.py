@@ -182,7 +182,7 @@ class ShellInterpreter:
         run = self.commands.get(call.name)
         if run is None:
             return call.fail(f"sh: {spelled}: inaccessible or not found", 127)
-        self.phone.seen_commands.add((call.name, *call.arguments))
+        self.phone.command_history.add((call.name, *call.arguments))
         try:
             result = run(call)
             return result if isinstance(result, int) else await result
@@ -214,7 +214,7 @@ class ShellInterpreter:
         """Run one command of a pipe; when it ends, the command before it gets a broken pipe."""
         io = self.io if source is None else replace(self.io, read=source.read)
         if sink is not None:
-            io = replace(io, out=sink.write, drained=sink.drained)
+            io = replace(io, out=sink.write, drain=sink.drain)
         try:
             return await self.inner(io)._run_command(command, io)
         except ShellExit as end:
@@ -278,7 +278,7 @@ class ShellInterpreter:
             special = {"?": str(self.code), "$": "2000", "#": "0"}
             return special.get(part.text) or self.environment.get(part.text, "")
         pipe = Pipe()
-        io = replace(self.io, out=pipe.write, drained=pipe.drained)
+        io = replace(self.io, out=pipe.write, drain=pipe.drain)
         output = asyncio.create_task(read_to_end(pipe.read))
         try:
             self.code = await self.inner(io).run_parsed(part.script)
