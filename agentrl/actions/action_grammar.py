@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from agentrl.actions.coordinates import Spelling
+from agentrl.actions.coordinates import CoordinateFormat
 from agentrl.actions.screen_actions import (
     Action,
     Done,
@@ -131,8 +131,8 @@ class Grammar:
                 call = ("done",)
         return _calls(tuple(FORMS), self.style).say(*call)
 
-    def _spelling(self) -> Spelling:
-        return Spelling.named(self.positions, self.size, self.outside)
+    def _spelling(self) -> CoordinateFormat:
+        return CoordinateFormat.named(self.positions, self.size, self.outside)
 
     def _calls(self) -> Calls:
         return _calls(self.actions, self.style)
@@ -173,7 +173,7 @@ class Grammar:
         return Key(name)
 
     def _wait(self, argument: str) -> Wait:
-        seconds = Spelling.number(argument)
+        seconds = CoordinateFormat.number(argument)
         if not 0 <= seconds <= self.max_wait_s:
             raise ActionError(f"wait takes a number of seconds from 0 to {self.max_wait_s:g}")
         return Wait(seconds)

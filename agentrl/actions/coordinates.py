@@ -12,7 +12,7 @@ _OUTSIDE = ("refuse", "clamp")
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Spelling:
+class CoordinateFormat:
     """Converts positions in [0, 1] to numbers on another scale, and back."""
 
     name: str
@@ -25,7 +25,7 @@ class Spelling:
     """Whether an integer means the middle of a pixel."""
 
     @staticmethod
-    def named(name: str, size: tuple[int, int] | None, outside: str) -> "Spelling":
+    def named(name: str, size: tuple[int, int] | None, outside: str) -> "CoordinateFormat":
         """The format of that name.
 
         Raises:
@@ -35,9 +35,9 @@ class Spelling:
             raise ConfigError(f"outside={outside!r} must be one of {', '.join(_OUTSIDE)}")
         clamp = outside == "clamp"
         if name == "unit":
-            return Spelling(name=name, sides=(1, 1), decimals=2, clamp=clamp)
+            return CoordinateFormat(name=name, sides=(1, 1), decimals=2, clamp=clamp)
         if name == "thousand":
-            return Spelling(name=name, sides=(1000, 1000), decimals=0, clamp=clamp)
+            return CoordinateFormat(name=name, sides=(1000, 1000), decimals=0, clamp=clamp)
         if name != "pixels":
             known = ("unit", "thousand", "pixels")
             raise ConfigError(
@@ -45,7 +45,7 @@ class Spelling:
             )
         if size is None or len(size) != 2 or min(size) < 1:
             raise ConfigError(f"positions=pixels needs the image size, not {size!r}")
-        return Spelling(name=name, sides=size, decimals=0, clamp=clamp, centered=True)
+        return CoordinateFormat(name=name, sides=size, decimals=0, clamp=clamp, centered=True)
 
     @staticmethod
     def number(text: str, *, signed: bool = False) -> float:

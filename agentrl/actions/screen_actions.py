@@ -79,12 +79,12 @@ class Done:
 Action = Tap | LongPress | Swipe | Drag | Type | Key | Wait | Done
 
 
-def does_nothing(action: Action) -> bool:
+def touches_nothing(action: Action) -> bool:
     """Whether an action touches nothing, so that there is no effect to wait for."""
     return isinstance(action, Wait | Done) or action == Type("")
 
 
-def perform(device: "Device", action: Action) -> None:
+def dispatch_action(device: "Device", action: Action) -> None:
     """Perform an action on a device, without waiting for its effect.
 
     Raises:

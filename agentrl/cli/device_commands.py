@@ -142,11 +142,11 @@ def watch(
     ] = None,
 ) -> None:
     """Print whenever a phone comes, goes or changes its state."""
-    from agentrl.devices.adb.device_tracking import track
+    from agentrl.devices.adb.device_tracking import track_devices
 
     end = None if seconds is None else time.monotonic() + seconds
     before: dict[str, str] = {}
-    with closing(track(_server(), _WATCH_S)) as lists:
+    with closing(track_devices(_server(), _WATCH_S)) as lists:
         for known in lists:
             if known is not None:
                 for serial in sorted(known.keys() | before.keys()):
@@ -168,10 +168,10 @@ def bench(
 
     It opens the settings and the home screen, to check that captures show the change.
     """
-    from agentrl.devices.capture_benchmark import measure, toggle
+    from agentrl.devices.capture_benchmark import measure_methods, screen_toggler
 
     with _phone(serial, driver=driver) as phone:
-        rows = measure(phone, rounds=rounds, change=toggle(phone))
+        rows = measure_methods(phone, rounds=rounds, change=screen_toggler(phone))
         phone.key("HOME")
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("", "method", "median, ms", "lag, ms", ""):
@@ -202,7 +202,7 @@ def doctor(
     something has to be fixed.
     """
     from agentrl.devices.doctor import examine
-    from agentrl.phone_page import Pager
+    from agentrl.phone_page import PageAssigner
     from agentrl.virtual_phone.apps.probe_app import PROBE
     from agentrl.virtual_phone.spec import AppSpec
 
@@ -214,7 +214,7 @@ def doctor(
     unusable: dict[str, list[str]] = {}
     for name in serials:
         console.print(Text(name, style="bold"))
-        with closing(Pager([AppSpec(app=PROBE)], "page")) as pager:
+        with closing(PageAssigner([AppSpec(app=PROBE)], "page")) as pager:
             for found in examine(server, name, paged=pager.around):
                 line = f"  [{_COLORS[found.state]}]{found.state:5}[/] [bold]{found.what:19}[/] "
                 console.print(line + escape(printable(found.detail)), soft_wrap=True)
@@ -285,7 +285,7 @@ def _table(server: "AdbServer", known: Mapping[str, str]) -> Table:
 def _about(server: "AdbServer", serial: str, seen: dict[str, str]) -> list[str]:
     from agentrl.devices.adb_phone import AdbPhone
     from agentrl.devices.doctor import battery_level
-    from agentrl.devices.foreground_window import package_in
+    from agentrl.devices.foreground_window import parse_front_package
     from agentrl.devices.guard.foreground import WINDOW
 
     with closing(AdbPhone(server, serial)) as phone:
@@ -303,5 +303,5 @@ def _about(server: "AdbServer", serial: str, seen: dict[str, str]) -> list[str]:
         version.output.strip(),
         f"{width}x{height}",
         "" if level is None else f"{level:.0f}%",
-        package_in(window.output) or "",
+        parse_front_package(window.output) or "",
     ]

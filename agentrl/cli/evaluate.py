@@ -64,5 +64,5 @@ def evaluate(
     if audit is not None:
         from agentrl.devices import vision
 
-        typer.echo(vision.table_of(audit))
+        typer.echo(vision.format_audit(audit))
     typer.echo(f"recorded: {folder}  (agentrl replay {folder} --list)")

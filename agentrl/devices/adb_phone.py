@@ -18,7 +18,7 @@ from agentrl.actions.screen_actions import (
     Tap,
     Type,
     Wait,
-    perform,
+    dispatch_action,
 )
 from agentrl.devices.adb import AdbServer, app_state_file
 from agentrl.devices.adb.adb_socket import Deadline
@@ -28,12 +28,12 @@ from agentrl.devices.capture import CAPTURES, Capture
 from agentrl.devices.capture.screen_size import DISPLAY, ScreenSize
 from agentrl.devices.capture.screencap_raw import RawCapture
 from agentrl.devices.connected_phone import ConnectedPhone
-from agentrl.devices.device import Deadlines, Look, Result, State
-from agentrl.devices.foreground_window import Window, package_in, window_in
-from agentrl.devices.guard.foreground import WINDOW, in_front_command
+from agentrl.devices.device import AppState, CommandResult, Deadlines, Look
+from agentrl.devices.foreground_window import Window, parse_front_package, parse_window
+from agentrl.devices.guard.foreground import WINDOW, front_check
 from agentrl.devices.input.input_commands import Touch, input_command
 from agentrl.devices.input.text_input import Keyboard
-from agentrl.devices.screen_regions import Region
+from agentrl.devices.screen_regions import ScreenRegion
 from agentrl.errors import CaptureError, DeviceError, DeviceTimeout, NotInFront
 from agentrl.types import Image
 
@@ -146,11 +146,11 @@ class AdbPhone(ConnectedPhone):
         started, window = self.per_call.run((start, WINDOW), deadline)
         if started.code or "Error" in started.output:
             raise DeviceError(f"{self.serial}: cannot start {package}: {started.output.strip()}")
-        front = package_in(window.output)
+        front = parse_front_package(window.output)
         while front != package:
             try:
                 time.sleep(min(_POLL_S, deadline.left_s()))
-                front = package_in(self._window(deadline))
+                front = parse_front_package(self._window(deadline))
             except (TimeoutError, DeviceTimeout):
                 raise DeviceTimeout(
                     f"{self.serial}: {package} was started but {front} is in front after "
@@ -163,17 +163,17 @@ class AdbPhone(ConnectedPhone):
 
     def focus(self) -> str | None:
         """The package in front, or None if the phone reports none."""
-        return package_in(self._window(self._deadline()))
+        return parse_front_package(self._window(self._deadline()))
 
     def window(self) -> Window:
         """The window that receives touches."""
-        return window_in(self._window(self._deadline()))
+        return parse_window(self._window(self._deadline()))
 
-    def app_area(self) -> Region | None:
+    def app_area(self) -> ScreenRegion | None:
         """None: apps have the whole screen."""
         return None
 
-    def app_state(self, package: str) -> State:
+    def app_state(self, package: str) -> AppState:
         """The state that an app publishes."""
         (result,) = self.run_own([app_state_file.read_command(package_name(package))])
         try:
@@ -194,11 +194,11 @@ class AdbPhone(ConnectedPhone):
             before = self.look(package)
             if only_in is not None and before.front not in only_in:
                 raise self._not_in_front(only_in)
-            perform(self, action)
+            dispatch_action(self, action)
             return before, self.look(package)
         look, deadline = app_state_file.read_command(package_name(package)), self._deadline()
         # Checked on the phone, right before the touch: between two calls anything can come up.
-        gates = [] if only_in is None else [in_front_command(only_in)]
+        gates = [] if only_in is None else [front_check(only_in)]
         commands = self._commands(action, deadline)
         first, *rest = self.run_own((look, *gates, *commands, look, WINDOW), deadline)
         if only_in is not None and rest.pop(0).code:
@@ -240,6 +240,6 @@ class AdbPhone(ConnectedPhone):
     def _not_in_front(self, packages: Iterable[str]) -> NotInFront:
         return NotInFront(f"{self.serial}: {' or '.join(sorted(packages))} is not in front")
 
-    def _seen(self, state: Result, window: Result) -> Look:
-        front = package_in(self.checked(WINDOW, window))
+    def _seen(self, state: CommandResult, window: CommandResult) -> Look:
+        front = parse_front_package(self.checked(WINDOW, window))
         return Look(state=app_state_file.state_in(state), front=front)

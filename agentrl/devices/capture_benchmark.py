@@ -3,7 +3,7 @@
 `auto` measures a phone when it is opened, within `BUDGET_S`; methods not measured by then are not
 considered. This takes 0.1 s on a virtual phone; on a real one, mostly the time of its captures.
 Phones are opened in parallel. `auto` leaves the stream out, because measuring its lag requires
-changing the screen, which opening a phone must not do; `measure` does so on demand.
+changing the screen, which opening a phone must not do; `measure_methods` does so on demand.
 """
 
 import contextlib
@@ -19,9 +19,9 @@ from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb.shell_script import Command
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture import CAPTURES
-from agentrl.devices.capture.capture_trial import Trial
+from agentrl.devices.capture.capture_trial import CaptureTrial
 from agentrl.devices.capture.h264_stream import StreamCapture
-from agentrl.devices.capture.stream_latency import measured_lag_s
+from agentrl.devices.capture.stream_latency import measure_lag_s
 from agentrl.errors import ConfigError, DeviceError
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ _HARMLESS: Command = ("input", "keyevent", "KEYCODE_UNKNOWN")
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Row:
+class MethodTiming:
     """The measurement of one capture or input method."""
 
     kind: Literal["capture", "input"]
@@ -58,28 +58,28 @@ class Row:
     picked: bool = False
 
 
-def measure(
+def measure_methods(
     phone: AdbPhone, *, rounds: int = 5, change: Callable[[], None] | None = None
-) -> list[Row]:
+) -> list[MethodTiming]:
     """Measure every capture and input method, and mark the fastest that work.
 
     Args:
         phone: awake, showing a screen that does not move.
         rounds: measurements of each method.
-        change: changes the screen each time it is called (`toggle`). With it, captures are checked
-            for freshness and the lag of the stream is measured.
+        change: changes the screen each time it is called (`screen_toggler`). With it, captures are
+            checked for freshness and the lag of the stream is measured.
 
     Returns:
         One row per method, captures first.
     """
-    trial = Trial(phone.line, phone.deadlines.frame_s, rounds=rounds, change=change)
+    trial = CaptureTrial(phone.line, phone.deadlines.frame_s, rounds=rounds, change=change)
     rows = [_capture(phone, trial, name, change, rounds) for name in CAPTURES]
     rows += _inputs(phone, _HARMLESS, rounds, Deadline(rounds * 2 * phone.deadlines.command_s))
     return _marked(rows)
 
 
-def toggle(phone: AdbPhone) -> Callable[[], None]:
-    """A function that alternates between a phone's settings and its home screen, for `measure`.
+def screen_toggler(phone: AdbPhone) -> Callable[[], None]:
+    """A function that alternates between a phone's settings and its home screen.
 
     It works on phones with nothing installed. It first goes to the home screen: if the settings
     were already open, the first change would change nothing and every capture would look stale.
@@ -94,7 +94,9 @@ def toggle(phone: AdbPhone) -> Callable[[], None]:
     return change
 
 
-def choose(phone: AdbPhone, *, capture: str = "auto", input: str = "auto") -> list[Row]:
+def choose_methods(
+    phone: AdbPhone, *, capture: str = "auto", input: str = "auto"
+) -> list[MethodTiming]:
     """Set a phone's capture and input method; `auto` measures them and takes the fastest.
 
     Returns:
@@ -107,17 +109,17 @@ def choose(phone: AdbPhone, *, capture: str = "auto", input: str = "auto") -> li
     if input == "auto":
         rows += _inputs(phone, _NOTHING, _ROUNDS, deadline)
     if capture == "auto":
-        trial = Trial(phone.line, phone.deadlines.frame_s, rounds=_ROUNDS, within=deadline)
+        trial = CaptureTrial(phone.line, phone.deadlines.frame_s, rounds=_ROUNDS, within=deadline)
         rows += [_capture(phone, trial, name, None, _ROUNDS) for name in _QUICK]
     rows = _marked(rows)
     picked = {row.kind: row.name for row in rows if row.picked}
-    taken = use(phone, **({"capture": capture, "input": input} | picked))
+    taken = set_methods(phone, **({"capture": capture, "input": input} | picked))
     timings = ", ".join(f"{row.name} {row.failure or f'{row.median_ms:.1f} ms'}" for row in rows)
     log.info("%s: capture %s, input %s (%s)", phone.serial, *taken, timings or "as configured")
     return rows
 
 
-def use(phone: AdbPhone, *, capture: str, input: str) -> tuple[str, str]:
+def set_methods(phone: AdbPhone, *, capture: str, input: str) -> tuple[str, str]:
     """Set a phone's capture and input method; `auto` takes the defaults without measuring.
 
     Returns:
@@ -133,9 +135,9 @@ def use(phone: AdbPhone, *, capture: str, input: str) -> tuple[str, str]:
 
 
 def _capture(
-    phone: AdbPhone, trial: Trial, name: str, change: Callable[[], None] | None, rounds: int
-) -> Row:
-    row = Row(kind="capture", name=name, rounds=rounds)
+    phone: AdbPhone, trial: CaptureTrial, name: str, change: Callable[[], None] | None, rounds: int
+) -> MethodTiming:
+    row = MethodTiming(kind="capture", name=name, rounds=rounds)
     try:
         capture = CAPTURES[name](phone.line)
     except ConfigError as error:
@@ -143,7 +145,7 @@ def _capture(
     try:
         if isinstance(capture, StreamCapture) and change is not None:
             deadline = Deadline(rounds * 2 * phone.deadlines.frame_s)
-            capture.lag_s = measured_lag_s(phone.line, capture, change, rounds, deadline)
+            capture.lag_s = measure_lag_s(phone.line, capture, change, rounds, deadline)
         seconds = trial.seconds(capture)
     except (DeviceError, TimeoutError) as error:
         return replace(row, failure=_why(phone, error))
@@ -153,10 +155,12 @@ def _capture(
     return replace(row, median_ms=1000 * statistics.median(seconds), lag_s=lag_s)
 
 
-def _inputs(phone: AdbPhone, command: Command, rounds: int, deadline: Deadline) -> list[Row]:
+def _inputs(
+    phone: AdbPhone, command: Command, rounds: int, deadline: Deadline
+) -> list[MethodTiming]:
     rows = []
     for name, shell in (("input", phone.per_call), ("shell", phone.kept)):
-        row = Row(kind="input", name=name, rounds=rounds)
+        row = MethodTiming(kind="input", name=name, rounds=rounds)
         seconds = []
         try:
             for _ in range(rounds + 1):
@@ -175,12 +179,12 @@ def _why(phone: AdbPhone, error: Exception) -> str:
     return str(error).removeprefix(f"{phone.serial}: ") or "not measured in time"
 
 
-def _marked(rows: Sequence[Row]) -> list[Row]:
+def _marked(rows: Sequence[MethodTiming]) -> list[MethodTiming]:
     """The rows, with the best of each kind marked as picked."""
     return [replace(row, picked=row is _best(rows, row.kind)) for row in rows]
 
 
-def _best(rows: Sequence[Row], kind: str) -> Row | None:
+def _best(rows: Sequence[MethodTiming], kind: str) -> MethodTiming | None:
     """The fastest that works; the default if it is hardly slower."""
     sound = [row for row in rows if row.kind == kind and row.median_ms is not None]
     fastest = min(sound, key=_ms, default=None)
@@ -190,6 +194,6 @@ def _best(rows: Sequence[Row], kind: str) -> Row | None:
     return fastest
 
 
-def _ms(row: Row) -> float:
+def _ms(row: MethodTiming) -> float:
     assert row.median_ms is not None
     return row.median_ms

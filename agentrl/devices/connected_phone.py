@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable, Sequence
 
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.adb.adb_shells import KeptShell, Shell, ShellPerCall
+from agentrl.devices.adb.adb_shells import CommandShell, OneShotShell, PersistentShell
 from agentrl.devices.adb.adb_socket import Deadline
-from agentrl.devices.adb.device_transport import Line
-from agentrl.devices.adb.reverse_tunnels import Tunnels
-from agentrl.devices.adb.shell_script import Command, holding, spelled
-from agentrl.devices.device import Deadlines, Result
+from agentrl.devices.adb.device_transport import DeviceTransport
+from agentrl.devices.adb.reverse_tunnels import ReverseTunnels
+from agentrl.devices.adb.shell_script import Command, claim_command, quote_command
+from agentrl.devices.device import CommandResult, Deadlines
 from agentrl.errors import DeviceError, DeviceOffline
 
 _LEAST_S = 1.0
@@ -33,14 +33,14 @@ class ConnectedPhone:
         """Not connected before `reconnect`; see AdbPhone."""
         self.serial: str = serial
         self.deadlines: Deadlines = deadlines or Deadlines()
-        self.line = Line(server, serial)
-        self.per_call = ShellPerCall(self.line)
-        self.kept = KeptShell(self.line, self.per_call)
-        self.own_shell: Shell = self.kept
+        self.line = DeviceTransport(server, serial)
+        self.per_call = OneShotShell(self.line)
+        self.kept = PersistentShell(self.line, self.per_call)
+        self.own_shell: CommandShell = self.kept
         """Runs our own commands; persistent or not."""
         self._server = server
         self._on_close = on_close
-        self._tunnels = Tunnels(self.line)
+        self._tunnels = ReverseTunnels(self.line)
         self._serialno = ""
 
     def shell(self, *arguments: str) -> str:
@@ -48,7 +48,7 @@ class ConnectedPhone:
         (result,) = self.batch(arguments)
         return self.checked(arguments, result)
 
-    def batch(self, *commands: Sequence[str]) -> list[Result]:
+    def batch(self, *commands: Sequence[str]) -> list[CommandResult]:
         """Run several commands in order, in one round trip."""
         return self.per_call.run(commands, Deadline(self.deadlines.command_s))
 
@@ -71,7 +71,7 @@ class ConnectedPhone:
     def hold(self, token: int) -> None:
         """Make the phone refuse commands sent under any other lease."""
         self.line.token = None
-        command = holding(token)
+        command = claim_command(token)
         (result,) = self.run_own([command])
         self.checked(command, result)
 
@@ -100,7 +100,7 @@ class ConnectedPhone:
         on_close, self._on_close = self._on_close, lambda: None
         on_close()
 
-    def checked(self, command: Command, result: Result) -> str:
+    def checked(self, command: Command, result: CommandResult) -> str:
         """The output of a command, if it succeeded.
 
         Raises:
@@ -108,13 +108,13 @@ class ConnectedPhone:
         """
         if result.code:
             raise DeviceError(
-                f"{self.serial}: {spelled(command)[:200]} failed with exit code {result.code}: "
-                f"{result.output.strip()[:500]}"
+                f"{self.serial}: {quote_command(command)[:200]} failed with exit code "
+                f"{result.code}: {result.output.strip()[:500]}"
             )
         return result.output
 
     def run_own(
         self, commands: Sequence[Command], deadline: Deadline | None = None
-    ) -> list[Result]:
+    ) -> list[CommandResult]:
         """Run our own commands, which must not change the shell's state."""
         return self.own_shell.run(commands, deadline or Deadline(self.deadlines.command_s))

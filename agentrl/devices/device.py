@@ -6,10 +6,10 @@ from typing import Any, Protocol
 
 from agentrl.actions.screen_actions import DRAG_S, LONG_PRESS_S, SWIPE_S, Action
 from agentrl.devices.foreground_window import Window
-from agentrl.devices.screen_regions import Region
+from agentrl.devices.screen_regions import ScreenRegion
 from agentrl.types import Image
 
-State = Mapping[str, Any]
+AppState = Mapping[str, Any]
 """What an app publishes; `touches` counts the touches and keys that it handled."""
 
 
@@ -27,7 +27,7 @@ class Deadlines:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Result:
+class CommandResult:
     """Output and exit code of a command on the phone."""
 
     output: str
@@ -38,7 +38,7 @@ class Result:
 class Look:
     """What is known about a phone at one moment without a screenshot."""
 
-    state: State | None = None
+    state: AppState | None = None
     """What the app in question publishes; None if nothing."""
     front: str | None = None
     """The package in front; None if the phone reports none, or was not asked."""
@@ -100,13 +100,13 @@ class Device(Protocol):
     def window(self) -> Window:
         """The window that receives touches; for a page that shows an app, that app."""
 
-    def app_area(self) -> Region | None:
+    def app_area(self) -> ScreenRegion | None:
         """The part of the screen where a page shows its app (`agentrl.phone_page`).
 
         None if apps have the whole screen, below the status bar.
         """
 
-    def app_state(self, package: str) -> State:
+    def app_state(self, package: str) -> AppState:
         """The state that an app publishes.
 
         Raises:
@@ -139,7 +139,7 @@ class Device(Protocol):
             DeviceError: its exit code is not 0.
         """
 
-    def batch(self, *commands: Sequence[str]) -> list[Result]:
+    def batch(self, *commands: Sequence[str]) -> list[CommandResult]:
         """Run several commands in order, in one round trip; quoting as in `shell`.
 
         Returns:

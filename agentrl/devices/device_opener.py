@@ -8,15 +8,15 @@ from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import INPUTS, AdbPhone
 from agentrl.devices.capture import CAPTURES, check_installed
 from agentrl.devices.device import Deadlines
-from agentrl.devices.pool.lease import Lendable
+from agentrl.devices.pool.lease import LeasableDevice
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean, remember_serial
 
-Around = Callable[[Lendable], Lendable]
+DeviceWrapper = Callable[[LeasableDevice], LeasableDevice]
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Opener:
+class DeviceOpener:
     """Opens phones.
 
     Args:
@@ -37,7 +37,7 @@ class Opener:
     input: str
     deadlines: Deadlines
     public: tuple[str, ...] = ()
-    around: Around = lambda phone: phone
+    around: DeviceWrapper = lambda phone: phone
     server: AdbServer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,7 +56,7 @@ class Opener:
 
     def open(
         self, serial: str, on_close: Callable[[], None] = lambda: None, *, known: bool = False
-    ) -> Lendable:
+    ) -> LeasableDevice:
         """Connect one phone.
 
         Args:
@@ -73,9 +73,9 @@ class Opener:
         phone = AdbPhone(self.server, serial, self.deadlines, on_close)
         try:
             if known:
-                capture_benchmark.use(phone, capture=self.capture, input=self.input)
+                capture_benchmark.set_methods(phone, capture=self.capture, input=self.input)
                 return phone
-            capture_benchmark.choose(phone, capture=self.capture, input=self.input)
+            capture_benchmark.choose_methods(phone, capture=self.capture, input=self.input)
             return self.around(phone)
         except BaseException:
             phone.close()

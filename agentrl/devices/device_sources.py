@@ -7,12 +7,12 @@ from typing import Any
 
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.device import Deadlines, Device
-from agentrl.devices.device_opener import Around, Opener
+from agentrl.devices.device_opener import DeviceOpener, DeviceWrapper
 from agentrl.devices.pool import DevicePool, lease
-from agentrl.devices.pool.connection_routes import by_phone
-from agentrl.devices.pool.lease import Lendable
+from agentrl.devices.pool.connection_routes import group_by_phone
+from agentrl.devices.pool.lease import LeasableDevice
 from agentrl.devices.pool.lender import PoolOptions
-from agentrl.devices.pool.pool_manager import Keeper
+from agentrl.devices.pool.pool_manager import PoolManager
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.virtual_phone.spawn import AppLike, VirtualPhones, spawn
 
@@ -56,12 +56,12 @@ def open_device(
         DeviceError: the phone cannot be connected.
     """
     if "#" in spec:
-        leased = lease.find(spec)
+        leased = lease.find_lease(spec)
         if leased is None:
             raise DeviceError(_NO_TOKEN.format(spec))
         return leased
     deadlines = deadlines or Deadlines()
-    opener = Opener(
+    opener = DeviceOpener(
         driver=driver, capture=capture, input=input, deadlines=deadlines, public=tuple(public)
     )
     if _num_virtual(spec) is None:
@@ -94,7 +94,7 @@ def open_source(
     effect_delay_ms: tuple[float, float] = (50, 300),
     seed: int = 0,
     options: PoolOptions | None = None,
-    around: Around = lambda phone: phone,
+    around: DeviceWrapper = lambda phone: phone,
 ) -> DevicePool:
     """Open a pool of phones; closing it also ends the virtual phones that it started.
 
@@ -125,7 +125,7 @@ def open_source(
     """
     serials, num_virtual = _parse(source)
     deadlines, options = deadlines or Deadlines(), options or PoolOptions()
-    opener = Opener(
+    opener = DeviceOpener(
         driver=driver,
         capture=capture,
         input=input,
@@ -137,7 +137,7 @@ def open_source(
         grows = source == CONNECTED
         devices = _connect(opener, _ready(opener) if grows else serials)
         return DevicePool(
-            Keeper(
+            PoolManager(
                 _by_phone(devices),
                 options,
                 server=opener.server,
@@ -158,7 +158,7 @@ def open_source(
     except BaseException:
         ending()
         raise
-    return DevicePool(Keeper([[device] for device in devices], options, on_close=ending))
+    return DevicePool(PoolManager([[device] for device in devices], options, on_close=ending))
 
 
 def check_source(
@@ -177,7 +177,7 @@ def check_source(
             installed.
     """
     serials, num_virtual = _parse(source)
-    opener = Opener(
+    opener = DeviceOpener(
         driver=driver,
         capture=capture,
         input=input,
@@ -222,7 +222,7 @@ def _ending(phones: VirtualPhones, server: AdbServer) -> Callable[[], None]:
     return end
 
 
-def _ready(opener: Opener) -> list[str]:
+def _ready(opener: DeviceOpener) -> list[str]:
     """The serials of the phones that adb lists as ready.
 
     Raises:
@@ -240,19 +240,21 @@ def _ready(opener: Opener) -> list[str]:
     return ready
 
 
-def _by_phone(devices: Sequence[Lendable]) -> list[list[Lendable]]:
+def _by_phone(devices: Sequence[LeasableDevice]) -> list[list[LeasableDevice]]:
     try:
-        return by_phone(devices)
+        return group_by_phone(devices)
     except DeviceError as error:
         for device in devices:
             device.close()
         raise ConfigError(f"devices.source: {error}") from error
 
 
-def _connect(opener: Opener, serials: Sequence[str], *, known: bool = False) -> list[Lendable]:
+def _connect(
+    opener: DeviceOpener, serials: Sequence[str], *, known: bool = False
+) -> list[LeasableDevice]:
     """Connect all phones at once."""
 
-    def connect(serial: str) -> Lendable | Exception:
+    def connect(serial: str) -> LeasableDevice | Exception:
         try:
             return opener.open(serial, known=known)
         except (DeviceError, ConfigError) as error:

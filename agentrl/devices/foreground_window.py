@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal[
+WindowKind = Literal[
     "call", "permission", "anr", "crash", "foreign_app", "system_window", "nothing_in_front"
 ]
 """What kind of window covers an app; discarded episodes are counted by it."""
@@ -26,18 +26,18 @@ _PERMISSIONS = ("permissioncontroller", "GrantPermissions")
 class Window:
     """The window that receives touches."""
 
-    kind: Kind
+    kind: WindowKind
     package: str
     """The owner; for a system window, its title."""
 
 
-def package_in(window: str) -> str | None:
+def parse_front_package(window: str) -> str | None:
     """The package in front, from the output of `front.WINDOW`; None if it names none."""
     found = _FOCUS.search(window)
     return None if found is None else found[1]
 
 
-def window_in(output: str) -> Window:
+def parse_window(output: str) -> Window:
     """The window in front, from the output of `front.WINDOW`.
 
     A popup of an app, such as a menu, counts as the app that has the focus.
@@ -48,7 +48,7 @@ def window_in(output: str) -> Window:
     title = found[1].strip()
     package, slash, activity = title.partition("/")
     if re.match(_FAILURE, title):
-        kind: Kind = "crash" if title.startswith("Application Error") else "anr"
+        kind: WindowKind = "crash" if title.startswith("Application Error") else "anr"
         return Window(kind=kind, package=title.partition(":")[2].strip())
     if title.startswith("PopupWindow:") and (owner := _APP.search(output)):
         return Window(kind="foreign_app", package=owner[1])

@@ -25,7 +25,7 @@ _NEIGHBORS = 9
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Region:
+class ScreenRegion:
     """A part of the screen, each side in [0, 1]."""
 
     left: float
@@ -43,7 +43,7 @@ class Region:
         return self.left + x * wide, self.top + y * tall
 
 
-class Comparison:
+class ScreenComparison:
     """Compares screenshots of one screen, ignoring some regions."""
 
     def __init__(self, mask_top: float = 0.0, ignore: Sequence[Box] = ()) -> None:
@@ -76,9 +76,9 @@ class Comparison:
                 return False
         return True
 
-    def without(self, more: Sequence[Box]) -> "Comparison":
+    def without(self, more: Sequence[Box]) -> "ScreenComparison":
         """A comparison that ignores more regions."""
-        return Comparison(self.mask_top, (*self._ignore, *more)) if more else self
+        return ScreenComparison(self.mask_top, (*self._ignore, *more)) if more else self
 
     def _mask_for(self, picture: Image) -> "NDArray[np.uint8] | None":
         if not self._ignore:
@@ -92,7 +92,7 @@ class Comparison:
         return self._mask
 
 
-def restless(pictures: Sequence[Image]) -> tuple[Box, ...]:
+def moving_regions(pictures: Sequence[Image]) -> tuple[Box, ...]:
     """The small regions that change on an untouched screen, such as a cursor or a clock.
 
     Larger moving regions are content, and are not included.

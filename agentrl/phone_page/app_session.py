@@ -12,7 +12,7 @@ from agentrl.virtual_phone.apps.app import App
 log = logging.getLogger(__name__)
 
 
-class Played:
+class AppSession:
     """Calls an app and counts its touches like a virtual phone (`agentrl.virtual_phone.phone`).
 
     Every touch, swipe, key and text that reaches a running app counts, with or without effect. An

@@ -24,7 +24,7 @@ _SLACK = 2
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Place:
+class PagePosition:
     """The position of a page on its phone's screen, in pixels of a capture."""
 
     left: int
@@ -52,9 +52,9 @@ def pattern(width: int, height: int, number: int) -> Image:
     """The calibration pattern, uint8[height, width, 3]; it encodes a number."""
     picture = np.full((height, width, 3), _FRAME, np.uint8)
     far_x, far_y = width - width // 4, height - height // 4
-    for corner, colour in enumerate(_CORNERS):
+    for corner, color in enumerate(_CORNERS):
         left, top = (width // 8, far_x)[corner % 2], (height // 8, far_y)[corner // 2]
-        picture[top : top + height // 8, left : left + width // 8] = colour
+        picture[top : top + height // 8, left : left + width // 8] = color
     bits = (number & 0xFF) << 8 | ~number & 0xFF
     wide, tall = width // 2 // _CELLS, height // 2 // _CELLS
     for cell in range(_CELLS * _CELLS):
@@ -63,7 +63,7 @@ def pattern(width: int, height: int, number: int) -> Image:
     return picture
 
 
-def find(capture: Image, expected: Image) -> Place | None:
+def find_pattern(capture: Image, expected: Image) -> PagePosition | None:
     """Locate a pattern in a capture, at any scale; None if it is not there, or not yet.
 
     Args:
@@ -86,7 +86,7 @@ def find(capture: Image, expected: Image) -> Place | None:
     if np.count_nonzero(difference > _CLOSE) > _COVERED * difference.size:
         return None
     deviation = float(np.percentile(difference, 100 * (1 - _COVERED)))
-    return Place(left=left, top=top, width=width, height=height, deviation=deviation)
+    return PagePosition(left=left, top=top, width=width, height=height, deviation=deviation)
 
 
 def _extent(counts: NDArray[np.intp]) -> tuple[int, int]:
@@ -98,7 +98,7 @@ def _extent(counts: NDArray[np.intp]) -> tuple[int, int]:
     return int(filled[0]), int(filled[-1] - filled[0]) + 1
 
 
-def find_again(capture: Image, page: Image, deviation: float) -> Place | None:
+def find_moved_page(capture: Image, page: Image, deviation: float) -> PagePosition | None:
     """Locate a page that has moved by its content; None if it is not there.
 
     This only works for an unscaled page.
@@ -112,5 +112,5 @@ def find_again(capture: Image, page: Image, deviation: float) -> Place | None:
     if height > capture.shape[0] or width > capture.shape[1]:
         return None
     _, _, (left, top), _ = cv2.minMaxLoc(cv2.matchTemplate(capture, page, cv2.TM_SQDIFF))
-    place = Place(left=left, top=top, width=width, height=height, deviation=deviation)
+    place = PagePosition(left=left, top=top, width=width, height=height, deviation=deviation)
     return place if place.shows(capture, page) else None

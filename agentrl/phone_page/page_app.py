@@ -14,11 +14,11 @@ import numpy as np
 
 from agentrl.errors import DeviceTimeout
 from agentrl.phone_page import calibration, page_images
-from agentrl.phone_page.app_session import Played
-from agentrl.phone_page.page_images import Drawn
-from agentrl.phone_page.page_messages import Gesture, Hello
-from agentrl.phone_page.page_slot import Close, Link, Seat, Sight
-from agentrl.phone_page.painted_frames import Frames
+from agentrl.phone_page.app_session import AppSession
+from agentrl.phone_page.page_images import PageFrame
+from agentrl.phone_page.page_messages import Gesture, PageHello
+from agentrl.phone_page.page_slot import CloseReason, PageLink, PageSlot, PageVisibility
+from agentrl.phone_page.painted_frames import PaintedFrames
 from agentrl.types import Image
 from agentrl.virtual_phone.apps.app import App
 
@@ -29,18 +29,18 @@ _STILL_S = 0.05
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Status:
+class PageStatus:
     """What is known about a page at one moment."""
 
     running: bool
     """Whether the app was launched, and has neither stopped nor crashed since."""
-    sight: Sight
+    sight: PageVisibility
     connected: bool
     size: tuple[int, int] | None
     """Width and height in its screen's pixels; None before its first connection."""
     number: int
     """Number of the newest frame."""
-    shown: Drawn | None
+    shown: PageFrame | None
     """The frame that the page painted last."""
     probes: tuple[Gesture, ...]
     """Touches of the pattern since calibration began."""
@@ -49,7 +49,7 @@ class Status:
     def settled(self) -> bool:
         """Whether the page is visible and shows the newest frame."""
         newest = self.shown is not None and self.shown.number == self.number
-        return newest and self.sight is Sight.VISIBLE
+        return newest and self.sight is PageVisibility.VISIBLE
 
 
 class PagedApp:
@@ -72,13 +72,13 @@ class PagedApp:
         """The page's secret address on its server."""
         self._deadline_s = deadline_s
         self._changed = threading.Condition()
-        self._played = Played(app)
-        self._frames = Frames()
+        self._played = AppSession(app)
+        self._frames = PaintedFrames()
         self._live_from = 0
         """The first frame whose touches are meant for the current run of the app."""
-        self._seat = Seat()
-        self._drawn: Drawn | None = None
-        self._shown: Drawn | None = None
+        self._seat = PageSlot()
+        self._drawn: PageFrame | None = None
+        self._shown: PageFrame | None = None
         self._probes: list[Gesture] | None = None
         self._passed_s: float | None = None
         """Time up to which the app's clock was advanced; None while it is stopped."""
@@ -127,12 +127,14 @@ class PagedApp:
             state = self._frames.state
         return None if state is None else dict(json.loads(state))
 
-    def status(self) -> Status:
+    def status(self) -> PageStatus:
         """What is known about the page now."""
         with self._held():
             return self._status()
 
-    def wait(self, enough: Callable[[Status], bool], seconds: float, failure: str) -> Status:
+    def wait(
+        self, enough: Callable[[PageStatus], bool], seconds: float, failure: str
+    ) -> PageStatus:
         """Wait for a status of the page.
 
         Args:
@@ -163,9 +165,9 @@ class PagedApp:
         """Drop the page's connection; the page reconnects by itself."""
         with self._held():
             if self._seat.link is not None:
-                self._seat.link.end(Close.DROPPED)
+                self._seat.link.end(CloseReason.DROPPED)
 
-    def connect(self, link: Link, hello: Hello) -> tuple[int, bool]:
+    def connect(self, link: PageLink, hello: PageHello) -> tuple[int, bool]:
         """Register a page's connection.
 
         Returns:
@@ -176,27 +178,27 @@ class PagedApp:
             self._show(redraw=True)
             return self._seat.handled, replaced
 
-    def disconnect(self, link: Link) -> None:
+    def disconnect(self, link: PageLink) -> None:
         """Unregister a connection."""
         with self._changed:  # without a deadline: a hung app must not keep its page
             self._seat.leave(link)
             self._changed.notify_all()
 
-    def resize(self, link: Link, width: int, height: int) -> None:
+    def resize(self, link: PageLink, width: int, height: int) -> None:
         """Record a new size of the page."""
         with self._held():
             if link is self._seat.link and self._seat.size != (width, height):
                 self._seat.size = (width, height)
                 self._show(redraw=True)
 
-    def look(self, link: Link, visible: bool) -> None:
+    def look(self, link: PageLink, visible: bool) -> None:
         """Record that the page was hidden or became visible."""
         with self._held():
             if link is self._seat.link:
                 self._seat.visible = visible
                 self._changed.notify_all()
 
-    def gesture(self, link: Link, gesture: Gesture) -> int:
+    def gesture(self, link: PageLink, gesture: Gesture) -> int:
         """Handle a gesture once, however often it is sent.
 
         Returns:
@@ -220,7 +222,7 @@ class PagedApp:
             Seconds until the next call.
         """
         with self._held():
-            visible = self._probes is None and self._seat.sight is Sight.VISIBLE
+            visible = self._probes is None and self._seat.sight is PageVisibility.VISIBLE
             tick_ms = self._played.tick_ms() if visible else 0
             if not tick_ms:
                 self._passed_s = None
@@ -232,14 +234,14 @@ class PagedApp:
                 self._show(redraw=True)
             return tick_ms / 1000
 
-    def draw(self) -> Drawn:
+    def draw(self) -> PageFrame:
         """Draw the newest frame at the page's size."""
         with self._held():
             assert self._seat.size is not None, "a page sends its size before anything else"
             width, height = self._seat.size
             area = page_images.fit(width, height)
             shown = self._picture(area, width, height)
-            self._drawn = Drawn(
+            self._drawn = PageFrame(
                 number=self._frames.draw(),
                 picture=shown,
                 area=area,
@@ -247,7 +249,7 @@ class PagedApp:
             )
             return self._drawn
 
-    def paint(self, link: Link, number: int) -> None:
+    def paint(self, link: PageLink, number: int) -> None:
         """Record that the page painted the frame drawn last."""
         with self._held():
             if link is self._seat.link and self._frames.paint(number):
@@ -285,7 +287,7 @@ class PagedApp:
         if redraw and self._seat.link is not None:
             self._seat.link.wake()
 
-    def _picture(self, area: page_images.Area, width: int, height: int) -> Image:
+    def _picture(self, area: page_images.AppArea, width: int, height: int) -> Image:
         if self._probes is not None:
             return calibration.pattern(width, height, self._frames.number)
         app = self._played.render(area.width, area.height)
@@ -294,8 +296,8 @@ class PagedApp:
             return np.zeros((height, width, 3), np.uint8)
         return page_images.compose(app, area, width, height)
 
-    def _status(self) -> Status:
-        return Status(
+    def _status(self) -> PageStatus:
+        return PageStatus(
             running=self._played.running,
             sight=self._seat.sight,
             connected=self._seat.link is not None,

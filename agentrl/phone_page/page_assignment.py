@@ -5,23 +5,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from agentrl import phone_page
-from agentrl.devices import Lendable
+from agentrl.devices import LeasableDevice
 from agentrl.devices.adb.app_launch import has_package
 from agentrl.virtual_phone.spec import AppSpec, make_apps
 
 if TYPE_CHECKING:
     from agentrl.phone_page.page_server import PageServer
 
-Way = Literal["auto", "installed", "page"]
+AppDelivery = Literal["auto", "installed", "page"]
 
 
-class Pager:
-    """Wraps phones so that they show some apps on pages; one Pager and server per process.
+class PageAssigner:
+    """Wraps phones so that they show some apps on pages; one assigner and server per process.
 
     The server starts with the first phone that needs it. Thread-safe.
     """
 
-    def __init__(self, apps: Sequence[AppSpec], way: Way = "auto") -> None:
+    def __init__(self, apps: Sequence[AppSpec], way: AppDelivery = "auto") -> None:
         """Serves nothing yet.
 
         Args:
@@ -34,7 +34,7 @@ class Pager:
         self._pages: PageServer | None = None
         self._lock = threading.Lock()
 
-    def around(self, device: Lendable) -> Lendable:
+    def around(self, device: LeasableDevice) -> LeasableDevice:
         """The phone itself if it has the apps, else the phone with their pages.
 
         Raises:

@@ -16,7 +16,7 @@ _CALIBRATING = 1
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Area:
+class AppArea:
     """The app's part of its page, in the page's pixels."""
 
     left: int
@@ -26,25 +26,25 @@ class Area:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Drawn:
+class PageFrame:
     """One frame of a page."""
 
     number: int
     picture: Image
     """uint8[H, W, 3], of the page's size."""
-    area: Area
+    area: AppArea
     calibrating: bool = False
     """Whether it is the calibration pattern, whose touches are not the game's."""
 
 
-def fit(width: int, height: int) -> Area:
+def fit(width: int, height: int) -> AppArea:
     """The largest centered area of a page with an aspect ratio that games support."""
     wide = min(width, round(height * WIDEST))
     tall = min(height, round(width / NARROWEST))
-    return Area(left=(width - wide) // 2, top=(height - tall) // 2, width=wide, height=tall)
+    return AppArea(left=(width - wide) // 2, top=(height - tall) // 2, width=wide, height=tall)
 
 
-def compose(app: Image, area: Area, width: int, height: int) -> Image:
+def compose(app: Image, area: AppArea, width: int, height: int) -> Image:
     """Place the app's picture on its area of the page; the rest is black."""
     if app.shape[:2] == (height, width):
         return app
@@ -53,7 +53,7 @@ def compose(app: Image, area: Area, width: int, height: int) -> Image:
     return page
 
 
-def encode(drawn: Drawn) -> bytes:
+def encode_frame(drawn: PageFrame) -> bytes:
     """Encode a frame for the page: six big-endian uint32 words, then a PNG.
 
     The words: number, left, top, width and height of the area, flags (1: calibrating).

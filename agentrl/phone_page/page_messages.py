@@ -24,7 +24,7 @@ class BadMessage(ValueError):
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Hello:
+class PageHello:
     """The first message of every connection."""
 
     page: str
@@ -36,7 +36,7 @@ class Hello:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Resized:
+class PageResized:
     """The page has a new size."""
 
     width: int
@@ -44,14 +44,14 @@ class Resized:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Seen:
+class VisibilityChanged:
     """The page was hidden or became visible."""
 
     visible: bool
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Painted:
+class FramePainted:
     """The page painted a frame."""
 
     frame: int
@@ -82,10 +82,10 @@ class Gesture:
         return self.moved <= _SLOP and self.ms < _LONG_PRESS_MS
 
 
-Message = Hello | Resized | Seen | Painted | Gesture
+PageMessage = PageHello | PageResized | VisibilityChanged | FramePainted | Gesture
 
 
-def parse(text: str) -> Message:
+def parse_message(text: str) -> PageMessage:
     """Parse one message.
 
     Raises:
@@ -103,7 +103,7 @@ def parse(text: str) -> Message:
     make, checks = _KINDS[kind]
     if fields.keys() != checks.keys():
         raise BadMessage(f"{kind} must have exactly the fields {', '.join(checks)}")
-    message: Message = make(**{name: check(fields[name]) for name, check in checks.items()})
+    message: PageMessage = make(**{name: check(fields[name]) for name, check in checks.items()})
     return message
 
 
@@ -140,10 +140,10 @@ def _page(value: Any) -> str:
 
 _side, _count, _share = _whole(*SIDES), _whole(0, 2**31), _number(-1000, 1000)
 _KINDS: Mapping[str, tuple[Callable[..., Any], Mapping[str, Callable[[Any], Any]]]] = {
-    "hello": (Hello, {"page": _page, "width": _side, "height": _side, "visible": _switch}),
-    "size": (Resized, {"width": _side, "height": _side}),
-    "visible": (Seen, {"visible": _switch}),
-    "painted": (Painted, {"frame": _count}),
+    "hello": (PageHello, {"page": _page, "width": _side, "height": _side, "visible": _switch}),
+    "size": (PageResized, {"width": _side, "height": _side}),
+    "visible": (VisibilityChanged, {"visible": _switch}),
+    "painted": (FramePainted, {"frame": _count}),
     "gesture": (
         Gesture,
         {

@@ -19,7 +19,7 @@ from fastapi import FastAPI, Request, Response, WebSocket
 from agentrl.errors import DeviceError, DeviceTimeout
 from agentrl.phone_page.page_app import PagedApp
 from agentrl.phone_page.page_messages import LONGEST
-from agentrl.phone_page.page_socket import Connection
+from agentrl.phone_page.page_socket import PageConnection
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ def _application(hosts: dict[str, PagedApp]) -> FastAPI:
         elif not _is_own(socket.headers, needs_origin=True):
             pass
         else:
-            await Connection(host, socket).serve()
+            await PageConnection(host, socket).serve()
             return
         await socket.close()
 

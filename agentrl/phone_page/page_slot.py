@@ -3,10 +3,10 @@
 from enum import StrEnum
 from typing import Protocol
 
-from agentrl.phone_page.page_messages import BadMessage, Gesture, Hello
+from agentrl.phone_page.page_messages import BadMessage, Gesture, PageHello
 
 
-class Close(StrEnum):
+class CloseReason(StrEnum):
     """Why the server closes a page's connection."""
 
     REPLACED = "replaced"
@@ -15,17 +15,17 @@ class Close(StrEnum):
     """It may reconnect, and does so by itself."""
 
 
-class Link(Protocol):
+class PageLink(Protocol):
     """A page's connection; both calls return at once and are thread-safe."""
 
     def wake(self) -> None:
         """Signal that there is something new to show."""
 
-    def end(self, why: Close) -> None:
+    def end(self, why: CloseReason) -> None:
         """Close the connection."""
 
 
-class Sight(StrEnum):
+class PageVisibility(StrEnum):
     """Whether the page is visible on its phone."""
 
     VISIBLE = "visible"
@@ -35,12 +35,12 @@ class Sight(StrEnum):
     """It is disconnected or has just reconnected: what its phone shows is unknown."""
 
 
-class Seat:
+class PageSlot:
     """Tracks the one page that is connected at a time; a newer page replaces an older one."""
 
     def __init__(self) -> None:
         """No page has connected yet."""
-        self.link: Link | None = None
+        self.link: PageLink | None = None
         self.visible = True
         """What the page reported last."""
         self.painted = False
@@ -52,13 +52,17 @@ class Seat:
         self._page = ""
 
     @property
-    def sight(self) -> Sight:
+    def sight(self) -> PageVisibility:
         """Whether the page is visible."""
         if not self.visible:
-            return Sight.HIDDEN
-        return Sight.VISIBLE if self.link is not None and self.painted else Sight.LOST
+            return PageVisibility.HIDDEN
+        return (
+            PageVisibility.VISIBLE
+            if self.link is not None and self.painted
+            else PageVisibility.LOST
+        )
 
-    def take(self, link: Link, hello: Hello) -> bool:
+    def take(self, link: PageLink, hello: PageHello) -> bool:
         """Register a new or reconnected page; True if another page was replaced.
 
         The count of handled gestures belongs to the page and survives reconnects.
@@ -66,14 +70,14 @@ class Seat:
         old, self.link = self.link, link
         is_new_page = hello.page != self._page
         if old is not None:
-            old.end(Close.REPLACED if is_new_page else Close.DROPPED)
+            old.end(CloseReason.REPLACED if is_new_page else CloseReason.DROPPED)
         if is_new_page:
             self._page, self.handled = hello.page, 0
         self.size = (hello.width, hello.height)
         self.visible, self.painted = hello.visible, False
         return is_new_page and old is not None
 
-    def leave(self, link: Link) -> None:
+    def leave(self, link: PageLink) -> None:
         """Unregister a connection; does nothing if it was already replaced."""
         if link is self.link:
             self.link = None

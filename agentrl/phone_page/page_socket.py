@@ -15,14 +15,14 @@ from agentrl.phone_page import page_images, page_messages
 from agentrl.phone_page.page_app import PagedApp
 from agentrl.phone_page.page_messages import (
     BadMessage,
+    FramePainted,
     Gesture,
-    Hello,
-    Message,
-    Painted,
-    Resized,
-    Seen,
+    PageHello,
+    PageMessage,
+    PageResized,
+    VisibilityChanged,
 )
-from agentrl.phone_page.page_slot import Close
+from agentrl.phone_page.page_slot import CloseReason
 from agentrl.worker_threads import Worker
 
 log = logging.getLogger(__name__)
@@ -45,12 +45,12 @@ class _Ending:
 
 
 _ENDINGS: Final = {
-    Close.REPLACED: _Ending(4001, "replaced by another page"),
-    Close.DROPPED: _Ending(4002, "dropped; reconnect"),
+    CloseReason.REPLACED: _Ending(4001, "replaced by another page"),
+    CloseReason.DROPPED: _Ending(4002, "dropped; reconnect"),
 }
 
 
-class Connection:
+class PageConnection:
     """Serves one page until either side closes; runs on the server's event loop."""
 
     def __init__(self, host: PagedApp, socket: WebSocket) -> None:
@@ -69,7 +69,7 @@ class Connection:
         """There is something new to show."""
         self._soon(self._news.set)
 
-    def end(self, why: Close) -> None:
+    def end(self, why: CloseReason) -> None:
         """Close the connection."""
         self._soon(self._end, _ENDINGS[why])
 
@@ -116,7 +116,7 @@ class Connection:
 
     async def _welcome(self) -> None:
         hello = await asyncio.wait_for(self._receive(), _HELLO_S)
-        if not isinstance(hello, Hello):
+        if not isinstance(hello, PageHello):
             raise BadMessage("the first message must be hello")
         handled, replaced = await self._call(self._host.connect, self, hello)
         if replaced:
@@ -129,13 +129,13 @@ class Connection:
             if isinstance(message, Gesture):
                 handled = await self._call(self._host.gesture, self, message)
                 await self._send({"type": "handled", "number": handled})
-            elif isinstance(message, Painted):
+            elif isinstance(message, FramePainted):
                 await self._call(self._host.paint, self, message.frame)
                 if message.frame == self._in_flight:
                     self._idle.set()
-            elif isinstance(message, Resized):
+            elif isinstance(message, PageResized):
                 await self._call(self._host.resize, self, message.width, message.height)
-            elif isinstance(message, Seen):
+            elif isinstance(message, VisibilityChanged):
                 await self._call(self._host.look, self, message.visible)
             else:
                 raise BadMessage("hello may only be sent once")
@@ -147,7 +147,7 @@ class Connection:
             await self._idle.wait()
             self._news.clear()
             drawn = await self._call(self._host.draw)
-            frame = await self._call(page_images.encode, drawn)
+            frame = await self._call(page_images.encode_frame, drawn)
             self._in_flight = drawn.number
             self._idle.clear()
             await asyncio.wait_for(self._socket.send_bytes(frame), _SEND_S)
@@ -165,7 +165,7 @@ class Connection:
     async def _ended(self) -> _Ending | None:
         return await self._ending
 
-    async def _receive(self) -> Message:
+    async def _receive(self) -> PageMessage:
         event = await self._socket.receive()
         if event["type"] == "websocket.disconnect":
             code = event.get("code")
@@ -175,7 +175,7 @@ class Connection:
         text = event.get("text")
         if text is None:
             raise BadMessage("pages only send text")
-        return page_messages.parse(text)
+        return page_messages.parse_message(text)
 
     async def _send(self, message: dict[str, Any]) -> None:
         await asyncio.wait_for(self._socket.send_text(json.dumps(message)), _SEND_S)

@@ -6,13 +6,21 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from agentrl.actions.screen_actions import DRAG_S, LONG_PRESS_S, SWIPE_S
-from agentrl.devices import Action, Lendable, Look, Region, Result, Window, perform
+from agentrl.devices import (
+    Action,
+    CommandResult,
+    LeasableDevice,
+    Look,
+    ScreenRegion,
+    Window,
+    dispatch_action,
+)
 from agentrl.devices.input.input_commands import key_code
 from agentrl.errors import DeviceError, DeviceTimeout, NotInFront
 from agentrl.phone_page.page_app import PagedApp
 from agentrl.phone_page.page_server import PageServer
-from agentrl.phone_page.page_slot import Sight
-from agentrl.phone_page.phone_browser import Browser
+from agentrl.phone_page.page_slot import PageVisibility
+from agentrl.phone_page.phone_browser import PhoneBrowser
 from agentrl.types import Image
 from agentrl.virtual_phone.apps.app import App
 
@@ -31,7 +39,7 @@ class PagedDevice:
     input. The apps run here, and their state is read here.
     """
 
-    def __init__(self, device: Lendable, server: PageServer, apps: Sequence[App]) -> None:
+    def __init__(self, device: LeasableDevice, server: PageServer, apps: Sequence[App]) -> None:
         """Does not open the browser yet.
 
         Args:
@@ -43,7 +51,7 @@ class PagedDevice:
         self.deadlines = device.deadlines
         self._device = device
         self._server = server
-        self._browser = Browser(device, server)
+        self._browser = PhoneBrowser(device, server)
         self._hosts = {app.package: PagedApp(app) for app in apps}
         for host in self._hosts.values():
             server.add(host)
@@ -63,7 +71,7 @@ class PagedDevice:
         while True:
             status, asked_s = None if host is None else host.status(), time.monotonic()
             capture = self._device.screenshot()
-            if status is None or status.sight is not Sight.VISIBLE:
+            if status is None or status.sight is not PageVisibility.VISIBLE:
                 return capture
             if self._browser.shows(capture, status) or asked_s >= end:
                 return capture
@@ -173,10 +181,10 @@ class PagedDevice:
         if only_in is not None and (front := self.focus()) not in only_in:
             raise NotInFront(f"{self.serial}: {front or 'nothing'} is in front")
         before = Look(state=self._published(package))
-        perform(self, action)
+        dispatch_action(self, action)
         return before, self.look(package)
 
-    def app_area(self) -> Region:
+    def app_area(self) -> ScreenRegion:
         """The part of the screen that shows the app launched last; it has no status bar.
 
         Raises:
@@ -194,7 +202,7 @@ class PagedDevice:
         """Run one command on the phone."""
         return self._device.shell(*arguments)
 
-    def batch(self, *commands: Sequence[str]) -> list[Result]:
+    def batch(self, *commands: Sequence[str]) -> list[CommandResult]:
         """Run several commands on the phone."""
         return self._device.batch(*commands)
 

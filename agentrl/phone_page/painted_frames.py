@@ -1,7 +1,7 @@
 """Pairs each state of an app with its picture, and publishes it once the page has painted it."""
 
 
-class Frames:
+class PaintedFrames:
     """Numbers the pictures of one page; a state is published once its picture is painted.
 
     Picture and state thereby change together, as on a virtual phone: after reading a state, the

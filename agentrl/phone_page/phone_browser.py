@@ -3,13 +3,13 @@
 import math
 import time
 
-from agentrl.devices import Device, Region, Window
+from agentrl.devices import Device, ScreenRegion, Window
 from agentrl.errors import DeviceError, DeviceTimeout
 from agentrl.phone_page import calibration
-from agentrl.phone_page.calibration import Place
-from agentrl.phone_page.page_app import PagedApp, Status
+from agentrl.phone_page.calibration import PagePosition
+from agentrl.phone_page.page_app import PagedApp, PageStatus
 from agentrl.phone_page.page_server import PageServer
-from agentrl.phone_page.page_slot import Sight
+from agentrl.phone_page.page_slot import PageVisibility
 from agentrl.types import Image
 
 _SAME_TAB = ("--es", "com.android.browser.application_id", "org.agentrl.page")
@@ -19,7 +19,7 @@ _OFF = 0.02
 """Largest error of a touch's position, as a fraction of the app's area."""
 
 
-class Browser:
+class PhoneBrowser:
     """The browser of one phone, showing the page of one app."""
 
     def __init__(self, device: Device, server: PageServer) -> None:
@@ -35,7 +35,7 @@ class Browser:
         self._server = server
         self._dug = False
         self._package: str | None = None
-        self._place: Place | None = None
+        self._place: PagePosition | None = None
         self._size: tuple[int, int] | None = None
         """The page's own size when it was located."""
 
@@ -83,9 +83,13 @@ class Browser:
         if self.host is None or front is None or front != self._package:
             return front
         status = self.host.status()
-        if status.sight is Sight.LOST:
+        if status.sight is PageVisibility.LOST:
             return None
-        return self.host.package if status.running and status.sight is Sight.VISIBLE else front
+        return (
+            self.host.package
+            if status.running and status.sight is PageVisibility.VISIBLE
+            else front
+        )
 
     def window(self) -> Window:
         """The window in front; the browser's own window is resolved as in `front`."""
@@ -98,7 +102,7 @@ class Browser:
             return Window(kind="nothing_in_front", package="")
         return Window(kind="foreign_app", package=front) if front == self.host.package else window
 
-    def shows(self, capture: Image, status: Status) -> bool:
+    def shows(self, capture: Image, status: PageStatus) -> bool:
         """Whether a capture of the screen shows what the page painted last."""
         if self._place is None or status.shown is None:
             return False
@@ -108,25 +112,25 @@ class Browser:
         if self._size == status.size or status.size != (page.shape[1], page.shape[0]):
             return False
         # It has moved: the phone was rotated, or bars came back.
-        found = calibration.find_again(capture, page, self._place.deviation)
+        found = calibration.find_moved_page(capture, page, self._place.deviation)
         if found is not None:
             self._place, self._size = found, status.size
         return found is not None
 
-    def page_region(self) -> Region | None:
+    def page_region(self) -> ScreenRegion | None:
         """The page's part of the screen; None if unknown."""
         if self.host is None or self._place is None or self.host.status().size != self._size:
             return None
         width, height = self._device.size()
         place = self._place
-        return Region(
+        return ScreenRegion(
             left=place.left / width,
             top=place.top / height,
             right=(place.left + place.width) / width,
             bottom=(place.top + place.height) / height,
         )
 
-    def app_region(self) -> Region | None:
+    def app_region(self) -> ScreenRegion | None:
         """The app's part of the screen; None if unknown."""
         page, shown = self.page_region(), self.host.status().shown if self.host else None
         if page is None or shown is None:
@@ -137,7 +141,7 @@ class Browser:
         right, bottom = page.to_screen(
             (area.left + area.width) / width, (area.top + area.height) / height
         )
-        return Region(left=left, top=top, right=right, bottom=bottom)
+        return ScreenRegion(left=left, top=top, right=right, bottom=bottom)
 
     @property
     def _port(self) -> str:
@@ -151,7 +155,7 @@ class Browser:
                 f"{self._device.serial}: cannot open a browser: {answer.strip()[:500]}"
             )
 
-    def _find(self, host: PagedApp, end: float) -> Place:
+    def _find(self, host: PagedApp, end: float) -> PagePosition:
         """Locate the pattern that the page shows.
 
         Raises:
@@ -167,7 +171,7 @@ class Browser:
             )
             capture = self._device.screenshot()
             assert status.shown is not None
-            found = calibration.find(capture, status.shown.picture)
+            found = calibration.find_pattern(capture, status.shown.picture)
             if found is not None:
                 self._place, self._size = found, status.size
                 return found

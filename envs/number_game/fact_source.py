@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from agentrl.devices import Settled
-from agentrl.devices.vision import UNREAD, Audit
+from agentrl.devices.vision import UNREAD, VisionAudit
 from agentrl.envs.number_game.levels import NumberGameLevel
 from agentrl.envs.number_game.rules import NumberGamePhase
 from agentrl.envs.number_game.screen_reader import MOST_TICKS, answer_to, read_screen
@@ -69,7 +69,7 @@ class FactSource:
             raise EnvError("the game publishes no state; truth=sight works without it.")
         self._facts = {k: value for k, value in shown.state.items() if k not in _PRIVATE}
         if self._kind == "audit" and in_front:
-            self._audit = Audit().compare(read_screen(shown.frame, self._level), self._facts)
+            self._audit = VisionAudit().compare(read_screen(shown.frame, self._level), self._facts)
             self._misread += len(self._audit["differs"])
         return self._facts
 

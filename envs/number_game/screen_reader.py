@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.devices.vision import UNREAD, Glyphs, check_frame, nearest, share_of
+from agentrl.devices.vision import UNREAD, Glyphs, check_frame, color_fraction, dominant_color
 from agentrl.devices.vision import Box as Area
 from agentrl.envs.number_game import layout, palette
 from agentrl.envs.number_game.layout import FIXED_LAYOUTS, RoundLayout
@@ -54,7 +54,7 @@ def read_screen(frame: Image, level: NumberGameLevel) -> _Facts:
     check_frame(frame)
     facts = _board(frame)
     where, face = _find_places(frame, level)
-    faces = [nearest(frame, _FACES, _strip(card)) for card in where.cards] if where else []
+    faces = [dominant_color(frame, _FACES, _strip(card)) for card in where.cards] if where else []
     phase = _phase(face, faces)
     facts |= {"phase": phase, "done": UNREAD if phase == UNREAD else phase == NumberGamePhase.FINAL}
     facts |= _picks(facts)
@@ -117,12 +117,15 @@ def _button(frame: Image, box: Box) -> str | None:
     a button leaves a gap.
     """
     strip = Box(box.left + 0.03, box.down(0.1), box.right - 0.03, box.down(0.3))
-    face = nearest(frame, _BUTTONS, _area(strip), share=0.93)
+    face = dominant_color(frame, _BUTTONS, _area(strip), share=0.93)
     return face if face in ("open", "locked", "again") else None
 
 
 def _is_card(frame: Image, box: Box, level: NumberGameLevel) -> bool:
-    return nearest(frame, _FACES, _strip(box)) == "back" or _number_on(frame, box, level) != UNREAD
+    return (
+        dominant_color(frame, _FACES, _strip(box)) == "back"
+        or _number_on(frame, box, level) != UNREAD
+    )
 
 
 def _phase(button: str | None, faces: list[str | None]) -> str:
@@ -179,7 +182,7 @@ def _lamp(frame: Image, level: NumberGameLevel, phase: str) -> _Facts:
     for lamp, box in zip(LAMPS, layout.LAMPS, strict=True):
         x, y = Box(box.left, box.top, box.right, box.down(0.84)).center
         middle = _area(Box(x - 0.05, y - 0.02, x + 0.05, y + 0.02))
-        seen.append((lamp, nearest(frame, _BULBS, middle, share=0.8)))
+        seen.append((lamp, dominant_color(frame, _BULBS, middle, share=0.8)))
     lit = [lamp for lamp, color in seen if color == lamp]
     if sum(color == "out" for _, color in seen) + len(lit) < len(seen) or len(lit) > 1:
         return {"lamp": UNREAD}
@@ -216,7 +219,7 @@ def _clock(frame: Image, level: NumberGameLevel, where: RoundLayout | None) -> _
     if where is None:
         return {"time_left": UNREAD}
     track = Box(0.175, where.words.down(0.04), 0.935, where.words.down(0.08))
-    left, rest = (share_of(frame, c, _area(track)) for c in (palette.BLUE, palette.EDGE))
+    left, rest = (color_fraction(frame, c, _area(track)) for c in (palette.BLUE, palette.EDGE))
     return {"time_left": round(left * level.timed) if left + rest > 0.8 else UNREAD}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from agentrl.devices import Device, Left, Settled, Swipe, Tap, open_device
+from agentrl.devices import AppExit, Device, Settled, Swipe, Tap, open_device
 from agentrl.envs.phone_game.app import GameApp
 from agentrl.envs.phone_game.game import MODES, NamedCalls, PhoneGame
 from agentrl.envs.phone_game.game_session import GameSession
@@ -236,7 +236,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
         self._keep(settled)
         self._changed = settled.changed and self.had_effect(before, self.known)
         if how := self.known.get("closed"):
-            left = Left(kind="foreign_app", package=self.game.package, by="agent", evidence=how)
+            left = AppExit(kind="foreign_app", package=self.game.package, by="agent", evidence=how)
             self._stage.events += (left,)
             self._stage.screen = screen
             return False

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.devices import Device, Guard, Left, Look, Settled, Swipe, Tap, Wait
+from agentrl.devices import AppExit, AppGuard, Device, Look, Settled, Swipe, Tap, Wait
 from agentrl.errors import CaptureError, EnvError
 from agentrl.types import Image
 
@@ -37,14 +37,14 @@ class GameSession:
         width, height = device.size()
         self.screen: Image = np.zeros((height, width, 3), np.uint8)
         """The screen that the next action responds to, uint8[H, W, 3]."""
-        self.events: tuple[Left, ...] = ()
+        self.events: tuple[AppExit, ...] = ()
         """What else came to the front in this step."""
         self.timings: dict[str, float] = {}
         """Seconds of this step: `settle` until the screen settled, and `effect` until the first
         visible effect of the last touch, if there was one."""
         self._activity = activity
         self._settling = settling
-        self._guard = Guard(device, package, allow, turns=False)
+        self._guard = AppGuard(device, package, allow, turns=False)
 
     def begin_step(self) -> None:
         """Clear the events and timings of the last step."""

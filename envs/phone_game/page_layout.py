@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.devices import Region, Settled
+from agentrl.devices import ScreenRegion, Settled
 from agentrl.envs.phone_game.boxes import STATUS_BAR, to_app
 from agentrl.types import Image
 
 
-def in_layout(shown: Settled, area: Region | None) -> Settled:
+def in_layout(shown: Settled, area: ScreenRegion | None) -> Settled:
     """Convert a screen to the game's layout, with a black status bar if a page shows the game.
 
     Args:
@@ -25,14 +25,14 @@ def in_layout(shown: Settled, area: Region | None) -> Settled:
     return shown if area is None else replace(shown, frame=_cut(shown.frame, area))
 
 
-def on_screen(facts: Mapping[str, Any], area: Region | None) -> Mapping[str, Any]:
+def on_screen(facts: Mapping[str, Any], area: ScreenRegion | None) -> Mapping[str, Any]:
     """Convert the `places` of published facts from the layout to the phone's screen."""
     if area is None:
         return facts
     return {**facts, "places": {name: _at(place, area) for name, place in facts["places"].items()}}
 
 
-def _cut(frame: Image, area: Region) -> Image:
+def _cut(frame: Image, area: ScreenRegion) -> Image:
     height, width = frame.shape[:2]
     top, bottom = round(area.top * height), round(area.bottom * height)
     app = frame[top:bottom, round(area.left * width) : round(area.right * width)]
@@ -40,7 +40,7 @@ def _cut(frame: Image, area: Region) -> Image:
     return np.pad(app, ((bar, 0), (0, 0), (0, 0)))
 
 
-def _at(place: list[Any], area: Region) -> list[Any]:
+def _at(place: list[Any], area: ScreenRegion) -> list[Any]:
     """Convert a position, or a list of positions, from the layout to the screen."""
     if place and isinstance(place[0], list):
         return [_at(position, area) for position in place]

@@ -7,7 +7,7 @@ chats, and the entry of the program is looked for on the screen and touched.
 import time
 
 from agentrl.devices import Device
-from agentrl.devices.vision import Match, Template, find
+from agentrl.devices.vision import Template, TemplateMatch, find_template
 from agentrl.envs.tree_game.app import CHATS_ACTIVITY, PACKAGE
 from agentrl.errors import DeviceTimeout
 from agentrl.types import Image
@@ -46,8 +46,8 @@ def open_mini_program(device: Device, entry: Template, *, deadline_s: float = 30
         _pause(end_s, f"{device.serial}: WeChat shows no such entry; is it pinned to the top?")
 
 
-def _found(screen: Image, entry: Template) -> Match | None:
-    matches = find(screen, entry, threshold=_SURE, most=1)
+def _found(screen: Image, entry: Template) -> TemplateMatch | None:
+    matches = find_template(screen, entry, threshold=_SURE, most=1)
     return matches[0] if matches else None
 
 

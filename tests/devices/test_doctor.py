@@ -9,7 +9,7 @@ import pytest
 from agentrl.devices import Deadlines
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.device import Result
+from agentrl.devices.device import CommandResult
 from agentrl.devices.doctor import Finding, examine, phone_probes, phone_readings
 from agentrl.virtual_phone import spawn
 
@@ -147,8 +147,8 @@ def test_one_phone_behind_two_serials_is_told(adb_server: AdbServer, phone: AdbP
 def told(*outputs: str) -> dict[str, Finding]:
     """What a phone whose commands print this, in the order of COMMANDS, is said to have."""
     rest = iter(outputs)
-    results = [Result(output=next(rest, ""), code=0) for _ in phone_readings.COMMANDS]
-    return {finding.what: finding for finding in phone_readings.read(results)}
+    results = [CommandResult(output=next(rest, ""), code=0) for _ in phone_readings.COMMANDS]
+    return {finding.what: finding for finding in phone_readings.parse_readings(results)}
 
 
 def test_a_phone_that_says_nothing_makes_nobody_stumble() -> None:

@@ -19,7 +19,7 @@ from agentrl.devices import (
     format_action,
     parse_action,
 )
-from agentrl.devices.input.input_commands import pixel
+from agentrl.devices.input.input_commands import to_pixel
 from agentrl.errors import ActionError, ConfigError
 
 Spelling = Literal["unit", "thousand", "pixels", "tool"]
@@ -142,7 +142,7 @@ def test_a_position_beside_the_screen_is_moved_to_its_edge_where_that_was_asked_
 def test_a_pixel_of_the_picture_is_that_pixel_of_a_screen_of_its_size(x: int, y: int) -> None:
     action = GRAMMARS["pixels"].parse(f"<action>tap({x}, {y})</action>")
     assert isinstance(action, Tap)
-    assert (pixel(action.x, WIDTH), pixel(action.y, HEIGHT)) == (str(x), str(y))
+    assert (to_pixel(action.x, WIDTH), to_pixel(action.y, HEIGHT)) == (str(x), str(y))
 
 
 def test_a_pixel_beyond_the_picture_is_outside() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.devices import Result
+from agentrl.devices import CommandResult
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb.shell_script import Command
 from agentrl.devices.input.text_input import ADB_KEYBOARD, Keyboard, broadcasts, input_text
@@ -26,9 +26,9 @@ class PlayedPhone:
         self.commands: list[Command] = []
         self._installed = installed
 
-    def run(self, commands: Sequence[Command], deadline: Deadline) -> list[Result]:
+    def run(self, commands: Sequence[Command], deadline: Deadline) -> list[CommandResult]:
         self.commands += commands
-        return [Result(output=self._answer(tuple(command)), code=0) for command in commands]
+        return [CommandResult(output=self._answer(tuple(command)), code=0) for command in commands]
 
     def _answer(self, command: tuple[str, ...]) -> str:
         match command:

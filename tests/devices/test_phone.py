@@ -12,9 +12,9 @@ import pytest
 from agentrl.devices import Deadlines, Device, Done, Tap, Type, Wait, open_device
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.app_state_file import state_in
-from agentrl.devices.adb.drivers import DRIVERS, link_of
+from agentrl.devices.adb.drivers import DRIVERS, socket_class
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.device import Result
+from agentrl.devices.device import CommandResult
 from agentrl.devices.foreground_window import Window
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout, NotInFront
 from agentrl.virtual_phone import spawn
@@ -227,7 +227,7 @@ def test_a_driver_whose_library_is_not_installed_says_how_to_install_it(
 ) -> None:
     for name in ("ppadb.connection", "agentrl.devices.adb.drivers.ppadb_link"):
         monkeypatch.setitem(sys.modules, name, None)
-    link_of.cache_clear()
+    socket_class.cache_clear()
     with pytest.raises(ConfigError, match=r"pip install 'agentrl\[ppadb\]'"):
         open_device("virtual", driver="ppadb")
 
@@ -262,4 +262,4 @@ def test_a_title_of_two_lines_is_not_the_app_in_front(
 
 @pytest.mark.parametrize("touches", ['"7"', "NaN", "null", "[]", "{}", "true", "2.5", "9" * 5000])
 def test_a_count_of_touches_that_is_no_number_is_none(touches: str) -> None:
-    assert state_in(Result(output=f'{{"touches": {touches}}}', code=0)) is None
+    assert state_in(CommandResult(output=f'{{"touches": {touches}}}', code=0)) is None

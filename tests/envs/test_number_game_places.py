@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl.devices.input.input_commands import pixel
+from agentrl.devices.input.input_commands import to_pixel
 from agentrl.envs.number_game import drawing, layout, palette
 from agentrl.envs.number_game.app import PACKAGE, NumberGameApp
 from agentrl.envs.number_game.layout import Box, round_layout
@@ -76,7 +76,7 @@ def test_a_tap_in_the_middle_of_a_card_picks_it_on_a_phone_of_any_size(
     phone = Phone([app], size=size, effect_delay_ms=(0, 0))
 
     def tap(place: list[float]) -> None:
-        phone.input.touch(int(pixel(place[0], size[0])), int(pixel(place[1], size[1])))
+        phone.input.touch(int(to_pixel(place[0], size[0])), int(to_pixel(place[1], size[1])))
 
     for card in range(level["cards"]):
         phone.tasks.launch(PACKAGE, {"seed": str(seed), **NumberGameLevel(**level).extras()})

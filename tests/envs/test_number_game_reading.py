@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import agentrl
 from agentrl import cli
-from agentrl.devices.vision import UNREAD, Audit
+from agentrl.devices.vision import UNREAD, VisionAudit
 from agentrl.envs.number_game import fact_source
 from agentrl.envs.number_game.app import NumberGameApp
 from agentrl.envs.number_game.env import NumberGame
@@ -22,35 +22,35 @@ from agentrl.envs.number_game.screen_reader import read_screen
 from agentrl.envs.number_game.translator import NumberGameTranslator
 from agentrl.errors import ConfigError, EnvError
 from agentrl.types import Image
-from agentrl.virtual_phone.system.screen import Frame, bar_height, compose
+from agentrl.virtual_phone.system.screen import ScreenFrame, bar_height, compose
 from tests.envs.levels import LEVELS, SEEDS, launched, tap
 
 SIZES = st.sampled_from([(360, 640), (720, 1280), (1080, 2400)])
 
 
-def shown(app: NumberGameApp, size: tuple[int, int] = (360, 640)) -> Frame:
+def shown(app: NumberGameApp, size: tuple[int, int] = (360, 640)) -> ScreenFrame:
     width, height = size
     return compose(app.render(width, height - bar_height(height)), width, height, "12:34")
 
 
-def raw(frame: Frame) -> Image:
+def raw(frame: ScreenFrame) -> Image:
     return np.ascontiguousarray(frame.rgba[..., :3])
 
 
-def png(frame: Frame) -> Image:
+def png(frame: ScreenFrame) -> Image:
     data = cv2.imdecode(np.frombuffer(frame.png, np.uint8), cv2.IMREAD_COLOR)
     return np.ascontiguousarray(data[..., ::-1])
 
 
-def h264(frame: Frame) -> Image:
+def h264(frame: ScreenFrame) -> Image:
     """Through the phone's own encoder and the framework's decoder."""
     pytest.importorskip("av")
-    from agentrl.devices.capture.h264_decoder import Decoder, rgb
+    from agentrl.devices.capture.h264_decoder import H264Decoder, rgb
     from agentrl.virtual_phone.system.screen_recorder import Recorder
 
     recorder = Recorder(frame.size, 4_000_000, container=False)
     try:
-        decoded = Decoder().feed(recorder._encode(frame, 0.0))
+        decoded = H264Decoder().feed(recorder._encode(frame, 0.0))
     finally:
         recorder.close()
     assert decoded is not None
@@ -59,7 +59,7 @@ def h264(frame: Frame) -> Image:
 
 def wrong(read: dict[str, Any], app: NumberGameApp) -> dict[str, Any]:
     """What was not read as it is."""
-    return dict(Audit().compare(read, app.state())["differs"])
+    return dict(VisionAudit().compare(read, app.state())["differs"])
 
 
 @given(

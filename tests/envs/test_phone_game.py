@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from agentrl.devices import Region
+from agentrl.devices import ScreenRegion
 from agentrl.envs.phone_game.page_layout import on_screen
 from agentrl.errors import ActionError, ConfigError, EnvError
 from tests.envs.toy import CELLS, Stumbler, ToyApp, ToyEnv, ToyWords, Walker
@@ -56,7 +56,7 @@ def test_time_stands_still_while_the_policy_thinks(env: ToyEnv) -> None:
 
 def test_a_state_has_one_name_wherever_the_game_lies_on_its_screen(env: ToyEnv) -> None:
     state = launched().state()
-    moved = on_screen(state, Region(left=0.25, top=0.5, right=0.75, bottom=1.0))
+    moved = on_screen(state, ScreenRegion(left=0.25, top=0.5, right=0.75, bottom=1.0))
     assert moved["places"] != state["places"]
     assert env.state_key(moved) == env.state_key(state)
     assert env.state_key({**state, "at": 9}) != env.state_key(state)
@@ -146,7 +146,7 @@ def test_ticks_are_worth_the_same_in_one_piece_or_in_many() -> None:
 
 
 def test_places_are_brought_to_where_a_page_lies() -> None:
-    area = Region(left=0.25, top=0.5, right=0.75, bottom=1.0)
+    area = ScreenRegion(left=0.25, top=0.5, right=0.75, bottom=1.0)
     places = on_screen(launched().state(), area)["places"]
     (x, y), path = places["go"][0], places["left"]
     left, top = CELLS[0].center

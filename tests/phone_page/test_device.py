@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser
 
-from agentrl.devices import Guard, Tap, Wait, Window
+from agentrl.devices import AppGuard, Tap, Wait, Window
 from agentrl.devices.pool.lease import LeasedDevice
 from agentrl.envs.number_game import layout
 from agentrl.envs.number_game.app import PACKAGE, NumberGameApp
@@ -187,7 +187,7 @@ def test_the_window_in_front_is_the_apps_as_long_as_its_page_shows_it(
     paged: Callable[..., Paged],
 ) -> None:
     device, phone = paged()
-    guard = Guard(device, PROBE)
+    guard = AppGuard(device, PROBE)
     guard.begin()
     assert device.window() == Window(kind="foreign_app", package=LAUNCHER)
     device.launch(PROBE, ".Main", {})
@@ -219,7 +219,7 @@ def test_a_page_that_is_not_connected_is_nothing_in_front(paged: Callable[..., P
     until(lambda: device.focus() is None or None, "the connection is still there")
     assert device.window().kind == "nothing_in_front"
     with pytest.raises(AppLeft, match=r"^nothing_in_front"):
-        Guard(device, PROBE).act(Wait(0.0), before=device.screenshot())
+        AppGuard(device, PROBE).act(Wait(0.0), before=device.screenshot())
 
 
 def test_a_page_that_moves_on_the_screen_is_found_again(paged: Callable[..., Paged]) -> None:

@@ -19,7 +19,7 @@ from agentrl.devices.doctor import examine
 from agentrl.devices.pool.lease import LeasedDevice
 from agentrl.envs.number_game.env import NumberGame
 from agentrl.errors import ConfigError
-from agentrl.phone_page import Pager
+from agentrl.phone_page import PageAssigner
 from agentrl.virtual_phone.spec import AppSpec
 from tests.phone_page.browsing import BAR, TOOLBAR, Chromium, Station
 from tests.phone_page.conftest import start_chromium
@@ -159,7 +159,9 @@ def test_the_doctor_tells_a_tap_on_a_page_that_arrives_elsewhere(
     true_tap = Chromium.tap
     monkeypatch.setattr(Chromium, "tap", beside)
     with (
-        closing(Pager([AppSpec(app="agentrl.virtual_phone.apps.probe_app:ProbeApp")])) as pager,
+        closing(
+            PageAssigner([AppSpec(app="agentrl.virtual_phone.apps.probe_app:ProbeApp")])
+        ) as pager,
         closing(examine(adb_server, station.serial, paged=pager.around)) as findings,  # type: ignore[type-var]
     ):
         touches = next(found for found in findings if found.what == "touches")
@@ -183,7 +185,10 @@ def game(adb_server: AdbServer, station: Station) -> Iterator[NumberGame]:
     """The number game on its page, with a clock that every touch moves."""
     phone = AdbPhone(adb_server, station.serial)
     phone.deadlines = replace(phone.deadlines, settle_s=20.0, launch_s=60.0)
-    with closing(Pager([AppSpec(app=GAME)])) as pager, closing(pager.around(phone)) as device:
+    with (
+        closing(PageAssigner([AppSpec(app=GAME)])) as pager,
+        closing(pager.around(phone)) as device,
+    ):
         lease = LeasedDevice(device, f"{station.serial}#test")
         yield NumberGame(device=lease.token, rounds=2, timed=3)
         lease.end()

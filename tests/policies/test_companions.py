@@ -3,8 +3,8 @@ import sys
 
 CODE = """
 import datasets
-from agentrl.policies import companions
-companions.mend()
+from agentrl.policies.models import torch_companions
+torch_companions.mend()
 import torch
 print(len(datasets.Dataset.from_list([{"a": 1}])))
 """

@@ -149,13 +149,13 @@ def screen_of_chrome(serial):
         phone.close()
 
 
-async def test_a_recorded_episode_does_not_name_its_phone(tmp_path):
+async def test_recorded_episodes_do_not_contain_the_serial(tmp_path):
     address = "192.168.1.7:5555"
     (ticket,) = tickets_of_step("train", 1, [6], 1)
     config = EnvConfig(
         id="tests.rollout.games:Countdown-v0",
         kwargs={"fault": "offline", "phone": address},
-        translator={"names": ["down", "up"]},
+        translator_kwargs={"names": ["down", "up"]},
     )
     world = World(config, None, device=address)
     try:

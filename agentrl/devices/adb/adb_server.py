@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
 
-from agentrl.devices.adb.adb_socket import Deadline, Link, Refused, device_error
-from agentrl.devices.adb.drivers import link_of
+from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, Deadline, to_device_error
+from agentrl.devices.adb.drivers import socket_class
 from agentrl.devices.adb.serial_addresses import check_address, is_network_serial
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout
 
@@ -92,7 +92,7 @@ class AdbServer:
             ConfigError: an invalid port, or an unknown driver.
         """
         port = port_in_environment()  # first, because importing adbutils reads it too
-        link_of(driver)
+        socket_class(driver)
         host = os.environ.get("ANDROID_ADB_SERVER_ADDRESS", "127.0.0.1")
         return AdbServer(host=host, port=port, driver=driver, public=tuple(public))
 
@@ -223,7 +223,7 @@ class AdbServer:
         try:
             self.ask(f"host:disconnect:{serial}", deadline)
         except DeviceError as error:
-            if not isinstance(error.__cause__, Refused):
+            if not isinstance(error.__cause__, AdbRefused):
                 raise
 
     def forget(self, serials: Iterable[str]) -> None:
@@ -235,13 +235,13 @@ class AdbServer:
                 log.info("%s stays in adb's list: %s", serial, error)
                 return
 
-    def link(self, deadline: Deadline) -> Link:
+    def link(self, deadline: Deadline) -> AdbSocket:
         """A new connection to the server.
 
         Raises:
             OSError: no server is running; TimeoutError if it does not answer.
         """
-        return link_of(self.driver)(self.host, self.port, deadline)
+        return socket_class(self.driver)(self.host, self.port, deadline)
 
     def ask(self, service: str, deadline: Deadline) -> str:
         """Send one request to the server itself and return its answer.
@@ -254,8 +254,8 @@ class AdbServer:
             with self.link(deadline) as link:
                 link.request(service)
                 return link.read_block()
-        except (OSError, Refused) as error:
-            raise device_error(error, f"adb server, {service}", deadline.seconds) from error
+        except (OSError, AdbRefused) as error:
+            raise to_device_error(error, f"adb server, {service}", deadline.seconds) from error
 
     def _forget_offline(self, serial: str) -> None:
         """Remove an offline phone from the list; one waiting for authorization may stay."""
@@ -271,8 +271,8 @@ class AdbServer:
             with self.link(deadline) as link:
                 link.request(f"host-serial:{serial}:wait-for-any-device")
                 link.check_accepted()
-        except (OSError, Refused) as error:
-            raise device_error(error, what, deadline.seconds) from error
+        except (OSError, AdbRefused) as error:
+            raise to_device_error(error, what, deadline.seconds) from error
 
     def _start(self, deadline_s: float) -> None:
         program = find_adb(self.adb)

@@ -6,20 +6,20 @@ from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from typing import Protocol
 
-from agentrl.devices.adb.adb_socket import Deadline, Link
-from agentrl.devices.adb.device_transport import FAILURES, Line
-from agentrl.devices.adb.shell_script import Command, Script, spelled
-from agentrl.devices.device import Result
+from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
+from agentrl.devices.adb.device_transport import FAILURES, DeviceTransport
+from agentrl.devices.adb.shell_script import Command, ShellScript, quote_command
+from agentrl.devices.device import CommandResult
 from agentrl.errors import DeviceError, LeaseLost
 
 _V2 = struct.Struct("<BI")
 _STDIN, _STDOUT, _STDERR, _EXIT = range(4)
 
 
-class Shell(Protocol):
+class CommandShell(Protocol):
     """Runs commands on a phone in order."""
 
-    def run(self, commands: Sequence[Command], deadline: Deadline) -> list[Result]:
+    def run(self, commands: Sequence[Command], deadline: Deadline) -> list[CommandResult]:
         """One result per command, up to a `Gate` that fails; a nonzero exit code does not raise.
 
         Raises:
@@ -30,15 +30,15 @@ class Shell(Protocol):
         """End a persistent shell; the next call starts a new one."""
 
 
-class ShellPerCall:
+class OneShotShell:
     """A new shell for each call, so that no command affects a later one."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: DeviceTransport) -> None:
         """Nothing is started before the first call."""
         self._line = line
 
-    def run(self, commands: Sequence[Command], deadline: Deadline) -> list[Result]:
-        """See Shell.run."""
+    def run(self, commands: Sequence[Command], deadline: Deadline) -> list[CommandResult]:
+        """See CommandShell.run."""
         if not commands:
             return []
         script = _script(self._line, commands, prompted=False)
@@ -52,24 +52,24 @@ class ShellPerCall:
         """Does nothing."""
 
 
-class KeptShell:
+class PersistentShell:
     """A persistent shell, which saves opening a service and starting a shell for each call.
 
     Only for commands that do not change the shell's state (no `cd`, no `exit`). It is restarted
     when it has ended or a call timed out. A command is never sent twice. Calls made while another
-    is running, and scripts that are not one line of printable text, go through `ShellPerCall`.
+    is running, and scripts that are not one line of printable text, go through `OneShotShell`.
     """
 
-    def __init__(self, line: Line, per_call: ShellPerCall) -> None:
+    def __init__(self, line: DeviceTransport, per_call: OneShotShell) -> None:
         """Nothing is started before the first call."""
         self._line = line
         self._per_call = per_call
         self._lock = threading.Lock()
-        self._link: Link | None = None
+        self._link: AdbSocket | None = None
         self._packets: Iterator[tuple[int, bytes]] = iter(())
 
-    def run(self, commands: Sequence[Command], deadline: Deadline) -> list[Result]:
-        """See Shell.run."""
+    def run(self, commands: Sequence[Command], deadline: Deadline) -> list[CommandResult]:
+        """See CommandShell.run."""
         if not commands:
             return []
         script = _script(self._line, commands, prompted=True)
@@ -86,12 +86,12 @@ class KeptShell:
         raise _ended(self._line, script)
 
     def close(self) -> None:
-        """See Shell.close; a running call ends with an error."""
+        """See CommandShell.close; a running call ends with an error."""
         link = self._link
         if link is not None:
             link.close()
 
-    def _talk(self, script: Script, commands: Sequence[Command], deadline: Deadline) -> bool:
+    def _talk(self, script: ShellScript, commands: Sequence[Command], deadline: Deadline) -> bool:
         """Send a script and read until its end; False if the shell ended before that."""
         data = f"{script.text}\n".encode()
         try:
@@ -111,7 +111,7 @@ class KeptShell:
             raise
         return False
 
-    def _ready(self, deadline: Deadline) -> Link:
+    def _ready(self, deadline: Deadline) -> AdbSocket:
         """The shell's connection, reopened if it has ended."""
         if self._link is None or self._link.has_ended():
             self._drop()
@@ -126,7 +126,7 @@ class KeptShell:
             link.close()
 
 
-def packets(link: Link) -> Iterator[tuple[int, bytes]]:
+def packets(link: AdbSocket) -> Iterator[tuple[int, bytes]]:
     """Packets of the shell v2 protocol: id and data. Buffered, as a read costs more than a copy."""
     buffer = bytearray()
     while chunk := link.receive():
@@ -151,7 +151,7 @@ class _End(Enum):
     """The connection was lost: whether the script ran is unknown."""
 
 
-def _read(arriving: Iterator[tuple[int, bytes]], script: Script) -> _End:
+def _read(arriving: Iterator[tuple[int, bytes]], script: ShellScript) -> _End:
     for id, data in arriving:
         if id in (_STDOUT, _STDERR) and script.add(data):
             return _End.SCRIPT
@@ -160,14 +160,14 @@ def _read(arriving: Iterator[tuple[int, bytes]], script: Script) -> _End:
     return _End.LINK
 
 
-def _script(line: Line, commands: Sequence[Command], *, prompted: bool) -> Script:
+def _script(line: DeviceTransport, commands: Sequence[Command], *, prompted: bool) -> ShellScript:
     try:
-        return Script(commands, prompted=prompted, token=line.token)
+        return ShellScript(commands, prompted=prompted, token=line.token)
     except DeviceError as error:
         raise DeviceError(f"{line.serial}: {error}") from error
 
 
-def _results(line: Line, script: Script) -> list[Result]:
+def _results(line: DeviceTransport, script: ShellScript) -> list[CommandResult]:
     try:
         return script.results()
     except LeaseLost as error:
@@ -175,10 +175,10 @@ def _results(line: Line, script: Script) -> list[Result]:
 
 
 def _named(commands: Sequence[Command]) -> str:
-    return "; ".join(spelled(command) for command in commands)
+    return "; ".join(quote_command(command) for command in commands)
 
 
-def _ended(line: Line, script: Script) -> DeviceError:
+def _ended(line: DeviceTransport, script: ShellScript) -> DeviceError:
     """The error for a shell that ended before its script."""
     try:
         line.check_online()

@@ -43,14 +43,14 @@ class Deadline:
         return left
 
 
-class Refused(Exception):
+class AdbRefused(Exception):
     """The adb server or the phone refused a request; carries its message."""
 
 
-class Link(ABC):
-    """A connection to the adb server; raises `TimeoutError`, `OSError` and `Refused`.
+class AdbSocket(ABC):
+    """A connection to the adb server; raises `TimeoutError`, `OSError` and `AdbRefused`.
 
-    `device_error` turns these into typed errors.
+    `to_device_error` turns these into typed errors.
     """
 
     deadline: Deadline
@@ -88,9 +88,9 @@ class Link(ABC):
         try:
             data = service.encode()
         except UnicodeEncodeError as error:
-            raise Refused(f"a lone surrogate cannot be sent: {error}") from error
+            raise AdbRefused(f"a lone surrogate cannot be sent: {error}") from error
         if len(data) > _LONGEST_REQUEST:
-            raise Refused(f"the request has {len(data)} bytes; at most {_LONGEST_REQUEST} fit")
+            raise AdbRefused(f"the request has {len(data)} bytes; at most {_LONGEST_REQUEST} fit")
         self.send(b"%04x%b" % (len(data), data))
         self.check_accepted()
 
@@ -123,11 +123,11 @@ class Link(ABC):
         """
         length = self.read(4)
         if length == b"FAIL":  # slow requests are accepted first, and may fail later
-            raise Refused(self.read_block())
+            raise AdbRefused(self.read_block())
         try:
             return self.read(int(length, 16)).decode("utf-8", "replace")
         except ValueError:
-            raise Refused(f"not the length of an answer: {length!r}") from None
+            raise AdbRefused(f"not the length of an answer: {length!r}") from None
 
     def receive(self) -> bytes:
         """The bytes available next; empty if the other side has closed.
@@ -156,14 +156,14 @@ class Link(ABC):
             self.plug.shutdown(socket.SHUT_RDWR)
         self.plug.close()
 
-    def __enter__(self) -> "Link":
+    def __enter__(self) -> "AdbSocket":
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
 
-def connected(host: str, port: int, deadline: Deadline) -> socket.socket:
+def connect_tcp(host: str, port: int, deadline: Deadline) -> socket.socket:
     """A socket to the adb server with TCP_NODELAY."""
     try:
         plug = socket.create_connection((host, port), deadline.left_s())
@@ -173,7 +173,7 @@ def connected(host: str, port: int, deadline: Deadline) -> socket.socket:
     return plug
 
 
-def within(deadline: Deadline, call: Callable[[], T]) -> T:
+def run_with_deadline(deadline: Deadline, call: Callable[[], T]) -> T:
     """Run a call without a deadline of its own in a thread, which is abandoned if it hangs.
 
     Raises:
@@ -198,11 +198,11 @@ def within(deadline: Deadline, call: Callable[[], T]) -> T:
     return result  # type: ignore[return-value]
 
 
-def device_error(error: Exception, what: str, seconds: float) -> DeviceError:
+def to_device_error(error: Exception, what: str, seconds: float) -> DeviceError:
     """Convert a failure of a link to a typed error.
 
     Args:
-        error: `TimeoutError`, `OSError` or `Refused`.
+        error: `TimeoutError`, `OSError` or `AdbRefused`.
         what: the request and its recipient.
         seconds: the deadline of the call.
     """

@@ -2,7 +2,7 @@
 
 import json
 
-from agentrl.devices.device import Result, State
+from agentrl.devices.device import AppState, CommandResult
 from agentrl.errors import DeviceError
 from agentrl.virtual_phone.apps.app import state_path
 
@@ -12,7 +12,7 @@ def read_command(package: str) -> tuple[str, ...]:
     return ("cat", state_path(package))
 
 
-def state_in(result: Result) -> State | None:
+def state_in(result: CommandResult) -> AppState | None:
     """The state, if there is one with a touch count, else None."""
     try:
         state = json.loads(result.output) if not result.code else None
@@ -21,7 +21,7 @@ def state_in(result: Result) -> State | None:
     return state if isinstance(state, dict) and type(state.get("touches")) is int else None
 
 
-def state_of(package: str, result: Result) -> State:
+def state_of(package: str, result: CommandResult) -> AppState:
     """The state, whatever it contains.
 
     Raises:

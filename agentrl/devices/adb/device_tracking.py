@@ -3,13 +3,13 @@
 from collections.abc import Generator
 
 from agentrl.devices.adb.adb_server import AdbServer
-from agentrl.devices.adb.adb_socket import Deadline, Refused, device_error
+from agentrl.devices.adb.adb_socket import AdbRefused, Deadline, to_device_error
 
-Known = dict[str, str]
+KnownDevices = dict[str, str]
 """State of every phone by serial; `device` means ready."""
 
 
-def track(server: AdbServer, deadline_s: float = 5.0) -> Generator[Known | None]:
+def track_devices(server: AdbServer, deadline_s: float = 5.0) -> Generator[KnownDevices | None]:
     """Yields the phones that the server knows, now and after each change.
 
     Closing the generator ends the connection.
@@ -32,5 +32,5 @@ def track(server: AdbServer, deadline_s: float = 5.0) -> Generator[Known | None]
                 link.deadline = Deadline(deadline_s)
                 lines = link.read_block().splitlines()
                 yield dict(line.split("\t", 1) for line in lines if "\t" in line)
-    except (OSError, Refused) as error:
-        raise device_error(error, "adb server, host:track-devices", deadline_s) from error
+    except (OSError, AdbRefused) as error:
+        raise to_device_error(error, "adb server, host:track-devices", deadline_s) from error

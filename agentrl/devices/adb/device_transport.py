@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from agentrl.devices.adb.adb_server import AdbServer
-from agentrl.devices.adb.adb_socket import Deadline, Link, Refused, device_error
+from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, Deadline, to_device_error
 from agentrl.errors import DeviceError, DeviceOffline
 
 log = logging.getLogger(__name__)
 
 _CHECK_S = 1.0
 """Extra time after a call's deadline to find out whether the phone is online."""
-FAILURES = (OSError, Refused, struct.error)
-"""What a link and parsing its data can raise; `Line.failure` turns these into typed errors."""
+FAILURES = (OSError, AdbRefused, struct.error)
+"""What a socket and parsing its data can raise; `DeviceTransport.failure` converts these."""
 
 
-class Line:
+class DeviceTransport:
     """Opens services of one phone, each over its own connection to the adb server."""
 
     def __init__(self, server: AdbServer, serial: str) -> None:
@@ -32,11 +32,11 @@ class Line:
         """Token of the lease that commands are sent under; the phone refuses ended leases."""
         self._server = server
 
-    def open(self, service: str, deadline: Deadline) -> Link:
+    def open(self, service: str, deadline: Deadline) -> AdbSocket:
         """A connection to a service of the phone; the caller closes it.
 
         Raises:
-            OSError, Refused: see Link.
+            OSError, Refused: see AdbSocket.
         """
         link = self._server.link(deadline)
         try:
@@ -48,7 +48,9 @@ class Line:
         return link
 
     @contextmanager
-    def opened(self, service: str, deadline: Deadline, what: str | None = None) -> Iterator[Link]:
+    def opened(
+        self, service: str, deadline: Deadline, what: str | None = None
+    ) -> Iterator[AdbSocket]:
         """A connection to a service of the phone; any failure becomes a typed error.
 
         Args:
@@ -74,7 +76,7 @@ class Line:
                 return gone
             except DeviceError as silent:  # the original error says more
                 log.info("%s", silent)
-        return device_error(error, f"{self.serial}: {what[:100]}", seconds)
+        return to_device_error(error, f"{self.serial}: {what[:100]}", seconds)
 
     def check_online(self) -> None:
         """Check that the adb server lists the phone as ready.

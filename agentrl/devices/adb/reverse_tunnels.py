@@ -2,17 +2,17 @@
 
 import re
 
-from agentrl.devices.adb.adb_socket import Deadline, Refused
-from agentrl.devices.adb.device_transport import Line
+from agentrl.devices.adb.adb_socket import AdbRefused, Deadline
+from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.errors import DeviceError, DeviceOffline
 
 _END = re.compile(r"tcp:\d{1,5}|local(abstract|reserved|filesystem)?:[\w./@-]{1,100}", re.ASCII)
 
 
-class Tunnels:
+class ReverseTunnels:
     """Opens and closes the tunnels of one phone."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: DeviceTransport) -> None:
         """No tunnel yet."""
         self._line = line
 
@@ -37,7 +37,7 @@ class Tunnels:
         except DeviceOffline:
             raise
         except DeviceError as error:
-            if not isinstance(error.__cause__, Refused):
+            if not isinstance(error.__cause__, AdbRefused):
                 raise
 
     def _ask(self, service: str, deadline: Deadline) -> None:

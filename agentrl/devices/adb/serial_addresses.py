@@ -4,7 +4,7 @@ import ipaddress
 import socket
 from collections.abc import Collection
 
-from agentrl.devices.adb.adb_socket import Deadline, device_error, within
+from agentrl.devices.adb.adb_socket import Deadline, run_with_deadline, to_device_error
 from agentrl.errors import ConfigError
 
 
@@ -31,9 +31,9 @@ def check_address(
     deadline = deadline or Deadline(10.0)
     host = serial.rpartition(":")[0].strip("[]")
     try:
-        entries = within(deadline, lambda: socket.getaddrinfo(host, None))
+        entries = run_with_deadline(deadline, lambda: socket.getaddrinfo(host, None))
     except TimeoutError as error:
-        raise device_error(error, f"{serial}: looking {host!r} up", deadline.seconds) from error
+        raise to_device_error(error, f"{serial}: looking {host!r} up", deadline.seconds) from error
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"{serial}: there is no host {host!r}: {error}") from error
     addresses = {str(entry[4][0]) for entry in entries}

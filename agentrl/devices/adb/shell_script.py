@@ -5,7 +5,7 @@ import secrets
 import shlex
 from collections.abc import Sequence
 
-from agentrl.devices.device import Result
+from agentrl.devices.device import CommandResult
 from agentrl.errors import DeviceError, LeaseLost
 
 Command = Sequence[str]
@@ -26,14 +26,14 @@ class Gate(Snippet):
     __slots__ = ()
 
 
-HOLDER = "/data/local/tmp/agentrl.lease"
+LEASE_FILE = "/data/local/tmp/agentrl.lease"
 """A file on the phone with the token of its current lease."""
 _CODE = re.compile(rb"(\d+|lost|no)\r?\n")
 _LONGEST_END = 64
 """Upper bound of the bytes of a marker and its exit code."""
 
 
-def spelled(command: Command) -> str:
+def quote_command(command: Command) -> str:
     """A command as text for a POSIX shell, with arguments quoted as needed.
 
     A `Snippet` is not quoted.
@@ -51,9 +51,9 @@ def spelled(command: Command) -> str:
     return text
 
 
-def holding(token: int) -> Command:
+def claim_command(token: int) -> Command:
     """The command that makes a token the only one under which the phone accepts commands."""
-    return ("sh", "-c", f"echo {token} >{HOLDER}")
+    return ("sh", "-c", f"echo {token} >{LEASE_FILE}")
 
 
 def _fence(token: int, mark: str) -> str:
@@ -61,10 +61,10 @@ def _fence(token: int, mark: str) -> str:
 
     It only uses shell builtins: starting a process would cost milliseconds on a phone.
     """
-    return f'read held <{HOLDER} && test "$held" = {token} || {{ echo {mark}lost; exit 77; }}'
+    return f'read held <{LEASE_FILE} && test "$held" = {token} || {{ echo {mark}lost; exit 77; }}'
 
 
-class Script:
+class ShellScript:
     """Several commands run in order, whose outputs can be separated.
 
     Each is followed by a random marker and its exit code, so no output can imitate the end of a
@@ -90,7 +90,7 @@ class Script:
         begin += [] if token is None else [_fence(token, mark)]
         text = ""
         for command in reversed(commands):
-            run = f"{spelled(command)} </dev/null 2>&1"
+            run = f"{quote_command(command)} </dev/null 2>&1"
             if isinstance(command, Gate):
                 text = f"{run} && {{ echo {mark}0{'; ' * bool(text)}{text}; }} || echo {mark}no"
             else:
@@ -99,7 +99,7 @@ class Script:
         self._mark = mark.encode()
         self._count = len(commands)
         self._output = bytearray()
-        self._results: list[Result] = []
+        self._results: list[CommandResult] = []
         self.lost = False
         """Whether the phone is not leased under the token; the shell has then ended."""
         self._stopped = False
@@ -120,13 +120,15 @@ class Script:
             if self.begun:
                 text = self._output[:at].decode("utf-8", "replace")
                 self._stopped = code[1] == b"no"
-                self._results.append(Result(output=text, code=1 if self._stopped else int(code[1])))
+                self._results.append(
+                    CommandResult(output=text, code=1 if self._stopped else int(code[1]))
+                )
             self.begun = True
             del self._output[: code.end()]
             start = 0
         return self._stopped or len(self._results) >= self._count
 
-    def results(self) -> list[Result]:
+    def results(self) -> list[CommandResult]:
         """One result per command, up to a gate that failed.
 
         Raises:

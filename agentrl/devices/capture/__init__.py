@@ -6,14 +6,14 @@ CaptureError.
 
 from collections.abc import Callable, Mapping
 
-from agentrl.devices.adb.device_transport import Line
+from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture.capture_method import Capture
 from agentrl.devices.capture.framebuffer import FramebufferCapture
 from agentrl.devices.capture.h264_stream import StreamCapture, check_decoder
 from agentrl.devices.capture.screencap_png import PngCapture
 from agentrl.devices.capture.screencap_raw import RawCapture
 
-CAPTURES: Mapping[str, Callable[[Line], Capture]] = {
+CAPTURES: Mapping[str, Callable[[DeviceTransport], Capture]] = {
     "raw": RawCapture,
     "png": PngCapture,
     "framebuffer": FramebufferCapture,

@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable
 
 from agentrl.devices.adb.adb_socket import Deadline
-from agentrl.devices.adb.device_transport import Line
+from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture.capture_method import Capture
-from agentrl.devices.capture.image_similarity import alike
+from agentrl.devices.capture.image_similarity import images_match
 from agentrl.devices.capture.screencap_png import PngCapture
 from agentrl.devices.capture.screencap_raw import RawCapture
 from agentrl.errors import CaptureError, DeviceError
@@ -17,12 +17,12 @@ _FRESH_S = 3.0
 _POLL_S = 0.01
 
 
-class Trial:
+class CaptureTrial:
     """Tests captures on one phone by comparing each with another one."""
 
     def __init__(
         self,
-        line: Line,
+        line: DeviceTransport,
         frame_s: float,
         *,
         rounds: int,
@@ -78,7 +78,7 @@ class Trial:
         for _ in range(_TRIES):
             shown, later = self._frame(capture), self._frame(witness)
             # The screen may have changed before or after it.
-            if alike(earlier, shown) or alike(later, shown):
+            if images_match(earlier, shown) or images_match(later, shown):
                 return
             earlier = later
         raise CaptureError(f"{self._line.serial}: it does not match other captures")
@@ -105,7 +105,7 @@ class Trial:
         before = self._frame(capture)
         change()
         end_s = time.monotonic() + _FRESH_S
-        while alike(before, self._frame(capture)):
+        while images_match(before, self._frame(capture)):
             if time.monotonic() >= end_s:
                 raise CaptureError(
                     f"{self._line.serial}: stale: a change did not show within {_FRESH_S:g} s"

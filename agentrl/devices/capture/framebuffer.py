@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from agentrl.devices.adb.adb_socket import Deadline, Link
-from agentrl.devices.adb.device_transport import Line
+from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
+from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture.capture_method import check_lit, check_sides, cut_off, no_frame
 from agentrl.errors import CaptureError
 from agentrl.types import Image
@@ -37,7 +37,7 @@ class _Header:
 class FramebufferCapture:
     """See Capture."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: DeviceTransport) -> None:
         """The buffer is allocated with the first frame and reused."""
         self._line = line
         self._buffer = bytearray()
@@ -50,7 +50,7 @@ class FramebufferCapture:
     def close(self) -> None:
         """Does nothing."""
 
-    def read(self, link: Link) -> Image:
+    def read(self, link: AdbSocket) -> Image:
         """Read one frame from a link on which `framebuffer:` was opened.
 
         Raises:
@@ -78,7 +78,7 @@ class FramebufferCapture:
         return check_lit(serial, rgb.astype(np.uint8, copy=False))
 
 
-def _read_header(link: Link, serial: str) -> _Header:
+def _read_header(link: AdbSocket, serial: str) -> _Header:
     start = link.read(_VERSION.size)
     if len(start) < _VERSION.size:
         raise no_frame(serial, start)

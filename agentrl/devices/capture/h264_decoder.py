@@ -14,7 +14,7 @@ from agentrl.types import Image
 _ACCESS_UNIT_DELIMITER = b"\0\0\0\1\x09\xf0"
 
 
-class Decoder:
+class H264Decoder:
     """Decodes an H.264 elementary stream incrementally."""
 
     def __init__(self) -> None:

@@ -19,12 +19,12 @@ import time
 
 import numpy as np
 
-from agentrl.devices.adb.adb_socket import Deadline, device_error
-from agentrl.devices.adb.device_transport import FAILURES, Line
+from agentrl.devices.adb.adb_socket import Deadline, to_device_error
+from agentrl.devices.adb.device_transport import FAILURES, DeviceTransport
 from agentrl.devices.capture.capture_method import check_lit
-from agentrl.devices.capture.image_similarity import alike, difference
+from agentrl.devices.capture.image_similarity import block_difference, images_match
 from agentrl.devices.capture.screencap_raw import RawCapture
-from agentrl.devices.capture.screenrecord import Recording
+from agentrl.devices.capture.screenrecord import ScreenRecording
 from agentrl.errors import CaptureError, ConfigError
 from agentrl.types import Image
 
@@ -48,12 +48,12 @@ class StreamCapture:
         ConfigError: PyAV is not installed.
     """
 
-    def __init__(self, line: Line, lag_s: float = 0.25) -> None:
+    def __init__(self, line: DeviceTransport, lag_s: float = 0.25) -> None:
         check_decoder()
         self.lag_s = lag_s
         self._line = line
         self._raw = RawCapture(line)
-        self._run: Recording | None = None
+        self._run: ScreenRecording | None = None
         self._checked: Image = np.zeros((1, 1, 3), np.uint8)
         self._check_at_s = 0.0
 
@@ -61,11 +61,14 @@ class StreamCapture:
         """See Capture.frame."""
         try:
             picture = self.newest(deadline)
-            if time.monotonic() >= self._check_at_s or difference(self._checked, picture) > _MOST:
+            if (
+                time.monotonic() >= self._check_at_s
+                or block_difference(self._checked, picture) > _MOST
+            ):
                 picture = self._check(picture, deadline)
                 self._checked, self._check_at_s = picture, time.monotonic() + _CHECK_EVERY_S
         except TimeoutError as error:
-            raise device_error(
+            raise to_device_error(
                 error, f"{self._line.serial}: screenrecord", deadline.seconds
             ) from error
         except CaptureError:
@@ -101,13 +104,13 @@ class StreamCapture:
         self._line.check_online()
         raise CaptureError(f"{self._line.serial}: screenrecord returned no frame: {why}")
 
-    def _start(self, deadline: Deadline) -> Recording:
+    def _start(self, deadline: Deadline) -> ScreenRecording:
         self.close()
         try:
             link = self._line.open(f"exec:{_RECORD} 2>/dev/null", deadline)
         except FAILURES as error:
             raise self._line.failure(error, "screenrecord", deadline.seconds) from error
-        self._run = Recording(link)
+        self._run = ScreenRecording(link)
         return self._run
 
     def _check(self, picture: Image, deadline: Deadline) -> Image:
@@ -116,7 +119,7 @@ class StreamCapture:
             real = self._raw.frame(deadline)
             following = self.newest(deadline)
             # The screen may have changed before the raw capture or after it.
-            if alike(real, picture) or alike(real, following):
+            if images_match(real, picture) or images_match(real, following):
                 return following
             picture = following
             if attempt == 0 and real.shape != following.shape:

@@ -11,12 +11,12 @@ _SHARE = 0.01
 """Largest fraction of blocks that may differ by more than the tolerance in equal pictures."""
 
 
-def alike(one: Image, other: Image) -> bool:
+def images_match(one: Image, other: Image) -> bool:
     """Whether two pictures are equal up to compression artifacts."""
-    return difference(one, other) <= _SHARE
+    return block_difference(one, other) <= _SHARE
 
 
-def difference(one: Image, other: Image) -> float:
+def block_difference(one: Image, other: Image) -> float:
     """Fraction of blocks that differ by more than compression explains; 1 for different sizes."""
     if one.shape != other.shape:
         return 1.0

@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 
 from agentrl.devices.adb.adb_socket import Deadline
-from agentrl.devices.adb.device_transport import Line
+from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture.capture_method import check_lit, check_sides, no_frame
 from agentrl.errors import CaptureError
 from agentrl.types import Image
@@ -19,7 +19,7 @@ _CHUNK = struct.Struct(">I4s")
 class PngCapture:
     """See Capture."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: DeviceTransport) -> None:
         """Keeps nothing between frames."""
         self._line = line
 

@@ -5,8 +5,8 @@ import struct
 import cv2
 import numpy as np
 
-from agentrl.devices.adb.adb_socket import Deadline, Link
-from agentrl.devices.adb.device_transport import Line
+from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
+from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture.capture_method import check_lit, check_sides, cut_off, no_frame
 from agentrl.errors import CaptureError
 from agentrl.types import Image
@@ -20,7 +20,7 @@ _RGBA_8888, _RGBX_8888 = 1, 2
 class RawCapture:
     """The fastest capture that every phone supports, over a fast connection; see Capture."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: DeviceTransport) -> None:
         """The buffer is allocated with the first frame and reused."""
         self._line = line
         self._buffer = bytearray(_LONG_HEADER)
@@ -34,7 +34,7 @@ class RawCapture:
     def close(self) -> None:
         """Does nothing."""
 
-    def read(self, link: Link) -> Image:
+    def read(self, link: AdbSocket) -> Image:
         """Read one frame from a link on which `screencap` was opened.
 
         Raises:

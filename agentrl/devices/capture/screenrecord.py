@@ -4,7 +4,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from agentrl.devices.adb.adb_socket import Deadline, Link
+from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
 from agentrl.devices.adb.device_transport import FAILURES
 from agentrl.errors import DeviceError
 
@@ -16,10 +16,10 @@ _GAP_S = 0.02
 _FOREVER_S = 86_400.0
 
 
-class Recording:
+class ScreenRecording:
     """One recording, from its start to its end, read by its own thread."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: AdbSocket) -> None:
         """Start reading from a link on which `screenrecord` was opened."""
         self.ended = False
         self._link = link
@@ -68,9 +68,9 @@ class Recording:
         self._link.close()
 
     def _decode(self) -> None:
-        from agentrl.devices.capture.h264_decoder import Decoder
+        from agentrl.devices.capture.h264_decoder import H264Decoder
 
-        decoder = Decoder()
+        decoder = H264Decoder()
         while True:
             self._link.deadline = Deadline(_GAP_S if self._pending else _FOREVER_S)
             try:

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 
 from agentrl.devices.adb.adb_socket import Deadline
-from agentrl.devices.adb.device_transport import Line
+from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture.h264_stream import StreamCapture
-from agentrl.devices.capture.image_similarity import alike
+from agentrl.devices.capture.image_similarity import images_match
 from agentrl.devices.capture.screencap_raw import RawCapture
 from agentrl.errors import CaptureError, DeviceError
 from agentrl.types import Image
@@ -18,8 +18,8 @@ _POLL_S = 0.002
 _FRESH_S = 3.0
 
 
-def measured_lag_s(
-    line: Line,
+def measure_lag_s(
+    line: DeviceTransport,
     stream: StreamCapture,
     change: Callable[[], None],
     rounds: int,
@@ -46,18 +46,18 @@ def measured_lag_s(
 
 
 def _once(
-    line: Line, stream: StreamCapture, change: Callable[[], None], deadline: Deadline
+    line: DeviceTransport, stream: StreamCapture, change: Callable[[], None], deadline: Deadline
 ) -> float:
     """Seconds from the last raw capture without the change to the stream showing it."""
     raw = _Raw(line, deadline)
     before = stream.newest(deadline)
-    while not alike(before, raw.before):
+    while not images_match(before, raw.before):
         time.sleep(min(_POLL_S, deadline.left_s()))
         before = stream.newest(deadline)
     end_s = time.monotonic() + _FRESH_S
     with raw:
         change()
-        while alike(before, stream.newest(deadline)):
+        while images_match(before, stream.newest(deadline)):
             time.sleep(_POLL_S)
             if time.monotonic() >= end_s:
                 raise CaptureError(
@@ -70,7 +70,7 @@ def _once(
 class _Raw:
     """Takes raw captures in a thread until the screen has changed."""
 
-    def __init__(self, line: Line, deadline: Deadline) -> None:
+    def __init__(self, line: DeviceTransport, deadline: Deadline) -> None:
         self._capture = RawCapture(line)
         self._deadline = deadline
         self.unchanged_s = time.monotonic()
@@ -94,6 +94,6 @@ class _Raw:
                 picture = self._capture.frame(self._deadline)
             except DeviceError:  # `unchanged_s` so far is the conservative answer
                 return
-            if not alike(self.before, picture):
+            if not images_match(self.before, picture):
                 return
             self.unchanged_s = begun_s

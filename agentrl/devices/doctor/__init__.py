@@ -7,7 +7,7 @@ from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.app_launch import has_package
 from agentrl.devices.adb.serial_addresses import is_network_serial
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.capture_benchmark import toggle
+from agentrl.devices.capture_benchmark import screen_toggler
 from agentrl.devices.device import Deadlines, Device
 from agentrl.devices.doctor import phone_probes, phone_readings
 from agentrl.devices.doctor.phone_readings import battery_level
@@ -52,10 +52,10 @@ def examine(
         return
     with closing(reached) as phone:
         yield ok("connected", "authorized and online")
-        answered = phone_probes.commands(phone)
+        answered = phone_probes.check_commands(phone)
         yield answered
         try:
-            findings = list(phone_readings.read(phone.batch(*phone_readings.COMMANDS)))
+            findings = list(phone_readings.parse_readings(phone.batch(*phone_readings.COMMANDS)))
             yield from findings
             yield from _duplicates(server, phone)
             if any(f.state == "wrong" and f.what in ("awake", "unlocked") for f in findings):
@@ -68,12 +68,12 @@ def examine(
             yield wrong("phone", str(error), fix)
             return
         if installed:
-            yield from phone_probes.Probe(phone, phone).findings()
+            yield from phone_probes.PhoneProbe(phone, phone).findings()
         elif paged is not None:
             yield from _on_page(phone, paged)
         else:
             yield note("touches", "not tested: the probe app is not installed", "none needed")
-            yield from phone_probes.captures(phone, toggle(phone))
+            yield from phone_probes.check_captures(phone, screen_toggler(phone))
 
 
 def _on_page(phone: AdbPhone, paged: Callable[[AdbPhone], Device]) -> Iterator[Finding]:
@@ -82,10 +82,10 @@ def _on_page(phone: AdbPhone, paged: Callable[[AdbPhone], Device]) -> Iterator[F
         device = paged(phone)
     except (ConfigError, DeviceError) as error:
         yield note("touches", f"not tested: {error}", "fix that and run this again")
-        yield from phone_probes.captures(phone, toggle(phone))
+        yield from phone_probes.check_captures(phone, screen_toggler(phone))
         return
     with closing(device):
-        yield from phone_probes.Probe(phone, device).findings()
+        yield from phone_probes.PhoneProbe(phone, device).findings()
 
 
 def _reach(server: AdbServer, serial: str, deadlines: Deadlines) -> AdbPhone | Finding:

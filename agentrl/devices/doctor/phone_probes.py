@@ -31,7 +31,7 @@ _LOST = (
 _CABLE = "try another cable or port, or move closer to the Wi-Fi router; then adb reconnect"
 
 
-def commands(phone: AdbPhone) -> Finding:
+def check_commands(phone: AdbPhone) -> Finding:
     """Test whether commands are answered, and how fast."""
     seconds, failures = [], []
     for _ in range(_COMMANDS):
@@ -48,16 +48,16 @@ def commands(phone: AdbPhone) -> Finding:
         tried = len(seconds) + len(failures)
         detail = f"{len(failures)} of {tried} failed: {failures[-1]}"
         if isinstance(failures[-1], DeviceTimeout):
-            return wrong("commands", detail, "it hangs: replug it, or adb reboot")
-        return wrong("commands", detail, _CABLE)
+            return wrong("check_commands", detail, "it hangs: replug it, or adb reboot")
+        return wrong("check_commands", detail, _CABLE)
     median_ms, worst_ms = 1000 * statistics.median(seconds), 1000 * max(seconds)
     detail = f"{median_ms:.1f} ms, at most {worst_ms:.0f} ms"
     if median_ms > _SLOW_MS:
-        return note("commands", f"slow: {detail}", _CABLE)
-    return ok("commands", detail)
+        return note("check_commands", f"slow: {detail}", _CABLE)
+    return ok("check_commands", detail)
 
 
-class Probe:
+class PhoneProbe:
     """Tests a phone with the probe app in front, and closes it afterwards."""
 
     def __init__(self, phone: AdbPhone, device: Device) -> None:
@@ -81,7 +81,7 @@ class Probe:
         except DeviceError as error:
             fix = "close what is in front, or raise devices.deadlines.launch_s; else adb reboot"
             yield wrong("apps start", str(error), fix)
-            yield from captures(self._phone, capture_benchmark.toggle(self._phone))
+            yield from check_captures(self._phone, capture_benchmark.screen_toggler(self._phone))
             return
         took_s = time.monotonic() - start
         if took_s > _SLOW_START_S:
@@ -91,8 +91,8 @@ class Probe:
             yield ok("apps start", f"{took_s:.1f} s{self._how}")
         try:
             yield self._touch()
-            change = self._tap if self._arrives else capture_benchmark.toggle(self._phone)
-            yield from captures(self._phone, change)
+            change = self._tap if self._arrives else capture_benchmark.screen_toggler(self._phone)
+            yield from check_captures(self._phone, change)
             if self._device is self._phone and self._arrives:
                 yield self._type()
         except DeviceError as error:
@@ -174,9 +174,9 @@ class Probe:
             pass
 
 
-def captures(phone: AdbPhone, change: Callable[[], None]) -> Iterator[Finding]:
+def check_captures(phone: AdbPhone, change: Callable[[], None]) -> Iterator[Finding]:
     """Test whether each capture is correct and fresh, and how fast it is."""
-    measured = capture_benchmark.measure(phone, rounds=2, change=change)
+    measured = capture_benchmark.measure_methods(phone, rounds=2, change=change)
     rows = [row for row in measured if row.kind == "capture"]
     sound = [row for row in rows if not row.failure]
     try:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from agentrl.devices.adb.shell_script import Command
 from agentrl.devices.capture.screen_size import DISPLAY, orientation_in
-from agentrl.devices.device import Result
-from agentrl.devices.foreground_window import package_in
+from agentrl.devices.device import CommandResult
+from agentrl.devices.foreground_window import parse_front_package
 from agentrl.devices.guard.foreground import WINDOW
 from agentrl.devices.input.text_input import ADB_KEYBOARD
 from agentrl.findings import Finding, note, ok, wrong
@@ -19,12 +19,12 @@ _TURNED = ("upright", "turned to the left", "upside down", "turned to the right"
 _STAY_ON = "; adb shell svc power stayon true keeps it awake while charging"
 
 
-def _model(brand: Result, name: Result, version: Result) -> Finding:
+def _model(brand: CommandResult, name: CommandResult, version: CommandResult) -> Finding:
     model = " ".join(word for r in (brand, name) if (word := r.output.strip())) or "unnamed"
     return ok("phone", f"{model}, Android {version.output.strip() or 'of unknown version'}")
 
 
-def _booted(completed: Result, uptime: Result) -> Finding:
+def _booted(completed: CommandResult, uptime: CommandResult) -> Finding:
     if completed.output.strip() != "1":
         return wrong("started", "Android has not started yet", "wait for its home screen")
     seconds = re.match(r"[\d.]+", uptime.output)
@@ -40,7 +40,7 @@ def _booted(completed: Result, uptime: Result) -> Finding:
     return ok("started", f"{up_s / 3600:.1f} h ago")
 
 
-def _awake(power: Result) -> Finding:
+def _awake(power: CommandResult) -> Finding:
     values = dict(re.findall(r"(mWakefulness|mHoldingDisplaySuspendBlocker)=(\w+)", power.output))
     if values.get("mWakefulness", "Awake") == "Awake" and (
         values.get("mHoldingDisplaySuspendBlocker") != "false"
@@ -50,7 +50,7 @@ def _awake(power: Result) -> Finding:
     return wrong("awake", "its screen is off", fix)
 
 
-def _unlocked(policy: Result) -> Finding:
+def _unlocked(policy: CommandResult) -> Finding:
     shown = re.search(r"(?:mShowingLockscreen|isStatusBarKeyguard|showing)=true", policy.output)
     if shown is None:
         return ok("unlocked", "yes")
@@ -61,16 +61,16 @@ def _unlocked(policy: Result) -> Finding:
     )
 
 
-def battery_level(battery: Result) -> float | None:
+def battery_level(battery: CommandResult) -> float | None:
     """Percent, from the output of `dumpsys battery`; None if it is not reported."""
     return _number(_battery_values(battery).get("level"))
 
 
-def _battery_values(battery: Result) -> dict[str, str]:
+def _battery_values(battery: CommandResult) -> dict[str, str]:
     return dict(re.findall(r"^\s*([A-Za-z ]+): (\S+)", battery.output, re.MULTILINE))
 
 
-def _battery(battery: Result) -> Finding:
+def _battery(battery: CommandResult) -> Finding:
     values, level = _battery_values(battery), battery_level(battery)
     if level is None:
         return note("battery", "not reported", "none needed if it is an emulator")
@@ -86,7 +86,7 @@ def _battery(battery: Result) -> Finding:
     return ok("battery", detail)
 
 
-def _storage(df: Result) -> Finding:
+def _storage(df: CommandResult) -> Finding:
     rows = [line.split() for line in df.output.splitlines()[1:]]
     free_kb = next((int(r[3]) for r in rows if len(r) >= 4 and r[3].isdigit()), None)
     if df.code or free_kb is None:
@@ -97,7 +97,7 @@ def _storage(df: Result) -> Finding:
     return ok("storage", detail)
 
 
-def _rotation(auto: Result, display: Result) -> Finding:
+def _rotation(auto: CommandResult, display: CommandResult) -> Finding:
     turned = orientation_in(display.output)
     if turned:
         return wrong(
@@ -111,7 +111,7 @@ def _rotation(auto: Result, display: Result) -> Finding:
     return ok("rotation", "upright and locked")
 
 
-def _in_front(window: Result) -> Finding:
+def _in_front(window: CommandResult) -> Finding:
     dialog = re.search(
         r"^ *mCurrentFocus=Window\{\S+ (?:u\d+ )?Application (Error|Not Responding): (\S+?)\}",
         window.output,
@@ -121,7 +121,7 @@ def _in_front(window: Result) -> Finding:
         failure = "has crashed" if dialog[1] == "Error" else "is not responding"
         fix = f"press its button, or: adb shell am force-stop {dialog[2]}"
         return wrong("in front", f"a dialog that {dialog[2]} {failure}", fix)
-    package = package_in(window.output)
+    package = parse_front_package(window.output)
     if package is None:
         return note("in front", "no window has the focus", "look at its screen")
     if re.search(r"dialer|incallui|telecom", package):
@@ -135,7 +135,7 @@ def _in_front(window: Result) -> Finding:
     return ok("in front", package)
 
 
-def _typing(chosen: Result, known: Result) -> Finding:
+def _typing(chosen: CommandResult, known: CommandResult) -> Finding:
     if ADB_KEYBOARD in (chosen.output.strip(), *known.output.split()):
         return ok("typing", "any text, through ADBKeyboard")
     return note(
@@ -173,7 +173,7 @@ COMMANDS: tuple[Command, ...] = tuple(command for group, _ in _READINGS for comm
 """The commands to run on the phone, in this order."""
 
 
-def read(results: Sequence[Result]) -> Iterator[Finding]:
+def parse_readings(results: Sequence[CommandResult]) -> Iterator[Finding]:
     """The findings from the results of `COMMANDS`."""
     rest = iter(results)
     for commands, parse in _READINGS:

@@ -6,11 +6,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentrl.actions.screen_actions import Action, Wait, does_nothing
-from agentrl.devices.device import Device, State
-from agentrl.devices.foreground_window import Kind, Window
-from agentrl.devices.guard.exit_attribution import By, Edges, Evidence, judge
-from agentrl.devices.guard.foreground import LOOK_AGAIN_S, outside
+from agentrl.actions.screen_actions import Action, Wait, touches_nothing
+from agentrl.devices.device import AppState, Device
+from agentrl.devices.foreground_window import Window, WindowKind
+from agentrl.devices.guard.exit_attribution import (
+    ExitCause,
+    ExitEvidence,
+    SystemEdges,
+    attribute_exit,
+)
+from agentrl.devices.guard.foreground import LOOK_AGAIN_S, foreign_window
 from agentrl.devices.input.settle import Settled, act_and_settle
 from agentrl.errors import AppLeft, DeviceTimeout, NotInFront, ScreenTurned
 from agentrl.types import Image
@@ -19,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _COUNTED_LATE_S = 0.5
 """How long after another window came to the front an app may still count a touch."""
-_AWAY: Mapping[Kind, str] = {
+_AWAY: Mapping[WindowKind, str] = {
     "call": "ENDCALL",
     "permission": "BACK",
     "foreign_app": "BACK",
@@ -30,12 +35,12 @@ crashed app: its buttons end the app, and with it the game."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Left:
+class AppExit:
     """A window that is not allowed came to the front."""
 
-    kind: Kind
+    kind: WindowKind
     package: str
-    by: By
+    by: ExitCause
     evidence: str
 
     def told(self) -> dict[str, Any]:
@@ -49,12 +54,12 @@ class Left:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Guarded:
+class GuardedResult:
     """The outcome of a guarded action."""
 
     settled: Settled | None
     """The settled screen, with an allowed app in front; None if the agent left."""
-    events: tuple[Left, ...] = ()
+    events: tuple[AppExit, ...] = ()
     """Windows that came to the front; all but the last came from the world and were dismissed."""
 
     @property
@@ -63,7 +68,7 @@ class Guarded:
         return self.settled is None
 
 
-class Guard:
+class AppGuard:
     """Performs actions on a phone while making sure that only allowed apps are in front.
 
     The phone itself checks right before each action, so that no touch reaches another app, and the
@@ -77,7 +82,7 @@ class Guard:
         allow: Iterable[str] = (),
         *,
         soon_s: float = 2.0,
-        edges: Edges | None = None,
+        edges: SystemEdges | None = None,
         turns: bool = True,
     ) -> None:
         """Guard one app on one phone.
@@ -95,7 +100,7 @@ class Guard:
         self._device = device
         self._allowed = frozenset((package, *allow))
         self._soon_s = soon_s
-        self._edges = edges or Edges()
+        self._edges = edges or SystemEdges()
         self._turns = turns
         self._last: Settled | None = None
 
@@ -108,7 +113,7 @@ class Guard:
             self._device.key(_AWAY["call"])
             self._until(lambda: self._device.window().kind != "call")
 
-    def act(self, action: Action, *, before: Image, **settling: Any) -> Guarded:
+    def act(self, action: Action, *, before: Image, **settling: Any) -> GuardedResult:
         """Perform an action, wait until the screen has settled, and check what is in front.
 
         A window that came from the world is dismissed once; the episode goes on if the app is then
@@ -127,19 +132,19 @@ class Guard:
         """
         guarded = self._act(action, before, settling)
         if guarded.settled is not None:
-            if not self._turns and not does_nothing(action):
+            if not self._turns and not touches_nothing(action):
                 self._check_upright(action, before, guarded.settled.frame)
             self._last = guarded.settled
         return guarded
 
-    def _act(self, action: Action, before: Image, settling: Mapping[str, Any]) -> Guarded:
+    def _act(self, action: Action, before: Image, settling: Mapping[str, Any]) -> GuardedResult:
         """Clear what was in front before, perform the action, and dismiss what came with it."""
-        earlier: tuple[Left, ...] = ()
+        earlier: tuple[AppExit, ...] = ()
         try:
             settled, came, evidence = self._perform(action, before, settling, self._allowed)
         except NotInFront:
             if (came := self._outside()) is not None:
-                event = self._judged(came, Evidence(action=None))
+                event = self._judged(came, ExitEvidence(action=None))
                 self._send_away(came, event, self._state)
                 earlier = (event,)
             # The check on the phone does not recognize popups of an app, such as a menu.
@@ -148,25 +153,25 @@ class Guard:
             settled, came, evidence = self._perform(action, before, settling, only_in)
         if came is None:
             assert settled is not None, "without a window in front, the action must have settled"
-            return Guarded(settled=settled, events=earlier)
+            return GuardedResult(settled=settled, events=earlier)
         known = settled.state if settled else self._state
         if self._may_be_counted(came, evidence) and (late := self._counted_late()) is not None:
             known, evidence = late, replace(evidence, handled=True)
         event = self._judged(came, evidence)
         if event.by == "agent":
-            return Guarded(settled=None, events=(*earlier, event))
+            return GuardedResult(settled=None, events=(*earlier, event))
         if evidence.handled is False:
             raise self._void(event, f"and {self.package} never received the touch")
         remaining = self._send_away(came, event, known, evidence)
         if remaining is not None:
-            return Guarded(settled=None, events=(*earlier, event, remaining))
+            return GuardedResult(settled=None, events=(*earlier, event, remaining))
         settled, came, _ = self._perform(Wait(0.0), before, settling)
         if came is not None or settled is None:
             raise self._void(event, "and it came back after it was dismissed")
-        return Guarded(settled=settled, events=(*earlier, event))
+        return GuardedResult(settled=settled, events=(*earlier, event))
 
     @property
-    def _state(self) -> State | None:
+    def _state(self) -> AppState | None:
         """What the app published when the screen last settled."""
         return None if self._last is None else self._last.state
 
@@ -176,7 +181,7 @@ class Guard:
         before: Image,
         settling: Mapping[str, Any],
         only_in: Collection[str] | None = None,
-    ) -> tuple[Settled | None, Window | None, Evidence]:
+    ) -> tuple[Settled | None, Window | None, ExitEvidence]:
         """The settled screen, the window that covers the app if there is one, and the evidence."""
         is_known = self._last is not None and self._last.frame is before
         sent_s = time.monotonic()
@@ -203,15 +208,15 @@ class Guard:
             if window is None and handled is False and settled.front is not None:
                 # It took the touch and went away again: the screen may still be the other app's.
                 window = Window(kind="foreign_app", package=settled.front)
-        return settled, window, Evidence(action=action, handled=handled, seconds=seconds)
+        return settled, window, ExitEvidence(action=action, handled=handled, seconds=seconds)
 
-    def _may_be_counted(self, window: Window, evidence: Evidence) -> bool:
+    def _may_be_counted(self, window: Window, evidence: ExitEvidence) -> bool:
         """Whether the app may still count the action and that would change the attribution."""
         if evidence.handled is not False:
             return False
         return self._judge(window, replace(evidence, handled=True))[0] == "world"
 
-    def _counted_late(self) -> State | None:
+    def _counted_late(self) -> AppState | None:
         """The app's state once it has counted the last action; None if it never does."""
         known, end_s = self._state, time.monotonic() + _COUNTED_LATE_S
         while known is not None:
@@ -223,17 +228,21 @@ class Guard:
             time.sleep(LOOK_AGAIN_S)
         return None
 
-    def _judge(self, window: Window, evidence: Evidence) -> tuple[By, str]:
-        return judge(window, evidence, soon_s=self._soon_s, edges=self._edges)
+    def _judge(self, window: Window, evidence: ExitEvidence) -> tuple[ExitCause, str]:
+        return attribute_exit(window, evidence, soon_s=self._soon_s, edges=self._edges)
 
-    def _judged(self, window: Window, evidence: Evidence) -> Left:
+    def _judged(self, window: Window, evidence: ExitEvidence) -> AppExit:
         by, why = self._judge(window, evidence)
         log.info("%s: %s %s: %s (%s)", self._device.serial, window.kind, window.package, by, why)
-        return Left(kind=window.kind, package=window.package, by=by, evidence=why)
+        return AppExit(kind=window.kind, package=window.package, by=by, evidence=why)
 
     def _send_away(
-        self, window: Window, event: Left, known: State | None, evidence: Evidence | None = None
-    ) -> Left | None:
+        self,
+        window: Window,
+        event: AppExit,
+        known: AppState | None,
+        evidence: ExitEvidence | None = None,
+    ) -> AppExit | None:
         """Dismiss a window with its key, and check that the app is unchanged.
 
         Returns:
@@ -260,7 +269,7 @@ class Guard:
         return None
 
     def _outside(self) -> Window | None:
-        return outside(self._device, self._allowed)
+        return foreign_window(self._device, self._allowed)
 
     def _until(self, is_so: Callable[[], bool]) -> None:
         """Wait for a condition, up to the `settle_s` deadline."""
@@ -277,7 +286,7 @@ class Guard:
                 "rotation in the phone's settings"
             )
 
-    def _void(self, event: Left, why: str) -> AppLeft:
+    def _void(self, event: AppExit, why: str) -> AppLeft:
         dialog = {"anr": "the not-responding dialog of ", "crash": "the crash dialog of "}
         return AppLeft(
             f"{event.kind}: {self._device.serial}: {dialog.get(event.kind, '')}{event.package} "
@@ -294,6 +303,6 @@ def _seen_s(settled: Settled, until_s: float, allowed: Collection[str]) -> float
     return settled.front_s
 
 
-def _own_state(state: State) -> dict[str, Any]:
+def _own_state(state: AppState) -> dict[str, Any]:
     """A state without its touch count, which a key that dismisses another window may change."""
     return {name: value for name, value in state.items() if name != "touches"}

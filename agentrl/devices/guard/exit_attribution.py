@@ -21,11 +21,11 @@ The first rule that applies decides:
 from dataclasses import dataclass
 from typing import Literal
 
-from agentrl.actions.screen_actions import Action, Drag, Key, LongPress, Swipe, Tap, does_nothing
+from agentrl.actions.screen_actions import Action, Drag, Key, LongPress, Swipe, Tap, touches_nothing
 from agentrl.devices.foreground_window import Window
 from agentrl.devices.screen_regions import STATUS_BAR
 
-By = Literal["agent", "world"]
+ExitCause = Literal["agent", "world"]
 
 _KEYS = frozenset((
     "HOME", "BACK", "APP_SWITCH", "POWER", "SLEEP", "ENDCALL", "CALL", "CAMERA", "ASSIST",
@@ -36,7 +36,7 @@ _ANR_S = 5.0
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Edges:
+class SystemEdges:
     """Margins of the screen where a touch goes to the system, as fractions of its sides."""
 
     top: float = STATUS_BAR
@@ -46,7 +46,7 @@ class Edges:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Evidence:
+class ExitEvidence:
     """What is known about how a window came to the front."""
 
     action: Action | None
@@ -57,9 +57,9 @@ class Evidence:
     """Upper bound of the time from the action to the window's appearance."""
 
 
-def judge(
-    window: Window, evidence: Evidence, *, soon_s: float, edges: Edges | None = None
-) -> tuple[By, str]:
+def attribute_exit(
+    window: Window, evidence: ExitEvidence, *, soon_s: float, edges: SystemEdges | None = None
+) -> tuple[ExitCause, str]:
     """Decide who brought a window to the front.
 
     Args:
@@ -74,13 +74,13 @@ def judge(
     action, handled = evidence.action, evidence.handled
     if action is None:
         return "world", "it was in front before the action was sent"
-    if does_nothing(action):
+    if touches_nothing(action):
         return "world", "nothing was touched"
     if window.kind in ("call", "permission"):
         return "world", f"a {window.kind} comes from outside"
     if window.kind == "anr":
         return _attribute_hang(evidence)
-    if window.kind != "crash" and (exit := _system_exit(action, edges or Edges())):
+    if window.kind != "crash" and (exit := _system_exit(action, edges or SystemEdges())):
         return "agent", exit
     if handled:
         return "world", "the app had already counted the touch"
@@ -92,7 +92,7 @@ def judge(
     return "world", "it came long after the touch"
 
 
-def _attribute_hang(evidence: Evidence) -> tuple[By, str]:
+def _attribute_hang(evidence: ExitEvidence) -> tuple[ExitCause, str]:
     if evidence.seconds < _ANR_S:
         return "world", f"it came sooner than {_ANR_S:g} s after the touch: the app hung before it"
     if evidence.handled:
@@ -100,7 +100,7 @@ def _attribute_hang(evidence: Evidence) -> tuple[By, str]:
     return "agent", "the app has not answered since the touch"
 
 
-def _system_exit(action: Action, edges: Edges) -> str | None:
+def _system_exit(action: Action, edges: SystemEdges) -> str | None:
     """Why an action leaves any app, whatever the app does; None if it does not."""
     match action:
         case Key(name):

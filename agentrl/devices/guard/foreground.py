@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Iterable
 
 from agentrl.devices.adb.app_launch import package_name
-from agentrl.devices.adb.shell_script import Gate, Snippet, spelled
+from agentrl.devices.adb.shell_script import Gate, Snippet, quote_command
 from agentrl.devices.device import Device
 from agentrl.devices.foreground_window import Window
 from agentrl.errors import AppLeft
@@ -14,14 +14,14 @@ from agentrl.errors import AppLeft
 LOOK_AGAIN_S = 0.05
 _LINES = "grep -E '^ *m(CurrentFocus|FocusedApp)='"
 WINDOW = Snippet(f"dumpsys window displays | {_LINES} || dumpsys window windows | {_LINES} || true")
-"""The command whose output `agentrl.devices.window` parses.
+"""The command whose output `agentrl.devices.foreground_window` parses.
 
 Android 10 and later report the focus under displays, earlier versions under windows. Only the
 matching lines are printed: the rest is long and contains window titles that any app can choose.
 """
 
 
-def in_front_command(packages: Iterable[str]) -> Gate:
+def front_check(packages: Iterable[str]) -> Gate:
     """A command that fails unless one of these packages is in front (by the rule of `package_in`).
 
     Raises:
@@ -30,11 +30,11 @@ def in_front_command(packages: Iterable[str]) -> Gate:
     names = "|".join(sorted(re.escape(package_name(package)) for package in packages))
     pattern = rf"^ *mCurrentFocus=Window\{{[^ ]+ (u[0-9]+ )?({names})[ /}}]"
     # Only the first line: later ones can only be window titles with line breaks.
-    front = f"{spelled(WINDOW)} | grep -m 1 mCurrentFocus="
+    front = f"{quote_command(WINDOW)} | grep -m 1 mCurrentFocus="
     return Gate(f"{front} | grep -qE {shlex.quote(pattern)}")
 
 
-def outside(device: Device, allowed: Collection[str]) -> Window | None:
+def foreign_window(device: Device, allowed: Collection[str]) -> Window | None:
     """The window in front if it belongs to none of the allowed packages, else None.
 
     During a transition between windows, or while the page that shows the app is disconnected,

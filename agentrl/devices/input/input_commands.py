@@ -43,7 +43,7 @@ def input_command(
     return ("input", "swipe" if isinstance(action, Swipe) else "draganddrop", *ends, ms)
 
 
-def pixel(position: float, length: int) -> str:
+def to_pixel(position: float, length: int) -> str:
     """The pixel at a position in [0, 1] along a side, as a command argument.
 
     Raises:
@@ -67,4 +67,4 @@ def key_code(name: str) -> str:
 
 
 def _pixels(x: float, y: float, size: tuple[int, int]) -> tuple[str, str]:
-    return pixel(x, size[0]), pixel(y, size[1])
+    return to_pixel(x, size[0]), to_pixel(y, size[1])

@@ -4,7 +4,7 @@ import logging
 import time
 
 from agentrl.devices.device import Device
-from agentrl.devices.screen_regions import Comparison, restless
+from agentrl.devices.screen_regions import ScreenComparison, moving_regions
 from agentrl.errors import CaptureError, DeviceTimeout
 from agentrl.types import Image
 
@@ -14,7 +14,7 @@ _FIRST_PAUSE_S = 0.002
 _LONGEST_PAUSE_S = 0.012
 
 
-class Watch:
+class ScreenWatch:
     """The captures of one wait for the screen to settle, and its deadline."""
 
     def __init__(
@@ -23,7 +23,7 @@ class Watch:
         before: Image,
         settle_s: float,
         *,
-        comparison: Comparison,
+        comparison: ScreenComparison,
         min_captures: int = 2,
     ) -> None:
         """Start the clock.
@@ -130,9 +130,9 @@ class Watch:
         return time.monotonic() - self._start
 
 
-def without_what_moves(
-    device: Device, before: Image, comparison: Comparison, watch_s: float
-) -> Comparison:
+def ignore_moving_regions(
+    device: Device, before: Image, comparison: ScreenComparison, watch_s: float
+) -> ScreenComparison:
     """The comparison, ignoring also the small regions that change on the untouched screen.
 
     Raises:
@@ -144,4 +144,4 @@ def without_what_moves(
     while time.monotonic() < end_s:
         pictures.append(device.screenshot())
         time.sleep(_LONGEST_PAUSE_S)
-    return comparison.without(restless(pictures))
+    return comparison.without(moving_regions(pictures))

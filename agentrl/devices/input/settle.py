@@ -4,10 +4,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.actions.screen_actions import Action, Wait, does_nothing, perform
-from agentrl.devices.device import Device, State
-from agentrl.devices.input.screen_watch import Watch, without_what_moves
-from agentrl.devices.screen_regions import STATUS_BAR, Box, Comparison
+from agentrl.actions.screen_actions import Action, Wait, dispatch_action, touches_nothing
+from agentrl.devices.device import AppState, Device
+from agentrl.devices.input.screen_watch import ScreenWatch, ignore_moving_regions
+from agentrl.devices.screen_regions import STATUS_BAR, Box, ScreenComparison
 from agentrl.errors import CaptureError
 from agentrl.types import Image
 
@@ -22,7 +22,7 @@ class Settled:
     """uint8[H, W, 3], read-only: later screens are compared with it."""
     changed: bool
     """Whether it differs from the screen before, outside the ignored regions."""
-    state: State | None
+    state: AppState | None
     """What the app published after the action; None if it publishes nothing."""
     front: str | None
     """The package in front after the action; None if no `package` was given."""
@@ -50,7 +50,7 @@ def act_and_settle(
     min_captures: int = 2,
     quiet_s: float = 0.3,
     state_shows: bool = False,
-    before_state: State | None = None,
+    before_state: AppState | None = None,
     only_in: Collection[str] | None = None,
     moving: bool = False,
 ) -> Settled:
@@ -93,8 +93,8 @@ def act_and_settle(
     """
     settle_s = device.deadlines.settle_s if settle_s is None else settle_s
     waits_s = action.seconds if isinstance(action, Wait) else 0.0
-    comparison = without_what_moves(device, before, Comparison(mask_top, ignore), watch_s)
-    watch = Watch(
+    comparison = ignore_moving_regions(device, before, ScreenComparison(mask_top, ignore), watch_s)
+    watch = ScreenWatch(
         device, before, waits_s + settle_s, comparison=comparison, min_captures=min_captures
     )
     done = _act(watch, action, package, before_state, only_in)
@@ -102,7 +102,7 @@ def act_and_settle(
         return _settled(watch, watch.until_changed_and_still(or_last=True), done)
     if moving:
         frame = watch.capture()
-    elif done.state is not None or does_nothing(action):
+    elif done.state is not None or touches_nothing(action):
         frame = watch.until_still(watch.capture())
         if state_shows and done.news and not watch.differs(frame):
             frame = _until_shown(watch)
@@ -110,7 +110,7 @@ def act_and_settle(
         frame = watch.until_changed_and_still()
         if watch.effect_s is not None:
             frame = watch.until_quiet(frame, quiet_s)
-    if done.state is None and not does_nothing(action):
+    if done.state is None and not touches_nothing(action):
         front = device.focus() if package is not None else None
         done = _Handled(front=front, front_s=watch.past_s())
     return _settled(watch, frame, done)
@@ -120,7 +120,7 @@ def act_and_settle(
 class _Handled:
     """What is known about an action before the screen is captured."""
 
-    state: State | None = None
+    state: AppState | None = None
     """What the app published last; None if it publishes nothing."""
     front: str | None = None
     front_s: float = 0.0
@@ -132,20 +132,20 @@ class _Handled:
 
 
 def _act(
-    watch: Watch,
+    watch: ScreenWatch,
     action: Action,
     package: str | None,
-    known: State | None,
+    known: AppState | None,
     only_in: Collection[str] | None,
 ) -> _Handled:
     """Perform the action and wait until the app has handled it or another package is in front."""
     device = watch.device
     if package is None:
-        perform(device, action)
+        dispatch_action(device, action)
         return _Handled()
     before, now = device.act(action, package, only_in)
     known = known or before.state
-    if does_nothing(action):
+    if touches_nothing(action):
         # There is nothing to count.
         news = _is_news(known, now.state)
         return _Handled(state=now.state, front=now.front, front_s=watch.past_s(), news=news)
@@ -166,7 +166,7 @@ def _act(
     return _Handled(state=now.state, front=now.front, front_s=front_s, handled=True, news=news)
 
 
-def _until_shown(watch: Watch) -> Image:
+def _until_shown(watch: ScreenWatch) -> Image:
     """The settled screen once it shows the newly published state.
 
     Raises:
@@ -181,18 +181,18 @@ def _until_shown(watch: Watch) -> Image:
     return frame
 
 
-def _without_counts(state: State) -> dict[str, Any]:
+def _without_counts(state: AppState) -> dict[str, Any]:
     """The app's own state, without the counts of launches and touches."""
     return {name: value for name, value in state.items() if name not in _COUNTS}
 
 
-def _is_news(known: State | None, now: State | None) -> bool:
+def _is_news(known: AppState | None, now: AppState | None) -> bool:
     if known is None or now is None:
         return False
     return _without_counts(known) != _without_counts(now)
 
 
-def _settled(watch: Watch, frame: Image, done: _Handled) -> Settled:
+def _settled(watch: ScreenWatch, frame: Image, done: _Handled) -> Settled:
     frame.flags.writeable = False
     return Settled(
         frame=frame,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb.shell_script import Command
-from agentrl.devices.device import Result
+from agentrl.devices.device import CommandResult
 from agentrl.errors import DeviceError
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ _PIECE = 2000
 """Characters per broadcast."""
 _POLL_S = 0.05
 
-Run = Callable[[Sequence[Command], Deadline], list[Result]]
+Run = Callable[[Sequence[Command], Deadline], list[CommandResult]]
 
 
 class Keyboard:

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Tasks:
+class BackgroundTasks:
     """Runs background tasks, and logs exceptions that would otherwise go unnoticed."""
 
     def __init__(self) -> None:

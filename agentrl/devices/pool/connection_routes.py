@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from agentrl.devices.device import Device
-from agentrl.devices.pool.lease import Lendable
+from agentrl.devices.pool.lease import LeasableDevice
 from agentrl.errors import DeviceError
 
 log = logging.getLogger(__name__)
@@ -14,13 +14,13 @@ log = logging.getLogger(__name__)
 D = TypeVar("D", bound=Device)
 
 
-class Ways:
+class ConnectionRoutes:
     """The devices that reach each phone of a pool, the preferred one first.
 
     A phone is named by the first serial it had. Only one thread may modify this.
     """
 
-    def __init__(self, phones: Iterable[Sequence[Lendable]]) -> None:
+    def __init__(self, phones: Iterable[Sequence[LeasableDevice]]) -> None:
         """Name the phones.
 
         Args:
@@ -31,28 +31,28 @@ class Ways:
     def __iter__(self) -> Iterator[str]:
         return iter(self._to)
 
-    def to(self, phone: str) -> list[Lendable]:
+    def to(self, phone: str) -> list[LeasableDevice]:
         """The devices that reach a phone, the preferred one first."""
         return list(self._to[phone])
 
-    def devices(self) -> list[Lendable]:
+    def devices(self) -> list[LeasableDevice]:
         """The devices of all phones."""
         return [device for ways in list(self._to.values()) for device in ways]
 
-    def device(self, serial: str) -> Lendable:
+    def device(self, serial: str) -> LeasableDevice:
         """The device with that serial, which must exist."""
         return next(device for device in self.devices() if device.serial == serial)
 
-    def phone_of(self, device: Lendable) -> str | None:
+    def phone_of(self, device: LeasableDevice) -> str | None:
         """The known phone that another device reaches; None if it is a new one.
 
         Raises:
             DeviceError: the device failed.
         """
         known = list(self._to.items())
-        return next((phone for phone, ways in known if is_same(ways, device)), None)
+        return next((phone for phone, ways in known if is_same_phone(ways, device)), None)
 
-    def add(self, device: Lendable, *, phone: str | None = None) -> None:
+    def add(self, device: LeasableDevice, *, phone: str | None = None) -> None:
         """Add a device, as a new phone or as another route to a known one."""
         self._to.setdefault(device.serial if phone is None else phone, []).append(device)
 
@@ -64,7 +64,7 @@ class Ways:
             log.warning("%s is now reached as %s", phone, ways[0].serial)
 
 
-def by_phone(devices: Iterable[D]) -> list[list[D]]:
+def group_by_phone(devices: Iterable[D]) -> list[list[D]]:
     """Group devices by the phone that they reach, in order of appearance.
 
     Raises:
@@ -73,7 +73,7 @@ def by_phone(devices: Iterable[D]) -> list[list[D]]:
     phones: list[list[D]] = []
     for device in devices:
         for ways in phones:
-            if is_same(ways, device):
+            if is_same_phone(ways, device):
                 log.warning("%s is another route to %s", device.serial, ways[0].serial)
                 ways.append(device)
                 break
@@ -82,7 +82,7 @@ def by_phone(devices: Iterable[D]) -> list[list[D]]:
     return phones
 
 
-def is_same(ways: Sequence[Device], device: Device) -> bool:
+def is_same_phone(ways: Sequence[Device], device: Device) -> bool:
     """Whether a device reaches the same phone; by `ro.serialno` alone if that phone is offline.
 
     Raises:

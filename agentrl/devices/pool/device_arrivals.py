@@ -4,7 +4,7 @@ import logging
 import threading
 
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.adb.device_tracking import Known, track
+from agentrl.devices.adb.device_tracking import KnownDevices, track_devices
 from agentrl.errors import DeviceError
 
 log = logging.getLogger(__name__)
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 _LOOK_S = 0.5
 
 
-class Arrivals:
+class DeviceArrivals:
     """The latest list of phones, updated by a thread."""
 
     def __init__(self, server: AdbServer, closing: threading.Event) -> None:
@@ -22,7 +22,7 @@ class Arrivals:
             server: need not be running yet.
             closing: ends the thread once it is set.
         """
-        self.known: Known | None = None
+        self.known: KnownDevices | None = None
         """State of every phone by serial; None while the server does not answer."""
         self._server = server
         self._closing = closing
@@ -31,7 +31,7 @@ class Arrivals:
     def _follow(self) -> None:
         while not self._closing.is_set():
             try:
-                for known in track(self._server, _LOOK_S):
+                for known in track_devices(self._server, _LOOK_S):
                     if self._closing.is_set():
                         return
                     self.known = self.known if known is None else known

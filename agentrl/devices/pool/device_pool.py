@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from agentrl.devices.pool.background_tasks import Tasks
+from agentrl.devices.pool.background_tasks import BackgroundTasks
 from agentrl.devices.pool.lease import LeasedDevice
 from agentrl.devices.pool.lease_ledger import DeviceStats
-from agentrl.devices.pool.lender import Ending, Grant, Lender
-from agentrl.devices.pool.pool_manager import Keeper
+from agentrl.devices.pool.lender import LeaseEnd, LeaseGrant, Lender
+from agentrl.devices.pool.pool_manager import PoolManager
 from agentrl.errors import AppLeft, ConfigError, DeviceError, LeaseLost, NoDevice, ScreenTurned
 
 
@@ -21,7 +21,7 @@ class Borrower(ABC):
         """Nothing is leased yet."""
         self._lender = lender
         self._leases: dict[int, LeasedDevice] = {}
-        self._tasks = Tasks()
+        self._tasks = BackgroundTasks()
 
     @abstractmethod
     def __len__(self) -> int:
@@ -33,7 +33,7 @@ class Borrower(ABC):
         """Whether more phones may join."""
 
     @abstractmethod
-    async def _opened(self, grant: Grant) -> LeasedDevice:
+    async def _opened(self, grant: LeaseGrant) -> LeasedDevice:
         """The phone of a grant, as a lease.
 
         Raises:
@@ -61,31 +61,33 @@ class Borrower(ABC):
             PoolEmpty: all phones are in quarantine.
         """
         grant = await self._lender.take(deadline_s)
-        ending = Ending()
+        ending = LeaseEnd()
         lease: LeasedDevice | None = None
         try:
             lease = self._leases[grant.token] = await self._reached(grant)
             yield lease
-            ending = Ending(good=not (lease.doubtful or lease.calling))
+            ending = LeaseEnd(good=not (lease.doubtful or lease.calling))
         except (AppLeft, ScreenTurned):  # not a failure of the phone
             raise
         except LeaseLost as error:
-            ending = Ending(error=str(error), taken=True)
+            ending = LeaseEnd(error=str(error), taken=True)
             raise
         except DeviceError as error:
-            ending = Ending(error=str(error))
+            ending = LeaseEnd(error=str(error))
             raise
         finally:
             # Shielded: a canceled episode must still return its phone.
             await asyncio.shield(self._tasks.start(self._give_back(grant, lease, ending)))
 
-    async def _reached(self, grant: Grant) -> LeasedDevice:
+    async def _reached(self, grant: LeaseGrant) -> LeasedDevice:
         try:
             return await self._opened(grant)
         except (DeviceError, ConfigError) as error:
             raise NoDevice(f"{grant.serial} was leased but is unreachable: {error}") from error
 
-    async def _give_back(self, grant: Grant, lease: LeasedDevice | None, ending: Ending) -> None:
+    async def _give_back(
+        self, grant: LeaseGrant, lease: LeasedDevice | None, ending: LeaseEnd
+    ) -> None:
         if lease is not None:
             # In a thread: a call of the old holder may still run and must not block the loop.
             await asyncio.to_thread(lease.end)
@@ -102,7 +104,7 @@ class DevicePool(Borrower):
     and probed again after growing pauses.
     """
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: PoolManager) -> None:
         """A pool of the keeper's phones; closing the pool closes the keeper."""
         self.keeper = keeper
         super().__init__(keeper)
@@ -137,7 +139,7 @@ class DevicePool(Borrower):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    async def _opened(self, grant: Grant) -> LeasedDevice:
+    async def _opened(self, grant: LeaseGrant) -> LeasedDevice:
         device = self.keeper.ways.device(grant.serial)
         device.send_under(grant.token)
         return LeasedDevice(device, grant.name)

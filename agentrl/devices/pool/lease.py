@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from agentrl.actions.screen_actions import DRAG_S, LONG_PRESS_S, SWIPE_S, Action
-from agentrl.devices.device import Deadlines, Device, Look, Result
+from agentrl.devices.device import CommandResult, Deadlines, Device, Look
 from agentrl.devices.foreground_window import Window
-from agentrl.devices.screen_regions import Region
+from agentrl.devices.screen_regions import ScreenRegion
 from agentrl.errors import LeaseLost
 from agentrl.types import Image
 
@@ -18,7 +18,7 @@ _leases: "dict[str, LeasedDevice]" = {}
 """Leases of this process by token, so that an environment gets a token, not an object."""
 
 
-class Lendable(Device, Protocol):
+class LeasableDevice(Device, Protocol):
     """A phone that can refuse commands sent under a lease that has ended."""
 
     def hold(self, token: int) -> None:
@@ -137,7 +137,7 @@ class LeasedDevice:
         """See `Device.window`."""
         return self._call(self._device.window)
 
-    def app_area(self) -> Region | None:
+    def app_area(self) -> ScreenRegion | None:
         """See `Device.app_area`."""
         return self._call(self._device.app_area)
 
@@ -159,7 +159,7 @@ class LeasedDevice:
         """See `Device.shell`."""
         return self._call(lambda: self._device.shell(*arguments))
 
-    def batch(self, *commands: Sequence[str]) -> list[Result]:
+    def batch(self, *commands: Sequence[str]) -> list[CommandResult]:
         """See `Device.batch`."""
         return self._call(lambda: self._device.batch(*commands))
 
@@ -187,6 +187,6 @@ class LeasedDevice:
         """Does nothing: the pool closes the phone, not the holder of a lease."""
 
 
-def find(token: str) -> LeasedDevice | None:
+def find_lease(token: str) -> LeasedDevice | None:
     """The lease with that token in this process, or None."""
     return _leases.get(token)

@@ -31,7 +31,7 @@ class DeviceStats:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Entry:
+class GrantedLease:
     """A lease that was granted."""
 
     phone: str
@@ -41,7 +41,7 @@ class Entry:
     """Queue position of the caller that got the phone."""
 
 
-class State(Enum):
+class PhoneState(Enum):
     """State of a phone."""
 
     FREE = "free"
@@ -51,10 +51,10 @@ class State(Enum):
 
 
 @dataclass(slots=True, kw_only=True)
-class _Row:
+class _PhoneRecord:
     """One phone."""
 
-    state: State = State.FREE
+    state: PhoneState = PhoneState.FREE
     token: int = 0
     until_s: float = 0.0
     """When the lease expires, or when a phone in quarantine may be probed again."""
@@ -70,7 +70,7 @@ class _Row:
     mended: Counter[str] = field(default_factory=Counter)
 
 
-class Ledger:
+class LeaseLedger:
     """Assigns phones, by name, to waiting callers.
 
     The caller that has waited longest gets the phone that has been idle longest. Callers do not
@@ -102,7 +102,7 @@ class Ledger:
         self._token = first_token - 1
         self._place = 0
         self._opened_s = clock()
-        self._rows: dict[str, _Row] = {}
+        self._rows: dict[str, _PhoneRecord] = {}
         self._lent: dict[int, str] = {}
         self._free: deque[str] = deque()
         self._line: deque[int] = deque()
@@ -118,7 +118,7 @@ class Ledger:
     def add(self, phone: str) -> None:
         """Add a phone; does nothing if it is known."""
         if phone not in self._rows:
-            self._rows[phone] = _Row()
+            self._rows[phone] = _PhoneRecord()
             self._free.append(phone)
 
     def line_up(self) -> int:
@@ -132,18 +132,18 @@ class Ledger:
         if place in self._line:
             self._line.remove(place)
 
-    def lend(self) -> list[Entry]:
+    def lend(self) -> list[GrantedLease]:
         """Grant free phones to waiting callers."""
         entries = []
         while self._free and self._line:
             phone, now = self._free.popleft(), self._clock()
             self._token += 1
             row = self._rows[phone]
-            row.state, row.token = State.LENT, self._token
+            row.state, row.token = PhoneState.LENT, self._token
             row.since_s, row.until_s = now, now + self.expiry_s
             row.leases += 1
             self._lent[self._token] = phone
-            entries.append(Entry(phone=phone, token=self._token, place=self._line.popleft()))
+            entries.append(GrantedLease(phone=phone, token=self._token, place=self._line.popleft()))
         return entries
 
     def renew(self, token: int) -> bool:
@@ -157,7 +157,7 @@ class Ledger:
     def expire(self) -> list[str]:
         """Free the phones whose leases have expired; returns them."""
         late = [t for t, phone in self._lent.items() if self._rows[phone].until_s <= self._clock()]
-        return [self._take_back(token, State.FREE) for token in late]
+        return [self._take_back(token, PhoneState.FREE) for token in late]
 
     def end(self, token: int, *, good: bool, failed: bool = False, busy_s: float = 0.0) -> bool:
         """End a lease.
@@ -178,11 +178,11 @@ class Ledger:
         if good:
             row.failures_in_a_row = row.pauses = 0
         if not failed:
-            self._take_back(token, State.FREE)
+            self._take_back(token, PhoneState.FREE)
             return True
         row.failures += 1
         row.failures_in_a_row += 1
-        phone = self._take_back(token, State.MENDED)
+        phone = self._take_back(token, PhoneState.MENDED)
         if row.failures_in_a_row >= self._quarantine_after:
             self._put_aside(phone)
         return True
@@ -191,7 +191,7 @@ class Ledger:
         """The phone leased under a token; None if the lease has ended."""
         return self._lent.get(token)
 
-    def state(self, phone: str) -> State:
+    def state(self, phone: str) -> PhoneState:
         """State of a phone."""
         return self._rows[phone].state
 
@@ -203,7 +203,7 @@ class Ledger:
         """Record a recovery attempt; a phone that still does not answer is quarantined."""
         row = self._rows[phone]
         row.mended.update(rungs)
-        if row.state is State.MENDED:
+        if row.state is PhoneState.MENDED:
             if answers:
                 self._make_free(phone)
             else:
@@ -211,31 +211,31 @@ class Ledger:
 
     def away(self, phone: str) -> None:
         """Quarantine a free phone that was disconnected, due for a probe at once."""
-        if self._rows[phone].state is State.FREE:
+        if self._rows[phone].state is PhoneState.FREE:
             self._free.remove(phone)
             self._put_aside(phone)
             self.hurry(phone)
 
     def hurry(self, phone: str) -> None:
         """Make a quarantined phone due for a probe at once."""
-        if self._rows[phone].state is State.ASIDE:
+        if self._rows[phone].state is PhoneState.ASIDE:
             self._rows[phone].until_s = self._clock()
 
     def due(self) -> list[str]:
         """The quarantined phones that are due for a probe."""
         now = self._clock()
-        aside = ((phone, row) for phone, row in self._rows.items() if row.state is State.ASIDE)
+        aside = ((phone, row) for phone, row in self._rows.items() if row.state is PhoneState.ASIDE)
         return [phone for phone, row in aside if row.until_s <= now]
 
     def tried(self, phone: str, *, answers: bool) -> None:
         """Record a probe of a quarantined phone: it becomes free, or the next pause is longer."""
-        if self._rows[phone].state is State.ASIDE:
+        if self._rows[phone].state is PhoneState.ASIDE:
             if answers:
                 self._make_free(phone)
             else:
                 self._put_aside(phone)
 
-    def count(self, state: State) -> int:
+    def count(self, state: PhoneState) -> int:
         """Number of phones in a state."""
         return sum(row.state is state for row in self._rows.values())
 
@@ -247,11 +247,11 @@ class Ledger:
         """
         return [self._stats(phone, row, running or {}) for phone, row in list(self._rows.items())]
 
-    def _stats(self, phone: str, row: _Row, running: Mapping[int, float]) -> DeviceStats:
+    def _stats(self, phone: str, row: _PhoneRecord, running: Mapping[int, float]) -> DeviceStats:
         now = self._clock()
         past_s = max(now - self._opened_s, 1e-9)
         leased_s, busy_s = row.leased_s, row.busy_s
-        if row.state is State.LENT:
+        if row.state is PhoneState.LENT:
             leased_s += now - row.since_s
             busy_s += running.get(row.token, 0.0)
         return DeviceStats(
@@ -259,34 +259,34 @@ class Ledger:
             leases=row.leases,
             failures=row.failures,
             state=row.state.value,
-            quarantined=row.state is State.ASIDE,
+            quarantined=row.state is PhoneState.ASIDE,
             leased_share=min(leased_s / past_s, 1.0),
             busy_s=busy_s,
             busy_share=min(busy_s / past_s, 1.0),
             mended=dict(row.mended),
         )
 
-    def _holder(self, token: int) -> _Row | None:
+    def _holder(self, token: int) -> _PhoneRecord | None:
         """The row of the phone that is still leased under that token."""
         phone = self._lent.get(token)
         row = None if phone is None else self._rows[phone]
         return None if row is None or row.until_s <= self._clock() else row
 
-    def _take_back(self, token: int, state: State) -> str:
+    def _take_back(self, token: int, state: PhoneState) -> str:
         phone = self._lent.pop(token)
         row = self._rows[phone]
         row.leased_s += self._clock() - row.since_s
         row.state = state
-        if state is State.FREE:
+        if state is PhoneState.FREE:
             self._free.append(phone)
         return phone
 
     def _make_free(self, phone: str) -> None:
-        self._rows[phone].state = State.FREE
+        self._rows[phone].state = PhoneState.FREE
         self._free.append(phone)
 
     def _put_aside(self, phone: str) -> None:
         row = self._rows[phone]
         pause_s = self._pause_s * min(2**row.pauses, _LONGEST_PAUSE)
-        row.state, row.until_s = State.ASIDE, self._clock() + pause_s
+        row.state, row.until_s = PhoneState.ASIDE, self._clock() + pause_s
         row.pauses = min(row.pauses + 1, _LONGEST_PAUSE)

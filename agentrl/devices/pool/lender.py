@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Grant:
+class LeaseGrant:
     """A phone leased to a borrower."""
 
     serial: str
@@ -21,7 +21,7 @@ class Grant:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Ending:
+class LeaseEnd:
     """How a lease ended."""
 
     good: bool = False
@@ -39,11 +39,11 @@ class Ending:
 class Lender(Protocol):
     """Leases phones, from this process or another."""
 
-    async def take(self, deadline_s: float) -> Grant:
-        """See agentrl.devices.pool.pool_manager.Keeper.take."""
+    async def take(self, deadline_s: float) -> LeaseGrant:
+        """See agentrl.devices.pool.pool_manager.PoolManager.take."""
 
-    async def give_back(self, token: int, ending: Ending) -> None:
-        """See agentrl.devices.pool.pool_manager.Keeper.give_back."""
+    async def give_back(self, token: int, ending: LeaseEnd) -> None:
+        """See agentrl.devices.pool.pool_manager.PoolManager.give_back."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.pool.background_tasks import Tasks
-from agentrl.devices.pool.connection_routes import Ways
-from agentrl.devices.pool.device_arrivals import Arrivals
-from agentrl.devices.pool.lease import Lendable
-from agentrl.devices.pool.lease_ledger import Ledger, State
-from agentrl.devices.pool.lender import Ending, Grant, PoolOptions
-from agentrl.devices.pool.recovery import Ladder
+from agentrl.devices.pool.background_tasks import BackgroundTasks
+from agentrl.devices.pool.connection_routes import ConnectionRoutes
+from agentrl.devices.pool.device_arrivals import DeviceArrivals
+from agentrl.devices.pool.lease import LeasableDevice
+from agentrl.devices.pool.lease_ledger import LeaseLedger, PhoneState
+from agentrl.devices.pool.lender import LeaseEnd, LeaseGrant, PoolOptions
+from agentrl.devices.pool.recovery import RecoveryLadder
 from agentrl.errors import ConfigError, DeviceError, NoDevice, PoolEmpty
 
 log = logging.getLogger(__name__)
@@ -30,16 +30,16 @@ _AT_ONCE = 16
 """Phones recovered at the same time."""
 
 
-class Keeper:
+class PoolManager:
     """Leases phones to holders that may disappear at any time; runs on one event loop."""
 
     def __init__(
         self,
-        phones: Iterable[Sequence[Lendable]],
+        phones: Iterable[Sequence[LeasableDevice]],
         options: PoolOptions,
         *,
         server: AdbServer | None = None,
-        open_newcomer: Callable[[str], Lendable] | None = None,
+        open_newcomer: Callable[[str], LeasableDevice] | None = None,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
         """All phones are free.
@@ -52,9 +52,9 @@ class Keeper:
             open_newcomer: connects a serial that appears in that list; None admits none.
             on_close: called last when this is closed.
         """
-        self.ways = Ways(phones)
+        self.ways = ConnectionRoutes(phones)
         self._options = options
-        self.ledger = Ledger(
+        self.ledger = LeaseLedger(
             time.monotonic,
             expiry_s=options.lease_s,
             quarantine_after=options.quarantine_after,
@@ -64,18 +64,18 @@ class Keeper:
         )
         for name in self.ways:
             self.ledger.add(name)
-        self._waiting: dict[int, asyncio.Future[Grant]] = {}
+        self._waiting: dict[int, asyncio.Future[LeaseGrant]] = {}
         self._closing = threading.Event()
-        self._ladder = Ladder(reboot=options.reboot, closing=self._closing)
+        self._ladder = RecoveryLadder(reboot=options.reboot, closing=self._closing)
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="ladder")
-        self._tasks = Tasks()
+        self._tasks = BackgroundTasks()
         self._tending: asyncio.Future[None] | None = None
         self._mending: set[str] = set()
         self._none_since_s: float | None = None
         self._last_failure = ""
         self._on_close = on_close
         self._open_newcomer = open_newcomer
-        self._arrivals = Arrivals(server, self._closing) if server is not None else None
+        self._arrivals = DeviceArrivals(server, self._closing) if server is not None else None
         self._away: set[str] = set()
         """Phones that are missing from the server's list."""
         # Newcomers join one at a time: two at once may be routes to the same phone.
@@ -91,7 +91,7 @@ class Keeper:
     def __len__(self) -> int:
         return len(self.ledger)
 
-    async def take(self, deadline_s: float) -> Grant:
+    async def take(self, deadline_s: float) -> LeaseGrant:
         """Lease a phone, which refuses its earlier holders from then on.
 
         Args:
@@ -112,7 +112,7 @@ class Keeper:
                 if self.ledger.renew(grant.token):
                     return grant
             except DeviceError as error:
-                await self.give_back(grant.token, Ending(error=str(error)))
+                await self.give_back(grant.token, LeaseEnd(error=str(error)))
             except asyncio.CancelledError:
                 # Only once the token is written: it must not overwrite that of the next holder.
                 self._tasks.start(self._give_back_after(holding, grant))
@@ -122,7 +122,7 @@ class Keeper:
         """Extend leases; returns the tokens that are still valid."""
         return [token for token in tokens if self.ledger.renew(token)]
 
-    async def give_back(self, token: int, ending: Ending) -> None:
+    async def give_back(self, token: int, ending: LeaseEnd) -> None:
         """End a lease; does nothing if it had ended or expired."""
         phone = self.ledger.phone_of(token)
         failed = ending.error is not None
@@ -145,10 +145,10 @@ class Keeper:
         on_close, self._on_close = self._on_close, lambda: None
         on_close()
 
-    async def _next(self, wait_s: float, deadline_s: float) -> Grant:
+    async def _next(self, wait_s: float, deadline_s: float) -> LeaseGrant:
         """The next free phone, in order of arrival."""
         place = self.ledger.line_up()
-        future: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[LeaseGrant] = asyncio.get_running_loop().create_future()
         self._waiting[place] = future
         try:
             self._hand_out()
@@ -159,7 +159,7 @@ class Keeper:
         except asyncio.CancelledError:
             # Granted at the moment of cancellation: pass it on to the next in line.
             if future.done() and future.exception() is None:
-                self._tasks.start(self.give_back(future.result().token, Ending()))
+                self._tasks.start(self.give_back(future.result().token, LeaseEnd()))
             raise
         finally:
             self._waiting.pop(place, None)
@@ -169,9 +169,9 @@ class Keeper:
         """Grant free phones to waiting callers, or fail these once all phones have failed."""
         for entry in self.ledger.lend():
             serial = self.ways.to(entry.phone)[0].serial
-            self._waiting[entry.place].set_result(Grant(serial=serial, token=entry.token))
+            self._waiting[entry.place].set_result(LeaseGrant(serial=serial, token=entry.token))
         now = time.monotonic()
-        if self.ledger.count(State.ASIDE) < len(self.ledger):
+        if self.ledger.count(PhoneState.ASIDE) < len(self.ledger):
             self._none_since_s = None
             return
         self._none_since_s = now if self._none_since_s is None else self._none_since_s
@@ -181,14 +181,14 @@ class Keeper:
                 if not future.done():
                     future.set_exception(PoolEmpty(self._shortage("all phones have failed")))
 
-    def _hold(self, grant: Grant) -> None:
+    def _hold(self, grant: LeaseGrant) -> None:
         self.ways.device(grant.serial).hold(grant.token)
 
-    async def _give_back_after(self, holding: asyncio.Future[None], grant: Grant) -> None:
+    async def _give_back_after(self, holding: asyncio.Future[None], grant: LeaseGrant) -> None:
         await asyncio.gather(holding, return_exceptions=True)
-        await self.give_back(grant.token, Ending())
+        await self.give_back(grant.token, LeaseEnd())
 
-    async def _mend(self, phone: str, ending: Ending) -> None:
+    async def _mend(self, phone: str, ending: LeaseEnd) -> None:
         ways, failures = self._take_over(phone), self.ledger.failures_in_a_row(phone)
         try:
             climb = await self._in_thread(
@@ -198,7 +198,7 @@ class Keeper:
             self._mending.discard(phone)
         self.ways.prefer(phone, climb.way)
         self.ledger.mended(phone, climb.rungs, answers=climb.way is not None)
-        if self.ledger.state(phone) is State.ASIDE:
+        if self.ledger.state(phone) is PhoneState.ASIDE:
             log.warning("%s is now in quarantine; last failure: %s", phone, self._last_failure)
         self._hand_out()
 
@@ -214,7 +214,7 @@ class Keeper:
             log.warning("%s has returned from quarantine", phone)
         self._hand_out()
 
-    def _take_over(self, phone: str) -> list[Lendable]:
+    def _take_over(self, phone: str) -> list[LeasableDevice]:
         """The routes to a phone without a holder, for our own commands."""
         ways = self.ways.to(phone)
         for device in ways:
@@ -260,7 +260,7 @@ class Keeper:
     async def _admit(self, serial: str) -> None:
         """Admit a newcomer, as a new phone or as another route to a known one."""
         assert self._open_newcomer is not None
-        device: Lendable | None = None
+        device: LeasableDevice | None = None
         try:
             device = await self._in_thread(self._open_newcomer, serial)
             async with self._joining:
@@ -274,7 +274,7 @@ class Keeper:
         self._seen.pop(serial, None)
         self._hand_out()
 
-    async def _join(self, device: Lendable) -> None:
+    async def _join(self, device: LeasableDevice) -> None:
         same = await self._in_thread(self.ways.phone_of, device)
         if self._closing.is_set():
             device.close()
@@ -291,7 +291,7 @@ class Keeper:
 
     def _shortage(self, why: str) -> str:
         """The message of NoDevice and PoolEmpty."""
-        counts = map(self.ledger.count, (State.LENT, State.MENDED, State.ASIDE))
+        counts = map(self.ledger.count, (PhoneState.LENT, PhoneState.MENDED, PhoneState.ASIDE))
         leased, recovering, quarantined = counts
         last = f" Last failure: {self._last_failure}" if self._last_failure else ""
         return (

@@ -20,7 +20,7 @@ _DOWN_S = 15.0
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Climb:
+class Recovery:
     """Result of a recovery."""
 
     way: int | None
@@ -29,7 +29,7 @@ class Climb:
 
 
 @dataclass(slots=True, kw_only=True)
-class Ladder:
+class RecoveryLadder:
     """Recovers phones; its calls block, each no longer than the deadlines of its steps."""
 
     reboot: bool = False
@@ -43,7 +43,7 @@ class Ladder:
         failures: int,
         packages: Iterable[str] = (),
         taken: bool = False,
-    ) -> Climb:
+    ) -> Recovery:
         """Recover a phone, starting with the step that fits its failures, until it answers.
 
         Args:
@@ -71,7 +71,7 @@ class Ladder:
             ", ".join(rungs),
             time.monotonic() - start,
         )
-        return Climb(way=way, rungs=tuple(rungs))
+        return Recovery(way=way, rungs=tuple(rungs))
 
     def knock(self, ways: Sequence[Device]) -> int | None:
         """Check once whether a quarantined phone works again; the index of the route, or None."""

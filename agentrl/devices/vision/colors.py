@@ -16,7 +16,7 @@ from agentrl.devices.screen_regions import Box
 from agentrl.devices.vision.frame_area import WHOLE, box_of, check_frame, cut
 from agentrl.types import Image
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 """Red, green and blue, in [0, 255]."""
 
 TOLERANCE = 20.0
@@ -26,7 +26,7 @@ _SAMPLED = 32
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Region:
+class ColorRegion:
     """Connected pixels of one color."""
 
     box: Box
@@ -34,36 +34,36 @@ class Region:
     """Fraction of the frame that its pixels cover."""
 
 
-def distances(picture: Image, colour: Colour) -> NDArray[np.float32]:
+def color_distances(picture: Image, color: Color) -> NDArray[np.float32]:
     """Distance of each pixel from a color: float32[H, W] >= 0, in L*a*b* (CIE 1976)."""
-    return _distance(lightness_and_colour(picture), colour)
+    return _distance(to_lab(picture), color)
 
 
-def share_of(
-    frame: Image, colour: Colour, box: Box = WHOLE, *, tolerance: float = TOLERANCE
+def color_fraction(
+    frame: Image, color: Color, box: Box = WHOLE, *, tolerance: float = TOLERANCE
 ) -> float:
     """The fraction of a box's pixels that have a color, in [0, 1].
 
     Args:
         frame: uint8[H, W, 3].
-        colour: RGB.
+        color: RGB.
         box: where to look.
         tolerance: the largest distance that counts as this color.
 
     Raises:
         ValueError: an invalid frame or box.
     """
-    return float(np.mean(distances(cut(frame, box), colour) <= tolerance))
+    return float(np.mean(color_distances(cut(frame, box), color) <= tolerance))
 
 
-def regions_of(
-    frame: Image, colour: Colour, *, tolerance: float = TOLERANCE, min_area: float = 1e-4
-) -> tuple[Region, ...]:
+def color_regions(
+    frame: Image, color: Color, *, tolerance: float = TOLERANCE, min_area: float = 1e-4
+) -> tuple[ColorRegion, ...]:
     """Connected regions of a color, the largest first.
 
     Args:
         frame: uint8[H, W, 3].
-        colour: RGB.
+        color: RGB.
         tolerance: the largest distance that counts as this color.
         min_area: fraction of the frame below which a region is dropped.
 
@@ -71,19 +71,19 @@ def regions_of(
         ValueError: an invalid frame.
     """
     check_frame(frame)
-    has = (distances(frame, colour) <= tolerance).astype(np.uint8)
+    has = (color_distances(frame, color) <= tolerance).astype(np.uint8)
     _, _, found, _ = cv2.connectedComponentsWithStats(has)
     regions = [
-        Region(box=box_of(frame, left, top, wide, high), area=pixels / has.size)
+        ColorRegion(box=box_of(frame, left, top, wide, high), area=pixels / has.size)
         for left, top, wide, high, pixels in found[1:].tolist()  # component 0 is the background
         if pixels >= min_area * has.size
     ]
     return tuple(sorted(regions, key=lambda region: -region.area))
 
 
-def nearest(
+def dominant_color(
     frame: Image,
-    palette: Mapping[str, Colour],
+    palette: Mapping[str, Color],
     box: Box = WHOLE,
     *,
     tolerance: float = TOLERANCE,
@@ -105,8 +105,8 @@ def nearest(
         raise ValueError("the palette is empty: name at least one color")
     part = cut(frame, box)
     step = max(1, min(part.shape[:2]) // _SAMPLED)
-    lab = lightness_and_colour(part[::step, ::step])
-    each = np.stack([_distance(lab, colour) for colour in palette.values()])
+    lab = to_lab(part[::step, ::step])
+    each = np.stack([_distance(lab, color) for color in palette.values()])
     first = each.argmin(axis=0)[each.min(axis=0) <= tolerance]
     counts = np.bincount(first, minlength=len(palette))
     most = int(counts.argmax())
@@ -114,12 +114,12 @@ def nearest(
     return list(palette)[most] if enough else None
 
 
-def lightness_and_colour(picture: Image) -> NDArray[np.float32]:
+def to_lab(picture: Image) -> NDArray[np.float32]:
     """float32[H, W, 3]: L in [0, 100], a and b around 0."""
     scaled = picture.astype(np.float32) / 255
     return cast("NDArray[np.float32]", cv2.cvtColor(scaled, cv2.COLOR_RGB2LAB))
 
 
-def _distance(lab: NDArray[np.float32], colour: Colour) -> NDArray[np.float32]:
-    target = lightness_and_colour(np.array([[colour]], np.uint8))
+def _distance(lab: NDArray[np.float32], color: Color) -> NDArray[np.float32]:
+    target = to_lab(np.array([[color]], np.uint8))
     return cast("NDArray[np.float32]", np.sqrt(((lab - target) ** 2).sum(axis=2)))

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from agentrl.devices.screen_regions import Box
 from agentrl.devices.vision import frame_area
-from agentrl.devices.vision.colors import lightness_and_colour
-from agentrl.devices.vision.template_scores import peaks, resized, scores
+from agentrl.devices.vision.colors import to_lab
+from agentrl.devices.vision.template_scores import match_scores, resized, score_peaks
 from agentrl.types import Image
 
 _READ_AT = 28
@@ -29,7 +29,7 @@ Ink = NDArray[np.float32]
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Row:
+class GlyphReading:
     """Text read from left to right."""
 
     text: str
@@ -69,7 +69,7 @@ class Glyphs:
         inks = {sign: ink_of(frame_area.cut(frame, box)) * 255 for sign, box in boxes.items()}
         return cls({s: ink.astype(np.uint8) for s, ink in inks.items()}, frame.shape[1])
 
-    def read(self, frame: Image, box: Box, *, threshold: float = 0.75) -> Row:
+    def read(self, frame: Image, box: Box, *, threshold: float = 0.75) -> GlyphReading:
         """Read the row of glyphs in a box that contains nothing else.
 
         Args:
@@ -84,18 +84,19 @@ class Glyphs:
         scale = frame.shape[1] / self.screen_width
         height = min(_READ_AT, round(self._tallest * scale))
         if height < _LEAST:
-            return Row(text="", score=0.0, covered=0.0)
+            return GlyphReading(text="", score=0.0, covered=0.0)
         factor = height / (self._tallest * scale)
         ink = np.pad(ink_of(resized(part, factor).astype(np.uint8)), _ABOVE + 1)
         if not ink.any():
-            return Row(text="", score=1.0, covered=1.0)
+            return GlyphReading(text="", score=1.0, covered=1.0)
         found = []
         for sign, glyph in self._at(scale * factor).items():
             high, wide = glyph.shape
             if high <= ink.shape[0] and wide <= ink.shape[1]:
-                fits = scores(ink * 255, glyph * 255)
+                fits = match_scores(ink * 255, glyph * 255)
                 found += [
-                    _Sign(sign, score, x, y, wide, high) for score, x, y in peaks(fits, threshold)
+                    _Sign(sign, score, x, y, wide, high)
+                    for score, x, y in score_peaks(fits, threshold)
                 ]
         return _row(_apart(found), ink)
 
@@ -109,7 +110,7 @@ def ink_of(part: Image) -> Ink:
 
     All zeros if nothing stands out.
     """
-    lab = lightness_and_colour(part)
+    lab = to_lab(part)
     background = np.median(lab.reshape(-1, 3), axis=0)
     distance = np.asarray(np.linalg.norm(lab - background, axis=2), np.float32)
     most = float(distance.max())
@@ -142,14 +143,14 @@ def _apart(found: list[_Sign]) -> list[_Sign]:
     return sorted(taken, key=lambda sign: sign.x)
 
 
-def _row(signs: list[_Sign], ink: Ink) -> Row:
+def _row(signs: list[_Sign], ink: Ink) -> GlyphReading:
     if not signs:
-        return Row(text="", score=0.0, covered=0.0)
+        return GlyphReading(text="", score=0.0, covered=0.0)
     explained = np.zeros(ink.shape, bool)
     for sign in signs:
         explained[sign.y : sign.y + sign.high, sign.x : sign.x + sign.wide] = True
     there = ink >= _INK
-    return Row(
+    return GlyphReading(
         text="".join(sign.text for sign in signs),
         score=min(sign.score for sign in signs),
         covered=float(explained[there].mean()),

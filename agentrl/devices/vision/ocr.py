@@ -23,7 +23,7 @@ _SLIM = 16
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Line:
+class TextLine:
     """One line of text."""
 
     text: str
@@ -32,10 +32,10 @@ class Line:
     """Confidence, in [0, 1]."""
 
 
-class Reader(Protocol):
+class TextReader(Protocol):
     """Reads text on frames."""
 
-    def read(self, frame: Image, box: Box = WHOLE) -> tuple[Line, ...]:
+    def read(self, frame: Image, box: Box = WHOLE) -> tuple[TextLine, ...]:
         """The lines of text in a box, from top to bottom; empty if there is none.
 
         Args:
@@ -49,7 +49,7 @@ class Reader(Protocol):
 
 
 class OcrReader:
-    """Reads any text in Latin letters, digits and Chinese; see `Reader.read`.
+    """Reads any text in Latin letters, digits and Chinese; see `TextReader.read`.
 
     Loading the models takes about a second, so keep the reader. One frame takes from 0.1 s to
     seconds, depending on its size and number of lines.
@@ -76,8 +76,8 @@ class OcrReader:
         }
         self._engine: Any = RapidOCR(params=parameters)
 
-    def read(self, frame: Image, box: Box = WHOLE) -> tuple[Line, ...]:
-        """See Reader.read."""
+    def read(self, frame: Image, box: Box = WHOLE) -> tuple[TextLine, ...]:
+        """See TextReader.read."""
         left, top, _, _ = frame_area.pixels_in(frame, box)
         found = self._engine(_widened(frame_area.cut(frame, box))[..., ::-1].copy())  # it takes BGR
         if not found.txts:
@@ -86,7 +86,7 @@ class OcrReader:
         for text, score, corners in zip(found.txts, found.scores, found.boxes, strict=True):
             (x, y), (wide, high) = corners.min(axis=0).tolist(), np.ptp(corners, axis=0).tolist()
             line_box = frame_area.box_of(frame, left + x, top + y, wide, high)
-            lines.append(Line(text=str(text), box=line_box, score=float(score)))
+            lines.append(TextLine(text=str(text), box=line_box, score=float(score)))
         return tuple(sorted(lines, key=lambda line: (line.box[1], line.box[0])))
 
 

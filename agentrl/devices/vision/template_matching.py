@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from agentrl.devices.screen_regions import Box
 from agentrl.devices.vision import frame_area
 from agentrl.devices.vision.frame_area import WHOLE
-from agentrl.devices.vision.template_scores import peaks, resized, scores
+from agentrl.devices.vision.template_scores import match_scores, resized, score_peaks
 from agentrl.errors import ConfigError
 from agentrl.types import Image
 
@@ -86,7 +86,7 @@ class Template:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Match:
+class TemplateMatch:
     """One position where a template was found."""
 
     box: Box
@@ -96,7 +96,7 @@ class Match:
     """Relative to the size expected from the width of the screen."""
 
 
-def find(
+def find_template(
     frame: Image,
     template: Template,
     box: Box = WHOLE,
@@ -105,7 +105,7 @@ def find(
     threshold: float = 0.8,
     max_overlap: float = 0.3,
     most: int = 50,
-) -> tuple[Match, ...]:
+) -> tuple[TemplateMatch, ...]:
     """Find a template on a frame, the best match first.
 
     Args:
@@ -132,9 +132,9 @@ def find(
             continue
         if mask is not None and not mask.any():
             continue
-        for score, x, y in peaks(scores(part, pixels, mask), threshold):
+        for score, x, y in score_peaks(match_scores(part, pixels, mask), threshold):
             match_box = frame_area.box_of(frame, left + x, top + y, wide, high)
-            found.append(Match(box=match_box, score=score, scale=scale))
+            found.append(TemplateMatch(box=match_box, score=score, scale=scale))
     return _apart(found, max_overlap, most)
 
 
@@ -149,8 +149,8 @@ def _resized(
     return pixels, np.where(mask, 255, 0).astype(np.uint8)
 
 
-def _apart(found: list[Match], max_overlap: float, most: int) -> tuple[Match, ...]:
-    taken: list[Match] = []
+def _apart(found: list[TemplateMatch], max_overlap: float, most: int) -> tuple[TemplateMatch, ...]:
+    taken: list[TemplateMatch] = []
     for match in sorted(found, key=lambda match: -match.score):
         if len(taken) == most:
             break

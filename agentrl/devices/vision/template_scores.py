@@ -15,7 +15,7 @@ Grid = NDArray[np.float32]
 Numbers = NDArray[np.uint8] | NDArray[np.float32]
 
 
-def scores(
+def match_scores(
     picture: NDArray[np.float32],
     template: NDArray[np.float32],
     mask: NDArray[np.uint8] | None = None,
@@ -44,7 +44,7 @@ def scores(
     return np.where(sound, np.clip(found, -1, 1), 0).astype(np.float32)
 
 
-def peaks(grid: Grid, threshold: float) -> list[tuple[float, int, int]]:
+def score_peaks(grid: Grid, threshold: float) -> list[tuple[float, int, int]]:
     """Local maxima above a threshold: score, x and y, the best first."""
     higher = cv2.dilate(grid, np.ones((3, 3), np.uint8))
     ys, xs = np.nonzero((grid >= threshold) & (grid >= higher))

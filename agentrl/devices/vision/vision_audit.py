@@ -39,11 +39,11 @@ class Agreement:
     @property
     def interval(self) -> tuple[float, float]:
         """95% confidence interval of the share."""
-        return wilson(self.agreed, self.of)
+        return wilson_interval(self.agreed, self.of)
 
 
 @dataclass(slots=True)
-class Audit:
+class VisionAudit:
     """Counts agreement with the ground truth, and reports disagreements.
 
     Args:
@@ -91,8 +91,8 @@ class Audit:
             self._count(name, False)
 
     def table(self) -> str:
-        """See `table_of`."""
-        return table_of(self.summary())
+        """See `format_audit`."""
+        return format_audit(self.summary())
 
     def summary(self) -> dict[str, dict[str, float]]:
         """The counts as plain numbers: `agreed`, `of`, `low` and `high` of each fact."""
@@ -108,11 +108,11 @@ class Audit:
         found.of += 1
 
 
-def table_of(summary: Mapping[str, Mapping[str, float]]) -> str:
+def format_audit(summary: Mapping[str, Mapping[str, float]]) -> str:
     """A line for each fact: how often it was read correctly, and the 95% interval.
 
     Args:
-        summary: as `Audit.summary` gives it.
+        summary: as `VisionAudit.summary` gives it.
     """
     rows = [("read", "right", "of", "share", "95% interval")]
     for name, found in summary.items():
@@ -138,7 +138,7 @@ def agrees(read: Any, true: Any) -> bool:
     return bool(read == true)
 
 
-def wilson(successes: int, of: int) -> tuple[float, float]:
+def wilson_interval(successes: int, of: int) -> tuple[float, float]:
     """The 95% score interval of a proportion (E. B. Wilson, 1927).
 
     It remains valid for few trials, and for proportions near 0 and 1.

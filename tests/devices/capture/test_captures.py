@@ -8,7 +8,7 @@ import pytest
 from agentrl.devices import Device, open_device
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture import h264_stream
-from agentrl.devices.capture.image_similarity import alike
+from agentrl.devices.capture.image_similarity import images_match
 from agentrl.errors import CaptureError, DeviceError
 
 pytestmark = pytest.mark.adb
@@ -46,10 +46,10 @@ def test_the_stream_shows_what_the_screen_shows_when_it_is_asked(phone: AdbPhone
     for _ in range(4):
         phone.tap(0.5, 0.25)
         after = phone.screenshot()
-        assert not alike(before, after), "the touch came before the call"
+        assert not images_match(before, after), "the touch came before the call"
         before = after
     phone.use(capture="raw")
-    assert alike(before, phone.screenshot())
+    assert images_match(before, phone.screenshot())
 
 
 @pytest.mark.parametrize("capture", ALL)

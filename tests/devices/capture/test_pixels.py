@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.devices.adb.adb_socket import Link
-from agentrl.devices.adb.device_transport import Line
+from agentrl.devices.adb.adb_socket import AdbSocket
+from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture import screencap_png
 from agentrl.devices.capture.framebuffer import FramebufferCapture
 from agentrl.devices.capture.screencap_raw import RawCapture
@@ -20,7 +20,7 @@ from agentrl.errors import CaptureError
 from agentrl.types import Image
 
 WIDTH, HEIGHT = 24, 32
-NOBODY = cast(Line, SimpleNamespace(serial="P"))
+NOBODY = cast(DeviceTransport, SimpleNamespace(serial="P"))
 
 
 class BytesLink:
@@ -39,8 +39,8 @@ class BytesLink:
         return piece
 
 
-def link(data: bytes) -> Link:
-    return cast(Link, BytesLink(data))
+def link(data: bytes) -> AdbSocket:
+    return cast(AdbSocket, BytesLink(data))
 
 
 def picture() -> Image:

@@ -14,10 +14,10 @@ from agentrl.devices import Deadlines, DevicePool, PoolOptions, open_source
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.pool.connection_routes import by_phone
-from agentrl.devices.pool.lease import Lendable
-from agentrl.devices.pool.lease_ledger import State
-from agentrl.devices.pool.recovery import Ladder
+from agentrl.devices.pool.connection_routes import group_by_phone
+from agentrl.devices.pool.lease import LeasableDevice
+from agentrl.devices.pool.lease_ledger import PhoneState
+from agentrl.devices.pool.recovery import RecoveryLadder
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.virtual_phone import spawn
 from agentrl.virtual_phone.spawn import VirtualPhones
@@ -113,7 +113,7 @@ async def test_two_serials_that_come_together_may_be_one_phone(
         open_newcomer = keeper._open_newcomer
         assert open_newcomer is not None
 
-        def open_together(serial: str) -> Lendable:
+        def open_together(serial: str) -> LeasableDevice:
             device = open_newcomer(serial)
             both_opened.wait(PATIENCE_S)
             return device
@@ -149,7 +149,7 @@ def test_emulators_of_one_image_are_two_phones(server: AdbServer, phones: Virtua
     devices = [AdbPhone(server, serial) for serial in phones.serials]
     for device in devices:
         device._serialno = "EMULATOR36X1X9X0"
-    assert [len(ways) for ways in by_phone(devices)] == [1, 1]
+    assert [len(ways) for ways in group_by_phone(devices)] == [1, 1]
     for device in devices:
         device.close()
 
@@ -179,7 +179,7 @@ async def test_a_phone_whose_faults_end_returns_from_quarantine(
         await until(lambda: not aside(pool)[0])
         async with pool.lease(5) as one, pool.lease(5) as two:
             assert {one.serial, two.serial} == {bad, good}
-        assert pool.keeper.ledger.count(State.FREE) == 2
+        assert pool.keeper.ledger.count(PhoneState.FREE) == 2
 
 
 def test_a_phone_is_started_again_only_where_that_is_allowed(
@@ -187,9 +187,13 @@ def test_a_phone_is_started_again_only_where_that_is_allowed(
 ) -> None:
     phone = AdbPhone(server, phones.serials[0], Deadlines(connect_s=20, command_s=20))
     phone.launch("org.agentrl.probe", ".Main", {})
-    assert Ladder().climb([phone], 3, ["org.agentrl.probe"]).rungs == ("retry", "reconnect", "stop")
+    assert RecoveryLadder().climb([phone], 3, ["org.agentrl.probe"]).rungs == (
+        "retry",
+        "reconnect",
+        "stop",
+    )
     assert phone.focus() != "org.agentrl.probe"
-    climb = Ladder(reboot=True).climb([phone], 3)
+    climb = RecoveryLadder(reboot=True).climb([phone], 3)
     assert (climb.way, climb.rungs[-1]) == (0, "reboot")
     assert "the phone has started" in phone.shell("logcat", "-d")
     phone.close()

@@ -9,8 +9,8 @@ from agentrl.devices import Deadlines, DevicePool, PoolOptions, open_device, ope
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.pool.lease import Lendable
-from agentrl.devices.pool.pool_manager import Keeper
+from agentrl.devices.pool.lease import LeasableDevice
+from agentrl.devices.pool.pool_manager import PoolManager
 from agentrl.errors import AppLeft, DeviceError, DeviceOffline, LeaseLost, NoDevice, PoolEmpty
 from agentrl.virtual_phone import spawn
 
@@ -60,8 +60,8 @@ def pool_of(count: int, **options: float) -> DevicePool:
     return pool_with(*(StillDevice(f"phone-{n}") for n in range(count)), **options)
 
 
-def pool_with(*devices: Lendable, **options: float) -> DevicePool:
-    return DevicePool(Keeper([[device] for device in devices], PoolOptions(**options)))
+def pool_with(*devices: LeasableDevice, **options: float) -> DevicePool:
+    return DevicePool(PoolManager([[device] for device in devices], PoolOptions(**options)))
 
 
 async def test_a_phone_is_lent_to_one_at_a_time_and_the_next_gets_it() -> None:

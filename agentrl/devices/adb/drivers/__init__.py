@@ -1,4 +1,4 @@
-"""Drivers: the libraries that speak ADB, each wrapped as a `Link`.
+"""Drivers: the libraries that speak ADB, each wrapped as a `AdbSocket`.
 
 They differ in how they connect to the adb server and how they check that a request was accepted.
 Quoting, deadlines, reading and typed errors are shared code.
@@ -7,19 +7,19 @@ Quoting, deadlines, reading and typed errors are shared code.
 import importlib
 from functools import cache
 
-from agentrl.devices.adb.adb_socket import Link
+from agentrl.devices.adb.adb_socket import AdbSocket
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
 
 DRIVERS = {
-    "adbutils": "agentrl.devices.adb.drivers.adbutils_link:AdbutilsLink",
-    "ppadb": "agentrl.devices.adb.drivers.ppadb_link:PpadbLink",
+    "adbutils": "agentrl.devices.adb.drivers.adbutils_link:AdbutilsSocket",
+    "ppadb": "agentrl.devices.adb.drivers.ppadb_link:PpadbSocket",
 }
 
 
 @cache
-def link_of(driver: str) -> type[Link]:
-    """The `Link` class of a driver.
+def socket_class(driver: str) -> type[AdbSocket]:
+    """The `AdbSocket` class of a driver.
 
     Raises:
         ConfigError: an unknown driver, or its library is not installed.
@@ -31,7 +31,7 @@ def link_of(driver: str) -> type[Link]:
         )
     module, _, name = DRIVERS[driver].partition(":")
     try:
-        found: type[Link] = getattr(importlib.import_module(module), name)
+        found: type[AdbSocket] = getattr(importlib.import_module(module), name)
     except ImportError as error:
         raise ConfigError(
             f"devices.driver={driver}: its library is not installed ({error}); "

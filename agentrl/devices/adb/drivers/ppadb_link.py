@@ -6,17 +6,17 @@ import struct
 
 from ppadb.connection import Connection
 
-from agentrl.devices.adb.adb_socket import Deadline, Link, Refused
+from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, Deadline
 
 _PREFIX = re.compile(r"^ERROR: 'FAIL' [0-9a-fA-F]{4}")
 _LENGTH = re.compile(rb"[0-9a-fA-F]{4}")
 
 
-class PpadbLink(Link, Connection):  # type: ignore[misc]
+class PpadbSocket(AdbSocket, Connection):  # type: ignore[misc]
     """A connection of pure-python-adb whose reads wait for all requested bytes."""
 
     def __init__(self, host: str, port: int, deadline: Deadline) -> None:
-        """See Link."""
+        """See AdbSocket."""
         self.deadline = deadline
         Connection.__init__(self, host, port, deadline.left_s())
         try:
@@ -29,16 +29,16 @@ class PpadbLink(Link, Connection):  # type: ignore[misc]
 
     @property
     def plug(self) -> socket.socket:
-        """See Link.plug."""
+        """See AdbSocket.plug."""
         plug: socket.socket = self.socket
         return plug
 
     def check_accepted(self) -> None:
-        """See Link.check_accepted."""
+        """See AdbSocket.check_accepted."""
         try:
             self.check_status()
         except (RuntimeError, UnicodeDecodeError) as error:
-            raise Refused(_PREFIX.sub("", str(error))) from error
+            raise AdbRefused(_PREFIX.sub("", str(error))) from error
 
     def _recv(self, length: int) -> bytes:
         """The four-letter status, or the length and message after a failure."""
