@@ -181,13 +181,13 @@ def test_a_crashed_app_leaves_what_it_has_published(phone: VirtualPhone) -> None
     assert run(state, phone).code == 1
 
 
-@pytest.mark.parametrize("mend", [f"am force-stop {PACKAGE}", f"am start -S -n {PACKAGE}/.Main"])
+@pytest.mark.parametrize("fix", [f"am force-stop {PACKAGE}", f"am start -S -n {PACKAGE}/.Main"])
 @pytest.mark.parametrize("kind", ["anr", "crash"])
 def test_restarting_the_app_takes_the_dialog_about_it_away(
-    phone: VirtualPhone, kind: str, mend: str
+    phone: VirtualPhone, kind: str, fix: str
 ) -> None:
     setprop(phone, "dialog", kind)
-    run(mend, phone)
+    run(fix, phone)
     assert phone.dialog is None
     assert "Application" not in run("dumpsys window windows", phone).out
 
