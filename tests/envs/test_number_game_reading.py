@@ -46,9 +46,9 @@ def h264(frame: ScreenFrame) -> Image:
     """Through the phone's own encoder and the framework's decoder."""
     pytest.importorskip("av")
     from agentrl.devices.capture.h264_decoder import H264Decoder, rgb
-    from agentrl.virtual_phone.system.screen_recorder import Recorder
+    from agentrl.virtual_phone.system.screen_recorder import ScreenRecorder
 
-    recorder = Recorder(frame.size, 4_000_000, container=False)
+    recorder = ScreenRecorder(frame.size, 4_000_000, container=False)
     try:
         decoded = H264Decoder().feed(recorder._encode(frame, 0.0))
     finally:
