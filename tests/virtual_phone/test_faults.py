@@ -11,7 +11,7 @@ from agentrl.virtual_phone.apps.app import state_path
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from agentrl.virtual_phone.apps.system_apps import LAUNCHER
 from agentrl.virtual_phone.faults.faults import CHECKS, PREFIX, Distribution
-from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.virtual_phone.run import probe_phone, run, run_later
 from tests.virtual_phone.wire import Wire, serving
 

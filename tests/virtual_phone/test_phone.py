@@ -6,7 +6,7 @@ import pytest
 
 from agentrl.virtual_phone.apps.app import state_path
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 PACKAGE = ProbeApp.package
 TOP, BOTTOM = (30, 20), (30, 110)

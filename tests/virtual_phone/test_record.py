@@ -12,9 +12,9 @@ from agentrl.devices import Device
 from agentrl.devices.adb import find_adb
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from agentrl.virtual_phone.commands import COMMANDS
-from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.shell.interpreter import ShellInterpreter
 from agentrl.virtual_phone.shell.redirects import CommandIO
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.virtual_phone.run import run
 from tests.virtual_phone.wire import PATIENCE_S
 

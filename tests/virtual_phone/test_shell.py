@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.shell.lexer import ShellSyntaxError
 from agentrl.virtual_phone.shell.shell_parser import parse
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.virtual_phone.run import probe_phone, run, run_later
 
 

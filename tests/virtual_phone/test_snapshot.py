@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.virtual_phone.apks import apk, binary_manifest
 from tests.virtual_phone.run import probe_phone, run
 

@@ -8,7 +8,7 @@ import pytest
 
 from agentrl.virtual_phone.apps.app import View
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.virtual_phone.run import probe_phone, run
 
 PACKAGE = ProbeApp.package

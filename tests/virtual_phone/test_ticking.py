@@ -2,7 +2,7 @@ import asyncio
 import json
 from collections.abc import Callable
 
-from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.envs.toy import ToyApp
 
 PACKAGE = ToyApp.game.package
