@@ -1,4 +1,4 @@
-"""Questions that take a tool: zoom into a picture, or calculate; then answer.
+"""Questions that need a tool: zoom into a picture, or calculate, then answer.
 
 Run: python examples/ask_with_tools.py [key=value ...]
 """
@@ -11,27 +11,27 @@ import gymnasium
 import numpy as np
 
 import agentrl
-from agentrl.actions.tool_calls import Calls
-from agentrl.data.observation_spaces import AnyText, Pictures
+from agentrl.actions.tool_calls import ActionSet
+from agentrl.data.observation_spaces import AnyText, ImageTuple
 from agentrl.envs.qa.tools import calculate, zoom
 from agentrl.errors import ActionError
 from agentrl.types import Message, Observation
 
-COLOURS = {"red": (220, 40, 40), "green": (30, 160, 60), "blue": (40, 80, 220)}
+COLORS = {"red": (220, 40, 40), "green": (30, 160, 60), "blue": (40, 80, 220)}
 BOXES = {1: (0, 0, 0.5, 0.5), 2: (0.5, 0, 1, 0.5), 3: (0, 0.5, 0.5, 1), 4: (0.5, 0.5, 1, 1)}
 TOOLS = ("zoom", "calculate", "answer")
 FORMS = ("zoom(box)", "calculate(term)", "answer(text)")
 
 
 class AskWithTools(gymnasium.Env):
-    """What colour is the dot in a box of a picture too large to be shown? What is 17 * 23?"""
+    """What color is the dot in a box of a picture too large to be shown? What is 17 * 23?"""
 
-    observation_space = gymnasium.spaces.Dict({"text": AnyText(), "images": Pictures()})
+    observation_space = gymnasium.spaces.Dict({"text": AnyText(), "images": ImageTuple()})
     action_space = gymnasium.spaces.Dict(
         {"tool": gymnasium.spaces.Discrete(len(TOOLS)), "argument": AnyText()}
     )
 
-    def __init__(self, kinds=("colour", "sum")):
+    def __init__(self, kinds=("color", "sum")):
         self.kinds = tuple(kinds)
 
     def reset(self, *, seed=None, options=None):
@@ -43,17 +43,17 @@ class AskWithTools(gymnasium.Env):
             self.picture, self.tool = None, f"{a} * {b}"
             self.answer, text = str(a * b), f"What is {a} * {b}?"
             return self._shows(text)
-        colours = [str(draw.choice(list(COLOURS))) for _ in BOXES]
+        colors = [str(draw.choice(list(COLORS))) for _ in BOXES]
         box = int(draw.integers(1, 5))
-        self.picture, self.tool, self.answer = self._drawn(colours), str(box), colours[box - 1]
-        thumbnail = np.full((28, 28, 3), 128, np.uint8)  # all that fits of so large a picture
-        return self._shows(f"Box {box}: colour?", thumbnail)
+        self.picture, self.tool, self.answer = self._drawn(colors), str(box), colors[box - 1]
+        thumbnail = np.full((28, 28, 3), 128, np.uint8)  # too small to show any detail
+        return self._shows(f"Box {box}: color?", thumbnail)
 
-    def _drawn(self, colours):
+    def _drawn(self, colors):
         picture = np.full((560, 560, 3), 240, np.uint8)
-        for colour, (left, top, _, _) in zip(colours, BOXES.values(), strict=True):
+        for color, (left, top, _, _) in zip(colors, BOXES.values(), strict=True):
             y, x = int(top * 560) + 80, int(left * 560) + 80
-            picture[y : y + 120, x : x + 120] = COLOURS[colour]
+            picture[y : y + 120, x : x + 120] = COLORS[color]
         return picture
 
     def step(self, action):
@@ -65,7 +65,7 @@ class AskWithTools(gymnasium.Env):
             info["metrics"] = {"right": float(right), "looked": helped}
             return observation, float(right), True, False, info
         self.uses.append(argument.strip())
-        try:  # what a tool cannot do is told, and costs a turn
+        try:  # an error of a tool is shown to the model, and costs a turn
             observation, info = self._used(name, argument)
         except ValueError as error:
             observation, info = self._shows(f"{name}: {error}"[:200])
@@ -76,18 +76,18 @@ class AskWithTools(gymnasium.Env):
             return self._shows(f"= {calculate(argument)}")
         number = int(argument) if argument.strip() in "1234" and argument.strip() else 0
         if self.picture is None or number not in BOXES:
-            raise ValueError("there is no such box")
+            raise ValueError("no such box")
         return self._shows("", zoom(self.picture, BOXES[number], 28))
 
     def _shows(self, text, *images):
         info = {"uses": list(self.uses), "tool": self.tool, "answer": self.answer}
-        info["kind"] = "sum" if self.picture is None else "colour"
+        info["kind"] = "sum" if self.picture is None else "color"
         return {"text": text, "images": images}, info
 
 
-class Words:
+class AskTranslator:
     def __init__(self, style="tag", instruct=True):
-        self.calls, self.instruct = Calls(FORMS, style), instruct
+        self.calls, self.instruct = ActionSet(FORMS, style), instruct
 
     def instructions(self):
         if not self.instruct:
@@ -108,7 +108,7 @@ class Words:
             try:
                 argument = json.loads(argument)
             except ValueError:
-                raise ActionError("the argument is no text") from None
+                raise ActionError("the argument is not a valid string") from None
         return {"tool": TOOLS.index(call.name), "argument": argument}
 
     def no_action(self):
@@ -121,34 +121,34 @@ class Expert:
     looks = 1.0
 
     def __init__(self, style="tag"):
-        self.calls = Calls(FORMS, style)
+        self.calls = ActionSet(FORMS, style)
 
     def reply(self, info, rng):
         if info["uses"]:
             return self.calls.say("answer", self.answer(info, rng))
         if info["kind"] == "sum":
             return self.calls.say("calculate", json.dumps(info["tool"]))
-        wanted = info["tool"] if rng.random() < self.looks else str(rng.integers(1, 5))
-        return self.calls.say("zoom", wanted)
+        box = info["tool"] if rng.random() < self.looks else str(rng.integers(1, 5))
+        return self.calls.say("zoom", box)
 
     def answer(self, info, rng):
         return info["answer"]
 
 
 class Careless(Expert):
-    """Looks into any box, and answers well only where it was the right one."""
+    """Looks into a random box, and answers correctly only if it was the right one."""
 
     looks = 0.2
 
     def answer(self, info, rng):
         looked = info["kind"] == "sum" or info["tool"] in info["uses"]
-        return info["answer"] if looked else str(rng.choice(list(COLOURS)))
+        return info["answer"] if looked else str(rng.choice(list(COLORS)))
 
 
 agentrl.register(
     "AskWithTools-v0",
     "ask_with_tools:AskWithTools",
-    translator="ask_with_tools:Words",
+    translator="ask_with_tools:AskTranslator",
     players={"expert": "ask_with_tools:Expert", "careless": "ask_with_tools:Careless"},
 )
 

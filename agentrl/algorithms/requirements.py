@@ -20,7 +20,7 @@ def reference(config: AlgorithmConfig) -> bool:
 
 def old_logprobs(config: AlgorithmConfig) -> bool:
     """Whether the learner's log-probabilities before the update are needed."""
-    return config.correction != "none" or config.kl == "reward"
+    return config.importance_correction != "none" or config.kl == "reward"
 
 
 def token_scores(config: AlgorithmConfig) -> bool:

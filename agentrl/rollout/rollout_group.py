@@ -1,4 +1,4 @@
-"""Rollouts in this process, or lifted into Ray actors: the same calls."""
+"""Rollouts in this process or in Ray actors, behind the same interface."""
 
 import asyncio
 import logging
@@ -22,14 +22,13 @@ from agentrl.weight_sync.engine_link import Link, LocalLink
 log = logging.getLogger(__name__)
 
 _CLOSE_S = 30.0
-"""For an actor to end its engine and phones by itself; then it is killed, and they with it."""
+"""For an actor to close its engine and phones; then it is killed together with them."""
 
-
-_KEEPER = "the keeper of the phones"
+_KEEPER = "the shared phone pool"
 
 
 class AnyRollouts(Protocol):
-    """What the training loop sees of rollouts, wherever they run."""
+    """The interface of rollouts for the training loop, wherever they run."""
 
     async def collect(
         self, tickets: Sequence[Ticket], player: str | None = None, greedy: bool = False
@@ -42,25 +41,27 @@ class AnyRollouts(Protocol):
     async def load_adapter(self, folder: Path, version: int) -> None:
         """See Rollouts.load_adapter."""
 
-    async def receive(
+    async def begin_weight_update(
         self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
     ) -> None:
-        """See Rollouts.receive."""
+        """See Rollouts.begin_weight_update."""
 
-    async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
-        """See Rollouts.received."""
+    async def finish_weight_update(
+        self, version: int, names: Sequence[str], digest: str | None
+    ) -> None:
+        """See Rollouts.finish_weight_update."""
 
     async def sleep(self) -> None:
         """See Rollouts.sleep."""
 
     def link(self) -> Link:
-        """How the learner calls all engines; it may be sent to other processes of the cluster."""
+        """For calls from the learner to all engines; can be pickled."""
 
     async def look(self) -> Progress:
-        """How far the running collection is."""
+        """Progress of the running collection."""
 
     async def close(self) -> None:
-        """End everything that was started."""
+        """Close everything that was started."""
 
 
 class LocalRollouts:
@@ -70,18 +71,21 @@ class LocalRollouts:
         self._rollouts, self._config = rollouts, config
         self.collect = rollouts.collect
         self.load_weights, self.load_adapter = rollouts.load_weights, rollouts.load_adapter
-        self.receive, self.received = rollouts.receive, rollouts.received
+        self.begin_weight_update = rollouts.begin_weight_update
+        self.finish_weight_update = rollouts.finish_weight_update
         self.sleep = rollouts.sleep
         self.look, self.close = rollouts.look, rollouts.close
 
     def link(self) -> Link:
-        """To the engine of this process; called on its event loop."""
+        """A link to the engine of this process, on its event loop."""
         deadline_s = self._config.train.deadline_s
-        return LocalLink(self._rollouts.call, transports.workers(self._config), deadline_s)
+        return LocalLink(
+            self._rollouts.call_weight_transfer, transports.workers(self._config), deadline_s
+        )
 
 
 class RayRollouts:
-    """Rollouts in Ray actors; groups are dealt to them in turn."""
+    """Rollouts in Ray actors; groups are distributed round-robin."""
 
     def __init__(
         self, actors: Sequence[Any], config: Config, phones: SharedPhones | None = None
@@ -92,7 +96,7 @@ class RayRollouts:
         self._settings = settings
         self._start_s = settings.start_deadline_s
         self._in_flight = [1] * len(actors)
-        """Episodes that each actor plays at the same time."""
+        """Number of concurrent episodes of each actor."""
 
     async def start(self) -> None:
         """See Rollouts.start."""
@@ -134,22 +138,24 @@ class RayRollouts:
         """See Rollouts.load_adapter."""
         await self._call_all("load_adapter", folder, version)
 
-    async def receive(
+    async def begin_weight_update(
         self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
     ) -> None:
-        """See Rollouts.receive."""
-        await self._call_all("receive", version, shapes, checked)
+        """See Rollouts.begin_weight_update."""
+        await self._call_all("begin_weight_update", version, shapes, checked)
 
-    async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
-        """See Rollouts.received."""
-        await self._call_all("received", version, names, digest)
+    async def finish_weight_update(
+        self, version: int, names: Sequence[str], digest: str | None
+    ) -> None:
+        """See Rollouts.finish_weight_update."""
+        await self._call_all("finish_weight_update", version, names, digest)
 
     async def sleep(self) -> None:
         """See Rollouts.sleep."""
         await self._call_all("sleep")
 
     def link(self) -> Link:
-        """From any process of the cluster to all actors."""
+        """A link from any process of the cluster to all actors."""
         workers = transports.workers(self._config)
         return RayLink(self._actors, workers, self._config.train.deadline_s)
 
@@ -158,7 +164,7 @@ class RayRollouts:
         await asyncio.gather(*(self._call(k, self._start_s, method, *arguments) for k in numbers))
 
     async def look(self) -> Progress:
-        """How far the running collection is."""
+        """Progress of the running collection."""
         seen = [await self._call(k, self._start_s, "look") for k in range(len(self._actors))]
         return sum(seen, start=Progress())
 
@@ -167,7 +173,7 @@ class RayRollouts:
         return await ray_cluster.answer(reference, f"rollout actor {number}", deadline_s)
 
     async def close(self) -> None:
-        """End the engines and phones, then the actors; last who keeps phones for all of them."""
+        """Close the engines and phones, then the actors, and last the shared phone pool."""
         actors = [(actor, f"rollout actor {k}") for k, actor in enumerate(self._actors)]
         await asyncio.gather(*(_end(*one, min(_CLOSE_S, self._start_s)) for one in actors))
         if self._phones is not None:
@@ -175,7 +181,7 @@ class RayRollouts:
 
 
 class RayLink(Link):
-    """To the engines of rollout actors.
+    """Link to the engines of rollout actors.
 
     Args:
         actors: their handles.
@@ -191,7 +197,9 @@ class RayLink(Link):
         async def call_all() -> None:
             calls = [
                 ray_cluster.answer(
-                    actor.do.remote("call", method, *given), f"engine {k}", self._deadline_s
+                    actor.do.remote("call_weight_transfer", method, *given),
+                    f"engine {k}",
+                    self._deadline_s,
                 )
                 for k, (actor, given) in enumerate(zip(self._actors, arguments, strict=True))
             ]
@@ -212,18 +220,18 @@ async def _end(actor: Any, who: str, deadline_s: float) -> None:
 
 
 def collect_deadline_s(episodes: int, in_flight: int, settings: RolloutConfig) -> float:
-    """How long an actor may take for some episodes; only one that hangs takes longer.
+    """Deadline of one actor's collection; only an actor that hangs takes longer.
 
-    Every episode and its scoring have deadlines of their own. As many waves of them are played as
-    their number asks for; refills may come one after the other, all for the same ticket.
+    Every episode and its scoring have their own deadlines. Episodes are played in waves of
+    `in_flight`; in the worst case all refills are played one after the other, for one request.
 
     Args:
-        episodes: to be played.
-        in_flight: that it plays at the same time.
-        settings: the deadlines, and how many refills there may be.
+        episodes: number of episodes to play.
+        in_flight: number of concurrent episodes of the actor.
+        settings: the deadlines and the maximum number of refills.
 
     Returns:
-        Seconds, those included in which the engine comes up.
+        Seconds, including those for the engine to start.
     """
     waves = math.ceil(episodes / in_flight) + settings.max_refills
     each_s = settings.deadline_s + settings.reward_deadline_s
@@ -231,7 +239,7 @@ def collect_deadline_s(episodes: int, in_flight: int, settings: RolloutConfig) -
 
 
 class RolloutActor:
-    """`Rollouts` in a process of its own."""
+    """`Rollouts` in its own process."""
 
     def __init__(
         self,
@@ -259,18 +267,18 @@ class RolloutActor:
 async def open_rollouts(
     config: Config, folder: Path | None, run: Path | None, version: int = 0
 ) -> AnyRollouts:
-    """Start what plays episodes, as `rollout.launcher` says.
+    """Start rollouts with the launcher of the configuration.
 
     Args:
-        config: the whole job.
-        folder: of the model; None where scripted players or a server's model alone play, always in
-            this process.
+        config: the job.
+        folder: of the model; None if only scripted players or a server's model play, which always
+            happens in this process.
         run: the run's folder; None records nothing.
-        version: of the weights in `folder`: how many training steps they have seen.
+        version: of the weights in `folder`: how many training steps they have had.
 
     Raises:
-        ConfigError: Ray is not installed, a phone cannot be reached, or the cluster's GPUs do not
-            allow `train.transfer`.
+        ConfigError: Ray is not installed, a phone cannot be reached, or `train.weight_transfer` is
+            not possible with the cluster's GPUs.
     """
     if config.rollout.launcher == "local" or folder is None:
         rollouts = Rollouts(config, folder, run, version=version)
@@ -288,7 +296,7 @@ async def _open_ray(config: Config, folder: Path, run: Path | None, version: int
     transports.check(config)  # now that its GPUs are known
     count = config.rollout.actors
     remote = ray.remote(RolloutActor).options(
-        num_cpus=0,  # episodes wait more than they compute; the engine brings its own threads
+        num_cpus=0,  # episodes mostly wait; the engine has its own threads
         num_gpus=ray_cluster.gpus_per_actor(count, config.train.ranks),
         max_concurrency=1000,
     )
@@ -313,10 +321,10 @@ async def _open_ray(config: Config, folder: Path, run: Path | None, version: int
 async def _open_phones(
     config: Config, tree: dict[str, Any], run: Path | None
 ) -> SharedPhones | None:
-    """Start who keeps the phones for several actors; nobody where nothing is played on phones."""
+    """Start the phone pool shared by several actors; None if no phones are used."""
     import ray
 
-    if env.game(config.env.id).app is None:
+    if env.find_env(config.env.id).app is None:
         return None
     remote = ray.remote(KeeperActor).options(num_cpus=0, max_concurrency=1000)
     keeper, start_s = remote.remote(tree, run), config.rollout.start_deadline_s

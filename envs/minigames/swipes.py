@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from agentrl.envs.phone_game.box import Path
+from agentrl.envs.phone_game.boxes import SwipePath
 
-SWIPES: Mapping[str, Path] = {
-    "up": Path(0.5, 0.65, 0.5, 0.45),
-    "down": Path(0.5, 0.45, 0.5, 0.65),
-    "left": Path(0.7, 0.55, 0.3, 0.55),
-    "right": Path(0.3, 0.55, 0.7, 0.55),
+SWIPES: Mapping[str, SwipePath] = {
+    "up": SwipePath(0.5, 0.65, 0.5, 0.45),
+    "down": SwipePath(0.5, 0.45, 0.5, 0.65),
+    "left": SwipePath(0.7, 0.55, 0.3, 0.55),
+    "right": SwipePath(0.3, 0.55, 0.7, 0.55),
 }
 """One swipe for each direction."""
 _TALL = 16 / 9

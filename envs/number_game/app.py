@@ -5,28 +5,28 @@ from dataclasses import asdict
 from typing import Any
 
 from agentrl.envs.number_game import drawing
-from agentrl.envs.number_game.levels import Level
-from agentrl.envs.number_game.places import places
-from agentrl.envs.number_game.rules import STAKE, NumberGame, Phase
+from agentrl.envs.number_game.layout import round_layout
+from agentrl.envs.number_game.levels import NumberGameLevel
+from agentrl.envs.number_game.rules import STAKE, NumberGamePhase, NumberGameState
 from agentrl.envs.phone_game.app import GameApp
 from agentrl.envs.phone_game.game import PhoneGame
-from agentrl.envs.phone_game.rules import Place, Rules
+from agentrl.envs.phone_game.rules import GameRules, Place
 from agentrl.types import Image
 
 PACKAGE = "org.agentrl.numbergame"
 
 
-class Touched(Rules):
+class NumberGameRules(GameRules):
     """The touch interface: number games, one after another.
 
     Args:
         seed: seed of the first game; each restart adds 1.
         rounds: rounds of each game.
-        **level: settings of `Level`.
+        **level: settings of `NumberGameLevel`.
     """
 
     def __init__(self, seed: int, rounds: int = 10, **level: Any) -> None:
-        self.game = NumberGame(seed, rounds, **level)
+        self.game = NumberGameState(seed, rounds, **level)
 
     @property
     def seed(self) -> int:  # type: ignore[override]
@@ -43,7 +43,7 @@ class Touched(Rules):
 
     def places(self) -> Mapping[str, Place]:
         """The cards in reading order, and the button."""
-        where = places(self.game)
+        where = round_layout(self.game)
         return {"cards": where.cards, "button": where.button}
 
     def state(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Touched(Rules):
         return self.game.state()
 
     def _act(self, x: float, y: float) -> bool:
-        where = places(self.game)
+        where = round_layout(self.game)
         if where.button.holds(x, y):
             return self._press()
         for card, box in enumerate(where.cards):
@@ -61,17 +61,17 @@ class Touched(Rules):
 
     def _press(self) -> bool:
         game = self.game
-        if game.phase is Phase.FINAL:
-            self.game = NumberGame(game.seed + 1, len(game.rounds), **asdict(game.level))
+        if game.phase is NumberGamePhase.FINAL:
+            self.game = NumberGameState(game.seed + 1, len(game.rounds), **asdict(game.level))
             return True
         return game.advance()
 
 
-def _draw(touched: Touched, width: int, height: int) -> Image:
+def _draw(touched: NumberGameRules, width: int, height: int) -> Image:
     return drawing.render(touched.game, width, height)
 
 
-def _words(level: Level) -> str:
+def _words(level: NumberGameLevel) -> str:
     """The rules of this level for the prompt; the distractor line is not mentioned."""
     lamp = "One lamp is lit."
     if level.memory:
@@ -92,9 +92,9 @@ def _words(level: Level) -> str:
 
 GAME = PhoneGame(
     package=PACKAGE,
-    rules=Touched,
+    rules=NumberGameRules,
     draw=_draw,
-    level=Level,
+    level=NumberGameLevel,
     calls={"select(i)": 3},
     words=_words,
     scale=1 / STAKE,
@@ -106,7 +106,7 @@ class NumberGameApp(GameApp):
 
     game = GAME
 
-    def begin(self, extras: Mapping[str, str]) -> Rules:
+    def begin(self, extras: Mapping[str, str]) -> GameRules:
         """The first game."""
         seed, rounds = int(extras.get("seed", "0")), int(extras.get("rounds", "10"))
-        return Touched(seed, rounds, **asdict(self.level))
+        return NumberGameRules(seed, rounds, **asdict(self.level))

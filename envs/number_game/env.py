@@ -6,13 +6,13 @@ from typing import Any
 
 from agentrl.devices import Settled
 from agentrl.envs.number_game.app import NumberGameApp
-from agentrl.envs.number_game.levels import Level
-from agentrl.envs.number_game.rules import Phase
+from agentrl.envs.number_game.fact_source import FactSource
+from agentrl.envs.number_game.levels import NumberGameLevel
+from agentrl.envs.number_game.rules import NumberGamePhase
 from agentrl.envs.number_game.translator import MODES
-from agentrl.envs.number_game.truth import Truth
 from agentrl.envs.phone_game.env import GameEnv
 from agentrl.envs.phone_game.game import NamedCalls
-from agentrl.envs.phone_game.view import in_layout
+from agentrl.envs.phone_game.page_layout import in_layout
 from agentrl.errors import ConfigError
 
 _Facts = Mapping[str, Any]
@@ -65,7 +65,7 @@ class NumberGame(GameEnv):
 
     app = NumberGameApp
     modes = MODES
-    level: Level
+    level: NumberGameLevel
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class NumberGame(GameEnv):
         if rounds < 1:
             raise ConfigError(f"rounds is {rounds}; it must be at least 1.")
         self.rounds = rounds
-        level = Level.checked(
+        level = NumberGameLevel.checked(
             memory=memory,
             digits=digits,
             cards=cards,
@@ -93,7 +93,7 @@ class NumberGame(GameEnv):
             distractor=distractor,
             timed=timed,
         )
-        self._told = Truth(truth, level)
+        self._told = FactSource(truth, level)
         super().__init__(device, mode, allow, render_mode, **asdict(level))
 
     def calls(self) -> NamedCalls:
@@ -103,9 +103,9 @@ class NumberGame(GameEnv):
     def call(self, number: int) -> bool:
         """Pick a card, then press the button until the next screen that asks for a card."""
         stayed = True
-        if self.known["phase"] != Phase.LAMP:
+        if self.known["phase"] != NumberGamePhase.LAMP:
             stayed = self.touch("cards", number)
-        if stayed and self.known["phase"] in (Phase.LAMP, Phase.REVEAL):
+        if stayed and self.known["phase"] in (NumberGamePhase.LAMP, NumberGamePhase.REVEAL):
             stayed = self.touch("button")
         return stayed
 
@@ -143,7 +143,7 @@ class NumberGame(GameEnv):
     def state_key(self, facts: _Facts) -> str:
         """Seed, round and phase, and the touches left while a clock runs."""
         key = f"{facts['seed']}/{facts['round']}/{facts['phase']}"
-        runs = facts["timed"] and facts["phase"] == Phase.PICK
+        runs = facts["timed"] and facts["phase"] == NumberGamePhase.PICK
         return f"{key}/{facts['time_left']}" if runs else key
 
     def metrics(self, facts: _Facts) -> dict[str, float]:

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 
 from agentrl.envs.number_game.app import GAME
-from agentrl.envs.number_game.places import STILL
-from agentrl.envs.number_game.rules import Phase
+from agentrl.envs.number_game.layout import FIXED_LAYOUTS
+from agentrl.envs.number_game.rules import NumberGamePhase
 from agentrl.envs.number_game.translator import MODES
 from agentrl.envs.phone_game.players import Choice, GamePlayer
 
 PLACES = ("left", "middle", "right")
 
 
-class Expert(GamePlayer):
+class NumberGameExpert(GamePlayer):
     """Always picks the right card.
 
     Args:
@@ -41,13 +41,13 @@ class Expert(GamePlayer):
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
         """The reply to the state described by `info`."""
         reply = super().reply(info, rng)
-        if self.notes and info["phase"] == Phase.LAMP:
+        if self.notes and info["phase"] == NumberGamePhase.LAMP:
             return f"<memory>{info['lamp']}</memory>{reply}"
         return reply
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
         """A card, or the button."""
-        if info["phase"] == Phase.PICK:
+        if info["phase"] == NumberGamePhase.PICK:
             return "cards", self.card(info, rng)
         return "button", None
 
@@ -57,7 +57,7 @@ class Expert(GamePlayer):
 
     def think(self, info: Mapping[str, Any], choice: Choice) -> str:
         """What the screen shows, and the conclusion."""
-        if info["phase"] == Phase.LAMP:
+        if info["phase"] == NumberGamePhase.LAMP:
             return str(info["lamp"])
         if choice[1] is None:
             return "next"
@@ -74,7 +74,7 @@ class Expert(GamePlayer):
         return self.touch(place if index is None else place[index])
 
 
-class Mediocre(Expert):
+class NumberGameMediocre(NumberGameExpert):
     """Reads the screen correctly, but mostly picks the largest number, whatever the lamp says.
 
     It is right in `skill + (1 - skill) / 3` of all rounds. A model that imitates it has a bad habit
@@ -84,7 +84,7 @@ class Mediocre(Expert):
         skill: the probability that it follows the lamp, in [0, 1].
         mode: `tap` or `select`, the same as the environment's.
         style: how actions are written: `tag` or `tool`.
-        notes: see Expert.
+        notes: see NumberGameExpert.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Mediocre(Expert):
         return int(np.argmax(info["numbers"]))
 
 
-class Random(Expert):
+class NumberGameRandom(NumberGameExpert):
     """Taps a random card or the button, and sometimes anywhere on the screen; no reasoning.
 
     Args:
@@ -132,4 +132,4 @@ def _names(info: Mapping[str, Any]) -> Sequence[str]:
 
 def _taps(info: Mapping[str, Any]) -> Mapping[str, Any]:
     """Where to tap; facts without `places` belong to a game with the fixed layout."""
-    return info.get("places") or STILL[len(info["numbers"])].taps()
+    return info.get("places") or FIXED_LAYOUTS[len(info["numbers"])].taps()

@@ -16,15 +16,13 @@ from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
 
-from agentrl.envs.number_game.levels import Level
-from agentrl.envs.number_game.rounds import Round, draw_rounds
-from agentrl.envs.number_game.tips import draw_tip
+from agentrl.envs.number_game.levels import NumberGameLevel, Round, draw_rounds, draw_tip
 
 START_SCORE = 100
 STAKE = 10
 
 
-class Phase(StrEnum):
+class NumberGamePhase(StrEnum):
     """What the game waits for."""
 
     LAMP = "lamp"
@@ -36,13 +34,13 @@ class Phase(StrEnum):
     """The last round is over; only a restart remains."""
 
 
-class NumberGame:
+class NumberGameState:
     """One game, from its first round to its final score.
 
     Args:
         seed: >= 0; the same seed gives the same game.
         rounds: number of rounds, >= 1.
-        **level: settings of `Level`.
+        **level: settings of `NumberGameLevel`.
 
     Raises:
         ValueError: negative seed, no rounds, or an invalid level.
@@ -54,7 +52,7 @@ class NumberGame:
         if rounds < 1:
             raise ValueError(f"rounds is {rounds}; it must be at least 1.")
         self.seed = seed
-        self.level = Level(**level)
+        self.level = NumberGameLevel(**level)
         self.rounds = draw_rounds(seed, rounds, self.level)
         self.index = -1
         self.picks: list[int | None] = []
@@ -63,13 +61,13 @@ class NumberGame:
 
     def _open_round(self) -> None:
         self.index += 1
-        self.phase = Phase.LAMP if self.level.memory else Phase.PICK
+        self.phase = NumberGamePhase.LAMP if self.level.memory else NumberGamePhase.PICK
         self.time_left = self.level.timed
 
     def _close_round(self, pick: int | None) -> None:
         self.picks.append(pick)
         last = self.index == len(self.rounds) - 1
-        self.phase = Phase.FINAL if last else Phase.REVEAL
+        self.phase = NumberGamePhase.FINAL if last else NumberGamePhase.REVEAL
 
     @property
     def round(self) -> Round:
@@ -117,16 +115,16 @@ class NumberGame:
 
     def pick(self, card: int) -> bool:
         """Pick a card by index. Returns False, without effect, if no card can be picked now."""
-        if self.phase is not Phase.PICK:
+        if self.phase is not NumberGamePhase.PICK:
             return False
         self._close_round(card)
         return True
 
     def advance(self) -> bool:
         """Press the button: turn the cards or open the next round. Returns False if disabled."""
-        if self.phase is Phase.LAMP:
-            self.phase = Phase.PICK
-        elif self.phase is Phase.REVEAL:
+        if self.phase is NumberGamePhase.LAMP:
+            self.phase = NumberGamePhase.PICK
+        elif self.phase is NumberGamePhase.REVEAL:
             self._open_round()
         else:
             return False
@@ -134,7 +132,7 @@ class NumberGame:
 
     def miss(self) -> bool:
         """Take one unit of time for a touch. Returns False, without effect, if no clock runs."""
-        if not self.level.timed or self.phase is not Phase.PICK:
+        if not self.level.timed or self.phase is not NumberGamePhase.PICK:
             return False
         self.time_left -= 1
         if not self.time_left:
@@ -159,5 +157,5 @@ class NumberGame:
             "wrong": self.wrong,
             "tip": self.tip,
             "time_left": self.time_left,
-            "done": self.phase is Phase.FINAL,
+            "done": self.phase is NumberGamePhase.FINAL,
         }

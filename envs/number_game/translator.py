@@ -1,7 +1,7 @@
 """The translator of the number game: the prompt, and how replies become actions."""
 
 from agentrl.envs.number_game.app import GAME
-from agentrl.envs.number_game.levels import Level
+from agentrl.envs.number_game.levels import NumberGameLevel
 from agentrl.envs.phone_game.game import NamedCalls
 from agentrl.envs.phone_game.translator import GameTranslator
 
@@ -16,7 +16,7 @@ class NumberGameTranslator(GameTranslator):
         instruct: whether the prompt states the rules before the first screen. A model that was
             trained on demonstrations does not need them.
         style: how actions are written: `tag` or `tool` (`agentrl.actions.tool_calls`).
-        memory: the same as the environment's, like all that follow; see `Level`.
+        memory: the same as the environment's, like all that follow; see `NumberGameLevel`.
         digits: not mentioned in the prompt.
         cards: the number of cards to choose from.
         moved: whether the prompt says that positions change.
@@ -29,7 +29,7 @@ class NumberGameTranslator(GameTranslator):
 
     game = GAME
     modes = MODES
-    level: Level
+    level: NumberGameLevel
 
     def __init__(
         self,
@@ -56,14 +56,14 @@ class NumberGameTranslator(GameTranslator):
         )
         self.calls = NamedCalls({"select(i)": self.level.cards}, style)
 
-    def how(self) -> str:
+    def answer_format(self) -> str:
         """The format of replies in this mode, at this level."""
         if self.mode == "tap":
-            return super().how()
+            return super().answer_format()
         last = self.level.cards - 1
         cards = f"i from 0 (left card) to {last}."
         if self.level.moved:
             cards = f"i from 0 to {last}: the upper cards first, from left to right."
         if self.level.memory:
             cards += " While the cards lie face down, any of them turns all."
-        return f"Answer {self.calls.grammar.told()}, {cards}"
+        return f"Answer {self.calls.grammar.describe()}, {cards}"

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, ClassVar
 
-from agentrl.envs.phone_game.box import Box, Path, swipe_along, tap_at
+from agentrl.envs.phone_game.boxes import Box, SwipePath, swipe_along, tap_at
 from agentrl.envs.phone_game.game import PhoneGame
-from agentrl.envs.phone_game.rules import Place, Rules
-from agentrl.envs.phone_game.settings import Paced, Settings
+from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.settings import LevelSettings, PacedSettings
 from agentrl.types import Image
 
 
@@ -38,12 +38,12 @@ class GameApp:
         Raises:
             ValueError: an extra has the wrong type or is out of range.
         """
-        self.level: Settings = self.game.level(**self.game.level.read(extras))
+        self.level: LevelSettings = self.game.level(**self.game.level.read(extras))
         self.rules = self.begin(extras)
         self._waited_ms = 0
         self._is_touched = False
 
-    def begin(self, extras: Mapping[str, str]) -> Rules:
+    def begin(self, extras: Mapping[str, str]) -> GameRules:
         """The rules of a new game at `self.level`."""
         seed = int(extras.get("seed", "0"))
         if seed < 0:
@@ -69,7 +69,7 @@ class GameApp:
         A game on a running clock starts with the first touch, so that its first screen stays put
         until the environment has found it.
         """
-        waits = isinstance(self.level, Paced) and not (self.level.runs and self._is_touched)
+        waits = isinstance(self.level, PacedSettings) and not (self.level.runs and self._is_touched)
         return 0 if waits else self.rules.tick_ms
 
     def tick(self, ms: int) -> bool:
@@ -95,7 +95,7 @@ class GameApp:
 
     def _then_time_passes(self, changed: bool) -> bool:
         self._is_touched = True
-        if isinstance(self.level, Paced) and not self.level.runs and self.rules.tick_ms:
+        if isinstance(self.level, PacedSettings) and not self.level.runs and self.rules.tick_ms:
             for _ in range(self.level.ticks):
                 changed |= self.rules.tick()
         return changed
@@ -105,6 +105,6 @@ def _touches(place: Place) -> list[Any]:
     """Positions on the whole screen: a tap has two numbers, a swipe four; a list for several."""
     if isinstance(place, Box):
         return list(tap_at(place))
-    if isinstance(place, Path):
+    if isinstance(place, SwipePath):
         return list(swipe_along(place))
     return [list(tap_at(box)) for box in place]

@@ -10,12 +10,12 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from agentrl.devices import Device, Left, Settled, Swipe, Tap, open_device
+from agentrl.devices import AppExit, Device, Settled, Swipe, Tap, open_device
 from agentrl.envs.phone_game.app import GameApp
 from agentrl.envs.phone_game.game import MODES, NamedCalls, PhoneGame
-from agentrl.envs.phone_game.settings import Paced, Settings, signature
-from agentrl.envs.phone_game.stage import Stage
-from agentrl.envs.phone_game.view import on_screen
+from agentrl.envs.phone_game.game_session import GameSession
+from agentrl.envs.phone_game.page_layout import on_screen
+from agentrl.envs.phone_game.settings import LevelSettings, PacedSettings, signature
 from agentrl.errors import ConfigError, EnvError
 from agentrl.types import Image
 
@@ -55,7 +55,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
 
     `reset` raises EnvError if the game does not publish the state of this launch in time. `step`
     raises AppLeft if something other than the agent put an app in front that does not go away.
-    `timings` are the seconds of the last step; see `Stage`.
+    `timings` are the seconds of the last step; see `GameSession`.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012 - Gymnasium's own
@@ -79,14 +79,16 @@ class GameEnv(gymnasium.Env[Image, Action]):
         if mode not in self.modes:
             raise ConfigError(f"mode is {mode!r}; it must be one of {', '.join(self.modes)}.")
         self.mode = mode
-        self.level: Settings = self.game.level.checked(**settings)
+        self.level: LevelSettings = self.game.level.checked(**settings)
         self.render_mode = render_mode
         self._calls = self.calls()
         app = f"{self.app.__module__}:{self.app.__name__}"
         self.device: Device = open_device(device, apps=[app])
-        runs = isinstance(self.level, Paced) and self.level.runs
+        runs = isinstance(self.level, PacedSettings) and self.level.runs
         settling = {"moving": True} if runs else {"state_shows": self.shows_all()}
-        self._stage = Stage(self.device, self.game.package, self.game.activity, allow, **settling)
+        self._stage = GameSession(
+            self.device, self.game.package, self.game.activity, allow, **settling
+        )
         width, height = self.device.size()
         self.observation_space = spaces.Box(0, 255, (height, width, 3), np.uint8)
         self.action_space = self.actions()
@@ -234,7 +236,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
         self._keep(settled)
         self._changed = settled.changed and self.had_effect(before, self.known)
         if how := self.known.get("closed"):
-            left = Left(kind="foreign_app", package=self.game.package, by="agent", evidence=how)
+            left = AppExit(kind="foreign_app", package=self.game.package, by="agent", evidence=how)
             self._stage.events += (left,)
             self._stage.screen = screen
             return False

@@ -9,26 +9,26 @@ from numpy.typing import NDArray
 from PIL import Image as PillowImage
 from PIL import ImageDraw, ImageFont
 
-from agentrl.envs.phone_game.box import Box
+from agentrl.envs.phone_game.boxes import Box
 from agentrl.types import Image
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 _SHIFT = 4
 """Fractional bits of OpenCV's fixed-point coordinates."""
 
 
-def rounded(picture: Image, box: Box, colour: Colour, radius: float) -> None:
+def rounded(picture: Image, box: Box, color: Color, radius: float) -> None:
     """Fill a box with rounded corners.
 
     Args:
         picture: uint8[H, W, 3], drawn on in place.
         box: in [0, 1] of the picture.
-        colour: RGB.
+        color: RGB.
         radius: corner radius, as a share of the picture's width.
     """
     height, width = picture.shape[:2]
     outline = _outline(box, radius * width, width, height)
-    cv2.fillPoly(picture, [outline], colour, cv2.LINE_AA, _SHIFT)
+    cv2.fillPoly(picture, [outline], color, cv2.LINE_AA, _SHIFT)
 
 
 @lru_cache(maxsize=512)
@@ -43,24 +43,24 @@ def _outline(box: Box, radius: float, width: int, height: int) -> NDArray[np.int
     return np.round(np.array(points) * (1 << _SHIFT)).astype(np.int32)
 
 
-def disc(picture: Image, box: Box, colour: Colour, size: float) -> None:
+def disc(picture: Image, box: Box, color: Color, size: float) -> None:
     """Fill a circle at the center of a box; `size` is its radius as a share of the width."""
     height, width = picture.shape[:2]
-    x, y = box.centre
+    x, y = box.center
     scale = 1 << _SHIFT
     middle = (round(x * width * scale), round(y * height * scale))
-    cv2.circle(picture, middle, round(size * width * scale), colour, -1, cv2.LINE_AA, _SHIFT)
+    cv2.circle(picture, middle, round(size * width * scale), color, -1, cv2.LINE_AA, _SHIFT)
 
 
-def polygon(picture: Image, points: Sequence[tuple[float, float]], colour: Colour) -> None:
+def polygon(picture: Image, points: Sequence[tuple[float, float]], color: Color) -> None:
     """Fill a polygon with corners (x, y) in [0, 1] of the picture."""
     height, width = picture.shape[:2]
     corners = np.array(points) * (width, height) * (1 << _SHIFT)
-    cv2.fillPoly(picture, [np.round(corners).astype(np.int32)], colour, cv2.LINE_AA, _SHIFT)
+    cv2.fillPoly(picture, [np.round(corners).astype(np.int32)], color, cv2.LINE_AA, _SHIFT)
 
 
 def text(
-    picture: Image, words: str, x: float, y: float, size: float, colour: Colour, bold: float = 0.0
+    picture: Image, words: str, x: float, y: float, size: float, color: Color, bold: float = 0.0
 ) -> None:
     """Write one line of text, with the middle of its capitals at (x, y).
 
@@ -70,7 +70,7 @@ def text(
         x: in [0, 1] of the width.
         y: in [0, 1] of the height.
         size: font size, as a share of the width.
-        colour: RGB.
+        color: RGB.
         bold: extra stroke width on each side, as a share of the width.
     """
     height, width = picture.shape[:2]
@@ -79,7 +79,7 @@ def text(
     cut_x, cut_y = max(-left, 0), max(-top, 0)
     area = picture[top + cut_y : top + mask.shape[0], left + cut_x : left + mask.shape[1]]
     mask = mask[cut_y : cut_y + area.shape[0], cut_x : cut_x + area.shape[1]]
-    ink = np.array(colour, dtype=np.int32)
+    ink = np.array(color, dtype=np.int32)
     area[:] = (area * (255 - mask) + ink * mask + 127) // 255
 
 

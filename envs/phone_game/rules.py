@@ -4,13 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentrl.envs.phone_game.box import Box, Path
+from agentrl.envs.phone_game.boxes import Box, SwipePath
 
-Place = Box | Path | Sequence[Box]
+Place = Box | SwipePath | Sequence[Box]
 """A box to tap, a path to swipe along, or several boxes to tap, one per index."""
 
 
-class Rules(ABC):
+class GameRules(ABC):
     """One game, from start to end.
 
     The state is a function of the seed, the settings, the touches and the ticks alone. A random

@@ -12,7 +12,7 @@ _CHOICES, _TOLD = "choices", "told"
 
 
 def one_of(default: Any, choices: Container[Any], told: str) -> Any:
-    """A field of `Settings` with a fixed set of valid values.
+    """A field of `LevelSettings` with a fixed set of valid values.
 
     Args:
         default: its value at the plain level.
@@ -23,12 +23,12 @@ def one_of(default: Any, choices: Container[Any], told: str) -> Any:
 
 
 def switch(default: bool = False) -> Any:
-    """A field of `Settings` that is on or off."""
+    """A field of `LevelSettings` that is on or off."""
     return one_of(default, (False, True), "true or false")
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Settings:
+class LevelSettings:
     """The difficulty or pace of a game: fields made by `one_of` and `switch`.
 
     Raises:
@@ -77,7 +77,7 @@ class Settings:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Paced(Settings):
+class PacedSettings(LevelSettings):
     """Settings of a game in which time passes without touches."""
 
     clock: str = one_of(
@@ -98,7 +98,7 @@ def as_extra(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def signature(function: Callable[..., Any], level: type[Settings]) -> inspect.Signature:
+def signature(function: Callable[..., Any], level: type[LevelSettings]) -> inspect.Signature:
     """The signature of a function with `**settings` replaced by the settings of a level.
 
     Configuration validation reads signatures to find out which arguments exist.

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentrl.actions.action_grammar import FORMS
-from agentrl.actions.tool_calls import Calls
+from agentrl.actions.tool_calls import ActionSet
 from agentrl.devices import Grammar, Swipe, Tap
 from agentrl.envs.phone_game.game import MODES, NamedCalls, PhoneGame
-from agentrl.envs.phone_game.settings import Settings, signature
+from agentrl.envs.phone_game.settings import LevelSettings, signature
 from agentrl.errors import ConfigError
 from agentrl.types import IMAGE, Image, Message, Observation
 
@@ -46,20 +46,20 @@ class GameTranslator:
             raise ConfigError(f"mode is {mode!r}; it must be one of {', '.join(self.modes)}.")
         self.mode = mode
         self.instruct = instruct
-        self.level: Settings = self.game.level.checked(**settings)
+        self.level: LevelSettings = self.game.level.checked(**settings)
         self.calls = NamedCalls(self.game.calls, style)
         gestures = ("tap", "swipe") if self.game.swipes else ("tap",)
         self._gestures = Grammar(actions=gestures, style=style)
-        self._touches = Calls((FORMS[name] for name in gestures), style).told()
+        self._touches = ActionSet((FORMS[name] for name in gestures), style).describe()
 
     def instructions(self) -> str:
         """The rules and the format of replies; empty without `instruct`."""
-        return f"{self.game.told(self.level)} {self.how()}" if self.instruct else ""
+        return f"{self.game.told(self.level)} {self.answer_format()}" if self.instruct else ""
 
-    def how(self) -> str:
+    def answer_format(self) -> str:
         """The format of replies in this mode."""
         if self.mode == self.modes[1]:
-            return f"Answer with one of {self.calls.grammar.told()}."
+            return f"Answer with one of {self.calls.grammar.describe()}."
         positions = "positions" if self.game.swipes else "x and y"
         return f"Answer {self._touches}, {positions} from 0.00 (left, top) to 1.00."
 
@@ -72,8 +72,8 @@ class GameTranslator:
         for name, expected in asdict(self.level).items():
             if info.get(name, expected) != expected:
                 raise ConfigError(
-                    f"env.translator: {name} is {expected!r}, but {info[name]!r} in the game; "
-                    "both must be the same: set it in env.kwargs only."
+                    f"env.translator_kwargs: {name} is {expected!r}, but {info[name]!r} in the "
+                    "game; both must be the same: set it in env.kwargs only."
                 )
         return Observation(images=(observation,))
 

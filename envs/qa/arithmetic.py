@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from agentrl.data.tasks import Task
-from agentrl.envs.qa.split import HOLD_OUT, Part
+from agentrl.envs.qa.question_split import HOLD_OUT, QuestionSplit
 
 LEVELS = ("easy", "hard")
 _SIGNS = {"+": 1, "-": 1, "*": 2}
@@ -33,7 +33,7 @@ class Arithmetic:
         if level not in LEVELS:
             raise ValueError(f"level={level!r}: must be one of {', '.join(LEVELS)}")
         self._hard = level == "hard"
-        self._part = Part(split, hold_out, (term for term, _, _ in self._draws(0)))
+        self._part = QuestionSplit(split, hold_out, (term for term, _, _ in self._draws(0)))
 
     def task(self, seed: int) -> Task:
         """The question of a seed."""

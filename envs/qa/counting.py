@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from agentrl.data.tasks import Task
-from agentrl.envs.qa.shapes import Canvas, outline
+from agentrl.envs.qa.canvas import Canvas, outline
 from agentrl.types import Image
 
-COLOURS = {
+COLORS = {
     "red": (220, 50, 47),
     "green": (40, 170, 70),
     "blue": (45, 95, 220),
@@ -25,7 +25,7 @@ _TRIES = 40
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Level:
+class CountingLevel:
     """The difficulty of the pictures."""
 
     side: int
@@ -39,8 +39,8 @@ class Level:
 
 
 LEVELS = {
-    "easy": Level(side=3, least=1, most=9, free=False),
-    "hard": Level(side=5, least=8, most=16, free=True),
+    "easy": CountingLevel(side=3, least=1, most=9, free=False),
+    "hard": CountingLevel(side=5, least=8, most=16, free=True),
 }
 
 
@@ -49,7 +49,7 @@ class Thing:
     """One shape; position and radius in cells, from the upper left corner."""
 
     shape: str
-    colour: str
+    color: str
     size: str
     x: float = 0.0
     y: float = 0.0
@@ -104,14 +104,14 @@ class Counting:
         )
 
 
-def _wanted(rng: np.random.Generator, level: Level) -> dict[str, str]:
+def _wanted(rng: np.random.Generator, level: CountingLevel) -> dict[str, str]:
     """The properties to count: mostly a color and a shape, sometimes only one, or also a size."""
-    wanted = {"colour": str(rng.choice(list(COLOURS))), "shape": str(rng.choice(SHAPES))}
+    wanted = {"color": str(rng.choice(list(COLORS))), "shape": str(rng.choice(SHAPES))}
     kind = rng.random()
     if kind < 0.1:
         del wanted["shape"]
     elif kind < 0.2:
-        del wanted["colour"]
+        del wanted["color"]
     elif level.free and kind < 0.5:
         wanted["size"] = str(rng.choice(list(SIZES)))
     return wanted
@@ -120,27 +120,27 @@ def _wanted(rng: np.random.Generator, level: Level) -> dict[str, str]:
 def _thing(rng: np.random.Generator, wanted: dict[str, str], fits: bool) -> Thing:
     """A shape that fits, or a near miss: mostly one that differs in a single property."""
     named = {
-        "colour": str(rng.choice(list(COLOURS))),
+        "color": str(rng.choice(list(COLORS))),
         "shape": str(rng.choice(SHAPES)),
         "size": str(rng.choice(list(SIZES))),
     }
     kept = dict(wanted)
     if not fits:
         choices: dict[str, list[str]] = {
-            "colour": list(COLOURS),
+            "color": list(COLORS),
             "shape": list(SHAPES),
             "size": list(SIZES),
         }
         # Counting by color alone should fail: most shapes that miss have the right color.
-        order = [n for n in ("shape", "size", "colour") if n in wanted]
+        order = [n for n in ("shape", "size", "color") if n in wanted]
         missed = order[:1] if rng.random() < 0.6 else list(map(str, rng.permutation(order)[:2]))
         for name in missed:
             kept[name] = str(rng.choice([v for v in choices[name] if v != wanted[name]]))
     named |= kept
-    return Thing(shape=named["shape"], colour=named["colour"], size=named["size"])
+    return Thing(shape=named["shape"], color=named["color"], size=named["size"])
 
 
-def _seat(rng: np.random.Generator, things: list[Thing], level: Level) -> list[Thing]:
+def _seat(rng: np.random.Generator, things: list[Thing], level: CountingLevel) -> list[Thing]:
     """Place each shape in its own cell, slightly off center."""
     cells = rng.permutation(level.side**2)[: len(things)]
     for thing, cell in zip(things, cells.tolist(), strict=True):
@@ -150,7 +150,7 @@ def _seat(rng: np.random.Generator, things: list[Thing], level: Level) -> list[T
     return things
 
 
-def _scatter(rng: np.random.Generator, things: list[Thing], level: Level) -> list[Thing]:
+def _scatter(rng: np.random.Generator, things: list[Thing], level: CountingLevel) -> list[Thing]:
     """Place shapes anywhere, back to front; drop one if it would hide another too much."""
     fine = 16
     owner = np.full((level.side * fine, level.side * fine), -1)
@@ -173,29 +173,29 @@ def _scatter(rng: np.random.Generator, things: list[Thing], level: Level) -> lis
 
 def _covers(thing: Thing, side: int, fine: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
     canvas = Canvas(side, side, (0, 0, 0))
-    centre = (thing.x * fine, thing.y * fine)
-    canvas.fill(outline(thing.shape, centre, thing.radius * fine), (255, 255, 255))
+    center = (thing.x * fine, thing.y * fine)
+    canvas.fill(outline(thing.shape, center, thing.radius * fine), (255, 255, 255))
     return canvas.picture()[..., 0] > 127
 
 
-def _draw(things: list[Thing], level: Level, pixels: int) -> Image:
+def _draw(things: list[Thing], level: CountingLevel, pixels: int) -> Image:
     canvas, cell = Canvas(pixels, pixels), pixels / level.side
     for thing in things:
-        centre = (thing.x * cell, thing.y * cell)
+        center = (thing.x * cell, thing.y * cell)
         if level.free:  # an outline separates overlapping shapes of the same color
-            canvas.fill(outline(thing.shape, centre, thing.radius * cell * 1.08), (60, 60, 60))
-        canvas.fill(outline(thing.shape, centre, thing.radius * cell), COLOURS[thing.colour])
+            canvas.fill(outline(thing.shape, center, thing.radius * cell * 1.08), (60, 60, 60))
+        canvas.fill(outline(thing.shape, center, thing.radius * cell), COLORS[thing.color])
     return canvas.picture()
 
 
 def _told(wanted: dict[str, str]) -> str:
     """`small red circles`, `red shapes`."""
-    words = [wanted[name] for name in ("size", "colour") if name in wanted]
+    words = [wanted[name] for name in ("size", "color") if name in wanted]
     return " ".join([*words, f"{wanted.get('shape', 'shape')}s"])
 
 
 def _counted(
-    things: list[Thing], wanted: dict[str, str], asked: dict[str, str], level: Level
+    things: list[Thing], wanted: dict[str, str], asked: dict[str, str], level: CountingLevel
 ) -> str:
     """The reasoning: each position in reading order, what is there, and the running count.
 
@@ -210,7 +210,7 @@ def _counted(
     return "".join(words)
 
 
-def _in_order(things: list[Thing], level: Level) -> list[Thing | None]:
+def _in_order(things: list[Thing], level: CountingLevel) -> list[Thing | None]:
     if level.free:
         return [*sorted(things, key=lambda thing: (int(thing.y), thing.x))]
     cells: list[Thing | None] = [None] * level.side**2
@@ -223,22 +223,24 @@ def _named(thing: Thing | None, asked: dict[str, str]) -> str:
     if thing is None:
         return "none"
     # As in the question: if it names no shape, each one is a "shape".
-    words = [getattr(thing, name) for name in ("size", "colour") if name in asked]
+    words = [getattr(thing, name) for name in ("size", "color") if name in asked]
     return " ".join([*words, thing.shape if "shape" in asked else "shape"])
 
 
-def _careless(things: list[Thing], wanted: dict[str, str], level: Level) -> tuple[str, str] | None:
+def _careless(
+    things: list[Thing], wanted: dict[str, str], level: CountingLevel
+) -> tuple[str, str] | None:
     """The habitual mistake: count by color alone, if the question names more than the color."""
     if len(wanted) < 2:
         return None
-    loose = {"colour": wanted["colour"]}
+    loose = {"color": wanted["color"]}
     return _counted(things, loose, wanted, level), str(sum(t.fits(loose) for t in things))
 
 
 def _facts(thing: Thing) -> dict[str, Any]:
     return {
         "shape": thing.shape,
-        "colour": thing.colour,
+        "color": thing.color,
         "size": thing.size,
         "at": [round(float(thing.x), 2), round(float(thing.y), 2)],
     }

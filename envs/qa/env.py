@@ -1,15 +1,16 @@
 """Question answering as a Gymnasium environment with one step per episode."""
 
 import copy
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any
 
 import gymnasium
 
-from agentrl.data.observation_spaces import AnyText, Pictures
+from agentrl.data import grading
+from agentrl.data.observation_spaces import AnyText, ImageTuple
 from agentrl.data.tasks import Task
-from agentrl.envs.qa.grades import grader
-from agentrl.envs.qa.sources import open_source
+from agentrl.envs.qa.question_sources import open_source
+from agentrl.errors import ConfigError
 
 
 class QA(gymnasium.Env[dict[str, Any], str]):
@@ -71,7 +72,7 @@ class QA(gymnasium.Env[dict[str, Any], str]):
             shuffle=shuffle,
             grade=grade,
         )
-        self.observation_space = gymnasium.spaces.Dict({"text": AnyText(), "images": Pictures()})
+        self.observation_space = gymnasium.spaces.Dict({"text": AnyText(), "images": ImageTuple()})
         self.action_space = AnyText()
         self._task: Task | None = None
 
@@ -130,3 +131,29 @@ def _info(task: Task) -> dict[str, Any]:
     if task.facts:
         info["facts"] = copy.deepcopy(dict(task.facts))
     return info
+
+
+GRADES = ("exact", "numeric", "choice", "none")
+
+
+def grader(grade: str, tolerance: float) -> Callable[[str, Task], bool | None]:
+    """The grading function for a name; it returns None if the answer cannot be graded.
+
+    Raises:
+        ConfigError: unknown rule, or an invalid tolerance.
+    """
+    if grade not in GRADES:
+        raise ConfigError(f"grade={grade!r}: must be one of {', '.join(GRADES)}")
+    if not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
+        raise ConfigError(f"tolerance={tolerance!r}: must lie in [0, 1)")
+
+    def is_right(answer: str, task: Task) -> bool | None:
+        if grade == "none":
+            return None
+        if grade == "numeric":
+            return grading.numeric(answer, task.accepted, tolerance)
+        if grade == "choice":
+            return grading.choice(answer, task.accepted, task.options)
+        return grading.exact(answer, task.accepted)
+
+    return is_right

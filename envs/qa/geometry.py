@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from agentrl.data.tasks import Task
-from agentrl.envs.qa.shapes import Canvas, Point
-from agentrl.envs.qa.split import HOLD_OUT, Part
+from agentrl.envs.qa.canvas import Canvas, Point
+from agentrl.envs.qa.question_split import HOLD_OUT, QuestionSplit
 from agentrl.types import Image
 
 LEVELS = ("easy", "hard")
@@ -47,7 +47,7 @@ class Geometry:
             raise ValueError(f"pixels={pixels}: must lie in [112, 2048]")
         self._kinds = _EASY if level == "easy" else _EASY + _HARD
         self._pixels = pixels
-        self._part = Part(split, hold_out, (_asked(*drawn) for drawn in self._draws(0)))
+        self._part = QuestionSplit(split, hold_out, (_asked(*drawn) for drawn in self._draws(0)))
 
     def task(self, seed: int) -> Task:
         """The question of a seed."""

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 
-class Expert:
+class QAExpert:
     """Always answers correctly.
 
     Args:
@@ -29,7 +29,7 @@ class Expert:
         return f"<think>{thought}</think>{marked}"
 
 
-class Mediocre(Expert):
+class QAMediocre(QAExpert):
     """Mostly makes the question's habitual mistake if it has one, else guesses.
 
     A model that imitates it has a bad habit to unlearn, not just noise.
@@ -55,7 +55,7 @@ class Mediocre(Expert):
         return "", _guess(info, rng)
 
 
-class Random(Expert):
+class QARandom(QAExpert):
     """Guesses without looking; no reasoning.
 
     Args:

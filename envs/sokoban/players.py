@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agentrl.actions.tool_calls import Calls
+from agentrl.actions.tool_calls import ActionSet
 from agentrl.envs.sokoban.board import MOVES, Board
+from agentrl.envs.sokoban.board_parser import parse
 from agentrl.envs.sokoban.deadlock import is_deadlocked
-from agentrl.envs.sokoban.parsing import parse
 from agentrl.envs.sokoban.room import bits
-from agentrl.envs.sokoban.solver import OutOfReach, solve
+from agentrl.envs.sokoban.solver import SearchLimitReached, solve
 
 _STATES = 100_000
 _KEPT = 100_000
@@ -34,7 +34,7 @@ class Plan(NamedTuple):
     """The next move, index into `MOVES`."""
 
 
-class Expert:
+class SokobanExpert:
     """Follows a shortest solution; without one, it goes straight for the nearest box.
 
     Args:
@@ -43,21 +43,21 @@ class Expert:
     """
 
     def __init__(self, style: str = "tag", think: bool = True) -> None:
-        self._calls = Calls(MOVES, style)
+        self._calls = ActionSet(MOVES, style)
         self._think = think
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
         """The reply to the board in `info`."""
         plan = self.plan(info["board"], rng)
         thought = _thought(parse(info["board"]), plan) if self._think else ""
-        return thought + self._calls.say(MOVES[plan.move])
+        return thought + self._calls.format(MOVES[plan.move])
 
     def plan(self, text: str, rng: np.random.Generator) -> Plan:
         """The plan for a board."""
         return best(text) or straight(parse(text))
 
 
-class Mediocre(Expert):
+class SokobanMediocre(SokobanExpert):
     """Follows a shortest solution, but in some turns goes straight for the nearest box and pushes.
 
     It approaches the nearest box that is not on a target, along the longer axis first, and pushes
@@ -79,12 +79,12 @@ class Mediocre(Expert):
         return super().plan(text, rng) if rng.random() < self.skill else straight(parse(text))
 
 
-class Random(Expert):
+class SokobanRandom(SokobanExpert):
     """Makes random moves; no reasoning."""
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
         """A random move."""
-        return self._calls.say(MOVES[rng.integers(len(MOVES))])
+        return self._calls.format(MOVES[rng.integers(len(MOVES))])
 
 
 def best(text: str) -> Plan | None:
@@ -140,7 +140,7 @@ def _solution(text: str) -> tuple[int, ...]:
     board = parse(text)
     try:
         moves = () if is_deadlocked(board) else solve(board, _STATES) or ()
-    except OutOfReach:
+    except SearchLimitReached:
         moves = ()
     if len(_known) > _KEPT:
         _known.clear()

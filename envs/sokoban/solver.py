@@ -19,11 +19,11 @@ _MATCHED = 6
 """With more boxes than this, the heuristic lets several boxes share a target."""
 
 
-class OutOfReach(Exception):
+class SearchLimitReached(Exception):
     """The search reached its limit of states without an answer."""
 
 
-class State(NamedTuple):
+class SearchState(NamedTuple):
     """A state of the search."""
 
     boxes: int
@@ -52,12 +52,12 @@ def solve(board: Board, limit: int = 100_000) -> tuple[int, ...] | None:
         Indices into `MOVES`, empty if the board is already solved; None if it has no solution.
 
     Raises:
-        OutOfReach: the limit was reached without an answer.
+        SearchLimitReached: the limit was reached without an answer.
     """
-    room, start = board.room, State(board.boxes, board.player)
+    room, start = board.room, SearchState(board.boxes, board.player)
     estimate = _estimate(room)
-    costs: dict[State, int] = {start: 0}
-    came: dict[State, tuple[State, Push]] = {}
+    costs: dict[SearchState, int] = {start: 0}
+    came: dict[SearchState, tuple[SearchState, Push]] = {}
     queue = [(estimate(board.boxes), 0, start)]
     expanded = 0
     while queue:
@@ -68,7 +68,7 @@ def solve(board: Board, limit: int = 100_000) -> tuple[int, ...] | None:
             return _moves(room, state, came)
         expanded += 1
         if expanded > limit:
-            raise OutOfReach(f"no answer after {limit} states")
+            raise SearchLimitReached(f"no answer after {limit} states")
         for push in pushes(room, state):
             after, cost = pushed(room, state, push), push.walk + 1 - negative
             if cost < costs.get(after, _FAR) and (rest := estimate(after.boxes)) < _FAR:
@@ -77,7 +77,7 @@ def solve(board: Board, limit: int = 100_000) -> tuple[int, ...] | None:
     return None
 
 
-def pushes(room: Room, state: State) -> Iterator[Push]:
+def pushes(room: Room, state: SearchState) -> Iterator[Push]:
     """All pushes that do not move a box to a dead cell, each with the shortest walk to it."""
     boxes, width = state.boxes, room.width
     free = room.floor & ~boxes
@@ -98,10 +98,10 @@ def pushes(room: Room, state: State) -> Iterator[Push]:
         walk += 1
 
 
-def pushed(room: Room, state: State, push: Push) -> State:
+def pushed(room: Room, state: SearchState, push: Push) -> SearchState:
     """The state after a push."""
     box = push.stand + room.steps[push.direction]
-    return State(state.boxes ^ (1 << box | 1 << box + room.steps[push.direction]), box)
+    return SearchState(state.boxes ^ (1 << box | 1 << box + room.steps[push.direction]), box)
 
 
 def _estimate(room: Room) -> Callable[[int], int]:
@@ -141,7 +141,9 @@ def _choices(count: int) -> list[list[tuple[int, int, int]]]:
     ]
 
 
-def _moves(room: Room, last: State, came: Mapping[State, tuple[State, Push]]) -> tuple[int, ...]:
+def _moves(
+    room: Room, last: SearchState, came: Mapping[SearchState, tuple[SearchState, Push]]
+) -> tuple[int, ...]:
     """The moves that lead to a state, including walks."""
     moves: list[int] = []
     while last in came:
@@ -150,7 +152,7 @@ def _moves(room: Room, last: State, came: Mapping[State, tuple[State, Push]]) ->
     return tuple(reversed(moves))
 
 
-def _walk(room: Room, state: State, end: int) -> list[int]:
+def _walk(room: Room, state: SearchState, end: int) -> list[int]:
     """The moves of a shortest walk between the boxes."""
     came: dict[int, tuple[int, int]] = {}
     queue = [state.player]

@@ -12,9 +12,9 @@ from gymnasium.utils.env_checker import check_env
 from agentrl.envs.number_game import layout
 from agentrl.envs.number_game.app import PACKAGE
 from agentrl.envs.number_game.env import NumberGame
-from agentrl.envs.number_game.players import Expert
+from agentrl.envs.number_game.players import NumberGameExpert
 from agentrl.envs.number_game.translator import NumberGameTranslator
-from agentrl.envs.phone_game.box import STATUS_BAR, Box, tap_at
+from agentrl.envs.phone_game.boxes import STATUS_BAR, Box, tap_at
 from agentrl.errors import AppLeft, CaptureError, ConfigError, EnvError
 
 
@@ -36,7 +36,7 @@ def test_the_environment_keeps_gymnasiums_contract(env: NumberGame) -> None:
 
 
 def test_the_expert_wins_all_its_picks_and_a_pick_pays_at_once(env: NumberGame) -> None:
-    rng, translator, player = np.random.default_rng(0), NumberGameTranslator(), Expert()
+    rng, translator, player = np.random.default_rng(0), NumberGameTranslator(), NumberGameExpert()
     _, info = env.reset(seed=5)
     rewards, keys, terminated = [], [info["state_key"]], False
     while not terminated:

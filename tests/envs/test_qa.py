@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 import agentrl
 from agentrl import config as configuration
 from agentrl.config import EnvConfig
-from agentrl.data.observation_spaces import AnyText, Pictures
+from agentrl.data.observation_spaces import AnyText, ImageTuple
 from agentrl.envs.qa.arithmetic import Arithmetic
 from agentrl.envs.qa.counting import LEVELS, SHAPES, Counting
 from agentrl.envs.qa.geometry import Geometry
@@ -38,7 +38,7 @@ def made(**kwargs):
 def questions(tmp_path):
     (tmp_path / "a.png").write_bytes(png())
     rows = [
-        {"problem": "<image>How grey?", "answer": str(n), "images": ["a.png"]} for n in range(9)
+        {"problem": "<image>How gray?", "answer": str(n), "images": ["a.png"]} for n in range(9)
     ]
     return write_jsonl(tmp_path / "questions.jsonl", rows)
 
@@ -57,7 +57,7 @@ def test_data_set_keeps_the_contract(questions):
 
 
 def test_spaces_hold_what_they_draw_and_nothing_else():
-    text, pictures = AnyText(10, seed=1), Pictures(3, seed=1)
+    text, pictures = AnyText(10, seed=1), ImageTuple(3, seed=1)
     assert all(pictures.contains(pictures.sample()) for _ in range(20))
     assert all(AnyText(seed=n).sample() in AnyText() for n in range(20))
     assert "größer 数" in text
@@ -68,7 +68,7 @@ def test_spaces_hold_what_they_draw_and_nothing_else():
     assert (picture().astype(float),) not in pictures
     assert (picture(),) * 4 not in pictures
     assert text == AnyText(10) != AnyText(11)
-    assert pictures == Pictures(3) != Pictures(4)
+    assert pictures == ImageTuple(3) != ImageTuple(4)
 
 
 @pytest.mark.parametrize("kwargs", DRAWN, ids=lambda k: f"{k['data']}-{k['level']}")
@@ -148,7 +148,7 @@ def test_shapes_are_drawn_with_smooth_edges_and_stay_on_the_picture():
         shades = max(shades, len(np.unique(picture.reshape(-1, 3), axis=0)))
         border = np.concatenate([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
         assert (border == picture[0, 0]).all()
-    assert shades > 30  # four colours and the ground, but for the edges
+    assert shades > 30  # four colors and the ground, but for the edges
 
 
 def test_sums_of_arithmetic_and_geometry_follow_from_their_thoughts():
@@ -336,9 +336,9 @@ def test_answers_are_graded_as_it_is_said(tmp_path):
         ("choice", {"options": ["one", "two"], "answer": "four"}, "'four' is none of its options"),
         ("choice", {"options": ["one", "two"], "answer": "C"}, "'C' is none of its options"),
         ("choice", {"options": ["one", "two"], "answer": ["A", "3"]}, "'3' is none of its options"),
-        ("choice", {"answer": "four"}, "'four' is no letter, and it has no options"),
-        ("numeric", {"answer": "four"}, "'four' is no number"),
-        ("numeric", {"answer": ["4", "IV"]}, "'IV' is no number"),
+        ("choice", {"answer": "four"}, "'four' is not a letter, and it has no options"),
+        ("numeric", {"answer": "four"}, "'four' is not a number"),
+        ("numeric", {"answer": ["4", "IV"]}, "'IV' is not a number"),
     ],
 )
 def test_row_that_nobody_could_be_right_about_is_bad(tmp_path, grade, row, words):
@@ -358,7 +358,7 @@ def test_translator_asks_as_it_stands_and_reads_the_answer(questions):
     translator = agentrl.make_translator("QA-v0", {"style": "boxed"})
     observation, info = env.reset(seed=3)
     message = translator.to_message(translator.to_observation(observation, info))
-    assert (message.text, len(message.images)) == ("<image>How grey?", 1)
+    assert (message.text, len(message.images)) == ("<image>How gray?", 1)
     assert r"\boxed{your answer}" in translator.instructions()
     assert translator.to_action(r"so \boxed{3}") == "3"
     with pytest.raises(ActionError):

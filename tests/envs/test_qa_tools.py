@@ -88,7 +88,7 @@ def test_example_is_played_with_tools_in_both_styles(example, style):
             observation, reward, done, _, info = env.step(action)
             turns += 1
         assert (reward, turns) == (1.0, 2)
-    assert kinds == {"sum", "colour"}
+    assert kinds == {"sum", "color"}
 
 
 def test_example_keeps_the_contract_and_tells_what_a_tool_cannot_do(example):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from agentrl.algorithms.advantages import AdvantageResult
 from agentrl.config import Config
-from agentrl.policies.models import Kit
+from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.token_sequences import token_sequences
 from agentrl.training.learner.learner import Learner
 from agentrl.training.trainer.training_samples import (
@@ -73,7 +73,7 @@ def scored(
 
 
 def sample(
-    kit: Kit,
+    model_adapter: ModelAdapter,
     seed: int,
     *,
     reply: int = 6,
@@ -84,13 +84,13 @@ def sample(
 ) -> TrainingSample:
     """Random tokens after random pictures of 3 by 5 sides of a token, as one turn."""
     rng = np.random.default_rng(seed)
-    allowed = [token for token in range(200) if token not in kit.banned_token_ids]
+    allowed = [token for token in range(200) if token not in model_adapter.banned_token_ids]
     ids = [int(t) for t in rng.choice(allowed, text)]
     images = tuple(
         rng.integers(0, 255, (5 * side, 3 * side, 3), dtype=np.uint8) for _ in range(pictures)
     )
     for image in images:
-        ids += kit.image_markup(image)
+        ids += model_adapter.image_markup(image)
     answer = [int(t) for t in rng.choice(allowed, reply)]
     value = float(rng.normal()) if advantage is None else advantage
     logprobs = tuple(rng.normal(-5.3, 0.1, reply).tolist())

@@ -91,9 +91,9 @@ def test_every_layout_gives_the_same_advantage_to_the_same_tokens(replies, data)
     assert len(samples_of(together, credit)) == 1
 
 
-def test_a_batch_is_padded_on_the_right_and_holds_every_image_once(kit):
-    samples = [sample(kit, 0, pictures=2), sample(kit, 1, reply=2)]
-    batch = single_batch(samples, kit)
+def test_a_batch_is_padded_on_the_right_and_holds_every_image_once(model_adapter):
+    samples = [sample(model_adapter, 0, pictures=2), sample(model_adapter, 1, reply=2)]
+    batch = single_batch(samples, model_adapter)
     lengths = [len(s.token_ids) for s in samples]
     assert batch.token_ids.shape == (2, max(lengths))
     assert not batch.has_branches
@@ -108,16 +108,16 @@ def test_a_batch_is_padded_on_the_right_and_holds_every_image_once(kit):
     torch.testing.assert_close(batch.logprobs, torch.tensor(expected))
 
 
-def test_siblings_form_one_tree_with_their_image_once(kit):
-    first = sample(kit, 0)
+def test_siblings_form_one_tree_with_their_image_once(model_adapter):
+    first = sample(model_adapter, 0)
     siblings = [
         type(first)(**{**fields(first), "token_ids": (*first.token_ids[:-2], 7 + k, 9)})
         for k in range(3)
     ]
     (rows,) = pack_micro_batches(
-        siblings, Packing(max_tokens=1000, attention_break_even=1e9), kit.image_token_id
+        siblings, Packing(max_tokens=1000, attention_break_even=1e9), model_adapter.image_token_id
     )
-    batch = build_batch(siblings, rows, kit)
+    batch = build_batch(siblings, rows, model_adapter)
     own = len(first.token_ids)
     assert batch.token_ids.shape == (1, own + 2 * 2)
     assert batch.has_branches
@@ -127,26 +127,28 @@ def test_siblings_form_one_tree_with_their_image_once(kit):
     assert len(batch.logit_positions) == 18
     assert len(set(batch.logit_positions.tolist())) == 5 + 3
     assert len(set(batch.turns.tolist())) == 3
-    positions = kit.positions(first.token_ids, first.images)
+    positions = model_adapter.positions(first.token_ids, first.images)
     assert batch.positions[:, 0, :own].tolist() == positions.tolist()
     assert batch.positions[:, 0, own : own + 2].tolist() == positions[:, -2:].tolist()
 
 
-def test_samples_with_different_images_never_share_a_prefix(kit):
-    one, other = sample(kit, 0), sample(kit, 0)
+def test_samples_with_different_images_never_share_a_prefix(model_adapter):
+    one, other = sample(model_adapter, 0), sample(model_adapter, 0)
     other = type(one)(**{**fields(one), "images": (255 - one.images[0],)})
     (rows,) = pack_micro_batches(
-        [one, other], Packing(max_tokens=1000, attention_break_even=1e9), kit.image_token_id
+        [one, other],
+        Packing(max_tokens=1000, attention_break_even=1e9),
+        model_adapter.image_token_id,
     )
     (tree,) = itertools.chain.from_iterable(rows)
     assert [shared for _, shared in tree.tokens] == [0, 9]  # 8 words and the start of a picture
-    assert len(build_batch([one, other], rows, kit).pixels["image_grid_thw"]) == 2
+    assert len(build_batch([one, other], rows, model_adapter).pixels["image_grid_thw"]) == 2
 
 
 def fields(one):
     return {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
 
 
-def test_a_sample_has_an_advantage_if_any_token_has(kit):
-    assert sample(kit, 0, advantage=0.5).has_advantage
-    assert not sample(kit, 0, advantage=0.0).has_advantage
+def test_a_sample_has_an_advantage_if_any_token_has(model_adapter):
+    assert sample(model_adapter, 0, advantage=0.5).has_advantage
+    assert not sample(model_adapter, 0, advantage=0.0).has_advantage

@@ -15,7 +15,7 @@ import torch
 
 from agentrl import config as configuration
 from agentrl import replay
-from agentrl.policies.models import kit_for
+from agentrl.policies.models import adapter_for
 from agentrl.training import seeds
 from agentrl.training.batching.token_sequences import token_sequences
 from agentrl.training.checkpoints import checkpoint_store, tensor_shards
@@ -76,7 +76,7 @@ def killed_and_resumed(adb_server, tmp_path_factory):
 
 
 @pytest.mark.timeout(600)
-def test_killed_run_goes_on_with_the_seeds_that_come_next(killed_and_resumed):
+def test_killed_run_resumes_with_the_next_seeds(killed_and_resumed):
     run = killed_and_resumed
     config = configuration.load(run / "config.yaml")
     summary = json.loads((run / "summary.json").read_text())
@@ -91,7 +91,7 @@ def test_killed_run_goes_on_with_the_seeds_that_come_next(killed_and_resumed):
 
 
 @pytest.mark.timeout(600)
-def test_killed_run_goes_on_with_its_weights_and_optimizer(killed_and_resumed):
+def test_killed_run_resumes_with_its_weights_and_optimizer(killed_and_resumed):
     """The step after the kill, learned again here from what was recorded, ends where it did."""
     run = killed_and_resumed
     config = configuration.load(run / "config.yaml")
@@ -114,14 +114,14 @@ def test_killed_run_goes_on_with_its_weights_and_optimizer(killed_and_resumed):
 
 def _samples_of_step(run, config, step):
     """What the trainer made of a step's episodes; pictures from the recorded frames."""
-    recorded, kit = replay.open(run), kit_for(run / "start")
+    recorded, model_adapter = replay.open(run), adapter_for(run / "start")
     summaries = [
         e for e in recorded.episodes()
         if (e.split, e.step) == ("train", step) and e.advantages is not None
     ]  # fmt: skip
 
     def seen(frame):
-        return kit.scale(frame, tuple(config.model.image_size), config.model.max_pixels)
+        return model_adapter.scale(frame, tuple(config.model.image_size), config.model.max_pixels)
 
     samples = []
     for summary in sorted(summaries, key=lambda e: e.id):
@@ -136,7 +136,7 @@ def _samples_of_step(run, config, step):
     return samples
 
 
-def test_summary_holds_what_a_user_is_promised(killed_and_resumed):
+def test_summary_has_the_documented_entries(killed_and_resumed):
     summary = json.loads((killed_and_resumed / "summary.json").read_text())
     players = {when: summary[when] for when in ("random", "expert")}
     for when, how in itertools.product(("before", "after"), ("sampled", "greedy")):
@@ -153,7 +153,7 @@ def test_summary_holds_what_a_user_is_promised(killed_and_resumed):
     assert all(seconds > 0 for seconds in summary["seconds"].values())
 
 
-def test_effects_that_come_late_are_waited_for(killed_and_resumed):
+def test_delayed_effects_are_waited_for(killed_and_resumed):
     recorded = replay.open(killed_and_resumed)
     episodes = [e for e in recorded.episodes() if e.split == "train" and not e.outcome.void]
     turns = [turn for e in episodes for turn in recorded.episode(e.id).episode.turns]
@@ -207,7 +207,7 @@ def per_token(episode, summary):
 def test_what_was_sampled_is_what_is_trained(killed_and_resumed):
     run = killed_and_resumed
     recorded = replay.open(run)
-    kit = kit_for(run / "start")
+    model_adapter = adapter_for(run / "start")
     episodes = [e for e in recorded.episodes() if e.split == "train" and not e.outcome.void]
     assert episodes
     for summary in episodes:
@@ -219,7 +219,7 @@ def test_what_was_sampled_is_what_is_trained(killed_and_resumed):
             assert sample.token_ids == turn.prompt_ids + turn.reply_ids
             trained = [sample.token_ids[place] for place in sample.sampled_positions]
             assert tuple(trained) == turn.reply_ids
-            assert not set(turn.reply_ids) & set(kit.banned_token_ids)
+            assert not set(turn.reply_ids) & set(model_adapter.banned_token_ids)
             assert set(turn.reply_versions) == {summary.step - 1}
 
 
@@ -248,7 +248,7 @@ def remembered(adb_server, tmp_path_factory):
 @pytest.mark.timeout(600)
 def test_whole_conversation_is_trained_as_the_engine_saw_it(remembered):
     recorded = replay.open(remembered)
-    kit = kit_for(remembered / "start")
+    model_adapter = adapter_for(remembered / "start")
     episodes = [e for e in recorded.episodes() if e.split == "train" and not e.outcome.void]
     assert episodes
     for summary in episodes:
@@ -262,7 +262,7 @@ def test_whole_conversation_is_trained_as_the_engine_saw_it(remembered):
         assert sample.token_ids == turns[-1].prompt_ids + turns[-1].reply_ids
         trained = [sample.token_ids[place] for place in sample.sampled_positions]
         assert tuple(trained) == tuple(token for turn in turns for token in turn.reply_ids)
-        pads = sum(token == kit.image_token_id for token in sample.token_ids)
+        pads = sum(token == model_adapter.image_token_id for token in sample.token_ids)
         assert pads == len(turns) * 15  # one screen of 3 x 5 patches to a turn
 
 

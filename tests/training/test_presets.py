@@ -19,9 +19,9 @@ NUMBERS = ("loss", "grad_norm", "entropy", "approx_kl", "kl", "value_loss", "imp
 
 
 @pytest.fixture(scope="module")
-def groups(kit):
+def groups(model_adapter):
     ends = [Outcome.TERMINATED, Outcome.TRUNCATED, Outcome.TERMINATED, Outcome.DEVICE_ERROR]
-    return [[play(kit, seed, m, end) for m, end in enumerate(ends)] for seed in range(2)]
+    return [[play(model_adapter, seed, m, end) for m, end in enumerate(ends)] for seed in range(2)]
 
 
 def preset(name, **changes):
@@ -66,7 +66,7 @@ def test_every_preset_learns_at_its_defaults(make_learner, groups, name):
 def test_micro_batches_and_shared_prefixes_do_not_change_the_update(make_learner, groups, name):
     """Law 2, and that nothing of the packing is an approximation."""
     extra = {"kl": "loss", "kl_coefficient": 0.1, "entropy_coefficient": 0.01}
-    extra |= {"correction": "sequence_truncate"}
+    extra |= {"importance_correction": "sequence_truncate"}
     found = []
     for budget, share in itertools.product((1, 150, 100_000), (False, True)):
         config = preset(name, **extra)
@@ -100,7 +100,7 @@ def test_kl_in_the_reward_lowers_the_advantage_of_diverging_tokens(make_learner,
         {"name": "pf_ppo"},
         {"name": "grpo", "entropy_coefficient": 0.1},
         {"name": "grpo", "kl": "loss", "kl_coefficient": 0.1},
-        {"name": "grpo", "correction": "token_mask"},
+        {"name": "grpo", "importance_correction": "token_mask"},
     ],
 )
 def test_stale_tokens_are_in_no_loss(make_learner, groups, changes):
@@ -207,13 +207,17 @@ def test_contradictory_settings_are_rejected(tree, said):
     ("settings", "rollout", "said"),
     [
         ({"name": "rloo"}, {"group_size": 1}, "rollout.group_size=1: algorithm.estimator=rloo"),
-        ({"name": "remax"}, {"seed_per": "episode"}, "rollout.seed_per=group gives it one"),
-        ({"kl": "loss", "kl_coefficient": 0.0}, {}, "kl_coefficient=0 holds nothing"),
-        ({"kl_coefficient": 0.1}, {}, "algorithm.kl_coefficient=0.1: algorithm.kl=none uses none"),
+        ({"name": "remax"}, {"seed_per": "episode"}, "set rollout.seed_per=group"),
+        ({"kl": "loss", "kl_coefficient": 0.0}, {}, "kl_coefficient=0 loads a reference"),
+        (
+            {"kl_coefficient": 0.1},
+            {},
+            "kl_coefficient=0.1: has no effect with algorithm.kl=none",
+        ),
         ({"kl_target": 0.1}, {}, "set algorithm.kl=loss or reward, or leave it at 0.0"),
         ({"filter_means": [1.0]}, {}, "must be [lowest, highest]"),
-        ({"correction_low": 3.0}, {}, "must not be above algorithm.correction_high=2.0"),
-        ({"max_staleness": -2}, {}, "must be at least 0, or -1 for any"),
+        ({"importance_low": 3.0}, {}, "must not be above algorithm.importance_high=2.0"),
+        ({"max_staleness": -2}, {}, "must be at least 0, or -1 for no limit"),
         ({"clip_dual": 0.0}, {}, "algorithm.clip_dual=0.0: must be at least 1"),
     ],
 )

@@ -7,8 +7,12 @@ import pytest
 from agentrl.errors import ConfigError
 from agentrl.virtual_phone import spawn
 from agentrl.virtual_phone.faults import fault_plan
-from agentrl.virtual_phone.faults.fault_plan import Event, FaultPlan, PhoneFaults
-from agentrl.virtual_phone.faults.fault_schedule import FaultSchedule
+from agentrl.virtual_phone.faults.fault_plan import (
+    FaultPlan,
+    FaultSchedule,
+    PhoneFaults,
+    ScheduledFault,
+)
 from tests.virtual_phone.run import probe_phone
 
 PLAN = """
@@ -43,8 +47,8 @@ def test_a_plan_is_read_from_its_file_and_survives_the_way_to_the_phones(tmp_pat
         ("{al: {}}", "faults has no 'al' (did you mean 'all'?)"),
         ("{seed: x}", "faults.seed is 'x'"),
         ("{all: {alway: {}}}", "faults.all has no 'alway' (did you mean 'always'?)"),
-        ("{all: {always: {drp: 1}}}", "faults.all.always.drp: there is no fault 'drp'"),
-        ("{all: {always: {drop: 3}}}", "faults.all.always.drop: drop: '3' is no probability"),
+        ("{all: {always: {drp: 1}}}", "faults.all.always.drp: unknown fault 'drp'"),
+        ("{all: {always: {drop: 3}}}", "faults.all.always.drop: drop: '3' is not a probability"),
         ("{all: {always: {drop: }}}", "faults.all.always.drop: drop lacks a value"),
         ("{all: {schedule: 3}}", "faults.all.schedule must be a list"),
         ("{all: {schedule: [{fault: drop}]}}", "faults.all.schedule[0] lacks value"),
@@ -52,12 +56,12 @@ def test_a_plan_is_read_from_its_file_and_survives_the_way_to_the_phones(tmp_pat
         ("{all: {schedule: [{fault: drop, value: 1, at_s: -3}]}}", "schedule[0].at_s: '-3' must"),
         ("{all: {schedule: [{fault: drop, value: 1, every_s: 0}]}}", "every_s is 0; at least 0.1"),
         ("{all: {schedule: [{fault: drop, value: 1, probability: 2}]}}", "probability is 2"),
-        ("{phones: {x: {}}}", "'x' is no number of a phone"),
+        ("{phones: {x: {}}}", "'x' is not a phone number"),
         ("{phones: {1: 5}}", "faults.phones.1 must be a mapping, not 5"),
-        ("{", "is no YAML"),
+        ("{", "is not valid YAML"),
     ],
 )
-def test_what_is_no_plan_names_the_place(tmp_path: Path, text: str, complaint: str) -> None:
+def test_an_invalid_plan_names_the_key(tmp_path: Path, text: str, complaint: str) -> None:
     path = tmp_path / "flaky.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError) as raised:
@@ -66,11 +70,11 @@ def test_what_is_no_plan_names_the_place(tmp_path: Path, text: str, complaint: s
     assert str(path) in str(raised.value)
 
 
-def test_a_plan_that_is_none_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_plan_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("subprocess.Popen", None)
     with pytest.raises(ConfigError, match=r"no/such\.yaml cannot be read"):
         spawn(1, faults="no/such.yaml")
-    with pytest.raises(ConfigError, match="there is no fault 'drp'"):
+    with pytest.raises(ConfigError, match="unknown fault 'drp'"):
         spawn(1, faults={"all": {"always": {"drp": 1}}})
 
 
@@ -96,8 +100,8 @@ class Watched:
 
 async def test_faults_come_and_go_by_their_schedule() -> None:
     watched = Watched()
-    event = Event(fault="capture", value="black", at_s="0.05", every_s="0.4", for_s="0.1")
-    schedule = FaultSchedule(watched.phone, FaultPlan(all=PhoneFaults(schedule=(event,))), 0)
+    event = ScheduledFault(fault="capture", value="black", at_s="0.05", every_s="0.4", for_s="0.1")
+    schedule = FaultSchedule(watched.phone.faults, FaultPlan(all=PhoneFaults(schedule=(event,))), 0)
     come, go = ("capture", "black"), ("capture", "")
     await watched.wait_for(come, go, come, go)
     schedule.close()
@@ -105,10 +109,10 @@ async def test_faults_come_and_go_by_their_schedule() -> None:
 
 async def test_what_is_always_so_is_so_again_after_an_event_and_after_a_restart() -> None:
     watched = Watched()
-    event = Event(fault="latency_ms", value="500", for_s="0.05")
+    event = ScheduledFault(fault="latency_ms", value="500", for_s="0.05")
     always = {"latency_ms": "5", "rotation": "1"}
     plan = FaultPlan(all=PhoneFaults(always=always, schedule=(event,)))
-    schedule = FaultSchedule(watched.phone, plan, 0)
+    schedule = FaultSchedule(watched.phone.faults, plan, 0)
     late = "latency_ms"
     await watched.wait_for((late, "5"), ("rotation", "1"), (late, "500"), (late, "5"))
     watched.phone.restart()
@@ -119,11 +123,11 @@ async def test_what_is_always_so_is_so_again_after_an_event_and_after_a_restart(
 
 
 async def test_the_same_seed_gives_every_phone_a_time_of_its_own_and_always_the_same() -> None:
-    event = Event(fault="capture", value="black", at_s="1-1000")
+    event = ScheduledFault(fault="capture", value="black", at_s="1-1000")
     plan = FaultPlan(seed=3, all=PhoneFaults(schedule=(event,)))
 
     def due_s(number: int) -> float:
-        schedule = FaultSchedule(probe_phone(), plan, number)
+        schedule = FaultSchedule(probe_phone().faults, plan, number)
         due = schedule._timers[0].when() - asyncio.get_running_loop().time()
         schedule.close()
         return round(due)

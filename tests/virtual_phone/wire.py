@@ -6,10 +6,18 @@ from collections.abc import AsyncIterator
 from typing import ClassVar
 
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.phone import Phone
-from agentrl.virtual_phone.protocol import packets
-from agentrl.virtual_phone.protocol.packets import CLSE, CNXN, OKAY, OPEN, WRTE, Packet, Parser
+from agentrl.virtual_phone.protocol import adb_packets
+from agentrl.virtual_phone.protocol.adb_packets import (
+    CLSE,
+    CNXN,
+    OKAY,
+    OPEN,
+    WRTE,
+    Packet,
+    PacketParser,
+)
 from agentrl.virtual_phone.protocol.phone_server import PhoneServer
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 PATIENCE_S = 30
 
@@ -22,7 +30,7 @@ class Wire:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._parser = Parser()
+        self._parser = PacketParser()
         self._packets: list[Packet] = []
 
     @staticmethod
@@ -30,13 +38,13 @@ class Wire:
         wire = Wire(*await asyncio.open_connection("127.0.0.1", port))
         Wire.opened.append(wire)
         if greet:
-            wire.send(CNXN, packets.VERSION, packets.MAX_PAYLOAD, b"host::")
+            wire.send(CNXN, adb_packets.VERSION, adb_packets.MAX_PAYLOAD, b"host::")
             assert (await wire.next()).command == CNXN
         return wire
 
     def send(self, command: int, arg0: int, arg1: int, payload: bytes = b"") -> None:
         packet = Packet(command=command, arg0=arg0, arg1=arg1, payload=payload)
-        self._writer.write(packets.encode(packet))
+        self._writer.write(adb_packets.encode(packet))
 
     def raw(self, data: bytes) -> None:
         self._writer.write(data)
@@ -90,7 +98,7 @@ class Wire:
 @contextlib.asynccontextmanager
 async def serving(**options: object) -> AsyncIterator[PhoneServer]:
     """A phone with the probe on it that listens."""
-    phone = Phone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0))
+    phone = VirtualPhone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0))
     server = PhoneServer(phone, **options)  # type: ignore[arg-type]
     try:
         yield server

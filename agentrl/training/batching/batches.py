@@ -12,13 +12,13 @@ from agentrl.training.batching.prefix_tree import PrefixTree, Tokens
 from agentrl.types import Batch, Image, LossInputs, TokenSequence, TrainingSample
 
 if TYPE_CHECKING:
-    from agentrl.policies.models import Kit
+    from agentrl.policies.models import ModelAdapter
 
 
 def build_batch(
     sequences: Sequence[TokenSequence],
     rows: Sequence[Sequence[PrefixTree]],
-    kit: "Kit",
+    model_adapter: "ModelAdapter",
     *,
     weights: Sequence[float] | None = None,
     device: torch.device | str = "cpu",
@@ -28,7 +28,7 @@ def build_batch(
     Args:
         sequences: all those that the trees were built from.
         rows: B rows of trees; the longest has L tokens.
-        kit: the model family's.
+        model_adapter: the model family's.
         weights: the loss weight of each sequence's tokens; None for 1.
         device: of the tensors.
 
@@ -36,7 +36,7 @@ def build_batch(
         See `Batch`. Images that several sequences share are included once; then
         `pixels["image_index"]`, int64[images of all rows], maps each occurrence to its image.
     """
-    layout = _Layout(rows, kit)
+    layout = _Layout(rows, model_adapter)
     for row, trees in enumerate(rows):
         start = 0
         for tree in trees:
@@ -77,11 +77,11 @@ class _Layout:
 
     Args:
         rows: of trees.
-        kit: the model family's.
+        model_adapter: the model family's.
     """
 
-    def __init__(self, rows: Sequence[Sequence[PrefixTree]], kit: "Kit") -> None:
-        self._kit = kit
+    def __init__(self, rows: Sequence[Sequence[PrefixTree]], model_adapter: "ModelAdapter") -> None:
+        self._model_adapter = model_adapter
         self._shape = len(rows), max(sum(tree.length for tree in trees) for trees in rows)
         self._images, self._image_index = DistinctImages(), list[int]()
         self.token_ids = np.zeros(self._shape, dtype=np.int64)
@@ -99,20 +99,20 @@ class _Layout:
             sequence, path = sequences[index], tree.paths[index]
             columns = path[shared:] + start
             self.token_ids[row, columns] = sequence.token_ids[shared : len(path)]
-            counted = self._kit.positions(sequence.token_ids, sequence.images)
+            counted = self._model_adapter.positions(sequence.token_ids, sequence.images)
             if self.positions is None:
                 height, width = self._shape
                 self.positions = np.tile(np.arange(width), (*counted.shape[:-1], height, 1))
             self.positions[..., row, columns] = counted[..., shared : len(path)]
             self._image_index += [
                 self._images.index(image)
-                for image in _images_after(sequence, shared, self._kit.image_token_id)
+                for image in _images_after(sequence, shared, self._model_adapter.image_token_id)
             ]
             self.flat_positions[index] = row * self._shape[1] + start + path
 
     def pixels(self) -> dict[str, Tensor]:
         """Keyword arguments of the model for the images of all rows."""
-        pixels = dict(self._kit.pixels(self._images.images))
+        pixels = dict(self._model_adapter.pixels(self._images.images))
         if len(self._images.images) < len(self._image_index):
             pixels["image_index"] = torch.tensor(self._image_index)
         return pixels

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from agentrl.config import AlgorithmConfig
-from agentrl.policies.models import Kit
+from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.batches import loss_inputs
 from agentrl.training.batching.packing import Packing
 from agentrl.training.learner.logprob_model import ValueModel
@@ -39,7 +39,7 @@ class Critic:
         optimizer: of the critic alone.
         config: `critic_lr` and `critic_clip` are used.
         packing: how samples are laid out in micro-batches.
-        kit: the model family's.
+        model_adapter: the model family's.
         rank: this rank.
     """
 
@@ -49,11 +49,12 @@ class Critic:
         optimizer: Optimizer,
         config: AlgorithmConfig,
         packing: Packing,
-        kit: Kit,
+        model_adapter: ModelAdapter,
         rank: Rank,
     ) -> None:
         self._model, self.optimizer = model, optimizer
-        self._config, self._packing, self._kit, self._rank = config, packing, kit, rank
+        self._config, self._packing = config, packing
+        self._model_adapter, self._rank = model_adapter, rank
         self.initialized = False
         """Whether its weights have been initialized from the policy."""
 
@@ -62,7 +63,7 @@ class Critic:
     ) -> tuple[list[tuple[float, ...]], list[float]]:
         """The values before each sampled token, and after the last token of each sequence."""
         return score_per_token(
-            self._model.forward_only, sequences, self._packing, self._kit, self._rank
+            self._model.forward_only, sequences, self._packing, self._model_adapter, self._rank
         )
 
     def step(
@@ -78,7 +79,7 @@ class Critic:
             Loss and gradient norm.
         """
         total = torch.zeros((), device=self._rank.device)
-        for micro in shard_microbatches(samples, self._packing, self._kit, self._rank):
+        for micro in shard_microbatches(samples, self._packing, self._model_adapter, self._rank):
             inputs = loss_inputs(micro.samples, self._rank.device)
             assert inputs.values is not None, "score_tokens computed them"
             assert inputs.returns is not None, "the algorithm's advantages have returns"

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from agentrl.config import AlgorithmConfig
-from agentrl.policies.models import Kit
+from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.packing import Packing
 from agentrl.training.learner.logprob_model import LogprobModel
 from agentrl.training.learner.micro_batches import score_per_token, shard_microbatches
@@ -46,7 +46,7 @@ class ImplicitReward:
         optimizer: of the reward model alone.
         config: `prime_lr` is used.
         packing: how samples are laid out in micro-batches.
-        kit: the model family's.
+        model_adapter: the model family's.
         rank: this rank.
         temperature: that tokens are sampled with.
     """
@@ -57,12 +57,12 @@ class ImplicitReward:
         optimizer: Optimizer,
         config: AlgorithmConfig,
         packing: Packing,
-        kit: Kit,
+        model_adapter: ModelAdapter,
         rank: Rank,
         temperature: float,
     ) -> None:
         self._model, self.optimizer, self._config = model, optimizer, config
-        self._packing, self._kit, self._rank = packing, kit, rank
+        self._packing, self._model_adapter, self._rank = packing, model_adapter, rank
         self._temperature = temperature
 
     def score_tokens(self, sequences: Sequence[TokenSequence]) -> list[tuple[float, ...]]:
@@ -71,7 +71,9 @@ class ImplicitReward:
         def forward(batch: Batch) -> tuple[Tensor, None]:
             return self._model.forward_only(batch, self._temperature).logprobs, None
 
-        return score_per_token(forward, sequences, self._packing, self._kit, self._rank)[0]
+        return score_per_token(forward, sequences, self._packing, self._model_adapter, self._rank)[
+            0
+        ]
 
     def step(self, samples: Sequence[tuple[TokenSequence, float]]) -> tuple[float, float]:
         """One optimizer step on the cross-entropy of outcomes.
@@ -84,7 +86,7 @@ class ImplicitReward:
             the gradient norm.
         """
         total = torch.zeros((), device=self._rank.device)
-        for micro in shard_microbatches(samples, self._packing, self._kit, self._rank):
+        for micro in shard_microbatches(samples, self._packing, self._model_adapter, self._rank):
             loss = micro.loss(self._model.module(micro.batch, self._temperature).logprobs)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach() * micro.counts_in_metrics

@@ -66,7 +66,7 @@ class Learner:
             rank, world_size, rendezvous, config.train.deadline_s, config.train.sequence_parallel
         )
         self._models = LearnerModels(config, folder, self._rank)
-        self._policy, self._kit = self._models.policy, self._models.kit
+        self._policy, self._model_adapter = self._models.policy, self._models.model_adapter
         self._packing = self._models.packing
         self._skips_in_a_row = 0
         self._sender: WeightSender | None = None
@@ -113,7 +113,9 @@ class Learner:
         def forward(batch: Batch) -> tuple[Tensor, None]:
             return model.forward_only(batch, self._config.rollout.temperature).logprobs, None
 
-        return score_per_token(forward, sequences, self._packing, self._kit, self._rank)[0]
+        return score_per_token(forward, sequences, self._packing, self._model_adapter, self._rank)[
+            0
+        ]
 
     def update(
         self,
@@ -189,7 +191,7 @@ class Learner:
         return logprob_mismatch.measure(
             samples,
             self._policy,
-            self._kit,
+            self._model_adapter,
             self._rank,
             temperature=self._config.rollout.temperature,
             packing=self._packing,
@@ -230,7 +232,7 @@ class Learner:
         if not chosen:
             return
         total = torch.zeros((), device=self._rank.device)
-        for micro in shard_microbatches(chosen, self._packing, self._kit, self._rank):
+        for micro in shard_microbatches(chosen, self._packing, self._model_adapter, self._rank):
             loss = micro.loss(self._token_losses(micro, metrics, kl_coefficient))
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach() * micro.counts_in_metrics
@@ -262,7 +264,7 @@ class Learner:
             logprobs, inputs.old_logprobs, inputs.advantages, batch.turns, settings
         )
         loss, values = result.loss, {"clip_share": result.clipped, "entropy": entropy}
-        if settings.correction != "none":
+        if settings.importance_correction != "none":
             values["correction"] = importance_correction.weights(
                 inputs.old_logprobs, batch.logprobs, batch.turns, settings
             )

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from agentrl.algorithms import requirements
 from agentrl.config import Config, OptimConfig, WarmStartConfig
-from agentrl.policies.models import kit_for
+from agentrl.policies.models import adapter_for
 from agentrl.training.batching.packing import Packing
 from agentrl.training.learner.critic import Critic
 from agentrl.training.learner.implicit_reward import ImplicitReward
@@ -32,7 +32,7 @@ class LearnerModels:
     """
 
     def __init__(self, config: Config, folder: Path, rank: Rank) -> None:
-        self.config, self.rank, self.kit = config, rank, kit_for(folder)
+        self.config, self.rank, self.model_adapter = config, rank, adapter_for(folder)
         self._folder = folder
         self.policy = self._policy(frozen=False)
         self.packing = Packing(
@@ -67,7 +67,9 @@ class LearnerModels:
     def begin_cloning(self, config: WarmStartConfig) -> None:
         """Start supervised training, with its own optimizer."""
         optimizer = self._optimizer_of(self.policy, config)
-        self.cloner = SupervisedTrainer(self.policy, optimizer, self.kit, self.rank, self.packing)
+        self.cloner = SupervisedTrainer(
+            self.policy, optimizer, self.model_adapter, self.rank, self.packing
+        )
 
     def make_reference(self) -> ShardedModel[LogprobModel]:
         """A frozen policy, with the weights of the starting model."""
@@ -81,7 +83,7 @@ class LearnerModels:
             self._optimizer_of(model, config.optim),
             config.algorithm,
             self.packing,
-            self.kit,
+            self.model_adapter,
             self.rank,
             config.rollout.temperature,
         )
@@ -91,11 +93,11 @@ class LearnerModels:
         model = ShardedModel(ValueModel, config, self._folder, self.rank)
         optimizer = self._optimizer_of(model, config.optim)
         packing = replace(self.packing, read_last_tokens=True)
-        return Critic(model, optimizer, config.algorithm, packing, self.kit, self.rank)
+        return Critic(model, optimizer, config.algorithm, packing, self.model_adapter, self.rank)
 
     def _policy(self, frozen: bool) -> ShardedModel[LogprobModel]:
         def wrap(policy: nn.Module) -> LogprobModel:
-            return LogprobModel(policy, self.kit.banned_token_ids)
+            return LogprobModel(policy, self.model_adapter.banned_token_ids)
 
         return ShardedModel(wrap, self.config, self._folder, self.rank, frozen)
 

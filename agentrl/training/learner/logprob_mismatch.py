@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from agentrl.algorithms.kl import k3, log_ratio
-from agentrl.policies.models import Kit
+from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.packing import Packing
 from agentrl.training.learner.logprob_model import LogprobModel
 from agentrl.training.learner.micro_batches import shard_microbatches, weighted
@@ -21,7 +21,7 @@ MAX_TOKENS = 16_384
 def measure(
     samples: Sequence[TokenSequence],
     model: ShardedModel[LogprobModel],
-    kit: Kit,
+    model_adapter: ModelAdapter,
     rank: Rank,
     *,
     temperature: float,
@@ -34,7 +34,7 @@ def measure(
     Args:
         samples: shuffled, the same on every rank.
         model: with the weights that the engine has.
-        kit: the model family's.
+        model_adapter: the model family's.
         rank: this rank.
         temperature: that the engine sampled with.
         packing: how samples are laid out in micro-batches.
@@ -46,7 +46,9 @@ def measure(
     """
     sums = torch.zeros(4, dtype=torch.float64, device=rank.device)
     peak = torch.zeros((), device=rank.device)
-    for micro in shard_microbatches(weighted(_first(samples), "token_mean"), packing, kit, rank):
+    for micro in shard_microbatches(
+        weighted(_first(samples), "token_mean"), packing, model_adapter, rank
+    ):
         logprobs, entropy, _ = model.forward_only(micro.batch, temperature)
         engine = micro.batch.logprobs
         ratio = log_ratio(engine, logprobs)

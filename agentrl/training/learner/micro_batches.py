@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from agentrl.algorithms.losses import token_weights
-from agentrl.policies.models import Kit
+from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching import batches, prefix_tree
 from agentrl.training.batching.packing import Packing, pack_micro_batches
 from agentrl.training.learner.parallel import Rank
@@ -54,7 +54,7 @@ def weighted(samples: Sequence[S], aggregate: str, constant: float = 1.0) -> lis
 
 
 def shard_microbatches(
-    samples: Sequence[tuple[S, float]], packing: Packing, kit: Kit, rank: Rank
+    samples: Sequence[tuple[S, float]], packing: Packing, model_adapter: ModelAdapter, rank: Rank
 ) -> Iterator[MicroBatch[S]]:
     """This rank's micro-batches of samples that every rank has.
 
@@ -64,18 +64,20 @@ def shard_microbatches(
     Args:
         samples: with their loss weights; the same on every rank.
         packing: how they are laid out.
-        kit: the model family's.
+        model_adapter: the model family's.
         rank: this rank.
     """
     plain, weights = [sample for sample, _ in samples], [weight for _, weight in samples]
-    packed = pack_micro_batches(plain, packing, kit.image_token_id)
+    packed = pack_micro_batches(plain, packing, model_adapter.image_token_id)
     for start in range(0, len(packed), rank.groups):
         mine = start + rank.group
         is_real = 1.0 if mine < len(packed) else 0.0
         rows = packed[min(mine, len(packed) - 1)]
         indices = batches.order_in(rows)
         yield MicroBatch(
-            batch=batches.build_batch(plain, rows, kit, weights=weights, device=rank.device),
+            batch=batches.build_batch(
+                plain, rows, model_adapter, weights=weights, device=rank.device
+            ),
             indices=indices,
             samples=[plain[index] for index in indices],
             is_real=is_real,
@@ -87,7 +89,7 @@ def score_per_token(
     forward: Callable[[Batch], tuple[Tensor, Tensor | None]],
     sequences: Sequence[TokenSequence],
     packing: Packing,
-    kit: Kit,
+    model_adapter: ModelAdapter,
     rank: Rank,
 ) -> tuple[list[tuple[float, ...]], list[float]]:
     """Compute one number per sampled token and, optionally, one per sequence.
@@ -99,7 +101,7 @@ def score_per_token(
             gradient.
         sequences: S, the same on every rank, each with n sampled tokens.
         packing: how they are laid out.
-        kit: the model family's.
+        model_adapter: the model family's.
         rank: this rank.
 
     Returns:
@@ -109,7 +111,7 @@ def score_per_token(
     offsets = torch.tensor([0, *counts]).cumsum(0).tolist()
     tokens = torch.zeros(offsets[-1], device=rank.device)
     totals = torch.zeros(len(sequences), device=rank.device)
-    for micro in shard_microbatches(weighted(sequences, "token_sum"), packing, kit, rank):
+    for micro in shard_microbatches(weighted(sequences, "token_sum"), packing, model_adapter, rank):
         per_token, per_sequence = forward(micro.batch)
         at = torch.cat([torch.arange(offsets[i], offsets[i + 1]) for i in micro.indices])
         tokens[at.to(rank.device)] += per_token * micro.counts_in_metrics
@@ -124,7 +126,9 @@ def score_per_token(
 
 
 def single_batch(
-    sequences: Sequence[TokenSequence], kit: Kit, device: torch.device | str = "cpu"
+    sequences: Sequence[TokenSequence],
+    model_adapter: ModelAdapter,
+    device: torch.device | str = "cpu",
 ) -> Batch:
     """One batch of all sequences, each in a row of its own."""
     longest = max(len(sequence.token_ids) for sequence in sequences)
@@ -133,4 +137,4 @@ def single_batch(
         for index, sequence in enumerate(sequences)
     ]
     (rows,) = prefix_tree.pack_rows(trees, longest * len(sequences), fill=False)
-    return batches.build_batch(sequences, rows, kit, device=device)
+    return batches.build_batch(sequences, rows, model_adapter, device=device)

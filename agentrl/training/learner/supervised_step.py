@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from agentrl.policies.models import Kit
+from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.packing import Packing
 from agentrl.training.learner.logprob_model import LogprobModel
 from agentrl.training.learner.metric_accumulator import MetricAccumulator
@@ -22,7 +22,7 @@ class SupervisedTrainer:
     Args:
         model: the policy, trained in place.
         optimizer: of the supervised steps alone.
-        kit: the model family's.
+        model_adapter: the model family's.
         rank: this rank.
         packing: how samples are laid out in micro-batches.
     """
@@ -31,13 +31,13 @@ class SupervisedTrainer:
         self,
         model: ShardedModel[LogprobModel],
         optimizer: Optimizer,
-        kit: Kit,
+        model_adapter: ModelAdapter,
         rank: Rank,
         packing: Packing,
     ) -> None:
         self._model = model
         self.optimizer = optimizer
-        self._kit = kit
+        self._model_adapter = model_adapter
         self._rank = rank
         self._packing = packing
 
@@ -47,7 +47,7 @@ class SupervisedTrainer:
         metrics = MetricAccumulator(self._rank)
         total = torch.zeros((), device=self._rank.device)
         for micro in shard_microbatches(
-            weighted(sequences, "token_mean"), self._packing, self._kit, self._rank
+            weighted(sequences, "token_mean"), self._packing, self._model_adapter, self._rank
         ):
             logprobs, entropy, hits = self._model.module(micro.batch, 1.0)
             loss = micro.loss(-logprobs)

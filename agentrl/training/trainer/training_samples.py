@@ -92,7 +92,7 @@ def build_training_samples(
         scores,
         AdvantageResult(advantages=advantages, returns=result.returns),
         fresh=fresh,
-        use_old_logprobs=settings.correction != "none",
+        use_old_logprobs=settings.importance_correction != "none",
         gradients=gradients,
     )
     if settings.resample_power > 0:

@@ -1,25 +1,21 @@
-"""What the phone's shell can do: one function a command, in a table.
+"""The commands of the phone's shell: one function per command, in a table.
 
-A new command is a function with `@command("name")` in one of these files, or in a new file that
-is imported here.
+To add a command, write a function with `@command("name")` in one of these modules, or in a new
+one that is imported here.
 """
 
 from agentrl.virtual_phone.commands import (
-    agentrl,
     am,
     builtins,
-    conditions,
-    content,
-    disk,
     dumpsys,
     file_commands,
     grep,
-    input,
+    input_commands,
     logcat,
-    net,
+    network_commands,
     pm,
     screen_commands,
-    screenrecord,
+    snapshot_commands,
     system_commands,
     text_commands,
 )
@@ -27,22 +23,18 @@ from agentrl.virtual_phone.commands.command_table import COMMANDS, command
 
 __all__ = [
     "COMMANDS",
-    "agentrl",
     "am",
     "builtins",
     "command",
-    "conditions",
-    "content",
-    "disk",
     "dumpsys",
     "file_commands",
     "grep",
-    "input",
+    "input_commands",
     "logcat",
-    "net",
+    "network_commands",
     "pm",
     "screen_commands",
-    "screenrecord",
+    "snapshot_commands",
     "system_commands",
     "text_commands",
 ]

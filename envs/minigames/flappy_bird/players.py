@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.envs.minigames.flappy_bird.phone import GAME
+from agentrl.envs.minigames.flappy_bird.env import GAME
 from agentrl.envs.minigames.flappy_bird.rules import (
     COLUMNS,
     GAP,
@@ -13,7 +13,7 @@ from agentrl.envs.minigames.flappy_bird.rules import (
     Bird,
     hits,
 )
-from agentrl.envs.minigames.players import Skilled
+from agentrl.envs.minigames.skilled_player import SkilledPlayer
 from agentrl.envs.phone_game.players import RandomPlayer
 
 _TURNS = COLUMNS + 1
@@ -24,7 +24,7 @@ _LOW = 15
 _Gates = tuple[tuple[int, int], ...]
 
 
-class Expert(Skilled):
+class FlappyBirdExpert(SkilledPlayer):
     """Searches a few turns ahead; on a running clock it flaps when low in the gap."""
 
     game = GAME
@@ -46,13 +46,13 @@ class Expert(Skilled):
         return "flap" if low else "wait"
 
 
-class Mediocre(Expert):
+class FlappyBirdMediocre(FlappyBirdExpert):
     """Makes a random call in half of its turns."""
 
     usual_skill = 0.5
 
 
-class Random(RandomPlayer):
+class FlappyBirdRandom(RandomPlayer):
     """Makes random calls, and sometimes touches anywhere."""
 
     game = GAME

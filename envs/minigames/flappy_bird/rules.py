@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.envs.minigames.chance import chance
-from agentrl.envs.phone_game.box import Grid
-from agentrl.envs.phone_game.rules import Place, Rules
-from agentrl.envs.phone_game.settings import Paced, one_of
+from agentrl.envs.minigames.event_rng import event_rng
+from agentrl.envs.phone_game.boxes import Grid
+from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.settings import PacedSettings, one_of
 
 COLUMNS, ROWS = 6, 8
 GRID = Grid(columns=COLUMNS, rows=ROWS + 2)
@@ -52,7 +52,7 @@ class Bird:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Level(Paced):
+class FlappyBirdLevel(PacedSettings):
     """The length and pace of a game.
 
     Raises:
@@ -62,19 +62,19 @@ class Level(Paced):
     goal: int = one_of(10, range(1, 1001), "the gates that win, from 1 to 1000")
 
 
-class FlappyBird(Rules):
+class FlappyBird(GameRules):
     """One game.
 
     Args:
         seed: >= 0.
-        **level: settings of `Level`.
+        **level: settings of `FlappyBirdLevel`.
 
     Raises:
         ValueError: negative seed, or an invalid level.
     """
 
     def __init__(self, seed: int = 0, **level: Any) -> None:
-        self.seed, self.goal = seed, Level(**level).goal
+        self.seed, self.goal = seed, FlappyBirdLevel(**level).goal
         self.time = 0
         self.bird = Bird(ROWS * UNIT // 2 + UNIT // 2)
         self.lost = False
@@ -177,8 +177,8 @@ def hits(bird: Bird, gates: tuple[tuple[int, int], ...]) -> bool:
 
 def draw_gaps(seed: int, gates: int) -> tuple[int, ...]:
     """The first row of each gate's gap; adjacent gaps differ by at most two rows."""
-    gaps = [int(chance(seed, 0).integers(1, ROWS - GAP))]
+    gaps = [int(event_rng(seed, 0).integers(1, ROWS - GAP))]
     for gate in range(1, gates):
         low, high = max(gaps[-1] - 2, 0), min(gaps[-1] + 2, ROWS - GAP)
-        gaps.append(int(chance(seed, gate).integers(low, high + 1)))
+        gaps.append(int(event_rng(seed, gate).integers(low, high + 1)))
     return tuple(gaps)

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.envs.minigames.flip.phone import GAME
-from agentrl.envs.minigames.players import Skilled
+from agentrl.envs.minigames.flip.env import GAME
+from agentrl.envs.minigames.skilled_player import SkilledPlayer
 from agentrl.envs.phone_game.players import Choice, RandomPlayer
 
 
-class Expert(Skilled):
+class FlipExpert(SkilledPlayer):
     """Remembers every card that was shown, and knows nothing else.
 
     Args:
@@ -70,13 +70,13 @@ class Expert(Skilled):
         return "flip", int(move)
 
 
-class Mediocre(Expert):
+class FlipMediocre(FlipExpert):
     """Turns a random face-down card in half of its turns."""
 
     usual_skill = 0.5
 
 
-class Random(RandomPlayer):
+class FlipRandom(RandomPlayer):
     """Turns random cards, and sometimes touches anywhere."""
 
     game = GAME

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.envs.minigames.chance import chance
-from agentrl.envs.phone_game.box import Box, Grid
-from agentrl.envs.phone_game.rules import Place, Rules
-from agentrl.envs.phone_game.settings import Settings, one_of
+from agentrl.envs.minigames.event_rng import event_rng
+from agentrl.envs.phone_game.boxes import Box, Grid
+from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.settings import LevelSettings, one_of
 
 SIZES = {3: (3, 2), 6: (3, 4), 8: (4, 4)}
 """Columns and rows of the table, by the number of pairs."""
@@ -23,7 +23,7 @@ PAIR, MISS = 10, -2
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Level(Settings):
+class FlipLevel(LevelSettings):
     """The number of cards.
 
     Raises:
@@ -33,12 +33,12 @@ class Level(Settings):
     pairs: int = one_of(6, SIZES, "how many pairs there are, one of 3, 6 and 8")
 
 
-class Flip(Rules):
+class Flip(GameRules):
     """One game.
 
     Args:
         seed: >= 0.
-        **level: settings of `Level`.
+        **level: settings of `FlipLevel`.
 
     Raises:
         ValueError: negative seed, or an invalid level.
@@ -46,10 +46,10 @@ class Flip(Rules):
 
     def __init__(self, seed: int = 0, **level: Any) -> None:
         self.seed = seed
-        self.pairs = pairs = Level(**level).pairs
+        self.pairs = pairs = FlipLevel(**level).pairs
         self.boxes = table(pairs)
         """The box of each card, in reading order."""
-        self.cards = tuple(int(n) // 2 for n in chance(seed).permutation(2 * pairs))
+        self.cards = tuple(int(n) // 2 for n in event_rng(seed).permutation(2 * pairs))
         """The face of each card, in reading order."""
         self.found: frozenset[int] = frozenset()
         """Matched cards."""

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from agentrl.envs.minigames.game_2048.phone import GAME
+from agentrl.envs.minigames.game_2048.env import GAME
 from agentrl.envs.minigames.game_2048.rules import Board, Row, empty, legal, put, slide
-from agentrl.envs.minigames.players import Skilled
+from agentrl.envs.minigames.skilled_player import SkilledPlayer
 from agentrl.envs.phone_game.players import RandomPlayer
 
 _MOST_CELLS = 6
@@ -15,7 +15,7 @@ _MOST_CELLS = 6
 _LOST = -1_600_000.0
 
 
-class Expert(Skilled):
+class Game2048Expert(SkilledPlayer):
     """Evaluates each move, averaged over the tiles that may appear after it."""
 
     game = GAME
@@ -27,13 +27,13 @@ class Expert(Skilled):
         return max(moves, key=lambda name: _expected(slide(board, name)[0]))
 
 
-class Mediocre(Expert):
+class Game2048Mediocre(Game2048Expert):
     """Makes a random call in half of its turns."""
 
     usual_skill = 0.5
 
 
-class Random(RandomPlayer):
+class Game2048Random(RandomPlayer):
     """Makes random calls, and sometimes touches anywhere."""
 
     game = GAME

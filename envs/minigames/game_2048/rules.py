@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from agentrl.envs.minigames.chance import chance
+from agentrl.envs.minigames.event_rng import event_rng
 from agentrl.envs.minigames.swipes import SWIPES, direction
-from agentrl.envs.phone_game.box import Grid
-from agentrl.envs.phone_game.rules import Place, Rules
-from agentrl.envs.phone_game.settings import Settings, one_of
+from agentrl.envs.phone_game.boxes import Grid
+from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.settings import LevelSettings, one_of
 
 SIDE = 4
 MOVES = tuple(SWIPES)
@@ -31,7 +31,7 @@ Board = tuple[Row, ...]
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Level(Settings):
+class Game2048Level(LevelSettings):
     """The length of a game.
 
     Raises:
@@ -43,19 +43,19 @@ class Level(Settings):
     )
 
 
-class Game2048(Rules):
+class Game2048(GameRules):
     """One game.
 
     Args:
         seed: >= 0.
-        **level: settings of `Level`.
+        **level: settings of `Game2048Level`.
 
     Raises:
         ValueError: negative seed, or an invalid level.
     """
 
     def __init__(self, seed: int = 0, **level: Any) -> None:
-        self.seed, self.goal = seed, Level(**level).goal
+        self.seed, self.goal = seed, Game2048Level(**level).goal
         self.score = self.merits = self.num_moves = 0
         self.board: Board = ((0,) * SIDE,) * SIDE
         self._spawn(0)
@@ -120,7 +120,7 @@ class Game2048(Rules):
         }
 
     def _spawn(self, event: int) -> None:
-        rng = chance(self.seed, event)
+        rng = event_rng(self.seed, event)
         cells = empty(self.board)
         cell = cells[int(rng.integers(len(cells)))]
         self.board = put(self.board, cell, 4 if rng.random() < _FOUR else 2)

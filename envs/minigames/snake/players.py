@@ -4,13 +4,13 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from agentrl.envs.minigames.players import Skilled
-from agentrl.envs.minigames.snake.phone import GAME
+from agentrl.envs.minigames.skilled_player import SkilledPlayer
+from agentrl.envs.minigames.snake.env import GAME
 from agentrl.envs.minigames.snake.rules import MOVES, Cell, ahead, on_board
 from agentrl.envs.phone_game.players import RandomPlayer
 
 
-class Expert(Skilled):
+class SnakeExpert(SkilledPlayer):
     """Takes the shortest path to the food if there is a way out afterwards."""
 
     game = GAME
@@ -29,13 +29,13 @@ class Expert(Skilled):
         return far[0] if far else str(info["moves"][0])
 
 
-class Mediocre(Expert):
+class SnakeMediocre(SnakeExpert):
     """Makes a random call in half of its turns."""
 
     usual_skill = 0.5
 
 
-class Random(RandomPlayer):
+class SnakeRandom(RandomPlayer):
     """Makes random calls, and sometimes touches anywhere."""
 
     game = GAME

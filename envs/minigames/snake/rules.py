@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.envs.minigames.chance import chance
+from agentrl.envs.minigames.event_rng import event_rng
 from agentrl.envs.minigames.swipes import SWIPES, direction
-from agentrl.envs.phone_game.box import Grid
-from agentrl.envs.phone_game.rules import Place, Rules
-from agentrl.envs.phone_game.settings import Paced, one_of
+from agentrl.envs.phone_game.boxes import Grid
+from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.settings import PacedSettings, one_of
 
 STEPS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 MOVES = tuple(STEPS)
@@ -33,7 +33,7 @@ Cell = tuple[int, int]
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Level(Paced):
+class SnakeLevel(PacedSettings):
     """The length and pace of a game.
 
     Raises:
@@ -46,21 +46,21 @@ class Level(Paced):
     ticks: int = one_of(1, range(1, 1001), "how many ticks an action takes, from 1 to 1000")
 
 
-class Snake(Rules):
+class Snake(GameRules):
     """One game.
 
     Args:
         seed: >= 0.
-        **level: settings of `Level`.
+        **level: settings of `SnakeLevel`.
 
     Raises:
         ValueError: negative seed, or an invalid level.
     """
 
     def __init__(self, seed: int = 0, **level: Any) -> None:
-        self.seed, self.goal = seed, Level(**level).goal
+        self.seed, self.goal = seed, SnakeLevel(**level).goal
         self.score = self.hunger = 0
-        self.heading = MOVES[int(chance(seed, 0).integers(len(MOVES)))]
+        self.heading = MOVES[int(event_rng(seed, 0).integers(len(MOVES)))]
         self.body = _born(self.heading)
         self.food: Cell | None = self._new_food()
         self.lost = False
@@ -149,7 +149,7 @@ class Snake(Rules):
             for column in range(COLUMNS)
             if (column, row) not in self.body
         ]
-        return free[int(chance(self.seed, self.score + 1).integers(len(free)))]
+        return free[int(event_rng(self.seed, self.score + 1).integers(len(free)))]
 
 
 def ahead(cell: Cell, way: str) -> Cell:

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.envs.minigames.players import Skilled
-from agentrl.envs.minigames.space_fighter.phone import GAME
+from agentrl.envs.minigames.skilled_player import SkilledPlayer
+from agentrl.envs.minigames.space_fighter.env import GAME
 from agentrl.envs.minigames.space_fighter.rules import COLUMNS, MOVES, ROWS
 from agentrl.envs.phone_game.players import RandomPlayer
 
 
-class Expert(Skilled):
+class SpaceFighterExpert(SkilledPlayer):
     """Avoids everything that comes down, and otherwise stays below the enemies."""
 
     game = GAME
@@ -21,13 +21,13 @@ class Expert(Skilled):
         return max(free or info["moves"], key=lambda name: _worth(info, ways[name]))
 
 
-class Mediocre(Expert):
+class SpaceFighterMediocre(SpaceFighterExpert):
     """Makes a random call in half of its turns."""
 
     usual_skill = 0.5
 
 
-class Random(RandomPlayer):
+class SpaceFighterRandom(RandomPlayer):
     """Makes random calls, and sometimes touches anywhere."""
 
     game = GAME

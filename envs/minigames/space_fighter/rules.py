@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.envs.minigames.chance import chance
-from agentrl.envs.phone_game.box import Grid
-from agentrl.envs.phone_game.rules import Place, Rules
-from agentrl.envs.phone_game.settings import Paced, one_of
+from agentrl.envs.minigames.event_rng import event_rng
+from agentrl.envs.phone_game.boxes import Grid
+from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.settings import PacedSettings, one_of
 
 COLUMNS, ROWS = 5, 8
 GRID = Grid(columns=COLUMNS, rows=ROWS + 1)
@@ -37,7 +37,7 @@ Shot = tuple[int, int]
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Level(Paced):
+class SpaceFighterLevel(PacedSettings):
     """The length and pace of a game.
 
     Raises:
@@ -48,19 +48,19 @@ class Level(Paced):
     ticks: int = one_of(1, range(1, 1001), "how many ticks an action takes, from 1 to 1000")
 
 
-class SpaceFighter(Rules):
+class SpaceFighter(GameRules):
     """One game.
 
     Args:
         seed: >= 0.
-        **level: settings of `Level`.
+        **level: settings of `SpaceFighterLevel`.
 
     Raises:
         ValueError: negative seed, or an invalid level.
     """
 
     def __init__(self, seed: int = 0, **level: Any) -> None:
-        self.seed, self.length = seed, Level(**level).length
+        self.seed, self.length = seed, SpaceFighterLevel(**level).length
         self.time = self.score = 0
         self.lives = LIVES
         self.ship = self.target = COLUMNS // 2
@@ -199,7 +199,7 @@ class SpaceFighter(Rules):
 
 def draw_thing(seed: int, event: int) -> Thing | None:
     """What appears in the top row at one event of a game with this seed, if anything."""
-    rng = chance(seed, event)
+    rng = event_rng(seed, event)
     if rng.random() >= _SOMETHING:
         return None
     column = int(rng.integers(COLUMNS))

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.envs.minigames.players import Skilled
-from agentrl.envs.minigames.timberman.phone import GAME
+from agentrl.envs.minigames.skilled_player import SkilledPlayer
+from agentrl.envs.minigames.timberman.env import GAME
 from agentrl.envs.minigames.timberman.rules import MOVES
 from agentrl.envs.phone_game.players import RandomPlayer
 
 
-class Expert(Skilled):
+class TimbermanExpert(SkilledPlayer):
     """Never makes a mistake."""
 
     game = GAME
@@ -22,13 +22,13 @@ class Expert(Skilled):
         return (free or sides)[0]
 
 
-class Mediocre(Expert):
+class TimbermanMediocre(TimbermanExpert):
     """Makes a random call in half of its turns."""
 
     usual_skill = 0.5
 
 
-class Random(RandomPlayer):
+class TimbermanRandom(RandomPlayer):
     """Makes random calls, and sometimes touches anywhere."""
 
     game = GAME

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.envs.minigames.chance import chance
-from agentrl.envs.phone_game.box import Box, Grid
-from agentrl.envs.phone_game.rules import Place, Rules
-from agentrl.envs.phone_game.settings import Paced, one_of
+from agentrl.envs.minigames.event_rng import event_rng
+from agentrl.envs.phone_game.boxes import Box, Grid
+from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.settings import PacedSettings, one_of
 
 MOVES = ("left", "right")
 GRID = Grid(columns=3, rows=5)
@@ -33,7 +33,7 @@ _SIDES = {
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Level(Paced):
+class TimbermanLevel(PacedSettings):
     """The length and pace of a game.
 
     Raises:
@@ -44,19 +44,19 @@ class Level(Paced):
     ticks: int = one_of(1, range(1, 1001), "how many ticks an action takes, from 1 to 1000")
 
 
-class Timberman(Rules):
+class Timberman(GameRules):
     """One game.
 
     Args:
         seed: >= 0.
-        **level: settings of `Level`.
+        **level: settings of `TimbermanLevel`.
 
     Raises:
         ValueError: negative seed, or an invalid level.
     """
 
     def __init__(self, seed: int = 0, **level: Any) -> None:
-        self.seed, self.goal = seed, Level(**level).goal
+        self.seed, self.goal = seed, TimbermanLevel(**level).goal
         self.score = 0
         self.side = "left"
         self.time_left = BAR
@@ -151,7 +151,7 @@ def grow(seed: int, height: int) -> tuple[str, ...]:
     """
     pieces = ["", ""]
     for level in range(2, height):
-        rng = chance(seed, level)
+        rng = event_rng(seed, level)
         branch = MOVES[int(rng.integers(2))]
         bare = rng.random() < _BARE or pieces[-1] not in ("", branch)
         pieces.append("" if bare else branch)
