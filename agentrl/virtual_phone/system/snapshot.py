@@ -22,7 +22,7 @@ from agentrl.virtual_phone.system.file_system import FileNode
 from agentrl.virtual_phone.system.phone_state import PhoneState
 
 VERSION = 2
-_OWN_PROPERTIES = ("ro.serialno", "ro.boot.serialno")
+_IDENTITY_PROPERTIES = ("ro.serialno", "ro.boot.serialno")
 _EVENTS: dict[str, tuple[type, ...]] = {
     "touch": (float, float),
     "swipe": (float, float, float, float, int),
@@ -55,7 +55,7 @@ def take(phone: PhoneState) -> dict[str, Any]:
         "override": phone.geometry.override,
         "density": phone.geometry.density_override,
         "settings": phone.settings.as_rows(),
-        "properties": {k: v for k, v in phone.properties.items() if k not in _OWN_PROPERTIES},
+        "properties": {k: v for k, v in phone.properties.items() if k not in _IDENTITY_PROPERTIES},
         "files": [_file(path, node) for path, node in phone.files.all() if path != KEYS_FILE],
     }
 
@@ -116,7 +116,7 @@ def _apply(phone: PhoneState, state: Any) -> None:
     phone.geometry.set_size(None if state["override"] is None else _size(state["override"]))
     phone.geometry.density_override = None if state["density"] is None else int(state["density"])
     phone.settings.set_rows([[str(cell) for cell in row] for row in state["settings"]])
-    own = {name: phone.properties[name] for name in _OWN_PROPERTIES}
+    own = {name: phone.properties[name] for name in _IDENTITY_PROPERTIES}
     phone.properties.clear()
     phone.properties.update({**_texts(state["properties"]), **own})
     _apply_files(phone, state["files"])
