@@ -8,9 +8,9 @@ import binascii
 from collections.abc import Mapping
 
 from agentrl.virtual_phone.system import drawing
+from agentrl.virtual_phone.system.device_state import DeviceState
 from agentrl.virtual_phone.system.phone_display import PhoneDisplay
 from agentrl.virtual_phone.system.phone_settings import ADB_KEYBOARD
-from agentrl.virtual_phone.system.phone_state import PhoneState
 
 _MAX_CHARACTERS = 100_000
 _SLOP = 8.0
@@ -32,7 +32,7 @@ _KEYS = {
 class InputHandler:
     """Touches and keys of one phone."""
 
-    def __init__(self, phone: PhoneState, display: PhoneDisplay) -> None:
+    def __init__(self, phone: DeviceState, display: PhoneDisplay) -> None:
         """Start without a finger on the screen.
 
         Args:
