@@ -18,17 +18,22 @@ from agentrl.actions.screen_actions import (
     Tap,
     Type,
     Wait,
-    dispatch_action,
 )
-from agentrl.devices.adb import AdbServer, app_state_file
+from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.adb_socket import Deadline
-from agentrl.devices.adb.app_launch import package_name, start_command
+from agentrl.devices.adb.app_commands import (
+    package_name,
+    parse_counted_state,
+    parse_state,
+    read_state_command,
+    start_command,
+)
 from agentrl.devices.adb.shell_script import Command
 from agentrl.devices.capture import CAPTURES, Capture
 from agentrl.devices.capture.screen_size import DISPLAY, ScreenSize
 from agentrl.devices.capture.screencap_raw import RawCapture
 from agentrl.devices.connected_phone import ConnectedPhone
-from agentrl.devices.device import AppState, CommandResult, Deadlines, Look
+from agentrl.devices.device import AppState, CommandResult, Deadlines, Look, dispatch_action
 from agentrl.devices.foreground_window import Window, parse_front_package, parse_window
 from agentrl.devices.guard.foreground import WINDOW, front_check
 from agentrl.devices.input.input_commands import Touch, input_command
@@ -175,15 +180,15 @@ class AdbPhone(ConnectedPhone):
 
     def app_state(self, package: str) -> AppState:
         """The state that an app publishes."""
-        (result,) = self.run_own([app_state_file.read_command(package_name(package))])
+        (result,) = self.run_own([read_state_command(package_name(package))])
         try:
-            return app_state_file.state_of(package, result)
+            return parse_state(package, result)
         except DeviceError as error:
             raise DeviceError(f"{self.serial}: {error}") from error
 
     def look(self, package: str) -> Look:
         """The state that an app publishes now, and the package in front."""
-        state, window = self.run_own((app_state_file.read_command(package_name(package)), WINDOW))
+        state, window = self.run_own((read_state_command(package_name(package)), WINDOW))
         return self._seen(state, window)
 
     def act(
@@ -196,7 +201,7 @@ class AdbPhone(ConnectedPhone):
                 raise self._not_in_front(only_in)
             dispatch_action(self, action)
             return before, self.look(package)
-        look, deadline = app_state_file.read_command(package_name(package)), self._deadline()
+        look, deadline = read_state_command(package_name(package)), self._deadline()
         # Checked on the phone, right before the touch: between two calls anything can come up.
         gates = [] if only_in is None else [front_check(only_in)]
         commands = self._commands(action, deadline)
@@ -206,7 +211,7 @@ class AdbPhone(ConnectedPhone):
         *done, last, window = rest
         for command, result in zip(commands, done, strict=True):
             self.checked(command, result)
-        return Look(state=app_state_file.state_in(first)), self._seen(last, window)
+        return Look(state=parse_counted_state(first)), self._seen(last, window)
 
     def close(self) -> None:
         """Restore the input method, close the connections and what was started with the phone."""
@@ -242,4 +247,4 @@ class AdbPhone(ConnectedPhone):
 
     def _seen(self, state: CommandResult, window: CommandResult) -> Look:
         front = parse_front_package(self.checked(WINDOW, window))
-        return Look(state=app_state_file.state_in(state), front=front)
+        return Look(state=parse_counted_state(state), front=front)

@@ -11,7 +11,7 @@ import pytest
 
 from agentrl.devices import Deadlines, Device, Done, Tap, Type, Wait, open_device
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.adb.app_state_file import state_in
+from agentrl.devices.adb.app_commands import parse_counted_state
 from agentrl.devices.adb.drivers import DRIVERS, socket_class
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.device import CommandResult
@@ -262,4 +262,4 @@ def test_a_title_of_two_lines_is_not_the_app_in_front(
 
 @pytest.mark.parametrize("touches", ['"7"', "NaN", "null", "[]", "{}", "true", "2.5", "9" * 5000])
 def test_a_count_of_touches_that_is_no_number_is_none(touches: str) -> None:
-    assert state_in(CommandResult(output=f'{{"touches": {touches}}}', code=0)) is None
+    assert parse_counted_state(CommandResult(output=f'{{"touches": {touches}}}', code=0)) is None

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from agentrl.devices.adb import AdbServer
+from agentrl.devices.adb.device_tracking import DeviceTracker
 from agentrl.devices.pool.background_tasks import BackgroundTasks
 from agentrl.devices.pool.connection_routes import ConnectionRoutes
-from agentrl.devices.pool.device_arrivals import DeviceArrivals
 from agentrl.devices.pool.lease import LeasableDevice
 from agentrl.devices.pool.lease_ledger import LeaseLedger, PhoneState
 from agentrl.devices.pool.lender import LeaseEnd, LeaseGrant, PoolOptions
@@ -75,7 +75,7 @@ class PoolManager:
         self._last_failure = ""
         self._on_close = on_close
         self._open_newcomer = open_newcomer
-        self._arrivals = DeviceArrivals(server, self._closing) if server is not None else None
+        self._tracker = DeviceTracker(server, self._closing) if server is not None else None
         self._away: set[str] = set()
         """Phones that are missing from the server's list."""
         # Newcomers join one at a time: two at once may be routes to the same phone.
@@ -231,7 +231,7 @@ class PoolManager:
                 if phone not in self._mending:
                     self._mending.add(phone)
                     self._tasks.start(self._knock(phone))
-            known = self._arrivals.known if self._arrivals is not None else None
+            known = self._tracker.known if self._tracker is not None else None
             if known is not None:
                 self._compare({serial for serial, state in known.items() if state == "device"})
             self._hand_out()
