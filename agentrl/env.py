@@ -66,7 +66,7 @@ class Game:
     entry_point: str | Callable[..., Any]
     """`module:Class` of the environment, or a callable that makes it."""
     translator: str = TRANSLATOR
-    """`module:Class` of the translator; takes the keyword arguments of `env.translator`."""
+    """`module:Class` of the translator; takes the keyword arguments of `env.translator_kwargs`."""
     players: Mapping[str, str] = field(default_factory=dict)
     """Scripted players by name, each `module:Class`. The class has no required arguments, except
     optionally `action_space`."""
@@ -94,7 +94,7 @@ def register(
         id: `Name-v0`.
         entry_point: `module:Class` of the `gymnasium.Env`.
         translator: `module:Class` of its translator; the default one is configured by
-            `env.translator`.
+            `env.translator_kwargs`.
         players: scripted players, `{name: "module:Class"}`; the default translator always comes
             with a `random` one.
         app: `module:Class` of the phone app it plays, if any.
@@ -251,7 +251,7 @@ def translator_of(game: Game, kwargs: Mapping[str, Any]) -> Translator:
     except Exception as error:
         shown = {name: value for name, value in kwargs.items() if name != "action_space"}
         raise ConfigError(
-            f"env.translator: the translator of {game.id} rejects {shown}: {told(error)}"
+            f"env.translator_kwargs: the translator of {game.id} rejects {shown}: {told(error)}"
         ) from error
     return translator
 

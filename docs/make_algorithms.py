@@ -322,14 +322,14 @@ def _corrections() -> str:
     old = ratios.log().flatten()
     rows = []
     for name, formula in CORRECTIONS.items():
-        config = AlgorithmConfig(correction=name)
+        config = AlgorithmConfig(importance_correction=name)
         found = importance_correction.weights(old, torch.zeros_like(old), turn, config).view(2, 2)
         others = CORRECTED_ELSEWHERE.get(name, "")
         rows.append((f"`{name}`", formula, *(_numbers(row, ".3f") for row in found), others))
     words = (
         "What the losses of two replies' tokens are multiplied by, where w = pi_old / pi_rollout; "
-        f"low is `correction_low`, {config.correction_low:g}, and high `correction_high`, "
-        f"{config.correction_high:g}."
+        f"low is `importance_low`, {config.importance_low:g}, and high `importance_high`, "
+        f"{config.importance_high:g}."
     )
     cases = (f"w = {_numbers(row, 'g')}" for row in ratios)
     return words + "\n\n" + _table(("correction", "formula", *cases, "how others differ"), *rows)

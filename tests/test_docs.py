@@ -77,7 +77,7 @@ def test_every_part_of_an_algorithm_is_documented_and_its_tests_exist():
         "estimator": make.ESTIMATORS,
         "loss": make.LOSSES_TOLD,
         "aggregate": make.AGGREGATES,
-        "correction": make.CORRECTIONS,
+        "importance_correction": make.CORRECTIONS,
         "kl_estimate": make.KL_TOLD,
     }
     for setting, rows in documented.items():
@@ -96,8 +96,8 @@ def test_documented_overrides_are_accepted():
         program, command, config, *overrides = shlex.split(line)
         assert (program, command) == ("agentrl", "train")
         load(config, overrides)
-    merged = load("number_game", ["warm_start.weights={final: 1.0}"])
-    assert merged.warm_start.weights == {"reveal": 0.15, "final": 1.0}
+    merged = load("number_game", ["warm_start.phase_weights={final: 1.0}"])
+    assert merged.warm_start.phase_weights == {"reveal": 0.15, "final": 1.0}
     assert load("number_game", ["warm_start=null"]).warm_start is None
     assert load("number_game", ["devices.source=['0123456789']"]).devices.source == ["0123456789"]
 

@@ -111,9 +111,9 @@ class Stubborn:
 def test_a_configuration_may_name_a_translator_and_players() -> None:
     config = EnvConfig(
         id="FrozenLake-v1",
-        words=f"{__name__}:Loud",
+        translator_class=f"{__name__}:Loud",
         players={"stubborn": f"{__name__}:Stubborn"},
-        translator={"mark": "?"},
+        translator_kwargs={"mark": "?"},
     )
     assert open_translator(config).instructions() == "Play?"
     assert load_player(config, "stubborn").reply({}, None) == "<action>2</action>"

@@ -9,6 +9,7 @@ import pytest
 from agentrl import config as configuration
 from agentrl.cli import run
 from agentrl.cluster import ray_cluster
+from agentrl.config.renamed_keys import RENAMED
 from agentrl.errors import ConfigError
 from agentrl.policies.tiny import tiny_model
 from agentrl.replay.recorder import Recorder
@@ -84,7 +85,7 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("env.id=nowhere:Game-v0", ["nowhere", "cannot be imported"]),
         ("env.history=window:0", ["env.history", "window:k"]),
         ("env.prompt=missing.jinja", ["missing.jinja", "no such template"]),
-        ("env.translator={mood: good}", ["env.translator", "mood"]),
+        ("env.translator_kwargs={mood: good}", ["env.translator_kwargs", "mood"]),
         ("env.kwargs={cards: 5}", ["cards is 5", "3 or 4"]),
         ("rewards=[{function: 'agentrl.rewards.number_game:outcom'}]", ["did you mean 'outcome'"]),
         ("rewards=[{function: 'nothing.py:reward'}]", ["nothing.py", "no such file"]),
@@ -96,7 +97,7 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("warm_start.player=expret", ["expret", "did you mean 'expert'"]),
         ("logging=[consol]", ["consol", "did you mean 'console'"]),
         ("devices.source=virtual:none", ["devices.source", "virtual:N"]),
-        ("eval.seeds=99999999999", ["eval.seeds"]),
+        ("eval.first_seed=99999999999", ["eval.first_seed"]),
         ("no_equals_sign", ["key=value"]),
         ("checkpoint.every=0", ["checkpoint.every=0", "above 0"]),
         ("optim.betas=[0.9]", ["optim.betas", "two decays"]),
@@ -111,16 +112,16 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("eval.every=-1", ["eval.every=-1"]),
         ("optim.lr=.nan", ["optim.lr=nan", "finite"]),
         ("rollout.deadline_s=.inf", ["rollout.deadline_s=inf", "finite"]),
-        ("warm_start.weights.final=.inf", ["warm_start.weights.final=inf", "finite"]),
+        ("warm_start.phase_weights.final=.inf", ["warm_start.phase_weights.final=inf", "finite"]),
         ("rewards=[{function: 'a:b', weight: .nan}]", ["rewards[0].weight=nan", "finite"]),
         ("warm_start.player=null", ["warm_start.player=null", "warm_start.recorded"]),
         ("warm_start.recorded=[nowhere]", ["warm_start.recorded", "no such run"]),
         (
-            "warm_start.recorded_where.won=true",
-            ["warm_start.recorded_where", "no runs to filter"],
+            "warm_start.recorded_filter.won=true",
+            ["warm_start.recorded_filter", "no runs to filter"],
         ),
-        ("warm_start.recorded_where.wn=true", ["warm_start.recorded_where.wn", "'won'"]),
-        ("warm_start.weights.final=-1", ["warm_start.weights.final=-1.0", "below 0"]),
+        ("warm_start.recorded_filter.wn=true", ["warm_start.recorded_filter.wn", "'won'"]),
+        ("warm_start.phase_weights.final=-1", ["warm_start.phase_weights.final=-1.0", "below 0"]),
         ("optim.betas=[0.9, 1.0]", ["optim.betas", "below 1"]),
         ("algorithm.discount=1.5", ["algorithm.discount=1.5", "1 at most"]),
         ("algorithm.clip_low=-0.2", ["algorithm.clip_low=-0.2", "below 0"]),
@@ -148,8 +149,8 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("env.kwargs={device: emulator-5554}", ["env.kwargs.device", "devices.source"]),
         ("env.kwargs={mode: selct}", ["mode is 'selct'", "tap, select"]),
         (
-            "env={kwargs: {mode: select}, translator: {mode: tap}}",
-            ["env.translator.mode=tap", "env.kwargs.mode=select", "name it once"],
+            "env={kwargs: {mode: select}, translator_kwargs: {mode: tap}}",
+            ["env.translator_kwargs.mode=tap", "env.kwargs.mode=select", "name it once"],
         ),
         (
             "rollout.engine_kwargs={gpu_memory_utilisation: 0.3}",
@@ -174,6 +175,22 @@ def test_a_mistake_gets_one_message(override, words, tmp_path, capsys, small_mac
     assert "seed=3" not in said  # a correct override is not blamed
     assert "Traceback" not in said
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("key", RENAMED)
+def test_an_old_key_is_answered_with_the_new_one(key, capsys):
+    assert run(["train", GAME, f"{key}=null", "--dry-run"]) == 2
+    new = f"{key.partition('.')[0]}.{RENAMED[key]}"
+    assert f"ConfigError: {key}=null: {key} is now called {new}" in capsys.readouterr().err
+    assert new in (Path(__file__).parents[1] / "docs" / "configuration.md").read_text()
+
+
+def test_the_configuration_of_an_old_run_is_still_read(tmp_path):
+    (tmp_path / "episodes").mkdir()
+    (tmp_path / "config.yaml").write_text("{eval: {seeds: 7}, warm_start: {again: true}}")
+    config = configuration.load(tmp_path / "config.yaml")
+    assert config.eval.first_seed == 7
+    assert config.warm_start.repeat
 
 
 def test_a_mistake_in_a_file_is_reported_with_its_name(tmp_path, capsys):

@@ -62,7 +62,7 @@ class NamedActions:
         self, space: spaces.Discrete, names: Sequence[Any] | None = None, style: str = "tag"
     ) -> None:
         count = int(space.n)
-        self._names = _names(names, count, "env.translator.names")
+        self._names = _names(names, count, "env.translator_kwargs.names")
         self._calls = Calls(self._names, style)
         self._start = int(space.start)
 
@@ -111,11 +111,11 @@ class ChosenActions:
         given = names if names is not None else [None] * len(counts)
         if len(given) != len(counts):
             raise ConfigError(
-                f"env.translator.names={list(given)}: must be {len(counts)} lists, one per "
+                f"env.translator_kwargs.names={list(given)}: must be {len(counts)} lists, one per "
                 f"component of {space}"
             )
         self._names = [
-            _names(part, count, f"env.translator.names[{k}]")
+            _names(part, count, f"env.translator_kwargs.names[{k}]")
             for k, (part, count) in enumerate(zip(given, counts, strict=True))
         ]
         self._parameters = _parameters(parameters, len(counts))
@@ -279,10 +279,13 @@ def speech_of(
         ConfigError: the names do not fit, or the space needs its own translator.
     """
     if names is not None and isinstance(space, spaces.Box | spaces.Text):
-        raise ConfigError(f"env.translator.names={list(names)}: {space} has no actions to name")
+        raise ConfigError(
+            f"env.translator_kwargs.names={list(names)}: {space} has no actions to name"
+        )
     if parameters is not None and isinstance(space, spaces.Discrete | spaces.Text):
         raise ConfigError(
-            f"env.translator.parameters={list(parameters)}: {space} has no components to name"
+            f"env.translator_kwargs.parameters={list(parameters)}: {space} has no components to "
+            "name"
         )
     if isinstance(space, spaces.Discrete):
         return NamedActions(space, names, style)
@@ -329,7 +332,7 @@ def _parameters(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
     names = tuple(map(str, given))
     if len(names) != count or len(set(names)) != count or not all(n.isidentifier() for n in names):
         raise ConfigError(
-            f"env.translator.parameters={list(names)}: must be {count} unique identifiers"
+            f"env.translator_kwargs.parameters={list(names)}: must be {count} unique identifiers"
         )
     return tuple(name.lower() for name in names)
 

@@ -56,7 +56,9 @@ class SpaceTranslator:
         self._instructions = instructions
         self._show = _checked([show] if isinstance(show, str) else list(show))
         self._text = (
-            None if text is None else compiled(text, "env.translator.text", ("observation", "info"))
+            None
+            if text is None
+            else compiled(text, "env.translator_kwargs.text", ("observation", "info"))
         )
         self._env: gymnasium.Env[Any, Any] | None = None
 
@@ -79,8 +81,8 @@ class SpaceTranslator:
         if self.render_mode and env.render_mode != self.render_mode:
             known = env.metadata.get("render_modes", [])
             raise ConfigError(
-                f"env.translator.show={self._show}: needs the render mode {self.render_mode!r}; "
-                f"the environment has {', '.join(map(str, known)) or 'none'}"
+                f"env.translator_kwargs.show={self._show}: needs the render mode "
+                f"{self.render_mode!r}; the environment has {', '.join(map(str, known)) or 'none'}"
             )
         self._env = env
 
@@ -183,13 +185,13 @@ def _checked(show: Sequence[str]) -> tuple[str, ...]:
     for what in show:
         if what not in SHOWN:
             raise ConfigError(
-                f"env.translator.show: {what!r} must be one of {', '.join(SHOWN)}"
+                f"env.translator_kwargs.show: {what!r} must be one of {', '.join(SHOWN)}"
                 f"{did_you_mean(str(what), SHOWN)}"
             )
     if not show or len(set(show)) != len(show) or {"render", "ansi"} <= set(show):
         raise ConfigError(
-            f"env.translator.show={list(show)}: must not be empty or repeat a source, nor contain "
-            "both render and ansi: an environment renders in one mode"
+            f"env.translator_kwargs.show={list(show)}: must not be empty or repeat a source, nor "
+            "contain both render and ansi: an environment renders in one mode"
         )
     return tuple(show)
 

@@ -20,7 +20,7 @@ def reference(config: AlgorithmConfig) -> bool:
 
 def correction(config: AlgorithmConfig) -> bool:
     """Whether the learner's log-probabilities before the update are needed."""
-    return config.correction != "none"
+    return config.importance_correction != "none"
 
 
 def judgement(config: AlgorithmConfig) -> bool:

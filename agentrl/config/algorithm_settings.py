@@ -85,14 +85,14 @@ class AlgorithmConfig:
     """Reward subtracted from a reply of `rollout.max_new_tokens`."""
     resample_power: float = _preset()
     """Resample episodes in proportion to this power of their absolute return; 0 for none."""
-    correction: Literal[
+    importance_correction: Literal[
         "none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"
     ] = _preset()  # fmt: skip
     """Importance correction for tokens whose probability in the engine differs from the learner's
     before the update: weight them by the ratio, truncated above, or masked outside its bounds."""
-    correction_low: float = _preset()
+    importance_low: float = _preset()
     """Smallest ratio that is not masked."""
-    correction_high: float = _preset()
+    importance_high: float = _preset()
     """Largest ratio that is not truncated or masked."""
     max_staleness: int = _preset()
     """Most updates by which a token may be older than the learner; older tokens are left out of
@@ -156,9 +156,9 @@ DEFAULTS: Mapping[str, Any] = {
     "overlong_buffer": 0.0,
     "overlong_penalty": 1.0,
     "resample_power": 0.0,
-    "correction": "none",
-    "correction_low": 0.5,
-    "correction_high": 2.0,
+    "importance_correction": "none",
+    "importance_low": 0.5,
+    "importance_high": 2.0,
     "max_staleness": -1,
     "critic_lr": 1e-5,
     "critic_clip": 0.2,

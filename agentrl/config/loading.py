@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
 from agentrl.config.algorithm_settings import AlgorithmConfig, settings_of
+from agentrl.config.renamed_keys import renamed_in
 from agentrl.config.sections import Config
 from agentrl.config.validation import validate
 from agentrl.errors import ConfigError
@@ -106,12 +107,31 @@ def _merge(path: Path, overrides: Sequence[str]) -> Config:
         raise ConfigError(f"{path}: cannot be read: {_first_line(error)}") from error
     if not isinstance(tree, DictConfig):
         raise ConfigError(f"{path}: must hold keys and values, not {type(tree).__name__}")
+    if path.name == "config.yaml" and (path.parent / "episodes").is_dir():
+        tree = _upgraded(tree)
     return _merged(tree, overrides, path)
+
+
+def _upgraded(tree: DictConfig) -> DictConfig:
+    """The tree that an earlier version saved with a run, with today's keys."""
+    values = cast(dict[str, Any], OmegaConf.to_container(tree))
+    for section, old, new in list(renamed_in(values)):
+        values[section][new] = values[section].pop(old)
+    return OmegaConf.create(values)
+
+
+def _refuse_renamed(tree: DictConfig, where: Path | str) -> None:
+    values = cast(dict[str, Any], OmegaConf.to_container(tree))
+    for section, old, new in renamed_in(values):
+        raise ConfigError(f"{where}: {section}.{old} is now called {section}.{new}")
 
 
 def _merged(tree: DictConfig, overrides: Sequence[str], path: Path | str) -> Config:
     """The defaults, updated by a tree and by overrides; `path` names the tree in messages."""
     given = _read(overrides)
+    _refuse_renamed(tree, path)
+    for override in overrides:
+        _refuse_renamed(_read([override]), override)
     try:
         merged = _over_defaults(tree, given)
         # Once merged with the defaults, a missing value would become the default.

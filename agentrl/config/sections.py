@@ -88,15 +88,15 @@ class EnvConfig:
     """Keyword arguments of the environment's constructor. Those that its translator also accepts,
     such as the number game's `mode`, are passed to both; a scripted player gets those that it
     accepts."""
-    translator: dict[str, Any] = field(default_factory=dict)
+    translator_kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the environment's translator. Those that the constructor also accepts
     are passed to both; two different values are an error."""
-    words: str | None = None
+    translator_class: str | None = None
     """`module:Class` or `path/file.py:Class` of a translator that replaces the environment's
     own."""
     players: dict[str, str] = field(default_factory=dict)
     """Additional scripted players: a name, and `module:Class` or `path/file.py:Class`."""
-    player: dict[str, Any] = field(default_factory=dict)
+    player_kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the scripted players, passed to each that accepts them."""
     wrappers: list[WrapperConfig] = field(default_factory=list)
     """Applied to the environment in this order, the first one innermost."""
@@ -260,11 +260,11 @@ class RolloutConfig:
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)
     sleep: bool | None = None
     """Whether vLLM releases its GPU memory to the learner between a step's last reply and the next
-    weights. None: yes if `train.transfer` is `ipc` and `train.mode` is `sync`."""
+    weights. None: yes if `train.weight_transfer` is `ipc` and `train.mode` is `sync`."""
 
 
 @dataclass(slots=True, kw_only=True)
-class RecordedWhereConfig:
+class RecordedFilterConfig:
     """Filter of the recorded episodes to train on, as in `agentrl export`."""
 
     split: str | None = None
@@ -300,7 +300,7 @@ class WarmStartConfig:
     recorded: list[str] = field(default_factory=list)
     """Run folders of `agentrl play`, `eval` or `train` whose recorded episodes are trained on, in
     addition to the player's."""
-    recorded_where: RecordedWhereConfig = field(default_factory=RecordedWhereConfig)
+    recorded_filter: RecordedFilterConfig = field(default_factory=RecordedFilterConfig)
     """Selects among the recorded episodes."""
     episodes: int = 300
     """Episodes the player demonstrates, on seeds reserved for demonstrations."""
@@ -323,12 +323,12 @@ class WarmStartConfig:
     relabel: bool = True
     """Query the player again each time a screen is visited, so that its random mistakes are not
     memorized. Applies only to recorded episodes that this player played."""
-    weights: dict[str, float] = field(default_factory=dict)
+    phase_weights: dict[str, float] = field(default_factory=dict)
     """How often a turn is sampled, by the `phase` in its info; 1 if not listed."""
     cache: str | None = "~/.cache/agentrl"
     """Folder that caches the cloned model; None always trains it. `model.lora.base=nf4` is never
     cached."""
-    again: bool = False
+    repeat: bool = False
     """Repeat the warm start for a model that already had one for this environment, according to the
     `agentrl.json` in its folder; otherwise it is skipped."""
 
@@ -366,7 +366,8 @@ class TrainConfig:
     longer identical bit for bit."""
     lag: int = 1
     """In mode `async`, how many updates behind the weights may be when collecting a step begins;
-    `algorithm.max_staleness` drops older tokens, `algorithm.correction` reweights them."""
+    `algorithm.max_staleness` drops older tokens, `algorithm.importance_correction` reweights
+    them."""
     ranks: int = 1
     """Learner processes, under FSDP2."""
     sequence_parallel: int = 1
@@ -392,7 +393,7 @@ class TrainConfig:
     check_weights: bool = False
     """Publish weights with a checksum that engines verify; for debugging, takes some time each
     step."""
-    transfer: Literal["file", "shared", "ipc", "nccl", "auto"] = "file"
+    weight_transfer: Literal["file", "shared", "ipc", "nccl", "auto"] = "file"
     """How new weights reach the engines: as a `file` in shared memory; or by vLLM's own weight
     transfer, in chunks through `shared` memory, by CUDA `ipc` on a GPU that both share, or by
     `nccl` between GPUs. `auto`: `ipc` or `nccl` if vLLM runs on a GPU, else `file`."""
@@ -411,7 +412,7 @@ class EvalConfig:
     """Episodes of each evaluation before and after training, which run both sampled and greedy."""
     episodes_during: int = 20
     """Episodes of an evaluation during training."""
-    seeds: int = 1_000_000
+    first_seed: int = 1_000_000
     """The first held-out seed."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Overrides of `env.kwargs` for evaluation: another split of the data, or a harder level."""

@@ -14,7 +14,7 @@ from agentrl.config.sections import (
     Config,
     DevicesConfig,
     EndpointConfig,
-    RecordedWhereConfig,
+    RecordedFilterConfig,
     WarmStartConfig,
 )
 from agentrl.errors import ConfigError
@@ -111,7 +111,7 @@ def _positive(config: Config) -> list[tuple[str, float]]:
 
 _POSITIVE = (
     "epochs", "tau_positive", "tau_negative", "kl_horizon", "critic_lr", "prime_lr", "prime_beta",
-    "correction_high",
+    "importance_high",
 )  # fmt: skip
 _SHARES = ("discount", "token_discount", "gae_lambda", "turn_gae_lambda", "overlong_buffer")
 
@@ -150,7 +150,10 @@ def _not_negative(config: Config) -> list[tuple[str, float]]:
         ("optim.lr_warmup_steps", optim.lr_warmup_steps),
         ("optim.lr_final_ratio", optim.lr_final_ratio),
         *_of_warm_start(config, "weight_decay lr_warmup_steps lr_final_ratio"),
-        *((f"warm_start.weights.{k}", v) for k, v in (warm.weights if warm else {}).items()),
+        *(
+            (f"warm_start.phase_weights.{k}", v)
+            for k, v in (warm.phase_weights if warm else {}).items()
+        ),
     ]
 
 
@@ -262,10 +265,10 @@ def check_algorithm(config: Config) -> None:
     bounds = settings.filter_means
     if bounds and (len(bounds) != 2 or bounds[0] > bounds[1]):
         raise ConfigError(f"algorithm.filter_means={bounds}: must be [lowest, highest]")
-    if settings.correction_low > settings.correction_high:
+    if settings.importance_low > settings.importance_high:
         raise ConfigError(
-            f"algorithm.correction_low={settings.correction_low}: must not be above "
-            f"algorithm.correction_high={settings.correction_high}"
+            f"algorithm.importance_low={settings.importance_low}: must not be above "
+            f"algorithm.importance_high={settings.importance_high}"
         )
     if settings.clip_dual < 1:
         raise ConfigError(
@@ -371,9 +374,9 @@ def _check_teachers(warm: WarmStartConfig | None) -> None:
             "warm_start.player=null: there are no demonstrations; name runs in "
             "warm_start.recorded, or skip the warm start with warm_start=null"
         )
-    if warm.recorded_where != RecordedWhereConfig():
+    if warm.recorded_filter != RecordedFilterConfig():
         raise ConfigError(
-            "warm_start.recorded_where: there are no runs to filter; name some in "
+            "warm_start.recorded_filter: there are no runs to filter; name some in "
             "warm_start.recorded"
         )
 

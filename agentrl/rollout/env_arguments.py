@@ -1,4 +1,4 @@
-"""Distribute `env.kwargs` and `env.translator` between an environment, its translator and players.
+"""Distribute `env.kwargs` and `env.translator_kwargs` to the environment and its translator.
 
 An argument that both the environment and the translator take, such as a game mode, is passed to
 both, in whichever section it is set.
@@ -31,7 +31,7 @@ def game_of(config: EnvConfig) -> env.Game:
     known = env.game(config.id)
     return replace(
         known,
-        translator=config.words or known.translator,
+        translator=config.translator_class or known.translator,
         players={**known.players, **config.players},
     )
 
@@ -42,7 +42,7 @@ def env_kwargs(config: EnvConfig) -> dict[str, Any]:
     Raises:
         ConfigError: there is no such environment, or its two sections contradict each other.
     """
-    return {**for_both(config, config.translator), **config.kwargs}
+    return {**for_both(config, config.translator_kwargs), **config.kwargs}
 
 
 def env_of(config: Config, split: Split) -> EnvConfig:
@@ -132,11 +132,12 @@ def for_both(config: EnvConfig, section: Mapping[str, Any]) -> dict[str, Any]:
     if game.translator == env.TRANSLATOR:
         return {}
     both = set(named(kind_of(game))) & set(named(registry.load(game.translator)))
-    for name in both & config.kwargs.keys() & config.translator.keys():
-        if config.kwargs[name] != config.translator[name]:
+    for name in both & config.kwargs.keys() & config.translator_kwargs.keys():
+        if config.kwargs[name] != config.translator_kwargs[name]:
             raise ConfigError(
-                f"env.translator.{name}={config.translator[name]} contradicts env.kwargs.{name}="
-                f"{config.kwargs[name]}: environment and translator share it; set it only once"
+                f"env.translator_kwargs.{name}={config.translator_kwargs[name]} contradicts "
+                f"env.kwargs.{name}={config.kwargs[name]}: environment and translator share it; "
+                "set it only once"
             )
     return {name: section[name] for name in section if name in both}
 

@@ -154,7 +154,7 @@ def _serve(spec: dict[str, Any], url_pipe: int) -> None:
 
     def make(**kwargs: Any) -> "gymnasium.Env[Any, Any]":
         try:
-            return make_env(replace(config, kwargs=kwargs, translator={}))
+            return make_env(replace(config, kwargs=kwargs, translator_kwargs={}))
         except ConfigError as error:
             raise Unusable(str(error)) from error
 

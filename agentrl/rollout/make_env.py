@@ -53,7 +53,7 @@ def open_translator(config: EnvConfig) -> env.Translator:
             translator rejects its arguments.
     """
     game = game_of(config)
-    given = {**for_both(config, config.kwargs), **config.translator}
+    given = {**for_both(config, config.kwargs), **config.translator_kwargs}
     return env.translator_of(game, {**_space_for(registry.load(game.translator), config), **given})
 
 
@@ -66,7 +66,7 @@ def instructions_of(config: EnvConfig, translator: env.Translator) -> str:
     try:
         instructions = translator.instructions()
     except Exception as error:
-        raise ConfigError(f"env.translator: instructions() failed: {told(error)}") from error
+        raise ConfigError(f"env.translator_kwargs: instructions() failed: {told(error)}") from error
     return render_instructions(config.prompt, instructions)
 
 
@@ -75,7 +75,7 @@ def load_player(config: EnvConfig, name: str) -> env.Player:
 
     Raises:
         ConfigError: the environment has no such player, or no player takes a setting of
-            `env.player`.
+            `env.player_kwargs`.
     """
     players = game_of(config).players
     if name not in players:
@@ -85,7 +85,12 @@ def load_player(config: EnvConfig, name: str) -> env.Player:
         )
     kind = registry.load(players[name])
     _check_player(config, players)
-    given = {**_space_for(kind, config), **config.kwargs, **config.translator, **config.player}
+    given = {
+        **_space_for(kind, config),
+        **config.kwargs,
+        **config.translator_kwargs,
+        **config.player_kwargs,
+    }
     try:
         player: env.Player = kind(**{k: given[k] for k in named(kind) if k in given})
     except ConfigError:
@@ -98,12 +103,12 @@ def load_player(config: EnvConfig, name: str) -> env.Player:
 
 
 def _check_player(config: EnvConfig, players: Mapping[str, str]) -> None:
-    """Check that each setting of `env.player` is an argument of some player."""
+    """Check that each setting of `env.player_kwargs` is an argument of some player."""
     taken = {argument for player in players.values() for argument in named(registry.load(player))}
-    for name in config.player:
+    for name in config.player_kwargs:
         if name not in taken:
             raise ConfigError(
-                f"env.player.{name}: no player of {config.id} takes it"
+                f"env.player_kwargs.{name}: no player of {config.id} takes it"
                 f"{did_you_mean(name, taken)}. They take: {', '.join(sorted(taken))}"
             )
 
@@ -125,7 +130,7 @@ def action_space_of(config: EnvConfig) -> "gymnasium.Space[Any]":
             "connected: it needs its own translator and players"
         )
     key = json.dumps(
-        [config.id, config.kwargs, config.translator, [asdict(w) for w in config.wrappers]],
+        [config.id, config.kwargs, config.translator_kwargs, [asdict(w) for w in config.wrappers]],
         default=str,
     )
     if key not in _spaces:

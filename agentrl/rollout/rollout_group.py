@@ -268,8 +268,8 @@ async def open_rollouts(
         version: of the weights in `folder`: how many training steps they have had.
 
     Raises:
-        ConfigError: Ray is not installed, a phone cannot be reached, or `train.transfer` is not
-            possible with the cluster's GPUs.
+        ConfigError: Ray is not installed, a phone cannot be reached, or `train.weight_transfer` is
+            not possible with the cluster's GPUs.
     """
     if config.rollout.launcher == "local" or folder is None:
         rollouts = Rollouts(config, folder, run, version=version)

@@ -17,7 +17,7 @@ _HALF = _RANGE // 2
 
 def evaluation(config: Config, episodes: int) -> list[int]:
     """Seeds of the held-out episodes."""
-    return list(range(config.eval.seeds, config.eval.seeds + episodes))
+    return list(range(config.eval.first_seed, config.eval.first_seed + episodes))
 
 
 def demonstration(config: Config, episodes: int) -> list[int]:
@@ -60,8 +60,10 @@ def check_seeds(config: Config) -> None:
         ConfigError: they would.
     """
     most = max(config.eval.episodes, config.eval.episodes_during)
-    if config.eval.seeds < 0 or config.eval.seeds + most > _FIRST:
-        raise ConfigError(f"eval.seeds={config.eval.seeds}: must lie in [0, {_FIRST - most}]")
+    if config.eval.first_seed < 0 or config.eval.first_seed + most > _FIRST:
+        raise ConfigError(
+            f"eval.first_seed={config.eval.first_seed}: must lie in [0, {_FIRST - most}]"
+        )
     if not 0 <= config.seed < 1000:
         raise ConfigError(f"seed={config.seed}: must lie in [0, 999]")
     demos = config.warm_start.episodes if config.warm_start else 0

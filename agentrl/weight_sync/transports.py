@@ -18,7 +18,7 @@ def check(config: Config) -> None:
     """
     gpus = gpus_of(config) if _depends_on_gpus(config) else 0
     train, lora, engine = config.train, config.model.lora, config.rollout.engine
-    setting = f"train.transfer={train.transfer}"
+    setting = f"train.weight_transfer={train.weight_transfer}"
     if serves_adapters(config):
         if engine != "vllm":
             raise ConfigError(
@@ -30,32 +30,34 @@ def check(config: Config) -> None:
                 f"model.lora.rank={lora.rank}: vLLM supports adapters up to rank "
                 f"{LORA_RANKS[-1]}; lower the rank or set model.lora.serve=merged"
             )
-        if train.transfer not in ("file", "auto"):
+        if train.weight_transfer not in ("file", "auto"):
             raise ConfigError(
-                f"{setting}: model.lora.serve=adapter needs train.transfer=file or auto"
+                f"{setting}: model.lora.serve=adapter needs train.weight_transfer=file or auto"
             )
     elif lora.serve == "adapter":
         raise ConfigError("model.lora.serve=adapter needs adapters: set model.lora.rank above 0")
-    if train.transfer in ("shared", "ipc", "nccl") and engine != "vllm":
+    if train.weight_transfer in ("shared", "ipc", "nccl") and engine != "vllm":
         raise ConfigError(
-            f"{setting} needs rollout.engine=vllm; for {engine} set train.transfer=file"
+            f"{setting} needs rollout.engine=vllm; for {engine} set train.weight_transfer=file"
         )
-    if train.transfer in ("ipc", "nccl") and gpus == 0:
-        raise ConfigError(f"{setting} needs a GPU, and there is none; set train.transfer=file")
-    if gpus is not None and train.transfer == "nccl" and _share_a_gpu(config, gpus):
+    if train.weight_transfer in ("ipc", "nccl") and gpus == 0:
+        raise ConfigError(
+            f"{setting} needs a GPU, and there is none; set train.weight_transfer=file"
+        )
+    if gpus is not None and train.weight_transfer == "nccl" and _share_a_gpu(config, gpus):
         raise ConfigError(
             f"{setting}: engine and learner share a GPU ({_counts(config, gpus)}), but NCCL "
-            "connects different ones; set train.transfer=ipc"
+            "connects different ones; set train.weight_transfer=ipc"
         )
-    if gpus is not None and train.transfer == "ipc" and not _share_a_gpu(config, gpus):
+    if gpus is not None and train.weight_transfer == "ipc" and not _share_a_gpu(config, gpus):
         raise ConfigError(
             f"{setting}: engine and learner are on different GPUs ({_counts(config, gpus)}), which "
-            "share no memory; set train.transfer=nccl"
+            "share no memory; set train.weight_transfer=nccl"
         )
-    if train.transfer == "ipc" and workers(config) > 1:
+    if train.weight_transfer == "ipc" and workers(config) > 1:
         raise ConfigError(
             f"{setting}: an engine on several GPUs does not share each of them with a learner; "
-            "set train.transfer=file"
+            "set train.weight_transfer=file"
         )
     if config.rollout.sleep:
         _check_sleep(config, gpus)
@@ -77,8 +79,8 @@ def _check_sleep(config: Config, gpus: int | None) -> None:
 
 def chosen(config: Config) -> str:
     """`file`, `shared`, `ipc` or `nccl`; the same in every process of a job."""
-    if config.train.transfer != "auto":
-        return config.train.transfer
+    if config.train.weight_transfer != "auto":
+        return config.train.weight_transfer
     gpus = gpus_of(config) if _depends_on_gpus(config) else 0
     if not gpus or serves_adapters(config) or workers(config) > 1:
         return "file"
@@ -99,7 +101,7 @@ def without_learner(config: Config) -> Config:
     """The same job without a learner: engines keep their initial weights."""
     return replace(
         config,
-        train=replace(config.train, transfer="file"),
+        train=replace(config.train, weight_transfer="file"),
         rollout=replace(config.rollout, sleep=False),
         model=replace(config.model, lora=replace(config.model.lora, serve="merged")),
     )
@@ -118,7 +120,7 @@ def workers(config: Config) -> int:
 
 def _depends_on_gpus(config: Config) -> bool:
     """Whether the number of GPUs matters; counting them takes importing torch."""
-    by_gpu = config.train.transfer in ("auto", "ipc", "nccl") or bool(config.rollout.sleep)
+    by_gpu = config.train.weight_transfer in ("auto", "ipc", "nccl") or bool(config.rollout.sleep)
     return config.rollout.engine == "vllm" and by_gpu
 
 

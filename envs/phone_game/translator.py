@@ -72,8 +72,8 @@ class GameTranslator:
         for name, expected in asdict(self.level).items():
             if info.get(name, expected) != expected:
                 raise ConfigError(
-                    f"env.translator: {name} is {expected!r}, but {info[name]!r} in the game; "
-                    "both must be the same: set it in env.kwargs only."
+                    f"env.translator_kwargs: {name} is {expected!r}, but {info[name]!r} in the "
+                    "game; both must be the same: set it in env.kwargs only."
                 )
         return Observation(images=(observation,))
 

@@ -30,7 +30,9 @@ class QATranslator:
         self, style: str = "either", instruct: bool = True, instructions: str | None = None
     ) -> None:
         if style not in STYLES:
-            raise ConfigError(f"env.translator.style={style!r}: must be one of {', '.join(STYLES)}")
+            raise ConfigError(
+                f"env.translator_kwargs.style={style!r}: must be one of {', '.join(STYLES)}"
+            )
         self._style, self._instruct, self._instructions = style, instruct, instructions
 
     def instructions(self) -> str:

@@ -13,7 +13,7 @@ from agentrl.cli.terminal_images import picture
 from agentrl.training.supervised.action_phrasing import untagged
 
 LAKE = ["play", "FrozenLake-v1", "env.kwargs.is_slippery=false"]
-NAMES = "env.translator.names=[left, down, right, up]"
+NAMES = "env.translator_kwargs.names=[left, down, right, up]"
 
 
 def play(monkeypatch: pytest.MonkeyPatch, typed: str, *arguments: str) -> int:
@@ -44,7 +44,7 @@ def test_a_person_plays_by_typing_actions(monkeypatch, capsys, tmp_path) -> None
 def test_a_person_names_actions_in_any_style_and_is_shown_the_valid_ones(
     monkeypatch, capsys, tmp_path
 ) -> None:
-    arguments = "env.translator.style=tool", f"run.dir={tmp_path}"
+    arguments = "env.translator_kwargs.style=tool", f"run.dir={tmp_path}"
     assert play(monkeypatch, "fly\ndown\n\n", *arguments) == 0
     output = capsys.readouterr().out
     assert "unknown action 'fly'; the actions are left, down, right, up" in output
@@ -55,7 +55,7 @@ def test_a_person_names_actions_in_any_style_and_is_shown_the_valid_ones(
 def test_a_person_is_shown_the_actions_even_if_the_model_gets_no_instructions(
     monkeypatch, capsys, tmp_path, style
 ) -> None:
-    silent = "env.translator.instructions=''", f"env.translator.style={style}"
+    silent = "env.translator_kwargs.instructions=''", f"env.translator_kwargs.style={style}"
     assert play(monkeypatch, "down\n\n", *silent, f"run.dir={tmp_path}") == 0
     assert capsys.readouterr().out.startswith("Answer with one of left, down, right, up.")
     (episode,) = recorded(tmp_path)
@@ -96,7 +96,7 @@ def test_a_scripted_player_can_be_watched(capsys, tmp_path) -> None:
 def test_a_model_plays_regardless_of_settings_that_concern_only_the_learner(tmp_path) -> None:
     hf = "rollout.engine=hf", "rollout.max_new_tokens=4", "env.max_turns=1"
     command = [*LAKE, NAMES, "--policy=model", *hf, f"run.dir={tmp_path}"]
-    assert run([*command, "train.transfer=nccl", "rollout.sleep=true"]) == 0
+    assert run([*command, "train.weight_transfer=nccl", "rollout.sleep=true"]) == 0
     assert len(recorded(tmp_path)) == 1
 
 

@@ -11,7 +11,8 @@ from agentrl.config import ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models import torch_companions
 from agentrl.policies.models.model_source import check_hub, check_model, resolve_model
-from agentrl.policies.tiny import tiny_model, tiny_tokenizer
+from agentrl.policies.tiny import tiny_model
+from agentrl.policies.tiny.tiny_tokenizer import ids, pieces
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -50,7 +51,7 @@ def test_any_text_round_trips(tiny_tokenizer: Tokenizer, text: str) -> None:
 def test_an_answer_is_a_few_tokens(tiny_tokenizer: Tokenizer) -> None:
     answer = "<think>green 3 7 5 pick 7</think><action>tap(0.21, 0.70)</action>"
     assert len(tiny_tokenizer.encode(answer).ids) == 13
-    for piece in tiny_tokenizer.pieces():
+    for piece in pieces():
         assert len(tiny_tokenizer.encode(piece).ids) == 1
 
 
@@ -130,7 +131,7 @@ def test_words_of_a_configuration_are_tokens_too(tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     assert len(tokenizer.encode("<action>north</action>").ids) == 3
     config = json.loads((folder / "config.json").read_text())
-    assert config["text_config"]["vocab_size"] == len(tiny_tokenizer.ids()) + 4
+    assert config["text_config"]["vocab_size"] == len(ids()) + 4
     for wrong in ("north", [1], [""]):
         with pytest.raises(ConfigError, match=r"model\.tiny\.words"):
             check_model(ModelConfig(path="tiny", tiny={"words": wrong}))

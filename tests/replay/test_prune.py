@@ -300,7 +300,7 @@ def test_times_that_are_no_times_hide_nothing_else(run):
 KILLED = """
 import os, shutil, signal, sys
 from pathlib import Path
-from agentrl.replay import sweep
+from agentrl.replay.frames import pack_sweep as sweep
 from agentrl.replay.pruning import Pruner
 
 run, folder, changes = Path(sys.argv[1]), Path(sys.argv[2]), 0

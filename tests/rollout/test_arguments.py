@@ -38,7 +38,7 @@ agentrl.register("PhoneBoard-v0", f"{__name__}:Board", app=f"{__name__}:Board", 
 
 
 def board(kwargs, translator=None, id="Board-v0"):
-    return EnvConfig(id=id, kwargs=kwargs, translator=translator or {})
+    return EnvConfig(id=id, kwargs=kwargs, translator_kwargs=translator or {})
 
 
 @pytest.mark.parametrize(
@@ -59,17 +59,17 @@ def test_other_arguments_reach_only_the_one_that_takes_them():
 
 def test_players_have_settings_of_their_own():
     config = board({"rounds": 5})
-    config.player = {"rounds": 7, "polite": True}
+    config.player_kwargs = {"rounds": 7, "polite": True}
     assert load_player(config, "player").given == ("tap", 7, True)
-    config.player = {"polit": True}
-    with pytest.raises(ConfigError, match=r"env\.player\.polit.*did you mean 'polite'"):
+    config.player_kwargs = {"polit": True}
+    with pytest.raises(ConfigError, match=r"env\.player_kwargs\.polit.*did you mean 'polite'"):
         load_player(config, "player")
 
 
 def test_contradicting_arguments_are_an_error():
     config = board({"mode": "tap"}, {"mode": "select"})
     for use in (env_kwargs, open_translator):
-        with pytest.raises(ConfigError, match=r"translator\.mode=select contradicts env\.kwargs"):
+        with pytest.raises(ConfigError, match=r"kwargs\.mode=select contradicts env\.kwargs"):
             use(config)
     assert env_kwargs(board({"mode": "tap"}, {"mode": "tap"})) == {"mode": "tap"}
 

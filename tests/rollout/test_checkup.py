@@ -166,7 +166,7 @@ def test_checks_in_another_process_find_the_same() -> None:
 def test_a_translator_that_accepts_invalid_replies_is_reported() -> None:
     id = f"{__name__}:SickWords-v0"
     assert "became" in wrong_with(EnvConfig(id=id), "replies")
-    crash = EnvConfig(id=id, translator={"crash": True})
+    crash = EnvConfig(id=id, translator_kwargs={"crash": True})
     assert "KeyError" in wrong_with(crash, "replies")
 
 

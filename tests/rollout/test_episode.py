@@ -21,7 +21,7 @@ async def play_countdown(max_turns=20, deadline_s=30.0, player=None, **kwargs):
     config = EnvConfig(
         id="tests.rollout.games:Countdown-v0",
         kwargs=kwargs,
-        translator={"names": ["down", "up"]},
+        translator_kwargs={"names": ["down", "up"]},
     )
     world = World(config, None)
     try:
@@ -133,7 +133,7 @@ async def test_text_with_the_image_token_voids_the_episode(tiny_vlm):
     config = EnvConfig(
         id="tests.rollout.games:Countdown-v0",
         kwargs={"said": "<image>"},
-        translator={"names": ["down", "up"]},
+        translator_kwargs={"names": ["down", "up"]},
     )
     world = World(config, None)
     episode = await play(

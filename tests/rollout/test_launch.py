@@ -34,7 +34,7 @@ def countdown(**fault):
     config.env = EnvConfig(
         id="tests.rollout.games:Countdown-v0",
         kwargs=fault,
-        translator={"names": ["down", "up"]},
+        translator_kwargs={"names": ["down", "up"]},
     )
     return in_two_actors(config)
 

@@ -155,7 +155,7 @@ async def test_recorded_episodes_do_not_contain_the_serial(tmp_path):
     config = EnvConfig(
         id="tests.rollout.games:Countdown-v0",
         kwargs={"fault": "offline", "phone": address},
-        translator={"names": ["down", "up"]},
+        translator_kwargs={"names": ["down", "up"]},
     )
     world = World(config, None, device=address)
     try:

@@ -155,7 +155,7 @@ async def test_environment_that_hangs_voids_its_recorded_episodes(tiny_vlm, tmp_
     config.env = EnvConfig(
         id="tests.rollout.games:Countdown-v0",
         kwargs={"fault": "hang", "every": 6},
-        translator={"names": ["down", "up"]},
+        translator_kwargs={"names": ["down", "up"]},
     )
     config.rollout.deadline_s, config.rollout.max_refills = 0.5, 2
     rollouts = Rollouts(config, tiny_vlm, tmp_path)
@@ -176,7 +176,7 @@ async def test_held_out_episodes_may_have_their_own_settings() -> None:
         env=EnvConfig(
             id="tests.rollout.games:Countdown-v0",
             kwargs={"length": 2, "said": "!"},
-            translator={"names": ["down", "up"]},
+            translator_kwargs={"names": ["down", "up"]},
         )
     )
     config.eval.kwargs = {"length": 4}

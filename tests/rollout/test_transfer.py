@@ -16,7 +16,7 @@ from agentrl.weight_sync.engine_link import Link, LocalLink
 
 def job(transfer="auto", launcher="ray", actors=1, ranks=1, **more):
     config = Config()
-    config.train.transfer, config.train.ranks = transfer, ranks
+    config.train.weight_transfer, config.train.ranks = transfer, ranks
     config.rollout.launcher, config.rollout.actors = launcher, actors
     config.rollout.engine = more.pop("engine", "vllm")
     config.rollout.sleep = more.pop("sleep", None)
@@ -72,13 +72,17 @@ def test_weights_are_published_as_files_by_default(with_gpus):
 @pytest.mark.parametrize(
     ("gpus", "config", "words"),
     [
-        (0, job("ipc"), "train.transfer=ipc needs a GPU"),
-        (0, job("nccl"), "train.transfer=nccl needs a GPU"),
-        (1, job("nccl"), "1 engines, 1 ranks, 1 GPUs.*set train.transfer=ipc"),
-        (8, job("nccl", launcher="local"), "set train.transfer=ipc"),
-        (2, job("ipc"), "different GPUs.*set train.transfer=nccl"),
+        (0, job("ipc"), "train.weight_transfer=ipc needs a GPU"),
+        (0, job("nccl"), "train.weight_transfer=nccl needs a GPU"),
+        (1, job("nccl"), "1 engines, 1 ranks, 1 GPUs.*set train.weight_transfer=ipc"),
+        (8, job("nccl", launcher="local"), "set train.weight_transfer=ipc"),
+        (2, job("ipc"), "different GPUs.*set train.weight_transfer=nccl"),
         (1, job("ipc", kwargs={"tensor_parallel_size": 2}), "on several GPUs"),
-        (1, job("ipc", engine="hf"), "needs rollout.engine=vllm; for hf set train.transfer=file"),
+        (
+            1,
+            job("ipc", engine="hf"),
+            "needs rollout.engine=vllm; for hf set train.weight_transfer=file",
+        ),
         (0, job("shared", engine="hf"), "needs rollout.engine=vllm"),
         (0, job(sleep=True), "vLLM on a GPU can sleep"),
         (1, job(sleep=True, engine="hf"), "vLLM on a GPU can sleep"),
@@ -86,7 +90,7 @@ def test_weights_are_published_as_files_by_default(with_gpus):
         (2, job(sleep=True), "sleeping frees no memory"),
         (0, job(serve="adapter"), "needs adapters: set model.lora.rank"),
         (0, job(serve="adapter", rank=4, engine="hf"), "rollout.engine=hf supports merged"),
-        (0, job("shared", serve="adapter", rank=4), "needs train.transfer=file or auto"),
+        (0, job("shared", serve="adapter", rank=4), "needs train.weight_transfer=file or auto"),
         (0, job(serve="adapter", rank=513), "up to rank 512"),
     ],
 )

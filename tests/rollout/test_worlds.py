@@ -66,7 +66,7 @@ async def test_processes_give_the_same_episodes_as_threads(processes: int) -> No
     settings = EnvConfig(
         id="tests.rollout.games:Countdown-v0",
         kwargs={"length": 9},
-        translator={"names": ["down", "up"]},
+        translator_kwargs={"names": ["down", "up"]},
         wrappers=[wrapper],
         processes=processes,
     )
@@ -130,7 +130,7 @@ async def test_process_that_crashes_voids_its_episodes_and_is_started_again() ->
     settings = EnvConfig(
         id="tests.rollout.games:Countdown-v0",
         kwargs={"fault": "kill", "every": 3},
-        translator={"names": ["down", "up"]},
+        translator_kwargs={"names": ["down", "up"]},
         processes=1,
     )
     config = Config(env=settings)

@@ -228,7 +228,7 @@ def taught_run(whole_run):
 
 def test_second_warm_start_of_a_model_is_skipped(taught_run):
     run, mark, done = taught_run
-    assert "LitButton-v0 (warm_start.again=true repeats it)" in done.stderr
+    assert "LitButton-v0 (warm_start.repeat=true repeats it)" in done.stderr
     assert "demonstrations" not in done.stdout  # the budget
     assert not any(e.split == "demo" for e in replay.open(run).episodes())
     assert (

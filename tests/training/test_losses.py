@@ -188,7 +188,7 @@ def test_the_weights_of_means_sum_to_one(counts, aggregate, data):
 )
 def test_corrections_of_worked_examples(kind, expected):
     ratios = torch.tensor([0.25, 2.0, 4.0, 1.0], dtype=torch.float64)
-    config = AlgorithmConfig(correction=kind, correction_low=0.5, correction_high=2.0)
+    config = AlgorithmConfig(importance_correction=kind, importance_low=0.5, importance_high=2.0)
     turn = torch.tensor([0, 0, 1, 1])
     found = importance_correction.weights(ratios.log(), torch.zeros(4).double(), turn, config)
     assert found.tolist() == pytest.approx(expected)
@@ -196,7 +196,7 @@ def test_corrections_of_worked_examples(kind, expected):
 
 def test_importance_weights_have_no_gradient():
     old = torch.zeros(2, requires_grad=True)
-    config = AlgorithmConfig(correction="token_truncate")
+    config = AlgorithmConfig(importance_correction="token_truncate")
     found = importance_correction.weights(old, torch.zeros(2), torch.zeros(2).long(), config)
     assert not found.requires_grad
 

@@ -67,7 +67,7 @@ def test_every_preset_learns_at_its_defaults(make_learner, groups, name):
 def test_micro_batches_and_shared_prefixes_do_not_change_the_update(make_learner, groups, name):
     """Law 2, and that nothing of the packing is an approximation."""
     extra = {"kl": "loss", "kl_coefficient": 0.1, "entropy_coefficient": 0.01}
-    extra |= {"correction": "sequence_truncate"}
+    extra |= {"importance_correction": "sequence_truncate"}
     found = []
     for budget, share in itertools.product((1, 150, 100_000), (False, True)):
         config = preset(name, **extra)
@@ -99,7 +99,7 @@ def test_kl_in_the_reward_lowers_the_advantage_of_diverging_tokens(make_learner,
         {"name": "pf_ppo"},
         {"name": "grpo", "entropy_coefficient": 0.1},
         {"name": "grpo", "kl": "loss", "kl_coefficient": 0.1},
-        {"name": "grpo", "correction": "token_mask"},
+        {"name": "grpo", "importance_correction": "token_mask"},
     ],
 )
 def test_stale_tokens_are_in_no_loss(make_learner, groups, changes):
@@ -211,7 +211,7 @@ def test_contradictory_settings_are_rejected(tree, said):
         ),
         ({"kl_target": 0.1}, {}, "set algorithm.kl=loss or reward, or leave it at 0.0"),
         ({"filter_means": [1.0]}, {}, "must be [lowest, highest]"),
-        ({"correction_low": 3.0}, {}, "must not be above algorithm.correction_high=2.0"),
+        ({"importance_low": 3.0}, {}, "must not be above algorithm.importance_high=2.0"),
         ({"max_staleness": -2}, {}, "must be at least 0, or -1 for no limit"),
         ({"clip_dual": 0.0}, {}, "algorithm.clip_dual=0.0: must be at least 1"),
     ],

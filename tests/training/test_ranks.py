@@ -20,7 +20,7 @@ FEW = 5
 CASES = {
     "grpo": {},
     "dapo": {"kl": "loss", "kl_coefficient": 0.1, "epochs": 2, "minibatch": 3},
-    "ppo": {"correction": "token_truncate", "entropy_coefficient": 0.01},
+    "ppo": {"importance_correction": "token_truncate", "entropy_coefficient": 0.01},
     "turn_ppo": {"kl": "reward", "kl_coefficient": 0.1},
     "gspo": {"epochs": 2},
     "cispo": {"epochs": 2},

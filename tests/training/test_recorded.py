@@ -102,13 +102,18 @@ def lessons(config: Config, taught: list[Demonstration], model: Path) -> Lessons
     ("name", "overrides"),
     [
         ("number_game", ["env.history=window:1", *PHONES]),
-        ("number_game", ["env.history=concat", "env.translator={instruct: true}", *PHONES]),
+        ("number_game", ["env.history=concat", "env.translator_kwargs={instruct: true}", *PHONES]),
         (
             "number_game_memory",
-            ["env.history=compact:2", "env.player={notes: true}", "env.kwargs.rounds=2", *PHONES],
+            [
+                "env.history=compact:2",
+                "env.player_kwargs={notes: true}",
+                "env.kwargs.rounds=2",
+                *PHONES,
+            ],
         ),
         ("sokoban", ["env.history=window:2", *PICTURE]),
-        ("sokoban", ["env.history=concat", "env.translator={instruct: true}", *PICTURE]),
+        ("sokoban", ["env.history=concat", "env.translator_kwargs={instruct: true}", *PICTURE]),
     ],
     ids=["phones window", "phones concat", "phones compact", "room window", "room concat"],
 )
@@ -164,7 +169,7 @@ def test_episodes_of_a_person_are_converted_to_the_action_format_of_the_job(tiny
         ("tag", "<action>down</action>"),
         ("tool", '<tool_call>{"name": "down", "arguments": {}}</tool_call>'),
     ):
-        config = lake(tmp_path, f"env.translator.style={style}")
+        config = lake(tmp_path, f"env.translator_kwargs.style={style}")
         config = taught_by(config, run)
         plan.check(config, teaches=True)
         (one,) = learnt(config, tiny_vlm)
@@ -179,7 +184,7 @@ def test_episodes_of_a_person_are_converted_to_the_action_format_of_the_job(tiny
 
 def test_taps_of_a_person_are_converted_to_either_action_format(adb_server, tiny_vlm, tmp_path):
     where = [f"run.dir={tmp_path}", *PHONES]
-    asked = "env.translator={style: tool}"
+    asked = "env.translator_kwargs={style: tool}"
     run = human(configuration.load("number_game", [asked, *where]), "tap(0.5, 0.60)", "tap(0.1, 1)")
     said = '<tool_call>{"name": "tap", "arguments": {"x": 0.5, "y": 0.60}}</tool_call>'
     for override, reply in ((asked, said), ("env.id=NumberGame-v0", None)):
@@ -194,7 +199,7 @@ def test_turns_of_a_person_are_never_relabeled_and_are_weighted_by_phase(
 ):
     config = configuration.load("number_game", [f"run.dir={tmp_path}", *PHONES])
     run = human(config, "tap(0.17, 0.7)", "tap(0.01, 0.01)")
-    config = taught_by(config, run, player="expert", weights={"reveal": 0.0})
+    config = taught_by(config, run, player="expert", phase_weights={"reveal": 0.0})
     taught = learnt(config, tiny_vlm)
     assert not any(one.by_player for one in taught)
     turns = taught[0].episode.turns
@@ -242,14 +247,14 @@ async def test_unusable_episodes_are_skipped_and_logged_once(tiny_vlm, tmp_path,
     index = next((run / "episodes").glob("index-*.jsonl"))
     lines = [json.loads(line) for line in index.read_text().splitlines()]
     lines[1] |= {"outcome": "env_error", "error": "EnvError: it broke"}
-    lines[2]["seed"] = config.eval.seeds + 3
+    lines[2]["seed"] = config.eval.first_seed + 3
     index.write_text("".join(json.dumps(line) + "\n" for line in lines))
     config = taught_by(config, run)
     plan.check(config, teaches=True)
     (told,) = [r.getMessage() for r in caplog.records if "skipped" in r.getMessage()]
     turns = sum(line["turns"] for line in lines[3:])
     assert f"2 episodes of {turns} turns; left out: 1 without a reply that was an action" in told
-    assert ", 1 void, 1 of held-out seeds (eval.seeds)" in told
+    assert ", 1 void, 1 of held-out seeds (eval.first_seed)" in told
     assert plan.resolve(config)["resolved"]["recorded demonstrations"].startswith("2 episodes")
     assert len(learnt(config, tiny_vlm)) == 2
 
@@ -294,15 +299,15 @@ def test_episodes_are_selected_with_the_filters_of_the_list(tmp_path):
     lost = human(lake(tmp_path), "right", "down")
     config = lake(tmp_path)
     both = taught_by(config, run, lost)
-    where = both.warm_start.recorded_where
+    where = both.warm_start.recorded_filter
     assert len(recorded_demonstrations.choose(both).episodes) == 2
-    won = taught_by(config, run, lost, recorded_where=replace(where, least=1.0, label="human"))
+    won = taught_by(config, run, lost, recorded_filter=replace(where, least=1.0, label="human"))
     assert [one.run.path for one in recorded_demonstrations.choose(won).episodes] == [run]
-    none = taught_by(config, run, lost, recorded_where=replace(where, label="expert"))
+    none = taught_by(config, run, lost, recorded_filter=replace(where, label="expert"))
     with pytest.raises(ConfigError, match=r"0 episodes with 0 turns\. The filter is .*'expert'"):
         plan.resolve(none)
-    odd = taught_by(config, run, recorded_where=replace(where, split="evl"))
-    with pytest.raises(ConfigError, match=r"recorded_where\.split='evl': must be one of"):
+    odd = taught_by(config, run, recorded_filter=replace(where, split="evl"))
+    with pytest.raises(ConfigError, match=r"recorded_filter\.split='evl': must be one of"):
         plan.resolve(odd)
 
 
@@ -314,9 +319,9 @@ def test_episodes_are_selected_with_the_filters_of_the_list(tmp_path):
             None,
             "was played in FrozenLake-v1, but .* env.id",
         ),
-        (["env.translator.names=[a, b, c, d]"], None, "which is not an action in this job"),
+        (["env.translator_kwargs.names=[a, b, c, d]"], None, "which is not an action in this job"),
         (
-            ["env.translator.names=[right, down, left, up]"],
+            ["env.translator_kwargs.names=[right, down, left, up]"],
             None,
             "which meant .* when recorded and means",
         ),
@@ -393,8 +398,8 @@ async def test_cache_depends_on_the_recorded_episodes(tmp_path):
     run, _ = await played(lake(tmp_path, "warm_start.player=random"), None)
     before = folder()
     assert folder() == before
-    where = lake(tmp_path).warm_start.recorded_where
-    assert folder(recorded_where=replace(where, split="demo")) != before
+    where = lake(tmp_path).warm_start.recorded_filter
+    assert folder(recorded_filter=replace(where, split="demo")) != before
     edit(run, 1, lambda tree: tree["turns"][0]["info"].update(phase="first"))
     assert folder() != before
 

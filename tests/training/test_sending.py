@@ -183,8 +183,8 @@ def reinforced(folder, *settings):
 @pytest.mark.parametrize(
     "settings",
     [
-        ["train.transfer=shared", "rollout.launcher=ray", "train.ranks=2"],
-        ["train.transfer=shared", "train.mode=async"],
+        ["train.weight_transfer=shared", "rollout.launcher=ray", "train.ranks=2"],
+        ["train.weight_transfer=shared", "train.mode=async"],
         pytest.param(["model.lora.rank=4", "model.lora.serve=adapter"], marks=needs_peft),
     ],
     ids=["two ranks", "async", "adapter"],
@@ -229,7 +229,7 @@ async def test_weights_reach_a_sleeping_engine_by_ipc(encoder, config, tiny_vlm,
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 def test_weights_reach_engines_on_other_gpus_by_nccl(tmp_path):
     """Nobody has run it yet."""
-    steps = reinforced(tmp_path, "train.transfer=nccl", "rollout.launcher=ray")
+    steps = reinforced(tmp_path, "train.weight_transfer=nccl", "rollout.launcher=ray")
     assert all(step["learner/mismatch_max"] < 1e-2 for step in steps)
 
 

@@ -28,8 +28,8 @@ STEPS = 4
 ALGORITHMS = {
     "grpo": {},
     "dapo": {"kl": "loss", "kl_coefficient": 0.1, "epochs": 2, "minibatch": 3},
-    "ppo": {"correction": "token_truncate", "entropy_coefficient": 0.01},
-    "gspo": {"epochs": 2, "correction": "sequence_truncate"},
+    "ppo": {"importance_correction": "token_truncate", "entropy_coefficient": 0.01},
+    "gspo": {"epochs": 2, "importance_correction": "sequence_truncate"},
     "prime": {},
 }
 MODELS = {

@@ -100,7 +100,10 @@ def test_splitting_a_batch_changes_neither_loss_nor_gradient(
 ):
     """Into micro-batches of any size, over ranks, as trees, in rows or in one row."""
     config = AlgorithmConfig(
-        name=PRESETS[loss], aggregate=aggregate, correction=corrected, kl_estimate=estimate
+        name=PRESETS[loss],
+        aggregate=aggregate,
+        importance_correction=corrected,
+        kl_estimate=estimate,
     )
     whole = Packing(max_tokens=10_000, width=np.inf, share=False)
     split = Packing(max_tokens=most, width=np.inf, share=layout[0], masks=layout[1])

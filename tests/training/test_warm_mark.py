@@ -18,7 +18,7 @@ def test_marker_names_the_environment_and_the_warm_start(tmp_path):
     had = {"player": "mediocre", "episodes": 300, "steps": 600}
     assert json.loads(file.read_text()) == {"warm_starts": {"NumberGame-v0": had}}
     assert warm_start_marker.is_warm(settings("env.id=agentrl.envs:NumberGame-v0"), tmp_path)
-    assert not warm_start_marker.is_warm(settings("warm_start.again=true"), tmp_path)
+    assert not warm_start_marker.is_warm(settings("warm_start.repeat=true"), tmp_path)
 
 
 def test_job_without_a_warm_start_leaves_no_marker(tmp_path):
@@ -30,7 +30,7 @@ def test_skipped_warm_start_keeps_the_marker(tmp_path):
     warm_start_marker.mark(settings(), tmp_path)
     warm_start_marker.mark(settings("warm_start.steps=3"), tmp_path)
     assert '"steps": 600' in (tmp_path / "agentrl.json").read_text()
-    warm_start_marker.mark(settings("warm_start.steps=3", "warm_start.again=true"), tmp_path)
+    warm_start_marker.mark(settings("warm_start.steps=3", "warm_start.repeat=true"), tmp_path)
     assert '"steps": 3' in (tmp_path / "agentrl.json").read_text()
 
 

@@ -24,7 +24,7 @@ def test_learning_rate_rises_then_falls_to_its_final_share():
     [
         "seed=1",
         "env.kwargs={rounds: 5}",
-        "env.translator={instruct: true}",
+        "env.translator_kwargs={instruct: true}",
         "warm_start.steps=3",
         "warm_start.player=expert",
         "model.tiny={layers: 2}",
@@ -41,7 +41,7 @@ def test_cache_depends_on_the_content_of_a_data_set(tmp_path):
     def folder():
         long = "{{ problem }}" + " and so on" * 100  # which is no path
         kwargs = f"env.kwargs={{data: {{train: '{path}'}}, template: '{long}'}}"
-        return warm_start.cache_folder(settings("env.id=QA-v0", "env.translator={}", kwargs))
+        return warm_start.cache_folder(settings("env.id=QA-v0", "env.translator_kwargs={}", kwargs))
 
     path.write_text('{"problem": "1 + 1?", "answer": 2}')
     before = folder()

@@ -196,7 +196,7 @@ def test_ways_are_known_in_every_style(config, kwargs, known, style) -> None:
     env = configuration.load(config).env
     env.kwargs = {**env.kwargs, **kwargs}
     if config != "counting":
-        env.translator = {**env.translator, "style": style}
+        env.translator_kwargs = {**env.translator_kwargs, "style": style}
     assert ways(open_translator(env)) == known
 
 

@@ -137,7 +137,9 @@ def shown(twice: Twice) -> Finding:
     if tokens > _MANY_TOKENS:
         return note("what is shown", detail, "lower model.max_pixels or model.image_size")
     if longest > _LONG_TEXT:
-        return note("what is shown", f"{detail} characters", "shorten it: env.translator.text")
+        return note(
+            "what is shown", f"{detail} characters", "shorten it: env.translator_kwargs.text"
+        )
     return ok("what is shown", f"{detail} characters")
 
 

@@ -137,7 +137,7 @@ async def _play(
     try:
         await rollouts.start()
         # A held-out seed is recorded as such, also when a person plays it.
-        split: Split = "eval" if seed >= config.eval.seeds else "demo"
+        split: Split = "eval" if seed >= config.eval.first_seed else "demo"
         player: Policy = (
             HumanPolicy(_reader(config, audience))
             if policy == HUMAN

@@ -153,7 +153,7 @@ class Watchdogs:
             return None
         return (
             f"engine and learner drift apart: {nats[0]:.2g} to {nats[1]:.2g} nats per token. "
-            "algorithm.correction=token_truncate corrects for it by importance weights"
+            "algorithm.importance_correction=token_truncate corrects for it by importance weights"
         )
 
     def _dead_groups(self) -> str | None:

@@ -94,14 +94,14 @@ def _reply(translator: Translator, episode: Episode, turn: Turn, by_human: bool)
             raise ConfigError(
                 f"warm_start.recorded: {episode.id} has the reply {quoted(turn.reply, 80)}, which "
                 f"is not an action in this job: {error}. Use the same env.kwargs and "
-                "env.translator as the recording"
+                "env.translator_kwargs as the recording"
             ) from None
     if turn.parse_error is not None or action != turn.action:
         meant = "no action" if turn.parse_error is not None else quoted(turn.action)
         raise ConfigError(
             f"warm_start.recorded: {episode.id} has the reply {quoted(turn.reply, 80)}, which "
             f"meant {meant} when recorded and means {quoted(action)} in this job. Use the same "
-            "env.kwargs and env.translator as the recording"
+            "env.kwargs and env.translator_kwargs as the recording"
         )
     return reply
 

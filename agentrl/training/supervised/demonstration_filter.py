@@ -104,7 +104,7 @@ class Judge:
             elif summary.removed:
                 yield "removed by run.keep_gb"
             elif summary.seed in self._held_out:
-                yield "of held-out seeds (eval.seeds)"
+                yield "of held-out seeds (eval.first_seed)"
             else:
                 yield self._opened(run, summary, settings)
 

@@ -52,9 +52,9 @@ def choose(config: Config) -> Choice:
     if warm is None or not warm.recorded:
         return choice
     try:
-        where = replay.Filter(**asdict(warm.recorded_where))
+        where = replay.Filter(**asdict(warm.recorded_filter))
     except ConfigError as error:
-        raise ConfigError(f"warm_start.recorded_where.{error}") from None
+        raise ConfigError(f"warm_start.recorded_filter.{error}") from None
     judge = Judge(config, warm)
     for path in warm.recorded:
         for judged in judge.judge(path, where):
@@ -63,7 +63,7 @@ def choose(config: Config) -> Choice:
             else:
                 choice.left_out[judged] += 1
     if not choice.episodes:
-        filters = {k: v for k, v in asdict(warm.recorded_where).items() if v is not None}
+        filters = {k: v for k, v in asdict(warm.recorded_filter).items() if v is not None}
         raise ConfigError(
             f"warm_start.recorded={warm.recorded}: no episode can be used: {choice}. "
             f"{f'The filter is {filters}; ' if filters else ''}agentrl replay RUN --list shows "

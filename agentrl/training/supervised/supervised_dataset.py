@@ -147,7 +147,7 @@ class Lessons:
                 info = dict(before[index]) if is_single_turn else {}
                 self._samples.append(sample)
                 self._infos.append(info if relabels else None)
-                weights.append(config.weights.get(str(info.get("phase")), 1.0))
+                weights.append(config.phase_weights.get(str(info.get("phase")), 1.0))
         if not self._samples:
             raise ConfigError("warm_start: its demonstrations contain no valid action")
         self._turns_per_sample = num_turns / len(self._samples)

@@ -24,7 +24,7 @@ def is_warm(config: Config, folder: Path) -> bool:
         ConfigError: the folder's marker is damaged.
     """
     warm = config.warm_start
-    return warm is not None and not warm.again and _game(config) in _read(folder)
+    return warm is not None and not warm.repeat and _game(config) in _read(folder)
 
 
 def mark(config: Config, folder: Path) -> None:

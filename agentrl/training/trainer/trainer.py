@@ -130,7 +130,7 @@ class Job:
     async def _clone(self, config: WarmStartConfig, recorded: Sequence[Chosen]) -> None:
         if warm_start_marker.is_warm(self.config, self._start):
             log.warning(
-                "warm start skipped: %s already had one for %s (warm_start.again=true repeats it)",
+                "warm start skipped: %s already had one for %s (warm_start.repeat=true repeats it)",
                 self._start,
                 self.config.env.id,
             )
