@@ -130,7 +130,7 @@ class Device(Protocol):
     def look(self, package: str) -> Look:
         """The state that an app publishes now, and the package in front."""
 
-    def act(
+    def send_action(
         self, action: Action, package: str, only_in: Collection[str] | None = None
     ) -> tuple[Look, Look]:
         """Perform an action; returns the looks right before and right after it.

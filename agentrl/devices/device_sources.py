@@ -87,7 +87,7 @@ def open_source(
     effect_delay_ms: tuple[float, float] = (50, 300),
     seed: int = 0,
     options: PoolOptions | None = None,
-    around: DeviceWrapper = lambda phone: phone,
+    wrap: DeviceWrapper = lambda phone: phone,
 ) -> DevicePool:
     """Open a pool of phones; closing it also ends the virtual phones that it started.
 
@@ -107,7 +107,7 @@ def open_source(
         effect_delay_ms: shortest and longest delay of effects on virtual phones.
         seed: of virtual phones.
         options: quarantine, lease and reboot settings of the pool.
-        around: wraps each phone that the source names; see `DeviceOpener`.
+        wrap: wraps each phone that the source names; see `DeviceOpener`.
 
     Raises:
         ConfigError: an invalid source, an unreachable phone, or a library that is not installed.
@@ -120,7 +120,7 @@ def open_source(
         input=input,
         deadlines=deadlines,
         public=tuple(public),
-        around=around,
+        wrap=wrap,
     )
     if num_virtual is None:
         return _pool_of_serials(opener, serials, options, grows=source == CONNECTED)

@@ -34,7 +34,7 @@ class PageAssigner:
         self._pages: PageServer | None = None
         self._lock = threading.Lock()
 
-    def around(self, device: LeasableDevice) -> LeasableDevice:
+    def wrap(self, device: LeasableDevice) -> LeasableDevice:
         """The phone itself if it has the apps, else the phone with their pages.
 
         Raises:

@@ -30,7 +30,7 @@ def track_devices(server: AdbServer, deadline_s: float = 5.0) -> Generator[Known
         DeviceError: the server is gone, or refuses.
     """
     try:
-        with server.link(Deadline(deadline_s)) as link:
+        with server.open_socket(Deadline(deadline_s)) as link:
             link.request("host:track-devices")
             while True:
                 if not link.wait(deadline_s):

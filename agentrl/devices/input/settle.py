@@ -103,7 +103,7 @@ def act_and_settle(
         frame = _wait_for_effect(watch, action, done, quiet_s, state_shows)
     if done.state is None and not (done.left or touches_nothing(action)):
         front = device.focus() if package is not None else None
-        done = _Handled(front=front, front_s=watch.past_s())
+        done = _Handled(front=front, front_s=watch.elapsed_s())
     return _settled(watch, frame, done)
 
 
@@ -134,26 +134,26 @@ def _send_action(
     if package is None:
         dispatch_action(device, action)
         return _Handled()
-    before, now = device.act(action, package, only_in)
+    before, now = device.send_action(action, package, only_in)
     known = known or before.state
     if touches_nothing(action):
         # There is nothing to count.
         news = _is_news(known, now.state)
-        return _Handled(state=now.state, front=now.front, front_s=watch.past_s(), news=news)
+        return _Handled(state=now.state, front=now.front, front_s=watch.elapsed_s(), news=news)
     if before.state is None:
         return _Handled()
     while now.state is not None and now.state["touches"] <= before.state["touches"]:
         if now.front not in (None, package):
             # Look again: it may have handled the action since the last look.
             state = device.look(package).state or now.state
-            front_s = watch.past_s()
+            front_s = watch.elapsed_s()
             return _Handled(state=state, front=now.front, front_s=front_s, handled=False, left=True)
         watch.pause(f"{device.serial}: {package} did not handle {action}")
         now = device.look(package)
     if now.state is None:
         return _Handled()
     news = _is_news(known, now.state)
-    front_s = watch.past_s()
+    front_s = watch.elapsed_s()
     return _Handled(state=now.state, front=now.front, front_s=front_s, handled=True, news=news)
 
 
@@ -181,8 +181,8 @@ def _until_shown(watch: ScreenWatch) -> Image:
     frame = watch.until_changed_and_still()
     if watch.effect_s is None:
         raise CaptureError(
-            f"{watch.device.serial}: the app published a new state {watch.past_s():.1f} s ago but "
-            "its screen did not change: the captures are stale"
+            f"{watch.device.serial}: the app published a new state {watch.elapsed_s():.1f} s ago "
+            "but its screen did not change: the captures are stale"
         )
     return frame
 
@@ -207,7 +207,7 @@ def _settled(watch: ScreenWatch, frame: Image, done: _Handled) -> Settled:
         front=done.front,
         front_s=done.front_s,
         handled=done.handled,
-        seconds=watch.past_s(),
+        seconds=watch.elapsed_s(),
         effect_s=watch.effect_s,
         captures=watch.captures,
     )
