@@ -4,7 +4,7 @@ import sys
 CODE = """
 import datasets
 from agentrl.policies.models import torch_companions
-torch_companions.mend()
+torch_companions.patch_broken_imports()
 import torch
 print(len(datasets.Dataset.from_list([{"a": 1}])))
 """
