@@ -53,7 +53,7 @@ from agentrl.rollout.make_env import load_player
 from agentrl.rollout.scoring import Scorer
 from agentrl.types import Episode, Image, ScoredEpisode, cause
 from agentrl.virtual_phone import spawn
-from agentrl.virtual_phone.system.screen import bar_height
+from agentrl.virtual_phone.system.screen_frame import bar_height
 from agentrl.worker_threads import Workers
 
 FAULTS = Path(__file__).with_suffix(".yaml")
@@ -327,7 +327,7 @@ def _tell(
     )
     for row in stats:
         aside = "yes" if row.quarantined else ""
-        rungs = ", ".join(f"{rung} {count}" for rung, count in row.mended.items())
+        rungs = ", ".join(f"{rung} {count}" for rung, count in row.recoveries.items())
         shelf.add_row(
             row.serial, str(row.leases), str(row.failures), rungs, aside, f"{row.busy_share:.0%}"
         )

@@ -1,4 +1,4 @@
-"""Questions that take a tool: zoom into a picture, or calculate; then answer.
+"""Questions that need a tool: zoom into a picture, or calculate, then answer.
 
 Run: python examples/ask_with_tools.py [key=value ...]
 """
@@ -46,7 +46,7 @@ class AskWithTools(gymnasium.Env):
         colors = [str(draw.choice(list(COLORS))) for _ in BOXES]
         box = int(draw.integers(1, 5))
         self.picture, self.tool, self.answer = self._drawn(colors), str(box), colors[box - 1]
-        thumbnail = np.full((28, 28, 3), 128, np.uint8)  # all that fits of so large a picture
+        thumbnail = np.full((28, 28, 3), 128, np.uint8)  # too small to show any detail
         return self._shows(f"Box {box}: color?", thumbnail)
 
     def _drawn(self, colors):
@@ -65,7 +65,7 @@ class AskWithTools(gymnasium.Env):
             info["metrics"] = {"right": float(right), "looked": helped}
             return observation, float(right), True, False, info
         self.uses.append(argument.strip())
-        try:  # what a tool cannot do is told, and costs a turn
+        try:  # an error of a tool is shown to the model, and costs a turn
             observation, info = self._used(name, argument)
         except ValueError as error:
             observation, info = self._shows(f"{name}: {error}"[:200])
@@ -76,7 +76,7 @@ class AskWithTools(gymnasium.Env):
             return self._shows(f"= {calculate(argument)}")
         number = int(argument) if argument.strip() in "1234" and argument.strip() else 0
         if self.picture is None or number not in BOXES:
-            raise ValueError("there is no such box")
+            raise ValueError("no such box")
         return self._shows("", zoom(self.picture, BOXES[number], 28))
 
     def _shows(self, text, *images):
@@ -85,7 +85,7 @@ class AskWithTools(gymnasium.Env):
         return {"text": text, "images": images}, info
 
 
-class Words:
+class AskTranslator:
     def __init__(self, style="tag", instruct=True):
         self.calls, self.instruct = ActionSet(FORMS, style), instruct
 
@@ -108,7 +108,7 @@ class Words:
             try:
                 argument = json.loads(argument)
             except ValueError:
-                raise ActionError("the argument is no text") from None
+                raise ActionError("the argument is not a valid string") from None
         return {"tool": TOOLS.index(call.name), "argument": argument}
 
     def no_action(self):
@@ -128,15 +128,15 @@ class Expert:
             return self.calls.say("answer", self.answer(info, rng))
         if info["kind"] == "sum":
             return self.calls.say("calculate", json.dumps(info["tool"]))
-        wanted = info["tool"] if rng.random() < self.looks else str(rng.integers(1, 5))
-        return self.calls.say("zoom", wanted)
+        box = info["tool"] if rng.random() < self.looks else str(rng.integers(1, 5))
+        return self.calls.say("zoom", box)
 
     def answer(self, info, rng):
         return info["answer"]
 
 
 class Careless(Expert):
-    """Looks into any box, and answers well only where it was the right one."""
+    """Looks into a random box, and answers correctly only if it was the right one."""
 
     looks = 0.2
 
@@ -148,7 +148,7 @@ class Careless(Expert):
 agentrl.register(
     "AskWithTools-v0",
     "ask_with_tools:AskWithTools",
-    translator="ask_with_tools:Words",
+    translator="ask_with_tools:AskTranslator",
     players={"expert": "ask_with_tools:Expert", "careless": "ask_with_tools:Careless"},
 )
 

@@ -19,7 +19,7 @@ from agentrl.rollout.episode_request import Split
 from agentrl.rollout.phone_pool import open_pool
 from agentrl.rollout.shared_phones import SharedPhones, SharedPool
 from agentrl.types import Episode, Image, Outcome
-from agentrl.virtual_phone.spec import AppSpec
+from agentrl.virtual_phone.phones_spec import AppSpec
 
 log = logging.getLogger(__name__)
 
@@ -227,9 +227,9 @@ def open_worlds(
     pager = PageAssigner([AppSpec(app=game.app)], config.devices.app)
     try:
         pool = (
-            open_pool(config, pager.around)
+            open_pool(config, pager.wrap)
             if phones is None
-            else SharedPool(phones, config, pager.around)
+            else SharedPool(phones, config, pager.wrap)
         )
     except BaseException:
         pager.close()
