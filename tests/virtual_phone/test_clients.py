@@ -360,8 +360,8 @@ def test_every_feature_of_pure_python_adb_works(
     state = json.loads(pure.shell(f"cat {STATE}"))
     assert state["touches"] == touches + 4
     assert state["text"] == "word"
-    picture = cv2.imdecode(np.frombuffer(pure.screencap(), np.uint8), cv2.IMREAD_COLOR)
-    assert picture.shape == (1280, 720, 3)
+    image = cv2.imdecode(np.frombuffer(pure.screencap(), np.uint8), cv2.IMREAD_COLOR)
+    assert image.shape == (1280, 720, 3)
     top = pure.get_top_activity()
     assert (top.package, top.activity) == (PACKAGE, f"{PACKAGE}.Main")
     assert pure.get_pid(PACKAGE) == str(top.pid)

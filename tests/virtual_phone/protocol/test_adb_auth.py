@@ -104,4 +104,4 @@ async def test_an_allowed_key_stays_trusted(
 
 @pytest.mark.parametrize("key", ["", "AAAA", "é", "A" * 100_000, base64.b64encode(bytes(524))])
 def test_an_invalid_key_is_never_accepted(key: str | bytes) -> None:
-    assert not TrustedKeys(FileSystem()).ask(key if isinstance(key, str) else key.decode())
+    assert not TrustedKeys(FileSystem()).accept_new(key if isinstance(key, str) else key.decode())

@@ -49,12 +49,11 @@ async def test_a_silent_client_is_dropped(monkeypatch: pytest.MonkeyPatch) -> No
 async def test_silent_clients_do_not_block_others() -> None:
     async with serving() as phone:
         strangers = [
-            await Wire.to(phone.port, greet=False)
-            for _ in range(phone_server._MOST_CONNECTIONS + 3)
+            await Wire.to(phone.port, greet=False) for _ in range(phone_server._MAX_CONNECTIONS + 3)
         ]
         client = await Wire.to(phone.port)
         assert await client.ask("shell:echo in") == b"in\n"
-        assert len(phone._connections) == phone_server._MOST_CONNECTIONS
+        assert len(phone._connections) == phone_server._MAX_CONNECTIONS
         for stranger in strangers:
             stranger.close()
 
@@ -62,7 +61,7 @@ async def test_silent_clients_do_not_block_others() -> None:
 async def test_output_that_is_never_read_is_dropped_and_the_phone_keeps_running(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(device_connection, "_MOST_HELD", 100_000)
+    monkeypatch.setattr(device_connection, "_MAX_HELD", 100_000)
     async with serving() as phone:
         wire = await Wire.to(phone.port, greet=False)
         wire.send(CNXN, adb_packets.VERSION, 4096, b"host::")
@@ -80,7 +79,7 @@ async def test_output_that_is_never_read_is_dropped_and_the_phone_keeps_running(
 async def test_a_client_that_does_not_wait_for_acknowledgements_is_disconnected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(device_connection, "_MOST_HELD", 1 << 20)
+    monkeypatch.setattr(device_connection, "_MAX_HELD", 1 << 20)
     async with serving() as phone:
         wire = await Wire.to(phone.port)
         wire.send(OPEN, 5, 0, b"shell:sleep 1000\0")
@@ -116,7 +115,7 @@ async def test_a_client_that_never_reads_is_not_read_either() -> None:
 
 
 async def test_the_number_of_streams_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_connection, "_MOST_STREAMS", 3)
+    monkeypatch.setattr(device_connection, "_MAX_STREAMS", 3)
     async with serving() as phone:
         wire = await Wire.to(phone.port)
         for stream in range(1, 5):
