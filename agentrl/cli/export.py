@@ -73,9 +73,9 @@ def export(
             typer.echo(f"left out: {count} of evaluations (--held-out takes them too)")
         wanted = replace(wanted, held_out=False)
     if kind == "minari":
-        with _progress() as tell:
+        with _progress() as report:
             written, left_out = offline.write(
-                opened, out, wanted, replies=replies, width=width, tell=tell
+                opened, out, wanted, replies=replies, width=width, progress=report
             )
         for why, count in left_out.items():
             typer.echo(f"left out: {count} {why}")
@@ -98,7 +98,7 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
     ) as bar:  # fmt: skip
         task = bar.add_task("reading", total=None)
 
-        def tell(done: int, total: int) -> None:
+        def report(done: int, total: int) -> None:
             bar.update(task, description="writing", completed=done, total=total)
 
-        yield tell
+        yield report

@@ -1,4 +1,4 @@
-"""Record every episode as it ends, and read it again: `agentrl.replay.open(run)`."""
+"""Record episodes as they end and read them back: `agentrl.replay.open(run)`."""
 
 from agentrl.replay.filters import Filter
 from agentrl.replay.read import RecordedEpisode, Run, open

@@ -12,11 +12,11 @@ from agentrl.viewer.export.single import Embedded, render, shortened
 from agentrl.viewer.views import rounded
 
 _WIDEST = 480
-"""Pixels; a screen is shown at about 280."""
+"""Pixels; the page shows screens at about 280."""
 
 
 def page(run: Run, recorded: RecordedEpisode) -> bytes:
-    """The page: screens with touches on them, what was said, rewards."""
+    """The page: screens with their touches, replies and rewards."""
     pictures, episode = Embedded(run, _WIDEST), recorded.episode
     return render(
         "episode.html.jinja",
@@ -31,7 +31,7 @@ def page(run: Run, recorded: RecordedEpisode) -> bytes:
 
 
 def _turn(recorded: RecordedEpisode, number: int, pictures: Embedded) -> Mapping[str, Any]:
-    """What the page shows of one turn."""
+    """One turn as the template needs it."""
     turn, summary = recorded.episode.turns[number], recorded.summary
     return {
         "number": number + 1,
@@ -52,8 +52,8 @@ def _turn(recorded: RecordedEpisode, number: int, pictures: Embedded) -> Mapping
     }
 
 
-def _timings(told: Mapping[str, float]) -> dict[str, float]:
-    """The stages of a turn, and then what the environment tells of `act`."""
-    stages = {name: told[name] for name in ("generate", "act") if name in told}
-    inner = {f"act: {name}": told[name] for name in told if name not in stages}
+def _timings(timings: Mapping[str, float]) -> dict[str, float]:
+    """The stages of a turn, followed by the parts of `act` that the environment measured."""
+    stages = {name: timings[name] for name in ("generate", "act") if name in timings}
+    inner = {f"act: {name}": timings[name] for name in timings if name not in stages}
     return stages | inner

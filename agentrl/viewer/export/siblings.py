@@ -1,4 +1,4 @@
-"""The siblings of a group as a single HTML page."""
+"""The episodes of a group as a single HTML page."""
 
 from agentrl.errors import ConfigError
 from agentrl.replay import Filter, Run
@@ -18,7 +18,7 @@ def siblings(run: Run, group: str) -> bytes:
     """
     members = sorted(run.episodes(Filter(group=group)), key=lambda s: (s.member, s.id))
     if not members:
-        raise ConfigError(f"{run.path} has no group {group!r} (agentrl replay RUN shows them)")
+        raise ConfigError(f"{run.path} has no group {group!r} (agentrl replay RUN shows all)")
     whole = episodes_of(run, members)
     pictures = Embedded(run, _WIDEST)
     valid = [member.total for member in members if not member.outcome.void]
