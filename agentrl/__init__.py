@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "train": "agentrl.training.loop:train",
-    "evaluate": "agentrl.training.evaluation:evaluate",
+    "train": "agentrl.training.trainer.train:train",
+    "evaluate": "agentrl.training.evaluation.evaluate:evaluate",
     "make": "agentrl.env:make",
     "make_translator": "agentrl.env:make_translator",
     "register": "agentrl.env:register",
@@ -22,8 +22,8 @@ __all__ = ["__version__", "evaluate", "load_config", "make", "make_translator", 
 if TYPE_CHECKING:
     from agentrl.config import load as load_config
     from agentrl.env import make, make_translator, register
-    from agentrl.training.evaluation import evaluate
-    from agentrl.training.loop import train
+    from agentrl.training.evaluation.evaluate import evaluate
+    from agentrl.training.trainer.train import train
 
 
 def __getattr__(name: str) -> Any:

@@ -12,12 +12,12 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from agentrl import plugins
+from agentrl import registry
 from agentrl.errors import ConfigError, told
 from agentrl.text import did_you_mean
 from agentrl.types import Message, Observation
 
-TRANSLATOR = "agentrl.data.translator:SpaceTranslator"
+TRANSLATOR = "agentrl.actions.space_translator:SpaceTranslator"
 """Of environments that bring none of their own."""
 
 
@@ -75,7 +75,7 @@ class Game:
 
 
 _GAMES: dict[str, Game] = {}
-_RANDOM = {"random": "agentrl.data.translator:RandomPlayer"}
+_RANDOM = {"random": "agentrl.actions.space_translator:RandomPlayer"}
 """Who plays where the translator is the common one."""
 
 
@@ -126,7 +126,7 @@ def game(id: str) -> Game:
     if id.startswith(("http://", "https://")):
         return _remote_game(id)
     module, _, name = id.rpartition(":")
-    loaded = plugins.import_module(module or "agentrl.envs")
+    loaded = registry.import_module(module or "agentrl.envs")
     if name in _GAMES:
         return _GAMES[name]
     kind = getattr(loaded, name, None)
@@ -144,7 +144,7 @@ def game(id: str) -> Game:
 
 def games() -> list[Game]:
     """All that are registered with agentrl, by their ids."""
-    plugins.import_module("agentrl.envs")
+    registry.import_module("agentrl.envs")
     return [_GAMES[id] for id in sorted(_GAMES)]
 
 
@@ -154,7 +154,7 @@ def foreign() -> dict[str, str]:
     Returns:
         Why each cannot be made here; empty where nothing stands against it.
     """
-    plugins.import_module("agentrl.envs")
+    registry.import_module("agentrl.envs")
     ids = sorted(id for id in gymnasium.registry if id not in _GAMES and ":" not in id)
     return {id: _hindrance(id) for id in ids}
 
@@ -169,7 +169,7 @@ def _hindrance(id: str) -> str:
                 warnings.simplefilter("ignore")  # that there is a newer version, say
                 gymnasium.make(id, disable_env_checker=True).close()
         elif isinstance(point, str):
-            plugins.load(point)
+            registry.load(point)
     except Exception as error:  # foreign modules fail in as many ways as there are
         return str(error).partition("\n")[0] or type(error).__name__
     return ""
@@ -189,7 +189,7 @@ def _class_as_game(id: str, kind: Any) -> Game:
 
 def _remote_game(url: str) -> Game:
     """An environment that a server plays."""
-    remote = "agentrl.remote.client:served"
+    remote = "agentrl.serving.remote_env:served"
     own = f"remote/{re.sub(r'[^A-Za-z0-9.-]+', '-', url.partition('//')[2]).strip('-')}-v0"
     if own not in gymnasium.registry:
         gymnasium.register(id=own, entry_point=remote, kwargs={"agentrl_url": url})
@@ -216,7 +216,7 @@ def _game_of_gymnasium(name: str) -> Game:
 
 def apps() -> list[str]:
     """The phone apps of all registered games, each `module:Class`."""
-    plugins.import_module("agentrl.envs")
+    registry.import_module("agentrl.envs")
     return sorted({game.app for game in _GAMES.values() if game.app is not None})
 
 
@@ -245,7 +245,7 @@ def translator_of(game: Game, kwargs: Mapping[str, Any]) -> Translator:
         ConfigError: it does not exist, or refuses them.
     """
     try:
-        translator: Translator = plugins.load(game.translator)(**kwargs)
+        translator: Translator = registry.load(game.translator)(**kwargs)
     except ConfigError:
         raise
     except Exception as error:

@@ -7,7 +7,7 @@ GET_VLLM = (
     "pip install 'agentrl[gpu]' ('agentrl[cpu]' without a GPU); rollout.engine=hf works without"
 )
 GET_RAY = "pip install 'agentrl[ray]'; rollout.launcher=local works without"
-GET_OCR = "pip install 'agentrl[ocr]'; agentrl.devices.sight.Glyphs reads known signs without"
+GET_OCR = "pip install 'agentrl[ocr]'; agentrl.devices.vision.Glyphs reads known signs without"
 GET_LORA = "pip install 'agentrl[lora]'; model.lora.rank=0 trains the whole model without"
 GET_QLORA = "pip install 'agentrl[qlora]'; model.lora.base=float works without"
 GET_FLASH = (

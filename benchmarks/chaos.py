@@ -40,21 +40,21 @@ from rich.table import Table
 from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.devices import DevicePool, Tap
-from agentrl.devices.phone import AdbPhone
-from agentrl.envs.android.app import NumberGameApp
-from agentrl.envs.android.rules import STAKE
-from agentrl.phone import spawn
-from agentrl.phone.screen import bar_height
-from agentrl.policies.opening import open_scaler
-from agentrl.policies.scripted import ScriptedPolicy
+from agentrl.devices.adb_phone import AdbPhone
+from agentrl.envs.number_game.app import NumberGameApp
+from agentrl.envs.number_game.rules import STAKE
+from agentrl.policies.open_model import open_scaler
+from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.rollout.collector import Collector, Progress
+from agentrl.rollout.env_pool import open_worlds
 from agentrl.rollout.episode import Limits, play
-from agentrl.rollout.making import load_player
+from agentrl.rollout.episode_request import Ticket
+from agentrl.rollout.make_env import load_player
 from agentrl.rollout.scoring import Scorer
-from agentrl.rollout.ticket import Ticket
-from agentrl.rollout.worlds import open_worlds
 from agentrl.types import Episode, Image, ScoredEpisode, cause
-from agentrl.worker import Workers
+from agentrl.virtual_phone import spawn
+from agentrl.virtual_phone.system.screen import bar_height
+from agentrl.worker_threads import Workers
 
 FAULTS = Path(__file__).with_suffix(".yaml")
 _DEADLINES = {"screenshot": "frame_s", "launch": "launch_s", "reconnect": "connect_s"}
@@ -154,7 +154,7 @@ async def main() -> int:
     logging.getLogger("agentrl").setLevel(logging.ERROR)
     with spawn(
         options.phones,
-        ["agentrl.envs.android.app:NumberGameApp"],
+        ["agentrl.envs.number_game.app:NumberGameApp"],
         effect_delay_ms=(0, 50),
         seed=options.seed,
         faults=options.faults,

@@ -24,10 +24,10 @@ from rich.table import Table
 from agentrl.devices import Device, Tap, act_and_settle, open_device, open_source
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.devices.adb.drivers import DRIVERS
-from agentrl.devices.bench import measure
-from agentrl.devices.phone import AdbPhone
+from agentrl.devices.adb_phone import AdbPhone
+from agentrl.devices.capture_benchmark import measure
 
-PROBE = "agentrl.phone.apps:ProbeApp"
+PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
 PACKAGE, ACTIVITY = "org.agentrl.probe", ".Main"
 OURS = "ours, by adbutils"
 SCREENSHOT = "adbutils' screenshot()"

@@ -27,11 +27,21 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from agentrl.phone import packets, services
-from agentrl.phone.apps import ProbeApp
-from agentrl.phone.packets import AUTH, CLSE, CNXN, OKAY, OPEN, WRTE, Packet, Parser, ProtocolError
-from agentrl.phone.phone import Phone
-from agentrl.phone.transport import Connection
+from agentrl.virtual_phone.apps.probe_app import ProbeApp
+from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.protocol import packets, services
+from agentrl.virtual_phone.protocol.device_connection import Connection
+from agentrl.virtual_phone.protocol.packets import (
+    AUTH,
+    CLSE,
+    CNXN,
+    OKAY,
+    OPEN,
+    WRTE,
+    Packet,
+    Parser,
+    ProtocolError,
+)
 
 _KINDS = (AUTH, CLSE, CNXN, OKAY, OPEN, WRTE)
 _SERVICES = (
@@ -178,8 +188,8 @@ class Bugs(logging.Handler):
 async def fuzz_phone(count: int, seed: int, end_s: float) -> Ledger:
     """A phone that is alive, through one connection after the other."""
     ledger, client = Ledger(), Client(seed)
-    logging.getLogger("agentrl.phone").addHandler(Bugs(ledger))
-    logging.getLogger("agentrl.phone").propagate = False
+    logging.getLogger("agentrl.virtual_phone").addHandler(Bugs(ledger))
+    logging.getLogger("agentrl.virtual_phone").propagate = False
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, told: ledger.bugs.update([str(told.get("exception"))]))
     phone = Phone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0))

@@ -42,13 +42,13 @@ from torch.distributed.fsdp import FSDPModule
 from trainer import sample, words
 
 from agentrl.config import AlgorithmConfig, Config, ModelConfig, RolloutConfig
-from agentrl.policies import companions, tiny, tiny_vocabulary
-from agentrl.policies.engine import Sampling
-from agentrl.policies.kits import Kit, kit_for
-from agentrl.policies.opening import open_engine
-from agentrl.training.batching import micro_batches
-from agentrl.training.learner import Learner
-from agentrl.training.scorer import is_vision
+from agentrl.policies.engines.engine import Sampling
+from agentrl.policies.models import Kit, kit_for, torch_companions
+from agentrl.policies.open_model import open_engine
+from agentrl.policies.tiny import tiny_model, tiny_tokenizer
+from agentrl.training.batching.batches import micro_batches
+from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.token_scorer import is_vision
 from agentrl.types import Prompt, Sample
 
 TEXT = {
@@ -163,14 +163,14 @@ def main() -> None:
 
 def build(folder: Path, size: str, device: str) -> None:
     """A model with random weights, and all that belongs to it in the Hugging Face format."""
-    tiny.build(folder, 0)
+    tiny_model.build(folder, 0)
     if size == "tiny":
         return
-    companions.mend()
+    torch_companions.mend()
     from safetensors.torch import save_file
     from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
-    ids = tiny_vocabulary.ids()
+    ids = tiny_tokenizer.ids()
     ends = {"bos_token_id": ids["<|endoftext|>"], "eos_token_id": ids["<|im_end|>"]}
     config = Qwen2_5_VLConfig(
         text_config={**TEXT, **ends, "pad_token_id": ids["<|endoftext|>"]},

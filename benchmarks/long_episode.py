@@ -19,10 +19,10 @@ from conditions import conditions
 from torch.autograd.graph import saved_tensors_hooks
 
 from agentrl.config import Config
-from agentrl.policies import tiny
-from agentrl.policies.kits import kit_for
-from agentrl.training.learner import Learner
-from agentrl.training.shares import whole
+from agentrl.policies.models import kit_for
+from agentrl.policies.tiny import tiny_model
+from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.micro_batches import whole
 from agentrl.types import Sample
 
 
@@ -76,7 +76,7 @@ def main() -> None:
     print(f"\n| ranks that share {chosen.tokens:,} tokens | kept by each, MB | s |\n|---|---|---|")
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as place:
-        folder = tiny.build(Path(place) / "tiny", 0, max_position=chosen.tokens)
+        folder = tiny_model.build(Path(place) / "tiny", 0, max_position=chosen.tokens)
         for ranks in chosen.ranks:
             out = Path(place) / str(ranks)
             processes = [

@@ -18,9 +18,9 @@ from rich.table import Table
 from rollout import _teach
 
 from agentrl import config as configuration
-from agentrl.policies.origin import resolve_model
+from agentrl.policies.models.model_source import resolve_model
 from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.rollouts import Rollouts
+from agentrl.rollout.rollout_worker import Rollouts
 
 
 async def main() -> None:

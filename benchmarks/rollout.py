@@ -18,13 +18,14 @@ from rich.table import Table
 
 from agentrl import config as configuration
 from agentrl.config import Config
-from agentrl.policies.engine import Engine, Sampling
-from agentrl.policies.origin import resolve_model
+from agentrl.policies.engines.engine import Engine, Sampling
+from agentrl.policies.models.model_source import resolve_model
 from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.rollouts import Rollouts
-from agentrl.training import seeds, warm_start
-from agentrl.training.learner import Learner
-from agentrl.training.lessons import Demonstration
+from agentrl.rollout.rollout_worker import Rollouts
+from agentrl.training import seeds
+from agentrl.training.learner.learner import Learner
+from agentrl.training.supervised import warm_start
+from agentrl.training.supervised.supervised_dataset import Demonstration
 from agentrl.types import Prompt, Turn
 
 

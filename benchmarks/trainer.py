@@ -40,9 +40,9 @@ from trainer_theirs import RELEASE, Theirs, relative
 from trainer_whole import Ours, Size
 
 from agentrl.config import AlgorithmConfig, Config
-from agentrl.policies import companions, tiny
-from agentrl.policies.kits import Kit, kit_for, load_model
-from agentrl.training.learner import Learner
+from agentrl.policies.models import Kit, kit_for, load_model, torch_companions
+from agentrl.policies.tiny import tiny_model
+from agentrl.training.learner.learner import Learner
 from agentrl.types import Image, Sample
 
 
@@ -56,7 +56,7 @@ def main() -> None:
     console = Console()
     console.print(conditions("torch", "transformers", "trl"), highlight=False, soft_wrap=True)
     with tempfile.TemporaryDirectory() as scratch:
-        folder = tiny.build(Path(scratch) / "model", 0)
+        folder = tiny_model.build(Path(scratch) / "model", 0)
         kit = kit_for(folder)
         # First: the largest amount so far must be its own.
         console.print(watched(folder, kit, options.updates))
@@ -93,7 +93,7 @@ def whole_steps(folder: Path, scratch: Path, steps: int) -> list[Table | str]:
     if find_spec("trl") is None:
         told.append(f"TRL is not installed (pip install trl=={RELEASE}): ours alone")
     else:
-        companions.mend()
+        torch_companions.mend()
         theirs = Theirs(folder, scratch / "trl", shown, size, steps)
         found = relative(*theirs.gradients())
         told.append(f"gradient of the same answers, beside TRL's: {found:.1e} apart")

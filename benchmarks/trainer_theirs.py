@@ -13,8 +13,8 @@ from torch import Tensor
 from trainer_whole import WORDS, Size
 
 from agentrl.config import AlgorithmConfig, Config
-from agentrl.policies.chat import ChatEncoder
-from agentrl.training.learner import Learner
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.training.learner.learner import Learner
 from agentrl.types import Image, Message, Sample
 
 RELEASE = "1.16.0"

@@ -14,11 +14,12 @@ import PIL.Image
 
 from agentrl.config import AlgorithmConfig, Config, EnvConfig, RewardConfig, RolloutConfig
 from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.rollouts import Rollouts
-from agentrl.training import seeds, weights
-from agentrl.training.learner import Learner
-from agentrl.training.teaching import lesson
+from agentrl.rollout.rollout_worker import Rollouts
+from agentrl.training import seeds
+from agentrl.training.learner.learner import Learner
+from agentrl.training.trainer.training_samples import lesson
 from agentrl.types import Episode, Image
+from agentrl.weight_sync import weight_files
 
 WORDS = "pick the largest card"
 
@@ -88,7 +89,7 @@ class Ours:
         judge = self._learner.judge
         taught = lesson(groups, self._config, judge, version=self._steps - 1, seed=self._steps)
         await asyncio.to_thread(self._learner.update, taught.samples, self._steps)
-        path = weights.publish(self._learner, self._steps)
+        path = weight_files.publish(self._learner, self._steps)
         await self._rollouts.load_weights(path, self._steps)
         return collected - started, time.perf_counter() - collected
 

@@ -19,7 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from agentrl.replay.record import Recorder
+from agentrl.replay.recorder import Recorder
 from agentrl.types import Episode, Image, Outcome, ScoredEpisode, Turn
 
 TRIES = 20

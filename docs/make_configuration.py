@@ -25,7 +25,7 @@ def page() -> str:
 
 def tables() -> str:
     """One section per class of settings, in the order of the tree."""
-    files = (CONFIG / name for name in ("tree.py", "algorithm.py"))
+    files = (CONFIG / name for name in ("sections.py", "algorithm_settings.py"))
     nodes = [node for file in files for node in ast.parse(file.read_text(encoding="utf-8")).body]
     classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
     first = f"\n## Beside the sections\n\n{HEAD}{_rows(classes['Config'], '', classes)}"

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from agentrl import plugins
+from agentrl import registry
 from agentrl.env import game, make_translator
-from agentrl.envs.frame.app import GameApp
-from agentrl.envs.frame.box import to_app
+from agentrl.envs.phone_game.app import GameApp
+from agentrl.envs.phone_game.box import to_app
 
 PICTURE = Path(__file__).parent / "images/minigames.png"
 SHOWN = {
@@ -31,8 +31,8 @@ MOST_TURNS = 3000
 
 def play(id: str, name: str, seed: int, turns: int = MOST_TURNS) -> GameApp:
     """An app in which a scripted player has played by touches."""
-    app, rng = plugins.load(str(game(id).app))(), np.random.default_rng(seed)
-    player, words = plugins.load(game(id).players[name])(), make_translator(id)
+    app, rng = registry.load(str(game(id).app))(), np.random.default_rng(seed)
+    player, words = registry.load(game(id).players[name])(), make_translator(id)
     app.launch({"seed": str(seed)})
     for _ in range(turns):
         state = app.state()

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from agentrl.envs.wechat import layout
-from agentrl.envs.wechat.app import TreeGameApp
-from agentrl.envs.wechat.miniprogram import DOTS
+from agentrl.envs.tree_game import layout
+from agentrl.envs.tree_game.app import TreeGameApp
+from agentrl.envs.tree_game.miniprogram import DOTS
 
 PICTURE = Path(__file__).parent / "images" / "tree_game.png"
 _EDGE = {"pad_width": ((8, 8), (8, 8), (0, 0)), "constant_values": 255}

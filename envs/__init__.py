@@ -1,32 +1,32 @@
 """The games that come with agentrl; importing this registers them."""
 
 from agentrl.env import register
-from agentrl.links import refuse_bare_name
+from agentrl.folder_links import refuse_bare_name
 
 refuse_bare_name(__name__)
 
 register(
     "NumberGame-v0",
-    "agentrl.envs.android.env:NumberGame",
-    translator="agentrl.envs.android.translator:NumberGameTranslator",
+    "agentrl.envs.number_game.env:NumberGame",
+    translator="agentrl.envs.number_game.translator:NumberGameTranslator",
     players={
-        "expert": "agentrl.envs.android.players:Expert",
-        "mediocre": "agentrl.envs.android.players:Mediocre",
-        "random": "agentrl.envs.android.players:Random",
+        "expert": "agentrl.envs.number_game.players:Expert",
+        "mediocre": "agentrl.envs.number_game.players:Mediocre",
+        "random": "agentrl.envs.number_game.players:Random",
     },
-    app="agentrl.envs.android.app:NumberGameApp",
+    app="agentrl.envs.number_game.app:NumberGameApp",
 )
 
 register(
     "TreeGame-v0",
-    "agentrl.envs.wechat.env:TreeGame",
-    translator="agentrl.envs.wechat.translator:TreeGameTranslator",
+    "agentrl.envs.tree_game.env:TreeGame",
+    translator="agentrl.envs.tree_game.translator:TreeGameTranslator",
     players={
-        "expert": "agentrl.envs.wechat.players:Expert",
-        "mediocre": "agentrl.envs.wechat.players:Mediocre",
-        "random": "agentrl.envs.wechat.players:Random",
+        "expert": "agentrl.envs.tree_game.players:Expert",
+        "mediocre": "agentrl.envs.tree_game.players:Mediocre",
+        "random": "agentrl.envs.tree_game.players:Random",
     },
-    app="agentrl.envs.wechat.app:TreeGameApp",
+    app="agentrl.envs.tree_game.app:TreeGameApp",
 )
 
 register(

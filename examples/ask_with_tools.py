@@ -11,8 +11,8 @@ import gymnasium
 import numpy as np
 
 import agentrl
-from agentrl.data.calls import Calls
-from agentrl.data.open_spaces import AnyText, Pictures
+from agentrl.actions.tool_calls import Calls
+from agentrl.data.observation_spaces import AnyText, Pictures
 from agentrl.envs.qa.tools import calculate, zoom
 from agentrl.errors import ActionError
 from agentrl.types import Message, Observation

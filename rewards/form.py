@@ -2,7 +2,7 @@
 
 import re
 
-from agentrl.data.replies import fact
+from agentrl.data.reward_inputs import fact
 from agentrl.types import Episode, Turn
 
 _THINK = re.compile(r"\s*<think>(.*)</think>(.*)", re.DOTALL)

@@ -4,14 +4,14 @@ The answer stands in the last reply, as `<answer>...</answer>` or `\boxed{...}`;
 environment's info, as `ground_truth`, or as `accepted` where there are several right answers.
 """
 
-from agentrl.data import grading, replies
+from agentrl.data import grading, reward_inputs
 from agentrl.types import Episode
 
 
 def exact(episode: Episode) -> float:
     """The same text, but for case, white space and a full stop."""
-    answer = replies.last_answer(episode)
-    accepted = replies.accepted(episode)
+    answer = reward_inputs.last_answer(episode)
+    accepted = reward_inputs.accepted(episode)
     return float(answer is not None and grading.exact(answer, accepted))
 
 
@@ -25,12 +25,12 @@ def numeric(episode: Episode, tolerance: float = 0.0) -> float:
     Raises:
         ValueError: the true answer is no number.
     """
-    accepted = replies.accepted(episode)
-    return float(grading.numeric(replies.last_answer(episode) or "", accepted, tolerance))
+    accepted = reward_inputs.accepted(episode)
+    return float(grading.numeric(reward_inputs.last_answer(episode) or "", accepted, tolerance))
 
 
 def choice(episode: Episode) -> float:
     """The right one of some options: by its letter, by its text, or both."""
-    answer, accepted = replies.last_answer(episode), replies.accepted(episode)
-    options = replies.options(episode.reset_info)
+    answer, accepted = reward_inputs.last_answer(episode), reward_inputs.accepted(episode)
+    options = reward_inputs.options(episode.reset_info)
     return float(answer is not None and grading.choice(answer, accepted, options))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.data.replies import env_reward, fact
+from agentrl.data.reward_inputs import env_reward, fact
 from agentrl.rewards.form import effect
 from agentrl.types import Episode
 

@@ -1,6 +1,6 @@
 """Rewards of the number game, one value per turn."""
 
-from agentrl.data.replies import env_reward
+from agentrl.data.reward_inputs import env_reward
 from agentrl.rewards.form import effect
 
 outcome = env_reward

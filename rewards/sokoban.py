@@ -1,6 +1,6 @@
 """Rewards of Sokoban beside the game's own, which is `agentrl.rollout.scoring:env_reward`."""
 
-from agentrl.data.replies import fact
+from agentrl.data.reward_inputs import fact
 from agentrl.rewards.form import action
 from agentrl.types import Episode
 

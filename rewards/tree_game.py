@@ -1,6 +1,6 @@
 """Rewards of the tree game, one value per turn."""
 
-from agentrl.data.replies import env_reward, fact
+from agentrl.data.reward_inputs import env_reward, fact
 from agentrl.rewards.form import effect
 from agentrl.types import Episode
 

@@ -13,7 +13,7 @@ from agentrl.devices import Device, open_device
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.errors import DeviceError
 
-PROBE = "agentrl.phone.apps:ProbeApp"
+PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
 
 
 @pytest.fixture(scope="session")
@@ -65,9 +65,9 @@ def virtual_phone(adb_server: AdbServer) -> Iterator[Device]:
 @pytest.fixture(scope="session")
 def tiny_vlm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a tiny Qwen2.5-VL, built from seed 0; not to be written to."""
-    from agentrl.policies import tiny
+    from agentrl.policies.tiny import tiny_model
 
-    return tiny.build(tmp_path_factory.mktemp("models") / "tiny", 0)
+    return tiny_model.build(tmp_path_factory.mktemp("models") / "tiny", 0)
 
 
 _LONGEST_FIRST = (

@@ -8,7 +8,7 @@ import agentrl
 from agentrl import env
 from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.errors import ConfigError
-from agentrl.rollout.making import action_space_of, load_player, make_env, open_translator
+from agentrl.rollout.make_env import action_space_of, load_player, make_env, open_translator
 
 CODE = """
 import gymnasium
@@ -175,4 +175,4 @@ def test_all_that_is_built_in_has_what_it_names() -> None:
     for game in own:
         references = [game.translator, *game.players.values(), *filter(None, [game.app])]
         for reference in references:
-            assert callable(agentrl.plugins.load(reference)), (game.id, reference)
+            assert callable(agentrl.registry.load(reference)), (game.id, reference)

@@ -4,10 +4,10 @@ import pytest
 
 from agentrl import config as configuration
 from agentrl import extras
-from agentrl.cli import doctor
+from agentrl.cli import install_doctor
+from agentrl.cluster import ray_cluster
 from agentrl.errors import ConfigError
-from agentrl.policies.endpoint import Endpoint
-from agentrl.rollout import cluster
+from agentrl.policies.engines.endpoint import Endpoint
 from agentrl.training import plan
 
 
@@ -46,10 +46,10 @@ def test_everything_that_a_job_misses_is_told_at_once(monkeypatch):
 def test_plan_doctor_and_cluster_give_the_same_advice(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError) as told:
-        cluster.join_cluster()
+        ray_cluster.join_cluster()
     assert str(told.value) == extras.NO_RAY
-    monkeypatch.setattr(doctor, "_version", lambda name: None)
-    mends = {finding.what: finding.mend for finding in doctor.examine()}
+    monkeypatch.setattr(install_doctor, "_version", lambda name: None)
+    mends = {finding.what: finding.mend for finding in install_doctor.examine()}
     assert mends["ray"] == extras.GET_RAY
     assert mends["vLLM"] == extras.GET_VLLM
     assert mends["transformers"] == extras.GET_MODELS

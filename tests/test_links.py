@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.errors import ConfigError
-from agentrl.links import check_links, refuse_bare_name
+from agentrl.folder_links import check_links, refuse_bare_name
 
 
 @pytest.mark.parametrize("name", ["envs", "envs.android", "rewards"])

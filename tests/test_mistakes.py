@@ -8,12 +8,13 @@ import pytest
 
 from agentrl import config as configuration
 from agentrl.cli import run
+from agentrl.cluster import ray_cluster
 from agentrl.errors import ConfigError
-from agentrl.policies import tiny
-from agentrl.replay.record import Recorder
-from agentrl.rollout import cluster, transfer
+from agentrl.policies.tiny import tiny_model
+from agentrl.replay.recorder import Recorder
 from agentrl.training import plan
 from agentrl.types import Outcome
+from agentrl.weight_sync import transports
 from tests.replay.episodes import scored
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
@@ -25,8 +26,8 @@ GAME = "configs/number_game.yaml"
 def small_machine(monkeypatch):
     """Two cores, no GPU, neither flash-attn nor a cluster elsewhere."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(cluster, "cores", lambda: 2)
-    monkeypatch.setattr(transfer, "gpus_of", lambda config: 0)
+    monkeypatch.setattr(ray_cluster, "cores", lambda: 2)
+    monkeypatch.setattr(transports, "gpus_of", lambda config: 0)
     monkeypatch.setattr(plan, "find_spec", lambda name: None)
 
 
@@ -231,7 +232,7 @@ def test_a_group_without_siblings_is_told(tmp_path, capsys):
 
 @pytest.mark.parametrize("length", [0, 100, -100])
 def test_model_whose_weights_were_cut_is_told(length, tmp_path, capsys):
-    file = tiny.build(tmp_path / "model", 0) / "model.safetensors"
+    file = tiny_model.build(tmp_path / "model", 0) / "model.safetensors"
     file.write_bytes(file.read_bytes()[:length])
     job = ["train", GAME, f"model.path={file.parent}", f"run.dir={tmp_path / 'runs'}"]
     assert run(job) == 2

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agentrl.worker import Worker, Workers
+from agentrl.worker_threads import Worker, Workers
 
 
 async def test_calls_in_a_row_share_a_thread_and_calls_at_once_do_not():

@@ -8,12 +8,11 @@ import typer
 from agentrl import __version__
 from agentrl.cli import (
     algorithms,
-    devices,
-    doctor,
+    device_commands,
     envs,
     evaluate,
     export,
-    logs,
+    install_doctor,
     merge,
     phone,
     play,
@@ -21,10 +20,11 @@ from agentrl.cli import (
     replay,
     rescore,
     serve_reward,
+    terminal_logging,
     train,
 )
 from agentrl.errors import AgentRLError, ConfigError
-from agentrl.links import check_links
+from agentrl.folder_links import check_links
 from agentrl.text import printable
 
 app = typer.Typer(
@@ -45,10 +45,10 @@ app.command("rescore")(rescore.rescore)
 app.command("rehearse")(rescore.rehearse)
 app.command("algorithms")(algorithms.algorithms)
 app.command("serve-reward")(serve_reward.serve_reward)
-app.command("doctor")(doctor.doctor)
+app.command("doctor")(install_doctor.doctor)
 app.command("serve-env")(envs.serve)
 app.add_typer(phone.app, name="phone")
-app.add_typer(devices.app, name="devices")
+app.add_typer(device_commands.app, name="devices")
 app.add_typer(envs.app, name="envs")
 
 
@@ -68,7 +68,7 @@ def _root(
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
 ) -> None:
-    logs.set_up(verbose)
+    terminal_logging.set_up(verbose)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from agentrl.cli.target import target_of
+from agentrl.cli.environment_argument import target_of
 from agentrl.errors import ConfigError
 from agentrl.text import printable
 
@@ -67,7 +67,7 @@ def check(
     Exits with 1 if something is to be mended.
     """
     from agentrl.config import resolve
-    from agentrl.rollout.checkup.apart import examine_apart
+    from agentrl.rollout.env_check.isolated_check import examine_apart
 
     settings = resolve(target_of(target), overrides or []).env
     console, bad, told = Console(), 0, set[str]()
@@ -119,10 +119,10 @@ def serve(
     """
     from agentrl import env
     from agentrl.config import resolve
-    from agentrl.remote import serve_env
+    from agentrl.serving import env_server
 
     if program:
-        typer.echo(Path(serve_env.__file__).read_text(encoding="utf-8"), nl=False)
+        typer.echo(Path(env_server.__file__).read_text(encoding="utf-8"), nl=False)
         return
     if not environment:
         raise ConfigError("ENVIRONMENT is missing: an id, module:Class or path/file.py:Class.")
@@ -130,6 +130,6 @@ def serve(
     env.game(id)
     given = ["--host", host, "--port", str(port), "--most", str(most), "--idle", str(idle)]
     try:
-        serve_env.main([id, *given])
-    except serve_env.Unusable as error:
+        env_server.main([id, *given])
+    except env_server.Unusable as error:
         raise ConfigError(str(error)) from error

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from agentrl.cli.target import target_of
+from agentrl.cli.environment_argument import target_of
 
 
 def evaluate(
@@ -44,8 +44,8 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Play games on seeds that were never trained on, and record them."""
-    from agentrl.training.evaluation import evaluate as play
-    from agentrl.training.report.display import table_of
+    from agentrl.training.evaluation.evaluate import evaluate as play
+    from agentrl.training.monitoring.console import table_of
 
     result = play(
         target_of(target),
@@ -63,7 +63,7 @@ def evaluate(
     who = f"{result.pop('model', policy)}{', greedy' if greedy else ''}"
     Console().print(table_of({who: result}, target))
     if audit is not None:
-        from agentrl.devices import sight
+        from agentrl.devices import vision
 
-        typer.echo(sight.table_of(audit))
+        typer.echo(vision.table_of(audit))
     typer.echo(f"recorded: {folder}  (agentrl replay {folder} --list)")

@@ -57,10 +57,10 @@ def export(
 ) -> None:
     """Write recorded episodes as a table or a data set."""
     from agentrl import replay
-    from agentrl.replay import offline, tables
-    from agentrl.replay.filters import check_label
+    from agentrl.replay.episode_filters import check_label
+    from agentrl.replay.export import minari_export, tables_export
 
-    kinds = (*tables.KINDS, "minari")
+    kinds = (*tables_export.KINDS, "minari")
     if kind not in kinds:
         raise ConfigError(f"--as {kind}: must be one of {', '.join(kinds)}")
     if kind != "minari" and (replies or width is not None):
@@ -74,14 +74,14 @@ def export(
         wanted = replace(wanted, held_out=False)
     if kind == "minari":
         with _progress() as report:
-            written, left_out = offline.write(
+            written, left_out = minari_export.write(
                 opened, out, wanted, replies=replies, width=width, progress=report
             )
         for why, count in left_out.items():
             typer.echo(f"left out: {count} {why}")
         typer.echo(f"wrote {out}: {counted(written, 'episode')}")
         return
-    labels = tables.write(opened, kind, out, wanted)
+    labels = tables_export.write(opened, kind, out, wanted)
     told = printable(", ".join(f"{count} {label}" for label, count in labels.most_common()))
     typer.echo(f"wrote {out}: {counted(labels.total(), 'row')} ({told})")
 

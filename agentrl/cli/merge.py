@@ -30,7 +30,7 @@ def merge(
         raise ConfigError(f"--dtype {dtype}: must be float32 or bfloat16")
     if adapter and dtype is not None:
         raise ConfigError("--dtype goes without --adapter: adapters stay as they were trained")
-    from agentrl.training.target import merged
+    from agentrl.training.run_target import merged
 
     step = merged(run, out, checkpoint, dtype, adapter)
     what = "adapters" if adapter else "model"

@@ -43,8 +43,10 @@ def up(
     """Start virtual phones and keep them until Ctrl-C."""
     from agentrl import env
     from agentrl.devices.adb import AdbServer, find_adb
-    from agentrl.phone import spawn
-    from agentrl.phone.apps import PROBE  # without it the doctor can touch nothing
+    from agentrl.virtual_phone import spawn
+    from agentrl.virtual_phone.apps.probe_app import (
+        PROBE,  # without it the doctor can touch nothing
+    )
 
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -9,14 +9,14 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from agentrl.cli.target import target_of
+from agentrl.cli.environment_argument import target_of
 from agentrl.errors import ConfigError
 from agentrl.text import counted, in_a_line, printable, signed
 from agentrl.types import words_of
 
 if TYPE_CHECKING:
     from agentrl.config import Config
-    from agentrl.training.playing import Audience
+    from agentrl.training.evaluation.play_episode import Audience
     from agentrl.types import Message, ScoredEpisode, Turn
 
 
@@ -65,8 +65,8 @@ def play(
     Type an action, such as `up` or `tap(0.2, 0.7)`; an empty line ends the game. The episode is
     recorded: agentrl replay shows it.
     """
-    from agentrl.training.playing import HUMAN, MODEL
-    from agentrl.training.playing import play as play_one
+    from agentrl.training.evaluation.play_episode import HUMAN, MODEL
+    from agentrl.training.evaluation.play_episode import play as play_one
 
     known, settings = target_of(target), list(overrides or [])
     if Path(policy).is_dir():
@@ -105,7 +105,7 @@ def _in_browser(
     target: "Config | str", overrides: list[str], port: int, how: dict[str, Any]
 ) -> "tuple[ScoredEpisode, Path]":
     try:
-        from agentrl.viewer.playing import play_in_browser
+        from agentrl.viewer.browser_play import play_in_browser
     except ImportError as error:
         raise ConfigError(
             f"the page needs {error.name}, not installed: pip install 'agentrl[page]'"
@@ -120,8 +120,8 @@ def _in_browser(
 
 
 def _audience(console: Console, width: int, asks: bool, delay_s: float) -> "Audience":
-    from agentrl.cli.pictures import picture
-    from agentrl.training.playing import Audience
+    from agentrl.cli.terminal_images import picture
+    from agentrl.training.evaluation.play_episode import Audience
 
     def complains(words: str) -> None:
         console.print(escape(printable(words)), style="yellow", highlight=False)

@@ -11,7 +11,7 @@ from agentrl.errors import ConfigError
 
 if TYPE_CHECKING:
     from agentrl.replay import Run
-    from agentrl.replay.ledger import Held
+    from agentrl.replay.disk_usage import Held
 
 
 def prune(
@@ -28,8 +28,8 @@ def prune(
     from rich.filesize import decimal
 
     from agentrl import replay
-    from agentrl.replay.prune import GB, Pruner
-    from agentrl.training.retention import short_of_room
+    from agentrl.replay.pruning import GB, Pruner
+    from agentrl.training.trainer.retention import short_of_room
 
     if not (math.isfinite(keep_gb) and keep_gb >= 0):
         raise ConfigError(f"--keep-gb {keep_gb}: must be a finite number, 0 or more")
@@ -64,7 +64,7 @@ def _by_step(episodes: "Sequence[Held]") -> list[tuple[int, int, int]]:
 def _grace_s(run: "Run") -> float:
     """By the deadlines of the run's own configuration, which a job may be at work with."""
     from agentrl import config as configuration
-    from agentrl.replay.prune import grace_s
+    from agentrl.replay.pruning import grace_s
 
     file = run.path / "config.yaml"
     config = configuration.load(file) if file.is_file() else configuration.Config()

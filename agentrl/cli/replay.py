@@ -64,7 +64,7 @@ def replay(
     --step, --seed, --won, --lost, --least and --last go with --list.
     """
     from agentrl import replay as recorded
-    from agentrl.replay.filters import Filter, unknown_label
+    from agentrl.replay.episode_filters import Filter, unknown_label
 
     wanted = Filter(
         split=split, label=label, outcome=outcome, step=step, seed=seed, won=won, least=least,
@@ -123,7 +123,7 @@ def _page(run: "Run", wanted: "Filter") -> str:
 
 def _serve(run: str, host: str, port: int, page: str, other: str | None) -> None:
     try:
-        from agentrl.viewer.serving import serve
+        from agentrl.viewer.viewer_server import serve
     except ImportError as error:
         raise ConfigError(
             f"the pages need {error.name}, not installed: pip install 'agentrl[page]'; --list and "
@@ -143,7 +143,7 @@ def _counts(episodes: Sequence["Summary"]) -> str:
 
 def _void_causes(episodes: Sequence["Summary"]) -> str:
     """Such as `3 void of 60 (5.0%): 2 x call, 1 x DeviceOffline`."""
-    from agentrl.replay.filters import void_causes
+    from agentrl.replay.episode_filters import void_causes
 
     counts = void_causes(episodes)
     causes = ", ".join(f"{count} x {in_a_line(cause)}" for cause, count in counts.most_common())

@@ -96,8 +96,8 @@ def rehearse(
     """
     from agentrl import config as configuration
     from agentrl.replay import Filter
-    from agentrl.replay.layout import has_single_frames
-    from agentrl.rollout.rehearsing import rehearse as play_again
+    from agentrl.replay.run_layout import has_single_frames
+    from agentrl.rollout.rehearsal import rehearse as play_again
 
     settings = configuration.load(Path(run) / "config.yaml", overrides or [])
     if has_single_frames(Path(run)):
@@ -139,7 +139,7 @@ def _rewards(functions: list[str], weights: list[float]) -> "list[RewardConfig]"
 def _recorded(run: str, wanted: "Filter", last: int) -> "Iterator[RecordedEpisode]":
     """Read as they are asked for: what else is wrong is told before."""
     from agentrl import replay
-    from agentrl.replay.filters import check_label
+    from agentrl.replay.episode_filters import check_label
 
     opened = replay.open(run)
     check_label(wanted.label, opened.episodes())

@@ -49,7 +49,7 @@ def train(
     if dry_run:
         _print_plan(str(run / "config.yaml") if run else config, settings, run)
         return
-    from agentrl.training.loop import train as train_job
+    from agentrl.training.trainer.train import train as train_job
 
     folder = train_job(config, overrides=settings, resume=run, begun=_print_budget)
     typer.echo(f"run: {folder}")
@@ -64,10 +64,10 @@ def _print_budget(job: "Config") -> None:
 
 def _print_plan(config: str, overrides: list[str], run: Path | None) -> None:
     from agentrl import config as configuration
-    from agentrl.training import checkpoints
+    from agentrl.training.checkpoints import checkpoint_store
     from agentrl.training.plan import resolve
 
-    teaches = run is None or checkpoints.latest(run) is None
+    teaches = run is None or checkpoint_store.latest(run) is None
     plan = resolve(configuration.load(config, overrides), teaches=teaches)
     typer.echo(yaml.safe_dump(plan, sort_keys=False, allow_unicode=True), nl=False)
     typer.echo("# Everything resolves; nothing was played.")

@@ -1,8 +1,13 @@
 """One tree of settings for a whole job."""
 
-from agentrl.config.algorithm import DEFAULTS, PRESETS, AlgorithmConfig, Preset, settings_of
-from agentrl.config.check import History, check_algorithm, parse_history, validate
-from agentrl.config.load import (
+from agentrl.config.algorithm_settings import (
+    DEFAULTS,
+    PRESETS,
+    AlgorithmConfig,
+    Preset,
+    settings_of,
+)
+from agentrl.config.loading import (
     arguments,
     digest,
     find,
@@ -13,7 +18,7 @@ from agentrl.config.load import (
     to_dict,
     to_yaml,
 )
-from agentrl.config.tree import (
+from agentrl.config.sections import (
     CheckpointConfig,
     Config,
     DeadlinesConfig,
@@ -32,6 +37,7 @@ from agentrl.config.tree import (
     WarmStartConfig,
     WrapperConfig,
 )
+from agentrl.config.validation import History, check_algorithm, parse_history, validate
 
 __all__ = [
     "DEFAULTS",

@@ -1,6 +1,6 @@
 """The answer that a reply gives, however it is marked; in linear time, whatever a model writes."""
 
-from agentrl.data.tags import between
+from agentrl.actions.tags import between
 from agentrl.errors import ActionError
 
 _BOXED = r"\boxed{"

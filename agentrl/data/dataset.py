@@ -15,12 +15,12 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from agentrl.data import grading, pictures, seen
-from agentrl.data.messages import Question, read_messages
-from agentrl.data.pictures import PictureError
+from agentrl.data import grading, image_cache, image_loading
+from agentrl.data.chat_messages import Question, read_messages
+from agentrl.data.image_loading import PictureError
+from agentrl.data.prompt_templates import names_in, parsed
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.data.tasks import Task, row_of
-from agentrl.data.templates import names_in, parsed
 from agentrl.errors import ConfigError, told
 from agentrl.text import did_you_mean, quoted
 from agentrl.types import IMAGE, Image, words_of
@@ -147,7 +147,7 @@ class Dataset:
         """A picture of a row; siblings, who are asked the same at once, are shown the same one."""
         known = self._loaded.get((place, number))
         if known is None:
-            known = pictures.load(image, self._root).view()
+            known = image_loading.load(image, self._root).view()
             known.flags.writeable = False
             self._loaded[place, number] = known
         return known
@@ -162,21 +162,21 @@ class Dataset:
                 shares[place] = _share(asked) if shared else 0.0
             except BadRow as error:
                 bad[place] = str(error)
-        broken = seen.examine(lambda: self._cells(list(shares)), self._root, self._broken)
+        broken = image_cache.examine(lambda: self._cells(list(shares)), self._root, self._broken)
         return dict(sorted((bad | broken).items())), shares
 
-    def _cells(self, places: Sequence[int]) -> Iterator[seen.Cell]:
+    def _cells(self, places: Sequence[int]) -> Iterator[image_cache.Cell]:
         """The pictures of some rows as they stand there, which may be all their bytes."""
         for place in places:
             for image in self._asked(self._table.row(place)).images:
                 yield place, image
 
-    def _broken(self, cells: Iterator[seen.Cell]) -> dict[int, str]:
+    def _broken(self, cells: Iterator[image_cache.Cell]) -> dict[int, str]:
         """Which of these pictures cannot be shown; decoding lets other threads run."""
 
-        def look(cell: seen.Cell) -> tuple[int, str] | None:
+        def look(cell: image_cache.Cell) -> tuple[int, str] | None:
             try:
-                pictures.load(cell[1], self._root)
+                image_loading.load(cell[1], self._root)
             except PictureError as error:
                 return cell[0], str(error)
             return None

@@ -4,7 +4,8 @@ What environments use: `open_device`, `Device`, the actions, a `Grammar`, `act_a
 `Guard` around it.
 """
 
-from agentrl.devices.actions import (
+from agentrl.actions.action_grammar import Grammar, format_action, parse_action
+from agentrl.actions.screen_actions import (
     Action,
     Done,
     Drag,
@@ -16,17 +17,16 @@ from agentrl.devices.actions import (
     Wait,
     perform,
 )
-from agentrl.devices.grammar import Grammar, format_action, parse_action
-from agentrl.devices.guard import Guard, Guarded, Left
-from agentrl.devices.opener import Around
-from agentrl.devices.opening import check_source, open_device, open_source
+from agentrl.devices.device import Deadlines, Device, Look, Result, State
+from agentrl.devices.device_opener import Around
+from agentrl.devices.device_sources import check_source, open_device, open_source
+from agentrl.devices.foreground_window import Window
+from agentrl.devices.guard.app_guard import Guard, Guarded, Left
+from agentrl.devices.input.settle import Settled, act_and_settle
 from agentrl.devices.pool import DevicePool
 from agentrl.devices.pool.lease import Lendable
-from agentrl.devices.pool.lending import PoolOptions
-from agentrl.devices.protocol import Deadlines, Device, Look, Result, State
-from agentrl.devices.regions import Region
-from agentrl.devices.settle import Settled, act_and_settle
-from agentrl.devices.window import Window
+from agentrl.devices.pool.lender import PoolOptions
+from agentrl.devices.screen_regions import Region
 
 __all__ = [
     "Action",

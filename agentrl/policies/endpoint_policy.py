@@ -9,9 +9,9 @@ from typing import Any
 import cv2
 
 from agentrl.config import History
-from agentrl.policies.endpoint import Endpoint
-from agentrl.policies.engine import Sampling
-from agentrl.policies.memory import Memory
+from agentrl.policies.chat.history import Memory
+from agentrl.policies.engines.endpoint import Endpoint
+from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.model_policy import draw_seed
 from agentrl.policies.policy import Answer
 from agentrl.types import IMAGE, Image, Message, Prompt, Reply

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from agentrl.config import History
-from agentrl.policies.chat import ChatEncoder
-from agentrl.policies.conversation import Conversation
-from agentrl.policies.engine import Engine, Sampling
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.engines.engine import Engine, Sampling
 from agentrl.policies.policy import Answer
 from agentrl.types import Message
 

@@ -1,7 +1,7 @@
 """Record episodes as they end and read them back: `agentrl.replay.open(run)`."""
 
-from agentrl.replay.filters import Filter
-from agentrl.replay.read import RecordedEpisode, Run, open
-from agentrl.replay.summary import Summary
+from agentrl.replay.episode_filters import Filter
+from agentrl.replay.episode_summary import Summary
+from agentrl.replay.reader import RecordedEpisode, Run, open
 
 __all__ = ["Filter", "RecordedEpisode", "Run", "Summary", "open"]

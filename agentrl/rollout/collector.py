@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from agentrl.errors import RewardError, WorldError
-from agentrl.rollout.ticket import Split, Ticket
+from agentrl.rollout.episode_request import Split, Ticket
 from agentrl.types import Episode, Outcome, ScoredEpisode, cause
-from agentrl.worker import Workers
+from agentrl.worker_threads import Workers
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from agentrl.errors import (
     boundary,
 )
 from agentrl.policies.policy import Answer, Policy, Seat
-from agentrl.rollout.ticket import Ticket
-from agentrl.rollout.world import Move, Sight, World
+from agentrl.rollout.env_runner import Move, Sight, World
+from agentrl.rollout.episode_request import Ticket
 from agentrl.text import short_serial, with_short_serials
 from agentrl.types import Episode, Image, Message, Observation, Outcome, Turn
 

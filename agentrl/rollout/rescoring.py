@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentrl.config import RewardConfig
-from agentrl.data.replies import NotTold
+from agentrl.data.reward_inputs import NotTold
 from agentrl.errors import ConfigError, RewardError
 from agentrl.replay import RecordedEpisode
 from agentrl.rollout.scoring import Scorer

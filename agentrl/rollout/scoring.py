@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from agentrl import plugins
+from agentrl import registry
 from agentrl.config import RewardConfig
-from agentrl.data.replies import env_reward
+from agentrl.data.reward_inputs import env_reward
 from agentrl.errors import ConfigError, RewardError, boundary, told
-from agentrl.rollout.batches import OVERALL, BatchReward, by_answer, finite, inputs_of
+from agentrl.rollout.batch_rewards import OVERALL, BatchReward, by_answer, finite, inputs_of
 from agentrl.types import Episode, ScoredEpisode
 
 RewardFunction = Callable[..., float | Sequence[float]]
@@ -82,7 +82,7 @@ def open_function(config: RewardConfig) -> tuple[Callable[..., Any], bool]:
     Raises:
         ConfigError: see Scorer.
     """
-    function = plugins.load(config.function)
+    function = registry.load(config.function)
     if inspect.isclass(function):
         function = _made(config, function)
         kind = _kind(config, function)

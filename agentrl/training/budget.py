@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from agentrl import env
 from agentrl.config import Config
-from agentrl.config.load import path_of
-from agentrl.rollout.arguments import baselines
-from agentrl.training import warm_mark
+from agentrl.config.loading import path_of
+from agentrl.rollout.env_arguments import baselines
+from agentrl.training.supervised import warm_start_marker
 
 _SCRIPTED_TURNS_PER_S = 110.0
 """300 games of 19 turns on 32 quick phones in 51 s."""
@@ -102,7 +102,7 @@ def _num_virtual(source: object) -> int | None:
 
 
 def _is_warm(config: Config) -> bool:
-    return config.model.path != "tiny" and warm_mark.is_warm(
+    return config.model.path != "tiny" and warm_start_marker.is_warm(
         config, path_of(config.model.path, "model.path")
     )
 

@@ -9,19 +9,20 @@ from typing import Any
 
 from agentrl import config as configuration
 from agentrl import devices, extras
+from agentrl.cluster import ray_cluster
 from agentrl.config import Config
 from agentrl.errors import ConfigError
-from agentrl.policies.opening import check_engine
-from agentrl.policies.origin import attention_heads, check_hub, check_model, is_on_hub
-from agentrl.rollout import cluster, transfer
-from agentrl.rollout.arguments import baselines, check_env_kwargs, env_of, game_of, with_allowed
-from agentrl.rollout.making import instructions_of, load_player, open_translator
+from agentrl.policies.models.model_source import attention_heads, check_hub, check_model, is_on_hub
+from agentrl.policies.open_model import check_engine
+from agentrl.rollout.env_arguments import baselines, check_env_kwargs, env_of, game_of, with_allowed
+from agentrl.rollout.make_env import instructions_of, load_player, open_translator
 from agentrl.rollout.scoring import Scorer
-from agentrl.training import recorded
 from agentrl.training.budget import budget
-from agentrl.training.choosing import Choice
-from agentrl.training.report.loggers import check_loggers
+from agentrl.training.monitoring.loggers import check_loggers
 from agentrl.training.seeds import check_seeds
+from agentrl.training.supervised import recorded_demonstrations
+from agentrl.training.supervised.demonstration_filter import Choice
+from agentrl.weight_sync import transports
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ def check(config: Config, player: str | None = None, *, teaches: bool = False) -
         check_games(config, [player])
         return Choice()
     _check_job(config)
-    taught = recorded.check(config) if teaches else Choice()
+    taught = recorded_demonstrations.check(config) if teaches else Choice()
     check_hub(config.model)
     return taught
 
@@ -83,7 +84,7 @@ def resolve(config: Config, *, teaches: bool = True) -> dict[str, Any]:
         ConfigError: see `check`; the hub is not asked.
     """
     count = _check_job(config)
-    taught = recorded.check(config) if teaches else Choice()
+    taught = recorded_demonstrations.check(config) if teaches else Choice()
     game = game_of(config.env)
     later = " (no folder here: the Hugging Face hub is asked for it when the job starts)"
     return {
@@ -120,15 +121,15 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
     check_loggers(config.logging)
     check_model(config.model)
     if config.train.sequence_parallel > 1 and (heads := attention_heads(config.model)):
-        from agentrl.training import ulysses
+        from agentrl.training.learner import sequence_parallel
 
-        ulysses.check_heads(heads, config.train.sequence_parallel)
+        sequence_parallel.check_heads(heads, config.train.sequence_parallel)
     if config.model.lora.rank:
-        from agentrl.training import adapters
+        from agentrl.training.learner import lora_adapters
 
-        adapters.check(config.model)
+        lora_adapters.check(config.model)
     check_engine(config.rollout)
-    transfer.check(config)
+    transports.check(config)
     if learns:
         _check_ranks(config)
     return count
@@ -144,19 +145,19 @@ def _check_ranks(config: Config) -> None:
             f"train.ranks={ranks} needs rollout.launcher=ray: "
             "the local launcher trains in this process alone"
         )
-    if os.environ.get("RAY_ADDRESS") or cluster.joined_gpus() is not None:
+    if os.environ.get("RAY_ADDRESS") or ray_cluster.joined_gpus() is not None:
         return
-    gpus = transfer.gpus_of(config)
+    gpus = transports.gpus_of(config)
     if gpus and ranks > gpus:
         raise ConfigError(
             f"train.ranks={ranks}: each needs a GPU of its own, as NCCL wants it, and this machine "
             f"has {gpus}; train.ranks={gpus} is the most"
         )
-    most = max(2, cluster.cores())
+    most = max(2, ray_cluster.cores())
     if not gpus and ranks > most:
         raise ConfigError(
             f"train.ranks={ranks}: without a GPU, ranks share the cores, of which this machine has "
-            f"{cluster.cores()}; train.ranks={most} is the most"
+            f"{ray_cluster.cores()}; train.ranks={most} is the most"
         )
 
 
@@ -166,7 +167,7 @@ def _check_attention(config: Config) -> None:
     # transformers takes flash-attn's kernels from the hub where `kernels` is installed instead.
     if find_spec("flash_attn") is None and find_spec("kernels") is None:
         raise ConfigError(extras.NO_FLASH)
-    if transfer.gpus_of(config) == 0:
+    if transports.gpus_of(config) == 0:
         raise ConfigError(
             "model.attention=flash_attention_2 needs a GPU, and there is none; "
             "model.attention=auto takes SDPA without"

@@ -6,9 +6,9 @@ for demonstrations and the second for training. So nothing that is evaluated is 
 
 from collections.abc import Sequence
 
+from agentrl.algorithms.episode_selection import filters
 from agentrl.config import Config
 from agentrl.errors import ConfigError
-from agentrl.training.sampling import filters
 
 _FIRST = 100_000_000
 _RANGE = 10_000_000

@@ -1,6 +1,6 @@
 """Colours that the small games share: light, so that what matters stands out."""
 
-from agentrl.envs.frame.paint import Colour
+from agentrl.envs.phone_game.paint import Colour
 
 PAGE: Colour = (238, 241, 246)
 PANEL: Colour = (255, 255, 255)

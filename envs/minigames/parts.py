@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from agentrl.envs.frame import paint
-from agentrl.envs.frame.box import Box, Grid
-from agentrl.envs.frame.paint import Colour
 from agentrl.envs.minigames.palette import EDGE, GREEN, INK, PAGE, PANEL, QUIET, RED
+from agentrl.envs.phone_game import paint
+from agentrl.envs.phone_game.box import Box, Grid
+from agentrl.envs.phone_game.paint import Colour
 from agentrl.types import Image
 
 

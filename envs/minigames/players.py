@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from agentrl.envs.frame.players import Choice, GamePlayer
+from agentrl.envs.phone_game.players import Choice, GamePlayer
 
 
 class Skilled(GamePlayer):

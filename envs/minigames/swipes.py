@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from agentrl.envs.frame.box import Path
+from agentrl.envs.phone_game.box import Path
 
 SWIPES: Mapping[str, Path] = {
     "up": Path(0.5, 0.65, 0.5, 0.45),

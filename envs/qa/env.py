@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium
 
-from agentrl.data.open_spaces import AnyText, Pictures
+from agentrl.data.observation_spaces import AnyText, Pictures
 from agentrl.data.tasks import Task
 from agentrl.envs.qa.grades import grader
 from agentrl.envs.qa.sources import open_source

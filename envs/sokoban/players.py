@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agentrl.data.calls import Calls
+from agentrl.actions.tool_calls import Calls
 from agentrl.envs.sokoban.board import MOVES, Board
 from agentrl.envs.sokoban.deadlock import is_deadlocked
 from agentrl.envs.sokoban.parsing import parse

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.data.calls import Calls
+from agentrl.actions.tool_calls import Calls
 from agentrl.envs.sokoban.board import MOVES
 from agentrl.types import IMAGE, Message, Observation
 

@@ -12,7 +12,7 @@ import pytest
 from agentrl import __version__, cli, replay
 from agentrl.config import PRESETS
 from agentrl.errors import ConfigError, DeviceError
-from agentrl.replay.record import Recorder
+from agentrl.replay.recorder import Recorder
 from agentrl.types import Outcome
 from tests.replay.episodes import scored
 from tests.viewer import runs
@@ -49,7 +49,7 @@ def test_no_setting_of_an_algorithm_is_broken_where_80_columns_are_all(
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A training loop that only remembers what it was asked."""
-    module = ModuleType("agentrl.training.loop")
+    module = ModuleType("agentrl.training.trainer.train")
     module.calls = []  # type: ignore[attr-defined]
 
     def train(config: Any, **keywords: Any) -> Path:
@@ -61,7 +61,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         return Path("runs/x")
 
     module.train = train  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "agentrl.training.loop", module)
+    monkeypatch.setitem(sys.modules, "agentrl.training.trainer.train", module)
     return module
 
 
@@ -196,7 +196,7 @@ def test_eval_of_a_configuration_says_that_its_model_is_untrained(
     async def played(*_: Any) -> dict[str, Any]:
         return {"reward": 0.5}
 
-    monkeypatch.setattr("agentrl.training.evaluation._evaluate", played)
+    monkeypatch.setattr("agentrl.training.evaluation.evaluate._evaluate", played)
     assert cli.run(["eval", str(EXAMPLE), f"run.dir={tmp_path}"]) == 0
     assert "which no run has trained" in caplog.text
     caplog.clear()
@@ -309,7 +309,7 @@ def test_replay_says_what_it_needs(
 def test_doctor_names_everything_and_how_to_mend_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli.doctor, "_version", lambda package: None)
+    monkeypatch.setattr(cli.install_doctor, "_version", lambda package: None)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(unused.getsockname()[1]))
@@ -333,7 +333,7 @@ def test_doctor_finds_what_is_no_adb_server_on_its_port(monkeypatch: pytest.Monk
         replying = threading.Thread(target=reply)
         replying.start()
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(listener.getsockname()[1]))
-        (found,) = (one for one in cli.doctor.examine() if one.what == "adb server")
+        (found,) = (one for one in cli.install_doctor.examine() if one.what == "adb server")
         replying.join(10)
     assert found.state == "missing"
     assert "ANDROID_ADB_SERVER_PORT" in found.mend
@@ -351,10 +351,10 @@ def test_broken_links_end_every_command(
 
 
 def test_doctor_tells_of_a_torchvision_that_others_cannot_import():
-    found = cli.doctor.vision_beside("2.13.0+cpu", "0.28.0")
+    found = cli.install_doctor.vision_beside("2.13.0+cpu", "0.28.0")
     assert found is not None
     assert "torchvision==0.28.0+cpu --index-url https://" in found.mend
     for torch, torchvision in (
         ("2.13.0+cpu", "0.28.0+cpu"), ("2.13.0", "0.28.0"), (None, "0.28.0"), ("2.13.0+cpu", None),
     ):  # fmt: skip
-        assert cli.doctor.vision_beside(torch, torchvision) is None
+        assert cli.install_doctor.vision_beside(torch, torchvision) is None

@@ -8,7 +8,7 @@ import pytest
 
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.errors import ConfigError
-from agentrl.phone import spawn
+from agentrl.virtual_phone import spawn
 
 pytestmark = pytest.mark.adb
 UP = [sys.executable, "-c", "from agentrl.cli.phone import app; app()", "up"]
@@ -19,7 +19,15 @@ def test_phone_up_tells_how_to_reach_them_and_stops_cleanly(
     adb_server: AdbServer, number: signal.Signals
 ) -> None:
     process = subprocess.Popen(
-        [*UP, "-n", "2", "--app", "agentrl.phone.apps:ProbeApp", "--size", "360x640"],
+        [
+            *UP,
+            "-n",
+            "2",
+            "--app",
+            "agentrl.virtual_phone.apps.probe_app:ProbeApp",
+            "--size",
+            "360x640",
+        ],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
@@ -67,7 +75,13 @@ def test_phone_up_gives_the_phones_the_faults_of_a_file(
 ) -> None:
     (tmp_path / "flaky.yaml").write_text("all: {always: {slow_start_s: 0.5}}")
     process = subprocess.Popen(
-        [*UP, "--app", "agentrl.phone.apps:ProbeApp", "--faults", str(tmp_path / "flaky.yaml")],
+        [
+            *UP,
+            "--app",
+            "agentrl.virtual_phone.apps.probe_app:ProbeApp",
+            "--faults",
+            str(tmp_path / "flaky.yaml"),
+        ],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from agentrl import replay
+from agentrl.actions.tool_calls import Calls
 from agentrl.cli import run
-from agentrl.cli.pictures import picture
-from agentrl.data.calls import Calls
-from agentrl.training.wording import untagged
+from agentrl.cli.terminal_images import picture
+from agentrl.training.supervised.action_phrasing import untagged
 
 LAKE = ["play", "FrozenLake-v1", "env.kwargs.is_slippery=false"]
 NAMES = "env.translator.names=[left, down, right, up]"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.data import pictures, seen, tables
+from agentrl.data import image_cache, image_loading, tables
 from agentrl.data.dataset import Dataset
 from agentrl.data.tables import BadRow, open_table
 from agentrl.data.tasks import row_of
@@ -18,7 +18,7 @@ from tests.data.rows import POSTSCRIPT, jpeg, picture, png, sums, write_csv, wri
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(seen, "FOLDER", tmp_path / "cache")
+    monkeypatch.setattr(image_cache, "FOLDER", tmp_path / "cache")
 
 
 def opened(path, split=None, **settings):
@@ -465,11 +465,11 @@ def test_three_corrupt_pictures_among_ten_thousand_are_named(tmp_path):
 
 
 def test_pictures_that_have_not_changed_are_not_decoded_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(seen, "_FEW", 1)
+    monkeypatch.setattr(image_cache, "_FEW", 1)
     path = folder_of_pictures(tmp_path, 10, {3: b""})
     decoded = []
-    load = pictures.load
-    monkeypatch.setattr(pictures, "load", lambda *a: decoded.append(a) or load(*a))
+    load = image_loading.load
+    monkeypatch.setattr(image_loading, "load", lambda *a: decoded.append(a) or load(*a))
     counts = []
     for _ in range(2):
         assert len(opened(path, on_bad="skip")) == 9

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.data import pictures
-from agentrl.data.pictures import PictureError
+from agentrl.data import image_loading
+from agentrl.data.image_loading import PictureError
 from tests.data.rows import POSTSCRIPT, jpeg, picture, png
 
 
@@ -36,7 +36,7 @@ def forms(folder):
 
 def test_every_form_of_a_picture_is_the_same_picture(tmp_path):
     for form, value in forms(tmp_path).items():
-        assert np.array_equal(pictures.load(value, tmp_path), picture()), form
+        assert np.array_equal(image_loading.load(value, tmp_path), picture()), form
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_every_form_of_a_picture_is_the_same_picture(tmp_path):
 )
 def test_what_is_no_picture_is_named_with_the_reason(tmp_path, value, words):
     with pytest.raises(PictureError, match=words):
-        pictures.load(value, tmp_path)
+        image_loading.load(value, tmp_path)
 
 
 def test_link_that_leads_out_is_refused_and_a_named_root_allows_it(tmp_path):
@@ -71,15 +71,15 @@ def test_link_that_leads_out_is_refused_and_a_named_root_allows_it(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.png").symlink_to(tmp_path / "out" / "a.png")
     with pytest.raises(PictureError, match="image_root"):
-        pictures.load("a.png", tmp_path / "data")
-    assert pictures.load("data/a.png", tmp_path).shape == (6, 8, 3)
+        image_loading.load("a.png", tmp_path / "data")
+    assert image_loading.load("data/a.png", tmp_path).shape == (6, 8, 3)
 
 
 def test_transparent_pictures_lie_on_white():
     glass = PIL.Image.new("RGBA", (4, 4), (0, 0, 0, 0))
     held = io.BytesIO()
     glass.save(held, "PNG")
-    assert (pictures.load(held.getvalue(), None) == 255).all()
+    assert (image_loading.load(held.getvalue(), None) == 255).all()
 
 
 def test_photo_taken_sideways_is_turned_upright():
@@ -88,14 +88,14 @@ def test_photo_taken_sideways_is_turned_upright():
     exif[0x0112] = 6  # turned by a quarter
     held = io.BytesIO()
     wide.save(held, "JPEG", exif=exif)
-    assert pictures.load(held.getvalue(), None).shape == (8, 4, 3)
+    assert image_loading.load(held.getvalue(), None).shape == (8, 4, 3)
 
 
 def test_grey_of_sixteen_bits_keeps_its_shades():
     deep = PIL.Image.fromarray(np.array([[0, 32768, 65535]], np.uint16))
     held = io.BytesIO()
     deep.save(held, "PNG")
-    assert pictures.load(held.getvalue(), None)[0, :, 0].tolist() == [0, 128, 255]
+    assert image_loading.load(held.getvalue(), None)[0, :, 0].tolist() == [0, 128, 255]
 
 
 def test_picture_too_large_to_be_meant_is_refused_before_it_is_decoded():
@@ -103,7 +103,7 @@ def test_picture_too_large_to_be_meant_is_refused_before_it_is_decoded():
     held = io.BytesIO()
     vast.save(held, "PNG")
     with pytest.raises(PictureError, match=r"20000x20000|decompression bomb"):
-        pictures.load(held.getvalue(), None)
+        image_loading.load(held.getvalue(), None)
 
 
 @pytest.mark.parametrize("value", ["a.png", POSTSCRIPT])
@@ -112,23 +112,23 @@ def test_picture_that_is_a_program_is_not_run(tmp_path, monkeypatch, value):
     monkeypatch.setattr(PIL.EpsImagePlugin, "Ghostscript", lambda *a, **k: started.append(a))
     (tmp_path / "a.png").write_bytes(POSTSCRIPT)
     with pytest.raises(PictureError, match="cannot identify"):
-        pictures.load(value, tmp_path)
+        image_loading.load(value, tmp_path)
     assert not started
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "PPM", "TIFF"])
 def test_plain_pictures_are_read_whatever_they_are_called(tmp_path, kind):
     PIL.Image.fromarray(picture()).save(tmp_path / "a.picture", kind)
-    assert pictures.load("a.picture", tmp_path).shape == (6, 8, 3)
+    assert image_loading.load("a.picture", tmp_path).shape == (6, 8, 3)
 
 
 def test_named_pipe_is_no_picture_and_nobody_waits_for_it(tmp_path):
     os.mkfifo(tmp_path / "a.png")
     with pytest.raises(PictureError, match=r"'a.png': is no regular file"):
-        pictures.load("a.png", tmp_path)
+        image_loading.load("a.png", tmp_path)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_picture_or_an_error_of_ours(data):
     with pytest.raises(PictureError):
-        pictures.load(data, None)
+        image_loading.load(data, None)

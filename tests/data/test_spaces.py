@@ -8,8 +8,8 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Te
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.data.calls import STYLES
-from agentrl.data.spaces import speech_of
+from agentrl.actions.action_spaces import speech_of
+from agentrl.actions.tool_calls import STYLES
 from agentrl.errors import ActionError, ConfigError
 
 SPACES = {

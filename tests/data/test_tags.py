@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from agentrl.data.tags import action_in
+from agentrl.actions.tags import action_in
 from agentrl.errors import ActionError
 from agentrl.text import printable
 

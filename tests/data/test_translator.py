@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Discrete
 
-from agentrl.data.translator import RandomPlayer, SpaceTranslator
+from agentrl.actions.space_translator import RandomPlayer, SpaceTranslator
 from agentrl.errors import ConfigError
 from agentrl.types import Observation
 

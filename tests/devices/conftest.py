@@ -8,11 +8,11 @@ import pytest
 
 from agentrl.devices import Deadlines
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.phone import AdbPhone
-from agentrl.phone import spawn
-from agentrl.phone.apps import ProbeApp
-from agentrl.phone.host import PhoneServer
-from agentrl.phone.phone import Phone
+from agentrl.devices.adb_phone import AdbPhone
+from agentrl.virtual_phone import spawn
+from agentrl.virtual_phone.apps.probe_app import ProbeApp
+from agentrl.virtual_phone.host_process import PhoneServer
+from agentrl.virtual_phone.phone import Phone
 
 _OUR_MARK = re.compile(r"==[0-9a-f]{16}==\d+")
 _OF_WINDOW = ("dumpsys window displays", "grep -E ^ *m(CurrentFocus|FocusedApp)=")
@@ -36,7 +36,9 @@ class WatchedPhone:
 @pytest.fixture(scope="module")
 def virtual_serial(adb_server: AdbServer) -> Iterator[str]:
     """The serial of a phone with the probe on it; effects come at once."""
-    with spawn(1, ["agentrl.phone.apps:ProbeApp"], effect_delay_ms=(0, 0)) as phones:
+    with spawn(
+        1, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], effect_delay_ms=(0, 0)
+    ) as phones:
         yield phones.serials[0]
     adb_server.disconnect(phones.serials[0])
 

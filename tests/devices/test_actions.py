@@ -18,7 +18,7 @@ from agentrl.devices import (
     Wait,
     perform,
 )
-from agentrl.devices.commands import input_command, key_code, pixel
+from agentrl.devices.input.input_commands import input_command, key_code, pixel
 
 
 @given(st.floats(0, 1), st.integers(1, 5000))

@@ -3,10 +3,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from agentrl.devices import bench, open_device
-from agentrl.devices.bench import Row, choose, measure, toggle
-from agentrl.devices.capture import CAPTURES, raw
-from agentrl.devices.phone import INPUTS, AdbPhone
+from agentrl.devices import capture_benchmark, open_device
+from agentrl.devices.adb_phone import INPUTS, AdbPhone
+from agentrl.devices.capture import CAPTURES, screencap_raw
+from agentrl.devices.capture_benchmark import Row, choose, measure, toggle
 from agentrl.errors import CaptureError, ConfigError
 
 PACKAGE = "org.agentrl.probe"
@@ -37,7 +37,7 @@ def rows(**medians: float | None) -> list[Row]:
 def test_the_fastest_sound_way_is_picked_and_the_usual_one_where_it_is_hardly_slower(
     measured: dict[str, float | None], picked: list[str]
 ) -> None:
-    assert [row.name for row in bench._marked(rows(**measured)) if row.picked] == picked
+    assert [row.name for row in capture_benchmark._marked(rows(**measured)) if row.picked] == picked
 
 
 @pytest.fixture
@@ -97,8 +97,8 @@ def test_a_capture_that_fails_on_a_phone_is_not_picked(phone: AdbPhone) -> None:
 
 @pytest.mark.adb
 def test_a_stale_capture_is_not_picked(phone: AdbPhone, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentrl.devices.capture.trial._FRESH_S", 0.3)
-    monkeypatch.setattr("agentrl.devices.capture.lag._FRESH_S", 0.3)
+    monkeypatch.setattr("agentrl.devices.capture.capture_trial._FRESH_S", 0.3)
+    monkeypatch.setattr("agentrl.devices.capture.stream_latency._FRESH_S", 0.3)
     phone.shell("setprop", "debug.agentrl.fault.capture", "stale")
     found = by_name(measure(phone, rounds=1, change=lambda: phone.tap(0.5, 0.25)))
     for name in CAPTURES:
@@ -110,9 +110,9 @@ def test_a_stale_capture_is_not_picked(phone: AdbPhone, monkeypatch: pytest.Monk
 def test_a_capture_of_something_else_is_not_picked(
     phone: AdbPhone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = raw.RawCapture.read
+    read = screencap_raw.RawCapture.read
     monkeypatch.setattr(
-        raw.RawCapture,
+        screencap_raw.RawCapture,
         "read",
         lambda self, link: np.ascontiguousarray(read(self, link)[::-1]),
     )
@@ -124,8 +124,8 @@ def test_a_capture_of_something_else_is_not_picked(
 def test_auto_takes_what_was_measured_within_its_time_and_says_so(
     phone: AdbPhone, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench, "BUDGET_S", 60.0)
-    with caplog.at_level("INFO", "agentrl.devices.bench"):
+    monkeypatch.setattr(capture_benchmark, "BUDGET_S", 60.0)
+    with caplog.at_level("INFO", "agentrl.devices.capture_benchmark"):
         found = by_name(choose(phone))
     assert set(found) == {"raw", "framebuffer", "png", *INPUTS}
     picked = [row.name for row in found.values() if row.picked]
@@ -139,10 +139,10 @@ def test_auto_takes_what_was_measured_within_its_time_and_says_so(
 def test_without_time_the_usual_ways_are_taken(
     phone: AdbPhone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench, "BUDGET_S", 0.0)
+    monkeypatch.setattr(capture_benchmark, "BUDGET_S", 0.0)
     phone.use(capture="png", input="input")
     assert {row.failure for row in choose(phone)} == {"not measured in time"}
-    assert isinstance(phone.capture, raw.RawCapture)
+    assert isinstance(phone.capture, screencap_raw.RawCapture)
     assert phone.own_shell is phone.kept
 
 

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl.devices import Action, Done, Drag, Key, LongPress, Swipe, Tap, Type, Wait
-from agentrl.devices.blame import Evidence, judge
-from agentrl.devices.window import Kind, Window, package_in, window_in
+from agentrl.devices.foreground_window import Kind, Window, package_in, window_in
+from agentrl.devices.guard.exit_attribution import Evidence, judge
 
 share = st.floats(0, 1)
 touches: st.SearchStrategy[Any] = st.one_of(

@@ -8,10 +8,10 @@ import pytest
 
 from agentrl.devices import Deadlines
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.doctor import Finding, examine, readings, trials
-from agentrl.devices.phone import AdbPhone
-from agentrl.devices.protocol import Result
-from agentrl.phone import spawn
+from agentrl.devices.adb_phone import AdbPhone
+from agentrl.devices.device import Result
+from agentrl.devices.doctor import Finding, examine, phone_probes, phone_readings
+from agentrl.virtual_phone import spawn
 
 QUICK = Deadlines(connect_s=5, command_s=2, frame_s=2, launch_s=5)
 FAULT = "debug.agentrl.fault."
@@ -20,7 +20,9 @@ FAULT = "debug.agentrl.fault."
 @pytest.fixture
 def phone(adb_server: AdbServer) -> Iterator[AdbPhone]:
     """A phone that only one test has."""
-    with spawn(1, ["agentrl.phone.apps:ProbeApp"], effect_delay_ms=(0, 0)) as phones:
+    with spawn(
+        1, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], effect_delay_ms=(0, 0)
+    ) as phones:
         with closing(AdbPhone(adb_server, phones.serials[0], QUICK)) as device:
             yield device
         adb_server.disconnect(phones.serials[0])
@@ -48,7 +50,7 @@ def test_a_well_phone_is_well(adb_server: AdbServer, phone: AdbPhone) -> None:
         "capture png", "text",
     } <= found.keys()  # fmt: skip
     assert "one that jobs take" in "".join(f.detail for f in found.values())
-    assert phone.focus() != trials.PROBE
+    assert phone.focus() != phone_probes.PROBE
 
 
 @pytest.mark.adb
@@ -103,11 +105,11 @@ def test_what_is_tried_and_fails_is_named_with_a_mend(
     what: str,
     words: str,
 ) -> None:
-    monkeypatch.setattr("agentrl.devices.capture.trial._FRESH_S", 0.3)
-    monkeypatch.setattr("agentrl.devices.capture.lag._FRESH_S", 0.3)
-    monkeypatch.setattr(trials, "_SLOW_START_S", 0.5)
+    monkeypatch.setattr("agentrl.devices.capture.capture_trial._FRESH_S", 0.3)
+    monkeypatch.setattr("agentrl.devices.capture.stream_latency._FRESH_S", 0.3)
+    monkeypatch.setattr(phone_probes, "_SLOW_START_S", 0.5)
     if fault == "input":
-        monkeypatch.setattr(trials, "_ARRIVES_S", 0.3)
+        monkeypatch.setattr(phone_probes, "_ARRIVES_S", 0.3)
     phone.shell("setprop", FAULT + fault, value)
     assert words in first_ill(adb_server, phone.serial, what).detail
 
@@ -125,7 +127,7 @@ def test_a_phone_that_is_not_there_is_told_so(adb_server: AdbServer) -> None:
 
 @pytest.mark.adb
 def test_a_phone_that_asks_for_a_key_is_told_to_be_unauthorized(adb_server: AdbServer) -> None:
-    with spawn(1, ["agentrl.phone.apps:ProbeApp"], auth=True, keys=[]) as phones:
+    with spawn(1, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], auth=True, keys=[]) as phones:
         (found,) = examine(adb_server, phones.serials[0], Deadlines(connect_s=2))
         assert found.what == "connected"
         assert "allow debugging on its screen" in found.mend
@@ -145,8 +147,8 @@ def test_one_phone_behind_two_serials_is_told(adb_server: AdbServer, phone: AdbP
 def told(*outputs: str) -> dict[str, Finding]:
     """What a phone whose commands print this, in the order of COMMANDS, is said to have."""
     rest = iter(outputs)
-    results = [Result(output=next(rest, ""), code=0) for _ in readings.COMMANDS]
-    return {finding.what: finding for finding in readings.read(results)}
+    results = [Result(output=next(rest, ""), code=0) for _ in phone_readings.COMMANDS]
+    return {finding.what: finding for finding in phone_readings.read(results)}
 
 
 def test_a_phone_that_says_nothing_makes_nobody_stumble() -> None:
@@ -168,7 +170,7 @@ def test_a_phone_that_is_still_starting_is_told_so() -> None:
 def test_a_phone_that_takes_no_touches_is_blamed_for_nothing_else(
     adb_server: AdbServer, phone: AdbPhone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials, "_ARRIVES_S", 0.3)
+    monkeypatch.setattr(phone_probes, "_ARRIVES_S", 0.3)
     phone.shell("setprop", FAULT + "input", "lost")
     ills = [one.what for one in examine(adb_server, phone.serial) if one.state != "ok"]
     assert ills == ["rotation", "touches"]

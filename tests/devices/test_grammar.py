@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentrl.actions.action_grammar import FORMS, KEYS, MAX_TEXT, MAX_WAIT_S
 from agentrl.devices import (
     Action,
     Done,
@@ -18,8 +19,7 @@ from agentrl.devices import (
     format_action,
     parse_action,
 )
-from agentrl.devices.commands import pixel
-from agentrl.devices.grammar import FORMS, KEYS, MAX_TEXT, MAX_WAIT_S
+from agentrl.devices.input.input_commands import pixel
 from agentrl.errors import ActionError, ConfigError
 
 Spelling = Literal["unit", "thousand", "pixels", "tool"]

@@ -49,7 +49,9 @@ class Interrupted:
 
 @pytest.fixture(scope="module")
 def opened(adb_server: AdbServer) -> Iterator[Device]:
-    device = open_device("virtual", apps=["agentrl.phone.apps:ProbeApp"], effect_delay_ms=(0, 0))
+    device = open_device(
+        "virtual", apps=["agentrl.virtual_phone.apps.probe_app:ProbeApp"], effect_delay_ms=(0, 0)
+    )
     device.deadlines = replace(device.deadlines, settle_s=1.0)
     yield device
     device.close()

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.devices import Result
-from agentrl.devices.adb.link import Deadline
-from agentrl.devices.adb.script import Command
-from agentrl.devices.keyboard import ADB_KEYBOARD, Keyboard, broadcasts, input_text
+from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.shell_script import Command
+from agentrl.devices.input.text_input import ADB_KEYBOARD, Keyboard, broadcasts, input_text
 from agentrl.errors import DeviceError
 
 OLD = "com.android.inputmethod.latin/.LatinIME"

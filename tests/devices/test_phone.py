@@ -11,17 +11,17 @@ import pytest
 
 from agentrl.devices import Deadlines, Device, Done, Tap, Type, Wait, open_device
 from agentrl.devices.adb import AdbServer
+from agentrl.devices.adb.app_state_file import state_in
 from agentrl.devices.adb.drivers import DRIVERS, link_of
-from agentrl.devices.phone import AdbPhone
-from agentrl.devices.protocol import Result
-from agentrl.devices.published import state_in
-from agentrl.devices.window import Window
+from agentrl.devices.adb_phone import AdbPhone
+from agentrl.devices.device import Result
+from agentrl.devices.foreground_window import Window
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout, NotInFront
-from agentrl.phone import spawn
+from agentrl.virtual_phone import spawn
 from tests.devices.conftest import WatchedPhone
 
 pytestmark = pytest.mark.adb
-PROBE = "agentrl.phone.apps:ProbeApp"
+PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
 PACKAGE = "org.agentrl.probe"
 
 

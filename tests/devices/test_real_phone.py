@@ -17,10 +17,10 @@ from agentrl import cli
 from agentrl.devices import Key, Tap
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.drivers import DRIVERS
+from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture import CAPTURES
-from agentrl.devices.phone import AdbPhone
 from agentrl.errors import DeviceError, NotInFront
-from agentrl.phone import spawn
+from agentrl.virtual_phone import spawn
 from tests.devices.adb.hostile import HOSTILE
 
 pytestmark = [pytest.mark.adb, pytest.mark.phone]
@@ -33,7 +33,10 @@ def serial(request: pytest.FixtureRequest) -> Iterator[str]:
         yield SERIAL
         return
     server: AdbServer = request.getfixturevalue("adb_server")
-    apps = ["agentrl.phone.apps:ProbeApp", "agentrl.envs.android.app:NumberGameApp"]
+    apps = [
+        "agentrl.virtual_phone.apps.probe_app:ProbeApp",
+        "agentrl.envs.number_game.app:NumberGameApp",
+    ]
     with spawn(1, apps, effect_delay_ms=(0, 50)) as phones:
         yield phones.serials[0]
     server.disconnect(phones.serials[0])

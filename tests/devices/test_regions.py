@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from agentrl.devices.regions import Box, Comparison, restless
+from agentrl.devices.screen_regions import Box, Comparison, restless
 from agentrl.types import Image
 
 

@@ -10,7 +10,7 @@ from PIL import Image as PillowImage
 from PIL import ImageDraw, ImageFont
 
 from agentrl import extras
-from agentrl.devices.sight import (
+from agentrl.devices.vision import (
     UNREAD,
     WHOLE,
     Audit,
@@ -19,11 +19,11 @@ from agentrl.devices.sight import (
     Template,
     find,
     nearest,
+    ocr,
     regions_of,
     share_of,
     wilson,
 )
-from agentrl.devices.sight import text as ocr
 from agentrl.errors import ConfigError
 
 _GROUND, _RED, _GREEN = (235, 240, 245), (220, 50, 40), (30, 170, 80)

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from agentrl.envs.android.app import NumberGameApp
-from agentrl.envs.android.levels import Level
-from agentrl.envs.android.players import Expert
-from agentrl.envs.android.translator import NumberGameTranslator
-from agentrl.envs.frame.box import to_app
+from agentrl.envs.number_game.app import NumberGameApp
+from agentrl.envs.number_game.levels import Level
+from agentrl.envs.number_game.players import Expert
+from agentrl.envs.number_game.translator import NumberGameTranslator
+from agentrl.envs.phone_game.box import to_app
 
 SETTINGS: dict[str, tuple[Any, ...]] = {
     "memory": (False, True),

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from agentrl import plugins
+from agentrl import registry
 from agentrl.env import game
-from agentrl.envs.frame.settings import Paced
+from agentrl.envs.phone_game.settings import Paced
 
 SHORT: Mapping[str, Mapping[str, Any]] = {
     "Game2048-v0": {"goal": 32},
@@ -22,12 +22,12 @@ SHORT: Mapping[str, Mapping[str, Any]] = {
 
 def new_app(id: str) -> Any:
     """The app of a game, not launched."""
-    return plugins.load(str(game(id).app))()
+    return registry.load(str(game(id).app))()
 
 
 def player(id: str, name: str, **kwargs: Any) -> Any:
     """A scripted player of a game."""
-    return plugins.load(game(id).players[name])(**kwargs)
+    return registry.load(game(id).players[name])(**kwargs)
 
 
 def extras(id: str, seed: int) -> dict[str, str]:

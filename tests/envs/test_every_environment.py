@@ -5,8 +5,8 @@ import pytest
 
 from agentrl import env
 from agentrl.config import EnvConfig
-from agentrl.rollout.checkup import examine
-from agentrl.rollout.checkup.played import same
+from agentrl.rollout.env_check import examine
+from agentrl.rollout.env_check.random_play import same
 
 # Other tests' environments are registered as well, where they were imported before.
 OURS = [game for game in env.games() if str(game.entry_point).startswith("agentrl.")]

@@ -8,7 +8,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from agentrl.devices import Region
-from agentrl.envs.frame.view import on_screen
+from agentrl.envs.phone_game.view import on_screen
 from agentrl.errors import ActionError, ConfigError, EnvError
 from tests.envs.toy import CELLS, Stumbler, ToyApp, ToyEnv, ToyWords, Walker
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentrl.devices import open_device
 from agentrl.env import apps, make, make_translator
-from agentrl.envs.frame import env as frame
+from agentrl.envs.phone_game import env as frame
 from tests.envs.minigames import SHORT, play_badly, player
 
 IDS = list(SHORT)

@@ -3,11 +3,11 @@ import time
 import numpy as np
 import pytest
 
-from agentrl.envs.frame.box import to_app
-from agentrl.page import PagedApp
-from agentrl.page.messages import Gesture
+from agentrl.envs.phone_game.box import to_app
+from agentrl.phone_page import PagedApp
+from agentrl.phone_page.page_messages import Gesture
 from tests.envs.minigames import SHORT, extras, new_app, player
-from tests.page.test_host import FakeLink, hello, paint
+from tests.phone_page.test_host import FakeLink, hello, paint
 
 
 @pytest.mark.parametrize("id", list(SHORT))

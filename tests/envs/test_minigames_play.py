@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from agentrl import plugins
+from agentrl import registry
 from agentrl.env import game, make_translator
-from agentrl.envs.frame.box import to_app
 from agentrl.envs.minigames.flip import players as flip_players
 from agentrl.envs.minigames.flip.rules import Flip
+from agentrl.envs.phone_game.box import to_app
 from tests.envs.minigames import SHORT, extras, new_app, player
 
 IDS = list(SHORT)
@@ -62,7 +62,7 @@ def test_the_expert_wins_and_every_touch_of_its_does_something(
 
 @pytest.mark.parametrize("id", IDS)
 def test_a_player_has_the_usual_skill_of_its_kind_unless_it_is_given_one(id: str) -> None:
-    expert, mediocre = (plugins.load(game(id).players[name]) for name in ("expert", "mediocre"))
+    expert, mediocre = (registry.load(game(id).players[name]) for name in ("expert", "mediocre"))
     assert (expert.usual_skill, mediocre.usual_skill) == (1.0, 0.5)
     assert (expert().skill, mediocre().skill, mediocre(skill=0.0).skill) == (1.0, 0.5, 0.0)
     assert mediocre.best is expert.best
@@ -72,7 +72,7 @@ def test_a_player_has_the_usual_skill_of_its_kind_unless_it_is_given_one(id: str
 def test_the_classes_of_a_game_are_found_by_name_and_travel_to_other_processes(id: str) -> None:
     named = game(id)
     for address in (named.entry_point, named.translator, named.app, *named.players.values()):
-        kind = plugins.load(str(address))
+        kind = registry.load(str(address))
         assert pickle.loads(pickle.dumps(kind)) is kind
         assert f"{kind.__module__}:{kind.__name__}" == address
 

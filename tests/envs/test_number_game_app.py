@@ -4,10 +4,10 @@ import time
 import numpy as np
 import pytest
 
-from agentrl.envs.android import drawing, layout
-from agentrl.envs.android.app import NumberGameApp
-from agentrl.envs.android.rules import NumberGame, Phase
-from agentrl.envs.frame.box import Box, tap_at, to_app, to_screen
+from agentrl.envs.number_game import drawing, layout
+from agentrl.envs.number_game.app import NumberGameApp
+from agentrl.envs.number_game.rules import NumberGame, Phase
+from agentrl.envs.phone_game.box import Box, tap_at, to_app, to_screen
 
 
 @pytest.fixture

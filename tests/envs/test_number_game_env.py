@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from agentrl.envs.android import layout
-from agentrl.envs.android.app import PACKAGE
-from agentrl.envs.android.env import NumberGame
-from agentrl.envs.android.players import Expert
-from agentrl.envs.android.translator import NumberGameTranslator
-from agentrl.envs.frame.box import STATUS_BAR, Box, tap_at
+from agentrl.envs.number_game import layout
+from agentrl.envs.number_game.app import PACKAGE
+from agentrl.envs.number_game.env import NumberGame
+from agentrl.envs.number_game.players import Expert
+from agentrl.envs.number_game.translator import NumberGameTranslator
+from agentrl.envs.phone_game.box import STATUS_BAR, Box, tap_at
 from agentrl.errors import AppLeft, CaptureError, ConfigError, EnvError
 
 

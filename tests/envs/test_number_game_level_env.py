@@ -11,11 +11,11 @@ from gymnasium.utils.env_checker import check_env
 from agentrl.config import EnvConfig
 from agentrl.devices import Deadlines, open_device
 from agentrl.devices.adb import AdbServer
-from agentrl.envs.android.app import NumberGameApp
-from agentrl.envs.android.env import NumberGame
-from agentrl.envs.android.players import Expert, Random
+from agentrl.envs.number_game.app import NumberGameApp
+from agentrl.envs.number_game.env import NumberGame
+from agentrl.envs.number_game.players import Expert, Random
 from agentrl.errors import ConfigError
-from agentrl.rollout.making import open_translator
+from agentrl.rollout.make_env import open_translator
 
 APP = f"{NumberGameApp.__module__}:{NumberGameApp.__name__}"
 EVERYTHING = {

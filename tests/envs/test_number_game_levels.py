@@ -7,17 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl.config import EnvConfig
-from agentrl.envs.android import layout
-from agentrl.envs.android.app import NumberGameApp
-from agentrl.envs.android.levels import Level
-from agentrl.envs.android.players import Expert, Mediocre, Random
-from agentrl.envs.android.rounds import draw_rounds
-from agentrl.envs.android.rules import NumberGame, Phase
-from agentrl.envs.android.tips import draw_tip
-from agentrl.envs.android.translator import NumberGameTranslator
-from agentrl.envs.frame.box import tap_at
+from agentrl.envs.number_game import layout
+from agentrl.envs.number_game.app import NumberGameApp
+from agentrl.envs.number_game.levels import Level
+from agentrl.envs.number_game.players import Expert, Mediocre, Random
+from agentrl.envs.number_game.rounds import draw_rounds
+from agentrl.envs.number_game.rules import NumberGame, Phase
+from agentrl.envs.number_game.tips import draw_tip
+from agentrl.envs.number_game.translator import NumberGameTranslator
+from agentrl.envs.phone_game.box import tap_at
 from agentrl.errors import ActionError, ConfigError
-from agentrl.rollout.making import open_translator
+from agentrl.rollout.make_env import open_translator
 from tests.envs.levels import ALL, LEVELS, SEEDS, launched, play, tap
 
 RNG = np.random.default_rng(0)

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl.devices.commands import pixel
-from agentrl.envs.android import drawing, layout, palette, parts
-from agentrl.envs.android.app import PACKAGE, NumberGameApp
-from agentrl.envs.android.layout import Box
-from agentrl.envs.android.levels import Level
-from agentrl.envs.android.places import places
-from agentrl.envs.android.rules import NumberGame, Phase
-from agentrl.envs.frame import paint
-from agentrl.envs.frame.box import to_screen
-from agentrl.envs.frame.pieces import Piece
-from agentrl.phone.phone import Phone
+from agentrl.devices.input.input_commands import pixel
+from agentrl.envs.number_game import drawing, layout, palette, parts
+from agentrl.envs.number_game.app import PACKAGE, NumberGameApp
+from agentrl.envs.number_game.layout import Box
+from agentrl.envs.number_game.levels import Level
+from agentrl.envs.number_game.places import places
+from agentrl.envs.number_game.rules import NumberGame, Phase
+from agentrl.envs.phone_game import paint
+from agentrl.envs.phone_game.box import to_screen
+from agentrl.envs.phone_game.pieces import Piece
+from agentrl.virtual_phone.phone import Phone
 from tests.envs.levels import ALL, LEVELS, SEEDS, launched
 
 Area = tuple[int, int, int, int]

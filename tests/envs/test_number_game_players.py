@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from agentrl.envs.android.app import NumberGameApp
-from agentrl.envs.android.players import Expert, Mediocre, Random
-from agentrl.envs.android.rules import Phase
-from agentrl.envs.android.translator import NumberGameTranslator
-from agentrl.envs.frame.box import to_app
+from agentrl.envs.number_game.app import NumberGameApp
+from agentrl.envs.number_game.players import Expert, Mediocre, Random
+from agentrl.envs.number_game.rules import Phase
+from agentrl.envs.number_game.translator import NumberGameTranslator
+from agentrl.envs.phone_game.box import to_app
 from agentrl.errors import ActionError, ConfigError
 from agentrl.types import Observation
 

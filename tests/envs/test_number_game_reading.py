@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 import agentrl
 from agentrl import cli
-from agentrl.devices.sight import UNREAD, Audit
-from agentrl.envs.android.app import NumberGameApp
-from agentrl.envs.android.env import NumberGame
-from agentrl.envs.android.levels import Level
-from agentrl.envs.android.players import Expert
-from agentrl.envs.android.reading import read_screen
-from agentrl.envs.android.translator import NumberGameTranslator
-from agentrl.envs.android.truth import Truth
+from agentrl.devices.vision import UNREAD, Audit
+from agentrl.envs.number_game.app import NumberGameApp
+from agentrl.envs.number_game.env import NumberGame
+from agentrl.envs.number_game.levels import Level
+from agentrl.envs.number_game.players import Expert
+from agentrl.envs.number_game.reading import read_screen
+from agentrl.envs.number_game.translator import NumberGameTranslator
+from agentrl.envs.number_game.truth import Truth
 from agentrl.errors import ConfigError, EnvError
-from agentrl.phone.screen import Frame, bar_height, compose
 from agentrl.types import Image
+from agentrl.virtual_phone.system.screen import Frame, bar_height, compose
 from tests.envs.levels import LEVELS, SEEDS, launched, tap
 
 SIZES = st.sampled_from([(360, 640), (720, 1280), (1080, 2400)])
@@ -44,8 +44,8 @@ def png(frame: Frame) -> Image:
 def h264(frame: Frame) -> Image:
     """Through the phone's own encoder and the framework's decoder."""
     pytest.importorskip("av")
-    from agentrl.devices.capture.decoder import Decoder, rgb
-    from agentrl.phone.recorder import Recorder
+    from agentrl.devices.capture.h264_decoder import Decoder, rgb
+    from agentrl.virtual_phone.system.screen_recorder import Recorder
 
     recorder = Recorder(frame.size, 4_000_000, container=False)
     try:
@@ -153,7 +153,7 @@ def test_by_sight_alone_the_expert_plays_as_by_the_state(env: NumberGame) -> Non
 def test_an_audit_tells_what_was_read_wrong_and_lets_the_state_decide(
     env: NumberGame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agentrl.envs.android import truth
+    from agentrl.envs.number_game import truth
 
     def read_badly(frame: Image, level: Level) -> dict[str, Any]:
         return read_screen(frame, level) | {"score": 7}
@@ -170,7 +170,7 @@ def test_an_audit_tells_what_was_read_wrong_and_lets_the_state_decide(
 def test_a_screen_that_cannot_be_read_is_the_worlds_failure(
     env: NumberGame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agentrl.envs.android import truth
+    from agentrl.envs.number_game import truth
 
     monkeypatch.setattr(truth, "read_screen", lambda frame, level: {"round": 1, "score": UNREAD})
     with pytest.raises(EnvError, match="cannot be read: score"):

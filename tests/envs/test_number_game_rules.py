@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.envs.android.rounds import LAMPS, draw_rounds
-from agentrl.envs.android.rules import NumberGame, Phase
+from agentrl.envs.number_game.rounds import LAMPS, draw_rounds
+from agentrl.envs.number_game.rules import NumberGame, Phase
 
 SEEDS = st.integers(min_value=0, max_value=2**32)
 

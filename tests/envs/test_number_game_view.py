@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 
 from agentrl.devices import Region, Settled
-from agentrl.devices.sight import Audit
-from agentrl.envs.android.app import NumberGameApp
-from agentrl.envs.android.levels import Level
-from agentrl.envs.android.reading import read_screen
-from agentrl.envs.frame.view import in_layout, on_screen
+from agentrl.devices.vision import Audit
+from agentrl.envs.number_game.app import NumberGameApp
+from agentrl.envs.number_game.levels import Level
+from agentrl.envs.number_game.reading import read_screen
+from agentrl.envs.phone_game.view import in_layout, on_screen
 from agentrl.types import Image
 
 # A page that fills a long screen; one between the bars of its browser; one on a tablet's side.

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agentrl import plugins
+from agentrl import registry
 from agentrl.env import game
-from agentrl.envs.frame.box import to_app
+from agentrl.envs.phone_game.box import to_app
 
 DIGESTS: Mapping[str, str] = {
     "NumberGame-v0": "af2104bc9bb092df",
@@ -34,7 +34,7 @@ def test_the_same_seed_and_touches_give_the_same_pictures_on_every_machine(id: s
 
 def digest(id: str, touches: int = 12) -> str:
     """Of the pictures of one game that is touched at places which it names."""
-    app: Any = plugins.load(str(game(id).app))()
+    app: Any = registry.load(str(game(id).app))()
     app.launch({"seed": "3"})
     rng, seen = np.random.default_rng(0), hashlib.sha256()
     for _ in range(touches):

@@ -14,13 +14,13 @@ from gymnasium.utils.env_checker import check_env
 import agentrl
 from agentrl import config as configuration
 from agentrl.config import EnvConfig
-from agentrl.data.open_spaces import AnyText, Pictures
+from agentrl.data.observation_spaces import AnyText, Pictures
 from agentrl.envs.qa.arithmetic import Arithmetic
 from agentrl.envs.qa.counting import LEVELS, SHAPES, Counting
 from agentrl.envs.qa.geometry import Geometry
 from agentrl.errors import ActionError, ConfigError
-from agentrl.rollout.arguments import check_env_kwargs
-from agentrl.rollout.making import load_player
+from agentrl.rollout.env_arguments import check_env_kwargs
+from agentrl.rollout.make_env import load_player
 from tests.data.rows import picture, png, sums, write_jsonl
 
 DRAWN = [

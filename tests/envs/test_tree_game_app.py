@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from agentrl.envs.frame.box import to_screen
-from agentrl.envs.wechat import layout
-from agentrl.envs.wechat.app import CHATS_ACTIVITY, GAME_ACTIVITY, TreeGameApp
-from agentrl.envs.wechat.miniprogram import CAPSULE, CIRCLE, DOTS, ENTRY, SHEET
+from agentrl.envs.phone_game.box import to_screen
+from agentrl.envs.tree_game import layout
+from agentrl.envs.tree_game.app import CHATS_ACTIVITY, GAME_ACTIVITY, TreeGameApp
+from agentrl.envs.tree_game.miniprogram import CAPSULE, CIRCLE, DOTS, ENTRY, SHEET
 from tests.envs.tree import launched, tap
 
 SIZES = [(720, 1231), (1080, 2308), (333, 777), (90, 160), (1231, 720)]

@@ -10,14 +10,14 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from agentrl.devices import Device, open_device
-from agentrl.devices.sight import Template
-from agentrl.envs.frame.box import to_screen
-from agentrl.envs.wechat.app import CHATS_ACTIVITY, GAME_ACTIVITY, PACKAGE, TreeGameApp
-from agentrl.envs.wechat.entry import open_mini_program
-from agentrl.envs.wechat.env import TreeGame
-from agentrl.envs.wechat.miniprogram import CIRCLE, DOTS
-from agentrl.envs.wechat.players import Expert
-from agentrl.envs.wechat.translator import TreeGameTranslator
+from agentrl.devices.vision import Template
+from agentrl.envs.phone_game.box import to_screen
+from agentrl.envs.tree_game.app import CHATS_ACTIVITY, GAME_ACTIVITY, PACKAGE, TreeGameApp
+from agentrl.envs.tree_game.entry import open_mini_program
+from agentrl.envs.tree_game.env import TreeGame
+from agentrl.envs.tree_game.miniprogram import CIRCLE, DOTS
+from agentrl.envs.tree_game.players import Expert
+from agentrl.envs.tree_game.translator import TreeGameTranslator
 from agentrl.errors import DeviceTimeout
 from tests.envs.tree import launched
 

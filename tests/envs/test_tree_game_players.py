@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from agentrl.envs.wechat.players import Expert, Mediocre, Random
-from agentrl.envs.wechat.translator import TreeGameTranslator
+from agentrl.envs.tree_game.players import Expert, Mediocre, Random
+from agentrl.envs.tree_game.translator import TreeGameTranslator
 from agentrl.rewards import tree_game
 from agentrl.types import Episode, Outcome, Turn
 from tests.envs.tree import launched, play, tap

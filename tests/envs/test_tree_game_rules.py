@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl.envs.wechat import layout
-from agentrl.envs.wechat.equipment import WEIGHTS, Equipment, draw_drop, draw_worn, reach
-from agentrl.envs.wechat.rules import Level, Phase, TreeGame
+from agentrl.envs.tree_game import layout
+from agentrl.envs.tree_game.equipment import WEIGHTS, Equipment, draw_drop, draw_worn, reach
+from agentrl.envs.tree_game.rules import Level, Phase, TreeGame
 from tests.envs.tree import launched, tap
 
 SEEDS = st.integers(min_value=0, max_value=2**32)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agentrl.envs.frame import paint
-from agentrl.envs.frame.app import GameApp
-from agentrl.envs.frame.box import Box, Grid, Path
-from agentrl.envs.frame.env import GameEnv
-from agentrl.envs.frame.game import PhoneGame
-from agentrl.envs.frame.players import GamePlayer, RandomPlayer
-from agentrl.envs.frame.rules import Rules
-from agentrl.envs.frame.settings import Paced, one_of
-from agentrl.envs.frame.translator import GameTranslator
+from agentrl.envs.phone_game import paint
+from agentrl.envs.phone_game.app import GameApp
+from agentrl.envs.phone_game.box import Box, Grid, Path
+from agentrl.envs.phone_game.env import GameEnv
+from agentrl.envs.phone_game.game import PhoneGame
+from agentrl.envs.phone_game.players import GamePlayer, RandomPlayer
+from agentrl.envs.phone_game.rules import Rules
+from agentrl.envs.phone_game.settings import Paced, one_of
+from agentrl.envs.phone_game.translator import GameTranslator
 
 COLUMNS = 4
 GRID = Grid(columns=COLUMNS, rows=7)

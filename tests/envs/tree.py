@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.envs.frame.box import to_app
-from agentrl.envs.frame.players import GamePlayer
-from agentrl.envs.wechat.app import TreeGameApp
-from agentrl.envs.wechat.rules import Level
-from agentrl.envs.wechat.translator import TreeGameTranslator
+from agentrl.envs.phone_game.box import to_app
+from agentrl.envs.phone_game.players import GamePlayer
+from agentrl.envs.tree_game.app import TreeGameApp
+from agentrl.envs.tree_game.rules import Level
+from agentrl.envs.tree_game.translator import TreeGameTranslator
 
 
 def launched(seed: int = 0, **level: Any) -> TreeGameApp:

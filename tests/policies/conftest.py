@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from agentrl.policies import companions
-from agentrl.policies.chat import ChatEncoder
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.models import torch_companions
 
-companions.mend()
+torch_companions.mend()
 
 
 @pytest.fixture(scope="session")

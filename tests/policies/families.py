@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from agentrl.policies import tiny_vocabulary
+from agentrl.policies.tiny import tiny_tokenizer
 
 FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "text")
 
@@ -51,7 +51,7 @@ def tie(folder: Path) -> Path:
 
 
 def _common() -> dict[str, Any]:
-    ids = tiny_vocabulary.ids()
+    ids = tiny_tokenizer.ids()
     return {
         "vocab_size": len(ids),
         "hidden_size": 128,
@@ -67,7 +67,7 @@ def _common() -> dict[str, Any]:
 
 
 def _placeholders() -> dict[str, int]:
-    ids = tiny_vocabulary.ids()
+    ids = tiny_tokenizer.ids()
     return {
         "image_token_id": ids["<|image_pad|>"],
         "video_token_id": ids["<|video_pad|>"],

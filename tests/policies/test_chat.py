@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from agentrl.config import History
 from agentrl.errors import ConfigError
-from agentrl.policies.chat import ChatEncoder
-from agentrl.policies.conversation import Conversation
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation
 from agentrl.types import Message
 from tests.policies.pictures import picture, screen
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from agentrl.config import EndpointConfig
 from agentrl.errors import ConfigError, EngineError
-from agentrl.policies import completions, endpoint
-from agentrl.policies.completions import Completion
-from agentrl.policies.endpoint import Endpoint
-from agentrl.policies.engine import Sampling
+from agentrl.policies.engines import chat_completions, endpoint
+from agentrl.policies.engines.chat_completions import Completion
+from agentrl.policies.engines.endpoint import Endpoint
+from agentrl.policies.engines.engine import Sampling
 from tests.policies.completions_server import Server, exact, ok, refusal, reply, serving
 
 ASKED = [{"role": "user", "content": "hello"}]
@@ -357,10 +357,10 @@ def test_whatever_a_server_says_is_a_reply_or_its_failure(
     given_tokens = {**reply("a", token_ids=ids, logprobs={"content": logprobs})}
     for answer in (whole, {"choices": choice}, {**given_tokens, "prompt_token_ids": ids}):
         try:
-            found = completions.completion(answer)
+            found = chat_completions.completion(answer)
         except EngineError:
             continue
         assert len(found.reply_ids) == len(found.logprobs)
         assert bool(found.prompt_ids) == bool(found.reply_ids)
-    assert all(isinstance(name, str) for name in completions.models(whole))
-    assert isinstance(completions.words(json.dumps(whole).encode()), str)
+    assert all(isinstance(name, str) for name in chat_completions.models(whole))
+    assert isinstance(chat_completions.words(json.dumps(whole).encode()), str)

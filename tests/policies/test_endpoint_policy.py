@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.config import EndpointConfig, History, ModelConfig
-from agentrl.policies.chat import ChatEncoder
-from agentrl.policies.conversation import Conversation
-from agentrl.policies.endpoint import Endpoint
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.endpoint_policy import EndpointPolicy, as_sent
-from agentrl.policies.engine import Sampling
-from agentrl.policies.opening import open_scaler
+from agentrl.policies.engines.endpoint import Endpoint
+from agentrl.policies.engines.engine import Sampling
+from agentrl.policies.open_model import open_scaler
 from agentrl.types import Message
 from tests.policies.completions_server import Server, exact, ok, refusal, reply, serving
 from tests.policies.pictures import picture, screen

@@ -10,13 +10,13 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from agentrl.errors import ConfigError, EngineError
-from agentrl.policies import tiny
-from agentrl.policies.chat import ChatEncoder
-from agentrl.policies.conversation import Conversation
-from agentrl.policies.engine import Sampling
-from agentrl.policies.hf_engine import HFEngine
-from agentrl.training import weights
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.engines.engine import Sampling
+from agentrl.policies.engines.hf_engine import HFEngine
+from agentrl.policies.tiny import tiny_model
 from agentrl.types import Prompt, Reply
+from agentrl.weight_sync import weight_files
 from tests.policies import families
 from tests.policies.pictures import screen
 
@@ -156,7 +156,7 @@ async def test_new_weights_answer_as_an_engine_that_began_with_them(
 ) -> None:
     asked = prompts(encoder, 1)[0]
     before = await engine.generate(asked, Sampling(max_new_tokens=5))
-    other = tiny.build(tmp_path / "other", 1)
+    other = tiny_model.build(tmp_path / "other", 1)
     await engine.load_weights(other / "model.safetensors", 3)
     after = await engine.generate(asked, Sampling(max_new_tokens=5))
     fresh = HFEngine(other, device="cpu")
@@ -206,7 +206,7 @@ async def test_weights_that_changed_on_the_way_are_told(
     engine: HFEngine, tiny_vlm: Path, tmp_path: Path
 ) -> None:
     tensors = load_file(tiny_vlm / "model.safetensors")
-    weights.write(tmp_path / "right.safetensors", tensors, checked=True)
+    weight_files.write(tmp_path / "right.safetensors", tensors, checked=True)
     await engine.load_weights(tmp_path / "right.safetensors", 5)
     with safe_open(tmp_path / "right.safetensors", framework="pt") as file:
         told = file.metadata()

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.errors import ConfigError
-from agentrl.policies import decode
-from agentrl.policies.chat import ChatEncoder
-from agentrl.policies.conversation import Conversation
-from agentrl.policies.engine import Sampling
-from agentrl.policies.kits import kit_for, load_model
-from agentrl.policies.kits.scale import scale, target_size
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.engines import hf_decoding
+from agentrl.policies.engines.engine import Sampling
+from agentrl.policies.models import kit_for, load_model
+from agentrl.policies.models.image_resize import scale, target_size
 from agentrl.types import Message, Prompt
 from tests.policies import families
 from tests.policies.pictures import picture, screen
@@ -88,7 +88,7 @@ def test_a_batch_answers_as_each_prompt_alone_and_as_generate_does(model_folder:
     model, encoder = load_model(model_folder).eval(), ChatEncoder(model_folder)
     asked, kit = prompts(model_folder), encoder.kit
     greedy = [Sampling(temperature=0, max_new_tokens=8)] * len(asked)
-    together = decode.answer(model, kit, asked, greedy, encoder.eos_token_ids)
+    together = hf_decoding.answer(model, kit, asked, greedy, encoder.eos_token_ids)
     for prompt, drawn in zip(asked, together, strict=True):
         ids = torch.tensor([prompt.token_ids])
         inputs = kit.forward_inputs(ids, torch.ones_like(ids, dtype=torch.bool), prompt.images)
@@ -108,7 +108,7 @@ def test_logprobs_are_those_of_one_forward_pass(model_folder: Path, shown: bool)
     words = [Conversation(encoder, "").observe(Message(role="user", text="a" * n)) for n in (1, 9)]
     asked = prompts(model_folder) if shown else words
     how = [Sampling(temperature=0.7, max_new_tokens=6, seed=seed) for seed in range(len(asked))]
-    drawn = decode.answer(model, encoder.kit, asked, how, encoder.eos_token_ids)
+    drawn = hf_decoding.answer(model, encoder.kit, asked, how, encoder.eos_token_ids)
     for prompt, reply in zip(asked, drawn, strict=True):
         expected = forward_logprobs(model, encoder, prompt, reply.token_ids, 0.7)
         np.testing.assert_allclose(reply.logprobs, expected, atol=1e-3)
@@ -181,7 +181,7 @@ def test_a_picture_is_scaled_as_an_average() -> None:
 _CHOICE = """
 import torch
 torch.cuda.is_available = lambda: True
-from agentrl.policies.kits.kit import _attention
+from agentrl.policies.models.model_adapter import _attention
 asked = [("auto", "bfloat16"), ("auto", "float32"), ("eager", "bfloat16")]
 print(*(_attention(*choice) for choice in asked))
 torch.cuda.is_available = lambda: False

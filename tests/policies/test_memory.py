@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from agentrl.config import History, parse_history
 from agentrl.errors import ConfigError
-from agentrl.policies.chat import ChatEncoder
-from agentrl.policies.conversation import Conversation
-from agentrl.policies.memory import MOST_REMEMBERED, remembered
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat.history import MOST_REMEMBERED, remembered
 from agentrl.types import Message
 from tests.policies.pictures import screen
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from agentrl.config import ModelConfig, RolloutConfig
 from agentrl.errors import ConfigError
-from agentrl.policies.chat import ChatEncoder
-from agentrl.policies.engine import Sampling
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.model_policy import ModelPolicy, draw_seed
-from agentrl.policies.opening import open_encoder, open_engine
-from agentrl.policies.scripted import ScriptedPolicy
+from agentrl.policies.open_model import open_encoder, open_engine
+from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.types import Message, Prompt, Reply
 from tests.policies.pictures import screen
 

@@ -9,8 +9,9 @@ from tokenizers import Tokenizer
 
 from agentrl.config import ModelConfig
 from agentrl.errors import ConfigError
-from agentrl.policies import companions, tiny, tiny_vocabulary
-from agentrl.policies.origin import check_hub, check_model, resolve_model
+from agentrl.policies.models import torch_companions
+from agentrl.policies.models.model_source import check_hub, check_model, resolve_model
+from agentrl.policies.tiny import tiny_model, tiny_tokenizer
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -20,14 +21,14 @@ def digests(folder: Path) -> dict[str, str]:
 def test_the_same_seed_writes_the_same_bytes_and_another_does_not(
     tiny_vlm: Path, tmp_path: Path
 ) -> None:
-    again = digests(tiny.build(tmp_path / "again", 0))
-    other = digests(tiny.build(tmp_path / "other", 1))
+    again = digests(tiny_model.build(tmp_path / "again", 0))
+    other = digests(tiny_model.build(tmp_path / "other", 1))
     assert again == digests(tiny_vlm)
     assert {name for name in again if again[name] != other[name]} == {"model.safetensors"}
 
 
 def test_transformers_loads_model_tokenizer_and_processor(tiny_vlm: Path) -> None:
-    companions.mend()
+    torch_companions.mend()
     from transformers import AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
 
     model = AutoModelForImageTextToText.from_pretrained(tiny_vlm)
@@ -49,13 +50,13 @@ def test_any_text_round_trips(tiny_tokenizer: Tokenizer, text: str) -> None:
 def test_an_answer_is_a_few_tokens(tiny_tokenizer: Tokenizer) -> None:
     answer = "<think>green 3 7 5 pick 7</think><action>tap(0.21, 0.70)</action>"
     assert len(tiny_tokenizer.encode(answer).ids) == 13
-    for piece in tiny_vocabulary.pieces():
+    for piece in tiny_tokenizer.pieces():
         assert len(tiny_tokenizer.encode(piece).ids) == 1
 
 
 def test_sizes_are_checked(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean 'layers'"):
-        tiny.build(tmp_path / "a", 0, layer=2)
+        tiny_model.build(tmp_path / "a", 0, layer=2)
     with pytest.raises(ConfigError, match="multiple of 32\\*heads"):
         check_model(ModelConfig(path="tiny", tiny={"hidden": 100, "heads": 3}))
 
@@ -125,11 +126,11 @@ def test_a_hub_model_is_no_folder_beside_others(
 
 def test_words_of_a_configuration_are_tokens_too(tmp_path: Path) -> None:
     words = ["<action>", "</action>", "north", " north", "green", "a", "<|im_end|>", "north"]
-    folder = tiny.build(tmp_path, 0, words=words)
+    folder = tiny_model.build(tmp_path, 0, words=words)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     assert len(tokenizer.encode("<action>north</action>").ids) == 3
     config = json.loads((folder / "config.json").read_text())
-    assert config["text_config"]["vocab_size"] == len(tiny_vocabulary.ids()) + 4
+    assert config["text_config"]["vocab_size"] == len(tiny_tokenizer.ids()) + 4
     for wrong in ("north", [1], [""]):
         with pytest.raises(ConfigError, match=r"model\.tiny\.words"):
             check_model(ModelConfig(path="tiny", tiny={"words": wrong}))

@@ -11,14 +11,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from agentrl.errors import ConfigError, EngineError
-from agentrl.policies import tiny, vllm_arguments
-from agentrl.policies.chat import ChatEncoder
-from agentrl.policies.conversation import Conversation
-from agentrl.policies.engine import Sampling
-from agentrl.policies.kits import load_model
-from agentrl.policies.vllm_engine import VLLMEngine
-from agentrl.training import weights
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.engines import vllm_arguments
+from agentrl.policies.engines.engine import Sampling
+from agentrl.policies.engines.vllm_engine import VLLMEngine
+from agentrl.policies.models import load_model
+from agentrl.policies.tiny import tiny_model
 from agentrl.types import Message, Prompt, Reply
+from agentrl.weight_sync import weight_files
 from tests.policies import families
 from tests.policies.pictures import picture, screen
 from tests.policies.scoring import forward_logprobs
@@ -81,7 +82,7 @@ async def test_new_weights_are_those_that_answer_also_about_known_pictures(
 ) -> None:
     asked = prompts(encoder)
     old = await ask(engine, asked, temperature=0)
-    other = tiny.build(tmp_path / "other", 1)
+    other = tiny_model.build(tmp_path / "other", 1)
     for version, folder in ((7, other), (8, tiny_vlm)):
         await engine.load_weights(folder / "model.safetensors", version)
         replies = await ask(engine, asked, temperature=0)
@@ -97,7 +98,7 @@ async def test_published_checksums_are_compared(
 ) -> None:
     tensors = load_file(tiny_vlm / "model.safetensors")
     path = tmp_path / "checked.safetensors"
-    weights.write(path, tensors, checked=True)
+    weight_files.write(path, tensors, checked=True)
     await engine.load_weights(path, 6)
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
@@ -237,7 +238,8 @@ async def test_head_tied_to_the_embedding_follows_new_weights(
 ) -> None:
     pytest.importorskip("vllm")
     first, second = (
-        families.tie(tiny.build(tmp_path / f"{seed}", seed, embedding_std=0.1)) for seed in (0, 1)
+        families.tie(tiny_model.build(tmp_path / f"{seed}", seed, embedding_std=0.1))
+        for seed in (0, 1)
     )
     engine = VLLMEngine(first, max_context=1024, max_num_seqs=16, deadline_s=120)
     await engine.start()

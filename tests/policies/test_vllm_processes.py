@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.policies import vllm_processes
+from agentrl.policies.engines import vllm_processes
 
 FOLDER = Path(vllm_processes.__file__).parent
 FORKING = """

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from agentrl.policies import companions
-from agentrl.policies.vllm_engine import _ONE_PROCESS, _environment
+from agentrl.policies.engines.vllm_engine import _ONE_PROCESS, _environment
+from agentrl.policies.models import torch_companions
 
 _START_S = 150.0
 
@@ -40,7 +40,7 @@ def vllm_serving(model: Path, log: Path, *arguments: str) -> Iterator[str]:
         "--distributed-executor-backend", _ONE_PROCESS, "--skip-mm-profiling",
         "--limit-mm-per-prompt", '{"video": 0}', *arguments,
     ]  # fmt: skip
-    companions.mend()
+    torch_companions.mend()
     with _environment(_START_S, {}), log.open("w") as told:  # also what makes the CPU build start
         process = subprocess.Popen(
             command, stdout=told, stderr=subprocess.STDOUT, start_new_session=True

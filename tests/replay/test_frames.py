@@ -20,13 +20,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl import replay
-from agentrl.replay import pack, png, sweep
-from agentrl.replay.bands import cut
-from agentrl.replay.frames import FrameStore
-from agentrl.replay.layout import pack_file, single_frame_file
-from agentrl.replay.read import Run
-from agentrl.replay.record import Recorder
-from agentrl.replay.sweep import Sweeper
+from agentrl.replay.frames import banded_png, frame_pack, pack_sweep
+from agentrl.replay.frames.bands import cut
+from agentrl.replay.frames.frame_store import FrameStore
+from agentrl.replay.frames.pack_sweep import Sweeper
+from agentrl.replay.reader import Run
+from agentrl.replay.recorder import Recorder
+from agentrl.replay.run_layout import pack_file, single_frame_file
 from tests.replay import packs
 from tests.replay.episodes import screen
 
@@ -52,9 +52,9 @@ def test_any_picture_survives_as_a_png(
     deflate: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     if deflate == "zlib":
-        monkeypatch.setattr(png, "_compressor", zlib.compressobj)
-        monkeypatch.setattr(png, "_decompressor", zlib.decompressobj)
-        monkeypatch.setattr(png, "_adler32", zlib.adler32)
+        monkeypatch.setattr(banded_png, "_compressor", zlib.compressobj)
+        monkeypatch.setattr(banded_png, "_decompressor", zlib.decompressobj)
+        monkeypatch.setattr(banded_png, "_adler32", zlib.adler32)
     image = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
     with Recorder(tmp_path) as recorder:
         name = recorder.frame(image)
@@ -87,8 +87,10 @@ def test_pictures_that_share_bands_are_stored_as_they_are(pictures) -> None:
 
 def test_what_stays_on_the_screen_is_compressed_once(tmp_path: Path, monkeypatch) -> None:
     rows: list[int] = []
-    compress = png.compress
-    monkeypatch.setattr(png, "compress", lambda part: rows.append(len(part)) or compress(part))
+    compress = banded_png.compress
+    monkeypatch.setattr(
+        banded_png, "compress", lambda part: rows.append(len(part)) or compress(part)
+    )
     image = np.random.default_rng(0).integers(0, 256, (640, 8, 3), np.uint8)
     with Recorder(tmp_path) as recorder:
         recorder.frame(image)
@@ -176,7 +178,7 @@ def test_a_disk_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ],
 )  # fmt: skip
 def test_a_damaged_pack_has_no_frame(tmp_path: Path, harm: str, monkeypatch) -> None:
-    monkeypatch.setattr(pack, "_READ_S", 0.5)
+    monkeypatch.setattr(frame_pack, "_READ_S", 0.5)
     with Recorder(tmp_path) as recorder:
         name = recorder.frame(screen(1))
     with closing(sqlite3.connect(pack_file(tmp_path, "main"))) as harmed:
@@ -247,8 +249,8 @@ def test_frames_that_are_stored_while_many_are_removed_are_whole(
             store_one_more()
         first = list(stored)
         sweeper = Sweeper(pack_file(tmp_path, "main"))
-        monkeypatch.setattr(sweep, "_FRAMES_AT_ONCE", 1)
-        monkeypatch.setattr(sweep.time, "sleep", lambda seconds: store_one_more())
+        monkeypatch.setattr(pack_sweep, "_FRAMES_AT_ONCE", 1)
+        monkeypatch.setattr(pack_sweep.time, "sleep", lambda seconds: store_one_more())
         assert sweeper.remove(first, math.inf) == first
     assert len(stored) > len(first) + 3
     assert sorted(packs.frame_ids(tmp_path)) == sorted(stored[4:])
@@ -260,7 +262,7 @@ def test_frames_that_are_stored_while_many_are_removed_are_whole(
 _FRAMES_WRITER = """
 import sys
 from pathlib import Path
-from agentrl.replay.frames import FrameStore
+from agentrl.replay.frames.frame_store import FrameStore
 from tests.replay.episodes import screen
 store = FrameStore(Path(sys.argv[1]))
 for number in range(10_000):

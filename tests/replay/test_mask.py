@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentrl.replay.mask import masked
-from agentrl.replay.read import Run
-from agentrl.replay.record import Recorder
+from agentrl.replay.frames.mask import masked
+from agentrl.replay.reader import Run
+from agentrl.replay.recorder import Recorder
 
 SECRET = (255, 0, 255)
 spans = st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted).filter(lambda s: s[0] < s[1])

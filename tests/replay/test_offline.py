@@ -13,8 +13,8 @@ from gymnasium import spaces
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.errors import ConfigError
-from agentrl.replay import offline
-from agentrl.replay.record import Recorder
+from agentrl.replay.export import minari_export
+from agentrl.replay.recorder import Recorder
 from agentrl.types import Outcome, ScoredEpisode
 from tests.replay import packs
 from tests.replay.episodes import episode, screen, turn
@@ -84,7 +84,7 @@ def test_words_and_numbered_actions_fit(tmp_path):
     turns = [{"action": number, "shown": f"Frost über Tür {number}"} for number in (3, 1, 2)]
     record(tmp_path / "run", "a", *turns, outcome=Outcome.TRUNCATED)
     out = tmp_path / "words-v1"
-    offline.write(replay.open(tmp_path / "run"), out)
+    minari_export.write(replay.open(tmp_path / "run"), out)
     (one,) = opened(out).iterate_episodes()
     assert opened(out).action_space == spaces.Discrete(3, start=1)
     assert one.actions.tolist() == [3, 1, 2]
@@ -98,7 +98,7 @@ def test_replies_are_actions_where_they_are_asked_for(tmp_path):
     turns = [{"reply": "hm", "action": None, "parse_error": "no"}, {"reply": "tap <b>\udcff"}]
     record(tmp_path / "run", "a", *turns)
     out = tmp_path / "replies-v0"
-    offline.write(replay.open(tmp_path / "run"), out, replies=True)
+    minari_export.write(replay.open(tmp_path / "run"), out, replies=True)
     (one,) = opened(out).iterate_episodes()
     assert list(one.actions) == ["hm", "tap <b>\\udcff"]
     assert all(map(opened(out).action_space.contains, one.actions))
@@ -120,7 +120,7 @@ def test_pictures_are_scaled_when_that_is_asked_for(run, tmp_path):
 def test_each_episode_that_is_written_is_told(run, tmp_path):
     told: list[tuple[int, int]] = []
     wanted = replay.Filter(label="train", step=1)
-    offline.write(
+    minari_export.write(
         replay.open(run), tmp_path / "a-v0", wanted, width=9, tell=lambda *far: told.append(far)
     )
     assert told == [(number, 4) for number in (1, 2, 3, 4)]
@@ -155,7 +155,7 @@ def test_episodes_that_have_lost_a_frame_are_left_out(run, tmp_path):
     recorded = replay.open(run)
     lost = recorded.episode("train-00001-g000-m01").episode.turns[1].frames[0]
     packs.lose(run, lost)
-    count, left_out = offline.write(
+    count, left_out = minari_export.write(
         recorded, tmp_path / "lost-v0", replay.Filter(label="train", step=1)
     )
     assert count == 3
@@ -179,7 +179,7 @@ def test_episodes_that_have_lost_a_frame_are_left_out(run, tmp_path):
 def test_what_does_not_fit_is_refused_and_nothing_is_written(turns, message, tmp_path):
     record(tmp_path / "run", "a", *turns)
     with pytest.raises(ConfigError, match=message):
-        offline.write(replay.open(tmp_path / "run"), tmp_path / "out-v0")
+        minari_export.write(replay.open(tmp_path / "run"), tmp_path / "out-v0")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
@@ -189,10 +189,10 @@ def test_frames_of_several_sizes_are_refused(tmp_path):
             shown = (recorder.frame(screen(1, width)),)
         record(tmp_path / "run", name, {"frames": shown}, final_frames=shown)
     with pytest.raises(ConfigError, match=r"several sizes, (36x64|40x64) \(1\)"):
-        offline.write(replay.open(tmp_path / "run"), tmp_path / "out-v0")
+        minari_export.write(replay.open(tmp_path / "run"), tmp_path / "out-v0")
     record(tmp_path / "run", "words", {})
     with pytest.raises(ConfigError, match="some episodes have pictures and some have none"):
-        offline.write(replay.open(tmp_path / "run"), tmp_path / "out-v0")
+        minari_export.write(replay.open(tmp_path / "run"), tmp_path / "out-v0")
 
 
 def test_a_folder_that_cannot_be_is_refused(run, tmp_path, capsys):

@@ -18,12 +18,14 @@ from agentrl.cli import run as agentrl
 from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError, EpisodeRemoved
 from agentrl.files import working_in
-from agentrl.replay import frames, prune, tables
-from agentrl.replay.bands import cut
-from agentrl.replay.frames import FrameStore
-from agentrl.replay.layout import episode_file, pack_file, removals_file
-from agentrl.replay.prune import GB, Pruned, Pruner, grace_s
-from agentrl.replay.record import Recorder
+from agentrl.replay import pruning
+from agentrl.replay.export import tables_export
+from agentrl.replay.frames import frame_store
+from agentrl.replay.frames.bands import cut
+from agentrl.replay.frames.frame_store import FrameStore
+from agentrl.replay.pruning import GB, Pruned, Pruner, grace_s
+from agentrl.replay.recorder import Recorder
+from agentrl.replay.run_layout import episode_file, pack_file, removals_file
 from agentrl.types import ScoredEpisode
 from tests.replay import packs
 from tests.replay.aging import age
@@ -299,7 +301,7 @@ KILLED = """
 import os, shutil, signal, sys
 from pathlib import Path
 from agentrl.replay import sweep
-from agentrl.replay.prune import Pruner
+from agentrl.replay.pruning import Pruner
 
 run, folder, changes = Path(sys.argv[1]), Path(sys.argv[2]), 0
 CHANGES = ("BEGIN IMM", "DELETE", "PRAGMA user", "COMMIT", "PRAGMA incr")
@@ -362,7 +364,7 @@ def test_a_known_frame_that_is_seen_again_later_is_touched_or_written(tmp_path, 
     store.add(screen(1))
     store.flush()
     assert packs.touched(tmp_path, name) == 0  # not so soon
-    monkeypatch.setattr(frames, "REFRESH_S", 0.0)
+    monkeypatch.setattr(frame_store, "REFRESH_S", 0.0)
     store.add(screen(1))
     store.flush()
     assert time.time() - packs.touched(tmp_path, name) < 60
@@ -384,13 +386,13 @@ def test_the_next_writer_touches_a_frame_when_it_first_sees_it(tmp_path):
 
 def test_grace_is_longer_than_a_known_frame_may_go_unseen_by_the_pruner():
     settings = RolloutConfig(deadline_s=50.0, reward_deadline_s=7.0)
-    assert grace_s(settings) > frames.REFRESH_S + 57.0
+    assert grace_s(settings) > frame_store.REFRESH_S + 57.0
 
 
 def test_episodes_keep_their_frames_while_others_are_pruned(tmp_path, monkeypatch):
     """Recorders show the same few screens again and again while a pruner removes all it may."""
-    monkeypatch.setattr(frames, "REFRESH_S", 0.1)
-    monkeypatch.setattr(prune, "_SETTLED_S", 0.2)
+    monkeypatch.setattr(frame_store, "REFRESH_S", 0.1)
+    monkeypatch.setattr(pruning, "_SETTLED_S", 0.2)
     run, ends = tmp_path / "run", time.monotonic() + 6.0
     failures: list[BaseException] = []
 
@@ -436,14 +438,14 @@ def test_episodes_keep_their_frames_while_others_are_pruned(tmp_path, monkeypatc
 def test_tables_leave_out_what_was_removed_and_say_so(run, caplog):
     pruned(run, 1.0)
     opened = replay.open(run)
-    assert {row["id"] for row in tables.rows(opened, "turns")} == {"demo", "eval"}
+    assert {row["id"] for row in tables_export.rows(opened, "turns")} == {"demo", "eval"}
     assert "4 episodes are left out: retention has removed them" in caplog.text
-    rows = list(tables.rows(opened, "episodes"))
+    rows = list(tables_export.rows(opened, "episodes"))
     assert [row["id"] for row in rows if row["removed"]] == [f"train{n}" for n in range(4)]
 
 
 def test_what_is_removed_while_one_reads_is_left_out(run, caplog):
-    rows = tables.rows(replay.open(run), "turns")
+    rows = tables_export.rows(replay.open(run), "turns")
     assert next(rows)["id"] == "demo"
     pruned(run, 1.0)
     assert {row["id"] for row in rows} == {"demo", "eval"}

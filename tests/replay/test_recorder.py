@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from agentrl import replay
 from agentrl.errors import ConfigError
 from agentrl.files import is_worked_in
-from agentrl.replay import tables
-from agentrl.replay.encoding import from_json, plain, to_json
-from agentrl.replay.layout import episode_file, is_name, pack_file, single_frame_file
-from agentrl.replay.lines import Lines
-from agentrl.replay.read import Run
-from agentrl.replay.record import Recorder
-from agentrl.replay.tail import Tail
+from agentrl.replay.episode_encoding import from_json, plain, to_json
+from agentrl.replay.export import tables_export
+from agentrl.replay.jsonl import Lines
+from agentrl.replay.jsonl_tail import Tail
+from agentrl.replay.reader import Run
+from agentrl.replay.recorder import Recorder
+from agentrl.replay.run_layout import episode_file, is_name, pack_file, single_frame_file
 from agentrl.types import Outcome, ScoredEpisode
 from tests.replay.episodes import episode, scored, screen, turn
 
@@ -107,7 +107,10 @@ def test_advantages_of_lost_steps_do_not_go_on_counting(tmp_path: Path) -> None:
         recorder.episode(played, split="train", step=1)
         (summary,) = replay.open(tmp_path).episodes()
         assert (summary.advantages, summary.used_by) == (None, None)
-        assert [row["advantage"] for row in tables.rows(Run(tmp_path), "turns")] == [None, None]
+        assert [row["advantage"] for row in tables_export.rows(Run(tmp_path), "turns")] == [
+            None,
+            None,
+        ]
         recorder.credit(played, evenly(played, [0.5, -0.5]), step=1)
     (summary,) = replay.open(tmp_path).episodes()
     assert (summary.advantages, summary.used_by) == ((0.5, -0.5), 1)
@@ -130,9 +133,9 @@ def test_half_a_line_on_a_full_disk_does_not_spoil_the_next(
 _WRITER = """
 import sys
 from pathlib import Path
-from agentrl.replay.read import Run
-from agentrl.replay.record import Recorder
-from agentrl.replay.sweep import Sweeper
+from agentrl.replay.reader import Run
+from agentrl.replay.recorder import Recorder
+from agentrl.replay.frames.pack_sweep import Sweeper
 from tests.replay import packs
 from tests.replay.episodes import scored, screen
 with Recorder(Path(sys.argv[1])) as recorder:
@@ -248,7 +251,7 @@ def test_what_is_nested_as_deeply_as_anybody_does_is_read(tmp_path: Path, lists:
 def test_more_than_anybody_records_is_told(tmp_path: Path, monkeypatch) -> None:
     with Recorder(tmp_path) as recorder:
         recorder.episode(scored("a"), split="train", step=1)
-    monkeypatch.setattr("agentrl.replay.read._MOST_BYTES", 100)
+    monkeypatch.setattr("agentrl.replay.reader._MOST_BYTES", 100)
     with pytest.raises(ConfigError, match="more than 100 bytes"):
         replay.open(tmp_path).episode("a")
 

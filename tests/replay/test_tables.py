@@ -14,9 +14,9 @@ import pytest
 
 from agentrl import replay
 from agentrl.cli import run as agentrl
-from agentrl.replay import tables
-from agentrl.replay.record import Recorder
-from agentrl.replay.tables import to_arrow, to_dataset, write
+from agentrl.replay.export import tables_export
+from agentrl.replay.export.tables_export import to_arrow, to_dataset, write
+from agentrl.replay.recorder import Recorder
 from agentrl.types import Outcome, ScoredEpisode
 from tests.replay import packs
 from tests.replay.episodes import episode, scored, screen, turn
@@ -163,7 +163,7 @@ def test_held_out_seeds_are_no_demonstrations_unless_asked_for(run, tmp_path, ca
 
 
 def test_a_data_set_is_never_held_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "_SHARD_BYTES", 4 << 20)
+    monkeypatch.setattr(tables_export, "_SHARD_BYTES", 4 << 20)
     with Recorder(tmp_path / "run") as recorder:
         for number in range(40):
             noise = np.random.default_rng(number).integers(0, 256, (512, 512, 3), dtype=np.uint8)

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from agentrl.replay.tail import Tail
+from agentrl.replay.jsonl_tail import Tail
 
 
 def test_another_file_of_the_same_length_in_the_same_place_is_noticed(tmp_path: Path) -> None:

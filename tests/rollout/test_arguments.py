@@ -4,12 +4,8 @@ import pytest
 import agentrl
 from agentrl.config import EnvConfig
 from agentrl.errors import ConfigError
-from agentrl.rollout.arguments import (
-    check_env_kwargs,
-    env_kwargs,
-    with_allowed,
-)
-from agentrl.rollout.making import load_player, open_translator
+from agentrl.rollout.env_arguments import check_env_kwargs, env_kwargs, with_allowed
+from agentrl.rollout.make_env import load_player, open_translator
 
 
 class Board(gymnasium.Env):

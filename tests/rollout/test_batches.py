@@ -8,11 +8,11 @@ import pytest
 
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
-from agentrl.rollout.batches import BatchReward, inputs_of, rows_of
+from agentrl.rollout.batch_rewards import BatchReward, inputs_of, rows_of
 from agentrl.rollout.collector import Collector, Progress, tickets_of_step
 from agentrl.rollout.scoring import Scorer
 from agentrl.types import Outcome
-from agentrl.worker import Workers
+from agentrl.worker_threads import Workers
 from tests.rollout.test_collector import episode_of
 
 TICKET = tickets_of_step("train", 1, [5], 1)[0]

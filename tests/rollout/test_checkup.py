@@ -8,8 +8,8 @@ import pytest
 
 import agentrl
 from agentrl.config import EnvConfig
-from agentrl.rollout.checkup import apart, examine
-from agentrl.rollout.checkup.played import play
+from agentrl.rollout.env_check import examine, isolated_check
+from agentrl.rollout.env_check.random_play import play
 
 SHAPE = (32, 32, 3)
 
@@ -149,9 +149,9 @@ def test_an_environment_that_hangs_is_told_in_time() -> None:
     ("fault", "told"), [("end", "ended its process with code 0"), ("lock", "nothing else runs")]
 )
 def test_an_environment_that_takes_its_process_along_is_told(fault, told, monkeypatch) -> None:
-    monkeypatch.setattr(apart, "_SPARE_S", 12.0)
+    monkeypatch.setattr(isolated_check, "_SPARE_S", 12.0)
     config = EnvConfig(id=NAME, kwargs={"fault": fault})
-    made, last = apart.examine_apart(config, 10, 8.0)
+    made, last = isolated_check.examine_apart(config, 10, 8.0)
     assert made.state == "ok"
     assert (last.what, last.state) == ("after made", "wrong")
     assert told in last.detail
@@ -159,7 +159,7 @@ def test_an_environment_that_takes_its_process_along_is_told(fault, told, monkey
 
 def test_what_a_process_of_its_own_finds_is_what_is_found_here() -> None:
     config = EnvConfig(id=NAME, kwargs={"fault": "construction"})
-    assert [*apart.examine_apart(config, 10)] == [*examine(config, 10)]
+    assert [*isolated_check.examine_apart(config, 10)] == [*examine(config, 10)]
 
 
 def test_words_that_take_what_is_no_action_are_told() -> None:

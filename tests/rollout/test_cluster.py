@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agentrl.rollout import cluster
+from agentrl.cluster import ray_cluster
 
 
 class FakeRay(SimpleNamespace):
@@ -35,7 +35,7 @@ def test_every_actor_finds_its_share_on_one_gpu(
     monkeypatch: pytest.MonkeyPatch, gpus: int, actors: int, ranks: int, share: float
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", FakeRay(gpus))
-    found = cluster.gpus_per_actor(actors, ranks)
+    found = ray_cluster.gpus_per_actor(actors, ranks)
     assert found == share
     if gpus:
         assert gpus * int(1 / found) >= actors + ranks
@@ -47,21 +47,21 @@ def test_a_session_is_ended_by_whoever_began_it(
 ) -> None:
     ray = FakeRay(running=running)
     monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setattr(cluster, "_joined_here", False)
-    cluster.join_cluster()
-    cluster.join_cluster()  # Rollouts and learner both do.
+    monkeypatch.setattr(ray_cluster, "_joined_here", False)
+    ray_cluster.join_cluster()
+    ray_cluster.join_cluster()  # Rollouts and learner both do.
     assert ray.running
-    cluster.leave_cluster()
+    ray_cluster.leave_cluster()
     assert ray.running is running
     ray.running = True  # What the user starts later is the user's.
-    cluster.leave_cluster()
+    ray_cluster.leave_cluster()
     assert ray.running
 
 
 def test_logs_of_a_run_do_not_name_its_phones() -> None:
     words = ("%s is lost, %s too", "R58M123", "192.168.1.7:5555")
     record = logging.LogRecord("agentrl", logging.WARNING, "x.py", 1, words[0], words[1:], None)
-    line = cluster._Formatter(["R58M123"]).format(record)
+    line = ray_cluster._Formatter(["R58M123"]).format(record)
     assert "usb-" in line
     assert "net-" in line
     assert not any(serial in line for serial in words[1:])

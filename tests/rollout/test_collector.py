@@ -9,7 +9,7 @@ from agentrl.errors import RewardError, WorldError
 from agentrl.rollout.collector import Collector, Progress, tickets_of_step
 from agentrl.rollout.scoring import Scorer
 from agentrl.types import Episode, Outcome, Turn, cause
-from agentrl.worker import Workers
+from agentrl.worker_threads import Workers
 
 
 def turn(reward=1.0):

@@ -6,11 +6,11 @@ import time
 import pytest
 
 from agentrl.config import EnvConfig
-from agentrl.policies.chat import ChatEncoder
-from agentrl.policies.scripted import ScriptedPolicy
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.scripted_policy import ScriptedPolicy
+from agentrl.rollout.env_runner import World
 from agentrl.rollout.episode import Limits, play
-from agentrl.rollout.ticket import Ticket
-from agentrl.rollout.world import World
+from agentrl.rollout.episode_request import Ticket
 from agentrl.types import Outcome
 from tests.rollout.games import Player
 
@@ -152,7 +152,7 @@ async def test_words_of_an_environment_that_look_like_a_picture_void_the_episode
 def test_environment_that_hangs_does_not_keep_the_process_alive():
     code = (
         "import asyncio, time\n"
-        "from agentrl.worker import Worker\n"
+        "from agentrl.worker_threads import Worker\n"
         "async def main():\n"
         "    try:\n"
         "        async with asyncio.timeout(0.1):\n"

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from agentrl.cluster import ray_cluster
 from agentrl.config import Config, DevicesConfig, EnvConfig, RolloutConfig
 from agentrl.errors import WorldError
-from agentrl.rollout import cluster
 from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.launch import RayRollouts, collect_deadline_s, open_rollouts
+from agentrl.rollout.rollout_group import RayRollouts, collect_deadline_s, open_rollouts
 
 slow = pytest.mark.slow
 PATIENCE_S = 60  # for what takes a second or two on a machine with nothing else to do
@@ -26,7 +26,7 @@ def two_actors(adb_server, tiny_vlm, tmp_path_factory):
     """Rollouts in two actors that share two phones, and the folder of what they record."""
     run = tmp_path_factory.mktemp("run")
     yield asyncio.run(open_rollouts(number_game(), tiny_vlm, run)), run
-    cluster.leave_cluster()
+    ray_cluster.leave_cluster()
 
 
 def countdown(**fault):
@@ -132,7 +132,7 @@ async def test_actor_that_hangs_is_given_up_at_its_deadline_and_leaves_nothing(t
         await impatient.collect(tickets_of_step("train", 1, [5, 6], 1), "player")
     assert 1.5 <= time.monotonic() - started < PATIENCE_S
     await impatient.close()
-    cluster.leave_cluster()
+    ray_cluster.leave_cluster()
     await ended(chain.from_iterable(processes))
 
 

@@ -11,16 +11,16 @@ import pytest
 from agentrl.config import Config, EnvConfig
 from agentrl.devices import Tap, format_action, open_device
 from agentrl.devices.adb import find_adb
-from agentrl.envs.android.players import Expert
-from agentrl.policies.scripted import ScriptedPolicy
+from agentrl.envs.number_game.players import Expert
+from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.replay import Run
 from agentrl.replay import open as open_run
-from agentrl.replay.record import Recorder
+from agentrl.replay.recorder import Recorder
 from agentrl.rollout.collector import tickets_of_step
+from agentrl.rollout.env_pool import open_worlds
+from agentrl.rollout.env_runner import World
 from agentrl.rollout.episode import Limits, play
-from agentrl.rollout.rollouts import Rollouts
-from agentrl.rollout.world import World
-from agentrl.rollout.worlds import open_worlds
+from agentrl.rollout.rollout_worker import Rollouts
 from agentrl.types import Outcome, ScoredEpisode
 from tests.replay.packs import frame_ids
 from tests.rollout.games import Player

@@ -8,8 +8,8 @@ import pytest
 
 from agentrl import replay
 from agentrl.cli import run as agentrl
-from agentrl.replay.layout import episode_file
-from agentrl.rollout.rehearsing import compared
+from agentrl.replay.run_layout import episode_file
+from agentrl.rollout.rehearsal import compared
 from tests.replay.episodes import episode, turn
 
 

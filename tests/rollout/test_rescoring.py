@@ -7,7 +7,7 @@ import pytest
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.config import RewardConfig
-from agentrl.replay.record import Recorder
+from agentrl.replay.recorder import Recorder
 from agentrl.rollout.rescoring import Rescored, compare, rescore
 from agentrl.types import Outcome
 from tests.replay.episodes import scored

@@ -12,11 +12,11 @@ from agentrl import replay
 from agentrl.config import Config, DeadlinesConfig, DevicesConfig, EnvConfig, RewardConfig
 from agentrl.devices.adb import find_adb
 from agentrl.errors import ConfigError, PoolEmpty
-from agentrl.phone import spawn
 from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.rollouts import Rollouts
+from agentrl.rollout.rollout_worker import Rollouts
 from agentrl.training import plan
 from agentrl.types import Outcome
+from agentrl.virtual_phone import spawn
 
 TICKETS = tickets_of_step("train", 1, [5, 6], 8)
 """So many that a phone that fails is given time to do so three times."""
@@ -104,7 +104,7 @@ async def test_phone_that_fails_voids_its_episodes_and_the_others_play_them(
 async def test_phone_whose_process_is_killed_voids_its_episodes_and_the_others_play_them(
     adb_server, tiny_vlm, tmp_path
 ):
-    apps = ["agentrl.envs.android.app:NumberGameApp"]
+    apps = ["agentrl.envs.number_game.app:NumberGameApp"]
     with (
         spawn(1, apps, effect_delay_ms=(0, 0)) as one,
         spawn(1, apps, effect_delay_ms=(0, 0)) as other,
@@ -127,7 +127,7 @@ async def test_last_phone_that_fails_ends_the_collection_and_says_why(
 
 @pytest.mark.adb
 async def test_phone_that_is_connected_while_episodes_run_plays(adb_server, tiny_vlm, tmp_path):
-    with spawn(2, ["agentrl.envs.android.app:NumberGameApp"], effect_delay_ms=(0, 0)) as phones:
+    with spawn(2, ["agentrl.envs.number_game.app:NumberGameApp"], effect_delay_ms=(0, 0)) as phones:
         first, second = phones.serials
         adb_server.connect(first)
 

@@ -8,10 +8,11 @@ import time
 import pytest
 
 from agentrl import config as configuration
+from agentrl.cluster import ray_cluster
 from agentrl.config import Config, DeadlinesConfig, DevicesConfig
 from agentrl.errors import DeviceError, LeaseLost, NoDevice
-from agentrl.rollout import cluster, launch
-from agentrl.rollout.sharing import SharedPool
+from agentrl.rollout import rollout_group
+from agentrl.rollout.shared_phones import SharedPool
 
 pytestmark = [pytest.mark.slow, pytest.mark.adb]
 LEASE_S = 3.0
@@ -54,8 +55,8 @@ async def shared(adb_server):
             deadlines=DeadlinesConfig(command_s=LEASE_S - 1),
         )
     )
-    ray, tree = cluster.join_cluster(), configuration.to_dict(config)
-    phones = await launch._open_phones(config, tree, None)
+    ray, tree = ray_cluster.join_cluster(), configuration.to_dict(config)
+    phones = await rollout_group._open_phones(config, tree, None)
     actors = [ray.remote(holder_class()).remote(tree, phones) for _ in range(2)]
     pool = SharedPool(phones, config)
     try:
@@ -64,8 +65,8 @@ async def shared(adb_server):
         pool.close()
         for actor in actors:
             ray.kill(actor)
-        await launch._end(phones.keeper, "the keeper", PATIENCE_S)
-        cluster.leave_cluster()
+        await rollout_group._end(phones.keeper, "the keeper", PATIENCE_S)
+        ray_cluster.leave_cluster()
 
 
 async def test_phones_of_holders_that_died_or_hung_are_lent_again_and_refuse_them(shared):

@@ -6,11 +6,12 @@ from base64 import b64decode
 
 import pytest
 
+from agentrl.cluster import ray_cluster
 from agentrl.config import Config
 from agentrl.errors import ConfigError
-from agentrl.rollout import cluster, transfer
-from agentrl.rollout.launch import RayLink
-from agentrl.rollout.link import Link, LocalLink
+from agentrl.rollout.rollout_group import RayLink
+from agentrl.weight_sync import transports
+from agentrl.weight_sync.engine_link import Link, LocalLink
 
 
 def job(transfer="auto", launcher="ray", actors=1, ranks=1, **more):
@@ -32,7 +33,7 @@ def job(transfer="auto", launcher="ray", actors=1, ranks=1, **more):
 @pytest.fixture
 def with_gpus(monkeypatch):
     """As many as a joined cluster would have: none are here."""
-    return lambda count: monkeypatch.setattr(transfer, "gpus_of", lambda config: count)
+    return lambda count: monkeypatch.setattr(transports, "gpus_of", lambda config: count)
 
 
 @pytest.mark.parametrize(
@@ -57,15 +58,15 @@ def with_gpus(monkeypatch):
 )
 def test_way_of_weights_follows_from_who_shares_a_gpu(with_gpus, gpus, config, kind, sleeps):
     with_gpus(gpus)
-    transfer.check(config)
-    assert transfer.chosen(config) == kind
-    assert transfer.sleeps(config) is sleeps
+    transports.check(config)
+    assert transports.chosen(config) == kind
+    assert transports.sleeps(config) is sleeps
 
 
 def test_unless_another_way_is_asked_for_weights_go_as_a_file(with_gpus):
     with_gpus(1)
-    assert transfer.chosen(Config()) == "file"
-    assert not transfer.sleeps(Config())
+    assert transports.chosen(Config()) == "file"
+    assert not transports.sleeps(Config())
 
 
 @pytest.mark.parametrize(
@@ -92,25 +93,25 @@ def test_unless_another_way_is_asked_for_weights_go_as_a_file(with_gpus):
 def test_what_cannot_be_is_told_before_any_work(with_gpus, gpus, config, words):
     with_gpus(gpus)
     with pytest.raises(ConfigError, match=words):
-        transfer.check(config)
+        transports.check(config)
 
 
 def test_without_a_cluster_and_a_gpu_there_is_none_and_a_cluster_is_not_judged(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert cluster.joined_gpus() is None
+    assert ray_cluster.joined_gpus() is None
     with pytest.raises(ConfigError, match="needs a GPU"):
-        transfer.check(job("nccl"))
+        transports.check(job("nccl"))
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    transfer.check(job("nccl"))
+    transports.check(job("nccl"))
 
 
 def test_who_evaluates_needs_nothing_that_a_learner_would(with_gpus):
     with_gpus(0)
     for config in (job("nccl", sleep=True), job(serve="adapter", rank=4, engine="hf")):
-        alone = transfer.without_learner(config)
-        transfer.check(alone)
-        assert transfer.chosen(alone) == "file"
-        assert not transfer.sleeps(alone)
+        alone = transports.without_learner(config)
+        transports.check(alone)
+        assert transports.chosen(alone) == "file"
+        assert not transports.sleeps(alone)
         assert alone.model.lora.rank == config.model.lora.rank
 
 

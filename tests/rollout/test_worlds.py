@@ -12,10 +12,10 @@ from agentrl import devices
 from agentrl.config import Config, EnvConfig, WrapperConfig
 from agentrl.errors import ConfigError, EnvError, NoDevice
 from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.making import action_space_of
-from agentrl.rollout.processes import EnvProcesses
-from agentrl.rollout.rollouts import Rollouts
-from agentrl.rollout.worlds import PhoneWorlds
+from agentrl.rollout.env_pool import PhoneWorlds
+from agentrl.rollout.env_processes import EnvProcesses
+from agentrl.rollout.make_env import action_space_of
+from agentrl.rollout.rollout_worker import Rollouts
 from agentrl.types import Outcome
 from tests.rollout.test_collector import episode_of
 
@@ -148,7 +148,7 @@ async def test_process_that_crashes_voids_its_episodes_and_is_started_again() ->
 HOLDER = """
 import sys, time
 from agentrl.config import EnvConfig
-from agentrl.rollout.processes import EnvProcesses
+from agentrl.rollout.env_processes import EnvProcesses
 
 if __name__ == "__main__":
     processes = EnvProcesses(1)

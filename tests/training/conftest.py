@@ -5,9 +5,9 @@ import pytest
 from hypothesis import settings
 
 from agentrl.config import Config
-from agentrl.policies import tiny
-from agentrl.policies.kits import Kit, kit_for
-from agentrl.training.learner import Learner
+from agentrl.policies.models import Kit, kit_for
+from agentrl.policies.tiny import tiny_model
+from agentrl.training.learner.learner import Learner
 
 # On a machine that others use as well an example of a few tensors may take a second.
 settings.register_profile("patient", deadline=None)
@@ -18,7 +18,7 @@ settings.load_profile("patient")
 def tiny_vlm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sizes = {"hidden": 32, "layers": 2, "heads": 1, "kv_heads": 1, "intermediate": 64}
     vision = {"vision_hidden": 32, "vision_depth": 1, "vision_heads": 2, "vision_intermediate": 64}
-    return tiny.build(tmp_path_factory.mktemp("model") / "tiny", 0, **sizes, **vision)
+    return tiny_model.build(tmp_path_factory.mktemp("model") / "tiny", 0, **sizes, **vision)
 
 
 @pytest.fixture(scope="session")

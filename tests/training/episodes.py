@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from agentrl.policies.kits import Kit
+from agentrl.policies.models import Kit
 from agentrl.types import Episode, Outcome, ScoredEpisode, Turn
 
 

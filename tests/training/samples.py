@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agentrl.policies.kits import Kit
+from agentrl.policies.models import Kit
 from agentrl.types import Episode, Image, Outcome, Sample, ScoredEpisode, Turn
 
 

@@ -10,8 +10,9 @@ from agentrl import cli
 from agentrl import config as configuration
 from agentrl.config import LoraConfig, WarmStartConfig
 from agentrl.errors import ConfigError
-from agentrl.policies.kits import load_model, skeleton
-from agentrl.training import adapters, checkpoints, quantized
+from agentrl.policies.models import load_model, skeleton
+from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training.learner import lora_adapters, qlora
 from tests.training.samples import sample
 
 
@@ -25,8 +26,8 @@ def begun(tiny_vlm, config):
     """The weights of the folder, as the learner begins with them."""
     found = load_model(tiny_vlm).state_dict()
     if config.model.lora.base == "nf4":
-        for name in adapters.targets_of(skeleton(tiny_vlm), config.model.lora):
-            found[f"{name}.weight"] = quantized.rounded(found[f"{name}.weight"])
+        for name in lora_adapters.targets_of(skeleton(tiny_vlm), config.model.lora):
+            found[f"{name}.weight"] = qlora.rounded(found[f"{name}.weight"])
     return found
 
 
@@ -41,7 +42,7 @@ def test_adapters_alone_learn_and_change_nothing_at_first(make_learner, lora, ki
     assert not moved(start, learner)
     metrics = learner.update([sample(kit, i) for i in range(2)])
     assert metrics["grad_norm"] > 0
-    targets = adapters.targets_of(skeleton(tiny_vlm), lora.model.lora)
+    targets = lora_adapters.targets_of(skeleton(tiny_vlm), lora.model.lora)
     assert moved(start, learner) == {f"{name}.weight" for name in targets}
     assert all(name.startswith("model.language_model.layers.") for name in targets)
     assert {name.rpartition(".")[2] for name in targets} == {
@@ -69,7 +70,7 @@ def test_four_bits_are_near_and_take_less_room(make_learner, config, tiny_vlm):
     config.model.lora = LoraConfig(rank=4, base="nf4")
     learner = make_learner(config)
     plain = load_model(tiny_vlm).state_dict()
-    targets = adapters.targets_of(skeleton(tiny_vlm), config.model.lora)
+    targets = lora_adapters.targets_of(skeleton(tiny_vlm), config.model.lora)
     for name in targets:
         exact, found = plain[f"{name}.weight"], learner.weights()[f"{name}.weight"]
         error = (exact - found).norm() / exact.norm()
@@ -90,8 +91,8 @@ def test_taken_weights_are_those_below_new_adapters(make_learner, lora, kit, tmp
     other.load_weights(tmp_path / "weights.safetensors")
     expected = learner.weights()
     if lora.model.lora.base == "nf4":
-        for name in adapters.targets_of(skeleton(learner._parts._folder), lora.model.lora):
-            expected[f"{name}.weight"] = quantized.rounded(expected[f"{name}.weight"])
+        for name in lora_adapters.targets_of(skeleton(learner._parts._folder), lora.model.lora):
+            expected[f"{name}.weight"] = qlora.rounded(expected[f"{name}.weight"])
     for name, tensor in other.weights().items():
         torch.testing.assert_close(tensor, expected[name], msg=name)
     assert other.update([item])["grad_norm"] > 0
@@ -154,7 +155,7 @@ def test_pefts_own_reading_of_the_adapters_is_the_merged_model(
     (run / "start").symlink_to(tiny_vlm)
     for step in (1, 2):
         learner.update([sample(kit, step)])
-    checkpoints.save(run, 2, learner, {"step": 2}, keep=1, best=True)
+    checkpoint_store.save(run, 2, learner, {"step": 2}, keep=1, best=True)
     assert cli.run(["merge", str(run), str(tmp_path / "adapter"), "--adapter"]) == 0
     assert "the adapters after step 2" in capsys.readouterr().out
     assert cli.run(["merge", str(run), str(tmp_path / "merged")]) == 0
@@ -181,7 +182,7 @@ def test_adapters_that_are_not_all_are_not_written_alone(
     learner.update([sample(kit, 1)])
     learner.save_weights(tmp_path / "warm.safetensors")
     learner.load_weights(tmp_path / "warm.safetensors")
-    checkpoints.save(run, 1, learner, {"step": 1}, keep=1, best=True)
+    checkpoint_store.save(run, 1, learner, {"step": 1}, keep=1, best=True)
     assert cli.run(["merge", str(run), str(tmp_path / "adapter"), "--adapter"]) == 2
     assert "its warm start has become part of the weights below" in capsys.readouterr().err
     assert not (tmp_path / "adapter").exists()
@@ -192,7 +193,7 @@ def test_what_a_killed_process_left_is_written_over(tmp_path):
     (tmp_path / ".adapter.partial" / "old").touch()
     one = {f"layer.lora_{which}.default.weight": torch.ones(2, 2) for which in "AB"}
     for _ in range(2):
-        adapters.write(tmp_path / "adapter", one, LoraConfig(rank=2), "tiny")
+        lora_adapters.write(tmp_path / "adapter", one, LoraConfig(rank=2), "tiny")
         assert [path.name for path in tmp_path.iterdir()] == ["adapter"]
         assert {path.name for path in (tmp_path / "adapter").iterdir()} == {
             "adapter_config.json",
@@ -219,7 +220,7 @@ def test_a_run_without_adapters_has_none_to_write(
     (run / "config.yaml").write_text(configuration.to_yaml(config))
     (run / "start").symlink_to(tiny_vlm)
     learner.update([sample(kit, 1)])
-    checkpoints.save(run, 1, learner, {"step": 1}, keep=1, best=True)
+    checkpoint_store.save(run, 1, learner, {"step": 1}, keep=1, best=True)
     assert cli.run(["merge", str(run), str(tmp_path / "adapter"), "--adapter"]) == 2
     assert "this model has no adapters (model.lora.rank is 0)" in capsys.readouterr().err
 
@@ -230,7 +231,7 @@ def test_a_checkpoint_with_other_adapters_does_not_become_a_model(
 ):
     run = tmp_path / "run"
     config.model.lora = LoraConfig(rank=kept)
-    checkpoints.save(run, 1, make_learner(config), {"step": 1}, keep=1)
+    checkpoint_store.save(run, 1, make_learner(config), {"step": 1}, keep=1)
     config.model.lora = LoraConfig(rank=here)
     (run / "config.yaml").write_text(configuration.to_yaml(config))
     (run / "start").symlink_to(tiny_vlm)

@@ -8,8 +8,8 @@ import pytest
 from agentrl import config as configuration
 from agentrl import replay
 from agentrl.errors import WorldError
-from agentrl.training import loop
-from agentrl.training.ahead import Ahead
+from agentrl.training.trainer import train
+from agentrl.training.trainer.rollout_prefetch import Ahead
 
 
 @pytest.mark.parametrize("lag", [0, 1, 3])
@@ -70,7 +70,7 @@ def test_episodes_go_on_with_new_weights(tmp_path):
         "env.max_turns=12", "rollout.groups=2", "rollout.group_size=4",
         "rollout.concurrency=1",  # so that playing takes longer than learning
     ]  # fmt: skip
-    run = loop.train(configuration.load("frozen_lake", settings))
+    run = train.train(configuration.load("frozen_lake", settings))
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if line["stage"] == "reinforcement"]
     assert [line["step"] for line in steps] == [1, 2, 3, 4]

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.training.batching import (
+from agentrl.training.batching.batches import (
     Packing,
     evenly,
     micro_batches,
@@ -15,7 +15,7 @@ from agentrl.training.batching import (
     to_batch,
     to_samples,
 )
-from agentrl.training.shares import whole
+from agentrl.training.learner.micro_batches import whole
 from agentrl.types import Outcome
 from tests.training.samples import episode, sample, turn
 

@@ -3,8 +3,8 @@ import re
 import pytest
 
 from agentrl import config as configuration
-from agentrl.training import warm_mark
 from agentrl.training.budget import budget
+from agentrl.training.supervised import warm_start_marker
 
 
 def stages(*overrides, name="number_game"):
@@ -61,6 +61,6 @@ def test_without_an_estimate_the_counts_stand_alone(name, overrides):
 def test_model_that_is_warm_costs_no_warm_start(tmp_path):
     told = stages(f"model.path={tmp_path}")
     assert {"demonstrations", "warm start"} <= told.keys()
-    warm_mark.mark(configuration.load("number_game"), tmp_path)
+    warm_start_marker.mark(configuration.load("number_game"), tmp_path)
     told = stages(f"model.path={tmp_path}")
     assert not {"demonstrations", "warm start"} & told.keys()

@@ -3,7 +3,7 @@ import shutil
 import pytest
 
 from agentrl.errors import ConfigError
-from agentrl.training import checkpoints
+from agentrl.training.checkpoints import checkpoint_store
 
 
 class Notebook:
@@ -27,63 +27,65 @@ def names(run):
 
 def test_the_last_ones_and_the_best_one_are_kept(tmp_path):
     for step in range(1, 6):
-        checkpoints.save(tmp_path, step, Notebook(step), {"step": step}, keep=2, best=step == 2)
+        checkpoint_store.save(
+            tmp_path, step, Notebook(step), {"step": step}, keep=2, best=step == 2
+        )
     assert names(tmp_path) == ["step-00002", "step-00004", "step-00005"]
-    assert checkpoints.latest(tmp_path).name == "step-00005"
-    assert checkpoints.best(tmp_path).name == "step-00002"
+    assert checkpoint_store.latest(tmp_path).name == "step-00005"
+    assert checkpoint_store.best(tmp_path).name == "step-00002"
 
 
 def test_a_checkpoint_is_the_best_from_the_moment_it_is_there(tmp_path, monkeypatch):
     def killed(*_):
         raise KeyboardInterrupt
 
-    checkpoints.save(tmp_path, 1, Notebook(1), {"step": 1}, keep=1, best=True)
-    monkeypatch.setattr(checkpoints, "_prune", killed)
+    checkpoint_store.save(tmp_path, 1, Notebook(1), {"step": 1}, keep=1, best=True)
+    monkeypatch.setattr(checkpoint_store, "_prune", killed)
     with pytest.raises(KeyboardInterrupt):
-        checkpoints.save(tmp_path, 2, Notebook(2), {"step": 2}, keep=1, best=True)
+        checkpoint_store.save(tmp_path, 2, Notebook(2), {"step": 2}, keep=1, best=True)
     monkeypatch.undo()
-    checkpoints.save(tmp_path, 3, Notebook(3), {"step": 3}, keep=1)
-    assert checkpoints.best(tmp_path).name == "step-00002"
+    checkpoint_store.save(tmp_path, 3, Notebook(3), {"step": 3}, keep=1)
+    assert checkpoint_store.best(tmp_path).name == "step-00002"
     assert names(tmp_path) == ["step-00002", "step-00003"]
 
 
 def test_a_checkpoint_brings_back_learner_and_loop(tmp_path):
-    folder = checkpoints.save(tmp_path, 7, Notebook(3), {"step": 7, "best": None}, keep=1)
+    folder = checkpoint_store.save(tmp_path, 7, Notebook(3), {"step": 7, "best": None}, keep=1)
     learner = Notebook()
-    assert checkpoints.load(folder, learner) == {"step": 7, "best": None}
+    assert checkpoint_store.load(folder, learner) == {"step": 7, "best": None}
     assert learner.number == 3
 
 
 def test_a_save_that_dies_loses_no_earlier_checkpoint(tmp_path):
-    whole = checkpoints.save(tmp_path, 1, Notebook(1), {"step": 1}, keep=1)
+    whole = checkpoint_store.save(tmp_path, 1, Notebook(1), {"step": 1}, keep=1)
     with pytest.raises(KeyboardInterrupt):
-        checkpoints.save(tmp_path, 2, Notebook(2, dies=True), {"step": 2}, keep=1)
-    assert checkpoints.latest(tmp_path) == whole
-    checkpoints.save(tmp_path, 3, Notebook(3), {"step": 3}, keep=1)
+        checkpoint_store.save(tmp_path, 2, Notebook(2, dies=True), {"step": 2}, keep=1)
+    assert checkpoint_store.latest(tmp_path) == whole
+    checkpoint_store.save(tmp_path, 3, Notebook(3), {"step": 3}, keep=1)
     assert names(tmp_path) == ["step-00003"]
 
 
 def test_a_run_without_checkpoints_has_no_latest(tmp_path):
-    assert checkpoints.latest(tmp_path) is None
-    assert checkpoints.best(tmp_path) is None
+    assert checkpoint_store.latest(tmp_path) is None
+    assert checkpoint_store.best(tmp_path) is None
     with pytest.raises(ConfigError, match="no checkpoint"):
-        checkpoints.load(tmp_path, Notebook())
+        checkpoint_store.load(tmp_path, Notebook())
 
 
 def test_saving_a_step_again_replaces_it(tmp_path):
     for number in (1, 2):
-        folder = checkpoints.save(tmp_path, 4, Notebook(number), {"step": 4}, keep=2)
+        folder = checkpoint_store.save(tmp_path, 4, Notebook(number), {"step": 4}, keep=2)
     learner = Notebook()
-    checkpoints.load(folder, learner)
+    checkpoint_store.load(folder, learner)
     assert learner.number == 2
     assert names(tmp_path) == ["step-00004"]
 
 
 def test_a_copy_of_a_checkpoint_is_none_and_is_left_alone(tmp_path):
-    folder = checkpoints.save(tmp_path, 1, Notebook(1), {"step": 1}, keep=1)
+    folder = checkpoint_store.save(tmp_path, 1, Notebook(1), {"step": 1}, keep=1)
     shutil.copytree(folder, folder.with_name("step-00001-backup"))
-    assert checkpoints.latest(tmp_path) == folder
-    checkpoints.save(tmp_path, 2, Notebook(2), {"step": 2}, keep=1)
+    assert checkpoint_store.latest(tmp_path) == folder
+    checkpoint_store.save(tmp_path, 2, Notebook(2), {"step": 2}, keep=1)
     assert names(tmp_path) == ["step-00001-backup", "step-00002"]
 
 
@@ -97,9 +99,9 @@ class Crowded(Notebook):
 
 
 def test_a_save_that_finds_no_room_leaves_the_room_it_took(tmp_path):
-    checkpoints.save(tmp_path, 1, Notebook(1), {"step": 1}, keep=1)
+    checkpoint_store.save(tmp_path, 1, Notebook(1), {"step": 1}, keep=1)
     with pytest.raises(OSError, match="no space"):
-        checkpoints.save(tmp_path, 2, Crowded(), {"step": 2}, keep=1)
+        checkpoint_store.save(tmp_path, 2, Crowded(), {"step": 2}, keep=1)
     assert names(tmp_path) == ["step-00001"]
 
 
@@ -114,14 +116,14 @@ def test_a_save_that_finds_no_room_leaves_the_room_it_took(tmp_path):
 )
 def test_a_checkpoint_with_values_of_another_kind_is_refused(tmp_path, change, said):
     trainer = {"step": 2, "best": 0.5} | change
-    folder = checkpoints.save(tmp_path, 2, Notebook(2), trainer, keep=1)
+    folder = checkpoint_store.save(tmp_path, 2, Notebook(2), trainer, keep=1)
     with pytest.raises(ConfigError, match=rf"{said}\. Remove this checkpoint"):
-        checkpoints.load(folder, Notebook())
+        checkpoint_store.load(folder, Notebook())
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"step": "two"}', '{"step": 2'])
 def test_a_checkpoint_that_says_no_step_is_refused(tmp_path, text):
-    folder = checkpoints.save(tmp_path, 2, Notebook(2), {"step": 2}, keep=1)
+    folder = checkpoint_store.save(tmp_path, 2, Notebook(2), {"step": 2}, keep=1)
     (folder / "trainer.json").write_text(text)
     with pytest.raises(ConfigError, match="step-00002"):
-        checkpoints.load(folder, Notebook())
+        checkpoint_store.load(folder, Notebook())

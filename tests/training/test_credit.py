@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentrl.algorithms.advantages import ESTIMATORS, check_states, company, credit
+from agentrl.algorithms.trajectories import Judgement, split, trajectories
 from agentrl.config import AlgorithmConfig
 from agentrl.errors import ConfigError
-from agentrl.training.batching import to_samples
-from agentrl.training.credit import ESTIMATORS, check_states, company, credit
-from agentrl.training.trajectories import Judgement, split, trajectories
+from agentrl.training.batching.batches import to_samples
 from agentrl.types import Outcome, ScoredEpisode
 from tests.training.samples import episode, turn
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from agentrl.training import estimators
-from agentrl.training.implicit import slopes
+from agentrl.algorithms import estimators
+from agentrl.training.learner.implicit_reward import slopes
 
 YES = torch.ones(4, dtype=torch.bool)
 

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.training import forest
-from agentrl.training.forest import grow, lines, rows
+from agentrl.training.batching import prefix_tree
+from agentrl.training.batching.prefix_tree import grow, lines, rows
 
 SAMPLES = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=8), min_size=1, max_size=8)
 MANY = 10_000
@@ -58,7 +58,7 @@ def test_samples_are_put_together_only_where_that_is_cheaper():
 
 @given(lengths=st.lists(st.integers(1, 100), min_size=1, max_size=30), most=st.integers(1, 400))
 def test_rows_hold_each_tree_once_within_the_budget(lengths, most):
-    trees = [forest.alone(index, length) for index, length in enumerate(lengths)]
+    trees = [prefix_tree.alone(index, length) for index, length in enumerate(lengths)]
     batches = rows(trees, most)
     assert sorted(
         index for batch in batches for row in batch for tree in row for index in tree.paths
@@ -71,7 +71,7 @@ def test_rows_hold_each_tree_once_within_the_budget(lengths, most):
 
 
 def test_longest_trees_come_first_and_short_ones_fill_up_rows():
-    trees = [forest.alone(index, length) for index, length in enumerate([3, 9, 4, 9, 2])]
+    trees = [prefix_tree.alone(index, length) for index, length in enumerate([3, 9, 4, 9, 2])]
     placed = [
         [[next(iter(tree.paths)) for tree in row] for row in batch] for batch in rows(trees, 27)
     ]
@@ -82,7 +82,7 @@ def test_longest_trees_come_first_and_short_ones_fill_up_rows():
 
 @given(SAMPLES, st.integers(1, 20))
 def test_lines_hold_every_sample_once_and_no_more_than_fits(samples, most):
-    trees = [forest.alone(index, len(key)) for index, key in enumerate(samples)]
+    trees = [prefix_tree.alone(index, len(key)) for index, key in enumerate(samples)]
     found = lines(trees, most)
     assert sorted(i for [line] in found for tree in line for i in tree.paths) == [
         *range(len(trees))

@@ -6,12 +6,12 @@ import ray
 import torch
 from safetensors.torch import load_file
 
+from agentrl.cluster import ray_cluster
 from agentrl.config import Config
 from agentrl.errors import ConfigError
-from agentrl.rollout import cluster
-from agentrl.training.faults import LearnerError
-from agentrl.training.launch import open_learner
-from agentrl.training.learner import Learner
+from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_error import LearnerError
+from agentrl.training.learner.learner_group import open_learner
 from tests.training.samples import sample
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ def two_ranks(tiny_vlm):
     group = open_learner(config, tiny_vlm)
     yield group
     group.close()
-    cluster.leave_cluster()
+    ray_cluster.leave_cluster()
 
 
 def settings():

@@ -15,14 +15,15 @@ from agentrl import cli
 from agentrl import config as configuration
 from agentrl.config import WarmStartConfig
 from agentrl.errors import ConfigError
-from agentrl.policies import tiny
-from agentrl.policies.kits import load_model
-from agentrl.training import checkpoints, mismatch, shards
-from agentrl.training.batching import micro_batches
-from agentrl.training.faults import LearnerError
-from agentrl.training.learner import MAX_SKIPS, Learner
-from agentrl.training.shares import whole
-from agentrl.training.weights import publish
+from agentrl.policies.models import load_model
+from agentrl.policies.tiny import tiny_model
+from agentrl.training.batching.batches import micro_batches
+from agentrl.training.checkpoints import checkpoint_store, tensor_shards
+from agentrl.training.learner import logprob_mismatch
+from agentrl.training.learner.learner import MAX_SKIPS, Learner
+from agentrl.training.learner.learner_error import LearnerError
+from agentrl.training.learner.micro_batches import whole
+from agentrl.weight_sync.weight_files import publish
 from tests.policies import families
 from tests.training.samples import sample
 
@@ -83,7 +84,7 @@ def test_chunked_log_probabilities_are_the_same_with_the_same_gradient(
         return scores.logprobs.detach(), gradient
 
     plain = run()
-    monkeypatch.setattr("agentrl.training.scorer._CHUNK", 5 * len(scorer.banned))
+    monkeypatch.setattr("agentrl.training.learner.token_scorer._CHUNK", 5 * len(scorer.banned))
     torch.testing.assert_close(run(), plain)
 
 
@@ -146,15 +147,15 @@ def test_mismatch_is_of_turns_from_the_whole_step_and_of_so_many_at_most(
     items = [sample(kit, k, advantage=float(k == 0)) for k in range(9)]
     learner = make_learner(config)
     assert learner.update(items, step=1)["mismatch_tokens"] == 54
-    monkeypatch.setattr(mismatch, "MAX_SAMPLES", 4)
+    monkeypatch.setattr(logprob_mismatch, "MAX_SAMPLES", 4)
     found = [learner.update(items, step=step) for step in (1, 2)]
     assert [metrics["mismatch_tokens"] for metrics in found] == [24, 24]
-    monkeypatch.setattr(mismatch, "MAX_TOKENS", 1)
+    monkeypatch.setattr(logprob_mismatch, "MAX_TOKENS", 1)
     assert learner.update(items)["mismatch_tokens"] == 6
 
 
 def test_splitting_into_micro_batches_changes_no_mismatch(make_learner, config, kit, monkeypatch):
-    monkeypatch.setattr(mismatch, "MAX_SAMPLES", 5)
+    monkeypatch.setattr(logprob_mismatch, "MAX_SAMPLES", 5)
     items = [sample(kit, k, reply=3 + k, pictures=k % 3) for k in range(7)]
     results = []
     for budget in (1, 90, 100_000):
@@ -366,7 +367,7 @@ def test_a_state_that_is_cut_is_refused_and_changes_nothing_else(
     with pytest.raises(ConfigError, match=r"cannot be read.*Remove this checkpoint"):
         make_learner(config).restore(state)
     with pytest.raises(ConfigError, match="cannot be read"):
-        shards.read(state, "policy/")
+        tensor_shards.read(state, "policy/")
 
 
 def test_a_checkpoint_runs_no_code(make_learner, config, tmp_path):
@@ -377,7 +378,7 @@ def test_a_checkpoint_runs_no_code(make_learner, config, tmp_path):
     learner, state = make_learner(config), tmp_path / "state"
     learner.save_state(state)
     (state / ".metadata").write_bytes(pickle.dumps(Harm()))
-    for read in (learner.restore, lambda folder: shards.read(folder, "policy/")):
+    for read in (learner.restore, lambda folder: tensor_shards.read(folder, "policy/")):
         with pytest.raises(ConfigError, match="mkdir has no place in a checkpoint"):
             read(state)
     assert not (tmp_path / "harm").exists()
@@ -385,20 +386,20 @@ def test_a_checkpoint_runs_no_code(make_learner, config, tmp_path):
 
 def test_a_disk_that_is_full_loses_no_earlier_checkpoint(make_learner, config, kit, tmp_path):
     learner = make_learner(config)
-    whole = checkpoints.save(tmp_path, 1, learner, {"step": 1}, keep=1)
+    whole = checkpoint_store.save(tmp_path, 1, learner, {"step": 1}, keep=1)
     before = learner.weights()
     learner.update([sample(kit, 0)])
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     try:
         with pytest.raises(OSError, match="cannot be written"):
-            checkpoints.save(tmp_path, 2, learner, {"step": 2}, keep=1)
+            checkpoint_store.save(tmp_path, 2, learner, {"step": 2}, keep=1)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert checkpoints.latest(tmp_path) == whole
-    checkpoints.load(whole, learner)
+    assert checkpoint_store.latest(tmp_path) == whole
+    checkpoint_store.load(whole, learner)
     assert same(learner.weights(), before)
-    assert checkpoints.save(tmp_path, 2, learner, {"step": 2}, keep=1).is_dir()
+    assert checkpoint_store.save(tmp_path, 2, learner, {"step": 2}, keep=1).is_dir()
 
 
 def test_a_checkpoint_becomes_an_ordinary_model(make_learner, config, kit, tmp_path, capsys):
@@ -408,7 +409,7 @@ def test_a_checkpoint_becomes_an_ordinary_model(make_learner, config, kit, tmp_p
     shutil.copytree(learner._parts._folder, run / "start")
     for step in (1, 2):
         learner.update([sample(kit, step)])
-        checkpoints.save(run, step, learner, {"step": step}, keep=2, best=step == 1)
+        checkpoint_store.save(run, step, learner, {"step": step}, keep=2, best=step == 1)
     assert cli.run(["merge", str(run), str(tmp_path / "last"), "--checkpoint", "last"]) == 0
     assert "the model after step 2" in capsys.readouterr().out
     loaded = load_model(tmp_path / "last").state_dict()
@@ -445,11 +446,13 @@ def test_a_checkpoint_of_another_model_is_refused_alike_by_all_who_read_it(
     (run / "start").symlink_to(tiny_vlm)
     sizes = {"hidden": 32, "heads": 1, "kv_heads": 1, "intermediate": 64}
     vision = {"vision_hidden": 32, "vision_depth": 1, "vision_heads": 2, "vision_intermediate": 64}
-    other = Learner(config, tiny.build(tmp_path / "other", 0, layers=layers, **sizes, **vision))
-    folder = checkpoints.save(run, 1, other, {"step": 1}, keep=1)
+    other = Learner(
+        config, tiny_model.build(tmp_path / "other", 0, layers=layers, **sizes, **vision)
+    )
+    folder = checkpoint_store.save(run, 1, other, {"step": 1}, keep=1)
     other.close()
     with pytest.raises(ConfigError, match="belongs to another model") as refused:
-        checkpoints.load(folder, make_learner(config))
+        checkpoint_store.load(folder, make_learner(config))
     assert said in str(refused.value)
     for arguments in (
         ["merge", str(run), str(tmp_path / "new" / "out")],
@@ -477,7 +480,7 @@ def test_a_checkpoint_of_a_model_with_tied_weights_becomes_a_model(
     (run / "config.yaml").write_text(configuration.to_yaml(config))
     learner = Learner(config, start)
     assert ("lm_head.weight" in learner.weights()) is told_apart
-    checkpoints.save(run, 1, learner, {"step": 1}, keep=1)
+    checkpoint_store.save(run, 1, learner, {"step": 1}, keep=1)
     assert cli.run(["merge", str(run), str(tmp_path / "out")]) == 0
     written = load_file(tmp_path / "out" / "model.safetensors")
     assert written.keys() == learner.weights().keys()
@@ -489,7 +492,7 @@ def test_a_checkpoint_that_is_cut_does_not_become_a_model(make_learner, config, 
     run.mkdir()
     (run / "config.yaml").write_text(configuration.to_yaml(config))
     (run / "start").symlink_to(learner._parts._folder)
-    folder = checkpoints.save(run, 1, learner, {"step": 1}, keep=1)
+    folder = checkpoint_store.save(run, 1, learner, {"step": 1}, keep=1)
     (folder / "learner" / "plain.json").write_text("{}")
     assert cli.run(["merge", str(run), str(tmp_path / "out")]) == 2
     assert "is not whole: KeyError('job')" in capsys.readouterr().err
@@ -523,7 +526,7 @@ def test_what_is_not_trained_is_kept_as_it_is_computed(make_learner, config):
 
 def test_weights_of_another_size_are_refused(make_learner, config, tmp_path):
     make_learner(config).save_state(tmp_path / "state")
-    other = Learner(config, tiny.build(tmp_path / "model", 0))
+    other = Learner(config, tiny_model.build(tmp_path / "model", 0))
     try:
         with pytest.raises(ConfigError, match="belongs to another model"):
             other.restore(tmp_path / "state")
@@ -583,4 +586,6 @@ def test_bfloat16_computes_in_half_the_bits_over_full_masters(make_learner, conf
     assert half["grad_norm"] == pytest.approx(plain["grad_norm"], rel=0.1)
     assert {t.dtype for t in learner.weights().values()} == {torch.bfloat16}
     learner.save_state(tmp_path / "state")
-    assert {t.dtype for t in shards.read(tmp_path / "state", "policy/").values()} == {torch.float32}
+    assert {t.dtype for t in tensor_shards.read(tmp_path / "state", "policy/").values()} == {
+        torch.float32
+    }

@@ -17,11 +17,12 @@ from agentrl import config as configuration
 from agentrl.config import Config, EvalConfig, TrainConfig
 from agentrl.errors import ConfigError
 from agentrl.files import working_in
-from agentrl.rollout.rollouts import Rollouts
-from agentrl.training import checkpoints, loop
+from agentrl.rollout.rollout_worker import Rollouts
 from agentrl.training.budget import budget
-from agentrl.training.run import RunFolder
-from agentrl.viewer.tokens import Vocabulary, of_turn
+from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training.run_folder import RunFolder
+from agentrl.training.trainer import train
+from agentrl.viewer.token_text import Vocabulary, of_turn
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
 SMALL = [
@@ -55,7 +56,7 @@ def wait_for_step(run: Path, step: int, process: subprocess.Popen[bytes]) -> Non
     deadline = time.monotonic() + 150
     while time.monotonic() < deadline:
         assert process.poll() is None, "the run ended before it could be killed"
-        latest = checkpoints.latest(run)
+        latest = checkpoint_store.latest(run)
         if latest is not None and latest.name >= f"step-{step:05d}":
             return
         time.sleep(0.05)
@@ -127,8 +128,8 @@ def contents_of(run: Path) -> dict[Path, bytes]:
 def test_finished_run_resumes_to_nothing_new(whole_run, caplog, monkeypatch):
     run, _ = whole_run
     before = contents_of(run)
-    monkeypatch.setattr(loop, "open_rollouts", None)
-    assert loop.train("", resume=run) == run
+    monkeypatch.setattr(train, "open_rollouts", None)
+    assert train.train("", resume=run) == run
     assert f"{run} is already finished" in caplog.text
     assert contents_of(run) == before
 
@@ -141,10 +142,10 @@ def test_finished_run_goes_on_when_more_is_asked_for(tmp_path):
         (4, ["random"], True), (3, [], True), (5, [], False), (4, ["expert"], False),
     ):  # fmt: skip
         settings = Config(train=TrainConfig(steps=steps), eval=EvalConfig(baselines=players))
-        assert loop._is_finished(settings, folder) == finished
+        assert train._is_finished(settings, folder) == finished
     for broken in ("{", "[]"):
         (tmp_path / "summary.json").write_text(broken)
-        assert not loop._is_finished(settings, folder)
+        assert not train._is_finished(settings, folder)
 
 
 def test_checkpoint_plays_as_it_did_in_the_run(whole_run):
@@ -179,7 +180,7 @@ def test_last_step_competes_for_the_best_checkpoint(whole_run, capsys):
     assert during[3]["episodes"] == during[4]["episodes"] == 6
     assert during[4]["by_seed"].items() <= evaluations["after sampled"]["by_seed"].items()
     best = max(during, key=lambda step: during[step]["metrics"]["reward"])
-    assert checkpoints.step_of(checkpoints.best(run)) == best
+    assert checkpoint_store.step_of(checkpoint_store.best(run)) == best
     arguments = ["eval", str(run), "--checkpoint=best", "--episodes=2", "--json"]
     assert cli.run([*arguments, "logging=[file]"]) == 0
     folder = Path(json.loads(capsys.readouterr().out)["run"])
@@ -197,8 +198,8 @@ def test_plan_counts_the_evaluation_of_the_last_step(steps, every, games):
 def test_checkpoint_that_is_not_kept_is_named(whole_run):
     run, _ = whole_run
     with pytest.raises(ConfigError, match=r"no checkpoint '99'.*of steps: 3, 4"):
-        checkpoints.named(run, "99")
-    assert checkpoints.named(run, "last").name == "step-00004"
+        checkpoint_store.named(run, "99")
+    assert checkpoint_store.named(run, "last").name == "step-00004"
 
 
 def test_best_checkpoint_needs_an_evaluation_during_training(tmp_path):
@@ -207,7 +208,7 @@ def test_best_checkpoint_needs_an_evaluation_during_training(tmp_path):
         folder.mkdir(parents=True)
         (folder / "trainer.json").touch()
     with pytest.raises(ConfigError, match=r"\(eval\.every\).*steps: 3, 4"):
-        checkpoints.named(tmp_path, "best")
+        checkpoint_store.named(tmp_path, "best")
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +248,7 @@ def test_settings_that_a_checkpoint_refuses_do_not_become_the_runs_own(whole_run
     run, _ = whole_run
     before = (run / "config.yaml").read_bytes()
     with pytest.raises(ConfigError, match=r"its algorithm\.estimator is 'state_grpo'"):
-        loop.train("", resume=run, overrides=["algorithm.name=ppo", "train.steps=5"])
+        train.train("", resume=run, overrides=["algorithm.name=ppo", "train.steps=5"])
     assert (run / "config.yaml").read_bytes() == before
     assert "go on with" not in caplog.text
 
@@ -258,11 +259,11 @@ def test_run_goes_on_with_the_model_that_it_began_with(tmp_path, tiny_vlm, monke
     async def go_on(config, *_, **__):
         went_on.append(config.model.tiny)
 
-    monkeypatch.setattr(loop, "_train", go_on)
+    monkeypatch.setattr(train, "_train", go_on)
     settings = ["warm_start=null", "model.tiny.layers=4", f"run.dir={tmp_path}"]
     folder = RunFolder.create(configuration.load(EXAMPLE, settings), "run")
     run = folder.path
-    loop.train("", resume=run, overrides=["model.tiny.layers=3"])  # no model has been made yet
+    train.train("", resume=run, overrides=["model.tiny.layers=3"])  # no model has been made yet
     folder.start.mkdir()
     before = (run / "config.yaml").read_bytes()
     for override, said in (
@@ -270,16 +271,16 @@ def test_run_goes_on_with_the_model_that_it_began_with(tmp_path, tiny_vlm, monke
         (f"model.path={tiny_vlm}", r"its model\.path is 'tiny'"),
     ):
         with pytest.raises(ConfigError, match=said):
-            loop.train("", resume=run, overrides=[override])
+            train.train("", resume=run, overrides=[override])
     assert (run / "config.yaml").read_bytes() == before
-    loop.train("", resume=run, overrides=["model.tiny={layers: 4, hidden: 128}"])  # the default
+    train.train("", resume=run, overrides=["model.tiny={layers: 4, hidden: 128}"])  # the default
     assert went_on == [{"layers": 3}, {"layers": 4, "hidden": 128}]
 
 
 def test_states_without_names_are_told_before_anything_is_learned(tmp_path):
     settings = ["env.state_key=info", "algorithm.name=gigpo", "eval.episodes=2", "logging=[file]"]
     with pytest.raises(ConfigError, match=r"FrozenLake-v1 names no state.*env\.state_key=screen"):
-        loop.train("frozen_lake", overrides=[*settings, f"run.dir={tmp_path}"])
+        train.train("frozen_lake", overrides=[*settings, f"run.dir={tmp_path}"])
     (run,) = tmp_path.iterdir()
     assert [e.split for e in replay.open(run).episodes()] == ["eval"] * 2
 
@@ -302,7 +303,7 @@ def test_engine_that_keeps_old_weights_is_complained_of(tmp_path, caplog, monkey
 
     monkeypatch.setattr(Rollouts, "load_weights", load_the_first_alone)
     settings = [*SMALL, f"run.dir={tmp_path}", "warm_start.cache=null", "eval.episodes=1"]
-    loop.train(EXAMPLE, overrides=[*settings, "train.steps=2", "optim.lr=0.01"])
+    train.train(EXAMPLE, overrides=[*settings, "train.steps=2", "optim.lr=0.01"])
     assert "step 1: engine and learner disagree" not in caplog.text
     assert "step 2: engine and learner disagree" in caplog.text
 
@@ -334,6 +335,6 @@ def test_interrupted_run_says_how_to_go_on(whole_run):
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130
     assert output.count("interrupted: stopping") == 1
-    kept = checkpoints.step_of(checkpoints.latest(run))
+    kept = checkpoint_store.step_of(checkpoint_store.latest(run))
     assert f"kept up to step {kept}; go on with: agentrl train --resume {run}" in output
     assert "Traceback" not in output

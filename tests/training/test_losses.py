@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentrl.algorithms import importance_correction, kl, losses
+from agentrl.algorithms.kl import ESTIMATES, MAX_K3, k3
+from agentrl.algorithms.losses import LOSSES, cispo, gspo, ppo, sapo, token_weights
 from agentrl.config import AlgorithmConfig
-from agentrl.training import correction, divergence, losses
-from agentrl.training.divergence import ESTIMATES, MAX_K3, k3
-from agentrl.training.losses import LOSSES, cispo, gspo, ppo, sapo, token_weights
 
 DAPO = AlgorithmConfig(name="dapo")
 TURN = torch.zeros(5, dtype=torch.long)
@@ -150,9 +150,9 @@ def test_k1_and_k3_are_right_on_average(pairs):
 
 
 def test_an_adapted_coefficient_moves_towards_its_target():
-    assert divergence.adapted(0.1, 0.02, 0.01, 10.0) == pytest.approx(0.1 * 1.02)
-    assert divergence.adapted(0.1, 0.0, 0.01, 10.0) == pytest.approx(0.1 * 0.98)
-    assert divergence.adapted(0.1, 0.0101, 0.01, 1.0) == pytest.approx(0.1 * 1.01)
+    assert kl.adapted(0.1, 0.02, 0.01, 10.0) == pytest.approx(0.1 * 1.02)
+    assert kl.adapted(0.1, 0.0, 0.01, 10.0) == pytest.approx(0.1 * 0.98)
+    assert kl.adapted(0.1, 0.0101, 0.01, 1.0) == pytest.approx(0.1 * 1.01)
 
 
 def test_aggregation_of_worked_examples():
@@ -190,20 +190,20 @@ def test_corrections_of_worked_examples(kind, expected):
     ratios = torch.tensor([0.25, 2.0, 4.0, 1.0], dtype=torch.float64)
     config = AlgorithmConfig(correction=kind, correction_low=0.5, correction_high=2.0)
     turn = torch.tensor([0, 0, 1, 1])
-    found = correction.weights(ratios.log(), torch.zeros(4).double(), turn, config)
+    found = importance_correction.weights(ratios.log(), torch.zeros(4).double(), turn, config)
     assert found.tolist() == pytest.approx(expected)
 
 
 def test_a_correction_has_no_gradient():
     old = torch.zeros(2, requires_grad=True)
     config = AlgorithmConfig(correction="token_truncate")
-    found = correction.weights(old, torch.zeros(2), torch.zeros(2).long(), config)
+    found = importance_correction.weights(old, torch.zeros(2), torch.zeros(2).long(), config)
     assert not found.requires_grad
 
 
 def test_tokens_older_than_the_bound_are_stale():
     versions = torch.tensor([7, 6, 5])
-    assert correction.fresh(versions, 7, 1).tolist() == [True, True, False]
+    assert importance_correction.fresh(versions, 7, 1).tolist() == [True, True, False]
     assert losses.turn_means(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 1])).tolist() == [
         2, 2, 5,
     ]  # fmt: skip

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from agentrl.config import OptimConfig
-from agentrl.training.optimizer import Optimizer, learning_rate
-from agentrl.training.parallel import Rank
+from agentrl.training.learner.optimizer import Optimizer, learning_rate
+from agentrl.training.learner.parallel import Rank
 
 
 class Alone(Rank):

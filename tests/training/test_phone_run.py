@@ -15,10 +15,11 @@ import torch
 
 from agentrl import config as configuration
 from agentrl import replay
-from agentrl.policies.kits import kit_for
-from agentrl.training import checkpoints, seeds, shards
-from agentrl.training.batching import evenly, to_samples
-from agentrl.training.learner import Learner
+from agentrl.policies.models import kit_for
+from agentrl.training import seeds
+from agentrl.training.batching.batches import evenly, to_samples
+from agentrl.training.checkpoints import checkpoint_store, tensor_shards
+from agentrl.training.learner.learner import Learner
 from agentrl.types import Outcome
 
 pytestmark = [pytest.mark.vllm, pytest.mark.adb]
@@ -49,7 +50,7 @@ def _kill_after_the_first_step(arguments, run, said):
         process = subprocess.Popen(arguments, stdout=output, stderr=output)
     deadline = time.monotonic() + 240
     try:
-        while (checkpoints.latest(run) or Path("step-00000")).name < "step-00001":
+        while (checkpoint_store.latest(run) or Path("step-00000")).name < "step-00001":
             assert process.poll() is None, said.read_text()[-3000:]
             assert time.monotonic() < deadline, "no checkpoint of the first step in time"
             time.sleep(0.1)
@@ -94,19 +95,19 @@ def test_killed_run_goes_on_with_its_weights_and_optimizer(killed_and_resumed):
     run = killed_and_resumed
     config = configuration.load(run / "config.yaml")
     learner = Learner(config, run / "start")
-    checkpoints.load(run.parent / "when-killed" / "step-00001", learner)
+    checkpoint_store.load(run.parent / "when-killed" / "step-00001", learner)
     learner.update(_samples_of_step(run, config, 2), 2)
     learner.save_state(run.parent / "again")
     learner.close()
     again, then = (
-        shards.read(folder, "")
+        tensor_shards.read(folder, "")
         for folder in (run.parent / "again", run / "checkpoints" / "step-00002" / "learner")
     )
     assert again.keys() == then.keys()
     for name, one in again.items():
         if name != "rng":
             torch.testing.assert_close(one, then[name], rtol=1e-4, atol=1e-6, msg=name)
-    killed = shards.read(run.parent / "when-killed" / "step-00001" / "learner", "")
+    killed = tensor_shards.read(run.parent / "when-killed" / "step-00001" / "learner", "")
     assert any(not torch.equal(killed[name], then[name]) for name in then if "policy/" in name)
 
 

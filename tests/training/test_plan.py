@@ -5,9 +5,10 @@ from contextlib import nullcontext
 import pytest
 
 from agentrl import config as configuration
+from agentrl.cluster import ray_cluster
 from agentrl.errors import ConfigError
-from agentrl.rollout import cluster, transfer
 from agentrl.training import plan
+from agentrl.weight_sync import transports
 
 
 @pytest.mark.parametrize(
@@ -42,8 +43,8 @@ def machine(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
     def have(cores=2, gpus=0, packages=()):
-        monkeypatch.setattr(cluster, "cores", lambda: cores)
-        monkeypatch.setattr(transfer, "gpus_of", lambda config: gpus)
+        monkeypatch.setattr(ray_cluster, "cores", lambda: cores)
+        monkeypatch.setattr(transports, "gpus_of", lambda config: gpus)
         monkeypatch.setattr(plan, "find_spec", lambda name: name if name in packages else None)
 
     return have

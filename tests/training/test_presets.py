@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from agentrl import config as configuration
-from agentrl.config import PRESETS, AlgorithmConfig, Config, algorithm, check_algorithm
+from agentrl.algorithms import episode_selection
+from agentrl.config import PRESETS, AlgorithmConfig, Config, algorithm_settings, check_algorithm
 from agentrl.errors import ConfigError
-from agentrl.training import sampling
-from agentrl.training.judging import Judged
-from agentrl.training.teaching import lesson
+from agentrl.training.learner.token_scores import Judged
+from agentrl.training.trainer.training_samples import lesson
 from agentrl.types import Outcome
 from tests.training.episodes import play
 
@@ -139,14 +139,14 @@ def test_of_a_reply_of_two_weights_the_newer_part_is_learned(groups):
 
 
 def test_episodes_are_drawn_by_the_size_of_their_return():
-    drawn = sampling.resampled([0.0, 1.0, -3.0, 0.0], 1.0, seed=0)
+    drawn = episode_selection.resampled([0.0, 1.0, -3.0, 0.0], 1.0, seed=0)
     assert len(drawn) == 4
     assert set(drawn) <= {1, 2}
-    assert drawn == sampling.resampled([0.0, 1.0, -3.0, 0.0], 1.0, seed=0)
-    many = sampling.resampled([1.0, -3.0] * 2000, 1.0, seed=0)
+    assert drawn == episode_selection.resampled([0.0, 1.0, -3.0, 0.0], 1.0, seed=0)
+    many = episode_selection.resampled([1.0, -3.0] * 2000, 1.0, seed=0)
     assert sum(index % 2 for index in many) / 4000 == pytest.approx(0.75, abs=0.03)
-    assert sampling.resampled([0.0, 0.0], 1.0, seed=0) == [0, 1]
-    assert sampling.resampled([1.0, 2.0], 0.0, seed=0) == [0, 1]
+    assert episode_selection.resampled([0.0, 0.0], 1.0, seed=0) == [0, 1]
+    assert episode_selection.resampled([1.0, 2.0], 0.0, seed=0) == [0, 1]
 
 
 def test_an_episode_drawn_twice_counts_as_two(make_learner, groups):
@@ -162,18 +162,18 @@ def test_an_episode_drawn_twice_counts_as_two(make_learner, groups):
     ("length", "penalty"), [(5, 0.0), (6, 0.0), (7, -0.25), (8, -0.5), (10, -1.0), (12, -1.0)]
 )
 def test_overlong_replies_pay(length, penalty):
-    assert sampling.overlong_penalty(length, 10, 4.0, 1.0) == pytest.approx(penalty)
-    assert sampling.overlong_penalty(length, 10, 0.0, 1.0) == 0
+    assert episode_selection.overlong_penalty(length, 10, 4.0, 1.0) == pytest.approx(penalty)
+    assert episode_selection.overlong_penalty(length, 10, 0.0, 1.0) == 0
 
 
 def test_groups_are_open_where_their_returns_differ(groups):
     config = preset("dapo")
     closed = [dataclasses.replace(one, rewards=(1.0, 0.0, 0.0)) for one in groups[0]]
-    assert sampling.is_open(groups[0], config)
-    assert not sampling.is_open(closed, config)
-    assert sampling.is_open(closed, preset("grpo"))
-    assert sampling.is_open(closed, preset("grpo", filter_means=[0.5, 1.5]))
-    assert not sampling.is_open(closed, preset("grpo", filter_means=[1.5, 2.0]))
+    assert episode_selection.is_open(groups[0], config)
+    assert not episode_selection.is_open(closed, config)
+    assert episode_selection.is_open(closed, preset("grpo"))
+    assert episode_selection.is_open(closed, preset("grpo", filter_means=[0.5, 1.5]))
+    assert not episode_selection.is_open(closed, preset("grpo", filter_means=[1.5, 2.0]))
 
 
 def test_a_preset_fills_what_nobody_sets():
@@ -225,7 +225,7 @@ def test_settings_that_cannot_teach_are_told(settings, rollout, said):
 
 def test_weight_of_a_divergence_that_a_preset_brings_may_stay_where_none_is_wanted(monkeypatch):
     held = dataclasses.replace(PRESETS["grpo"], settings={"kl": "loss", "kl_coefficient": 0.04})
-    monkeypatch.setattr(algorithm, "PRESETS", {**PRESETS, "grpo": held})
+    monkeypatch.setattr(algorithm_settings, "PRESETS", {**PRESETS, "grpo": held})
     check_algorithm(configuration.load("number_game", ["algorithm.name=grpo"]))
     switched_off = configuration.load("number_game", ["algorithm={name: grpo, kl: none}"])
     assert switched_off.algorithm.kl_coefficient == 0.04

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from agentrl.config import AlgorithmConfig, Config, LoraConfig, ModelConfig
-from agentrl.policies.kits import kit_for
-from agentrl.training.learner import Learner
-from agentrl.training.teaching import lesson
+from agentrl.policies.models import kit_for
+from agentrl.training.learner.learner import Learner
+from agentrl.training.trainer.training_samples import lesson
 from agentrl.types import Outcome
 from tests.training.episodes import play
 

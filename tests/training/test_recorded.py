@@ -12,19 +12,21 @@ import pytest
 
 from agentrl import config as configuration
 from agentrl import replay
+from agentrl.actions.space_translator import RandomPlayer
 from agentrl.config import Config
-from agentrl.data.translator import RandomPlayer
 from agentrl.errors import ConfigError
-from agentrl.policies.opening import open_encoder
-from agentrl.replay.layout import episode_file
+from agentrl.policies.open_model import open_encoder
+from agentrl.replay.run_layout import episode_file
 from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.making import load_player
-from agentrl.rollout.rollouts import Rollouts
-from agentrl.training import loop, plan, recorded, seeds, warm_start
-from agentrl.training.batching import evenly, to_samples
-from agentrl.training.lessons import Demonstration, Lessons, retold
-from agentrl.training.playing import Audience, play
-from agentrl.training.run import RunFolder
+from agentrl.rollout.make_env import load_player
+from agentrl.rollout.rollout_worker import Rollouts
+from agentrl.training import plan, seeds
+from agentrl.training.batching.batches import evenly, to_samples
+from agentrl.training.evaluation.play_episode import Audience, play
+from agentrl.training.run_folder import RunFolder
+from agentrl.training.supervised import recorded_demonstrations, warm_start
+from agentrl.training.supervised.supervised_dataset import Demonstration, Lessons, retold
+from agentrl.training.trainer import train
 from agentrl.types import Episode, Sample
 from tests.replay import packs
 
@@ -85,7 +87,7 @@ def samples(episode: Episode) -> list[Sample]:
 
 
 def learnt(config: Config, model: Path) -> list[Demonstration]:
-    return retold(config, model, recorded.choose(config).episodes)
+    return retold(config, model, recorded_demonstrations.choose(config).episodes)
 
 
 def lessons(config: Config, taught: list[Demonstration], model: Path) -> Lessons:
@@ -293,9 +295,9 @@ def test_what_is_taught_is_chosen_as_episodes_are_listed(tmp_path):
     config = lake(tmp_path)
     both = taught_by(config, run, lost)
     where = both.warm_start.recorded_where
-    assert len(recorded.choose(both).episodes) == 2
+    assert len(recorded_demonstrations.choose(both).episodes) == 2
     won = taught_by(config, run, lost, recorded_where=replace(where, least=1.0, label="human"))
-    assert [one.run.path for one in recorded.choose(won).episodes] == [run]
+    assert [one.run.path for one in recorded_demonstrations.choose(won).episodes] == [run]
     none = taught_by(config, run, lost, recorded_where=replace(where, label="expert"))
     with pytest.raises(ConfigError, match=r"0 episodes of 0 turns\. Wanted .*'expert'"):
         plan.resolve(none)
@@ -378,7 +380,7 @@ async def test_pictures_must_have_been_recorded_whole(tmp_path):
 async def test_other_episodes_take_another_clone(tmp_path):
     def folder(**changes: object) -> Path | None:
         job = taught_by(lake(tmp_path), run, cache=str(tmp_path), **changes)
-        return warm_start.cache_folder(job, recorded.choose(job).episodes)
+        return warm_start.cache_folder(job, recorded_demonstrations.choose(job).episodes)
 
     run, _ = await played(lake(tmp_path, "warm_start.player=random"), None)
     before = folder()
@@ -403,7 +405,7 @@ def test_job_learns_from_recorded_games_alone_and_goes_on_without_them(tmp_path)
     small += ["env.max_turns=8", "rollout.max_new_tokens=8"]
     run = human(lake(tmp_path), *WAY)
     job = taught_by(lake(tmp_path / "jobs", *small), run)
-    trained = loop.train(job)
+    trained = train.train(job)
     # The lake has no chance: who does what the person did wins.
     summary = json.loads((trained / "summary.json").read_text())
     assert summary["before"]["greedy"]["reward"] == 1
@@ -413,10 +415,10 @@ def test_job_learns_from_recorded_games_alone_and_goes_on_without_them(tmp_path)
     assert mark["warm_starts"]["FrozenLake-v1"]["recorded"] == [str(run)]
 
     shutil.rmtree(run)
-    loop.train(job, resume=trained, overrides=["train.steps=2"])
+    train.train(job, resume=trained, overrides=["train.steps=2"])
     assert json.loads((trained / "summary.json").read_text())["steps"] == 2
     with pytest.raises(ConfigError, match="no such run"):
-        loop.train(job)
+        train.train(job)
 
 
 def test_job_reads_what_was_recorded_once(tmp_path, monkeypatch):
@@ -431,7 +433,7 @@ def test_job_reads_what_was_recorded_once(tmp_path, monkeypatch):
         return episode(run, name)
 
     monkeypatch.setattr(replay.Run, "episode", counted)
-    loop.train(taught_by(lake(tmp_path / "jobs", *small), run))
+    train.train(taught_by(lake(tmp_path / "jobs", *small), run))
     assert opened == [summary.id for summary in replay.open(run).episodes()]
 
 
@@ -440,9 +442,9 @@ def test_players_games_are_taught_beside_what_was_recorded(tmp_path):
     small += ["warm_start.steps=2", "warm_start.episodes=3", "env.max_turns=4"]
     run = human(lake(tmp_path), *WAY)
     job = taught_by(lake(tmp_path / "jobs", *small), run, player="random")
-    trained = loop.train(job)
+    trained = train.train(job)
     games = [e for e in replay.open(trained).episodes() if e.split == "demo"]
     assert len(games) == 3
-    again = recorded.choose(taught_by(job, run, trained, player="random"))
+    again = recorded_demonstrations.choose(taught_by(job, run, trained, player="random"))
     assert [one.by_player for one in again.episodes if one.run.path == trained] == [True] * 3
     assert not any(one.by_player for one in again.episodes if one.run.path != trained)

@@ -12,12 +12,12 @@ import pytest
 from rich.console import Console
 
 from agentrl.errors import ConfigError
-from agentrl.training.report import Reporter
-from agentrl.training.report.curve import draw_curve, figure_of, read_curves
-from agentrl.training.report.display import Display
-from agentrl.training.report.loggers import LOGGERS, check_loggers, open_loggers
-from agentrl.training.report.outlook import Amounts, Outlook
-from agentrl.training.report.words import HEADLINE, flat, headline, span
+from agentrl.training.monitoring import Reporter
+from agentrl.training.monitoring.console import Display
+from agentrl.training.monitoring.eta import Amounts, Outlook
+from agentrl.training.monitoring.learning_curve import draw_curve, figure_of, read_curves
+from agentrl.training.monitoring.loggers import LOGGERS, check_loggers, open_loggers
+from agentrl.training.monitoring.number_format import HEADLINE, flat, headline, span
 
 
 def run_a_job(folder: Path, names: list[str]) -> None:
@@ -74,7 +74,7 @@ def test_an_unknown_logger_is_a_users_mistake(tmp_path: Path, name: str, advice:
 
 
 def test_a_logger_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentrl.training.report.loggers.find_spec", lambda name: None)
+    monkeypatch.setattr("agentrl.training.monitoring.loggers.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'agentrl\[wandb\]'"):
         check_loggers(["console", "wandb"])
 
@@ -82,7 +82,7 @@ def test_a_logger_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.M
 def test_a_logger_with_a_question_mark_may_be_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentrl.training.report.loggers.find_spec", lambda name: None)
+    monkeypatch.setattr("agentrl.training.monitoring.loggers.find_spec", lambda name: None)
     (only,) = open_loggers(tmp_path, ["file", "file?", "wandb?"], Amounts())
     only.close()
     with pytest.raises(ConfigError, match="did you mean 'wandb'"):
@@ -299,7 +299,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
         monkeypatch.setattr(
-            "agentrl.training.report.outlook.time", SimpleNamespace(monotonic=lambda: self.now)
+            "agentrl.training.monitoring.eta.time", SimpleNamespace(monotonic=lambda: self.now)
         )
 
 
@@ -391,7 +391,7 @@ def test_a_curve_that_fails_does_not_hide_the_runs_own_error(
     def fail(_: Path) -> None:
         raise IndexError("no such line style")
 
-    monkeypatch.setattr("agentrl.training.report.reporter.draw_curve", fail)
+    monkeypatch.setattr("agentrl.training.monitoring.reporter.draw_curve", fail)
     with pytest.raises(KeyError, match="the run"), Reporter(tmp_path, ["file"], Amounts(steps=1)):
         raise KeyError("the run")
     assert "no such line style" in caplog.text

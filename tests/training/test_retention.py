@@ -10,8 +10,8 @@ import pytest
 from agentrl import replay
 from agentrl.config import Config
 from agentrl.files import working_in
-from agentrl.replay.record import Recorder
-from agentrl.training.retention import Retention
+from agentrl.replay.recorder import Recorder
+from agentrl.training.trainer.retention import Retention
 from tests.replay.aging import age
 from tests.viewer import runs
 

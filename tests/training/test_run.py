@@ -7,7 +7,7 @@ import pytest
 from agentrl import config as configuration
 from agentrl.config import Config, RunConfig
 from agentrl.errors import ConfigError
-from agentrl.training.run import RunFolder
+from agentrl.training.run_folder import RunFolder
 
 
 def evaluations(folder: Path) -> list[tuple[str, int, float]]:

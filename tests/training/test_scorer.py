@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from agentrl.policies import companions
-from agentrl.policies.kits.text import TextOnly
-from agentrl.training.scorer import TokenScorer
+from agentrl.policies.models import torch_companions
+from agentrl.policies.models.text_only import TextOnly
+from agentrl.training.learner.token_scorer import TokenScorer
 from agentrl.types import Batch
 
 IMAGE = 300
 
 
 def tiny_qwen3():
-    companions.mend()
+    torch_companions.mend()
     from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
     text = {

@@ -16,12 +16,13 @@ from safetensors.torch import load_file, save_file
 
 from agentrl.config import Config, LoraConfig
 from agentrl.errors import EngineError
-from agentrl.policies import tiny
-from agentrl.policies.chat import ChatEncoder
-from agentrl.policies.vllm_engine import VLLMEngine
-from agentrl.rollout.link import LocalLink
-from agentrl.training import adapters, weights
-from agentrl.training.learner import Learner
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.engines.vllm_engine import VLLMEngine
+from agentrl.policies.tiny import tiny_model
+from agentrl.training.learner import lora_adapters
+from agentrl.training.learner.learner import Learner
+from agentrl.weight_sync import weight_files
+from agentrl.weight_sync.engine_link import LocalLink
 from tests.policies import families
 from tests.policies.test_vllm_engine import ask, check_against_transformers, prompts
 
@@ -34,7 +35,7 @@ in_the_engines_loop = pytest.mark.asyncio(loop_scope="module")
 
 @pytest.fixture(scope="module")
 def tiny_vlm(tmp_path_factory) -> Path:
-    return tiny.build(tmp_path_factory.mktemp("model") / "tiny", 0)
+    return tiny_model.build(tmp_path_factory.mktemp("model") / "tiny", 0)
 
 
 @pytest.fixture(scope="module")
@@ -77,12 +78,12 @@ async def send(learner, engine, version, *, link=None, kind="shared"):
 async def test_weights_in_chunks_are_those_that_answer_also_about_known_pictures(
     engine, encoder, tiny_vlm, config: Config, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("agentrl.policies.vllm_transfer._CHUNK_BYTES", 1 << 20)
+    monkeypatch.setattr("agentrl.policies.engines.vllm_transfer._CHUNK_BYTES", 1 << 20)
     config.train.check_weights = True
     asked = prompts(encoder)
     old = await ask(engine, asked, temperature=0)
     check_against_transformers(tiny_vlm, asked, old)
-    other = tiny.build(tmp_path / "other", 1)
+    other = tiny_model.build(tmp_path / "other", 1)
     learner = Learner(config, other)
     for version, folder in ((7, other), (8, tiny_vlm), (9, other)):
         learner.load_weights(folder / "model.safetensors")
@@ -90,7 +91,7 @@ async def test_weights_in_chunks_are_those_that_answer_also_about_known_pictures
         replies = await ask(engine, asked, temperature=0)
         check_against_transformers(folder, asked, replies)
         assert {reply.version for reply in replies} == {version}
-    assert not list(weights.shared_folder().glob("chunk-*"))
+    assert not list(weight_files.shared_folder().glob("chunk-*"))
     learner.close()
 
 
@@ -130,7 +131,8 @@ async def test_bit_that_was_lost_on_the_way_is_found_and_the_engine_answers_no_m
 async def test_head_tied_to_the_embedding_follows_weights_in_chunks(encoder, config, tmp_path):
     pytest.importorskip("vllm")
     first, second = (
-        families.tie(tiny.build(tmp_path / f"{seed}", seed, embedding_std=0.1)) for seed in (0, 1)
+        families.tie(tiny_model.build(tmp_path / f"{seed}", seed, embedding_std=0.1))
+        for seed in (0, 1)
     )
     tied = VLLMEngine(first, max_context=1024, max_num_seqs=16, deadline_s=120, transfer="shared")
     learner = Learner(config, second)
@@ -157,7 +159,7 @@ def move(learner, seed):
     """Let every adapter add something."""
     torch.manual_seed(seed)
     for name, parameter in learner._model._named().items():
-        if adapters.is_upper(name):
+        if lora_adapters.is_upper(name):
             with torch.no_grad():
                 torch.nn.init.normal_(parameter.to_local(), std=0.05)
 
@@ -203,7 +205,7 @@ needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a 
 @needs_a_gpu
 async def test_weights_by_ipc_come_to_an_engine_that_slept(encoder, config, tiny_vlm, tmp_path):
     """Nobody has run it yet."""
-    other = tiny.build(tmp_path / "other", 1)
+    other = tiny_model.build(tmp_path / "other", 1)
     shared = VLLMEngine(
         tiny_vlm, max_context=1024, deadline_s=120, transfer="ipc", can_sleep=True,
         engine_kwargs={"gpu_memory_utilization": 0.3, "enforce_eager": True},
@@ -245,7 +247,7 @@ async def test_adapters_alone_answer_as_the_merged_model_also_about_known_pictur
     for version in (1, 2):
         move(learner, version)
         learner.export(tmp_path / f"{version}")
-        await adapted.load_adapter(weights.publish_adapter(learner, version), version)
+        await adapted.load_adapter(weight_files.publish_adapter(learner, version), version)
         replies = await ask(adapted, asked, temperature=0)
         check_against_transformers(tmp_path / f"{version}", asked, replies)
         assert {reply.version for reply in replies} == {version}
@@ -260,14 +262,14 @@ async def test_other_weights_below_the_adapters_follow_a_warm_start(
     adapted, encoder, tiny_vlm, config, tmp_path
 ):
     config.model.lora = LoraConfig(rank=4, alpha=8, serve="adapter")
-    warm = tiny.build(tmp_path / "warm", 1)
+    warm = tiny_model.build(tmp_path / "warm", 1)
     learner = Learner(config, tiny_vlm)
     learner.load_weights(warm / "model.safetensors")
     move(learner, 3)
     learner.export(tmp_path / "merged")
     asked = prompts(encoder)
-    await adapted.load_weights(weights.publish_base(learner, 3), 3)
-    await adapted.load_adapter(weights.publish_adapter(learner, 3), 3)
+    await adapted.load_weights(weight_files.publish_base(learner, 3), 3)
+    await adapted.load_adapter(weight_files.publish_adapter(learner, 3), 3)
     check_against_transformers(tmp_path / "merged", asked, await ask(adapted, asked))
     learner.close()
 
@@ -278,7 +280,7 @@ async def test_checksums_of_adapters_are_compared(adapted, encoder, tiny_vlm, co
     config.model.lora = LoraConfig(rank=4, alpha=8, serve="adapter")
     config.train.check_weights = True
     learner = Learner(config, tiny_vlm)
-    folder = weights.publish_adapter(learner, 5)
+    folder = weight_files.publish_adapter(learner, 5)
     file = folder / "adapter_model.safetensors"
     with safe_open(file, framework="pt") as opened:
         about = opened.metadata()
@@ -288,6 +290,6 @@ async def test_checksums_of_adapters_are_compared(adapted, encoder, tiny_vlm, co
         await adapted.load_adapter(folder, 5)
     with pytest.raises(EngineError, match="version 5"):
         await ask(adapted, prompts(encoder))
-    await adapted.load_adapter(weights.publish_adapter(learner, 6), 6)
+    await adapted.load_adapter(weight_files.publish_adapter(learner, 6), 6)
     assert {reply.version for reply in await ask(adapted, prompts(encoder))} == {6}
     learner.close()

@@ -12,12 +12,13 @@ from torch.autograd.graph import saved_tensors_hooks
 from agentrl import config as configuration
 from agentrl.config import AlgorithmConfig, Config, LoraConfig, ModelConfig, WarmStartConfig
 from agentrl.errors import ConfigError
-from agentrl.policies import tiny
-from agentrl.policies.kits import kit_for, load_model
-from agentrl.training import plan, ulysses
-from agentrl.training.learner import Learner
-from agentrl.training.shares import whole
-from agentrl.training.teaching import lesson
+from agentrl.policies.models import kit_for, load_model
+from agentrl.policies.tiny import tiny_model
+from agentrl.training import plan
+from agentrl.training.learner import sequence_parallel
+from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.micro_batches import whole
+from agentrl.training.trainer.training_samples import lesson
 from agentrl.types import Outcome
 from tests.policies import families
 from tests.training.episodes import play
@@ -171,7 +172,7 @@ def folders(tmp_path_factory):
     sizes = {"hidden": 64, "layers": 2, "heads": 2, "kv_heads": 1, "intermediate": 64}
     vision = {"vision_hidden": 32, "vision_depth": 1, "vision_heads": 2, "vision_intermediate": 64}
     root = tmp_path_factory.mktemp("models")
-    model = tiny.build(root / "tiny", 0, **sizes, **vision)
+    model = tiny_model.build(root / "tiny", 0, **sizes, **vision)
     return {"tiny": model, **{f: families.build(f, model, root / f) for f in FAMILIES}}
 
 
@@ -282,12 +283,12 @@ def test_layers_that_see_a_window_are_refused(folders):
     model = load_model(folders["text"])
     model.config.layer_types = ["full_attention", "sliding_attention"]
     with pytest.raises(ConfigError, match="with sliding_attention cannot be shared"):
-        ulysses.prepare(model, 2)
+        sequence_parallel.prepare(model, 2)
 
 
 @pytest.mark.parametrize(("length", "width"), [(6, 3), (7, 4), (1, 1)])
 def test_every_place_stands_in_one_slice(length, width):
-    slices = [ulysses.Slice(number=n, count=2, group=None) for n in range(2)]
+    slices = [sequence_parallel.Slice(number=n, count=2, group=None) for n in range(2)]
     rows = torch.arange(3 * length).view(3, length)
     found = torch.full((3 * length,), -1)
     for part in slices:

@@ -13,7 +13,7 @@ import yaml
 
 from agentrl import replay
 from agentrl.cli import run as agentrl
-from agentrl.policies import endpoint
+from agentrl.policies.engines import endpoint
 from tests.policies.completions_server import Server, ok, refusal, reply, serving
 
 KEY = "sk-not-to-be-told-5678"

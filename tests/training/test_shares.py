@@ -9,13 +9,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentrl.algorithms import importance_correction
+from agentrl.algorithms.kl import ESTIMATES
+from agentrl.algorithms.losses import LOSSES
 from agentrl.config import AlgorithmConfig
-from agentrl.training import correction
-from agentrl.training.batching import Packing
-from agentrl.training.divergence import ESTIMATES
-from agentrl.training.losses import LOSSES
-from agentrl.training.parallel import Rank
-from agentrl.training.shares import share, weigh
+from agentrl.training.batching.batches import Packing
+from agentrl.training.learner.micro_batches import share, weigh
+from agentrl.training.learner.parallel import Rank
 from agentrl.types import Sample
 
 WORDS = 6
@@ -77,7 +77,7 @@ def learned(items, config, packing, ranks=1):
             columns = {name: column.double() for name, column in batch.columns.items()}
             old, turns = columns["old_logprobs"], batch.turns
             token = LOSSES[config.loss](logprobs, old, columns["advantages"], turns, config).loss
-            token = token * correction.weights(old, columns["logprobs"], turns, config)
+            token = token * importance_correction.weights(old, columns["logprobs"], turns, config)
             divergence = ESTIMATES[config.kl_estimate](logprobs, columns["reference_logprobs"])
             loss = part.loss(token + 0.1 * divergence)
             loss.backward()

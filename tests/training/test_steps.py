@@ -8,7 +8,7 @@ from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.rollout.collector import Progress
 from agentrl.training import seeds
-from agentrl.training.steps import StepPlayer
+from agentrl.training.trainer.step_player import StepPlayer
 from tests.training.episodes import play
 
 

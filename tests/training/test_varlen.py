@@ -8,12 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from agentrl.policies import tiny
-from agentrl.policies.kits import kit_for, load_model
-from agentrl.training import batching, shares
-from agentrl.training.batching import Packing, to_batch
-from agentrl.training.learner import Learner
-from agentrl.training.scorer import TokenScorer
+from agentrl.policies.models import kit_for, load_model
+from agentrl.policies.tiny import tiny_model
+from agentrl.training.batching import batches
+from agentrl.training.batching.batches import Packing, to_batch
+from agentrl.training.learner import micro_batches
+from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.token_scorer import TokenScorer
 from tests.policies import families
 from tests.training.samples import sample
 
@@ -85,14 +86,14 @@ def scored(scorer, batches):
 
 def packed(items, kit, most):
     packing = Packing(max_tokens=most, width=1.0, masks=False)
-    for rows in batching.micro_batches(items, packing, kit.image_token_id):
+    for rows in batches.micro_batches(items, packing, kit.image_token_id):
         order = [(i, len(items[i].places)) for row in rows for tree in row for i, _ in tree.tokens]
         yield to_batch(items, rows, kit), order
 
 
 def apart(items, kit):
     for index, item in enumerate(items):
-        yield shares.whole([item], kit), [(index, len(item.places))]
+        yield micro_batches.whole([item], kit), [(index, len(item.places))]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -129,7 +130,7 @@ def test_a_learner_without_masks_learns_the_same_from_one_row(
     plain, lengths = make_learner(config), make_learner(config)
     lengths._model.scorer.policy.config.get_text_config()._attn_implementation = by_lengths
     lengths._packing = replace(lengths._packing, masks=lengths._model.scorer.masks)
-    assert [len(rows) for rows in batching.micro_batches(items, lengths._packing, None)] == [1]
+    assert [len(rows) for rows in batches.micro_batches(items, lengths._packing, None)] == [1]
     for _ in range(3):
         expected, found = plain.update(items), lengths.update(items)
         for name in ("loss", "grad_norm", "entropy", "approx_kl", "mismatch_k1", "tokens_computed"):
@@ -141,7 +142,7 @@ def test_flash_attn_learns_what_sdpa_does(config, tmp_path):
     pytest.importorskip("flash_attn")
     if not torch.cuda.is_available():
         pytest.skip("needs a GPU")
-    folder = tiny.build(tmp_path / "tiny", 0)
+    folder = tiny_model.build(tmp_path / "tiny", 0)
     items = items_of(kit_for(folder))
     config.model.dtype = "bfloat16"
     told = {}

@@ -2,8 +2,8 @@ import pytest
 
 from agentrl import config as configuration
 from agentrl.config import WarmStartConfig
-from agentrl.training import warm_start
-from agentrl.training.run import RunFolder
+from agentrl.training.run_folder import RunFolder
+from agentrl.training.supervised import warm_start
 
 
 def settings(*overrides):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentrl.training.report.watchdogs import WINDOW, Watchdogs, repetition
+from agentrl.training.monitoring.watchdogs import WINDOW, Watchdogs, repetition
 
 FINE = {
     "learner/entropy": 0.5, "train/reward": 1.0, "train/success": 0.5, "rollout/repetition": 0.1,

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
-from agentrl.training.weights import _sweep, export, read, write
+from agentrl.weight_sync.weight_files import _sweep, export, read, write
 
 PUBLISH = """
 import os, sys, torch
-from agentrl.training.weights import publish, write
+from agentrl.weight_sync.weight_files import publish, write
 
 class Toy:
     def save_weights(self, path):
@@ -71,7 +71,7 @@ def test_an_export_that_finds_no_room_says_so_and_leaves_none_taken(tmp_path):
     code = """
 import resource, sys, torch
 from pathlib import Path
-from agentrl.training.weights import export
+from agentrl.weight_sync.weight_files import export
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:
     export(Path(sys.argv[1]), Path(sys.argv[2]), {"w": torch.ones(1_000_000)})

@@ -8,9 +8,9 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, 
 
 from agentrl import replay
 from agentrl.devices import DevicePool, open_device, open_source
-from agentrl.replay.live import Live
-from agentrl.rollout.phones import told_of
-from agentrl.viewer.serving import Serving
+from agentrl.replay.live_phones import Live
+from agentrl.rollout.phone_pool import told_of
+from agentrl.viewer.viewer_server import Serving
 from tests.browser import start_chromium
 from tests.conftest import PROBE
 from tests.viewer import runs

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from agentrl.replay.record import Recorder
+from agentrl.replay.recorder import Recorder
 from agentrl.types import Outcome, ScoredEpisode
 from tests.replay.episodes import episode, screen, turn
 

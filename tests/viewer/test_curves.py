@@ -3,8 +3,8 @@
 import pytest
 
 from agentrl import replay
-from agentrl.viewer.curves import Curves
-from agentrl.viewer.export.report import report
+from agentrl.viewer.export.run_report import report
+from agentrl.viewer.metric_curves import Curves
 from tests.viewer import runs
 
 

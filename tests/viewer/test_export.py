@@ -13,12 +13,12 @@ from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.errors import ConfigError
 from agentrl.files import working_in
-from agentrl.replay import layout
-from agentrl.replay.read import Run
-from agentrl.replay.record import Recorder
+from agentrl.replay import run_layout
+from agentrl.replay.reader import Run
+from agentrl.replay.recorder import Recorder
 from agentrl.types import ScoredEpisode
-from agentrl.viewer.export import drawing, write
-from agentrl.viewer.export.report import report
+from agentrl.viewer.export import turn_images, write
+from agentrl.viewer.export.run_report import report
 from tests.replay import packs
 from tests.replay.episodes import episode, screen, turn
 from tests.viewer import runs
@@ -123,7 +123,7 @@ def test_a_group_and_a_report_are_pages_that_ask_for_nothing(run, tmp_path):
 
 
 def test_a_group_says_which_sibling_cannot_be_read(run, tmp_path):
-    file = layout.episode_file(run, "train-00001-g000-m03")
+    file = run_layout.episode_file(run, "train-00001-g000-m03")
     file.write_bytes(file.read_bytes()[:100])
     page = tmp_path / "group.html"
     assert agentrl(["replay", str(run), "--export", str(page), "--group", "train-00001-g000"]) == 0
@@ -160,7 +160,7 @@ def test_a_report_shows_the_next_best_where_the_best_is_damaged(tmp_path):
         for number in range(3):
             runs.played(recorder, "after-sampled", number, step=2, split="eval", won=number != 1)
     best = max(Run(tmp_path).episodes(), key=lambda s: (s.total, s.id))
-    layout.episode_file(tmp_path, best.id).write_bytes(b"no longer what it was")
+    run_layout.episode_file(tmp_path, best.id).write_bytes(b"no longer what it was")
     page = report(Run(tmp_path)).decode()
     assert page.count("that would stand here cannot be read") == 1
     assert best.id not in page
@@ -191,7 +191,7 @@ def test_a_report_says_how_far_training_came(run):
 def test_a_long_reply_keeps_its_beginning_and_its_end(run, said, first, last):
     recorded = Run(run).episode(Run(run).episodes()[0].id)
     turns = (dataclasses.replace(recorded.episode.turns[0], reply=said),)
-    artist = drawing.Artist(
+    artist = turn_images.Artist(
         Run(run),
         dataclasses.replace(recorded, episode=dataclasses.replace(recorded.episode, turns=turns)),
         300,

@@ -8,8 +8,8 @@ import pytest
 
 from agentrl import replay
 from agentrl.errors import ConfigError
-from agentrl.replay.marks import mark_of
-from agentrl.replay.record import Recorder
+from agentrl.replay.recorder import Recorder
+from agentrl.replay.touch_marks import mark_of
 from agentrl.types import ScoredEpisode, Turn
 from agentrl.viewer.export import write
 from tests.replay import packs

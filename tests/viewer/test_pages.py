@@ -10,13 +10,13 @@ from playwright.sync_api import expect
 
 from agentrl.cli import run as agentrl
 from agentrl.files import working_in
-from agentrl.replay.layout import episode_file
-from agentrl.replay.prune import Pruner
-from agentrl.replay.read import Run
-from agentrl.replay.record import Recorder
+from agentrl.replay.pruning import Pruner
+from agentrl.replay.reader import Run
+from agentrl.replay.recorder import Recorder
+from agentrl.replay.run_layout import episode_file
 from agentrl.types import Outcome, ScoredEpisode
-from agentrl.viewer.serving import Serving
-from agentrl.viewer.stage import Stage
+from agentrl.viewer.live_episode import Stage
+from agentrl.viewer.viewer_server import Serving
 from tests.replay import packs
 from tests.replay.aging import age
 from tests.replay.episodes import episode, turn

@@ -19,11 +19,11 @@ from agentrl import config as configuration
 from agentrl import replay
 from agentrl.config import Config, EnvConfig, RolloutConfig, RunConfig
 from agentrl.errors import ConfigError
-from agentrl.rollout.making import open_translator
-from agentrl.training.playing import Audience, play
-from agentrl.training.wording import ways
-from agentrl.viewer.playing import play_in_browser
-from agentrl.viewer.stage import Stage
+from agentrl.rollout.make_env import open_translator
+from agentrl.training.evaluation.play_episode import Audience, play
+from agentrl.training.supervised.action_phrasing import ways
+from agentrl.viewer.browser_play import play_in_browser
+from agentrl.viewer.live_episode import Stage
 from tests.viewer.conftest import Open
 
 LAKE = EnvConfig(

@@ -22,15 +22,15 @@ import pytest
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.files import working_in
-from agentrl.replay.bands import cut
-from agentrl.replay.layout import episode_file, pack_file
-from agentrl.replay.read import Run
-from agentrl.replay.record import Recorder
+from agentrl.replay.frames.bands import cut
+from agentrl.replay.reader import Run
+from agentrl.replay.recorder import Recorder
+from agentrl.replay.run_layout import episode_file, pack_file
 from agentrl.types import Outcome, ScoredEpisode
-from agentrl.viewer.guard import Guard
-from agentrl.viewer.pictures import webp
-from agentrl.viewer.serving import Serving
-from agentrl.viewer.tokens import Vocabulary, of_turn
+from agentrl.viewer.access import Guard
+from agentrl.viewer.frame_images import webp
+from agentrl.viewer.token_text import Vocabulary, of_turn
+from agentrl.viewer.viewer_server import Serving
 from tests.replay.episodes import episode, scored, screen, turn
 from tests.viewer import runs
 from tests.viewer.conftest import wait_for

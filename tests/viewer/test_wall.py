@@ -7,8 +7,8 @@ import pytest
 
 from agentrl.errors import ConfigError
 from agentrl.replay import Run
-from agentrl.replay.live import Live, PhoneNow, phones_now
-from agentrl.viewer.wall import Wall
+from agentrl.replay.live_phones import Live, PhoneNow, phones_now
+from agentrl.viewer.phone_wall import Wall
 from tests.viewer.conftest import wait_for
 
 

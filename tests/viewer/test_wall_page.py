@@ -6,8 +6,8 @@ import pytest
 from playwright.sync_api import expect
 
 from agentrl.devices import open_device
-from agentrl.replay.live import phones_now
-from agentrl.replay.record import Recorder
+from agentrl.replay.live_phones import phones_now
+from agentrl.replay.recorder import Recorder
 from tests.replay.episodes import screen
 from tests.viewer import runs
 from tests.viewer.conftest import wait_for

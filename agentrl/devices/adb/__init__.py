@@ -4,6 +4,6 @@
 one phone, `script` and `shells` run commands there. Nothing here knows what a screen is.
 """
 
-from agentrl.devices.adb.server import AdbServer, find_adb
+from agentrl.devices.adb.adb_server import AdbServer, find_adb
 
 __all__ = ["AdbServer", "find_adb"]

@@ -6,12 +6,12 @@ says: that is a CaptureError.
 
 from collections.abc import Callable, Mapping
 
-from agentrl.devices.adb.line import Line
-from agentrl.devices.capture.checks import Capture
+from agentrl.devices.adb.device_transport import Line
+from agentrl.devices.capture.capture_method import Capture
 from agentrl.devices.capture.framebuffer import FramebufferCapture
-from agentrl.devices.capture.png import PngCapture
-from agentrl.devices.capture.raw import RawCapture
-from agentrl.devices.capture.stream import StreamCapture, check_decoder
+from agentrl.devices.capture.h264_stream import StreamCapture, check_decoder
+from agentrl.devices.capture.screencap_png import PngCapture
+from agentrl.devices.capture.screencap_raw import RawCapture
 
 CAPTURES: Mapping[str, Callable[[Line], Capture]] = {
     "raw": RawCapture,

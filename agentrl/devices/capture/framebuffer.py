@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from agentrl.devices.adb.line import Line
-from agentrl.devices.adb.link import Deadline, Link
-from agentrl.devices.capture.checks import check_lit, check_sides, cut_off, no_frame
+from agentrl.devices.adb.adb_socket import Deadline, Link
+from agentrl.devices.adb.device_transport import Line
+from agentrl.devices.capture.capture_method import check_lit, check_sides, cut_off, no_frame
 from agentrl.errors import CaptureError
 from agentrl.types import Image
 

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.adb.address import is_network_serial
-from agentrl.devices.bench import toggle
-from agentrl.devices.doctor import readings, trials
-from agentrl.devices.doctor.readings import battery_level
-from agentrl.devices.launching import has_package
-from agentrl.devices.phone import AdbPhone
-from agentrl.devices.protocol import Deadlines, Device
+from agentrl.devices.adb.app_launch import has_package
+from agentrl.devices.adb.serial_addresses import is_network_serial
+from agentrl.devices.adb_phone import AdbPhone
+from agentrl.devices.capture_benchmark import toggle
+from agentrl.devices.device import Deadlines, Device
+from agentrl.devices.doctor import phone_probes, phone_readings
+from agentrl.devices.doctor.phone_readings import battery_level
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline
 from agentrl.findings import Finding, note, ok, wrong
 
@@ -43,8 +43,8 @@ def examine(
         server: that knows the phone.
         serial: of the phone.
         deadlines: of every call; a phone that answers later is told to be slow.
-        paged: gives the phone a page that can show the probe (`agentrl.page`), for phones that the
-            probe app is not installed on; None leaves touches untried there.
+        paged: gives the phone a page (`agentrl.phone_page`) that can show the probe, for phones
+            that the probe app is not installed on; None leaves touches untried there.
     """
     reached = _reach(server, serial, deadlines or Deadlines())
     if isinstance(reached, Finding):
@@ -52,28 +52,28 @@ def examine(
         return
     with closing(reached) as phone:
         yield ok("connected", "authorised and online")
-        answered = trials.commands(phone)
+        answered = phone_probes.commands(phone)
         yield answered
         try:
-            found = list(readings.read(phone.batch(*readings.COMMANDS)))
+            found = list(phone_readings.read(phone.batch(*phone_readings.COMMANDS)))
             yield from found
             yield from _twins(server, phone)
             if any(one.state == "wrong" and one.what in ("awake", "unlocked") for one in found):
                 mend = "wake and unlock it, and look again"
                 yield note("touches, captures", "not tried on a screen that is off or locked", mend)
                 return
-            installed = has_package(phone, trials.PROBE)
+            installed = has_package(phone, phone_probes.PROBE)
         except DeviceError as error:
             mend = _offline(serial) if isinstance(error, DeviceOffline) else "adb reboot"
             yield wrong("phone", str(error), mend)
             return
         if installed:
-            yield from trials.Probe(phone, phone).findings()
+            yield from phone_probes.Probe(phone, phone).findings()
         elif paged is not None:
             yield from _on_page(phone, paged)
         else:
             yield note("touches", "not tried: the probe app is not installed", "none needed")
-            yield from trials.captures(phone, toggle(phone))
+            yield from phone_probes.captures(phone, toggle(phone))
 
 
 def _on_page(phone: AdbPhone, paged: Callable[[AdbPhone], Device]) -> Iterator[Finding]:
@@ -82,10 +82,10 @@ def _on_page(phone: AdbPhone, paged: Callable[[AdbPhone], Device]) -> Iterator[F
         device = paged(phone)
     except (ConfigError, DeviceError) as error:
         yield note("touches", f"not tried: {error}", "mend that, and look again")
-        yield from trials.captures(phone, toggle(phone))
+        yield from phone_probes.captures(phone, toggle(phone))
         return
     with closing(device):
-        yield from trials.Probe(phone, device).findings()
+        yield from phone_probes.Probe(phone, device).findings()
 
 
 def _reach(server: AdbServer, serial: str, deadlines: Deadlines) -> AdbPhone | Finding:

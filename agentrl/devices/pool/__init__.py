@@ -4,6 +4,6 @@
 `borrowing` is how it gets one; `lending` is what keepers and borrowers tell each other.
 """
 
-from agentrl.devices.pool.borrowing import Borrower, DevicePool
+from agentrl.devices.pool.device_pool import Borrower, DevicePool
 
 __all__ = ["Borrower", "DevicePool"]

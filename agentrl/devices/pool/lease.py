@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from agentrl.devices.actions import DRAG_S, LONG_PRESS_S, SWIPE_S, Action
-from agentrl.devices.protocol import Deadlines, Device, Look, Result
-from agentrl.devices.regions import Region
-from agentrl.devices.window import Window
+from agentrl.actions.screen_actions import DRAG_S, LONG_PRESS_S, SWIPE_S, Action
+from agentrl.devices.device import Deadlines, Device, Look, Result
+from agentrl.devices.foreground_window import Window
+from agentrl.devices.screen_regions import Region
 from agentrl.errors import LeaseLost
 from agentrl.types import Image
 

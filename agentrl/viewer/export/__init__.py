@@ -21,7 +21,7 @@ def write(run: Run, episode_id: str, path: Path) -> None:
             cannot be written.
     """
     from agentrl.viewer.export import media
-    from agentrl.viewer.export.page import page
+    from agentrl.viewer.export.episode_page import page
 
     kinds: dict[str, Callable[[Run, RecordedEpisode], bytes]] = {
         ".html": page,
@@ -40,7 +40,7 @@ def write_group(run: Run, group: str, path: Path) -> None:
     Raises:
         ConfigError: there is no such group, or the file cannot be written.
     """
-    from agentrl.viewer.export.siblings import siblings
+    from agentrl.viewer.export.group_page import siblings
 
     _check_html(path)
     save(path, siblings(run, group))
@@ -52,7 +52,7 @@ def write_report(run: Run, path: Path) -> None:
     Raises:
         ConfigError: the run cannot be read, or the file cannot be written.
     """
-    from agentrl.viewer.export.report import report
+    from agentrl.viewer.export.run_report import report
 
     _check_html(path)
     save(path, report(run))

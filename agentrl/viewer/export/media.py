@@ -9,7 +9,7 @@ from PIL import Image as Pillow
 
 from agentrl.errors import ConfigError
 from agentrl.replay import RecordedEpisode, Run
-from agentrl.viewer.export.drawing import Artist
+from agentrl.viewer.export.turn_images import Artist
 
 _TURN_S = 0.8
 """Duration of one turn."""

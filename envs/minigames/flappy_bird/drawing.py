@@ -2,10 +2,6 @@
 
 from collections.abc import Iterator
 
-from agentrl.envs.frame import paint
-from agentrl.envs.frame.box import Box
-from agentrl.envs.frame.paint import Colour
-from agentrl.envs.frame.pieces import Piece, draw
 from agentrl.envs.minigames import parts
 from agentrl.envs.minigames.flappy_bird.rules import (
     BIRD,
@@ -19,6 +15,10 @@ from agentrl.envs.minigames.flappy_bird.rules import (
     FlappyBird,
 )
 from agentrl.envs.minigames.palette import BROWN, GREEN, INK, ORANGE, PANEL, RED, YELLOW
+from agentrl.envs.phone_game import paint
+from agentrl.envs.phone_game.box import Box
+from agentrl.envs.phone_game.paint import Colour
+from agentrl.envs.phone_game.pieces import Piece, draw
 from agentrl.types import Image
 
 _SKY: Colour = (222, 240, 252)

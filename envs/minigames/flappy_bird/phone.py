@@ -1,11 +1,11 @@
 """Flappy Bird on a phone: its app, environment and translator."""
 
-from agentrl.envs.frame.app import GameApp
-from agentrl.envs.frame.env import GameEnv
-from agentrl.envs.frame.game import PhoneGame
-from agentrl.envs.frame.translator import GameTranslator
 from agentrl.envs.minigames.flappy_bird.drawing import render
 from agentrl.envs.minigames.flappy_bird.rules import FlappyBird, Level
+from agentrl.envs.phone_game.app import GameApp
+from agentrl.envs.phone_game.env import GameEnv
+from agentrl.envs.phone_game.game import PhoneGame
+from agentrl.envs.phone_game.translator import GameTranslator
 
 GAME = PhoneGame(
     package="org.agentrl.flappybird",

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.envs.frame.players import RandomPlayer
 from agentrl.envs.minigames.flappy_bird.phone import GAME
 from agentrl.envs.minigames.flappy_bird.rules import (
     COLUMNS,
@@ -15,6 +14,7 @@ from agentrl.envs.minigames.flappy_bird.rules import (
     hits,
 )
 from agentrl.envs.minigames.players import Skilled
+from agentrl.envs.phone_game.players import RandomPlayer
 
 _TURNS = COLUMNS + 1
 """So far ahead is seen what comes."""

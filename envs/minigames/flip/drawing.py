@@ -3,10 +3,6 @@
 from collections.abc import Iterator
 from math import cos, pi, sin
 
-from agentrl.envs.frame import paint
-from agentrl.envs.frame.box import Box
-from agentrl.envs.frame.paint import Colour
-from agentrl.envs.frame.pieces import Piece, put_together
 from agentrl.envs.minigames import parts
 from agentrl.envs.minigames.flip.rules import Flip, grid
 from agentrl.envs.minigames.palette import (
@@ -20,6 +16,10 @@ from agentrl.envs.minigames.palette import (
     RED,
     YELLOW,
 )
+from agentrl.envs.phone_game import paint
+from agentrl.envs.phone_game.box import Box
+from agentrl.envs.phone_game.paint import Colour
+from agentrl.envs.phone_game.pieces import Piece, put_together
 from agentrl.types import Image
 
 _BACK: Colour = (88, 104, 140)

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.envs.frame.players import Choice, RandomPlayer
 from agentrl.envs.minigames.flip.phone import GAME
 from agentrl.envs.minigames.players import Skilled
+from agentrl.envs.phone_game.players import Choice, RandomPlayer
 
 
 class Expert(Skilled):

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.envs.frame.box import Box, Grid
-from agentrl.envs.frame.rules import Place, Rules
-from agentrl.envs.frame.settings import Settings, one_of
 from agentrl.envs.minigames.chance import chance
+from agentrl.envs.phone_game.box import Box, Grid
+from agentrl.envs.phone_game.rules import Place, Rules
+from agentrl.envs.phone_game.settings import Settings, one_of
 
 SIZES = {3: (3, 2), 6: (3, 4), 8: (4, 4)}
 """Columns and rows of a table with so many pairs."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from agentrl.envs.frame import paint
-from agentrl.envs.frame.paint import Colour
-from agentrl.envs.frame.pieces import Piece, put_together
 from agentrl.envs.minigames import parts
 from agentrl.envs.minigames.game_2048.rules import GRID, SIDE, TOP, Game2048
 from agentrl.envs.minigames.palette import EDGE, INK, PANEL
+from agentrl.envs.phone_game import paint
+from agentrl.envs.phone_game.paint import Colour
+from agentrl.envs.phone_game.pieces import Piece, put_together
 from agentrl.types import Image
 
 _FACES: tuple[Colour, ...] = (

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from agentrl.envs.frame.players import RandomPlayer
 from agentrl.envs.minigames.game_2048.phone import GAME
 from agentrl.envs.minigames.game_2048.rules import Board, Row, empty, legal, put, slide
 from agentrl.envs.minigames.players import Skilled
+from agentrl.envs.phone_game.players import RandomPlayer
 
 _MOST_CELLS = 6
 """Cells in which a new tile is tried; on an empty board it hardly matters where it comes."""

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from agentrl.envs.frame.box import Grid
-from agentrl.envs.frame.rules import Place, Rules
-from agentrl.envs.frame.settings import Settings, one_of
 from agentrl.envs.minigames.chance import chance
 from agentrl.envs.minigames.swipes import SWIPES, direction
+from agentrl.envs.phone_game.box import Grid
+from agentrl.envs.phone_game.rules import Place, Rules
+from agentrl.envs.phone_game.settings import Settings, one_of
 
 SIDE = 4
 MOVES = tuple(SWIPES)

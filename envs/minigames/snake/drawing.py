@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from agentrl.envs.frame import paint
-from agentrl.envs.frame.box import Box
-from agentrl.envs.frame.pieces import Piece, draw
 from agentrl.envs.minigames import parts
 from agentrl.envs.minigames.palette import DARK_GREEN, EDGE, GREEN, INK, PANEL, RED, YELLOW
 from agentrl.envs.minigames.snake.rules import COLUMNS, GRID, ROWS, STEPS, TOP, Cell, Snake
+from agentrl.envs.phone_game import paint
+from agentrl.envs.phone_game.box import Box
+from agentrl.envs.phone_game.pieces import Piece, draw
 from agentrl.types import Image
 
 

@@ -4,10 +4,10 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from agentrl.envs.frame.players import RandomPlayer
 from agentrl.envs.minigames.players import Skilled
 from agentrl.envs.minigames.snake.phone import GAME
 from agentrl.envs.minigames.snake.rules import MOVES, Cell, ahead, on_board
+from agentrl.envs.phone_game.players import RandomPlayer
 
 
 class Expert(Skilled):

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.envs.frame.box import Grid
-from agentrl.envs.frame.rules import Place, Rules
-from agentrl.envs.frame.settings import Paced, one_of
 from agentrl.envs.minigames.chance import chance
 from agentrl.envs.minigames.swipes import SWIPES, direction
+from agentrl.envs.phone_game.box import Grid
+from agentrl.envs.phone_game.rules import Place, Rules
+from agentrl.envs.phone_game.settings import Paced, one_of
 
 STEPS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 MOVES = tuple(STEPS)

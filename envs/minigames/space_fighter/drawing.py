@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from agentrl.envs.frame import paint
-from agentrl.envs.frame.box import Box
-from agentrl.envs.frame.pieces import Piece, draw
 from agentrl.envs.minigames import parts
 from agentrl.envs.minigames.palette import BLUE, EDGE, GREY, INK, ORANGE, PANEL, RED
 from agentrl.envs.minigames.space_fighter.rules import COLUMNS, GRID, ROWS, TOP, SpaceFighter
+from agentrl.envs.phone_game import paint
+from agentrl.envs.phone_game.box import Box
+from agentrl.envs.phone_game.pieces import Piece, draw
 from agentrl.types import Image
 
 _SHIP = ((0.5, 0.05), (0.95, 0.9), (0.5, 0.72), (0.05, 0.9))

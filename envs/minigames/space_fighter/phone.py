@@ -1,11 +1,11 @@
 """Space fighter on a phone: its app, environment and translator."""
 
-from agentrl.envs.frame.app import GameApp
-from agentrl.envs.frame.env import Facts, GameEnv
-from agentrl.envs.frame.game import PhoneGame
-from agentrl.envs.frame.translator import GameTranslator
 from agentrl.envs.minigames.space_fighter.drawing import render
 from agentrl.envs.minigames.space_fighter.rules import MOVES, Level, SpaceFighter
+from agentrl.envs.phone_game.app import GameApp
+from agentrl.envs.phone_game.env import Facts, GameEnv
+from agentrl.envs.phone_game.game import PhoneGame
+from agentrl.envs.phone_game.translator import GameTranslator
 
 GAME = PhoneGame(
     package="org.agentrl.spacefighter",

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.envs.frame.players import RandomPlayer
 from agentrl.envs.minigames.players import Skilled
 from agentrl.envs.minigames.space_fighter.phone import GAME
 from agentrl.envs.minigames.space_fighter.rules import COLUMNS, MOVES, ROWS
+from agentrl.envs.phone_game.players import RandomPlayer
 
 
 class Expert(Skilled):

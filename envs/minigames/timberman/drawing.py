@@ -2,9 +2,6 @@
 
 from collections.abc import Iterator
 
-from agentrl.envs.frame import paint
-from agentrl.envs.frame.box import Box
-from agentrl.envs.frame.pieces import Piece, draw
 from agentrl.envs.minigames import parts
 from agentrl.envs.minigames.palette import (
     BLUE,
@@ -18,6 +15,9 @@ from agentrl.envs.minigames.palette import (
     RED,
 )
 from agentrl.envs.minigames.timberman.rules import BAR, GRID, SHOWN, Timberman
+from agentrl.envs.phone_game import paint
+from agentrl.envs.phone_game.box import Box
+from agentrl.envs.phone_game.pieces import Piece, draw
 from agentrl.types import Image
 
 _COLUMNS = {"left": 0, "right": 2}

@@ -1,11 +1,11 @@
 """Timberman on a phone: its app, environment and translator."""
 
-from agentrl.envs.frame.app import GameApp
-from agentrl.envs.frame.env import GameEnv
-from agentrl.envs.frame.game import PhoneGame
-from agentrl.envs.frame.translator import GameTranslator
 from agentrl.envs.minigames.timberman.drawing import render
 from agentrl.envs.minigames.timberman.rules import MOVES, Level, Timberman
+from agentrl.envs.phone_game.app import GameApp
+from agentrl.envs.phone_game.env import GameEnv
+from agentrl.envs.phone_game.game import PhoneGame
+from agentrl.envs.phone_game.translator import GameTranslator
 
 GAME = PhoneGame(
     package="org.agentrl.timberman",

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.envs.frame.players import RandomPlayer
 from agentrl.envs.minigames.players import Skilled
 from agentrl.envs.minigames.timberman.phone import GAME
 from agentrl.envs.minigames.timberman.rules import MOVES
+from agentrl.envs.phone_game.players import RandomPlayer
 
 
 class Expert(Skilled):

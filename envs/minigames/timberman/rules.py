@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.envs.frame.box import Box, Grid
-from agentrl.envs.frame.rules import Place, Rules
-from agentrl.envs.frame.settings import Paced, one_of
 from agentrl.envs.minigames.chance import chance
+from agentrl.envs.phone_game.box import Box, Grid
+from agentrl.envs.phone_game.rules import Place, Rules
+from agentrl.envs.phone_game.settings import Paced, one_of
 
 MOVES = ("left", "right")
 GRID = Grid(columns=3, rows=5)

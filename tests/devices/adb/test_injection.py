@@ -10,8 +10,8 @@ import pytest
 from agentrl.devices import Tap, Type
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.drivers import DRIVERS
-from agentrl.devices.phone import AdbPhone
-from agentrl.devices.window import package_in
+from agentrl.devices.adb_phone import AdbPhone
+from agentrl.devices.foreground_window import package_in
 from agentrl.errors import DeviceError
 
 pytestmark = pytest.mark.adb

@@ -10,15 +10,15 @@ from shutil import which
 import adbutils.binaries
 import pytest
 
-from agentrl.cli import doctor
+from agentrl.cli import install_doctor
 from agentrl.devices import check_source, open_device, open_source
 from agentrl.devices.adb import AdbServer, find_adb
-from agentrl.devices.adb.address import check_address
+from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb.drivers import DRIVERS
-from agentrl.devices.adb.link import Deadline
-from agentrl.devices.phone import AdbPhone
+from agentrl.devices.adb.serial_addresses import check_address
+from agentrl.devices.adb_phone import AdbPhone
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout
-from agentrl.phone import spawn
+from agentrl.virtual_phone import spawn
 
 pytestmark = pytest.mark.adb
 
@@ -143,7 +143,9 @@ def test_a_server_is_started_where_none_runs(program: str, driver: str) -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     server = AdbServer(port=port, adb=program, driver=driver)
-    with spawn(1, ["agentrl.phone.apps:ProbeApp"], effect_delay_ms=(0, 0)) as phones:
+    with spawn(
+        1, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], effect_delay_ms=(0, 0)
+    ) as phones:
         try:
             phone = AdbPhone(server, phones.serials[0])
             assert server.devices() == {phone.serial: "device"}
@@ -177,7 +179,7 @@ def test_a_port_that_is_none_is_named(port: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", port)
     with pytest.raises(ConfigError, match="ANDROID_ADB_SERVER_PORT is"):
         AdbServer.from_environment()
-    assert [found.state for found in doctor._adb()][-1] == "missing"
+    assert [found.state for found in install_doctor._adb()][-1] == "missing"
 
 
 @pytest.mark.parametrize("driver", DRIVERS)

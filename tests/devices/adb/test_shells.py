@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from agentrl.devices import Result
-from agentrl.devices.adb.link import Deadline
-from agentrl.devices.adb.script import Gate, Script, spelled
-from agentrl.devices.adb.shells import packets
-from agentrl.devices.phone import AdbPhone
+from agentrl.devices.adb.adb_shells import packets
+from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.shell_script import Gate, Script, spelled
+from agentrl.devices.adb_phone import AdbPhone
 from agentrl.errors import DeviceError, DeviceTimeout
 
 Opened = Callable[..., AdbPhone]

@@ -4,10 +4,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb.drivers import DRIVERS
-from agentrl.devices.adb.link import Deadline
-from agentrl.devices.adb.tunnels import Tunnels
-from agentrl.devices.phone import AdbPhone
+from agentrl.devices.adb.reverse_tunnels import Tunnels
+from agentrl.devices.adb_phone import AdbPhone
 from agentrl.errors import DeviceError
 
 pytestmark = pytest.mark.adb

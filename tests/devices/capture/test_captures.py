@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from agentrl.devices import Device, open_device
-from agentrl.devices.capture import stream
-from agentrl.devices.capture.likeness import alike
-from agentrl.devices.phone import AdbPhone
+from agentrl.devices.adb_phone import AdbPhone
+from agentrl.devices.capture import h264_stream
+from agentrl.devices.capture.image_similarity import alike
 from agentrl.errors import CaptureError, DeviceError
 
 pytestmark = pytest.mark.adb
@@ -78,7 +78,7 @@ def test_a_failed_capture_is_an_error_and_never_a_picture(
 def test_a_phone_that_is_turned_is_shown_turned(
     phone: AdbPhone, capture: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "_CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr(h264_stream, "_CHECK_EVERY_S", 0.0)
     phone.use(capture=capture)
     assert phone.screenshot().shape == (1280, 720, 3)
     phone.shell("setprop", "debug.agentrl.fault.rotation", "1")

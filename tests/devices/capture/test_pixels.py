@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.devices.adb.line import Line
-from agentrl.devices.adb.link import Link
-from agentrl.devices.capture import png
+from agentrl.devices.adb.adb_socket import Link
+from agentrl.devices.adb.device_transport import Line
+from agentrl.devices.capture import screencap_png
 from agentrl.devices.capture.framebuffer import FramebufferCapture
-from agentrl.devices.capture.raw import RawCapture
+from agentrl.devices.capture.screencap_raw import RawCapture
 from agentrl.errors import CaptureError
 from agentrl.types import Image
 
@@ -91,7 +91,7 @@ def test_one_lit_pixel_is_a_picture_and_black_is_none() -> None:
     with pytest.raises(CaptureError, match="P: the frame of 240x320 is black all over"):
         RawCapture(NOBODY).read(link(raw(frame)))
     with pytest.raises(CaptureError, match="black all over"):
-        png.decode(encoded(frame), "P")
+        screencap_png.decode(encoded(frame), "P")
     with pytest.raises(CaptureError, match="black all over"):
         FramebufferCapture(NOBODY).read(link(framebuffer(frame, "RGBA", 1)))
     frame[5] = 255  # the bar of the system above a window that forbids captures
@@ -100,7 +100,7 @@ def test_one_lit_pixel_is_a_picture_and_black_is_none() -> None:
     frame[5] = 0
     frame[117, 5, 2] = 1
     assert RawCapture(NOBODY).read(link(raw(frame))).sum() == 1
-    assert png.decode(encoded(frame), "P").sum() == 1
+    assert screencap_png.decode(encoded(frame), "P").sum() == 1
     assert FramebufferCapture(NOBODY).read(link(framebuffer(frame, "BGRA", 2))).sum() == 1
 
 
@@ -132,14 +132,14 @@ PNG = encoded(picture())
 
 
 def test_a_png_is_read() -> None:
-    assert np.array_equal(png.decode(PNG, "P"), picture())
-    assert np.array_equal(png.decode(PNG + b"more", "P"), picture())
+    assert np.array_equal(screencap_png.decode(PNG, "P"), picture())
+    assert np.array_equal(screencap_png.decode(PNG + b"more", "P"), picture())
 
 
 @given(st.integers(0, len(PNG) - 1))
 def test_a_png_that_is_cut_off_is_no_picture(length: int) -> None:
     with pytest.raises(CaptureError):
-        png.decode(PNG[:length], "P")
+        screencap_png.decode(PNG[:length], "P")
 
 
 @given(st.integers(0, len(PNG) - 1), st.integers(1, 255))
@@ -147,7 +147,7 @@ def test_a_png_with_one_damaged_byte_is_no_picture(at: int, change: int) -> None
     damaged = bytearray(PNG)
     damaged[at] ^= change
     with pytest.raises(CaptureError):
-        png.decode(bytes(damaged), "P")
+        screencap_png.decode(bytes(damaged), "P")
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -190,4 +190,4 @@ def test_noise_is_no_picture(noise: bytes) -> None:
         with pytest.raises(CaptureError):
             read(link(noise))
     with pytest.raises(CaptureError):
-        png.decode(noise, "P")
+        screencap_png.decode(noise, "P")

@@ -14,13 +14,13 @@ import pytest
 from av.video.codeccontext import VideoCodecContext
 
 from agentrl.devices import open_device
-from agentrl.devices.adb.line import Line
-from agentrl.devices.adb.link import Deadline, Link
-from agentrl.devices.capture import stream
-from agentrl.devices.capture.decoder import Decoder, rgb
-from agentrl.devices.capture.lag import measured_lag_s
-from agentrl.devices.capture.likeness import alike
-from agentrl.devices.capture.stream import StreamCapture
+from agentrl.devices.adb.adb_socket import Deadline, Link
+from agentrl.devices.adb.device_transport import Line
+from agentrl.devices.capture import h264_stream
+from agentrl.devices.capture.h264_decoder import Decoder, rgb
+from agentrl.devices.capture.h264_stream import StreamCapture
+from agentrl.devices.capture.image_similarity import alike
+from agentrl.devices.capture.stream_latency import measured_lag_s
 from agentrl.errors import CaptureError, ConfigError, DeviceTimeout
 from agentrl.types import Image
 
@@ -121,7 +121,9 @@ def painted(level: int, width: int = WIDTH, height: int = HEIGHT) -> Image:
 @pytest.fixture
 def phone(monkeypatch: pytest.MonkeyPatch) -> PlayedPhone:
     played = PlayedPhone()
-    monkeypatch.setattr(stream.RawCapture, "frame", lambda self, deadline: played.screen.copy())
+    monkeypatch.setattr(
+        h264_stream.RawCapture, "frame", lambda self, deadline: played.screen.copy()
+    )
     return played
 
 
@@ -246,7 +248,7 @@ def test_a_stream_of_another_screen_is_an_error(phone: PlayedPhone, watch: Watch
 def test_a_stream_that_stands_still_while_the_screen_does_not_is_found_out(
     phone: PlayedPhone, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "_CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr(h264_stream, "_CHECK_EVERY_S", 0.0)
     capture = watch()
     frame(capture)
     phone.screen = painted(200)  # and the stream says nothing of it
@@ -294,6 +296,6 @@ def test_a_stream_is_decoded_in_whatever_pieces_it_comes(piece: int) -> None:
 
 
 def test_without_pyav_the_stream_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "agentrl.devices.capture.decoder", None)
+    monkeypatch.setitem(sys.modules, "agentrl.devices.capture.h264_decoder", None)
     with pytest.raises(ConfigError, match=r"pip install 'agentrl\[stream\]'"):
         open_device("virtual", capture="stream")

@@ -12,15 +12,15 @@ import pytest
 
 from agentrl.devices import Deadlines, DevicePool, PoolOptions, open_source
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.adb.link import Deadline
-from agentrl.devices.phone import AdbPhone
-from agentrl.devices.pool.ladder import Ladder
+from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb_phone import AdbPhone
+from agentrl.devices.pool.connection_routes import by_phone
 from agentrl.devices.pool.lease import Lendable
-from agentrl.devices.pool.ledger import State
-from agentrl.devices.pool.ways import by_phone
+from agentrl.devices.pool.lease_ledger import State
+from agentrl.devices.pool.recovery import Ladder
 from agentrl.errors import ConfigError, DeviceError
-from agentrl.phone import spawn
-from agentrl.phone.spawn import Phones
+from agentrl.virtual_phone import spawn
+from agentrl.virtual_phone.spawn import Phones
 
 pytestmark = pytest.mark.adb
 PATIENCE_S = 40
@@ -44,7 +44,9 @@ def server() -> Iterator[AdbServer]:
 
 @pytest.fixture
 def phones(server: AdbServer) -> Iterator[Phones]:
-    with spawn(2, ["agentrl.phone.apps:ProbeApp"], effect_delay_ms=(0, 0)) as phones:
+    with spawn(
+        2, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], effect_delay_ms=(0, 0)
+    ) as phones:
         yield phones
     for serial in server.devices():
         server.disconnect(serial)

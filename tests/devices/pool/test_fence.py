@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from agentrl.devices.adb.script import HOLDER
-from agentrl.devices.phone import AdbPhone
+from agentrl.devices.adb.shell_script import HOLDER
+from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.pool.lease import LeasedDevice
 from agentrl.errors import LeaseLost
 

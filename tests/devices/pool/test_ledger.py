@@ -2,7 +2,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from agentrl.devices.pool.ledger import Ledger, State
+from agentrl.devices.pool.lease_ledger import Ledger, State
 
 EXPIRY_S = 10.0
 

@@ -7,12 +7,12 @@ import pytest
 
 from agentrl.devices import Deadlines, DevicePool, PoolOptions, open_device, open_source
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.adb.link import Deadline
-from agentrl.devices.phone import AdbPhone
-from agentrl.devices.pool.keeper import Keeper
+from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.pool.lease import Lendable
+from agentrl.devices.pool.pool_manager import Keeper
 from agentrl.errors import AppLeft, DeviceError, DeviceOffline, LeaseLost, NoDevice, PoolEmpty
-from agentrl.phone import spawn
+from agentrl.virtual_phone import spawn
 
 
 class StillDevice:

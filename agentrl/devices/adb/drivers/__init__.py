@@ -7,7 +7,7 @@ accepted. Quoting, deadlines, reading and typed errors are the same code for all
 import importlib
 from functools import cache
 
-from agentrl.devices.adb.link import Link
+from agentrl.devices.adb.adb_socket import Link
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
 

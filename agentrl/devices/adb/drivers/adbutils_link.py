@@ -5,7 +5,7 @@ import socket
 from adbutils import AdbConnection
 from adbutils.errors import AdbError
 
-from agentrl.devices.adb.link import Deadline, Link, Refused, connected
+from agentrl.devices.adb.adb_socket import Deadline, Link, Refused, connected
 
 
 class AdbutilsLink(Link, AdbConnection):  # type: ignore[misc]

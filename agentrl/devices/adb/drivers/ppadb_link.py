@@ -6,7 +6,7 @@ import struct
 
 from ppadb.connection import Connection
 
-from agentrl.devices.adb.link import Deadline, Link, Refused
+from agentrl.devices.adb.adb_socket import Deadline, Link, Refused
 
 _ITS_OWN_WORDS = re.compile(r"^ERROR: 'FAIL' [0-9a-fA-F]{4}")
 _LENGTH = re.compile(rb"[0-9a-fA-F]{4}")

@@ -1,0 +1,1 @@
+"""How a model spells an action: tags, tool calls, actions of screens and of Gymnasium spaces."""

@@ -1,0 +1,200 @@
+r"""How an agent says what to do.
+
+::
+
+    <action>tap(0.21, 0.70)</action>
+    <action>long_press(0.21, 0.70)</action>
+    <action>swipe(0.50, 0.80, 0.50, 0.20)</action>
+    <action>drag(0.50, 0.80, 0.50, 0.20)</action>
+    <action>type("a JSON string: \"quoted\", two\nlines, \u003ctags>")</action>
+    <action>key(BACK)</action>
+    <action>wait(0.50)</action>
+    <action>done()</action>
+
+or, in the style `tool`::
+
+    <tool_call>{"name": "tap", "arguments": {"x": 0.21, "y": 0.70}}</tool_call>
+
+The grammar is closed: what is not in it never reaches a phone.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from agentrl.actions.coordinates import Spelling
+from agentrl.actions.screen_actions import (
+    Action,
+    Done,
+    Drag,
+    Key,
+    LongPress,
+    Swipe,
+    Tap,
+    Type,
+    Wait,
+)
+from agentrl.actions.tool_calls import Calls, in_json
+from agentrl.errors import ActionError, ConfigError
+from agentrl.text import did_you_mean, quoted
+
+KEYS = ("BACK", "HOME", "ENTER", "DEL", "MENU", "VOLUME_UP", "VOLUME_DOWN")
+MAX_WAIT_S = 5.0
+MAX_TEXT = 500
+FORMS: Mapping[str, str] = {
+    "tap": "tap(x, y)",
+    "long_press": "long_press(x, y)",
+    "swipe": "swipe(x1, y1, x2, y2)",
+    "drag": "drag(x1, y1, x2, y2)",
+    "type": 'type("text")',
+    "key": "key(NAME)",
+    "wait": "wait(s)",
+    "done": "done()",
+}
+_POINTS: Mapping[str, type[Tap | LongPress]] = {"tap": Tap, "long_press": LongPress}
+_PATHS: Mapping[str, type[Swipe | Drag]] = {"swipe": Swipe, "drag": Drag}
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Grammar:
+    """A closed set of actions and how they are spelled.
+
+    What `format` says, `parse` reads as the same action, up to the precision of the spelling:
+    hundredths, thousandths or pixels.
+
+    Args:
+        positions: `unit` says them in [0, 1], `thousand` as 0 to 1000, `pixels` as pixels of the
+            picture that the model sees: for models that were trained that way.
+        outside: whether a position beside the screen is refused or moved to its edge (`clamp`).
+        size: width and height of that picture, for `pixels`.
+        actions: those of `FORMS` that are taken.
+        keys: that `key` takes.
+        max_wait_s: the longest `wait`.
+        max_text: the longest text that `type` takes, in characters.
+        style: `tag` or `tool`.
+
+    Raises:
+        ConfigError: a spelling, an action or a style that does not exist, or `pixels` without a
+            size.
+    """
+
+    positions: Literal["unit", "thousand", "pixels"] = "unit"
+    outside: Literal["refuse", "clamp"] = "refuse"
+    size: tuple[int, int] | None = None
+    actions: tuple[str, ...] = tuple(FORMS)
+    keys: tuple[str, ...] = KEYS
+    max_wait_s: float = MAX_WAIT_S
+    max_text: int = MAX_TEXT
+    style: str = "tag"
+
+    def __post_init__(self) -> None:
+        self._spelling()
+        if unknown := [name for name in self.actions if name not in FORMS]:
+            raise ConfigError(f"no actions: {unknown}{did_you_mean(unknown[0], FORMS)}")
+        self._calls()
+
+    def parse(self, reply: str) -> Action:
+        """The action in a reply.
+
+        Raises:
+            ActionError: not exactly one call stands in it, or what is said is no action, or a
+                position is outside the screen and not clamped.
+        """
+        call = self._calls().read(reply)
+        name, given = call.name, list(call.arguments)
+        if name in _POINTS:
+            return _POINTS[name](*self._spelling().read(name, given, FORMS[name], 1))
+        if name in _PATHS:
+            return _PATHS[name](*self._spelling().read(name, given, FORMS[name], 2))
+        return self._other(name, given)
+
+    def format(self, action: Action) -> str:
+        """How an agent says an action, in its tag."""
+        say = self._spelling().say
+        match action:
+            case Tap(x, y):
+                call = ("tap", *say(x, y))
+            case LongPress(x, y):
+                call = ("long_press", *say(x, y))
+            case Swipe(x1, y1, x2, y2):
+                call = ("swipe", *say(x1, y1, x2, y2))
+            case Drag(x1, y1, x2, y2):
+                call = ("drag", *say(x1, y1, x2, y2))
+            case Type(text):
+                call = ("type", in_json(text))
+            case Key(name):
+                call = ("key", name)
+            case Wait(seconds):
+                call = ("wait", f"{seconds:.2f}")
+            case Done():
+                call = ("done",)
+        return _calls(tuple(FORMS), self.style).say(*call)
+
+    def _spelling(self) -> Spelling:
+        return Spelling.named(self.positions, self.size, self.outside)
+
+    def _calls(self) -> Calls:
+        return _calls(self.actions, self.style)
+
+    def _other(self, name: str, given: list[str]) -> Action:
+        if name == "type":
+            return self._type(given[0])
+        if name == "key":
+            return self._key(given[0])
+        if name == "wait":
+            return self._wait(given[0])
+        return Done()
+
+    def _type(self, said: str) -> Type:
+        text = None
+        if said.strip().startswith('"'):  # all else is no string, and may be nested without end
+            try:
+                text = json.loads(said)
+            except ValueError:
+                text = None
+        if not isinstance(text, str):
+            raise ActionError(
+                f'type takes one JSON string, as in type("hello"), not {quoted(said)}'
+            )
+        if len(text) > self.max_text:
+            raise ActionError(f"type takes at most {self.max_text} characters, not {len(text)}")
+        if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in text):
+            raise ActionError(f"{quoted(text)} holds a NUL or half a character: nobody types that")
+        return Type(text)
+
+    def _key(self, said: str) -> Key:
+        name = said.strip("'\"").upper()
+        if name not in self.keys:
+            known = ", ".join(self.keys)
+            raise ActionError(f"there is no key {quoted(said)}; keys are {known}")
+        return Key(name)
+
+    def _wait(self, said: str) -> Wait:
+        seconds = Spelling.number(said)
+        if not 0 <= seconds <= self.max_wait_s:
+            raise ActionError(f"wait takes one number of seconds, from 0 to {self.max_wait_s:g}")
+        return Wait(seconds)
+
+
+@lru_cache(maxsize=64)
+def _calls(actions: tuple[str, ...], style: str) -> Calls:
+    return Calls((FORMS[name] for name in actions), style)
+
+
+_PLAIN = Grammar()
+
+
+def parse_action(reply: str) -> Action:
+    """The action in a reply, in the plain grammar: `Grammar().parse`.
+
+    Raises:
+        ActionError: there is none, or not exactly one.
+    """
+    return _PLAIN.parse(reply)
+
+
+def format_action(action: Action) -> str:
+    """How an agent says an action in the plain grammar, with two decimals."""
+    return _PLAIN.format(action)

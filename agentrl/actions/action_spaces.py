@@ -1,0 +1,349 @@
+"""How the actions of a Gymnasium space are said: named, numbered, or as free text.
+
+| space | said as | in the style `tool` |
+|---|---|---|
+| `Discrete` | `<action>left</action>` | `{"name": "left", "arguments": {}}` |
+| `MultiDiscrete`, `MultiBinary` | `<action>act(left, jump)</action>` | `{"name": "act", ...}` |
+| `Box` | `<action>act(0.5, -1)</action>` | `{"name": "act", ...}` |
+| `Text` | `<action>any words</action>` | `{"name": "say", "arguments": {"text": "any words"}}` |
+"""
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from agentrl.actions.tags import action_in
+from agentrl.actions.tool_calls import Calls, in_json
+from agentrl.errors import ActionError, ConfigError
+from agentrl.text import did_you_mean, quoted
+
+_MARKS = re.compile(r"[()<>\",]")
+"""What parts a call from its arguments, or these from each other."""
+_MOST_NAMES = 30
+"""Of an action space whose names are told one by one."""
+
+
+class Speech(Protocol):
+    """The words of one action space: what `say` writes, `read` reads."""
+
+    def told(self) -> str:
+        """How to answer, for instructions."""
+
+    def read(self, reply: str) -> Any:
+        """The action that a reply holds.
+
+        Raises:
+            ActionError: it holds none, or several.
+        """
+
+    def say(self, action: Any) -> str:
+        """A reply that holds this action alone."""
+
+
+class NamedActions:
+    """A `Discrete` space: each action has a name.
+
+    Args:
+        space: the actions.
+        names: of the actions, from the first; None numbers them.
+        style: of `Calls`.
+
+    Raises:
+        ConfigError: not as many names as actions, or one twice.
+    """
+
+    def __init__(
+        self, space: spaces.Discrete, names: Sequence[Any] | None = None, style: str = "tag"
+    ) -> None:
+        count = int(space.n)
+        self._names = _names(names, count, "env.translator.names")
+        self._calls = Calls(self._names, style)
+        self._start = int(space.start)
+
+    def told(self) -> str:
+        """All names, or the first and the last where they are many."""
+        if len(self._names) <= _MOST_NAMES:
+            return f"Answer with one of {self._calls.told()}."
+        first, last = (self._calls.say(self._names[place]) for place in (0, -1))
+        return f"Answer with one of {first} to {last}."
+
+    def read(self, reply: str) -> int:
+        """See Speech.read."""
+        return self._start + self._names.index(self._calls.read(reply).name)
+
+    def say(self, action: Any) -> str:
+        """See Speech.say."""
+        return self._calls.say(self._names[int(action) - self._start])
+
+
+class ChosenActions:
+    """A `MultiDiscrete` or `MultiBinary` space: one choice for each of its parts.
+
+    Args:
+        space: the actions; its shape must be one row.
+        names: for each part the names of its choices; None numbers them.
+        parameters: the names of the parts.
+        style: of `Calls`.
+
+    Raises:
+        ConfigError: names or parameters that do not fit the space.
+    """
+
+    def __init__(
+        self,
+        space: spaces.MultiDiscrete | spaces.MultiBinary,
+        names: Sequence[Any] | None = None,
+        parameters: Sequence[str] | None = None,
+        style: str = "tag",
+    ) -> None:
+        parts = _parts(space)
+        if isinstance(space, spaces.MultiBinary):
+            counts, self._starts = [2] * parts, [0] * parts
+        else:
+            counts = [int(count) for count in space.nvec]
+            self._starts = [int(start) for start in space.start]
+        given = names if names is not None else [None] * len(counts)
+        if len(given) != len(counts):
+            raise ConfigError(
+                f"env.translator.names={list(given)}: must be {len(counts)} lists, one for each "
+                f"part of {space}"
+            )
+        self._names = [
+            _names(part, count, f"env.translator.names[{k}]")
+            for k, (part, count) in enumerate(zip(given, counts, strict=True))
+        ]
+        self._parameters = _parameters(parameters, len(counts))
+        self._calls = Calls([f"act({', '.join(self._parameters)})"], style)
+
+    def told(self) -> str:
+        """The form, and what each part may be."""
+        parts = (
+            f"{parameter} one of {', '.join(names)}"
+            for parameter, names in zip(self._parameters, self._names, strict=True)
+        )
+        return f"Answer {self._calls.told()}: {'; '.join(parts)}."
+
+    def read(self, reply: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """See Speech.read."""
+        said = [_word(argument) for argument in self._calls.read(reply).arguments]
+        chosen = [
+            start + self._choice(word, part)
+            for part, (word, start) in enumerate(zip(said, self._starts, strict=True))
+        ]
+        return np.array(chosen, dtype=np.int64)
+
+    def say(self, action: Any) -> str:
+        """See Speech.say."""
+        chosen = (int(a) - s for a, s in zip(action, self._starts, strict=True))
+        return self._calls.say(
+            "act", *(names[place] for names, place in zip(self._names, chosen, strict=True))
+        )
+
+    def _choice(self, word: str, part: int) -> int:
+        names = self._names[part]
+        if word not in names:
+            raise ActionError(
+                f"{self._parameters[part]} is {quoted(word)}; it is one of "
+                f"{', '.join(names)}{did_you_mean(word, names)}"
+            )
+        return names.index(word)
+
+
+class NumberedActions:
+    """A `Box` of one row: one number for each of its parts.
+
+    Args:
+        space: the actions.
+        parameters: the names of the parts.
+        style: of `Calls`.
+
+    Raises:
+        ConfigError: a space of another shape, or parameters that do not fit it.
+    """
+
+    def __init__(
+        self, space: spaces.Box, parameters: Sequence[str] | None = None, style: str = "tag"
+    ) -> None:
+        self._space = space
+        self._parameters = _parameters(parameters, _parts(space))
+        self._calls = Calls([f"act({', '.join(self._parameters)})"], style)
+        self._whole = np.issubdtype(space.dtype, np.integer)
+
+    def told(self) -> str:
+        """The form and the bounds."""
+        bounds = zip(self._space.low, self._space.high, strict=True)
+        parts = (
+            f"{parameter} from {low:g} to {high:g}"
+            for parameter, (low, high) in zip(self._parameters, bounds, strict=True)
+        )
+        kind = "whole numbers" if self._whole else "numbers"
+        return f"Answer {self._calls.told()} with {kind}: {', '.join(parts)}."
+
+    def read(self, reply: str) -> np.ndarray[Any, Any]:
+        """See Speech.read; a number beyond its bounds is no action."""
+        arguments = self._calls.read(reply).arguments
+        numbers = [self._number(argument, part) for part, argument in enumerate(arguments)]
+        return np.array(numbers, dtype=self._space.dtype)
+
+    def say(self, action: Any) -> str:
+        """See Speech.say; with three decimals, within the bounds."""
+        low, high = self._space.low, self._space.high
+        said = []
+        for value, least, most in zip(action, low, high, strict=True):
+            text = f"{value:d}" if self._whole else f"{value:.3f}"
+            said.append(text if least <= float(text) <= most else repr(float(value)))
+        return self._calls.say("act", *said)
+
+    def _number(self, said: str, part: int) -> float:
+        name = self._parameters[part]
+        try:
+            number = json.loads(said, parse_constant=lambda _: math.nan)
+        except (ValueError, RecursionError):
+            number = None
+        kinds = int if self._whole else int | float
+        if isinstance(number, bool) or not isinstance(number, kinds) or not _is_finite(number):
+            kind = "whole number" if self._whole else "number"
+            raise ActionError(f"{name} is {quoted(said)}, no {kind}")
+        low, high = self._space.low[part], self._space.high[part]
+        if not low <= number <= high:
+            raise ActionError(f"{name} is {number:g}; it goes from {low:g} to {high:g}")
+        return number
+
+
+class WrittenActions:
+    """A `Text` space: what stands in the tags.
+
+    Args:
+        space: the actions.
+        style: of `Calls`.
+    """
+
+    def __init__(self, space: spaces.Text, style: str = "tag") -> None:
+        self._space = space
+        self._calls = Calls(["say(text)"], style)
+
+    def told(self) -> str:
+        """The form."""
+        return f"Answer {self._calls.told() if self._is_call else '<action>your text</action>'}."
+
+    @property
+    def _is_call(self) -> bool:
+        return self._calls.style == "tool"
+
+    def read(self, reply: str) -> str:
+        """See Speech.read; the text without blanks around it."""
+        if self._is_call:
+            said = str(json.loads(self._calls.read(reply).arguments[0]))
+        else:
+            said = action_in(reply).strip()
+        if not self._space.contains(said):
+            raise ActionError(
+                f"{quoted(said)} is none of the texts that the environment takes: {self._limits()}"
+            )
+        return said
+
+    def say(self, action: Any) -> str:
+        """See Speech.say."""
+        if self._is_call:
+            return self._calls.say("say", in_json(str(action)))
+        return f"<action>{action}</action>"
+
+    def _limits(self) -> str:
+        space = self._space
+        letters = "".join(sorted(space.character_set))
+        shown = letters if len(letters) <= 40 else f"{letters[:40]}..."
+        return f"{space.min_length} to {space.max_length} of the characters {shown!r}"
+
+
+def speech_of(
+    space: "gymnasium.Space[Any]",
+    names: Sequence[Any] | None = None,
+    parameters: Sequence[str] | None = None,
+    style: str = "tag",
+) -> Speech:
+    """How the actions of a space are said.
+
+    Args:
+        space: Discrete, MultiDiscrete, MultiBinary, Box or Text.
+        names: of the actions, or of each part's choices; None numbers them.
+        parameters: the names of the parts of an action that has several.
+        style: `tag` or `tool`.
+
+    Raises:
+        ConfigError: names that do not fit, or a space that needs a translator of its own.
+    """
+    if names is not None and isinstance(space, spaces.Box | spaces.Text):
+        raise ConfigError(f"env.translator.names={list(names)}: {space} has no actions to name")
+    if parameters is not None and isinstance(space, spaces.Discrete | spaces.Text):
+        raise ConfigError(f"env.translator.parameters={list(parameters)}: {space} has no parts")
+    if isinstance(space, spaces.Discrete):
+        return NamedActions(space, names, style)
+    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
+        return ChosenActions(space, names, parameters, style)
+    if isinstance(space, spaces.Box):
+        return NumberedActions(space, parameters, style)
+    if isinstance(space, spaces.Text):
+        return WrittenActions(space, style)
+    raise ConfigError(
+        f"the environment's actions are {space}: write a translator that says them "
+        "(docs/extending.md)"
+    )
+
+
+def _parts(space: "gymnasium.Space[Any]") -> int:
+    if space.shape is None or len(space.shape) != 1:
+        raise ConfigError(
+            f"the environment's actions are {space}: only one row of parts can be said; write a "
+            "translator, or flatten them in a wrapper (env.wrappers)"
+        )
+    return int(space.shape[0])
+
+
+def _names(given: Any, count: int, key: str) -> tuple[str, ...]:
+    if given is None:
+        return tuple(map(str, range(count)))
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise ConfigError(f"{key}={given!r}: must be a list of {count} names")
+    names = tuple(str(name).strip() for name in given)
+    if len(names) != count or len(set(names)) != count or not all(names):
+        raise ConfigError(f"{key}={list(names)}: must be {count} names, each once")
+    if odd := [name for name in names if _MARKS.search(name)]:
+        raise ConfigError(
+            f"{key}: {odd[0]!r} holds a bracket, a comma or a quote, as calls do; leave it out"
+        )
+    return names
+
+
+def _parameters(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
+    if given is None:
+        return tuple(f"a{part}" for part in range(count))
+    names = tuple(map(str, given))
+    if len(names) != count or len(set(names)) != count or not all(n.isidentifier() for n in names):
+        raise ConfigError(
+            f"env.translator.parameters={list(names)}: must be {count} names, each once and a "
+            "plain word"
+        )
+    return tuple(name.lower() for name in names)
+
+
+def _word(argument: str) -> str:
+    """An argument that is a word or a number, without its quotes."""
+    if not argument.startswith('"'):
+        return argument
+    try:
+        return str(json.loads(argument))
+    except ValueError:
+        raise ActionError(f"{quoted(argument)} is no text in quotes") from None
+
+
+def _is_finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # a whole number that no float holds
+        return False

@@ -1,0 +1,1 @@
+"""Advantages, losses and their parts, as pure functions of tensors."""

@@ -1,0 +1,177 @@
+"""Policy losses, token by token, as pure functions of tensors; and what a token weighs.
+
+Shapes: N sampled tokens, of any number of turns; S samples.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from agentrl.algorithms.kl import log_ratio
+from agentrl.config import AlgorithmConfig
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class TokenLoss:
+    """A policy loss, token by token."""
+
+    loss: Tensor
+    """[N], to be minimised; carries the gradient."""
+    clipped: Tensor
+    """bool[N], True where a bound holds the gradient back."""
+
+
+def ppo(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    turn: Tensor,
+    config: AlgorithmConfig,
+) -> TokenLoss:
+    """PPO's clipped objective with asymmetric bounds and a dual clip.
+
+    max(-A r, -A clip(r, 1 - low, 1 + high)); where A < 0, at most -c A. Sources:
+    arXiv:1707.06347, arXiv:2503.14476 (DAPO's clip-higher), arXiv:1912.09729 (dual clip).
+
+    Args:
+        logprobs: [N] under the policy; carries the gradient.
+        old_logprobs: [N] under the policy that sampled.
+        advantages: [N]
+        turn: int64[N], equal for the tokens of one reply; not used.
+        config: `clip_low`, `clip_high` and `clip_dual` are used.
+    """
+    return _clipped(log_ratio(logprobs, old_logprobs).exp(), advantages, config)
+
+
+def _clipped(ratio: Tensor, advantages: Tensor, config: AlgorithmConfig) -> TokenLoss:
+    free = -advantages * ratio
+    bounded = -advantages * ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
+    loss = torch.maximum(free, bounded)
+    ceiling = -config.clip_dual * advantages
+    dual = (advantages < 0) & (loss > ceiling)
+    return TokenLoss(loss=torch.where(dual, ceiling, loss), clipped=(bounded > free) | dual)
+
+
+def gspo(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    turn: Tensor,
+    config: AlgorithmConfig,
+) -> TokenLoss:
+    """The clipped objective with one ratio for a reply: the geometric mean of its tokens'.
+
+    s = exp(mean(log r)) over the reply, in the form sg[s] pi / sg[pi], so that each token may have
+    an advantage of its own. The sequence is a turn's reply, what the policy gives at one go, so
+    that the loss is the same however an episode is laid out. Source: arXiv:2507.18071.
+
+    Args:
+        logprobs: [N] under the policy; carries the gradient.
+        old_logprobs: [N] under the policy that sampled.
+        advantages: [N]
+        turn: int64[N], equal for the tokens of one reply.
+        config: `clip_low`, `clip_high` and `clip_dual` are used.
+    """
+    ratio = log_ratio(logprobs, old_logprobs)
+    mean = turn_means(ratio.detach(), turn)
+    return _clipped((mean + logprobs - logprobs.detach()).exp(), advantages, config)
+
+
+def turn_means(values: Tensor, turn: Tensor) -> Tensor:
+    """[N] the mean of `values` over the tokens of the same turn."""
+    _, place, count = torch.unique(turn, return_inverse=True, return_counts=True)
+    sums = values.new_zeros(len(count)).index_add(0, place, values)
+    means: Tensor = (sums / count)[place]
+    return means
+
+
+def cispo(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    turn: Tensor,
+    config: AlgorithmConfig,
+) -> TokenLoss:
+    """-sg[clip(r, 1 - low, 1 + high)] A logp: the weight is clipped, never the gradient.
+
+    Source: MiniMax-M1, arXiv:2506.13585.
+
+    Args:
+        logprobs: [N] under the policy; carries the gradient.
+        old_logprobs: [N] under the policy that sampled.
+        advantages: [N]
+        turn: int64[N], equal for the tokens of one reply; not used.
+        config: `clip_low` and `clip_high` are used.
+    """
+    ratio = log_ratio(logprobs, old_logprobs).exp().detach()
+    weight = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
+    return TokenLoss(loss=-weight * advantages * logprobs, clipped=weight != ratio)
+
+
+def sapo(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    turn: Tensor,
+    config: AlgorithmConfig,
+) -> TokenLoss:
+    """-A (4 / tau) sigmoid(tau (r - 1)): a soft gate instead of a bound.
+
+    The gradient is the plain policy gradient's at r = 1, and fades on both sides. Source:
+    arXiv:2511.20347.
+
+    Args:
+        logprobs: [N] under the policy; carries the gradient.
+        old_logprobs: [N] under the policy that sampled.
+        advantages: [N]
+        turn: int64[N], equal for the tokens of one reply; not used.
+        config: `tau_positive` and `tau_negative` are used, by the sign of the advantage.
+    """
+    ratio = log_ratio(logprobs, old_logprobs).exp()
+    tau = torch.where(advantages > 0, config.tau_positive, config.tau_negative)
+    loss = -advantages * 4 / tau * torch.sigmoid(tau * (ratio - 1))
+    return TokenLoss(loss=loss, clipped=torch.zeros_like(loss, dtype=torch.bool))
+
+
+Loss = Callable[[Tensor, Tensor, Tensor, Tensor, AlgorithmConfig], TokenLoss]
+LOSSES: dict[str, Loss] = {"ppo": ppo, "gspo": gspo, "cispo": cispo, "sapo": sapo}
+
+
+def token_weights(
+    num_tokens: Sequence[int], episodes: Sequence[int], aggregate: str, constant: float = 1.0
+) -> list[float]:
+    """What one token of each sample weighs in the loss, over the global batch.
+
+    Summing weighted token losses over any split of the batch, over micro-batches or over ranks,
+    gives the same loss; and as sequences are whole episodes, so does any layout of them.
+
+    Args:
+        num_tokens: [S] sampled tokens of each sample.
+        episodes: [S] equal for the samples of one episode.
+        aggregate: with n sampled tokens in all, of m episodes that have any, n_e of episode e:
+            `token_mean` 1 / n (DAPO, arXiv:2503.14476); `sequence_mean` 1 / (m n_e), the mean over
+            episodes of the mean over their tokens (GRPO, arXiv:2402.03300); `sequence_sum` 1 / m,
+            the mean of their sums; `constant` 1 / (m * constant) (Dr.GRPO, arXiv:2503.20783);
+            `token_sum` 1.
+        constant: in tokens.
+
+    Returns:
+        [S]; 0 for a sample without sampled tokens.
+    """
+    of_episode: dict[int, int] = {}
+    for episode, count in zip(episodes, num_tokens, strict=True):
+        of_episode[episode] = of_episode.get(episode, 0) + count
+    total, m = sum(num_tokens), sum(1 for count in of_episode.values() if count)
+    weigh: dict[str, Callable[[int], float]] = {
+        "token_mean": lambda _: 1 / total,
+        "sequence_mean": lambda own: 1 / (m * own),
+        "sequence_sum": lambda _: 1 / m,
+        "constant": lambda _: 1 / (m * constant),
+        "token_sum": lambda _: 1.0,
+    }
+    return [
+        weigh[aggregate](of_episode[episode]) if count else 0.0
+        for episode, count in zip(episodes, num_tokens, strict=True)
+    ]

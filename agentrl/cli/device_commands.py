@@ -1,0 +1,305 @@
+"""`agentrl devices`: phones and emulators, looked at and tried by hand."""
+
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from agentrl.errors import ConfigError, DeviceError
+from agentrl.text import printable
+
+if TYPE_CHECKING:
+    from agentrl.devices.adb import AdbServer
+    from agentrl.devices.adb_phone import AdbPhone
+
+app = typer.Typer(help="Phones and emulators that adb knows.")
+
+_COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
+_NO_PHONE = (
+    "No phone. Put a cable in and allow debugging, or: agentrl devices connect HOST:PORT, or "
+    "without a phone: agentrl phone up"
+)
+_SHELL_S = 60.0
+_WATCH_S = 1.0
+
+Serial = Annotated[
+    str | None,
+    typer.Argument(help="As `agentrl devices` names it; the only one that is ready if left out."),
+]
+Driver = Annotated[str, typer.Option(help="What speaks ADB: adbutils or ppadb.")]
+
+
+@app.callback(invoke_without_command=True)
+def devices(context: typer.Context, driver: Driver = "adbutils") -> None:
+    """Phones and emulators that adb knows. Without a command: list them."""
+    if context.invoked_subcommand is None:
+        server = _server(driver)
+        known = server.devices()
+        if not known:
+            typer.echo(_NO_PHONE)
+            return
+        Console().print(_table(server, known))
+
+
+@app.command()
+def connect(
+    address: Annotated[str, typer.Argument(help="HOST:PORT of a phone that listens.")],
+    public: Annotated[
+        bool, typer.Option("--public", help="Even on a public address, without encryption.")
+    ] = False,
+) -> None:
+    """Connect a phone over the network."""
+    from agentrl.devices.adb.serial_addresses import is_network_serial
+
+    if not is_network_serial(address):
+        raise ConfigError(f"{address!r} is no HOST:PORT, such as 192.168.1.7:5555")
+    server = _server(public=(address,) if public else ())
+    server.connect(address)
+    typer.echo(f"{address} is ready")
+
+
+@app.command()
+def disconnect(
+    address: Annotated[str, typer.Argument(help="HOST:PORT of a phone that is connected.")],
+) -> None:
+    """Have the adb server forget a phone of the network; a job that plays on it loses it."""
+    server = _server()
+    if address not in server.devices():
+        raise ConfigError(f"{address!r} is not connected; see agentrl devices")
+    server.disconnect(address)
+    typer.echo(f"{address} is gone")
+
+
+@app.command()
+def pair(
+    address: Annotated[str, typer.Argument(help="HOST:PORT that the phone shows with its code.")],
+    code: Annotated[str, typer.Option(prompt="Code", help="Six digits; else asked for.")],
+) -> None:
+    """Pair with a phone from Android 11 on (Wireless debugging); connect it afterwards."""
+    _server().pair(address, code)
+    typer.echo("paired; now: agentrl devices connect HOST:PORT, as Wireless debugging shows it")
+
+
+@app.command()
+def screenshot(
+    serial: Serial = None,
+    to: Annotated[Path, typer.Option("--to", "-o", help="A PNG file.")] = Path("screen.png"),
+) -> None:
+    """Write what the screen shows into a file."""
+    from PIL import Image
+
+    if to.suffix.lower() != ".png":
+        raise ConfigError(f"--to {to}: only .png is written")
+    if not to.parent.is_dir():
+        raise ConfigError(f"--to {to}: there is no folder {to.parent}")
+    with _phone(serial) as phone:
+        picture = phone.screenshot()
+    Image.fromarray(picture).save(to)
+    typer.echo(f"wrote {to}, {picture.shape[1]}x{picture.shape[0]}")
+
+
+@app.command()
+def tap(
+    x: Annotated[float, typer.Argument(min=0, max=1, help="From the left, 0 to 1.")],
+    y: Annotated[float, typer.Argument(min=0, max=1, help="From the top, 0 to 1.")],
+    serial: Serial = None,
+) -> None:
+    """Tap on the screen."""
+    with _phone(serial) as phone:
+        phone.tap(x, y)
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def shell(
+    serial: Annotated[str, typer.Argument(help="Which phone.")],
+    command: Annotated[list[str], typer.Argument(help="The command and its arguments.")],
+) -> None:
+    """Run one command on the phone; its exit code is this one's.
+
+    The arguments arrive as they are given: the phone's shell reads nothing into them.
+    """
+    with _phone(serial, command_s=_SHELL_S) as phone:
+        (result,) = phone.batch(command)
+    sys.stdout.write(result.output if not sys.stdout.isatty() else printable(result.output))
+    raise typer.Exit(result.code)
+
+
+@app.command()
+def watch(
+    seconds: Annotated[
+        float | None, typer.Option(help="End after so long; else with Ctrl-C.", min=0)
+    ] = None,
+) -> None:
+    """Tell whenever a phone comes, goes or changes its state."""
+    from agentrl.devices.adb.device_tracking import track
+
+    end = None if seconds is None else time.monotonic() + seconds
+    before: dict[str, str] = {}
+    with closing(track(_server(), _WATCH_S)) as lists:
+        for known in lists:
+            if known is not None:
+                for serial in sorted(known.keys() | before.keys()):
+                    was, now = before.get(serial), known.get(serial, "gone")
+                    if was != now:
+                        typer.echo(f"{time.strftime('%H:%M:%S')}  {serial}  {printable(now)}")
+                before = known
+            if end is not None and time.monotonic() >= end:
+                return
+
+
+@app.command()
+def bench(
+    serial: Serial = None,
+    rounds: Annotated[int, typer.Option(help="Of each way.", min=1)] = 5,
+    driver: Driver = "adbutils",
+) -> None:
+    """Measure every way to look at a phone and to act on it.
+
+    It goes to the settings and to the home screen, to see whether a change shows.
+    """
+    from agentrl.devices.capture_benchmark import measure, toggle
+
+    with _phone(serial, driver=driver) as phone:
+        rows = measure(phone, rounds=rounds, change=toggle(phone))
+        phone.key("HOME")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("", "way", "median, ms", "lag, ms", ""):
+        table.add_column(column, justify="right" if column.endswith("ms") else "left")
+    for row in rows:
+        table.add_row(
+            row.kind,
+            Text(row.name, style="bold"),
+            "" if row.median_ms is None else f"{row.median_ms:.1f}",
+            "" if row.lag_s is None else f"{1000 * row.lag_s:.0f}",
+            Text(row.failure, style="red") if row.failure else "picked" if row.picked else "",
+        )
+    Console().print(table)
+    picked = {row.kind: row.name for row in rows if row.picked}
+    typer.echo("Take them: " + " ".join(f"devices.{k}={name}" for k, name in picked.items()))
+
+
+@app.command()
+def doctor(
+    serial: Annotated[
+        str | None, typer.Argument(help="Which phone; all that adb knows if left out.")
+    ] = None,
+    driver: Driver = "adbutils",
+) -> None:
+    """Say what is wrong with a phone, and how to mend it.
+
+    Not beside a job on that phone: it starts an app, taps and types. Exits with 1 if something is
+    to be mended.
+    """
+    from agentrl.devices.doctor import examine
+    from agentrl.phone_page import Pager
+    from agentrl.virtual_phone.apps.probe_app import PROBE
+    from agentrl.virtual_phone.spec import AppSpec
+
+    server = _server(driver)
+    serials = [serial] if serial else sorted(server.devices())
+    if not serials:
+        raise DeviceError(_NO_PHONE)
+    console = Console()
+    sick: dict[str, list[str]] = {}
+    for one in serials:
+        console.print(Text(one, style="bold"))
+        with closing(Pager([AppSpec(app=PROBE)], "page")) as pager:
+            for found in examine(server, one, paged=pager.around):
+                line = f"  [{_COLOURS[found.state]}]{found.state:5}[/] [bold]{found.what:19}[/] "
+                console.print(line + escape(printable(found.detail)), soft_wrap=True)
+                if found.mend:
+                    mend = escape(_with_serial(found.mend, one))
+                    console.print(f"        mend: {mend}", soft_wrap=True)
+                if found.state == "wrong":
+                    sick.setdefault(one, []).append(found.what)
+    typer.echo(f"{len(serials) - len(sick)} of {len(serials)} phones can be played on.")
+    if sick:
+        for one, wrong in sick.items():
+            typer.echo(f"Not on {one}: {', '.join(wrong)}")
+        raise typer.Exit(1)
+
+
+def _with_serial(mend: str, serial: str) -> str:
+    """A mend as it can be pasted where there are several phones, and no adb but ours."""
+    mend = mend.replace("adb shell ", f"agentrl devices shell {serial} ")
+    return re.sub(r"\badb (reboot|reconnect)\b(?! offline)", rf"adb -s {serial} \1", mend)
+
+
+def _server(driver: str = "adbutils", public: tuple[str, ...] = ()) -> "AdbServer":
+    from agentrl.devices.adb import AdbServer
+
+    server = AdbServer.from_environment(driver, public=public)
+    server.ensure()
+    return server
+
+
+@contextmanager
+def _phone(
+    serial: str | None, *, driver: str = "adbutils", command_s: float = 10.0
+) -> "Iterator[AdbPhone]":
+    """The phone of that serial, or the only one that is ready."""
+    from agentrl.devices.adb_phone import AdbPhone
+    from agentrl.devices.device import Deadlines
+
+    server = _server(driver)
+    if serial is None:
+        known = sorted(server.devices().items())
+        ready = [name for name, state in known if state == "device"]
+        if len(ready) != 1:
+            told = ", ".join(f"{name} is {state}" for name, state in known)
+            raise ConfigError(f"say which phone: {told}" if known else _NO_PHONE)
+        (serial,) = ready
+    with closing(AdbPhone(server, serial, Deadlines(command_s=command_s))) as phone:
+        yield phone
+
+
+def _table(server: "AdbServer", known: Mapping[str, str]) -> Table:
+    """One row per phone; a phone that is there twice is told so."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("serial", "state", "phone", "Android", "screen", "battery", "in front"):
+        table.add_column(column, no_wrap=column == "serial", overflow="fold")
+    seen: dict[str, str] = {}
+    for serial, state in sorted(known.items()):
+        colour = "green" if state == "device" else "red"
+        cells = [Text(serial, style="bold"), Text(printable(state), style=colour)]
+        if state == "device":
+            try:
+                cells += map(Text, map(printable, _about(server, serial, seen)))
+            except DeviceError as error:
+                cells.append(Text(printable(f"{error}"), style="red"))
+        table.add_row(*cells)
+    return table
+
+
+def _about(server: "AdbServer", serial: str, seen: dict[str, str]) -> list[str]:
+    from agentrl.devices.adb_phone import AdbPhone
+    from agentrl.devices.doctor import battery_level
+    from agentrl.devices.foreground_window import package_in
+    from agentrl.devices.guard.foreground import WINDOW
+
+    with closing(AdbPhone(server, serial)) as phone:
+        model, version, battery, window = phone.batch(
+            ("getprop", "ro.product.model"),
+            ("getprop", "ro.build.version.release"),
+            ("dumpsys", "battery"),
+            WINDOW,
+        )
+        own, (width, height) = phone.serialno(), phone.size()
+    twin = seen.setdefault(own, serial)
+    level = battery_level(battery)
+    return [
+        model.output.strip() + ("" if twin == serial else f" (the same as {twin})"),
+        version.output.strip(),
+        f"{width}x{height}",
+        "" if level is None else f"{level:.0f}%",
+        package_in(window.output) or "",
+    ]

@@ -1,0 +1,1 @@
+"""Ray: the cluster that the actors of a run live in."""

@@ -1,0 +1,245 @@
+"""A phone behind an adb server, whichever driver speaks to it."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from agentrl.actions.screen_actions import (
+    DRAG_S,
+    LONG_PRESS_S,
+    SWIPE_S,
+    Action,
+    Done,
+    Drag,
+    Key,
+    LongPress,
+    Swipe,
+    Tap,
+    Type,
+    Wait,
+    perform,
+)
+from agentrl.devices.adb import AdbServer, app_state_file
+from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.app_launch import package_name, start_command
+from agentrl.devices.adb.shell_script import Command
+from agentrl.devices.capture import CAPTURES, Capture
+from agentrl.devices.capture.screen_size import DISPLAY, ScreenSize
+from agentrl.devices.capture.screencap_raw import RawCapture
+from agentrl.devices.connected_phone import ConnectedPhone
+from agentrl.devices.device import Deadlines, Look, Result, State
+from agentrl.devices.foreground_window import Window, package_in, window_in
+from agentrl.devices.guard.foreground import WINDOW, in_front_command
+from agentrl.devices.input.input_commands import Touch, input_command
+from agentrl.devices.input.text_input import Keyboard
+from agentrl.devices.screen_regions import Region
+from agentrl.errors import CaptureError, DeviceError, DeviceTimeout, NotInFront
+from agentrl.types import Image
+
+log = logging.getLogger(__name__)
+
+INPUTS = ("input", "shell")
+"""Ways to run our own commands: in a shell for each call, or in one that is kept."""
+_POLL_S = 0.02
+
+
+class AdbPhone(ConnectedPhone):
+    """One phone behind an adb server; implements `agentrl.devices.device.Device`."""
+
+    def __init__(
+        self,
+        server: AdbServer,
+        serial: str,
+        deadlines: Deadlines | None = None,
+        on_close: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Connect the phone, starting the adb server if none runs.
+
+        Args:
+            server: an adb server, running or not; its driver speaks to the phone.
+            serial: as `adb devices` names it, or `host:port`.
+            deadlines: of every call.
+            on_close: called when the device is closed.
+
+        Raises:
+            ConfigError: a public address, or no adb program.
+            DeviceOffline: the phone is not there.
+            DeviceTimeout: it did not become ready in time.
+        """
+        super().__init__(server, serial, deadlines, on_close)
+        self.capture: Capture = RawCapture(self.line)
+        self._size = ScreenSize(
+            serial,
+            lambda deadline: self._own(deadline, "wm", "size"),
+            lambda deadline: self._own(deadline, *DISPLAY),
+        )
+        self._keyboard = Keyboard(serial, self.run_own)
+        self._lock = threading.Lock()
+        self.reconnect()
+
+    def use(self, *, capture: str = "raw", input: str = "shell") -> None:
+        """Choose how pictures are taken and how our own commands are run.
+
+        Args:
+            capture: one of `agentrl.devices.capture.CAPTURES`.
+            input: one of `INPUTS`.
+
+        Raises:
+            ConfigError: it needs a library that is not installed.
+        """
+        chosen = CAPTURES[capture](self.line)
+        with self._lock:
+            self.capture.close()
+            self.capture = chosen
+        self.own_shell = self.kept if input == "shell" else self.per_call
+
+    def size(self) -> tuple[int, int]:
+        """Width and height of the screen in pixels."""
+        return self._size.now(self._deadline())
+
+    def screenshot(self) -> Image:
+        """What the screen shows, uint8[H, W, 3]; the caller owns the array."""
+        deadline = Deadline(self.deadlines.frame_s)
+        with self._lock:
+            try:
+                picture = self.capture.frame(deadline)
+            except CaptureError:
+                self.line.check_online()
+                raise
+            self._size.check(picture, deadline)
+        return picture
+
+    def tap(self, x: float, y: float) -> None:
+        """Tap at (x, y), each in [0, 1] of the screen."""
+        self._touch(Tap(x, y))
+
+    def long_press(self, x: float, y: float, duration_s: float = LONG_PRESS_S) -> None:
+        """Hold a finger at (x, y), in [0, 1]."""
+        self._touch(LongPress(x, y), duration_s)
+
+    def swipe(
+        self, x1: float, y1: float, x2: float, y2: float, duration_s: float = SWIPE_S
+    ) -> None:
+        """Swipe from (x1, y1) to (x2, y2), in [0, 1]."""
+        self._touch(Swipe(x1, y1, x2, y2), duration_s)
+
+    def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = DRAG_S) -> None:
+        """Hold what is at (x1, y1) and drop it at (x2, y2), in [0, 1]."""
+        self._touch(Drag(x1, y1, x2, y2), duration_s)
+
+    def key(self, name: str) -> None:
+        """Press a key, such as `BACK` or `HOME`."""
+        self._touch(Key(name))
+
+    def text(self, text: str) -> None:
+        """Type text into the focused field, whatever its characters."""
+        deadline = self._deadline()
+        commands = self._commands(Type(text), deadline)
+        for command, result in zip(commands, self.run_own(commands, deadline), strict=True):
+            self.checked(command, result)
+
+    def launch(self, package: str, activity: str, extras: Mapping[str, str]) -> None:
+        """Start an app afresh and wait until it has the focus."""
+        deadline = Deadline(self.deadlines.launch_s)
+        start = start_command(package, activity, extras)
+        started, window = self.per_call.run((start, WINDOW), deadline)
+        if started.code or "Error" in started.output:
+            raise DeviceError(f"{self.serial}: {package} does not start: {started.output.strip()}")
+        front = package_in(window.output)
+        while front != package:
+            try:
+                time.sleep(min(_POLL_S, deadline.left_s()))
+                front = package_in(self._window(deadline))
+            except (TimeoutError, DeviceTimeout):
+                raise DeviceTimeout(
+                    f"{self.serial}: {package} was started but {front} is in front after "
+                    f"{deadline.seconds:g} s; is a dialog open?"
+                ) from None
+
+    def stop(self, package: str) -> None:
+        """Stop an app."""
+        self._own(self._deadline(), "am", "force-stop", package_name(package))
+
+    def focus(self) -> str | None:
+        """The package in front, or None if the phone names none."""
+        return package_in(self._window(self._deadline()))
+
+    def window(self) -> Window:
+        """The window that gets the touches."""
+        return window_in(self._window(self._deadline()))
+
+    def app_area(self) -> Region | None:
+        """None: apps have the screen themselves."""
+        return None
+
+    def app_state(self, package: str) -> State:
+        """The state that the app of that package publishes."""
+        (result,) = self.run_own([app_state_file.read_command(package_name(package))])
+        try:
+            return app_state_file.state_of(package, result)
+        except DeviceError as error:
+            raise DeviceError(f"{self.serial}: {error}") from error
+
+    def look(self, package: str) -> Look:
+        """What that app publishes now, and what is in front."""
+        state, window = self.run_own((app_state_file.read_command(package_name(package)), WINDOW))
+        return self._seen(state, window)
+
+    def act(
+        self, action: Action, package: str, only_in: Collection[str] | None = None
+    ) -> tuple[Look, Look]:
+        """Perform an action; what was known right before it and right after it."""
+        if isinstance(action, Wait | Done):
+            before = self.look(package)
+            if only_in is not None and before.front not in only_in:
+                raise self._not_in_front(only_in)
+            perform(self, action)
+            return before, self.look(package)
+        look, deadline = app_state_file.read_command(package_name(package)), self._deadline()
+        # On the phone, right before the touch: between two calls anything can come to the front.
+        gates = [] if only_in is None else [in_front_command(only_in)]
+        commands = self._commands(action, deadline)
+        first, *rest = self.run_own((look, *gates, *commands, look, WINDOW), deadline)
+        if only_in is not None and rest.pop(0).code:
+            raise self._not_in_front(only_in)
+        *done, last, window = rest
+        for command, result in zip(commands, done, strict=True):
+            self.checked(command, result)
+        return Look(state=app_state_file.state_in(first)), self._seen(last, window)
+
+    def close(self) -> None:
+        """Give the connections and the old input method back; what came with the phone is ended."""
+        try:
+            self._keyboard.restore(self._deadline())
+        except DeviceError as error:
+            log.warning("%s keeps ADBKeyboard as its input method: %s", self.serial, error)
+        self.capture.close()
+        super().close()
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self.deadlines.command_s)
+
+    def _commands(self, action: Touch | Key | Type, deadline: Deadline) -> list[Command]:
+        if isinstance(action, Type):
+            return self._keyboard.commands(action.text, deadline)
+        return [input_command(action, self._size.now(deadline))]
+
+    def _touch(self, action: Touch | Key, duration_s: float | None = None) -> None:
+        deadline = self._deadline()
+        self._own(deadline, *input_command(action, self._size.now(deadline), duration_s))
+
+    def _own(self, deadline: Deadline, *command: str) -> str:
+        (result,) = self.run_own([command], deadline)
+        return self.checked(command, result)
+
+    def _window(self, deadline: Deadline) -> str:
+        (result,) = self.run_own([WINDOW], deadline)
+        return self.checked(WINDOW, result)
+
+    def _not_in_front(self, packages: Iterable[str]) -> NotInFront:
+        return NotInFront(f"{self.serial}: in front is not {' or '.join(sorted(packages))}")
+
+    def _seen(self, state: Result, window: Result) -> Look:
+        front = package_in(self.checked(WINDOW, window))
+        return Look(state=app_state_file.state_in(state), front=front)

@@ -1,0 +1,1 @@
+"""Touches, keys and text sent to a phone, and waiting for the screen to settle."""

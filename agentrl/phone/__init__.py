@@ -1,5 +1,0 @@
-"""Virtual phones: they speak the device side of ADB, and the real adb server connects to them."""
-
-from agentrl.phone.spawn import Phones, spawn
-
-__all__ = ["Phones", "spawn"]

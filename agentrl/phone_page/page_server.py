@@ -1,0 +1,212 @@
+"""Serves pages to phones: loopback only, a token for each, no other origin.
+
+It runs in a thread of the process that plays, not in a process of its own: the apps are there, the
+state of the game is then read without another hop, and it ends with that process, whatever ends
+it. A page costs this process what drawing it costs, and OpenCV and zlib let other threads run.
+"""
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Mapping
+from importlib import resources
+from typing import Final
+
+import uvicorn
+from fastapi import FastAPI, Request, Response, WebSocket
+
+from agentrl.errors import DeviceError, DeviceTimeout
+from agentrl.phone_page.page_app import PagedApp
+from agentrl.phone_page.page_messages import LONGEST
+from agentrl.phone_page.page_socket import Connection
+
+log = logging.getLogger(__name__)
+
+_LOOPBACK = "127.0.0.1"
+_NAMES = ("localhost", _LOOPBACK)
+"""What a phone calls this machine: its own end of the tunnel."""
+_START_S = 10.0
+_STOP_S = 5.0
+_PING_S = 5.0
+"""How often a page is asked whether it is there; its browser answers by itself."""
+_PONG_S = 10.0
+_HEADERS: Final = {
+    # Nothing but this server is asked, nobody frames the page, and nothing of it is kept.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class PageServer:
+    """One server for the pages of many phones.
+
+    It can be stopped and started again, on the same port: pages come back to the games that they
+    showed.
+    """
+
+    def __init__(self, *, port: int = 0) -> None:
+        """A server that is not running.
+
+        Args:
+            port: to listen on; 0 takes a free one when it is started, and keeps it.
+        """
+        self.port = port
+        self._hosts: dict[str, PagedApp] = {}
+        self._running: _Running | None = None
+
+    def start(self) -> None:
+        """Listen.
+
+        Raises:
+            DeviceError: the port is taken.
+            DeviceTimeout: the server does not come up.
+        """
+        if self._running is None:
+            listener = _listen(self.port)
+            self.port = listener.getsockname()[1]
+            self._running = _Running(_application(self._hosts), listener)
+
+    def stop(self) -> None:
+        """Drop all connections and listen no more; what the apps are doing stays as it is."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.stop()
+
+    def add(self, host: PagedApp) -> None:
+        """Serve this app's page."""
+        self._hosts[host.token] = host
+
+    def remove(self, host: PagedApp) -> None:
+        """Serve it no more."""
+        self._hosts.pop(host.token, None)
+        host.drop()
+
+    def url(self, host: PagedApp) -> str:
+        """Where the page is, on this machine and at the phone's end of the tunnel."""
+        return f"http://localhost:{self.port}/{host.token}"
+
+    def __enter__(self) -> "PageServer":
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+
+class _Running(uvicorn.Server):
+    """uvicorn in a thread, up when it is made."""
+
+    def __init__(self, application: FastAPI, listener: socket.socket) -> None:
+        super().__init__(
+            uvicorn.Config(
+                application,
+                ws="websockets-sansio",
+                ws_max_size=4 * LONGEST,
+                ws_ping_interval=_PING_S,
+                ws_ping_timeout=_PONG_S,
+                ws_per_message_deflate=False,
+                lifespan="off",
+                log_config=None,
+                log_level="warning",  # below, it writes addresses, and the token is in them
+                access_log=False,
+                limit_concurrency=1024,
+                timeout_keep_alive=5,
+                timeout_graceful_shutdown=1,
+                server_header=False,
+            )
+        )
+        self._up = threading.Event()
+        # A daemon: it ends with this process, and a page that hangs does not keep it alive.
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self.serve(sockets=[listener])),
+            name="page server",
+            daemon=True,
+        )
+        self._thread.start()
+        if not self._up.wait(_START_S):
+            raise DeviceTimeout(f"the page server did not come up within {_START_S:g} s")
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._up.set()
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._thread.join(_STOP_S)
+        if self._thread.is_alive():
+            log.warning("the page server did not end within %g s", _STOP_S)
+
+
+def _listen(port: int) -> socket.socket:
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((_LOOPBACK, port))
+    except OSError as error:
+        listener.close()
+        raise DeviceError(f"the page server cannot listen on port {port}: {error}") from error
+    return listener
+
+
+def _application(hosts: dict[str, PagedApp]) -> FastAPI:
+    application = FastAPI(openapi_url=None)
+    files = resources.files("agentrl.phone_page") / "static"
+    html, script = ((files / name).read_bytes() for name in ("page.html", "page.js"))
+
+    @application.get("/page.js")
+    async def send_script(request: Request) -> Response:
+        return _answer(request.headers, script, "text/javascript")
+
+    @application.get("/{token}")
+    async def send_page(request: Request, token: str) -> Response:
+        if token not in hosts:
+            _refuse(f"no page has the token {token[:40]!r}")
+            return Response("No such page.", 404, _HEADERS, "text/plain")
+        return _answer(request.headers, html, "text/html; charset=utf-8")
+
+    @application.websocket("/{token}/socket")
+    async def serve_page(socket: WebSocket, token: str) -> None:
+        host = hosts.get(token)
+        if host is None:
+            _refuse(f"no page has the token {token[:40]!r}")
+        elif not _is_own(socket.headers, needs_origin=True):
+            pass
+        else:
+            await Connection(host, socket).serve()
+            return
+        await socket.close()
+
+    return application
+
+
+def _answer(headers: Mapping[str, str], body: bytes, media_type: str) -> Response:
+    if not _is_own(headers, needs_origin=False):
+        return Response("Not from there.", 403, _HEADERS, "text/plain")
+    return Response(body, 200, _HEADERS, media_type)
+
+
+def _is_own(headers: Mapping[str, str], *, needs_origin: bool) -> bool:
+    """Whether a request is for this machine by its own name, and from a page of ours.
+
+    The host's name tells a name of somebody else's that leads here (DNS rebinding), the origin a
+    page of somebody else's in the same browser.
+    """
+    host = headers.get("host", "")
+    if host.rpartition(":")[0] not in _NAMES:
+        _refuse(f"it asks for the host {host[:80]!r}")
+        return False
+    origin = headers.get("origin")
+    if origin != f"http://{host}" and (needs_origin or origin is not None):
+        _refuse(f"it comes from the origin {str(origin)[:80]!r}")
+        return False
+    return True
+
+
+def _refuse(why: str) -> None:
+    log.warning("page refused: %s", why)

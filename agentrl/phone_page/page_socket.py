@@ -1,0 +1,192 @@
+"""One page's WebSocket: what travels both ways, in which order, and how long it may take."""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from fastapi import WebSocket, WebSocketDisconnect
+
+from agentrl.errors import DeviceTimeout
+from agentrl.phone_page import page_images, page_messages
+from agentrl.phone_page.page_app import PagedApp
+from agentrl.phone_page.page_messages import (
+    BadMessage,
+    Gesture,
+    Hello,
+    Message,
+    Painted,
+    Resized,
+    Seen,
+)
+from agentrl.phone_page.page_slot import Close
+from agentrl.worker_threads import Worker
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_HELLO_S = 10.0
+_CALL_S = 10.0
+"""For the app to take a touch or to draw itself."""
+_SEND_S = 10.0
+_BEAT_S = 2.0
+"""How often the page is told that the connection lives; after three missed ones it reconnects."""
+
+
+@dataclass(slots=True, frozen=True)
+class _Ending:
+    """What a connection is closed with; the page knows the codes."""
+
+    code: int
+    reason: str
+
+
+_ENDINGS: Final = {
+    Close.REPLACED: _Ending(4001, "another page has taken the place of this one"),
+    Close.DROPPED: _Ending(4002, "dropped; come back"),
+}
+
+
+class Connection:
+    """Serves one page until one side goes; lives on the server's event loop."""
+
+    def __init__(self, host: PagedApp, socket: WebSocket) -> None:
+        """A connection that is not accepted yet."""
+        self._host = host
+        self._socket = socket
+        self._loop = asyncio.get_running_loop()
+        self._news, self._idle = asyncio.Event(), asyncio.Event()
+        self._idle.set()
+        self._in_flight = 0
+        self._ending: asyncio.Future[_Ending] = self._loop.create_future()
+        # A thread of its own: what an app takes long for must not keep the other pages waiting.
+        self._worker = Worker(f"page of {host.package}")
+
+    def wake(self) -> None:
+        """There is something new to show."""
+        self._soon(self._news.set)
+
+    def end(self, why: Close) -> None:
+        """Close the connection."""
+        self._soon(self._end, _ENDINGS[why])
+
+    async def serve(self) -> None:
+        """Accept the page and serve it."""
+        await self._socket.accept()
+        try:
+            ending = await self._converse()
+        finally:
+            self._worker.close(lambda: self._host.disconnect(self))
+        if ending is not None:
+            log.info("%s: page closed: %s", self._host.package, ending.reason)
+            with contextlib.suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
+                await asyncio.wait_for(
+                    self._socket.close(ending.code, ending.reason[:100]), _SEND_S
+                )
+
+    async def _converse(self) -> _Ending | None:
+        """Everything, up to what it ended with; None where the page went."""
+        try:
+            await self._welcome()
+            return await self._first(
+                self._read(), self._write(), self._beat(), self._pass_time(), self._ended()
+            )
+        except (WebSocketDisconnect, ConnectionError):
+            return None
+        except BadMessage as error:
+            log.warning("%s: page refused: %s", self._host.package, error)
+            return _Ending(4400, "no message of a page")
+        except (DeviceTimeout, TimeoutError) as error:
+            log.warning("%s: page given up: %s", self._host.package, str(error) or "no answer")
+            return _Ending(4500, "no answer in time")
+
+    async def _first(self, *parts: Coroutine[Any, Any, T]) -> T:
+        """What the first part to end gives; the others are cancelled."""
+        tasks = [self._loop.create_task(part) for part in parts]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return done.pop().result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _welcome(self) -> None:
+        hello = await asyncio.wait_for(self._receive(), _HELLO_S)
+        if not isinstance(hello, Hello):
+            raise BadMessage("the first message must be hello")
+        handled, replaced = await self._call(self._host.connect, self, hello)
+        if replaced:
+            log.info("%s: a newer page takes the place of the one before", self._host.package)
+        await self._tell({"type": "welcome", "handled": handled, "replaced": replaced})
+
+    async def _read(self) -> _Ending | None:
+        while True:
+            message = await self._receive()
+            if isinstance(message, Gesture):
+                handled = await self._call(self._host.gesture, self, message)
+                await self._tell({"type": "handled", "number": handled})
+            elif isinstance(message, Painted):
+                await self._call(self._host.paint, self, message.frame)
+                if message.frame == self._in_flight:
+                    self._idle.set()
+            elif isinstance(message, Resized):
+                await self._call(self._host.resize, self, message.width, message.height)
+            elif isinstance(message, Seen):
+                await self._call(self._host.look, self, message.visible)
+            else:
+                raise BadMessage("hello is said once")
+
+    async def _write(self) -> _Ending | None:
+        """One frame at a time, always the newest: a slow page misses some, and lags behind none."""
+        while True:
+            await self._news.wait()
+            await self._idle.wait()
+            self._news.clear()
+            drawn = await self._call(self._host.draw)
+            frame = await self._call(page_images.encode, drawn)
+            self._in_flight = drawn.number
+            self._idle.clear()
+            await asyncio.wait_for(self._socket.send_bytes(frame), _SEND_S)
+
+    async def _beat(self) -> _Ending | None:
+        while True:
+            await asyncio.sleep(_BEAT_S)
+            await self._tell({"type": "beat"})
+
+    async def _pass_time(self) -> _Ending | None:
+        while True:
+            wait_s = await self._call(self._host.pass_time, self._loop.time())
+            await asyncio.sleep(wait_s)
+
+    async def _ended(self) -> _Ending | None:
+        return await self._ending
+
+    async def _receive(self) -> Message:
+        event = await self._socket.receive()
+        if event["type"] == "websocket.disconnect":
+            code = event.get("code")
+            if code == 1009:
+                log.warning("%s: page refused: its message is too long", self._host.package)
+            raise WebSocketDisconnect(code or 1005)
+        text = event.get("text")
+        if text is None:
+            raise BadMessage("a page sends text only")
+        return page_messages.parse(text)
+
+    async def _tell(self, message: dict[str, Any]) -> None:
+        await asyncio.wait_for(self._socket.send_text(json.dumps(message)), _SEND_S)
+
+    async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.wait_for(self._worker.call(function, *arguments), _CALL_S)
+
+    def _end(self, ending: _Ending) -> None:
+        if not self._ending.done():
+            self._ending.set_result(ending)
+
+    def _soon(self, act: Callable[..., None], *arguments: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and the page with it
+            self._loop.call_soon_threadsafe(act, *arguments)

@@ -1,0 +1,272 @@
+"""A phone that plays our apps with nothing installed: its browser shows them, we run them."""
+
+import contextlib
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from agentrl.actions.screen_actions import DRAG_S, LONG_PRESS_S, SWIPE_S
+from agentrl.devices import Action, Lendable, Look, Region, Result, Window, perform
+from agentrl.devices.input.input_commands import key_code
+from agentrl.errors import DeviceError, DeviceTimeout, NotInFront
+from agentrl.phone_page.page_app import PagedApp
+from agentrl.phone_page.page_server import PageServer
+from agentrl.phone_page.page_slot import Sight
+from agentrl.phone_page.phone_browser import Browser
+from agentrl.types import Image
+from agentrl.virtual_phone.apps.app import App
+
+_PAUSE_S = 0.02
+_COMPOSED_S = 0.3
+"""How long a frame that the page has painted may take to the screen, and to a capture of it."""
+_NO_TAP_S = 1.0
+"""A press this long is never a tap of a page (`agentrl.phone_page.page_messages`)."""
+_LEAVING = ("KEYCODE_BACK", "KEYCODE_HOME")
+
+
+class PagedDevice:
+    """A phone around another device; implements `agentrl.devices.device.Device`.
+
+    Looking and touching is the phone's own: captures show what its screen shows, and taps go
+    through its input. The apps run here, and what they publish is read here.
+    """
+
+    def __init__(self, device: Lendable, server: PageServer, apps: Sequence[App]) -> None:
+        """A phone whose browser has not been opened.
+
+        Args:
+            device: the phone itself; closed with this one.
+            server: of the pages, running; many phones share it.
+            apps: to be played on it, instances for this phone alone.
+        """
+        self.serial = device.serial
+        self.deadlines = device.deadlines
+        self._device = device
+        self._server = server
+        self._browser = Browser(device, server)
+        self._hosts = {app.package: PagedApp(app) for app in apps}
+        for host in self._hosts.values():
+            server.add(host)
+
+    def size(self) -> tuple[int, int]:
+        """Width and height of the screen in pixels."""
+        return self._device.size()
+
+    def screenshot(self) -> Image:
+        """What the screen shows now, and not less than what the page has painted.
+
+        From the page to the screen a frame takes a moment: a capture that does not show it yet is
+        taken again, for as long as that may last. Something may have come over the page.
+        """
+        end = time.monotonic() + _COMPOSED_S
+        host = self._browser.host
+        while True:
+            status, asked_s = None if host is None else host.status(), time.monotonic()
+            capture = self._device.screenshot()
+            if status is None or status.sight is not Sight.VISIBLE:
+                return capture
+            if self._browser.shows(capture, status) or asked_s >= end:
+                return capture
+
+    def tap(self, x: float, y: float) -> None:
+        """Tap at (x, y), in [0, 1] of the screen.
+
+        One beside a page in front counts for its app, without effect, and goes no further: the
+        browser's own bars lead out of the game, and to settings of whoever owns the phone.
+        """
+        missed = self._beside(x, y)
+        if missed is None:
+            self._device.tap(x, y)
+        else:
+            missed.miss()
+
+    def swipe(
+        self, x1: float, y1: float, x2: float, y2: float, duration_s: float = SWIPE_S
+    ) -> None:
+        """Swipe from (x1, y1) to (x2, y2), in [0, 1] of the screen; beside the page as `tap`."""
+        missed = self._beside(x1, y1)
+        if missed is None:
+            self._device.swipe(x1, y1, x2, y2, duration_s)
+        else:
+            missed.miss()
+
+    def long_press(self, x: float, y: float, duration_s: float = LONG_PRESS_S) -> None:
+        """Hold a finger at (x, y), in [0, 1] of the screen: for the app, a swipe on the spot.
+
+        It takes a second at least: less may pass for a tap.
+        """
+        self.swipe(x, y, x, y, max(duration_s, _NO_TAP_S))
+
+    def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = DRAG_S) -> None:
+        """Move a finger slowly: on a page there is nothing that the phone itself would pick up."""
+        self.swipe(x1, y1, x2, y2, duration_s)
+
+    def key(self, name: str) -> None:
+        """Press a key; the app in front has it first, and BACK or HOME that it lets pass leave it.
+
+        The browser has a use of its own for BACK, which is no app's.
+        """
+        code, host = key_code(name), self._in_front()
+        if host is None:
+            self._device.key(name)
+        elif not host.key(code) and code in _LEAVING:
+            self._device.key("HOME")
+
+    def text(self, text: str) -> None:
+        """Type text, into the app where one is in front."""
+        host = self._in_front()
+        if host is None:
+            self._device.text(text)
+        else:
+            host.text(text)
+
+    def launch(self, package: str, activity: str, extras: Mapping[str, str]) -> None:
+        """Start an app afresh and wait until the screen shows it; opens the browser if need be."""
+        host = self._hosts.get(package)
+        if host is None or activity not in host.activities:
+            apps = (f"{h.package}/{name}" for h in self._hosts.values() for name in h.activities)
+            known = ", ".join(dict.fromkeys(apps)) or "none"
+            raise DeviceError(f"{self.serial}: {package}/{activity} is none of its apps: {known}")
+        end = time.monotonic() + self.deadlines.launch_s
+        try:
+            host.launch(extras)
+        except ValueError as error:
+            raise DeviceError(f"{self.serial}: {package} refuses its extras: {error}") from error
+        if self._in_front() is not host:
+            self._browser.open(host, end)
+        self._wait_until_seen(host, end)
+
+    def stop(self, package: str) -> None:
+        """Stop an app; its page stays open, and black."""
+        if package in self._hosts:
+            self._hosts[package].stop()
+        else:
+            self._device.stop(package)
+
+    def focus(self) -> str | None:
+        """The package in front; None also where the browser is, and its page cannot be reached."""
+        return self._browser.front()
+
+    def window(self) -> Window:
+        """The window that gets the touches; of the browser's, the app that its page shows."""
+        return self._browser.window()
+
+    def app_state(self, package: str) -> Mapping[str, Any]:
+        """The state that the app of that package publishes."""
+        if package not in self._hosts:
+            return self._device.app_state(package)
+        state = self._hosts[package].state()
+        if state is None:
+            raise DeviceError(f"{self.serial}: {package} publishes no state")
+        return state
+
+    def look(self, package: str) -> Look:
+        """What that app publishes, and what is in front."""
+        return Look(state=self._published(package), front=self.focus())
+
+    def act(
+        self, action: Action, package: str, only_in: Collection[str] | None = None
+    ) -> tuple[Look, Look]:
+        """Perform an action; what the app published before it, and a look right after."""
+        if only_in is not None and (front := self.focus()) not in only_in:
+            raise NotInFront(f"{self.serial}: {front or 'nothing'} is in front")
+        before = Look(state=self._published(package))
+        perform(self, action)
+        return before, self.look(package)
+
+    def app_area(self) -> Region:
+        """Where the app that was launched last lies on the screen; it draws no status bar.
+
+        Raises:
+            DeviceError: none was launched, or its page is not where it was.
+        """
+        region = self._browser.app_region()
+        if region is None and self._browser.host is not None:
+            self.screenshot()  # which finds a page that has moved
+            region = self._browser.app_region()
+        if region is None:
+            raise DeviceError(f"{self.serial}: no page is seen on its screen; launch the app")
+        return region
+
+    def shell(self, *arguments: str) -> str:
+        """Run one command on the phone."""
+        return self._device.shell(*arguments)
+
+    def batch(self, *commands: Sequence[str]) -> list[Result]:
+        """Run several commands on the phone."""
+        return self._device.batch(*commands)
+
+    def reverse(self, remote: str, local: str) -> None:
+        """Another tunnel from the phone to this machine."""
+        self._device.reverse(remote, local)
+
+    def reverse_remove(self, remote: str) -> None:
+        """End one."""
+        self._device.reverse_remove(remote)
+
+    def hold(self, token: int) -> None:
+        """Have the phone refuse what is sent under other leases than this one."""
+        self._device.hold(token)
+
+    def send_under(self, token: int | None) -> None:
+        """Send every command to the phone under a lease from now on; None sends it always."""
+        self._device.send_under(token)
+
+    def serialno(self) -> str:
+        """Who the phone says it is."""
+        return self._device.serialno()
+
+    def reboot(self) -> None:
+        """Have the phone start again; `reconnect` and `launch` when it is back."""
+        self._device.reboot()
+
+    def reconnect(self) -> None:
+        """Make the phone ready again, and the tunnel, which does not outlive its connection."""
+        self._device.reconnect()
+        if self._browser.host is not None:
+            self._browser.dig()
+
+    def close(self) -> None:
+        """End the pages and close the phone."""
+        for host in self._hosts.values():
+            self._server.remove(host)
+        with contextlib.suppress(DeviceError):  # a phone that is gone has no tunnel either
+            self._browser.close()
+        self._device.close()
+
+    def _published(self, package: str) -> Mapping[str, Any] | None:
+        host = self._hosts.get(package)
+        return None if host is None else host.state()
+
+    def _in_front(self) -> PagedApp | None:
+        """The app whose page is in front."""
+        host = self._browser.host
+        return host if host is not None and self.focus() == host.package else None
+
+    def _beside(self, x: float, y: float) -> PagedApp | None:
+        """The app in front, where a position on the screen is not on its page."""
+        page = self._browser.page_region()
+        return None if page is None or page.holds(x, y) else self._in_front()
+
+    def _wait_until_seen(self, host: PagedApp, end: float) -> None:
+        """Wait until the app is in front, and on the screen as its page has painted it.
+
+        Raises:
+            DeviceTimeout: something else is there.
+        """
+        while True:
+            status = host.wait(
+                lambda status: status.settled and status.running,
+                end - time.monotonic(),
+                f"{self.serial}: its page did not paint it",
+            )
+            front = self.focus()
+            if front == host.package and self._browser.shows(self._device.screenshot(), status):
+                return
+            if time.monotonic() >= end:
+                raise DeviceTimeout(
+                    f"{self.serial}: {host.package} was started, {front} is in front and the "
+                    f"screen does not show it after {self.deadlines.launch_s:g} s; is something "
+                    "over its page?"
+                )
+            time.sleep(_PAUSE_S)

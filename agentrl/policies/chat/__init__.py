@@ -1,0 +1,1 @@
+"""Chat messages, conversations and history layouts."""

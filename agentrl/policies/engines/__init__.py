@@ -1,0 +1,1 @@
+"""Inference engines that sample tokens: vLLM, transformers and remote servers."""

@@ -1,0 +1,155 @@
+"""Answer a batch of prompts with a transformers model and its key-value cache."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from agentrl.policies.engines.engine import Sampling
+from agentrl.policies.engines.token_sampling import Draws
+from agentrl.policies.models import Kit
+from agentrl.types import Prompt
+
+
+@dataclass(slots=True, kw_only=True)
+class Drawn:
+    """A reply while it grows."""
+
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+
+@torch.inference_mode()
+def answer(
+    model: nn.Module,
+    kit: Kit,
+    prompts: Sequence[Prompt],
+    samplings: Sequence[Sampling],
+    eos_token_ids: Sequence[int],
+    names: Sequence[bytes] | None = None,
+) -> list[Drawn]:
+    """Sample one reply for each prompt; equal ones, as siblings' first are, are read once.
+
+    Args:
+        model: of transformers, in evaluation mode.
+        kit: of the model.
+        prompts: B of them.
+        samplings: one for each.
+        eos_token_ids: end a reply.
+        names: of the prompts, where they are known; see `name_of`.
+
+    Returns:
+        B replies.
+    """
+    device = next(model.parameters()).device
+    replies = [Drawn() for _ in prompts]
+    draws = Draws(samplings, device)
+    rows = torch.arange(len(prompts), device=device)
+    distinct, index = _distinct(prompts, names or list(map(name_of, prompts)))
+    ids, mask = _padded([prompt.token_ids for prompt in distinct], device)
+    images = [image for prompt in distinct for image in prompt.images]
+    inputs: dict[str, Any] = dict(kit.forward_inputs(ids, mask, images))
+    if not images:
+        inputs["position_ids"] = (mask.long().cumsum(-1) - 1).clamp(min=0)
+    inputs = {name: value.to(device) for name, value in inputs.items()}
+    out = model(**inputs, use_cache=True, logits_to_keep=1)
+    logits, position = out.logits[:, -1], _next_position(model, mask, bool(images))
+    if len(distinct) < len(prompts):
+        which = torch.tensor(index, device=device)
+        out.past_key_values.batch_select_indices(which)
+        logits, mask, position = logits[which], mask[which], position[which]
+    while True:
+        tokens, logprobs = draws.draw(logits, kit.banned_token_ids, rows)
+        open_rows = _record(replies, samplings, eos_token_ids, rows, tokens, logprobs)
+        if not open_rows:
+            return replies
+        if 2 * len(open_rows) <= len(rows):
+            keep = torch.tensor(open_rows, device=device)
+            out.past_key_values.batch_select_indices(keep)
+            rows, tokens, mask, position = rows[keep], tokens[keep], mask[keep], position[keep]
+        mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
+        out = model(
+            input_ids=tokens.unsqueeze(-1),
+            attention_mask=mask.long(),
+            position_ids=_as_positions(position, bool(images)),
+            past_key_values=out.past_key_values,
+            use_cache=True,
+        )
+        logits, position = out.logits[:, -1], position + 1
+
+
+def name_of(prompt: Prompt) -> bytes:
+    """Equal for equal prompts."""
+    digest = blake2b(repr(prompt.token_ids).encode(), digest_size=16)
+    for image in prompt.images:
+        digest.update(repr(image.shape).encode() + image.tobytes())
+    return digest.digest()
+
+
+def _distinct(prompts: Sequence[Prompt], names: Sequence[bytes]) -> tuple[list[Prompt], list[int]]:
+    """Prompts without repetitions, and for each given one its place among them."""
+    found: list[Prompt] = []
+    places: dict[bytes, int] = {}
+    index = []
+    for prompt, name in zip(prompts, names, strict=True):
+        place = places.setdefault(name, len(found))
+        if place == len(found):
+            found.append(prompt)
+        index.append(place)
+    return found, index
+
+
+def _padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """int64[B, P] ids padded on the left, and bool[B, P] where they are no padding."""
+    longest = max(map(len, prompts))
+    ids = torch.zeros(len(prompts), longest, dtype=torch.long)
+    mask = torch.zeros(len(prompts), longest, dtype=torch.bool)
+    for row, prompt in enumerate(prompts):
+        ids[row, longest - len(prompt) :] = torch.tensor(prompt)
+        mask[row, longest - len(prompt) :] = True
+    return ids.to(device), mask.to(device)
+
+
+def _next_position(model: nn.Module, mask: Tensor, with_images: bool) -> Tensor:
+    """int64[B], of the first token of the replies; a picture takes fewer positions than tokens."""
+    position = mask.long().sum(-1)
+    if with_images:
+        base: Any = model.base_model
+        position = position + base.rope_deltas.to(position.device).reshape(-1)
+    return position
+
+
+def _as_positions(position: Tensor, with_images: bool) -> Tensor:
+    """int64[B, 1], or int64[3, B, 1] where positions are those of pictures."""
+    flat = position.unsqueeze(-1)
+    return flat.unsqueeze(0).expand(3, -1, -1) if with_images else flat
+
+
+def _record(
+    replies: list[Drawn],
+    samplings: Sequence[Sampling],
+    eos_token_ids: Sequence[int],
+    rows: Tensor,
+    tokens: Tensor,
+    logprobs: Tensor,
+) -> list[int]:
+    """Append what was drawn; the indices in the batch of replies that go on."""
+    still_open = []
+    drawn = zip(rows.tolist(), tokens.tolist(), logprobs.tolist(), strict=True)
+    for index, (row, token, logprob) in enumerate(drawn):
+        reply, limit = replies[row], samplings[row].max_new_tokens
+        if _ended(reply, limit, eos_token_ids):
+            continue
+        reply.token_ids.append(token)
+        reply.logprobs.append(logprob)
+        if not _ended(reply, limit, eos_token_ids):
+            still_open.append(index)
+    return still_open
+
+
+def _ended(reply: Drawn, limit: int, eos_token_ids: Sequence[int]) -> bool:
+    ids = reply.token_ids
+    return len(ids) >= limit or (bool(ids) and ids[-1] in eos_token_ids)

@@ -1,0 +1,193 @@
+"""Transformers as an engine: runs anywhere, and repeats bit for bit.
+
+What a batch holds changes its results in the last digits. So that this never depends on timing, a
+batch is answered when every episode that is being played waits for its answer, in the order of
+what they show and of their seeds.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from agentrl.errors import EngineError, boundary
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.engines.engine import Sampling
+from agentrl.policies.engines.hf_decoding import answer, name_of
+from agentrl.policies.engines.weight_digest import check_digest
+from agentrl.policies.engines.weight_shapes import check_fit
+from agentrl.policies.models import load_model
+from agentrl.types import Prompt, Reply
+
+log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+_Waiting = tuple[Prompt, Sampling, bytes, "asyncio.Future[Reply]"]
+"""With the prompt's name."""
+
+
+class HFEngine:
+    """Answers with transformers.
+
+    Args:
+        path: the model's folder.
+        dtype: `float32` or `bfloat16`.
+        attention: as in the configuration's `model.attention`.
+        device: `auto` takes a GPU where there is one.
+        max_batch: prompts answered at once.
+        deadline_s: for one answer, once its batch has begun.
+        version: of the weights in the folder; replies say so.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        dtype: str = "float32",
+        attention: str = "auto",
+        device: str = "auto",
+        max_batch: int = 64,
+        deadline_s: float = 600.0,
+        version: int = 0,
+    ) -> None:
+        self._path, self._dtype, self._attention = path, dtype, attention
+        on_gpu = device == "auto" and torch.cuda.is_available()
+        self._device = ("cuda" if on_gpu else "cpu") if device == "auto" else device
+        self._max_batch, self._deadline_s = max_batch, deadline_s
+        self._model: nn.Module | None = None
+        self._version = version
+        self._playing = 0
+        self._waiting: list[_Waiting] = []
+        self._flushing: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hf-engine")
+
+    async def start(self) -> None:
+        """Load the model.
+
+        Raises:
+            ConfigError: it cannot be loaded.
+        """
+        self._encoder = ChatEncoder(self._path)
+        self._model = await self._in_thread(self._load)
+
+    def _load(self) -> nn.Module:
+        model = load_model(
+            self._path, dtype=self._dtype, attention=self._attention, device=self._device
+        )
+        return model.eval().requires_grad_(False)
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
+        """Sample one reply, together with those of the other episodes being played.
+
+        Raises:
+            EngineError: the engine failed or is closed.
+        """
+        if self._model is None:
+            raise EngineError("the hf engine is not started, or closed")
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        waiting = (prompt, sampling, name_of(prompt), future)
+        self._waiting.append(waiting)
+        self._fire_if_complete()
+        try:
+            return await future
+        finally:
+            self._waiting = [other for other in self._waiting if other is not waiting]
+
+    def enter(self) -> None:
+        """One more episode is being played: batches wait for its prompt."""
+        self._playing += 1
+
+    def leave(self) -> None:
+        """One episode less is being played."""
+        assert self._playing > 0, "more episodes left than entered"
+        self._playing -= 1
+        self._fire_if_complete()
+
+    async def load_weights(self, path: Path, version: int) -> None:
+        """Take the weights of a safetensors file, in place.
+
+        Args:
+            path: every parameter of the model once; names tied to others may be missing.
+            version: what replies say from now on.
+
+        Raises:
+            EngineError: they are not this model's; it keeps those it has.
+        """
+        with boundary(EngineError, f"hf engine: weights of {path}"):
+            await self._in_thread(lambda: self._copy_weights(path, version))
+
+    def _copy_weights(self, path: Path, version: int) -> None:
+        from safetensors.torch import load_file
+
+        assert self._model is not None
+        check_fit(self._model, path)
+        self._model.load_state_dict(load_file(path), strict=False)
+        check_digest(path, self._model.state_dict())
+        # Here and not in load_weights: the next batch may begin before that goes on.
+        self._version = version
+
+    async def close(self) -> None:
+        """Fail what waits and free the model."""
+        for _, _, _, future in self._waiting:
+            if not future.done():
+                future.set_exception(EngineError("the hf engine was closed"))
+        self._waiting.clear()
+        self._model = None
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _fire_if_complete(self) -> None:
+        """Answer at the end of this turn of the event loop, when nobody else is awaited."""
+        if self._waiting and len(self._waiting) >= self._playing and self._flushing is None:
+            self._flushing = asyncio.get_running_loop().call_soon(self._fire)
+
+    def _fire(self) -> None:
+        self._flushing = None
+        if not self._waiting or len(self._waiting) < self._playing:
+            return
+        # Equal prompts stand together, so that a batch reads them once.
+        complete = sorted(self._waiting, key=lambda one: (one[2], one[1].seed))
+        self._waiting = []
+        for first in range(0, len(complete), self._max_batch):
+            task = asyncio.ensure_future(self._answer(complete[first : first + self._max_batch]))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, batch: Sequence[_Waiting]) -> None:
+        try:
+            with boundary(EngineError, f"hf engine: a batch of {len(batch)}"):
+                async with asyncio.timeout(self._deadline_s):
+                    replies = await self._in_thread(lambda: self._replies(batch))
+        except EngineError as error:
+            log.error("%s", error)
+            for _, _, _, future in batch:
+                if not future.done():
+                    future.set_exception(EngineError(str(error)))
+            return
+        for (_, _, _, future), reply in zip(batch, replies, strict=True):
+            if not future.done():
+                future.set_result(reply)
+
+    def _replies(self, batch: Sequence[_Waiting]) -> list[Reply]:
+        if self._model is None:
+            raise EngineError("the hf engine was closed")
+        version = self._version
+        drawn = answer(
+            self._model,
+            self._encoder.kit,
+            [prompt for prompt, _, _, _ in batch],
+            [sampling for _, sampling, _, _ in batch],
+            self._encoder.eos_token_ids,
+            [name for _, _, name, _ in batch],
+        )
+        return [
+            Reply(token_ids=tuple(d.token_ids), logprobs=tuple(d.logprobs), version=version)
+            for d in drawn
+        ]
+
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -1,0 +1,70 @@
+"""Draw tokens from logits so that a draw depends on its own seed alone."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from agentrl.errors import EngineError
+from agentrl.policies.engines.engine import Sampling
+
+
+def processed_logprobs(logits: Tensor, temperature: Tensor, banned: Sequence[int]) -> Tensor:
+    """The log-probabilities that are sampled from, and that the learner must compare with.
+
+    Args:
+        logits: float[..., V].
+        temperature: float[...], above 0.
+        banned: ids that cannot be sampled.
+
+    Returns:
+        float32[..., V]; -inf where banned.
+    """
+    logits = logits.float()
+    if banned:
+        logits[..., list(banned)] = -torch.inf
+    return torch.log_softmax(logits / temperature.unsqueeze(-1), dim=-1)
+
+
+class Draws:
+    """The random numbers of some requests, one stream for each, and how they are used.
+
+    Args:
+        requests: one for each row.
+        device: of the logits.
+    """
+
+    def __init__(self, requests: Sequence[Sampling], device: torch.device) -> None:
+        self._streams = [np.random.default_rng(request.seed) for request in requests]
+        self._greedy = torch.tensor([r.temperature <= 0 for r in requests], device=device)
+        self._temperature = torch.tensor(
+            [r.temperature if r.temperature > 0 else 1.0 for r in requests], device=device
+        )
+
+    def draw(self, logits: Tensor, banned: Sequence[int], rows: Tensor) -> tuple[Tensor, Tensor]:
+        """One token for each row still open.
+
+        Args:
+            logits: float[B, V].
+            banned: ids that cannot be sampled.
+            rows: int64[B], which request each row of the logits belongs to.
+
+        Returns:
+            int64[B] tokens and float32[B] their log-probabilities.
+
+        Raises:
+            EngineError: the logits are not finite.
+        """
+        logprobs = processed_logprobs(logits, self._temperature[rows], banned)
+        uniform = [self._streams[row].random(dtype=np.float32) for row in rows.tolist()]
+        mass = logprobs.double().exp().cumsum(-1)
+        if not torch.isfinite(mass[:, -1]).all():
+            raise EngineError(
+                "the model's logits are not finite: its weights are broken, as by a learning rate "
+                "that is far too high"
+            )
+        point = torch.tensor(uniform, dtype=torch.float64, device=logits.device) * mass[:, -1]
+        sampled = torch.searchsorted(mass, point.unsqueeze(-1), right=True).squeeze(-1)
+        tokens = torch.where(self._greedy[rows], logprobs.argmax(-1), sampled)
+        return tokens, logprobs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)

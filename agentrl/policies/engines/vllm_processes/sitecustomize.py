@@ -1,0 +1,72 @@
+"""Runs first in every Python process that vLLM starts for us (it is put on their PYTHONPATH).
+
+An entry point of vLLM's would be too late: its modules are imported before it is called. This
+file must work by itself and import nothing heavy.
+"""
+
+import ctypes
+import importlib.util
+import os
+import signal
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+_HERE = Path(__file__).resolve().parent
+_PACKAGE_ROOT = _HERE.parent.parent.parent
+_PR_SET_PDEATHSIG = 1
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to end this process when the one that started it ends, also after kill -9."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def _die_with_parent_in_forks() -> None:
+    """A fork forgets the wish; its parent may even be gone before it has wished again."""
+    forking = 0
+
+    def before() -> None:
+        nonlocal forking
+        forking = os.getpid()
+
+    def in_child() -> None:
+        _die_with_parent()
+        if os.getppid() != forking:
+            os._exit(1)
+
+    os.register_at_fork(before=before, after_in_child=in_child)
+
+
+class _MendTorchvision:
+    """Declares torchvision's operators just before its first import, where that is needed."""
+
+    @classmethod
+    def find_spec(cls, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name == "torchvision":
+            sys.meta_path.remove(cls)
+            sys.path.append(str(_PACKAGE_ROOT))
+            from agentrl.policies.models import torch_companions
+
+            sys.path.remove(str(_PACKAGE_ROOT))
+            torch_companions.mend()
+        return None
+
+
+def _run_shadowed() -> None:
+    """Run the sitecustomize that this one hides, if there is one."""
+    elsewhere = [entry for entry in sys.path if Path(entry or ".").resolve() != _HERE]
+    spec = PathFinder.find_spec("sitecustomize", elsewhere)
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+if os.environ.get("AGENTRL_VLLM_PROCESS"):
+    _die_with_parent()
+    _die_with_parent_in_forks()
+    for _name in filter(None, os.environ.get("AGENTRL_WITHOUT", "").split(",")):
+        sys.modules[_name] = None  # type: ignore[assignment]  # "not installed"
+    sys.meta_path.insert(0, _MendTorchvision)
+_run_shadowed()

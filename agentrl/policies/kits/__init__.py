@@ -1,5 +1,0 @@
-"""Model families: how each one's pictures become tokens and tensors."""
-
-from agentrl.policies.kits.kit import Kit, kit_for, load_model, skeleton
-
-__all__ = ["Kit", "kit_for", "load_model", "skeleton"]

@@ -1,0 +1,138 @@
+"""Qwen2-VL, Qwen2.5-VL and Qwen3-VL: pictures of any size, one token for each square of patches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from agentrl.policies.models.image_resize import scale, target_size
+from agentrl.policies.models.model_adapter import read_json, token_ids_of
+from agentrl.policies.models.vision_patches import Patching
+from agentrl.types import Image
+
+_PLACEHOLDERS = (
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|vision_pad|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class QwenVL:
+    """The kit of one model of these families."""
+
+    FAMILIES: ClassVar[tuple[str, ...]] = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+
+    image_token_id: int
+    vision_start_id: int
+    vision_end_id: int
+    banned_token_ids: tuple[int, ...]
+    patching: Patching
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The kit of the model in a folder.
+
+        Raises:
+            ConfigError: a file of the model is missing.
+        """
+        config = read_json(path / "config.json")
+        processor = read_json(path / "preprocessor_config.json")
+        vision = config["vision_config"]
+        patching = Patching(
+            patch=vision.get("patch_size", 14),
+            merge=vision.get("spatial_merge_size", 2),
+            temporal=vision.get("temporal_patch_size", 2),
+            mean=tuple(processor["image_mean"]),
+            std=tuple(processor["image_std"]),
+        )
+        placeholders = token_ids_of(path, _PLACEHOLDERS)
+        configured = [config["image_token_id"], config.get("video_token_id")]
+        banned = {*placeholders.values(), *(id for id in configured if id is not None)}
+        return cls(
+            image_token_id=config["image_token_id"],
+            vision_start_id=config["vision_start_token_id"],
+            vision_end_id=placeholders["<|vision_end|>"],
+            banned_token_ids=tuple(sorted(banned)),
+            patching=patching,
+        )
+
+    def image_markup(self, image: Image) -> tuple[int, ...]:
+        """Start, one image token for each square of patches, end."""
+        tokens = (self.image_token_id,) * self.num_image_tokens(image)
+        return (self.vision_start_id, *tokens, self.vision_end_id)
+
+    def scale(self, image: Image, image_size: tuple[int, int] | None, max_pixels: int) -> Image:
+        """A picture at a multiple of a token's side."""
+        own = (image.shape[1], image.shape[0])
+        return scale(image, target_size(own, image_size, max_pixels, self.patching.side))
+
+    def num_image_tokens(self, image: Image) -> int:
+        """Squares of patches."""
+        _, rows, columns = self.patching.grid(image)
+        return rows * columns // self.patching.merge**2
+
+    def collapse(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
+        """Each picture's run of image tokens becomes one."""
+        collapsed: list[int] = []
+        runs: list[int] = []
+        for is_image, run in groupby(token_ids, key=lambda id: id == self.image_token_id):
+            if is_image:
+                runs.append(sum(1 for _ in run))
+                collapsed.append(self.image_token_id)
+            else:
+                collapsed.extend(run)
+        expected = [self.num_image_tokens(image) for image in images]
+        if runs != expected:
+            raise ValueError(f"image tokens in runs of {runs}, but the pictures have {expected}")
+        return collapsed
+
+    def positions(self, token_ids: Sequence[int], images: Sequence[Image]) -> NDArray[np.int64]:
+        """int64[3, L]: time, height and width (M-RoPE, arXiv:2409.12191, section 2.1).
+
+        Words stand one after the other in all three; the tokens of a picture at its rows and
+        columns, from one point in time; what follows stands behind its longer side.
+        """
+        runs: list[NDArray[np.int64]] = []
+        shown = iter(images)
+        following = 0
+        for is_image, run in groupby(token_ids, key=lambda id: id == self.image_token_id):
+            if is_image:
+                _, rows, columns = self.patching.grid(next(shown))
+                rows, columns = rows // self.patching.merge, columns // self.patching.merge
+                place = np.stack(
+                    [np.zeros((rows, columns), dtype=np.int64), *np.indices((rows, columns))]
+                )
+                runs.append(place.reshape(3, -1) + following)
+                following += max(rows, columns)
+            else:
+                count = sum(1 for _ in run)
+                runs.append(np.tile(np.arange(following, following + count), (3, 1)))
+                following += count
+        return np.concatenate(runs, axis=1)
+
+    def pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
+        """pixel_values float32[patches, values of a patch], image_grid_thw int64[images, 3]."""
+        if not images:
+            return {}
+        return {
+            "pixel_values": self.patching.cut(images),
+            "image_grid_thw": torch.tensor([self.patching.grid(image) for image in images]),
+        }
+
+    def forward_inputs(
+        self, token_ids: Tensor, attention_mask: Tensor, images: Sequence[Image]
+    ) -> dict[str, Tensor]:
+        """Ids, mask, pictures and mm_token_type_ids int32[B, L], 1 on image tokens."""
+        inputs = {"input_ids": token_ids, "attention_mask": attention_mask.long()}
+        if images:
+            inputs["mm_token_type_ids"] = (token_ids == self.image_token_id).int()
+        return inputs | self.pixels(images)

@@ -1,0 +1,174 @@
+"""From a configuration to a model's encoder and its engine."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+
+from agentrl.config import ModelConfig, RolloutConfig
+from agentrl.errors import ConfigError
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.engines.endpoint import Endpoint, key_of
+from agentrl.policies.engines.engine import Engine
+from agentrl.policies.models.image_resize import scale, target_size
+from agentrl.text import did_you_mean
+from agentrl.types import Image
+
+_HOTTEST = 2.0
+"""What vLLM takes at most as a temperature."""
+
+
+def open_encoder(model: ModelConfig, folder: Path) -> ChatEncoder:
+    """The encoder of a model, with the picture sizes of the configuration.
+
+    Raises:
+        ConfigError: the model cannot be used for chats.
+    """
+    return ChatEncoder(folder, model.image_size, model.max_pixels)
+
+
+def open_scaler(model: ModelConfig) -> Callable[[Image], Image]:
+    """What scales pictures as the configuration asks, where no model says how it reads them."""
+    asked = (model.image_size[0], model.image_size[1]) if model.image_size else None
+
+    def scaled(image: Image) -> Image:
+        own = (image.shape[1], image.shape[0])
+        return scale(image, target_size(own, asked, model.max_pixels, 1))
+
+    return scaled
+
+
+def check_engine(rollout: RolloutConfig) -> None:
+    """See whether an engine takes its settings, without starting it.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if rollout.engine == "vllm" and rollout.temperature > _HOTTEST:
+        raise ConfigError(
+            f"rollout.temperature={rollout.temperature}: vLLM takes {_HOTTEST:g} at most"
+        )
+    if rollout.engine == "remote":
+        key_of(rollout.endpoint)
+        if rollout.engine_kwargs:
+            raise ConfigError(
+                f"rollout.engine_kwargs={rollout.engine_kwargs}: a server takes no arguments; what "
+                "every request is to hold stands in rollout.endpoint.extra_body"
+            )
+    known = _arguments(rollout.engine) if rollout.engine_kwargs else None
+    for name in rollout.engine_kwargs:
+        if known is not None and name not in known:
+            raise ConfigError(
+                f"rollout.engine_kwargs.{name}: {rollout.engine} has no such argument"
+                f"{did_you_mean(name, known)}"
+            )
+
+
+def _arguments(engine: str) -> list[str] | None:
+    """What `rollout.engine_kwargs` may name; None where that cannot be told."""
+    if engine == "hf":
+        from agentrl.policies.engines.hf_engine import HFEngine
+
+        ours = ("path", "dtype", "attention", "deadline_s", "version")  # from other settings
+        return [name for name in inspect.signature(HFEngine).parameters if name not in ours]
+    from agentrl.policies.engines.vllm_arguments import arguments
+
+    return arguments()
+
+
+def open_engine(
+    rollout: RolloutConfig,
+    model: ModelConfig,
+    folder: Path,
+    seed: int = 0,
+    version: int = 0,
+    *,
+    transfer: str = "file",
+    can_sleep: bool = False,
+) -> Engine:
+    """The engine that a configuration names, not started yet.
+
+    Args:
+        rollout: says which.
+        model: its types.
+        folder: as `resolve_model` returns it.
+        seed: of the engine's own draws, where those of single prompts are not seeded.
+        version: of the weights in the folder.
+        transfer: how weights come; see VLLMEngine.
+        can_sleep: see VLLMEngine.
+
+    Raises:
+        ConfigError: see `check_engine`.
+    """
+    check_engine(rollout)
+    assert rollout.engine != "remote", "a server is no engine: it takes words, and no weights"
+    if rollout.engine == "hf":
+        return _hf(rollout, model, folder, version)
+    return _vllm(rollout, model, folder, seed, version, transfer, can_sleep)
+
+
+def open_endpoint(rollout: RolloutConfig) -> Endpoint:
+    """The server that a configuration names, not asked yet.
+
+    Raises:
+        ConfigError: what asks is not installed, or there is no key where one is named.
+    """
+    return Endpoint(
+        rollout.endpoint,
+        deadline_s=rollout.deadline_s,
+        start_deadline_s=rollout.start_deadline_s,
+        in_flight=rollout.concurrency,
+    )
+
+
+async def served_model(rollout: RolloutConfig) -> str:
+    """How the server calls the model that plays, after it has answered once.
+
+    Raises:
+        ConfigError: see Endpoint.start.
+        EngineError: it fails.
+    """
+    endpoint = open_endpoint(rollout)
+    try:
+        await endpoint.start()
+    finally:
+        await endpoint.close()
+    return endpoint.model
+
+
+def _hf(rollout: RolloutConfig, model: ModelConfig, folder: Path, version: int) -> Engine:
+    from agentrl.policies.engines.hf_engine import HFEngine
+
+    return HFEngine(
+        folder,
+        dtype=model.dtype,
+        attention=model.attention,
+        deadline_s=rollout.deadline_s,
+        version=version,
+        **rollout.engine_kwargs,
+    )
+
+
+def _vllm(
+    rollout: RolloutConfig,
+    model: ModelConfig,
+    folder: Path,
+    seed: int,
+    version: int,
+    transfer: str,
+    can_sleep: bool,
+) -> Engine:
+    from agentrl.policies.engines.vllm_engine import VLLMEngine
+
+    return VLLMEngine(
+        folder,
+        dtype=model.dtype,
+        max_context=rollout.max_context,
+        deadline_s=rollout.deadline_s,
+        seed=seed,
+        start_deadline_s=rollout.start_deadline_s,
+        transfer=transfer,
+        lora_rank=model.lora.rank if model.lora.serve == "adapter" else 0,
+        can_sleep=can_sleep,
+        engine_kwargs=rollout.engine_kwargs,
+        version=version,
+    )

@@ -1,0 +1,243 @@
+"""A Qwen2.5-VL of about two million parameters, built from a seed in the Hugging Face format."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from agentrl.errors import ConfigError
+from agentrl.policies.models import torch_companions
+from agentrl.policies.tiny import tiny_tokenizer
+from agentrl.text import did_you_mean
+
+if TYPE_CHECKING:
+    from transformers import Qwen2_5_VLConfig
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Sizes:
+    """What of the tiny model can be chosen (`model.tiny` in a configuration)."""
+
+    hidden: int = 128
+    layers: int = 4
+    heads: int = 4
+    kv_heads: int = 2
+    intermediate: int = 256
+    vision_hidden: int = 128
+    vision_depth: int = 3
+    vision_heads: int = 4
+    vision_intermediate: int = 256
+    patch: int = 28
+    """Pixels of a patch's side."""
+    merge: int = 1
+    """Patches of a token's side."""
+    rope_theta: float = 4.0
+    """M-RoPE gives the width the lowest frequencies: with the usual 10,000, a model of this size
+    cannot tell the columns of a small picture apart."""
+    image_mean: float = 0.93
+    """Of the pixels, in [0, 1]: the background of a light screen, so that ink stands out."""
+    image_std: float = 0.27
+    max_position: int = 8192
+    embedding_std: float = 1.0
+    """Of the token embeddings' initial values."""
+    head_std: float = 0.02
+    """Of the output head's initial values."""
+    words: Sequence[str] = ()
+    """What is one token, beside what always is: names of actions, say. The model reads and writes
+    any text, but each byte of other words is a token."""
+
+
+def build(folder: Path, seed: int, **sizes: Any) -> Path:
+    """Write a new tiny model; the same arguments write the same bytes.
+
+    Args:
+        folder: where; made if it does not exist.
+        seed: names the initial weights.
+        **sizes: fields of `Sizes` that differ from its defaults.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ConfigError: a size that does not exist or does not fit the others.
+    """
+    torch_companions.mend()
+    from safetensors.torch import save_file
+    from transformers import Qwen2_5_VLForConditionalGeneration
+
+    chosen = _sizes(sizes)
+    config = _config(chosen)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen2_5_VLForConditionalGeneration._from_config(config, dtype=torch.float32)
+        _initialise(model, chosen)
+    folder.mkdir(parents=True, exist_ok=True)
+    config.architectures = [type(model).__name__]
+    config.save_pretrained(folder)
+    save_file(
+        {name: value.contiguous() for name, value in model.state_dict().items()},
+        folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    tiny_tokenizer.save(folder, chosen.max_position, chosen.words)
+    _save_processor(folder, chosen)
+    return folder
+
+
+def check(sizes: dict[str, Any]) -> None:
+    """See whether a model of these sizes can be built.
+
+    Raises:
+        ConfigError: a size that does not exist or does not fit the others.
+    """
+    _sizes(sizes)
+
+
+def all_sizes(sizes: dict[str, Any]) -> dict[str, Any]:
+    """Sizes with the defaults of those that are not chosen.
+
+    Raises:
+        ConfigError: as `check`.
+    """
+    return dataclasses.asdict(_sizes(sizes))
+
+
+def heads(sizes: dict[str, Any]) -> int:
+    """Attention heads of a layer of the language model.
+
+    Raises:
+        ConfigError: as `check`.
+    """
+    return _sizes(sizes).heads
+
+
+def _sizes(sizes: dict[str, Any]) -> Sizes:
+    known = [field.name for field in dataclasses.fields(Sizes)]
+    for name in sizes:
+        if name not in known:
+            raise ConfigError(
+                f"model.tiny.{name}: there is no such size{did_you_mean(name, known)}. "
+                f"Known: {', '.join(known)}"
+            )
+        whole = isinstance(getattr(Sizes(), name), int)
+        value, kind = sizes[name], int if whole else int | float
+        if name != "words" and not (
+            type(value) is not bool and isinstance(value, kind) and value > 0
+        ):
+            what = "a whole number" if whole else "a number"
+            raise ConfigError(f"model.tiny.{name}={value!r}: must be {what} above 0")
+    chosen = Sizes(**sizes)
+    if isinstance(chosen.words, str) or not all(w and isinstance(w, str) for w in chosen.words):
+        raise ConfigError(f"model.tiny.words={chosen.words!r}: must be a list of words, quoted")
+    # vLLM's attention on the CPU takes heads of 32, 64, ... values alone.
+    if chosen.hidden % (32 * chosen.heads) or chosen.vision_hidden % (4 * chosen.vision_heads):
+        raise ConfigError(
+            f"model.tiny: hidden={chosen.hidden} must be a multiple of 32*heads="
+            f"{32 * chosen.heads}, vision_hidden={chosen.vision_hidden} of 4*vision_heads="
+            f"{4 * chosen.vision_heads}"
+        )
+    if chosen.heads % chosen.kv_heads:
+        raise ConfigError(
+            f"model.tiny: heads={chosen.heads} must be a multiple of kv_heads={chosen.kv_heads}"
+        )
+    return chosen
+
+
+def _config(sizes: Sizes) -> "Qwen2_5_VLConfig":
+    from transformers import Qwen2_5_VLConfig
+
+    ids = tiny_tokenizer.ids(sizes.words)
+    half = sizes.hidden // sizes.heads // 2
+    spatial = half * 3 // 8
+    text = {
+        "vocab_size": len(ids),
+        "hidden_size": sizes.hidden,
+        "intermediate_size": sizes.intermediate,
+        "num_hidden_layers": sizes.layers,
+        "num_attention_heads": sizes.heads,
+        "num_key_value_heads": sizes.kv_heads,
+        "max_position_embeddings": sizes.max_position,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": sizes.rope_theta,
+            "mrope_section": [half - 2 * spatial, spatial, spatial],
+        },
+        "bos_token_id": ids["<|endoftext|>"],
+        "eos_token_id": ids["<|im_end|>"],
+        "pad_token_id": ids["<|endoftext|>"],
+        "tie_word_embeddings": False,
+    }
+    vision = {
+        "depth": sizes.vision_depth,
+        "hidden_size": sizes.vision_hidden,
+        "intermediate_size": sizes.vision_intermediate,
+        "num_heads": sizes.vision_heads,
+        "out_hidden_size": sizes.hidden,
+        "patch_size": sizes.patch,
+        "spatial_merge_size": sizes.merge,
+        "temporal_patch_size": 2,
+        "window_size": 4 * sizes.patch * sizes.merge,
+        # Pictures are small: every block looks at the whole of them.
+        "fullatt_block_indexes": list(range(sizes.vision_depth)),
+    }
+    return Qwen2_5_VLConfig(
+        text_config=text,
+        vision_config=vision,
+        image_token_id=ids["<|image_pad|>"],
+        video_token_id=ids["<|video_pad|>"],
+        vision_start_token_id=ids["<|vision_start|>"],
+        vision_end_token_id=ids["<|vision_end|>"],
+        # Embeddings and head begin at different scales.
+        tie_word_embeddings=False,
+        dtype="float32",
+    )
+
+
+def _initialise(model: torch.nn.Module, sizes: Sizes) -> None:
+    """Scale by fan-in, with quieter ends of residual branches, so that it learns from step 1."""
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.dim() < 2:
+                continue
+            if "embed_tokens" in name:
+                weight.normal_(0, sizes.embedding_std)
+            elif "lm_head" in name:
+                weight.normal_(0, sizes.head_std)
+            else:
+                weight.normal_(0, weight[0].numel() ** -0.5)
+                if any(end in name for end in ("o_proj", "down_proj", "attn.proj")):
+                    weight.mul_((2 * sizes.layers) ** -0.5)
+
+
+def _save_processor(folder: Path, sizes: Sizes) -> None:
+    token = (sizes.patch * sizes.merge) ** 2
+    picture = {
+        "image_processor_type": "Qwen2VLImageProcessor",
+        "processor_class": "Qwen2_5_VLProcessor",
+        "patch_size": sizes.patch,
+        "merge_size": sizes.merge,
+        "temporal_patch_size": 2,
+        "image_mean": [sizes.image_mean] * 3,
+        "image_std": [sizes.image_std] * 3,
+        "size": {"shortest_edge": token, "longest_edge": 1024 * token},
+    }
+    video = {**picture, "video_processor_type": "Qwen2VLVideoProcessor"}
+    del video["image_processor_type"]
+    ids = tiny_tokenizer.ids()
+    generation = {
+        "do_sample": True,
+        "temperature": 1.0,
+        "bos_token_id": ids["<|endoftext|>"],
+        "pad_token_id": ids["<|endoftext|>"],
+        "eos_token_id": [ids["<|im_end|>"], ids["<|endoftext|>"]],
+    }
+    for name, content in (
+        ("preprocessor_config", picture),
+        ("video_preprocessor_config", video),
+        ("generation_config", generation),
+    ):
+        (folder / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")

@@ -1,0 +1,192 @@
+"""Disk usage of a run: the bytes of each recorded episode and the frames it refers to."""
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentrl.errors import ConfigError
+from agentrl.replay.frames.pack_sweep import Stored, Sweeper
+from agentrl.replay.jsonl_tail import Tails
+from agentrl.replay.removals import Removals
+from agentrl.replay.run_layout import (
+    episodes_folder,
+    frames_folder,
+    has_single_frames,
+    is_frame,
+    is_name,
+    removals_file,
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """A frame that is on disk or that an episode refers to."""
+
+    id: str
+    bytes: int = 0
+    """Bytes that storing it added; 0 while it is not on disk."""
+    touched: float = 0.0
+    """Last time it is known to have been seen, in seconds since 1970."""
+    shown: int = 0
+    """Number of kept episodes that show it."""
+    packs: list[Sweeper] = field(default_factory=list)
+    """Packs that contain it: several writers may have stored it."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True, eq=False)
+class Held:
+    """An episode whose file is on disk."""
+
+    id: str
+    split: str
+    step: int
+    time: float
+    """When it was recorded, in seconds since 1970."""
+    bytes: int
+    """Size of its own file."""
+    frames: tuple[Frame, ...]
+
+
+class Ledger:
+    """The kept episodes of a run, and the bytes that they and their frames take.
+
+    The first `catch_up` lists the run's frames; later calls read only what was appended since.
+
+    Args:
+        run: the run's folder.
+
+    Raises:
+        ConfigError: an older agentrl recorded the run.
+    """
+
+    def __init__(self, run: Path) -> None:
+        if has_single_frames(run):
+            raise ConfigError(
+                f"{run}: recorded by an older agentrl with one file per frame; such runs cannot be "
+                "pruned. Export what you need (agentrl export) and delete the run"
+            )
+        self._run = run
+        self._tails = Tails(episodes_folder(run))
+        self._packs: dict[Path, Sweeper] = {}
+        self._frames: dict[str, Frame] = {}
+        self._episode_bytes = self._unshown_bytes = 0
+        self.removals = Removals()
+        self.episodes: dict[str, Held] = {}
+        self.unshown: dict[str, Frame] = {}
+        """Frames on disk that no kept episode shows: they belong to removed episodes, or to
+        episodes that are still being played."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the kept episodes with their frames."""
+        return self._episode_bytes + self.pack_bytes - self._unshown_bytes
+
+    @property
+    def pack_bytes(self) -> int:
+        """Bytes of all frames."""
+        return sum(pack.bytes for pack in self._packs.values())
+
+    @property
+    def freed(self) -> int:
+        """Bytes freed by removing frames so far."""
+        return sum(pack.freed for pack in self._packs.values())
+
+    def overtaken(self) -> bool:
+        """Whether another process has pruned the run since, so that this object is outdated."""
+        return any(pack.overtaken() for pack in self._packs.values())
+
+    def catch_up(self) -> None:
+        """Read what was recorded and removed since the last call.
+
+        Raises:
+            ConfigError: a newer agentrl recorded the run, or it cannot be read.
+            OSError: a frame pack cannot be read.
+        """
+        for path in sorted(frames_folder(self._run).glob("*.sqlite")):
+            if path not in self._packs and path.stat().st_size:  # an empty one was just created
+                self._packs[path] = Sweeper(path)
+        for pack in self._packs.values():
+            for stored in pack.new():
+                self._store(stored, pack)
+        for entry in self._tails.new(removals_file(self._run).name):
+            id, recorded = self.removals.take(entry)
+            if id in self.episodes and self.episodes[id].time <= recorded:
+                self.drop(id)
+        for entry in self._tails.new("frames-*.jsonl"):
+            self._take(entry)
+
+    def drop(self, id: str) -> Held:
+        """Stop counting an episode; frames that only it showed become unshown."""
+        held = self.episodes.pop(id)
+        self._episode_bytes -= held.bytes
+        for frame in held.frames:
+            frame.shown -= 1
+            if not frame.shown and frame.packs:
+                self._hide(frame)
+            elif not frame.shown:
+                del self._frames[frame.id]
+        return held
+
+    def remove(self, frames: Collection[Frame], touched_until: float) -> list[Frame]:
+        """Remove unshown frames from the disk, and return those that were removed.
+
+        Raises:
+            OSError: a pack cannot be changed.
+        """
+        for pack in self._packs.values():
+            old = (frame for frame in frames if frame.touched <= touched_until)
+            there = {frame.id: frame for frame in old if pack in frame.packs}
+            for id in pack.remove(list(there), touched_until) if there else ():
+                there[id].packs.remove(pack)
+        gone = [frame for frame in frames if not frame.packs]
+        for frame in gone:
+            del self.unshown[frame.id], self._frames[frame.id]
+            self._unshown_bytes -= frame.bytes
+        return gone
+
+    def _take(self, entry: Mapping[str, Any]) -> None:
+        """Count one episode from its line; an invalid line is skipped."""
+        try:
+            id, recorded, size = str(entry["id"]), float(entry["time"]), int(entry["bytes"])
+            split, step = str(entry["split"]), int(entry["step"])
+            names = dict.fromkeys(name for name in entry["frames"] if is_frame(name))
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
+            log.warning("%s: invalid line in frames-*.jsonl: %r", self._run, error)
+            return
+        if not is_name(id) or self.removals.holds(id, recorded):
+            return
+        if (before := self.episodes.get(id)) is not None:  # a resumed job played it again
+            if before.time > recorded:
+                return
+            self.drop(id)
+        frames = tuple(map(self._show, names))
+        self.episodes[id] = Held(
+            id=id, split=split, step=step, time=recorded, bytes=size, frames=frames
+        )
+        self._episode_bytes += size
+
+    def _show(self, id: str) -> Frame:
+        frame = self._frames.setdefault(id, Frame(id))
+        frame.shown += 1
+        if self.unshown.pop(id, None) is not None:
+            self._unshown_bytes -= frame.bytes
+        return frame
+
+    def _hide(self, frame: Frame) -> None:
+        self.unshown[frame.id] = frame
+        self._unshown_bytes += frame.bytes
+
+    def _store(self, stored: Stored, pack: Sweeper) -> None:
+        frame = self._frames.setdefault(stored.id, Frame(stored.id))
+        if self.unshown.pop(frame.id, None) is not None:
+            self._unshown_bytes -= frame.bytes
+        if pack not in frame.packs:
+            frame.packs.append(pack)
+            frame.bytes += stored.bytes
+        frame.touched = max(frame.touched, stored.touched)
+        if not frame.shown:
+            self._hide(frame)

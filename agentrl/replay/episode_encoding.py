@@ -1,0 +1,228 @@
+"""Convert an episode to JSON values and back."""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from agentrl.replay.run_layout import FORMAT
+from agentrl.types import Episode, Outcome, Turn
+
+_LARGEST_BITS = 4096
+_DEEPEST = 200
+"""Maximum nesting of lists and mappings: everything that displays them recurses."""
+_TOO_DEEP = "(too deep)"
+_JSON_SCALARS = frozenset((str, bool))
+_JSON_LISTS = frozenset((list, tuple))
+
+
+def plain(value: Any, max_depth: int = _DEEPEST - 2) -> Any:
+    """The nearest JSON value: arrays become lists, a value without a JSON form becomes its text.
+
+    Args:
+        value: anything.
+        max_depth: how deep lists and mappings may nest; anything deeper (endless where a value
+            contains itself) becomes `_TOO_DEEP`.
+    """
+    kind = type(value)
+    if value is None or kind in _JSON_SCALARS:  # the common types first: this runs every turn
+        return value
+    if kind is dict:
+        return _plain_mapping(value, max_depth)
+    if kind in _JSON_LISTS:
+        return _plain_list(value, max_depth)
+    return _plain_uncommon(value, max_depth)
+
+
+def _plain_mapping(value: Mapping[Any, Any], max_depth: int) -> Any:
+    if not max_depth:
+        return _TOO_DEEP
+    return {str(key): plain(item, max_depth - 1) for key, item in value.items()}
+
+
+def _plain_list(value: Iterable[Any], max_depth: int) -> Any:
+    return [plain(item, max_depth - 1) for item in value] if max_depth else _TOO_DEEP
+
+
+def _plain_uncommon(value: Any, max_depth: int) -> Any:
+    """Numbers, enums, arrays, dataclasses and subclasses of the common types."""
+    if isinstance(value, bool | int | str) or value is None:
+        if isinstance(value, int) and value.bit_length() > _LARGEST_BITS:
+            return hex(value)  # Python refuses to print more than 4300 digits.
+        return value.value if isinstance(value, Enum) else value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist(), max_depth)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return _plain_mapping({"type": type(value).__name__.lower(), **fields}, max_depth)
+    if isinstance(value, Mapping):
+        return _plain_mapping(value, max_depth)
+    if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes | bytearray):
+        return _plain_list(value, max_depth)
+    return str(value)
+
+
+def to_json(episode: Episode) -> dict[str, Any]:
+    """Everything in an episode except its pixels.
+
+    A prompt is stored as the tokens it adds to the previous turn: stored whole, the prompts of an
+    n-turn conversation would take n times the space.
+    """
+    turns = []
+    before: tuple[int, ...] = ()
+    for turn in episode.turns:
+        turns.append(_turn_to_json(turn, before))
+        before = turn.prompt_ids + turn.reply_ids
+    return {
+        "format": FORMAT,
+        "id": episode.id,
+        "env_id": episode.env_id,
+        "seed": episode.seed,
+        "group": episode.group,
+        "member": episode.member,
+        "reset_info": plain(episode.reset_info),
+        "instructions": episode.instructions,
+        "turns": turns,
+        "final_shown": episode.final_shown,
+        "final_frames": list(episode.final_frames),
+        "outcome": episode.outcome.value,
+        "error": episode.error,
+        "device": episode.device,
+    }
+
+
+def _turn_to_json(turn: Turn, before: tuple[int, ...]) -> dict[str, Any]:
+    shared = _shared_prefix(before, turn.prompt_ids)
+    return {
+        "prompt_shared": shared,
+        "prompt_ids": list(turn.prompt_ids[shared:]),
+        "reply_ids": list(turn.reply_ids),
+        "reply_logprobs": list(turn.reply_logprobs),
+        "reply_versions": list(turn.reply_versions),
+        "reply": turn.reply,
+        "shown": turn.shown,
+        "frames": list(turn.frames),
+        "action": plain(turn.action),
+        "parse_error": turn.parse_error,
+        "env_reward": turn.env_reward,
+        "state_key": turn.state_key,
+        "info": plain(turn.info),
+        "timings": plain(turn.timings),
+    }
+
+
+def _shared_prefix(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    if b[: len(a)] == a:
+        return len(a)
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
+
+
+def from_json(tree: Mapping[str, Any]) -> Episode:
+    """Rebuild an episode without its pixels: the `images` of its turns are empty.
+
+    Format 1 did not record the text that was shown: it is empty there.
+
+    Raises:
+        KeyError, OverflowError, TypeError, ValueError: the tree is not a valid episode.
+    """
+    _check_types(tree, _OF_EPISODE)
+    _check_depth(tree["reset_info"])
+    turns = []
+    before: tuple[int, ...] = ()
+    for entry in tree["turns"]:
+        turn = _turn_from_json(entry, before)
+        turns.append(turn)
+        before = turn.prompt_ids + turn.reply_ids
+    return Episode(
+        id=tree["id"],
+        env_id=tree["env_id"],
+        seed=tree["seed"],
+        group=tree["group"],
+        member=tree["member"],
+        reset_info=tree["reset_info"],
+        instructions=tree.get("instructions", ""),
+        turns=tuple(turns),
+        final_shown=tree.get("final_shown", ""),
+        final_frames=tuple(tree["final_frames"]),
+        outcome=Outcome(tree["outcome"]),
+        error=tree["error"],
+        device=tree["device"],
+    )
+
+
+def _turn_from_json(entry: Mapping[str, Any], before: tuple[int, ...]) -> Turn:
+    _check_types(entry, _OF_TURN)
+    if not len(entry["reply_ids"]) == len(entry["reply_logprobs"]) == len(entry["reply_versions"]):
+        raise ValueError("reply_ids, reply_logprobs and reply_versions differ in length")
+    _check_depth((entry["action"], entry["info"]))
+    return Turn(
+        prompt_ids=before[: entry["prompt_shared"]] + tuple(entry["prompt_ids"]),
+        reply_ids=tuple(entry["reply_ids"]),
+        reply_logprobs=tuple(map(float, entry["reply_logprobs"])),
+        reply_versions=tuple(entry["reply_versions"]),
+        reply=entry["reply"],
+        images=(),
+        shown=entry.get("shown", ""),
+        frames=tuple(entry["frames"]),
+        action=entry["action"],
+        parse_error=entry["parse_error"],
+        env_reward=float(entry["env_reward"]),
+        state_key=entry["state_key"],
+        info=entry["info"],
+        timings={name: float(seconds) for name, seconds in entry["timings"].items()},
+    )
+
+
+_Types = tuple[type, ...]
+_TEXT: _Types = (str,)
+_TEXT_OR_NONE: _Types = (str, type(None))
+_NUMBER: _Types = (int, float)
+_OF_EPISODE: Mapping[str, _Types] = {
+    "id": _TEXT, "env_id": _TEXT, "group": _TEXT, "seed": (int,), "member": (int,),
+    "instructions": _TEXT, "reset_info": (dict,), "turns": (list,), "final_shown": _TEXT,
+    "final_frames": (list,), "error": _TEXT_OR_NONE, "device": _TEXT_OR_NONE,
+}  # fmt: skip
+_OF_TURN: Mapping[str, _Types] = {
+    "prompt_shared": (int,), "prompt_ids": (list,), "reply_ids": (list,),
+    "reply_logprobs": (list,), "reply_versions": (list,), "reply": _TEXT, "shown": _TEXT,
+    "frames": (list,), "parse_error": _TEXT_OR_NONE, "env_reward": _NUMBER,
+    "state_key": _TEXT_OR_NONE, "info": (dict,), "timings": (dict,),
+}  # fmt: skip
+_OF_LIST: Mapping[str, _Types] = {
+    "turns": (dict,), "final_frames": _TEXT, "frames": _TEXT, "prompt_ids": (int,),
+    "reply_ids": (int,), "reply_logprobs": _NUMBER, "reply_versions": (int,),
+}  # fmt: skip
+
+
+def _check_types(tree: Mapping[str, Any], types: Mapping[str, _Types]) -> None:
+    """Check the types that readers rely on; a missing key raises KeyError where it is read."""
+    for name in types.keys() & tree.keys():
+        value = tree[name]
+        if not isinstance(value, types[name]):
+            raise TypeError(f"{name} is of type {type(value).__name__}")
+        if isinstance(value, list) and not all(isinstance(v, _OF_LIST[name]) for v in value):
+            raise TypeError(f"{name} has an item that is not of type {_OF_LIST[name][0].__name__}")
+        if types[name] is _NUMBER:
+            float(tree[name])
+        elif _OF_LIST.get(name) is _NUMBER:
+            [float(number) for number in tree[name]]  # integers too large for a float raise here
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            item
+            for outer in level
+            if isinstance(outer, list | tuple | dict)
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return
+    raise ValueError(f"lists and mappings are nested more than {_DEEPEST} deep")

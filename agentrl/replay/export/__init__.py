@@ -1,0 +1,1 @@
+"""Recorded episodes as data sets for other tools."""

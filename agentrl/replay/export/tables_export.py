@@ -1,0 +1,314 @@
+"""Export recorded episodes as Arrow tables, Parquet, CSV, JSONL and Hugging Face data sets.
+
+This is the only module that imports `pyarrow` and `datasets` (`pip install 'agentrl[data]'`).
+"""
+
+import json
+import shutil
+import tempfile
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentrl.errors import ConfigError
+from agentrl.files import replacing
+from agentrl.replay.episode_filters import Filter
+from agentrl.replay.episode_summary import Summary, at
+from agentrl.replay.reader import RecordedEpisode, Run
+from agentrl.text import encodable
+from agentrl.types import IMAGE
+
+if TYPE_CHECKING:
+    import datasets
+    import pyarrow
+
+KINDS = ("episodes", "turns", "conversations")
+GET_DATA = "pip install 'agentrl[data]'"
+_ROWS_AT_ONCE = 16
+"""Rows in memory at a time, each with its images."""
+_SHARD_BYTES = 64 << 20
+"""Size of one data set file, which is held in memory while it is written."""
+
+
+def rows(run: Run, kind: str, wanted: Filter | None = None) -> Iterator[dict[str, Any]]:
+    """Rows as plain dictionaries; `turns` and `conversations` skip void and lost episodes.
+
+    Args:
+        run: the recorded run.
+        kind: `episodes`, one row per episode; `turns`, one row per turn, for offline
+            reinforcement learning; or `conversations`, one row per episode with its messages, for
+            supervised fine-tuning.
+        wanted: which episodes; None for all.
+
+    Raises:
+        ConfigError: the kind does not exist, or the run cannot be read.
+    """
+    if kind not in KINDS:
+        raise ConfigError(f"kind={kind!r}: must be one of {', '.join(KINDS)}")
+    found = run.episodes(wanted)
+    if kind == "episodes":
+        yield from map(_episode, found)
+        return
+    for recorded in run.opened(summary for summary in found if not summary.outcome.void):
+        if kind == "turns":
+            yield from _turns(recorded)
+        else:
+            yield _conversation(recorded)
+
+
+def to_arrow(run: Run, kind: str = "episodes", wanted: Filter | None = None) -> "pyarrow.Table":
+    """An Arrow table with the ids of the frames, which `Run.frame` loads.
+
+    Args:
+        run: the recorded run.
+        kind: `episodes`, `turns` or `conversations`.
+        wanted: which episodes; None for all.
+
+    Raises:
+        ConfigError: as `rows`; pyarrow is not installed, or a value does not fit into a column.
+    """
+    try:
+        import pyarrow
+    except ImportError:
+        raise ConfigError(f"tables need pyarrow, which is missing: {GET_DATA}") from None
+    found = [_encodable(row) for row in rows(run, kind, wanted)]
+    # From all rows: a void episode has no metrics, and it may come first.
+    names = dict.fromkeys(name for row in found for name in row)
+    try:
+        return pyarrow.table({name: [row.get(name) for row in found] for name in names})
+    except (OverflowError, pyarrow.ArrowException) as error:
+        raise ConfigError(
+            f"{run.path}: does not fit into a table: {error}; .jsonl has no such limits"
+        ) from error
+
+
+def to_dataset(
+    run: Run,
+    kind: str = "conversations",
+    wanted: Filter | None = None,
+    *,
+    cache: Path | None = None,
+) -> "datasets.Dataset":
+    """A Hugging Face data set with a column `images`, one image for each `<image>`.
+
+    Conversations have a column `messages`, as trainers for chat models expect. Rows with a missing
+    frame are skipped.
+
+    Args:
+        run: the recorded run.
+        kind: `turns` or `conversations`.
+        wanted: which episodes; None for all.
+        cache: a folder that holds the rows on disk; None holds them in memory.
+
+    Raises:
+        ConfigError: as `rows`; `datasets` is not installed, or there is nothing to write.
+    """
+    try:
+        import datasets
+        import pyarrow
+    except ImportError:
+        raise ConfigError(f"data sets need `datasets`, which is missing: {GET_DATA}") from None
+    if kind == "episodes":
+        raise ConfigError("kind='episodes' has no images or messages; use to_arrow")
+
+    def whole() -> Iterator[dict[str, Any]]:
+        for row in rows(run, kind, wanted):
+            held = [run.frame_bytes(frame) for frame in row.pop("frames")]
+            if all(held):
+                yield _encodable(row) | {"images": [{"bytes": png, "path": None} for png in held]}
+
+    if next(whole(), None) is None:
+        if next(rows(run, kind, wanted), None) is None:
+            raise _nothing(run, kind)
+        raise ConfigError(f"{run.path}: every matching episode has a missing frame")
+    with tempfile.TemporaryDirectory(prefix="agentrl-") as folder:
+        # A fresh fingerprint, or a cached copy of a run that has grown since would be used.
+        try:
+            return datasets.Dataset.from_generator(
+                whole, features=_features(kind), cache_dir=str(cache or folder),
+                keep_in_memory=cache is None, fingerprint=uuid.uuid4().hex,
+                writer_batch_size=_ROWS_AT_ONCE,
+            )  # fmt: skip
+        except datasets.exceptions.DatasetGenerationError as error:
+            cause = error.__cause__ or error
+            if isinstance(cause, OverflowError | pyarrow.ArrowException):
+                raise ConfigError(f"{run.path}: does not fit into a data set: {cause}") from cause
+            raise cause from None
+
+
+def write(run: Run, kind: str, path: Path, wanted: Filter | None = None) -> Counter[str]:
+    """Write a table or a data set.
+
+    Args:
+        run: the recorded run.
+        kind: `episodes`, `turns` or `conversations`.
+        path: `.parquet`, `.csv` or `.jsonl`; without a suffix, a new folder for a Hugging Face
+            data set.
+        wanted: which episodes; None for all.
+
+    Returns:
+        The number of rows by episode label.
+
+    Raises:
+        ConfigError: as `to_dataset`; there is no row, the suffix is unknown, or the file cannot be
+            written.
+    """
+    if path.suffix not in ("", ".jsonl", ".parquet", ".csv"):
+        raise ConfigError(f"{path}: must end in .parquet, .csv or .jsonl, or name a new folder")
+    if path.suffix == "" and path.exists():
+        raise ConfigError(f"{path}: already exists; name a new folder")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == "":
+            return _write_folder(run, kind, path, wanted)
+        with replacing(path) as partial:
+            labels = _write_file(run, kind, partial, wanted)
+            if not labels:  # an existing file stays as it is
+                raise _nothing(run, kind)
+            return labels
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error}") from error
+
+
+def _nothing(run: Run, kind: str) -> ConfigError:
+    note = "" if kind == "episodes" else " (void and pruned episodes are skipped)"
+    return ConfigError(
+        f"{run.path}: nothing to write: no {kind} match{note}; agentrl replay RUN --list lists "
+        "the episodes"
+    )
+
+
+def _write_file(run: Run, kind: str, path: Path, wanted: Filter | None) -> Counter[str]:
+    if path.suffix == ".jsonl":
+        labels = Counter[str]()
+        with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
+            for row in rows(run, kind, wanted):
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                labels[row["label"]] += 1
+        return labels
+    table = to_arrow(run, kind, wanted)
+    if path.suffix == ".parquet":
+        from pyarrow import parquet
+
+        parquet.write_table(table, path)
+    else:
+        from pyarrow import csv
+
+        csv.write_csv(_flat(table), path)
+    return Counter(table.column("label").to_pylist()) if table.num_rows else Counter()
+
+
+def _write_folder(run: Run, kind: str, path: Path, wanted: Filter | None) -> Counter[str]:
+    partial = path.with_name(f".{path.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        made = to_dataset(run, kind, wanted, cache=partial / "cache")
+        made.save_to_disk(str(partial / "whole"), max_shard_size=_SHARD_BYTES)
+        (partial / "whole").rename(path)
+        return Counter(made["label"])
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _features(kind: str) -> "datasets.Features":
+    """Column types of a data set."""
+    from datasets import Features, Image, List, Value
+
+    text, integer, real, boolean = map(Value, ("string", "int64", "float64", "bool"))
+    about = {"id": text, "split": text, "label": text, "step": integer, "seed": integer}
+    images = {"images": List(Image())}
+    if kind == "conversations":
+        messages = List({"role": text, "content": text})
+        return Features({**about, "total": real, "won": boolean, "messages": messages, **images})
+    return Features(
+        {
+            **about, "turn": integer, "instructions": text, "shown": text, "reply": text,
+            "action": text, "readable": boolean, "reward": real, "env_reward": real,
+            "advantage": real, "terminated": boolean, "truncated": boolean, "state_key": text,
+            "reply_ids": List(integer), "reply_logprobs": List(real), **images,
+        }
+    )  # fmt: skip
+
+
+def _encodable(value: Any) -> Any:
+    """Replace characters in all texts that not every file format can encode."""
+    if isinstance(value, dict):
+        return {encodable(key): _encodable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_encodable(item) for item in value]
+    return encodable(value) if isinstance(value, str) else value
+
+
+def _flat(table: "pyarrow.Table") -> "pyarrow.Table":
+    """Convert lists and mappings to JSON text, as a CSV cell needs."""
+    import pyarrow
+
+    columns = {}
+    for name in table.column_names:
+        column = table.column(name)
+        if pyarrow.types.is_nested(column.type):
+            columns[name] = [json.dumps(value) for value in column.to_pylist()]
+        else:
+            columns[name] = column
+    return pyarrow.table(columns)
+
+
+def _episode(summary: Summary) -> dict[str, Any]:
+    return {
+        "id": summary.id, "split": summary.split, "label": summary.label, "step": summary.step,
+        "time": summary.time, "env_id": summary.env_id, "group": summary.group,
+        "member": summary.member, "seed": summary.seed, "outcome": summary.outcome.value,
+        "cause": summary.cause, "error": summary.error, "device": summary.device,
+        "won": summary.won, "turns": summary.turns, "tokens": summary.tokens,
+        "seconds": summary.seconds, "env_reward": summary.env_reward, "total": summary.total,
+        "config": summary.config, "removed": summary.removed,
+        **{f"metrics/{name}": value for name, value in summary.metrics.items()},
+        **{f"reward/{name}": sum(values) for name, values in summary.components.items()},
+    }  # fmt: skip
+
+
+def _turns(recorded: RecordedEpisode) -> Iterator[dict[str, Any]]:
+    summary, episode = recorded.summary, recorded.episode
+    last = len(episode.turns) - 1
+    for number, turn in enumerate(episode.turns):
+        yield {
+            **_about(summary),
+            "turn": number + 1, "instructions": episode.instructions, "shown": turn.shown,
+            "frames": list(turn.frames), "reply": turn.reply, "action": json.dumps(turn.action),
+            "readable": turn.parse_error is None,
+            "reward": at(summary.rewards, number) or 0.0,
+            "env_reward": turn.env_reward,
+            "advantage": at(summary.advantages, number),
+            "terminated": number == last and summary.outcome.value == "terminated",
+            "truncated": number == last and summary.outcome.value == "truncated",
+            "state_key": turn.state_key, "reply_ids": list(turn.reply_ids),
+            "reply_logprobs": list(turn.reply_logprobs),
+        }  # fmt: skip
+
+
+def _conversation(recorded: RecordedEpisode) -> dict[str, Any]:
+    summary, episode = recorded.summary, recorded.episode
+    messages = []
+    if episode.instructions:
+        messages.append({"role": "system", "content": episode.instructions})
+    frames: list[str] = []
+    for turn in episode.turns:
+        frames += turn.frames
+        text = turn.shown
+        if text.count(IMAGE) != len(turn.frames):  # format 1 did not record text
+            text = IMAGE * len(turn.frames) + text.replace(IMAGE, "")
+        messages.append({"role": "user", "content": text})
+        messages.append({"role": "assistant", "content": turn.reply})
+    return {
+        **_about(summary), "total": summary.total, "won": summary.won,
+        "messages": messages, "frames": frames,
+    }  # fmt: skip
+
+
+def _about(summary: Summary) -> dict[str, Any]:
+    return {
+        "id": summary.id, "split": summary.split, "label": summary.label, "step": summary.step,
+        "seed": summary.seed,
+    }  # fmt: skip

@@ -1,0 +1,1 @@
+"""Storage of screens: deduplicated, compressed, packed."""

@@ -1,0 +1,169 @@
+"""Store images in the background, keyed by the hash of their pixels."""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agentrl.replay.frames.bands import Cut, cut
+from agentrl.replay.frames.frame_pack import PackWriter
+from agentrl.replay.run_layout import pack_file
+from agentrl.types import Image
+
+log = logging.getLogger(__name__)
+
+_MAX_KNOWN = 100_000
+_WARN_EVERY_S = 30.0
+REFRESH_S = 300.0
+"""A frame that is seen again this long after it was last touched is touched (or written) again,
+because pruning (`agentrl.replay.pruning`) keeps recently touched frames."""
+_BATCH_S = 0.25
+_BATCH_BYTES = 64 << 20
+"""Frames that arrive within this time, up to this size, share one transaction and one disk wait."""
+
+
+@dataclass(slots=True, kw_only=True)
+class FrameStats:
+    """Counters of a frame store."""
+
+    seen: int = 0
+    stored: int = 0
+    bytes: int = 0
+    dropped: int = 0
+    """Not stored because the disk fell behind: rollouts never wait for it."""
+
+
+class FrameStore:
+    """Writes each distinct image once to `RUN/frames/<writer>.sqlite`.
+
+    Args:
+        run: the run's folder.
+        writer: names the file; only one process may write to it.
+        waiting: bytes of images that may be queued; further ones are dropped with a warning.
+    """
+
+    def __init__(self, run: Path, writer: str = "main", *, waiting: int = 512 << 20) -> None:
+        self.stats = FrameStats()
+        self._path = pack_file(run, writer)
+        self._known: dict[str, float] = {}
+        """Monotonic time at which each frame id was last queued."""
+        self._changed = threading.Condition()
+        self._room = self._waiting_bytes = waiting
+        self._warned_at = -math.inf
+        self._waiting: list[Cut] = []
+        self._handed_over = self._settled = 0
+        self._hurried = self._closing = False
+        """Write now instead of waiting for more frames; end the thread once all is written."""
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._write_all, name="frames", daemon=True)
+        self._thread.start()
+
+    def add(self, image: Image) -> str:
+        """Queue one image and return its id, even if the image is dropped.
+
+        Costs a hash (0.2 ms at 720x1280), plus a copy if the image is new and still writable.
+
+        Raises:
+            ValueError: the image is not uint8[H, W, 3].
+            OSError: an earlier image could not be written.
+        """
+        made = cut(image)
+        name = made.id
+        self._raise_failure()
+        assert self._thread.is_alive(), "this store is closed"
+        with self._changed:
+            self.stats.seen += 1
+            if time.monotonic() - self._known.get(name, -math.inf) < REFRESH_S:
+                return name
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            if image.nbytes > self._room:
+                if name not in self._known:
+                    self.stats.dropped += 1
+                    self._warn_dropped()
+                return name
+            self._room -= image.nbytes
+            self._known[name] = time.monotonic()
+        pixels = made.pixels
+        if pixels is image and (image.flags.writeable or image.base is not None):
+            made = replace(made, pixels=image.copy())
+        with self._changed:
+            self._waiting.append(made)
+            self._handed_over += 1
+            self._hurried = self._hurried or self._room < self._waiting_bytes - _BATCH_BYTES
+            if len(self._waiting) == 1 or self._hurried:
+                self._changed.notify_all()
+        return name
+
+    def _warn_dropped(self) -> None:
+        if time.monotonic() - self._warned_at > _WARN_EVERY_S:
+            self._warned_at = time.monotonic()
+            log.warning(
+                "the disk cannot keep up: %d of %d frames dropped so far; run.frames=model or none "
+                "records less",
+                self.stats.dropped, self.stats.seen,
+            )  # fmt: skip
+
+    def _write_all(self) -> None:
+        pack: PackWriter | None = None
+        while cuts := self._next_batch():
+            try:
+                if self._failure is None:
+                    pack = pack or PackWriter(self._path)
+                    self._write(pack, cuts)
+            except BaseException as error:  # Any failure: callers must not wait forever.
+                self._failure = error
+                log.error("frame recording stopped: a frame could not be written: %r", error)
+            finally:
+                with self._changed:
+                    self._room += sum(made.pixels.nbytes for made in cuts)
+                    self._settled += len(cuts)
+                    self._changed.notify_all()
+        if pack is not None:
+            pack.close()
+
+    def _next_batch(self) -> list[Cut]:
+        """Wait for the next frames; empty once the store is closed and all is written."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closing)
+            self._changed.wait_for(lambda: self._hurried or self._closing, _BATCH_S)
+            cuts, self._waiting, self._hurried = self._waiting, [], False
+        return cuts
+
+    def _write(self, pack: PackWriter, cuts: Sequence[Cut]) -> None:
+        stored, size = pack.add(cuts)
+        self.stats.stored += stored
+        self.stats.bytes += size
+
+    def flush(self) -> None:
+        """Wait until every queued frame is on disk.
+
+        Raises:
+            OSError: a frame could not be written.
+        """
+        with self._changed:
+            upto, self._hurried = self._handed_over, True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._settled >= upto)
+        self._raise_failure()
+
+    def close(self) -> None:
+        """Write the queued frames and end the thread; may be called twice.
+
+        Raises:
+            OSError: a frame could not be written.
+        """
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join()
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if isinstance(self._failure, OSError):
+            raise self._failure
+        if self._failure is not None:
+            raise OSError(f"a frame could not be written: {self._failure!r}") from self._failure

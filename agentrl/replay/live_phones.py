@@ -1,0 +1,167 @@
+"""Live state of the phones, published by the processes that use them and shown by the viewer.
+
+Each process atomically replaces `RUN/live/<writer>.json` up to twice a second while something
+changes. It deletes the file on a clean exit; the file of a killed process expires.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from agentrl.files import open_regular, replacing
+from agentrl.replay.run_layout import is_name
+
+log = logging.getLogger(__name__)
+
+_EVERY_S = 0.5
+_AT_LEAST_EVERY_S = 5.0
+_OUT_OF_DATE_S = 20.0
+_AHEAD_S = 300.0
+"""How far another machine's clock may be ahead; files dated later than that are ignored."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PhoneNow:
+    """What one process knows about one phone."""
+
+    serial: str
+    state: str | None = None
+    """Such as `free`, `leased` or `in quarantine`; None from a process without the phone pool."""
+    leases: int | None = None
+    failures: int | None = None
+    busy_share: float | None = None
+    """Fraction of the time spent in calls to the phone, in [0, 1]."""
+    episode: str | None = None
+    """Id of the episode that is being played on it."""
+    turn: int | None = None
+    """Number of finished turns of that episode."""
+    act_s: float | None = None
+    """Seconds that the last turn's action took on the phone."""
+    frame: str | None = None
+    """Id of the last recorded screen."""
+    at: float = 0.0
+    """Time of the last change, in seconds since 1970."""
+
+    def plain(self) -> dict[str, Any]:
+        """The fields as a JSON object."""
+        return {name: getattr(self, name) for name in _FIELDS}
+
+
+_FIELDS = tuple(field.name for field in fields(PhoneNow))
+
+
+class Live:
+    """Publishes the state of the phones that this process uses.
+
+    Args:
+        run: the run's folder.
+        writer: names this process's file.
+        kept: returns the phones as their pool sees them; None if the pool is in another process.
+    """
+
+    def __init__(
+        self, run: Path, writer: str, kept: Callable[[], Iterable[PhoneNow]] | None = None
+    ) -> None:
+        if not is_name(writer):
+            raise ValueError(f"{writer!r} is not a valid writer name")
+        self._path = run / "live" / f"{writer}.json"
+        self.kept = kept
+        self._phones: dict[str, PhoneNow] = {}
+        self._lock = threading.Lock()
+        self._has_changes = threading.Event()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._publish_loop, name="live", daemon=True)
+        self._thread.start()
+
+    def playing(self, serial: str, episode: str) -> None:
+        """Note that an episode begins on a phone."""
+        self._set(serial, episode=episode, turn=0, act_s=None)
+
+    def frame(self, serial: str, frame: str) -> None:
+        """Note a phone's new screen."""
+        self._set(serial, frame=frame)
+
+    def turn(self, serial: str, number: int, act_s: float) -> None:
+        """Note the end of a turn."""
+        self._set(serial, turn=number, act_s=act_s)
+
+    def idle(self, serial: str) -> None:
+        """Note that no episode is being played on a phone."""
+        self._set(serial, episode=None, turn=None)
+
+    def _set(self, serial: str, **changes: Any) -> None:
+        with self._lock:
+            phone = self._phones.setdefault(serial, PhoneNow(serial=serial))
+            for name, value in changes.items():
+                setattr(phone, name, value)
+            phone.at = time.time()
+        self._has_changes.set()
+
+    def _publish_loop(self) -> None:
+        while not self._closed.is_set():
+            self._has_changes.wait(_AT_LEAST_EVERY_S)
+            self._has_changes.clear()
+            try:
+                self._publish()
+            except OSError as error:  # only the live view suffers
+                log.info("live phone state was not written: %s", error)
+            self._closed.wait(_EVERY_S)
+
+    def _publish(self) -> None:
+        kept = {phone.serial: phone for phone in self.kept()} if self.kept else {}
+        with self._lock:
+            known = {serial: phone.plain() for serial, phone in self._phones.items()}
+        phones = [
+            merged(known.get(s), kept[s].plain() if s in kept else None) for s in kept | known
+        ]
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(self._path) as partial:
+            partial.touch(mode=0o600)  # the file contains serial numbers
+            partial.write_text(json.dumps({"time": time.time(), "phones": phones}))
+
+    def close(self) -> None:
+        """Stop publishing and delete the file; may be called twice."""
+        self._closed.set()
+        self._has_changes.set()
+        self._thread.join(10)
+        self._path.unlink(missing_ok=True)
+
+
+def merged(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Merge what two processes know about a phone: the newer value counts, None fills up."""
+    if one is None or other is None:
+        return dict(one or other or {})
+    newer, older = sorted((one, other), key=lambda phone: -phone["at"])
+    return {key: older.get(key) if newer[key] is None else newer[key] for key in newer}
+
+
+def phones_now(run: Path) -> list[dict[str, Any]]:
+    """All phones that running processes report, sorted by serial.
+
+    The keys are the fields of `PhoneNow` and `reported`: the time of the latest file that mentions
+    the phone, in seconds since 1970.
+    """
+    phones: dict[str, dict[str, Any]] = {}
+    now = time.time()
+    for path in sorted((run / "live").glob("*.json")):
+        try:
+            with open(path, encoding="utf-8", opener=open_regular) as file:
+                report = json.load(file)
+            if not -_AHEAD_S < now - report["time"] < _OUT_OF_DATE_S:
+                continue
+            for fields_of_phone in report["phones"]:
+                phone = PhoneNow(**fields_of_phone)
+                if not isinstance(phone.serial, str) or not isinstance(phone.frame, str | None):
+                    raise TypeError(f"invalid phone: {phone}")
+                joined = merged(phones.get(phone.serial), phone.plain())
+                phones[phone.serial] = joined | {"reported": report["time"]}
+        except (
+            OSError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
+        ) as error:  # fmt: skip
+            log.info("%s: %s", path, error)  # being replaced right now, or not our file
+    return [phones[serial] for serial in sorted(phones)]

@@ -1,0 +1,214 @@
+"""Remove a run's oldest training episodes, and the frames that only they show.
+
+Recorders may be running meanwhile. An episode in progress may show any frame on disk, which is not
+known until it ends. But recorders touch a frame when they see it again (`REFRESH_S`), so a frame
+that was not touched for longer than that plus the longest episode cannot belong to an episode that
+is yet to be recorded.
+
+Each removal is written durably to `removed.jsonl` before any file is deleted: after kill -9 at any
+point an episode is either complete or listed as removed, and the next pruning deletes the rest.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentrl.config import RolloutConfig
+from agentrl.files import working_in
+from agentrl.replay.disk_usage import Frame, Held, Ledger
+from agentrl.replay.frames.frame_store import REFRESH_S
+from agentrl.replay.jsonl import Lines
+from agentrl.replay.run_layout import episode_file, episodes_folder, is_name, removals_file
+
+log = logging.getLogger(__name__)
+
+GB = 1e9
+_MARGIN_S = 300.0
+"""Allowance for the write queue and for clock differences."""
+_SETTLED_S = 60.0
+"""A resumed job may be replacing an episode recorded more recently than this."""
+_ASIDE = ".removing"
+
+
+def grace_s(rollout: RolloutConfig) -> float:
+    """Seconds for which a frame must be untouched before it may be removed."""
+    return REFRESH_S + rollout.deadline_s + rollout.reward_deadline_s + _MARGIN_S
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Pruned:
+    """What one pruning removed, or would remove."""
+
+    episodes: tuple[Held, ...]
+    """Removed episodes, oldest first."""
+    frames: int
+    bytes: int
+    """Bytes freed, of episodes and frames."""
+    waiting: int
+    waiting_bytes: int
+    """Frames that no kept episode shows, but that were touched too recently to be removed."""
+    kept: int
+    kept_bytes: int
+    """Remaining episodes, with their frames."""
+    keep_bytes: float
+    training_left: bool
+    """Whether training episodes remain that could be removed later."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the episodes that are never removed exceed the limit on their own."""
+        return self.kept_bytes > self.keep_bytes and not self.training_left
+
+
+class Pruner:
+    """Keeps a run's episodes and frames within a size limit; repeated calls are cheap.
+
+    Args:
+        run: the run's folder.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._ledger = Ledger(run)
+        self._first = True
+
+    def prune(self, keep_bytes: float, grace_s: float, *, dry_run: bool = False) -> Pruned:
+        """Remove the oldest training episodes until the rest fits into the limit.
+
+        Evaluation and demonstration episodes are never removed. Frames that no kept episode shows
+        are removed, whichever episode they came from.
+
+        Args:
+            keep_bytes: limit for episodes with their frames.
+            grace_s: keep frames touched within this many seconds; see `grace_s`. Use 0 only if
+                nothing is being recorded.
+            dry_run: only report; the object cannot be used afterwards.
+
+        Raises:
+            ConfigError: another process is pruning this run, or a newer agentrl recorded it.
+            OSError: a file cannot be removed.
+        """
+        with working_in(episodes_folder(self._run)):
+            # Frames recorded while we read are touched after this moment.
+            now = time.time()
+            if self._first and not dry_run:
+                self._put_back_all()
+            ledger = self._caught_up()
+            settled, untouched = now - min(_SETTLED_S, grace_s), now - grace_s
+            if dry_run:
+                going = self._oldest(keep_bytes, settled)
+                frames = [it for it in ledger.unshown.values() if it.touched <= untouched]
+                freed = sum(frame.bytes for frame in frames)
+            else:
+                freed_before = ledger.freed
+                going, frames = self._remove_all(keep_bytes, now, settled, untouched)
+                freed = ledger.freed - freed_before
+        gone = {frame.id for frame in frames}
+        left = [frame for id, frame in ledger.unshown.items() if id not in gone]
+        return Pruned(
+            episodes=tuple(going),
+            frames=len(frames),
+            bytes=sum(held.bytes for held in going) + freed,
+            waiting=len(left),
+            waiting_bytes=sum(frame.bytes for frame in left),
+            kept=len(ledger.episodes),
+            kept_bytes=ledger.bytes,
+            keep_bytes=keep_bytes,
+            training_left=any(held.split == "train" for held in ledger.episodes.values()),
+        )
+
+    def _remove_all(
+        self, keep_bytes: float, now: float, settled: float, untouched: float
+    ) -> tuple[list[Held], list[Frame]]:
+        """Remove until the rest fits into the limit; return what was removed."""
+        going, frames = list[Held](), list[Frame]()
+        while True:
+            chosen = self._oldest(keep_bytes, settled)
+            self._note(chosen, now)
+            self._remove_files(chosen, settled)
+            frames += self._ledger.remove(list(self._ledger.unshown.values()), untouched)
+            self._first = False
+            going += chosen
+            # Once more: frames may free less than they took, as others share their bands.
+            if not chosen:
+                return going, frames
+
+    def _caught_up(self) -> Ledger:
+        if self._ledger.overtaken():
+            self._ledger, self._first = Ledger(self._run), True
+        self._ledger.catch_up()
+        return self._ledger
+
+    def _oldest(self, keep_bytes: float, recorded_before: float) -> list[Held]:
+        """Training episodes to remove; the ledger no longer counts them."""
+        ledger = self._ledger
+        if ledger.bytes <= keep_bytes:
+            return []
+        going = []
+        training = (held for held in ledger.episodes.values() if held.split == "train")
+        for held in sorted(training, key=lambda held: (held.time, held.id)):
+            if ledger.bytes <= keep_bytes or held.time > recorded_before:
+                break
+            going.append(ledger.drop(held.id))
+        return going
+
+    def _note(self, going: Collection[Held], now: float) -> None:
+        if not going:
+            return
+        lines = Lines(removals_file(self._run))
+        try:
+            for held in going:
+                lines.append({"id": held.id, "recorded": held.time, "time": now})
+                self._ledger.removals.note(held.id, held.time)
+            lines.sync()
+        finally:
+            lines.close()
+
+    def _remove_files(self, going: Collection[Held], cutoff: float) -> None:
+        ids = [held.id for held in going]
+        if self._first:  # listed as removed by a process that was then killed
+            noted = set(filter(is_name, self._ledger.removals))
+            ids += noted - self._ledger.episodes.keys()
+        for id in ids:
+            _remove(episode_file(self._run, id), cutoff)
+
+    def _put_back_all(self) -> None:
+        """Restore the files that a killed process was about to remove, and decide again."""
+        for aside in episodes_folder(self._run).glob(f"*{_ASIDE}"):
+            _put_back(aside)
+
+
+def _remove(path: Path, cutoff: float) -> None:
+    """Remove a file unless it was touched after the cutoff."""
+    if _touched_at(path) > cutoff:
+        return
+    aside = path.with_name(path.name + _ASIDE)
+    try:
+        path.rename(aside)
+    except FileNotFoundError:
+        return
+    # It may have been touched since we looked. Under the new name no recorder can touch it any
+    # more: it finds the file missing and writes it again.
+    if _touched_at(aside) > cutoff:
+        _put_back(aside)
+    else:
+        aside.unlink()
+
+
+def _put_back(aside: Path) -> None:
+    path = aside.with_name(aside.name.removesuffix(_ASIDE))
+    if path.exists():
+        aside.unlink()
+    else:
+        aside.rename(path)
+
+
+def _touched_at(path: Path) -> float:
+    """Modification time in seconds since 1970; minus infinity if there is no such file."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return -math.inf

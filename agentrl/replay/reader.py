@@ -1,0 +1,230 @@
+"""Read a recorded run: its episode summaries, whole episodes and frames."""
+
+import builtins
+import gzip
+import json
+import logging
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import cv2
+import numpy as np
+
+from agentrl.config.loading import path_of
+from agentrl.errors import ConfigError, EpisodeRemoved
+from agentrl.files import open_regular
+from agentrl.replay.episode_encoding import from_json
+from agentrl.replay.episode_filters import Filter
+from agentrl.replay.episode_summary import Summary
+from agentrl.replay.frames import frame_pack
+from agentrl.replay.run_index import Index
+from agentrl.replay.run_layout import (
+    episode_file,
+    episodes_folder,
+    frames_folder,
+    is_frame,
+    is_name,
+    single_frame_file,
+)
+from agentrl.types import Episode, Image
+
+log = logging.getLogger(__name__)
+
+_MAX_BYTES = 256 << 20
+"""Largest accepted episode (uncompressed) and frame file; real ones are far smaller."""
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class RecordedEpisode:
+    """A whole episode with its summary."""
+
+    summary: Summary
+    episode: Episode
+    """The `images` of its turns are empty; `Run.frame` loads their `frames`."""
+
+
+class Run:
+    """A recorded run; can be read while it is still being written.
+
+    Args:
+        path: the run's folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._index = Index(path)
+
+    @property
+    def name(self) -> str:
+        """Name of the folder, also if the path is `.`."""
+        return self.path.absolute().name
+
+    def episodes(self, wanted: Filter | None = None) -> list[Summary]:
+        """Summaries of the episodes recorded so far, ordered by the time at which they ended.
+
+        Args:
+            wanted: which episodes; None for all.
+
+        Raises:
+            ConfigError: a newer agentrl recorded the run, or it cannot be read.
+        """
+        found = self._index.all()
+        return list(found) if wanted is None else wanted.of(found)
+
+    def version(self) -> int:
+        """Counter that grows with every new episode, score or removal.
+
+        Raises:
+            ConfigError: as `episodes`.
+        """
+        self._index.all()
+        return self._index.version
+
+    def episode(self, episode_id: str) -> RecordedEpisode:
+        """One whole episode.
+
+        Raises:
+            EpisodeRemoved: pruning removed its file.
+            ConfigError: there is no such episode, or its file is damaged.
+        """
+        summary = self._index.get(episode_id)
+        if summary is None or not is_name(episode_id):
+            raise ConfigError(
+                f"{self.path} has no episode {episode_id!r} (agentrl replay RUN --list lists all)"
+            )
+        return self._whole(summary)
+
+    def _whole(self, summary: Summary) -> RecordedEpisode:
+        _refuse_removed(summary)
+        path = episodes_folder(self.path)
+        try:
+            path = episode_file(self.path, summary.id)
+            tree = json.loads(_unpacked(path))
+            return RecordedEpisode(summary=summary, episode=from_json(tree))
+        except (
+            OSError, EOFError, zlib.error, AttributeError, LookupError, OverflowError, TypeError,
+            ValueError, RecursionError,
+        ) as error:  # fmt: skip
+            _refuse_removed(self._index.get(summary.id) or summary)  # removed a moment ago
+            raise ConfigError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+
+    def token_advantages(self, episode: Episode) -> list[list[float]] | None:
+        """Advantage of each sampled token, turn by turn.
+
+        None if all tokens of a turn share one advantage, which the summary holds.
+        """
+        name = f'{{"id": {json.dumps(episode.id)}, '.encode()
+        found: list[list[float]] | None = None
+        for path in sorted(episodes_folder(self.path).glob("credits-*.jsonl")):
+            try:
+                with builtins.open(path, "rb", opener=open_regular) as file:
+                    entries = [json.loads(line) for line in file if line.startswith(name)]
+                last = entries[-1]["advantages"] if entries else []
+                by_turn = [[float(value) for value in turn] for turn in last]
+            except (OSError, LookupError, TypeError, ValueError, OverflowError, RecursionError):
+                continue  # a partial line of a killed writer, or not our file
+            if [len(turn) for turn in by_turn] == [len(t.reply_ids) for t in episode.turns]:
+                found = by_turn
+        return found
+
+    def opened(self, found: Iterable[Summary]) -> Iterator[RecordedEpisode]:
+        """Whole episodes, one after the other.
+
+        Removed and unreadable episodes are skipped, and counted in a warning at the end.
+        """
+        removed, damaged = 0, list[str]()
+        for summary in found:
+            try:
+                recorded = self._whole(summary)
+            except EpisodeRemoved:
+                removed += 1
+            except ConfigError as error:
+                damaged.append(str(error))
+            else:
+                yield recorded
+        if damaged:
+            log.warning("skipped %d unreadable episodes; the first: %s", len(damaged), damaged[0])
+        if removed:
+            log.warning("%s: skipped %d episodes that pruning removed", self.path, removed)
+
+    def frame_bytes(self, frame_id: str) -> bytes | None:
+        """The PNG of one frame; None if it was not recorded or the id is not valid."""
+        if not is_frame(frame_id):
+            return None
+        found = (frame_pack.read_png(path, frame_id) for path in self._packs())
+        if (png := next((it for it in found if it is not None), None)) is not None:
+            return png
+        try:
+            png = _read(single_frame_file(self.path, frame_id))
+        except (OSError, ValueError):
+            return None
+        return png if png.startswith(_PNG) else None
+
+    def has_frame(self, frame_id: str) -> bool:
+        """Whether a frame is on disk; it may be damaged."""
+        return is_frame(frame_id) and (
+            any(frame_pack.holds(path, frame_id) for path in self._packs())
+            or single_frame_file(self.path, frame_id).is_file()
+        )
+
+    def _packs(self) -> list[Path]:
+        return sorted(frames_folder(self.path).glob("*.sqlite"))
+
+    def frame(self, frame_id: str) -> Image | None:
+        """One frame as uint8[H, W, 3], RGB; None if it is missing or damaged."""
+        png = self.frame_bytes(frame_id)
+        if not png:
+            return None
+        try:
+            image = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_COLOR_RGB)
+        except cv2.error:  # such as a header that claims 100,000 rows
+            return None
+        return None if image is None else image.astype(np.uint8, copy=False)
+
+
+def _read(path: Path) -> bytes:
+    with builtins.open(path, "rb", opener=open_regular) as file:
+        return _at_most(file)
+
+
+def _unpacked(path: Path) -> bytes:
+    with (
+        builtins.open(path, "rb", opener=open_regular) as file,
+        gzip.open(file) as unpacked,
+    ):
+        return _at_most(unpacked)
+
+
+def _at_most(file: IO[bytes] | gzip.GzipFile) -> bytes:
+    content = bytearray()
+    while piece := file.read(1 << 20):  # in pieces: `read(n)` allocates n bytes at once
+        content += piece
+        if len(content) > _MAX_BYTES:
+            raise ValueError(f"more than {_MAX_BYTES:,} bytes")
+    return bytes(content)
+
+
+def _refuse_removed(summary: Summary) -> None:
+    if summary.removed:
+        raise EpisodeRemoved(
+            f"{summary.id}: this episode was pruned to free disk space (run.keep_gb, agentrl "
+            "prune); its scores are kept"
+        )
+
+
+def open(run: str | Path) -> Run:
+    """Open a run's folder.
+
+    Raises:
+        ConfigError: the folder does not exist, or it has no recorded episodes.
+    """
+    path = path_of(str(run), "run")
+    if not path.is_dir():
+        raise ConfigError(f"{path}: no such run; expected a folder such as runs/NAME")
+    if not episodes_folder(path).is_dir():
+        raise ConfigError(f"{path}: has no recorded episodes (no folder 'episodes')")
+    return Run(path)

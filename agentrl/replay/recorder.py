@@ -1,0 +1,225 @@
+"""Record every episode as it ends, whatever its outcome."""
+
+import gzip
+import json
+import math
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from agentrl.files import replacing
+from agentrl.replay.episode_encoding import to_json
+from agentrl.replay.frames.frame_store import FrameStats, FrameStore
+from agentrl.replay.frames.mask import Box, masked
+from agentrl.replay.jsonl import Lines
+from agentrl.replay.run_layout import FORMAT, credits_file, episode_file, episodes_folder, is_name
+from agentrl.types import Episode, Image, ScoredEpisode
+
+Frames = Literal["device", "model", "none"]
+
+
+class Recorder:
+    """Records into a run's folder; several recorders with different names may do so at once.
+
+    Once `episode` returns, the episode survives kill -9; only frames still queued for the disk can
+    be lost.
+
+    Args:
+        run: the run's folder; created if it does not exist.
+        frames: which images the rollouts record; with `none`, `frame` stores nothing.
+        mask: regions to black out in every stored image.
+        writer: names the files that this recorder appends to.
+        config: digest of the configuration (`agentrl.config.digest`).
+    """
+
+    def __init__(
+        self,
+        run: Path,
+        frames: Frames = "device",
+        *,
+        mask: Sequence[Box] = (),
+        writer: str = "main",
+        config: str | None = None,
+    ) -> None:
+        if not is_name(writer):
+            raise ValueError(f"{writer!r} is not a valid writer name")
+        folder = episodes_folder(run)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._run = run
+        self._mask, self._config = mask, config
+        self._lock = threading.Lock()
+        self._index: Lines | None = Lines(folder / f"index-{writer}.jsonl")
+        self._scores = Lines(folder / f"scores-{writer}.jsonl")
+        self._shown = Lines(folder / f"frames-{writer}.jsonl")
+        self._by_token: Lines | None = None
+        self._writer = writer
+        self._frames = None if frames == "none" else FrameStore(run, writer)
+
+    @property
+    def stats(self) -> FrameStats:
+        """Counters of the stored frames."""
+        return FrameStats() if self._frames is None else self._frames.stats
+
+    def frame(self, image: Image) -> str:
+        """Store an image in the background; its id, or "" if frames are not recorded.
+
+        Args:
+            image: uint8[H, W, 3], RGB; may be modified afterwards.
+
+        Raises:
+            ValueError: the image is not uint8[H, W, 3].
+            OSError: an earlier image could not be written.
+        """
+        return "" if self._frames is None else self._frames.add(masked(image, self._mask))
+
+    def episode(self, scored: ScoredEpisode, *, split: str, step: int) -> None:
+        """Write one finished episode with its rewards.
+
+        Args:
+            scored: the episode, valid or void.
+            split: `train`, `eval` or `demo`.
+            step: the training step that it was played for.
+
+        Raises:
+            OSError: the episode could not be written.
+        """
+        episode = scored.episode
+        path = episode_file(self._run, episode.id)
+        # `time` distinguishes recordings with the same id, as a resumed job makes them.
+        tree = to_json(episode) | {"split": split, "step": step, "time": time.time()}
+        with replacing(path) as partial, gzip.open(partial, "wb", compresslevel=1) as file:
+            file.write(json.dumps(tree).encode())
+        score = {
+            "id": episode.id,
+            "time": tree["time"],
+            "total": scored.total,
+            "rewards": scored.rewards,
+            "components": dict(scored.components),
+        }
+        summary = {key: tree[key] for key in _SUMMARY} | {
+            "format": FORMAT,
+            "turns": len(episode.turns),
+            "tokens": sum(len(turn.reply_ids) for turn in episode.turns),
+            "seconds": sum(turn.seconds for turn in episode.turns),
+            "env_reward": sum(turn.env_reward for turn in episode.turns),
+            "total": scored.total,
+            "metrics": _metrics(episode),
+            "config": self._config,
+        }
+        shown = {key: tree[key] for key in ("id", "split", "step", "time")} | {
+            "bytes": path.stat().st_size,
+            "frames": frames_of(episode),
+        }
+        with self._lock:
+            assert self._index is not None, "this recorder is closed"
+            self._shown.append(shown)
+            self._scores.append(score)
+            self._index.append(summary)
+
+    def credit(
+        self,
+        scored: ScoredEpisode,
+        advantages: Sequence[Sequence[float]],
+        *,
+        step: int | None = None,
+    ) -> None:
+        """Append the advantages of an episode that a training step used.
+
+        Args:
+            scored: a recorded episode; another recorder may have written it.
+            advantages: [T][R] one per sampled token.
+            step: the training step that used it; None if unknown.
+        """
+        entry: dict[str, Any] = {
+            "id": scored.episode.id,
+            # The mean of equal numbers may be off by an ulp.
+            "advantages": [
+                fmean(turn) if len(set(turn)) > 1 else float(sum(turn[:1])) for turn in advantages
+            ],
+        }
+        if step is not None:
+            entry["used_by"] = step
+        with self._lock:
+            if any(len(set(turn)) > 1 for turn in advantages):
+                by_token = [[float(f"{value:.4g}") for value in turn] for turn in advantages]
+                self._credits().append({"id": scored.episode.id, "advantages": by_token})
+            self._scores.append(entry)
+
+    def _credits(self) -> Lines:
+        """Created on first use: with most algorithms the tokens of a turn share one advantage."""
+        if self._by_token is None:
+            self._by_token = Lines(credits_file(self._run, self._writer))
+        return self._by_token
+
+    def flush(self) -> None:
+        """Wait until every frame is on disk.
+
+        Raises:
+            OSError: one could not be written.
+        """
+        if self._frames is not None:
+            self._frames.flush()
+
+    def close(self) -> None:
+        """Write everything that is queued and close the files; may be called twice.
+
+        Raises:
+            OSError: a frame could not be written.
+        """
+        with self._lock:
+            if self._index is None:
+                return
+            self._index.close()
+            self._scores.close()
+            self._shown.close()
+            if self._by_token is not None:
+                self._by_token.close()
+            self._index = None
+        if self._frames is not None:
+            self._frames.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close()
+
+
+def frames_of(episode: Episode) -> list[str]:
+    """Ids of the recorded frames of an episode, without duplicates."""
+    shown = [*(id for turn in episode.turns for id in turn.frames), *episode.final_frames]
+    return [id for id in dict.fromkeys(shown) if id]
+
+
+def _metrics(episode: Episode) -> dict[str, float]:
+    """The environment's metrics after the last turn; anything but finite numbers is dropped."""
+    metrics = episode.turns[-1].info.get("metrics", {}) if episode.turns else {}
+    if not isinstance(metrics, Mapping):
+        return {}
+    finite = {str(name): _finite(value) for name, value in metrics.items()}
+    return {name: value for name, value in finite.items() if value is not None}
+
+
+def _finite(value: object) -> float | None:
+    if not isinstance(value, int | float | np.integer | np.floating):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # an integer of more than 308 digits
+        return None
+    return number if math.isfinite(number) else None
+
+
+_SUMMARY = (
+    "id", "split", "step", "time", "env_id", "group", "member", "seed", "outcome", "error",
+    "device",
+)  # fmt: skip

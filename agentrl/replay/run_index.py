@@ -1,0 +1,130 @@
+"""In-memory index of a run's episodes, updated as the files on disk grow."""
+
+import logging
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agentrl.errors import ConfigError
+from agentrl.replay.episode_summary import Summary, summary_of
+from agentrl.replay.jsonl_tail import Tails
+from agentrl.replay.removals import Removals
+from agentrl.replay.run_layout import FORMAT, episodes_folder, removals_file
+
+log = logging.getLogger(__name__)
+
+
+class Index:
+    """Summaries of all episodes, ordered by the time at which they ended.
+
+    Each call reads only the lines appended since the previous one.
+
+    Args:
+        run: the run's folder.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._lock = threading.Lock()
+        self._tails = Tails(episodes_folder(run))
+        self._entries: dict[str, dict[str, Any]] = {}
+        self._scores: dict[str, dict[str, Any]] = {}
+        self._removals = Removals()
+        self._by_id: dict[str, Summary] = {}
+        self._in_order: list[Summary] = []
+        self._refused: ConfigError | None = None
+        self.version = 0
+        """Incremented with every change."""
+
+    def all(self) -> list[Summary]:
+        """All episodes recorded so far; callers must not modify the list.
+
+        Raises:
+            ConfigError: a newer agentrl recorded the run, or it cannot be read.
+        """
+        with self._lock:
+            self._catch_up()
+            return self._in_order
+
+    def get(self, episode_id: str) -> Summary | None:
+        """The episode with this id; None if there is no such episode.
+
+        Raises:
+            ConfigError: as `all`.
+        """
+        with self._lock:
+            self._catch_up()
+            return self._by_id.get(episode_id)
+
+    def _start_over(self) -> None:
+        """Forget everything: the run was deleted or replaced by another one."""
+        self._tails.clear()
+        for known in (self._entries, self._scores, self._removals, self._by_id):
+            known.clear()
+        self._in_order = []
+        self._refused = None
+        self.version += 1
+
+    def _catch_up(self) -> None:
+        if self._tails.are_replaced():
+            self._start_over()
+        if self._refused is not None:
+            raise self._refused
+        changed: set[str] = set()
+        for entry in self._tails.new("scores-*.jsonl"):
+            if isinstance(id := entry.get("id"), str) and not _is_older(entry, self._scores):
+                self._scores.setdefault(id, {}).update(entry)
+                changed.add(id)
+        for entry in self._tails.new("index-*.jsonl"):
+            try:
+                check_format(self._run, entry)
+            except ConfigError as error:
+                self._refused = error  # the line is not read again
+                raise
+            if isinstance(id := entry.get("id"), str) and not _is_older(entry, self._entries):
+                self._entries[id] = entry
+                changed.add(id)
+        for entry in self._tails.new(removals_file(self._run).name):
+            changed.add(self._removals.take(entry)[0])
+        updated = {id: self._joined(id) for id in changed & self._entries.keys()}
+        if not updated:
+            return
+        self._by_id |= {id: summary for id, summary in updated.items() if summary is not None}
+        # A new list, because a caller may still be iterating over the old one.
+        self._in_order = sorted(self._by_id.values(), key=lambda s: (s.time, s.id))
+        self.version += 1
+
+    def _joined(self, id: str) -> Summary | None:
+        """The summary of an episode; without its scores if their line is broken."""
+        entry, score = self._entries[id], self._scores.get(id, {})
+        for usable_score in (score, {}) if score else ({},):
+            try:
+                removed = self._removals.holds(id, float(entry["time"]))
+                return summary_of(entry, usable_score, removed=removed)
+            except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+                log.warning("%s: invalid index or score line: %r", self._run, error)
+        return None
+
+
+def _is_older(entry: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether a line belongs to an earlier recording of an episode that a resumed job played again.
+
+    The second recording may come from another writer, so the order of the lines says nothing.
+    """
+    time, last = entry.get("time"), known.get(entry["id"], {}).get("time")
+    return isinstance(time, int | float) and isinstance(last, int | float) and time < last
+
+
+def check_format(run: Path, entry: Mapping[str, Any]) -> None:
+    """Refuse an index line written by a newer agentrl.
+
+    Raises:
+        ConfigError: its format is newer than `FORMAT`.
+    """
+    written = entry.get("format")
+    if isinstance(written, int) and written > FORMAT:
+        raise ConfigError(
+            f"{run}: recorded in format {written}, but this agentrl reads up to format {FORMAT}; "
+            "upgrade agentrl"
+        )

@@ -1,0 +1,162 @@
+"""Who is given what of `env.kwargs` and `env.translator`.
+
+What both an environment and its translator take, such as a mode of play, is given to both,
+wherever it is named.
+"""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+
+from agentrl import env, registry
+from agentrl.config import Config, EnvConfig
+from agentrl.errors import ConfigError
+from agentrl.rollout.episode_request import Split
+from agentrl.text import did_you_mean
+
+_OF_GYMNASIUM = ("max_episode_steps", "render_mode")
+"""What `gymnasium.make` takes for itself."""
+_ALLOW = "allow"
+
+
+def game_of(config: EnvConfig) -> env.Game:
+    """What stands behind an environment's name, with the words and players of the configuration.
+
+    Raises:
+        ConfigError: there is no such environment.
+    """
+    known = env.game(config.id)
+    return replace(
+        known,
+        translator=config.words or known.translator,
+        players={**known.players, **config.players},
+    )
+
+
+def env_kwargs(config: EnvConfig) -> dict[str, Any]:
+    """What the environment is made with, beside its phone.
+
+    Raises:
+        ConfigError: there is no such environment, or its two sections contradict each other.
+    """
+    return {**for_both(config, config.translator), **config.kwargs}
+
+
+def env_of(config: Config, split: Split) -> EnvConfig:
+    """The environment of one kind of episodes: held-out ones may have settings of their own."""
+    if split != "eval" or not config.eval.kwargs:
+        return config.env
+    return replace(config.env, kwargs={**config.env.kwargs, **config.eval.kwargs})
+
+
+def with_allowed(config: EnvConfig, allow: Sequence[str]) -> EnvConfig:
+    """The same environment, told which packages may be in front beside its own app.
+
+    Raises:
+        ConfigError: there are some, and it does not take them.
+    """
+    game = game_of(config)
+    if game.app is None or not allow:
+        return config
+    kind = kind_of(game)
+    if _ALLOW not in named(kind) and not _takes_any(kind):
+        raise ConfigError(
+            f"devices.allow={list(allow)}: {config.id} guards no phone, its constructor takes no "
+            f"`{_ALLOW}`; leave the setting out"
+        )
+    return replace(config, kwargs={**config.kwargs, _ALLOW: list(allow)})
+
+
+def baselines(config: Config) -> list[str]:
+    """The scripted players that stand beside the model."""
+    if config.eval.baselines is not None:
+        return config.eval.baselines
+    players = game_of(config.env).players
+    return [name for name in ("random", "expert") if name in players]
+
+
+def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> int | None:
+    """See whether an environment takes its arguments, without making it.
+
+    One that has more to look at, such as a data set, has a class method `check_kwargs` for it.
+
+    Args:
+        config: the environment.
+        section: where its arguments stand, for the error.
+
+    Returns:
+        How many different episodes there are, where `check_kwargs` says so; else None.
+
+    Raises:
+        ConfigError: as `env_kwargs`; or its constructor does not take one, or lacks one.
+    """
+    game = game_of(config)
+    if game.app is not None and "device" in config.kwargs:
+        raise ConfigError(
+            f"{section}.device={config.kwargs['device']}: an episode is given one of the phones "
+            "in devices.source; name yours there"
+        )
+    if game.app is not None and _ALLOW in config.kwargs:
+        raise ConfigError(f"{section}.{_ALLOW}: name these packages in devices.allow")
+    kind = kind_of(game)
+    taken = named(kind)
+    for name in config.kwargs:
+        if name not in (*taken, *_OF_GYMNASIUM) and not _takes_any(kind):
+            raise ConfigError(
+                f"{section}.{name}: {config.id} takes no such argument"
+                f"{did_you_mean(name, taken)}. It takes: {', '.join(taken) or 'none'}"
+            )
+    given = {"device", *(gymnasium.spec(game.id).kwargs or {}), *env_kwargs(config)}
+    needed = [name for name, parameter in taken.items() if parameter.default is parameter.empty]
+    if lacking := [name for name in needed if name not in given]:
+        raise ConfigError(f"{section}: {config.id} cannot do without {', '.join(lacking)}")
+    if (check := getattr(kind, "check_kwargs", None)) is None:
+        return None
+    try:
+        found = check(**{k: v for k, v in env_kwargs(config).items() if k not in _OF_GYMNASIUM})
+    except ConfigError as error:
+        raise ConfigError(f"{section}: {error}") from error
+    return found if type(found) is int else None
+
+
+def for_both(config: EnvConfig, section: Mapping[str, Any]) -> dict[str, Any]:
+    """What of one section is for the environment and its translator alike.
+
+    The common translator shares nothing: what an environment calls as it does is something else.
+    """
+    game = game_of(config)
+    if game.translator == env.TRANSLATOR:
+        return {}
+    both = set(named(kind_of(game))) & set(named(registry.load(game.translator)))
+    for name in both & config.kwargs.keys() & config.translator.keys():
+        if config.kwargs[name] != config.translator[name]:
+            raise ConfigError(
+                f"env.translator.{name}={config.translator[name]} contradicts env.kwargs.{name}="
+                f"{config.kwargs[name]}: both are given what one of them names; name it once"
+            )
+    return {name: section[name] for name in section if name in both}
+
+
+def kind_of(game: env.Game) -> Any:
+    """The class or function that makes an environment."""
+    return game.entry_point if callable(game.entry_point) else registry.load(game.entry_point)
+
+
+def named(kind: Any) -> dict[str, inspect.Parameter]:
+    """What a class or function takes by name; nothing where it does not say."""
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {name: p for name, p in _signature(kind).items() if p.kind in by_name}
+
+
+def _takes_any(kind: Any) -> bool:
+    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in _signature(kind).values())
+
+
+def _signature(kind: Any) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(kind).parameters
+    except (TypeError, ValueError):  # compiled ones need not tell
+        return {"anything": inspect.Parameter("anything", inspect.Parameter.VAR_KEYWORD)}

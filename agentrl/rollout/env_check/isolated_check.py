@@ -1,0 +1,57 @@
+"""Look at an environment in a process of its own, which it may end or hold up altogether."""
+
+import os
+import signal
+from collections.abc import Iterator
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+
+from agentrl.config import EnvConfig
+from agentrl.findings import Finding, wrong
+from agentrl.rollout.env_check import examine
+
+_SPARE_S = 30.0
+"""For the process to start, and beyond the deadline that a finding has there."""
+
+
+def examine_apart(
+    config: EnvConfig, steps: int = 50, deadline_s: float = 120.0
+) -> Iterator[Finding]:
+    """As `examine`; an environment that ends its process, or never yields, is told as well."""
+    context = get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_tell, args=(config, steps, deadline_s, theirs))
+    child.start()
+    theirs.close()
+    last = "made"
+    try:
+        while ours.poll(deadline_s + _SPARE_S):
+            found: Finding | Exception | None = ours.recv()
+            if found is None:
+                return
+            if isinstance(found, Exception):
+                raise found
+            yield found
+            last = found.what
+        what = f"no answer within {deadline_s:g} s, and nothing else runs meanwhile"
+        yield wrong(f"after {last}", what, "it must let go of Python's lock (GIL)")
+    except EOFError:
+        child.join()
+        what = f"it ended its process with code {child.exitcode}"
+        yield wrong(f"after {last}", what, "it must not end the process")
+    finally:
+        child.kill()
+        child.join()
+        ours.close()
+
+
+def _tell(config: EnvConfig, steps: int, deadline_s: float, answer: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asked ends this
+    try:
+        for found in examine(config, steps, deadline_s):
+            answer.send(found)
+        answer.send(None)
+    except Exception as error:
+        answer.send(error)
+    answer.close()
+    os._exit(0)  # without a wait for threads that hang

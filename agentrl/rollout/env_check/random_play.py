@@ -1,0 +1,84 @@
+"""Play an environment with random actions, always the same ones, and compare what comes of it."""
+
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from agentrl import env
+from agentrl.config import EnvConfig
+from agentrl.rollout.make_env import make_env, open_translator
+from agentrl.types import Observation
+
+SEED = 7
+
+
+@dataclass(slots=True, kw_only=True)
+class Played:
+    """What came of some steps, digested so that two of them can be compared."""
+
+    observations: list[Any] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    infos: list[Mapping[str, Any]] = field(default_factory=list)
+    shown: list[Observation] = field(default_factory=list)
+    ends: list[bool] = field(default_factory=list)
+    reset_ms: float = 0.0
+    step_ms: list[float] = field(default_factory=list)
+
+
+def play(config: EnvConfig, steps: int, seed: int = SEED) -> Played:
+    """Some random steps of one game, always the same ones."""
+    translator = open_translator(config)
+    played = Played()
+    with closing(make_env(config, getattr(translator, "render_mode", None))) as made:
+        if (meet := getattr(translator, "meet", None)) is not None:
+            meet(made)
+        actions = deepcopy(made.action_space)  # many classes have one for all their instances
+        actions.seed(seed)
+        started = time.perf_counter()
+        observation, info = made.reset(seed=seed)
+        played.reset_ms = 1000 * (time.perf_counter() - started)
+        _keep(played, translator, observation, info)
+        for _ in range(steps):
+            started = time.perf_counter()
+            observation, reward, terminated, truncated, info = made.step(actions.sample())
+            played.step_ms.append(1000 * (time.perf_counter() - started))
+            _keep(played, translator, observation, info)
+            played.rewards.append(float(reward))
+            played.ends.append(bool(terminated or truncated))
+            if terminated or truncated:
+                break
+    return played
+
+
+def _keep(
+    played: Played, translator: env.Translator, observation: Any, info: Mapping[str, Any]
+) -> None:
+    played.observations.append(observation)
+    played.infos.append(dict(info))
+    played.shown.append(translator.to_observation(observation, info))
+
+
+def difference(one: Played, other: Played) -> str:
+    """Where two games part; empty where they do not."""
+    for step, (a, b) in enumerate(zip(one.observations, other.observations, strict=False)):
+        if not same(a, b):
+            return f"in what is observed at step {step}"
+    if not same(one.rewards, other.rewards):
+        return "in their rewards"
+    return "in their ends" if one.ends != other.ends else ""
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two values are equal, arrays and what holds them as well; NaN is equal to itself."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, tuple | list) and isinstance(b, tuple | list):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.array_equal(a, b, equal_nan=np.issubdtype(np.asarray(a).dtype, np.floating))
+    return bool(a == b) or (a != a and b != b)

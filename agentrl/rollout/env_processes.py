@@ -1,0 +1,185 @@
+"""Processes that play environments: Python plays one step at a time in each, and a crash ends one.
+
+A process serves its environments as `agentrl serve-env` does, to its parent alone.
+"""
+
+import itertools
+import json
+import os
+import secrets
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, replace
+from typing import Any
+
+import gymnasium
+
+from agentrl.config import EnvConfig, WrapperConfig
+from agentrl.errors import ConfigError, EnvError
+from agentrl.rollout.env_arguments import env_kwargs
+from agentrl.rollout.make_env import make_env
+from agentrl.serving.env_server import EnvServer, Unusable
+from agentrl.serving.remote_env import RemoteEnv, is_up
+
+_START_S = 60.0
+_ANSWER_S = 2.0
+"""For a process that is asked whether it hangs."""
+_LOOK_S = 1.0
+"""How often a process looks whether its parent is there."""
+
+
+class EnvProcesses:
+    """Some processes, started when they are first needed and again when they have died.
+
+    Args:
+        count: how many.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._token = secrets.token_hex(16)
+        self._processes: list[tuple[subprocess.Popen[bytes], str] | None] = [None] * count
+        self._turns = itertools.cycle(range(count))
+        self._lock = threading.Lock()
+
+    def make(
+        self, config: EnvConfig, render_mode: str | None, deadline_s: float
+    ) -> "gymnasium.Env[Any, Any]":
+        """An environment in the next process; wrappers are put around it there.
+
+        Raises:
+            EnvError: the process does not start.
+            ConfigError: the environment refuses its arguments.
+        """
+        with self._lock:
+            url = self._url(next(self._turns), config)
+        asked = {} if render_mode is None else {"render_mode": render_mode}
+        return _Played(self, url, {**asked, **env_kwargs(config)}, deadline_s, self._token)
+
+    def end_hung(self, url: str) -> None:
+        """End a process that answers nobody; one where a single environment hangs goes on."""
+        if is_up(url, _ANSWER_S):
+            return
+        with self._lock:
+            for known in self._processes:
+                if known is not None and known[1] == url:
+                    known[0].kill()
+                    known[0].wait()  # or the next one may be sent to it
+
+    def _url(self, place: int, config: EnvConfig) -> str:
+        known = self._processes[place]
+        if known is None or known[0].poll() is not None:
+            if known is not None:
+                _end(known[0])
+            known = self._processes[place] = self._start(config)
+        return known[1]
+
+    def _start(self, config: EnvConfig) -> "tuple[subprocess.Popen[bytes], str]":
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for us; we end them in good order
+        )
+        path = [entry or os.getcwd() for entry in sys.path]
+        spec = {"env": asdict(config), "path": path, "token": self._token, "parent": os.getpid()}
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(spec).encode() + b"\n")
+            process.stdin.flush()
+            if not select.select([process.stdout], [], [], _START_S)[0]:
+                raise EnvError(f"{config.id}: its process was not ready after {_START_S:g} s")
+            told = process.stdout.readline().decode().strip()
+            if not told:
+                raise EnvError(f"{config.id}: its process ended with code {process.wait()}")
+        except BaseException:
+            _end(process)
+            raise
+        return process, told
+
+    def close(self) -> None:
+        """End them, and all environments in them."""
+        with self._lock:
+            for place, known in enumerate(self._processes):
+                if known is not None:
+                    _end(known[0])
+                    self._processes[place] = None
+
+
+def tried_apart(config: EnvConfig) -> "gymnasium.Space[Any]":
+    """The actions of an environment that is made once, in a process of its own.
+
+    Raises:
+        EnvError, ConfigError: as `EnvProcesses.make`.
+    """
+    processes = EnvProcesses(1)
+    try:
+        with closing(processes.make(config, None, _START_S)) as made:
+            return made.action_space
+    finally:
+        processes.close()
+
+
+class _Played(RemoteEnv):
+    """An environment of one of the processes, which is ended where it hangs altogether."""
+
+    def __init__(self, owner: EnvProcesses, url: str, *arguments: Any) -> None:
+        self._owner = owner
+        super().__init__(url, *arguments)
+
+    def _answer(self, what: str, body: bytes) -> Any:
+        try:
+            return super()._answer(what, body)
+        except TimeoutError:
+            self._owner.end_hung(self._url)
+            raise
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+
+
+def _serve(spec: dict[str, Any], teller: int) -> None:
+    """Serve one kind of environment until the parent is gone."""
+    sys.path += [entry for entry in spec["path"] if entry not in sys.path]
+    config = _config_of(spec["env"])
+
+    def make(**kwargs: Any) -> "gymnasium.Env[Any, Any]":
+        try:
+            return make_env(replace(config, kwargs=kwargs, translator={}))
+        except ConfigError as error:
+            raise Unusable(str(error)) from error
+
+    server = EnvServer(make, ("127.0.0.1", 0), spec["token"], most=100_000, idle_s=86_400.0)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    os.write(teller, f"http://127.0.0.1:{server.server_address[1]}\n".encode())
+    while os.getppid() == spec["parent"]:
+        # The pipe stays open if another child of the parent holds it: both are looked at.
+        if select.select([0], [], [], _LOOK_S)[0] and not os.read(0, 4096):
+            return
+
+
+def _config_of(tree: dict[str, Any]) -> EnvConfig:
+    wrappers: Sequence[dict[str, Any]] = tree.pop("wrappers")
+    return EnvConfig(**tree, wrappers=[WrapperConfig(**wrapper) for wrapper in wrappers])
+
+
+def main() -> None:
+    """Play for the parent, which says what on standard input."""
+    spec = json.loads(os.fdopen(os.dup(0), "rb", buffering=0).readline())
+    # What an environment prints goes to standard error: the parent reads one line, no more.
+    teller = os.dup(1)
+    os.dup2(2, 1)
+    _serve(spec, teller)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Make what a configuration names: the environment, its translator and its players."""
+
+import json
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict
+from typing import Any
+
+import gymnasium
+
+from agentrl import env, registry
+from agentrl.config import EnvConfig, WrapperConfig
+from agentrl.data.prompt_templates import render_instructions
+from agentrl.errors import ConfigError, is_ours, told
+from agentrl.rollout.env_arguments import env_kwargs, for_both, game_of, named
+from agentrl.text import did_you_mean
+
+_SPACE = "action_space"
+_spaces: "dict[str, gymnasium.Space[Any]]" = {}
+"""The actions of environments that were made once to see them."""
+
+
+def make_env(
+    config: EnvConfig, render_mode: str | None = None, **place: str
+) -> "gymnasium.Env[Any, Any]":
+    """The environment with its wrappers.
+
+    Gymnasium's own checks are left out: made anew for every lease of a phone, they would cost more
+    than a turn. `agentrl envs check` makes them.
+
+    Args:
+        config: which one.
+        render_mode: asked for where `env.kwargs` names none.
+        **place: `device`, where it is played on a phone.
+
+    Raises:
+        ConfigError: it does not exist, or something refuses its arguments.
+    """
+    kwargs: dict[str, Any] = {**env_kwargs(config), **place}
+    if render_mode is not None:
+        kwargs.setdefault("render_mode", render_mode)
+    made = env.make(config.id, **kwargs, disable_env_checker=True)
+    for wrapper in config.wrappers:
+        made = _wrapped(made, wrapper)
+    return made
+
+
+def open_translator(config: EnvConfig) -> env.Translator:
+    """The translator of an environment.
+
+    Raises:
+        ConfigError: there is no such environment, its sections contradict each other, or the
+            translator refuses its arguments.
+    """
+    game = game_of(config)
+    given = {**for_both(config, config.kwargs), **config.translator}
+    return env.translator_of(game, {**_space_for(registry.load(game.translator), config), **given})
+
+
+def instructions_of(config: EnvConfig, translator: env.Translator) -> str:
+    """The words that open an episode: the translator's own, in the job's prompt if it has one.
+
+    Raises:
+        ConfigError: the translator fails, or the prompt does not exist or cannot be rendered.
+    """
+    try:
+        words = translator.instructions()
+    except Exception as error:
+        raise ConfigError(f"env.translator: its instructions fail: {told(error)}") from error
+    return render_instructions(config.prompt, words)
+
+
+def load_player(config: EnvConfig, name: str) -> env.Player:
+    """A scripted player of an environment, with those of its settings that it takes.
+
+    Raises:
+        ConfigError: the environment has no such player, or none that takes something in
+            `env.player`.
+    """
+    players = game_of(config).players
+    if name not in players:
+        raise ConfigError(
+            f"{config.id} has no player {name!r}{did_you_mean(name, players)}. "
+            f"It has: {', '.join(sorted(players)) or 'none'}."
+        )
+    kind = registry.load(players[name])
+    _check_player(config, players)
+    given = {**_space_for(kind, config), **config.kwargs, **config.translator, **config.player}
+    try:
+        player: env.Player = kind(**{k: given[k] for k in named(kind) if k in given})
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"the player {name!r} of {config.id} fails: {told(error)}") from error
+    return player
+
+
+def _check_player(config: EnvConfig, players: Mapping[str, str]) -> None:
+    """See whether some player takes each of `env.player`."""
+    taken = {argument for one in players.values() for argument in named(registry.load(one))}
+    for name in config.player:
+        if name not in taken:
+            raise ConfigError(
+                f"env.player.{name}: no player of {config.id} takes it"
+                f"{did_you_mean(name, taken)}. They take: {', '.join(sorted(taken))}"
+            )
+
+
+def _space_for(kind: Any, config: EnvConfig) -> dict[str, Any]:
+    """The environment's actions for what takes them, and nothing for all else."""
+    return {_SPACE: action_space_of(config)} if _SPACE in named(kind) else {}
+
+
+def action_space_of(config: EnvConfig) -> "gymnasium.Space[Any]":
+    """The actions of an environment without a phone; it is made once to see them.
+
+    Raises:
+        ConfigError: it cannot be made, or is played on a phone.
+    """
+    if game_of(config).app is not None:
+        raise ConfigError(
+            f"{config.id} is played on a phone: its actions are not known before one is there, so "
+            "it needs a translator and players of its own"
+        )
+    key = json.dumps(
+        [config.id, config.kwargs, config.translator, [asdict(w) for w in config.wrappers]],
+        default=str,
+    )
+    if key not in _spaces:
+        _spaces[key] = _tried(config)
+    return _spaces[key]
+
+
+def _tried(config: EnvConfig) -> "gymnasium.Space[Any]":
+    try:
+        if config.processes:
+            from agentrl.rollout.env_processes import tried_apart  # which make what is made here
+
+            return tried_apart(config)
+        with closing(make_env(config)) as made:
+            return made.action_space
+    except ConfigError:
+        raise
+    except BaseException as error:
+        if is_ours(error):
+            raise
+        raise ConfigError(f"env.id: {config.id} cannot be made: {told(error)}") from error
+
+
+def _wrapped(made: "gymnasium.Env[Any, Any]", config: WrapperConfig) -> "gymnasium.Env[Any, Any]":
+    kind = registry.load(config.wrapper)
+    try:
+        wrapped: gymnasium.Env[Any, Any] = kind(made, **config.kwargs)
+    except Exception as error:
+        raise ConfigError(
+            f"env.wrappers: {config.wrapper} does not wrap it with {config.kwargs}: {told(error)}"
+        ) from error
+    return wrapped

@@ -1,0 +1,74 @@
+"""The phones that a configuration names, as a pool."""
+
+from dataclasses import asdict
+
+from agentrl import devices, env
+from agentrl.config import Config
+from agentrl.devices.device_opener import Opener
+from agentrl.replay.live_phones import PhoneNow
+
+
+def open_pool(
+    config: Config,
+    around: devices.Around = lambda phone: phone,
+    lease_s: float = float("inf"),
+) -> devices.DevicePool:
+    """The phones, for those who play in this process.
+
+    Args:
+        config: the whole job.
+        around: see `agentrl.devices.open_source`.
+        lease_s: for so long a lease lasts that is not renewed.
+
+    Raises:
+        ConfigError: a phone cannot be reached.
+    """
+    settings = config.devices
+    app = env.game(config.env.id).app
+    return devices.open_source(
+        settings.source,
+        deadlines=devices.Deadlines(**asdict(settings.deadlines)),
+        driver=settings.driver,
+        capture=settings.capture,
+        input=settings.input,
+        public=settings.public_addresses,
+        apps=[] if app is None else [app],
+        size=(settings.size[0], settings.size[1]),
+        effect_delay_ms=(settings.effect_delay_ms[0], settings.effect_delay_ms[1]),
+        seed=config.seed,
+        options=devices.PoolOptions(
+            quarantine_after=settings.quarantine_after,
+            quarantine_s=settings.quarantine_s,
+            patience_s=settings.patience_s,
+            lease_s=lease_s,
+            reboot=settings.reboot,
+        ),
+        around=around,
+    )
+
+
+def told_of(pool: devices.DevicePool) -> list[PhoneNow]:
+    """The phones of a pool, for those who look on."""
+    return [
+        PhoneNow(
+            serial=phone.serial,
+            state=phone.state,
+            leases=phone.leases,
+            failures=phone.failures,
+            busy_share=phone.busy_share,
+        )
+        for phone in pool.stats()
+    ]
+
+
+def opener_of(config: Config, around: devices.Around) -> Opener:
+    """Opens the same phones one by one, for those who borrow them from another process."""
+    settings = config.devices
+    return Opener(
+        driver=settings.driver,
+        capture=settings.capture,
+        input=settings.input,
+        deadlines=devices.Deadlines(**asdict(settings.deadlines)),
+        public=tuple(settings.public_addresses),
+        around=around,
+    )

@@ -1,0 +1,328 @@
+"""Rollouts in this process, or lifted into Ray actors: the same calls."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from agentrl import config as configuration
+from agentrl import env
+from agentrl.cluster import ray_cluster
+from agentrl.config import Config, RolloutConfig
+from agentrl.rollout.collector import Progress
+from agentrl.rollout.episode_request import Ticket
+from agentrl.rollout.rollout_worker import Rollouts
+from agentrl.rollout.shared_phones import KeeperActor, SharedPhones
+from agentrl.types import ScoredEpisode
+from agentrl.weight_sync import transports
+from agentrl.weight_sync.engine_link import Link, LocalLink
+
+log = logging.getLogger(__name__)
+
+_CLOSE_S = 30.0
+"""For an actor to end its engine and phones by itself; then it is killed, and they with it."""
+
+
+_KEEPER = "the keeper of the phones"
+
+
+class AnyRollouts(Protocol):
+    """What the training loop sees of rollouts, wherever they run."""
+
+    async def collect(
+        self, tickets: Sequence[Ticket], player: str | None = None, greedy: bool = False
+    ) -> list[ScoredEpisode]:
+        """See Rollouts.collect."""
+
+    async def load_weights(self, path: Path, version: int) -> None:
+        """See Rollouts.load_weights."""
+
+    async def load_adapter(self, folder: Path, version: int) -> None:
+        """See Rollouts.load_adapter."""
+
+    async def receive(
+        self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
+    ) -> None:
+        """See Rollouts.receive."""
+
+    async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
+        """See Rollouts.received."""
+
+    async def sleep(self) -> None:
+        """See Rollouts.sleep."""
+
+    def link(self) -> Link:
+        """How the learner calls all engines; it may be sent to other processes of the cluster."""
+
+    async def look(self) -> Progress:
+        """How far the running collection is."""
+
+    async def close(self) -> None:
+        """End everything that was started."""
+
+
+class LocalRollouts:
+    """Rollouts in this process."""
+
+    def __init__(self, rollouts: Rollouts, config: Config) -> None:
+        self._rollouts, self._config = rollouts, config
+        self.collect = rollouts.collect
+        self.load_weights, self.load_adapter = rollouts.load_weights, rollouts.load_adapter
+        self.receive, self.received = rollouts.receive, rollouts.received
+        self.sleep = rollouts.sleep
+        self.look, self.close = rollouts.look, rollouts.close
+
+    def link(self) -> Link:
+        """To the engine of this process; called on its event loop."""
+        deadline_s = self._config.train.deadline_s
+        return LocalLink(self._rollouts.call, transports.workers(self._config), deadline_s)
+
+
+class RayRollouts:
+    """Rollouts in Ray actors; groups are dealt to them in turn."""
+
+    def __init__(
+        self, actors: Sequence[Any], config: Config, phones: SharedPhones | None = None
+    ) -> None:
+        self._actors = actors
+        self._phones = phones
+        self._config, settings = config, config.rollout
+        self._settings = settings
+        self._start_s = settings.start_deadline_s
+        self._in_flight = [1] * len(actors)
+        """Episodes that each actor plays at the same time."""
+
+    async def start(self) -> None:
+        """See Rollouts.start."""
+        self._in_flight = await asyncio.gather(
+            *(self._call(k, self._start_s, "start") for k in range(len(self._actors)))
+        )
+
+    async def collect(
+        self, tickets: Sequence[Ticket], player: str | None = None, greedy: bool = False
+    ) -> list[ScoredEpisode]:
+        """See Rollouts.collect."""
+        shares = {k: share for k, share in enumerate(self._deal(tickets)) if share}
+        played = await asyncio.gather(
+            *(self._collect(k, share, player, greedy) for k, share in shares.items())
+        )
+        found: dict[Ticket, ScoredEpisode] = {}
+        for share, episodes in zip(shares.values(), played, strict=True):
+            found |= zip(share, episodes, strict=True)
+        return [found[ticket] for ticket in tickets]
+
+    def _deal(self, tickets: Sequence[Ticket]) -> list[list[Ticket]]:
+        count = len(self._actors)
+        return [[t for t in tickets if t.group % count == k] for k in range(count)]
+
+    async def _collect(
+        self, number: int, share: Sequence[Ticket], player: str | None, greedy: bool
+    ) -> list[ScoredEpisode]:
+        deadline_s = collect_deadline_s(len(share), self._in_flight[number], self._settings)
+        episodes: list[ScoredEpisode] = await self._call(
+            number, deadline_s, "collect", share, player, greedy
+        )
+        return episodes
+
+    async def load_weights(self, path: Path, version: int) -> None:
+        """See Rollouts.load_weights."""
+        await self._call_all("load_weights", path, version)
+
+    async def load_adapter(self, folder: Path, version: int) -> None:
+        """See Rollouts.load_adapter."""
+        await self._call_all("load_adapter", folder, version)
+
+    async def receive(
+        self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
+    ) -> None:
+        """See Rollouts.receive."""
+        await self._call_all("receive", version, shapes, checked)
+
+    async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
+        """See Rollouts.received."""
+        await self._call_all("received", version, names, digest)
+
+    async def sleep(self) -> None:
+        """See Rollouts.sleep."""
+        await self._call_all("sleep")
+
+    def link(self) -> Link:
+        """From any process of the cluster to all actors."""
+        workers = transports.workers(self._config)
+        return RayLink(self._actors, workers, self._config.train.deadline_s)
+
+    async def _call_all(self, method: str, *arguments: Any) -> None:
+        numbers = range(len(self._actors))
+        await asyncio.gather(*(self._call(k, self._start_s, method, *arguments) for k in numbers))
+
+    async def look(self) -> Progress:
+        """How far the running collection is."""
+        seen = [await self._call(k, self._start_s, "look") for k in range(len(self._actors))]
+        return sum(seen, start=Progress())
+
+    async def _call(self, number: int, deadline_s: float, method: str, *arguments: Any) -> Any:
+        reference = self._actors[number].do.remote(method, *arguments)
+        return await ray_cluster.answer(reference, f"rollout actor {number}", deadline_s)
+
+    async def close(self) -> None:
+        """End the engines and phones, then the actors; last who keeps phones for all of them."""
+        actors = [(actor, f"rollout actor {k}") for k, actor in enumerate(self._actors)]
+        await asyncio.gather(*(_end(*one, min(_CLOSE_S, self._start_s)) for one in actors))
+        if self._phones is not None:
+            await _end(self._phones.keeper, _KEEPER, min(_CLOSE_S, self._start_s))
+
+
+class RayLink(Link):
+    """To the engines of rollout actors.
+
+    Args:
+        actors: their handles.
+        workers_each: see Link.
+        deadline_s: for each call.
+    """
+
+    def __init__(self, actors: Sequence[Any], workers_each: int, deadline_s: float) -> None:
+        super().__init__(len(actors), workers_each)
+        self._actors, self._deadline_s = list(actors), deadline_s
+
+    def _call(self, method: str, arguments: list[tuple[Any, ...]]) -> None:
+        async def call_all() -> None:
+            calls = [
+                ray_cluster.answer(
+                    actor.do.remote("call", method, *given), f"engine {k}", self._deadline_s
+                )
+                for k, (actor, given) in enumerate(zip(self._actors, arguments, strict=True))
+            ]
+            await asyncio.gather(*calls)
+
+        asyncio.run(call_all())
+
+
+async def _end(actor: Any, who: str, deadline_s: float) -> None:
+    import ray
+
+    try:
+        await ray_cluster.answer(actor.close.remote(), who, deadline_s)
+    except Exception as error:  # it is killed either way
+        log.warning("closing %s: %s", who, error)
+    finally:
+        ray.kill(actor)
+
+
+def collect_deadline_s(episodes: int, in_flight: int, settings: RolloutConfig) -> float:
+    """How long an actor may take for some episodes; only one that hangs takes longer.
+
+    Every episode and its scoring have deadlines of their own. As many waves of them are played as
+    their number asks for; refills may come one after the other, all for the same ticket.
+
+    Args:
+        episodes: to be played.
+        in_flight: that it plays at the same time.
+        settings: the deadlines, and how many refills there may be.
+
+    Returns:
+        Seconds, those included in which the engine comes up.
+    """
+    waves = math.ceil(episodes / in_flight) + settings.max_refills
+    each_s = settings.deadline_s + settings.reward_deadline_s
+    return settings.start_deadline_s + waves * each_s
+
+
+class RolloutActor:
+    """`Rollouts` in a process of its own."""
+
+    def __init__(
+        self,
+        tree: dict[str, Any],
+        folder: Path,
+        run: Path | None,
+        share: tuple[int, int],
+        phones: SharedPhones | None = None,
+        version: int = 0,
+    ) -> None:
+        if run is not None:
+            ray_cluster.keep_words(run, f"rollout{share[0]}", ray_cluster.serials_in(tree))
+        settings = configuration.from_dict(tree)
+        self._rollouts = Rollouts(settings, folder, run, share, phones, version)
+
+    async def do(self, method: str, *arguments: Any) -> Any:
+        """One of the methods of `Rollouts`."""
+        return await getattr(self._rollouts, method)(*arguments)
+
+    async def close(self) -> None:
+        """See Rollouts.close."""
+        await self._rollouts.close()
+
+
+async def open_rollouts(
+    config: Config, folder: Path | None, run: Path | None, version: int = 0
+) -> AnyRollouts:
+    """Start what plays episodes, as `rollout.launcher` says.
+
+    Args:
+        config: the whole job.
+        folder: of the model; None where scripted players or a server's model alone play, always in
+            this process.
+        run: the run's folder; None records nothing.
+        version: of the weights in `folder`: how many training steps they have seen.
+
+    Raises:
+        ConfigError: Ray is not installed, a phone cannot be reached, or the cluster's GPUs do not
+            allow `train.transfer`.
+    """
+    if config.rollout.launcher == "local" or folder is None:
+        rollouts = Rollouts(config, folder, run, version=version)
+        try:
+            await rollouts.start()
+        except BaseException:
+            await rollouts.close()
+            raise
+        return LocalRollouts(rollouts, config)
+    return await _open_ray(config, folder, run, version)
+
+
+async def _open_ray(config: Config, folder: Path, run: Path | None, version: int) -> AnyRollouts:
+    ray = ray_cluster.join_cluster()
+    transports.check(config)  # now that its GPUs are known
+    count = config.rollout.actors
+    remote = ray.remote(RolloutActor).options(
+        num_cpus=0,  # episodes wait more than they compute; the engine brings its own threads
+        num_gpus=ray_cluster.gpus_per_actor(count, config.train.ranks),
+        max_concurrency=1000,
+    )
+    tree, here = configuration.to_dict(config), run and run.absolute()
+    phones = await _open_phones(config, tree, here) if count > 1 else None
+    handle = RayRollouts(
+        [
+            remote.remote(tree, folder.absolute(), here, (k, count), phones, version)
+            for k in range(count)
+        ],
+        config,
+        phones,
+    )
+    try:
+        await handle.start()
+    except BaseException:
+        await handle.close()
+        raise
+    return handle
+
+
+async def _open_phones(
+    config: Config, tree: dict[str, Any], run: Path | None
+) -> SharedPhones | None:
+    """Start who keeps the phones for several actors; nobody where nothing is played on phones."""
+    import ray
+
+    if env.game(config.env.id).app is None:
+        return None
+    remote = ray.remote(KeeperActor).options(num_cpus=0, max_concurrency=1000)
+    keeper, start_s = remote.remote(tree, run), config.rollout.start_deadline_s
+    try:
+        count, grows = await ray_cluster.answer(keeper.start.remote(), _KEEPER, start_s)
+    except BaseException:
+        await _end(keeper, _KEEPER, min(_CLOSE_S, start_s))
+        raise
+    return SharedPhones(keeper=keeper, count=count, grows=grows)

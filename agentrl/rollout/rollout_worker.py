@@ -1,0 +1,353 @@
+"""One engine, its worlds and its recorder: plays whole steps. Knows nothing of Ray."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from agentrl import config as configuration
+from agentrl.config import Config, parse_history
+from agentrl.devices import DevicePool
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.endpoint_policy import EndpointPolicy
+from agentrl.policies.engines.endpoint import Endpoint
+from agentrl.policies.engines.engine import Engine, Receiver, Sampling
+from agentrl.policies.model_policy import ModelPolicy
+from agentrl.policies.open_model import open_encoder, open_endpoint, open_engine, open_scaler
+from agentrl.policies.policy import Policy
+from agentrl.policies.scripted_policy import ScriptedPolicy
+from agentrl.replay.live_phones import Live
+from agentrl.replay.recorder import Recorder
+from agentrl.rollout.collector import Collector, Progress
+from agentrl.rollout.env_arguments import env_of, game_of
+from agentrl.rollout.env_pool import Worlds, open_worlds
+from agentrl.rollout.env_runner import World
+from agentrl.rollout.episode import Limits, play
+from agentrl.rollout.episode_request import Split, Ticket
+from agentrl.rollout.make_env import load_player
+from agentrl.rollout.phone_pool import told_of
+from agentrl.rollout.scoring import Scorer
+from agentrl.rollout.shared_phones import SharedPhones
+from agentrl.types import Episode, Observation, ScoredEpisode, Turn
+from agentrl.weight_sync import transports
+from agentrl.worker_threads import Workers
+
+
+class Rollouts:
+    """Plays episodes with a model or a scripted player.
+
+    Args:
+        config: the whole job.
+        folder: of the model's configuration, tokenizer and first weights; None where scripted
+            players or a server's model alone play, and nobody learns from them here.
+        run: the run's folder; episodes are recorded below it. None records nothing.
+        share: (k, n): this is the k-th of n that share phones and concurrency.
+        phones: who keeps them; None where they are this process's own.
+        version: of the weights in `folder`: how many training steps they have seen.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        folder: Path | None,
+        run: Path | None,
+        share: tuple[int, int] = (0, 1),
+        phones: SharedPhones | None = None,
+        version: int = 0,
+    ) -> None:
+        self._config = config
+        self._folder = folder
+        self._run = run
+        self._share = share
+        self._phones = phones
+        self._version = version
+        self._scorer = Scorer(config.rewards, config.rollout.reward_deadline_s)
+        self._encoder: ChatEncoder | None = None
+        self._exit = AsyncExitStack()
+        self._scorers = Workers("scoring")
+        self._exit.callback(self._scorers.close)
+        self.engine: Engine | None = None
+        self._endpoint: Endpoint | None = None
+        self._engine_lock = asyncio.Lock()
+        self._weights: tuple[Path, int] | None = None
+        self._adapter: tuple[Path, int] | None = None
+        self._live: Live | None = None
+        self.progress = Progress()
+
+    async def start(self) -> int:
+        """Open the phones and the recorder; the engine starts when a model first plays.
+
+        Returns:
+            How many episodes are played at the same time, at least.
+
+        Raises:
+            ConfigError: a phone cannot be reached.
+        """
+        if self._run is not None:
+            self._recorder: Recorder | None = Recorder(
+                self._run,
+                frames=self._config.run.frames,
+                mask=self._config.devices.mask,
+                writer=f"rollout{self._share[0]}",
+                config=configuration.digest(self._config),
+            )
+            self._exit.callback(self._recorder.close)
+        else:
+            self._recorder = None
+        keep = self._recorder.frame if self._recorder and self._frames == "device" else None
+        if self._run is not None and game_of(self._config.env).app is not None:
+            self._live = Live(self._run, f"rollout{self._share[0]}")
+            self._exit.callback(self._live.close)
+        self.worlds: Worlds = open_worlds(self._config, keep, self._share, self._phones, self._live)
+        self._exit.callback(self.worlds.close)
+        pool = getattr(self.worlds, "pool", None)
+        if self._live is not None and isinstance(pool, DevicePool):
+            self._live.kept = partial(told_of, pool)
+        if self._folder is not None:
+            self._encoder = open_encoder(self._config.model, self._folder)
+        return self.worlds.count_at_least
+
+    async def look(self) -> Progress:
+        """How far the running collection is."""
+        return self.progress
+
+    @property
+    def _frames(self) -> str:
+        return self._config.run.frames
+
+    async def load_weights(self, path: Path, version: int) -> None:
+        """Play with these weights from now on.
+
+        Raises:
+            EngineError: the engine refused them.
+        """
+        self._weights = (path, version)
+        if self.engine is not None:
+            await self.engine.load_weights(path, version)
+
+    async def load_adapter(self, folder: Path, version: int) -> None:
+        """Play with these adapters from now on, on the weights that were loaded last.
+
+        Raises:
+            EngineError: the engine refused them.
+        """
+        self._adapter = (folder, version)
+        if self.engine is not None:
+            await self._receiver.load_adapter(folder, version)
+
+    async def receive(
+        self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
+    ) -> None:
+        """Start the engine if it is not, and let it wait for weights; see `VLLMEngine.receive`.
+
+        Raises:
+            EngineError: they are another model's, or it did not come to rest in time.
+        """
+        await self._started_engine()
+        await self._receiver.receive(version, shapes, checked)
+
+    async def call(self, method: str, *arguments: Any) -> None:
+        """See `VLLMEngine.call`."""
+        await self._receiver.call(method, *arguments)
+
+    async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
+        """Play with what has come; see `VLLMEngine.received`."""
+        await self._receiver.received(version, names, digest)
+
+    async def sleep(self) -> None:
+        """Let the engine leave its GPU's memory to the learner, until weights come."""
+        if self.engine is not None:
+            await self._receiver.sleep()
+
+    @property
+    def _receiver(self) -> Receiver:
+        assert self.engine is not None, "it was started"
+        return cast("Receiver", self.engine)
+
+    async def collect(
+        self, tickets: Sequence[Ticket], player: str | None = None, greedy: bool = False
+    ) -> list[ScoredEpisode]:
+        """Play these episodes, in any order and many at once.
+
+        Args:
+            tickets: what to play; all of one split.
+            player: a scripted player's name; None for the model.
+            greedy: the model takes its most probable token each time.
+
+        Returns:
+            One scored episode per ticket, in their order.
+
+        Raises:
+            WorldError: not one could be played.
+            ConfigError: no such player; the engine cannot start.
+        """
+        self.progress = Progress()
+        policy = await self.policy(player, greedy, tickets[0].split if tickets else "train")
+
+        async def play_ticket(ticket: Ticket) -> Episode:
+            return await self._play(ticket, policy)
+
+        collector = Collector(
+            play=play_ticket,
+            score=self._scorer.score,
+            concurrency=self.worlds.count,
+            max_refills=self._config.rollout.max_refills,
+            done=self._record,
+            progress=self.progress,
+            scorers=self._scorers,
+            score_s=self._config.rollout.reward_deadline_s,
+            must_score=self._config.rollout.reward_failure == "error",
+        )
+        return await collector.collect(tickets)
+
+    async def play(
+        self,
+        ticket: Ticket,
+        policy: Policy,
+        on_turn: Callable[[Turn], None],
+        on_end: Callable[[Observation], None],
+    ) -> ScoredEpisode:
+        """Play one episode with any policy; it is recorded, and not played again if it is void.
+
+        Args:
+            ticket: which episode.
+            policy: who plays.
+            on_turn: told of each turn as it ends.
+            on_end: told of what is seen at the end, where the player was not shown it.
+
+        Raises:
+            RewardError: it cannot be scored.
+            WorldError: no phone could be had.
+        """
+        scored = self._scorer.score(await self._play(ticket, policy, on_turn, on_end))
+        self._record(ticket, scored)
+        return scored
+
+    async def _play(
+        self,
+        ticket: Ticket,
+        policy: Policy,
+        on_turn: Callable[[Turn], None] | None = None,
+        on_end: Callable[[Observation], None] | None = None,
+    ) -> Episode:
+        rollout = self._config.rollout
+        keep = self._recorder.frame if self._recorder and self._frames == "model" else None
+
+        async def act(world: World) -> Episode:
+            with self._told(world, ticket, on_turn) as tell:
+                return await play(
+                    ticket=ticket,
+                    env_id=self._config.env.id,
+                    world=world,
+                    policy=policy,
+                    seed=ticket.player_seed(self._config.seed),
+                    limits=Limits(
+                        max_turns=self._config.env.max_turns, deadline_s=rollout.deadline_s
+                    ),
+                    keep_model_frame=keep,
+                    on_turn=tell,
+                    on_end=on_end,
+                )
+
+        return await self.worlds.visit(act, ticket.split)
+
+    @contextmanager
+    def _told(
+        self, world: World, ticket: Ticket, on_turn: Callable[[Turn], None] | None
+    ) -> Iterator[Callable[[Turn], None] | None]:
+        """Tell those who look on what is played on a phone, turn by turn."""
+        live, serial = self._live, world.device
+        if live is None or serial is None:
+            yield on_turn
+            return
+        number = 0
+
+        def tell(turn: Turn) -> None:
+            nonlocal number
+            number += 1
+            live.turn(serial, number, turn.timings.get("act", 0.0))
+            if on_turn is not None:
+                on_turn(turn)
+
+        live.playing(serial, ticket.id)
+        try:
+            yield tell
+        finally:
+            live.idle(serial)
+
+    def _record(self, ticket: Ticket, scored: ScoredEpisode) -> None:
+        if self._recorder is not None:
+            self._recorder.episode(scored, split=ticket.split, step=ticket.step)
+
+    async def policy(self, player: str | None, greedy: bool, split: Split) -> Policy:
+        """Who plays: a scripted player, or the model, whose engine or server is started now.
+
+        Raises:
+            ConfigError: no such player; the engine cannot start, the server does not answer.
+        """
+        if player is not None:
+            return ScriptedPolicy(
+                load_player(env_of(self._config, split), player),
+                encoder=self._encoder,
+                history=parse_history(self._config.env.history),
+                scale=open_scaler(self._config.model),
+                most_tokens=self._config.rollout.max_new_tokens if split == "demo" else None,
+            )
+        rollout = self._config.rollout
+        history = parse_history(self._config.env.history)
+        sampling = Sampling(
+            temperature=0.0 if greedy else rollout.temperature,
+            max_new_tokens=rollout.max_new_tokens,
+        )
+        if rollout.engine == "remote":
+            return EndpointPolicy(
+                await self._started_endpoint(),
+                history=history,
+                sampling=sampling,
+                scale=open_scaler(self._config.model),
+            )
+        assert self._encoder is not None, "a model has a folder"
+        return ModelPolicy(
+            await self._started_engine(),
+            self._encoder,
+            history=history,
+            sampling=sampling,
+            max_context=rollout.max_context,
+        )
+
+    async def _started_endpoint(self) -> Endpoint:
+        async with self._engine_lock:
+            if self._endpoint is None:
+                endpoint = open_endpoint(self._config.rollout)
+                self._exit.push_async_callback(endpoint.close)
+                await endpoint.start()
+                self._endpoint = endpoint
+        return self._endpoint
+
+    async def _started_engine(self) -> Engine:
+        async with self._engine_lock:
+            if self.engine is None:
+                assert self._folder is not None, "a model has a folder"
+                engine = open_engine(
+                    self._config.rollout,
+                    self._config.model,
+                    self._folder,
+                    seed=self._config.seed + 1000 * self._share[0],
+                    version=self._version,
+                    transfer=transports.chosen(self._config),
+                    can_sleep=transports.sleeps(self._config),
+                )
+                self._exit.push_async_callback(engine.close)
+                await engine.start()
+                self.engine = engine
+                if self._weights is not None:
+                    await engine.load_weights(*self._weights)
+                if self._adapter is not None:
+                    await self._receiver.load_adapter(*self._adapter)
+        return self.engine
+
+    async def close(self) -> None:
+        """End the engine and the phones; may be called twice."""
+        await self._exit.aclose()

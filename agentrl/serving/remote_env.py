@@ -1,0 +1,204 @@
+"""An environment that a server plays, as a Gymnasium environment here."""
+
+import http.client
+import os
+import secrets
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import urlsplit
+
+import gymnasium
+
+from agentrl.errors import ConfigError, EnvError
+from agentrl.serving.env_server import LARGEST, Unusable, pack, unpack
+
+_REFUSED = (400, 403)
+"""What the client asked for is wrong, and so is not asked for again."""
+_AGAIN_S = 0.2
+_TRIES = 5
+
+
+class _Socket(socket.socket):
+    """Whose whole answer comes by `end`, in the seconds of `time.monotonic`."""
+
+    end = 0.0
+
+    def recv_into(self, *arguments: Any) -> int:
+        """See socket.socket; TimeoutError where the time is over."""
+        left_s = self.end - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the answer did not end in time")
+        self.settimeout(left_s)
+        return super().recv_into(*arguments)
+
+
+class _Connection(http.client.HTTPConnection):
+    """With a deadline for each call as a whole."""
+
+    sock: _Socket | None
+
+    def connect(self) -> None:
+        """See HTTPConnection."""
+        super().connect()
+        assert self.sock is not None
+        self.sock = _Socket(fileno=self.sock.detach())
+
+    def ask(self, path: str, body: bytes, headers: dict[str, str], deadline_s: float) -> Any:
+        """The answer's status and body.
+
+        Raises:
+            OSError, http.client.HTTPException: there is none, or it is too long.
+        """
+        if self.sock is None:
+            self.connect()
+        assert self.sock is not None
+        self.sock.end = time.monotonic() + deadline_s
+        self.sock.settimeout(deadline_s)
+        self.request("POST", path, body, headers)
+        answer = self.getresponse()
+        if (answer.length or 0) > LARGEST:
+            raise http.client.HTTPException(f"an answer of {answer.length} bytes is too long")
+        return answer.status, answer.read(LARGEST)
+
+
+class RemoteEnv(gymnasium.Env[Any, Any]):
+    """What `agentrl serve-env` serves: the same spaces, the same steps.
+
+    Args:
+        url: of the server, `http://HOST:PORT`.
+        kwargs: for the environment's constructor.
+        deadline_s: for each call.
+        token: the server's; None takes that of AGENTRL_ENV_TOKEN.
+
+    Raises:
+        ConfigError: the URL is none, or the server refuses the arguments or the token.
+        EnvError: no server answers.
+
+    A call whose connection breaks is made again under its number: it is never carried out twice.
+    """
+
+    metadata = {"render_modes": ["rgb_array", "ansi"]}  # noqa: RUF012 - the server's own follow
+
+    def __init__(
+        self,
+        url: str,
+        kwargs: Mapping[str, Any] = MappingProxyType({}),
+        deadline_s: float = 60.0,
+        token: str | None = None,
+    ) -> None:
+        self._url, self._key, self._number = url, secrets.token_hex(16), 0
+        self._http = _Connection(*_place(url), deadline_s)
+        self._deadline_s = deadline_s
+        self._token = os.environ.get("AGENTRL_ENV_TOKEN", "") if token is None else token
+        try:
+            opened = self._ask("open", {"key": self._key, "kwargs": dict(kwargs)})
+        except BaseException:
+            self._http.close()
+            raise
+        try:
+            self.action_space = opened["action_space"]
+            self.observation_space = opened["observation_space"]
+            self.render_mode = opened["render_mode"]
+            self.metadata = opened["metadata"]
+        except (KeyError, TypeError) as error:
+            self._http.close()
+            raise ConfigError(f"env.id={url}: is no server of an environment") from error
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """See gymnasium.Env.reset; EnvError where the server cannot."""
+        super().reset(seed=seed)
+        told = self._call("reset", {"seed": seed, "options": options})
+        return told["observation"], told["info"]
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """See gymnasium.Env.step; EnvError where the server cannot."""
+        told = self._call("step", {"action": action})
+        ends = bool(told["terminated"]), bool(told["truncated"])
+        return told["observation"], float(told["reward"]), *ends, told["info"]
+
+    def render(self) -> Any:
+        """What the server's environment draws."""
+        return self._call("render", {})["drawn"]
+
+    def close(self) -> None:
+        """Close the server's environment, if it can be reached."""
+        if self._key:
+            with suppress(EnvError):  # it is closed there when it has been idle for long
+                self._ask("close", {"key": self._key}, tries=1)
+            self._key = ""
+        self._http.close()
+
+    def _call(self, what: str, message: dict[str, Any]) -> Any:
+        self._number += 1
+        return self._ask(what, {**message, "key": self._key, "number": self._number})
+
+    def _ask(self, what: str, message: dict[str, Any], tries: int = _TRIES) -> Any:
+        """The server's answer.
+
+        Raises:
+            ConfigError: it refuses to make an environment.
+            EnvError: it refuses, is not there, or does not answer in time.
+        """
+        body = pack(message)
+        for last in [False] * (tries - 1) + [True]:
+            try:
+                return self._answer(what, body)
+            except TimeoutError as error:
+                self._http.close()
+                raise EnvError(f"{self._url}/{what}: none within {self._deadline_s:g} s") from error
+            except (OSError, http.client.HTTPException) as error:
+                self._http.close()
+                if last:
+                    gone = isinstance(error, ConnectionRefusedError)
+                    hint = " (agentrl serve-env starts a server)" if gone else ""
+                    words = f"{self._url}: {type(error).__name__}: {error}{hint}"
+                    raise EnvError(words) from error
+                time.sleep(_AGAIN_S)
+        raise AssertionError("the last try returns or raises")
+
+    def _answer(self, what: str, body: bytes) -> Any:
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        status, answer = self._http.ask(f"/{what}", body, headers, self._deadline_s)
+        try:
+            told = unpack(answer)
+            why = "" if status == 200 else str(told["error"])
+        except (Unusable, KeyError, TypeError) as error:
+            raise EnvError(f"{self._url}: is no server of an environment: {error}") from error
+        if status in _REFUSED and what == "open":
+            raise ConfigError(f"env.id={self._url}: {why}")
+        if status != 200:
+            raise EnvError(f"{self._url}: {why}")
+        return told
+
+
+def _place(url: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme == "http" and parts.hostname and not parts.path.strip("/"):
+            return parts.hostname, parts.port or 80
+    except ValueError:  # a port or an address that cannot be
+        pass
+    raise ConfigError(f"env.id={url}: must read http://HOST:PORT")
+
+
+def served(agentrl_url: str, **kwargs: Any) -> RemoteEnv:
+    """As `gymnasium.make` calls it: whatever else it is given is the environment's own."""
+    return RemoteEnv(agentrl_url, kwargs)
+
+
+def is_up(url: str, deadline_s: float) -> bool:
+    """Whether a server answers at all."""
+    connection = _Connection(*_place(url), deadline_s)
+    try:
+        connection.ask("/up", b"", {}, deadline_s)
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+    return True

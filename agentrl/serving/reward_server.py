@@ -1,0 +1,203 @@
+"""Serves a batch reward function over HTTP, for `agentrl.rewards.remote:Remote` to ask.
+
+::
+
+    POST /score   {"inputs": [{...}, ...]}   ->   {"rows": [{"overall": 1.0, ...}, ...]}
+    GET  /health                             ->   {"function": "..."}
+
+A row of an episode that could not be scored is `{"error": "why"}`.
+"""
+
+import asyncio
+import hmac
+import ipaddress
+import json
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from agentrl.config import RewardConfig
+from agentrl.data import image_loading
+from agentrl.errors import AgentRLError, ConfigError, RewardError, told
+from agentrl.rollout.batch_rewards import BatchFunction, Inputs, rows_of
+from agentrl.rollout.scoring import open_function
+from agentrl.text import printable
+from agentrl.worker_threads import Worker
+
+log = logging.getLogger(__name__)
+
+_LARGEST = 256 << 20
+"""Bytes of a request: 64 episodes with their pictures."""
+
+
+class _Refused(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class RewardServer:
+    """One batch function, called in one thread; requests wait for each other.
+
+    Args:
+        name: of the function.
+        function: takes inputs, returns rows.
+        deadline_s: for one call; one that takes longer is given up.
+        token: that requests must bring; None lets in whoever reaches the port.
+    """
+
+    def __init__(
+        self, name: str, function: BatchFunction, deadline_s: float, token: str | None = None
+    ) -> None:
+        self._name, self._function = name, function
+        self._deadline_s, self._token = deadline_s, token
+        self._worker = Worker("reward")
+        self._turn = asyncio.Lock()
+
+    def application(self) -> FastAPI:
+        """What uvicorn runs."""
+        app = FastAPI(title="agentrl reward server", docs_url=None, redoc_url=None)
+        app.add_api_route("/score", self._score, methods=["POST"])
+        app.add_api_route("/health", self._health, methods=["GET"])
+        return app
+
+    async def _health(self) -> JSONResponse:
+        return JSONResponse({"function": self._name})
+
+    async def _score(self, request: Request) -> JSONResponse:
+        try:
+            inputs = _inputs(await self._body(request))
+            return JSONResponse({"rows": await self._rows(inputs)})
+        except _Refused as refused:
+            return JSONResponse({"error": printable(str(refused))}, status_code=refused.status)
+
+    async def _body(self, request: Request) -> bytes:
+        if self._token is not None:
+            brought = request.headers.get("authorization", "")
+            if not hmac.compare_digest(brought.encode(), f"Bearer {self._token}".encode()):
+                raise _Refused(401, "the token is missing or another; set AGENTRL_REWARD_TOKEN")
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _LARGEST:
+                raise _Refused(413, f"more than {_LARGEST >> 20} MiB; send fewer at once")
+        return bytes(body)
+
+    async def _rows(self, inputs: list[Inputs]) -> list[Mapping[str, Any]]:
+        async with self._turn:
+            try:
+                async with asyncio.timeout(self._deadline_s):
+                    rows = await self._worker.call(rows_of, self._name, self._function, inputs)
+            except TimeoutError:
+                self._worker.close()
+                self._worker = Worker("reward")  # that thread may never come back
+                why = f"{self._name}: nothing within {self._deadline_s:g} s"
+                raise _Refused(504, why) from None
+            except AgentRLError as error:
+                raise _Refused(500, f"{type(error).__name__}: {error}") from error
+        # Half a character, which JSON can bring, cannot be sent.
+        return [
+            {"error": printable(str(row))}
+            if isinstance(row, RewardError)
+            else {printable(name): value for name, value in row.items()}
+            for row in rows
+        ]
+
+
+def _inputs(body: bytes) -> list[Inputs]:
+    """The episodes of a request, their pictures as arrays.
+
+    Raises:
+        _Refused: it holds none.
+    """
+    try:
+        held = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise _Refused(400, f"no JSON: {told(error)}") from None
+    inputs = held.get("inputs") if isinstance(held, dict) else None
+    if not isinstance(inputs, list) or not all(isinstance(one, dict) for one in inputs):
+        raise _Refused(400, 'must be {"inputs": [{...}, ...]}')
+    for one in inputs:
+        images = one.get("images")
+        if not isinstance(images, list | None):
+            raise _Refused(400, "images must be a list of data URIs")
+        one["images"] = [_picture(image) for image in images or ()]
+    return inputs
+
+
+def _picture(image: Any) -> Any:
+    if not image_loading.is_data_uri(image):
+        raise _Refused(400, "a picture must be a data URI")  # and never a path of this machine
+    try:
+        return image_loading.load(image, Path())
+    except image_loading.PictureError as error:
+        raise _Refused(400, str(error)) from None
+
+
+def serve(
+    config: RewardConfig,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    deadline_s: float = 60.0,
+    token: str | None = None,
+    ready: Callable[[str], None] = lambda url: None,
+) -> None:
+    """Serve a reward function until the process is told to end.
+
+    Args:
+        config: the function and its kwargs.
+        host: the address to listen on.
+        port: 0 takes a free one.
+        deadline_s: for one call of the function.
+        token: that requests must bring.
+        ready: told of the address once it listens.
+
+    Raises:
+        ConfigError: no batch function; or it would listen to the network without a token.
+    """
+    function, is_batch = open_function(config)
+    if not is_batch:
+        raise ConfigError(
+            f"{config.function} takes an episode, which does not travel; a batch function is "
+            "served: its first parameter is called reward_inputs, or --batch says so"
+        )
+    if token is None and not _is_loopback(host):
+        raise ConfigError(
+            f"host={host}: others could reach it; set AGENTRL_REWARD_TOKEN here and where it is "
+            "asked, or listen on 127.0.0.1"
+        )
+    application = RewardServer(config.function, function, deadline_s, token).application()
+    _Announcing(
+        uvicorn.Config(application, host=host, port=port, log_level="warning", access_log=False),
+        ready,
+    ).run()
+
+
+class _Announcing(uvicorn.Server):
+    """Tells its address once it listens."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: Any = None) -> None:
+        """See uvicorn."""
+        await super().startup(sockets)
+        if self.started:
+            host, port, *_ = self.servers[0].sockets[0].getsockname()
+            self._ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,1 @@
+"""From samples to packed rows and prefix trees."""

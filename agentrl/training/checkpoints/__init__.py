@@ -1,0 +1,1 @@
+"""Sharded state on disk."""

@@ -1,0 +1,1 @@
+"""Play on held-out seeds."""

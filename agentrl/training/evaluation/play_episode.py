@@ -1,0 +1,173 @@
+"""Play one episode and watch it: oneself, a scripted player or a model."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from agentrl.config import Config
+from agentrl.env import Translator
+from agentrl.errors import ActionError
+from agentrl.policies.policy import Policy
+from agentrl.policies.watched_policy import HumanPolicy, WatchedPolicy
+from agentrl.rollout.episode_request import Split, Ticket
+from agentrl.rollout.make_env import open_translator
+from agentrl.rollout.rollout_worker import Rollouts
+from agentrl.training import plan
+from agentrl.training.run_folder import RunFolder
+from agentrl.training.run_target import (
+    asked_name,
+    check_kept,
+    checkpoint_of,
+    is_served,
+    model_folder,
+    open_target,
+    steps_of,
+    with_own_model,
+    with_served_model,
+)
+from agentrl.training.supervised.action_phrasing import untagged, ways, worded
+from agentrl.types import IMAGE, Message, Observation, ScoredEpisode, Turn
+from agentrl.weight_sync import transports
+
+HUMAN, MODEL, REMOTE = "human", "model", "remote"
+_A_DAY_S = 86_400.0
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Audience:
+    """Who watches."""
+
+    told: Callable[[str], None]
+    """Takes the instructions, before anything is played."""
+    complains: Callable[[str], None]
+    """Takes why what a person answered is no action."""
+    sees: Callable[[Message], None]
+    """Takes what the player is shown, before it answers, and what is there at the end."""
+    hears: Callable[[Turn], None]
+    """Takes each turn as it ends."""
+    asked: Callable[[], str | None]
+    """Gives what a person answers; None to stop."""
+    takes: Callable[[Sequence[str]], None] = lambda ways: None
+    """Receives the ways a person may answer, as named by `action_phrasing.ways`."""
+
+
+def play(
+    target: Config | str | Path,
+    audience: Audience,
+    *,
+    policy: str = HUMAN,
+    seed: int = 0,
+    greedy: bool = False,
+    checkpoint: str | None = None,
+    overrides: Sequence[str] = (),
+    begun: Callable[[Path], None] = lambda folder: None,
+) -> tuple[ScoredEpisode, Path]:
+    """Play one episode; it is recorded as any other.
+
+    Args:
+        target: a run's folder, a configuration, or its file or name.
+        audience: who watches, and who is asked where a person plays.
+        policy: `human`, `model` (where `rollout.engine` is `remote`, that of the server), or the
+            name of a scripted player.
+        seed: of the episode.
+        greedy: the model takes its most probable token each time.
+        checkpoint: of a run: `best`, `last` or a step; None takes its final model.
+        overrides: `key=value` settings.
+        begun: told of the folder, before anything is played.
+
+    Returns:
+        The episode, and the folder where it is recorded.
+
+    Raises:
+        ConfigError: something named does not exist, a server that is to play does not answer, or
+            nothing was played.
+    """
+    config, run = open_target(target, overrides)
+    kept = checkpoint_of(run, checkpoint)
+    served = policy == MODEL and is_served(config, checkpoint)
+    if run is not None and policy == MODEL and not served:
+        config = with_own_model(config, run, kept)
+    rollout = replace(config.rollout, launcher="local", concurrency=1)
+    if policy == HUMAN:
+        rollout = replace(rollout, deadline_s=_A_DAY_S)
+    own = replace(config.run, name=asked_name(config, overrides))
+    config = transports.without_learner(replace(config, rollout=rollout, run=own))
+    if policy == MODEL:
+        plan.check_player(config, None)
+        check_kept(config, kept)
+    else:
+        plan.check_games(config, [] if policy == HUMAN else [policy])
+    if served:
+        config = with_served_model(config)
+    of_run = policy == MODEL and not served
+    version = steps_of(run, kept) if of_run else 0
+    folder = RunFolder.create(config, f"play-{REMOTE if served else policy}")
+    begun(folder.path)
+    with TemporaryDirectory(prefix="agentrl-") as scratch:
+        model = model_folder(config, Path(scratch), kept) if of_run else None
+        scored = asyncio.run(
+            _play(config, model, version, folder.path, audience, policy, seed, greedy)
+        )
+    return scored, folder.path
+
+
+async def _play(
+    config: Config,
+    model: Path | None,
+    version: int,
+    folder: Path,
+    audience: Audience,
+    policy: str,
+    seed: int,
+    greedy: bool,
+) -> ScoredEpisode:
+    translator = open_translator(config.env)
+    audience.told(_instructions(translator, is_human=policy == HUMAN))
+    if policy == HUMAN:
+        audience.takes(ways(translator))
+
+    def ends(seen: Observation) -> None:
+        if seen.images or seen.text:
+            text = IMAGE * len(seen.images) + seen.text
+            audience.sees(Message(role="user", text=text, images=seen.images))
+
+    rollouts = Rollouts(config, model, folder, version=version)
+    try:
+        await rollouts.start()
+        # A seed that is held out stays so, whoever plays it.
+        split: Split = "eval" if seed >= config.eval.seeds else "demo"
+        player: Policy = (
+            HumanPolicy(_reader(config, audience))
+            if policy == HUMAN
+            else await rollouts.policy(None if policy == MODEL else policy, greedy, split)
+        )
+        label = REMOTE if policy == MODEL and is_served(config) else policy
+        ticket = Ticket(split=split, step=0, group=0, member=0, seed=seed, label=label)
+        watched = WatchedPolicy(player, audience.sees)
+        return await rollouts.play(ticket, watched, audience.hears, ends)
+    finally:
+        await rollouts.close()
+
+
+def _instructions(translator: Translator, *, is_human: bool) -> str:
+    """What is told before anything is played; a person is told how to answer in any case."""
+    words = translator.instructions()
+    how: Callable[[], str] | None = getattr(translator, "how", None)
+    return untagged(how()) if is_human and not words and how is not None else words
+
+
+def _reader(config: Config, audience: Audience) -> Callable[[], str | None]:
+    """Asks until there is an action; who types need not type the tags around it."""
+    translator = open_translator(config.env)
+
+    def ask() -> str | None:
+        while (said := audience.asked()) is not None:
+            try:
+                return worded(translator, said)
+            except ActionError as error:
+                audience.complains(str(error))
+        return None
+
+    return ask

@@ -1,0 +1,1 @@
+"""FSDP2 ranks: models, optimizers, critic, adapters, sequence parallelism."""

@@ -1,0 +1,95 @@
+"""The critic: values of states, by a model and an optimizer of its own (PPO)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agentrl.config import AlgorithmConfig
+from agentrl.policies.models import Kit
+from agentrl.training.batching.batches import Packing
+from agentrl.training.learner import token_scores
+from agentrl.training.learner.metric_accumulator import Tally
+from agentrl.training.learner.micro_batches import Weighed, share
+from agentrl.training.learner.optimizer import Optimizer
+from agentrl.training.learner.parallel import Rank
+from agentrl.training.learner.sharded_model import Sharded
+from agentrl.training.learner.token_scorer import ValueScorer
+from agentrl.types import Sample
+
+
+def value_loss(values: Tensor, old: Tensor, returns: Tensor, clip: float) -> Tensor:
+    """[N] half the squared error, and no less than that of a value that moved by `clip` at most.
+
+    Source: the clipping of arXiv:1707.06347's reference implementation; `clip` 0 leaves it out.
+    """
+    error = (values - returns).square()
+    if clip > 0:
+        near = old + (values - old).clamp(-clip, clip)
+        error = torch.maximum(error, (near - returns).square())
+    return error / 2
+
+
+class Critic:
+    """One rank's part of the critic.
+
+    Args:
+        model: sharded.
+        optimizer: its own.
+        config: `critic_lr` and `critic_clip` are used.
+        packing: how samples are laid out.
+        kit: the model family's.
+        rank: this rank.
+    """
+
+    def __init__(
+        self,
+        model: Sharded[ValueScorer],
+        optimizer: Optimizer,
+        config: AlgorithmConfig,
+        packing: Packing,
+        kit: Kit,
+        rank: Rank,
+    ) -> None:
+        self._model, self.optimizer = model, optimizer
+        self._config, self._packing, self._kit, self._rank = config, packing, kit, rank
+        self.began = False
+        """Whether it has its first weights."""
+
+    def judge(self, samples: Sequence[Sample]) -> tuple[list[tuple[float, ...]], list[float]]:
+        """Values before each sampled token, and after the last token of each sample."""
+        return token_scores.per_token(
+            self._model.look, samples, self._packing, self._kit, self._rank
+        )
+
+    def step(self, weighed: Sequence[Weighed], tally: Tally) -> tuple[float, float]:
+        """One optimizer step towards the samples' returns.
+
+        Returns:
+            Loss and gradient norm.
+        """
+        total = torch.zeros((), device=self._rank.device)
+        for part in share(weighed, self._packing, self._kit, self._rank):
+            values, _ = self._model.scorer(part.batch)
+            columns = part.batch.columns
+            loss = part.loss(
+                value_loss(values, columns["values"], columns["returns"], self._config.critic_clip)
+            )
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach() * part.told
+            error = (values.detach() - columns["returns"]).square()
+            tally.add({"value_error": error}, part.told, count="values")
+        return self.optimizer.step(self._config.critic_lr, total)
+
+    def begin_as(self, policy: Sharded[Any]) -> None:
+        """Begin with the policy's body; the head has no opinion yet."""
+        self._model.begin_as(policy)
+        self.began = True
+
+    def live(self) -> dict[str, Tensor]:
+        """All tensors of its state by name, sharing their memory."""
+        return {
+            **{f"model/{name}": tensor for name, tensor in self._model.live().items()},
+            **{f"optimizer/{name}": tensor for name, tensor in self.optimizer.live().items()},
+        }

@@ -1,0 +1,103 @@
+"""An implicit process reward, learned from outcomes alone (PRIME, arXiv:2502.01456)."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from agentrl.config import AlgorithmConfig
+from agentrl.policies.models import Kit
+from agentrl.training.batching.batches import Packing
+from agentrl.training.learner import token_scores
+from agentrl.training.learner.micro_batches import Weighed, share
+from agentrl.training.learner.optimizer import Optimizer
+from agentrl.training.learner.parallel import Rank
+from agentrl.training.learner.sharded_model import Sharded
+from agentrl.training.learner.token_scorer import TokenScorer
+from agentrl.types import Batch, Sample
+
+
+def slopes(
+    ratios: Sequence[float], labels: Sequence[float], beta: float
+) -> tuple[list[float], float]:
+    """How well outcomes are told, and what would tell them better.
+
+    Args:
+        ratios: [E] summed log-ratio of an episode's tokens, reward model to reference.
+        labels: [E] in [0, 1], how well the episode came out.
+        beta: scale of the reward.
+
+    Returns:
+        [E] what the log-probability of an episode's tokens has to fall by, each alike: the
+        derivative by the ratio of the cross-entropy between `labels` and sigmoid(beta * ratios).
+        And this cross-entropy, in nats, the mean over the episodes; 0 where there is none.
+    """
+    logits = beta * torch.tensor(ratios, dtype=torch.float64)
+    truth = torch.tensor(labels, dtype=torch.float64)
+    loss = binary_cross_entropy_with_logits(logits, truth).item() if ratios else 0.0
+    return (beta * (torch.sigmoid(logits) - truth)).tolist(), loss
+
+
+class ImplicitReward:
+    """One rank's part of the reward model.
+
+    Args:
+        model: sharded.
+        optimizer: its own.
+        config: `prime_lr` is used.
+        packing: how samples are laid out.
+        kit: the model family's.
+        rank: this rank.
+        temperature: that the tokens were sampled with.
+    """
+
+    def __init__(
+        self,
+        model: Sharded[TokenScorer],
+        optimizer: Optimizer,
+        config: AlgorithmConfig,
+        packing: Packing,
+        kit: Kit,
+        rank: Rank,
+        temperature: float,
+    ) -> None:
+        self._model, self.optimizer, self._config = model, optimizer, config
+        self._packing, self._kit, self._rank = packing, kit, rank
+        self._temperature = temperature
+
+    def judge(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+        """Log-probabilities of each sample's sampled tokens."""
+
+        def look(batch: Batch) -> tuple[Tensor, None]:
+            return self._model.look(batch, self._temperature).logprobs, None
+
+        return token_scores.per_token(look, samples, self._packing, self._kit, self._rank)[0]
+
+    def step(self, weighed: Sequence[Weighed]) -> tuple[float, float]:
+        """One optimizer step on the cross-entropy of outcomes.
+
+        Args:
+            weighed: samples, and the slope of each one's episode; see `slopes`.
+
+        Returns:
+            What is differentiated, which is not the cross-entropy but has its gradient, and the
+            gradient norm.
+        """
+        total = torch.zeros((), device=self._rank.device)
+        for part in share(weighed, self._packing, self._kit, self._rank):
+            loss = part.loss(self._model.scorer(part.batch, self._temperature).logprobs)
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach() * part.told
+        return self.optimizer.step(self._config.prime_lr, total)
+
+    def begin_as(self, policy: Sharded[TokenScorer]) -> None:
+        """Begin as the policy is."""
+        self._model.begin_as(policy)
+
+    def live(self) -> dict[str, Tensor]:
+        """All tensors of its state by name, sharing their memory."""
+        return {
+            **{f"model/{name}": tensor for name, tensor in self._model.live().items()},
+            **{f"optimizer/{name}": tensor for name, tensor in self.optimizer.live().items()},
+        }

@@ -1,0 +1,204 @@
+"""The learner in this process, or its ranks lifted into Ray actors: the same calls."""
+
+import functools
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import torch
+
+from agentrl import config as configuration
+from agentrl.cluster import ray_cluster
+from agentrl.config import Config
+from agentrl.errors import AgentRLError, ConfigError
+from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_error import LearnerError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _on_all(
+    method: Callable[Concatenate[Learner, P], R],
+) -> Callable[Concatenate["LearnerGroup", P], R]:
+    """The same call on every rank; rank 0's result."""
+
+    @functools.wraps(method)
+    def call(group: "LearnerGroup", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = group.call(method.__name__, *args, **kwargs)
+        return result
+
+    return call
+
+
+class LearnerGroup:
+    """Ranks in Ray actors, which all do the same call at the same time.
+
+    Args:
+        actors: rank 0 first.
+        deadline_s: for any call to the ranks; a rank that died is noticed at once.
+    """
+
+    def __init__(self, actors: Sequence[Any], deadline_s: float) -> None:
+        self._actors = list(actors)
+        self._deadline_s = deadline_s
+
+    def start(self, tree: dict[str, Any], folder: Path, run: Path | None = None) -> None:
+        """Let the ranks meet and load the model.
+
+        Raises:
+            ConfigError: the model cannot be loaded.
+            LearnerError: a rank did not come up.
+        """
+        rendezvous = self._wait([self._actors[0].address.remote()])[0]
+        count = len(self._actors)
+        self._wait(
+            [
+                actor.start.remote(tree, folder, rank, count, rendezvous, run)
+                for rank, actor in enumerate(self._actors)
+            ]
+        )
+
+    judge = _on_all(Learner.judge)
+    update = _on_all(Learner.update)
+    begin_cloning = _on_all(Learner.begin_cloning)
+    clone = _on_all(Learner.clone)
+    end_cloning = _on_all(Learner.end_cloning)
+    save_weights = _on_all(Learner.save_weights)
+    save_base = _on_all(Learner.save_base)
+    save_adapter = _on_all(Learner.save_adapter)
+    shapes = _on_all(Learner.shapes)
+    send_weights = _on_all(Learner.send_weights)
+    load_weights = _on_all(Learner.load_weights)
+    export = _on_all(Learner.export)
+    save_state = _on_all(Learner.save_state)
+    restore = _on_all(Learner.restore)
+
+    def close(self) -> None:
+        """End the actors; may be called twice."""
+        import ray
+
+        for actor in self._actors:
+            ray.kill(actor)
+        self._actors.clear()
+
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """A method of the learner, on every rank; paths are made absolute for their processes.
+
+        Returns:
+            Rank 0's result.
+
+        Raises:
+            LearnerError: a rank failed, died, or did not answer in time.
+        """
+        import ray
+
+        shared = [ray.put(arg.absolute() if isinstance(arg, Path) else arg) for arg in args]
+        calls = [actor.call.remote(method, *shared, **kwargs) for actor in self._actors]
+        return self._wait(calls)[0]
+
+    def _wait(self, references: list[Any]) -> list[Any]:
+        """All results, or the first failure at once: the other ranks may wait for it for ever."""
+        import ray
+
+        deadline = time.monotonic() + self._deadline_s
+        pending = list(references)
+        while pending:
+            left = max(0.0, deadline - time.monotonic())
+            done, pending = ray.wait(pending, num_returns=1, timeout=left)
+            if not done:
+                raise LearnerError(f"the learner did not answer within {self._deadline_s:g} s")
+            self._get(done[0], references.index(done[0]))
+        return [self._get(reference, rank) for rank, reference in enumerate(references)]
+
+    def _get(self, reference: Any, rank: int) -> Any:
+        import ray
+        import ray.exceptions
+
+        try:
+            return ray.get(reference)
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, AgentRLError):
+                raise error.cause from None
+            raise LearnerError(f"rank {rank} of the learner failed: {error}") from error
+        except ray.exceptions.RayActorError as error:
+            raise LearnerError(
+                f"rank {rank} of the learner died: {ray_cluster.reason(error)} "
+                "Continue the run with --resume."
+            ) from None
+
+
+class LearnerActor:
+    """One rank in a process of its own."""
+
+    def pid(self) -> int:
+        """This process."""
+        return os.getpid()
+
+    def address(self) -> str:
+        """A free port of this machine, where the ranks can meet."""
+        import ray.util
+
+        host = ray.util.get_node_ip_address()
+        with socket.socket() as probe:
+            probe.bind((host, 0))
+            return f"tcp://{host}:{probe.getsockname()[1]}"
+
+    def start(
+        self,
+        tree: dict[str, Any],
+        folder: Path,
+        rank: int,
+        world_size: int,
+        rendezvous: str,
+        run: Path | None,
+    ) -> None:
+        """Load the model; see Learner."""
+        if run is not None:
+            ray_cluster.keep_words(run, f"learner{rank}")
+        # Ray gives an actor one thread; on the CPU the ranks share the machine.
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // world_size))
+        config = configuration.from_dict(tree)
+        self._learner = Learner(config, folder, rank, world_size, rendezvous)
+
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Any method of the learner."""
+        return getattr(self._learner, method)(*args, **kwargs)
+
+
+AnyLearner = Learner | LearnerGroup
+"""What the training loop sees of the learner, wherever it runs; every call blocks."""
+
+
+def open_learner(config: Config, folder: Path, run: Path | None = None) -> AnyLearner:
+    """Start the learner, as `rollout.launcher` says.
+
+    Args:
+        config: the whole job's.
+        folder: the model to start from, in the Hugging Face format.
+        run: the run's folder, where the ranks' own words are kept; None keeps none.
+
+    Raises:
+        ConfigError: the model cannot be loaded, Ray is not installed, or several ranks are asked
+            for without it.
+        LearnerError: a rank did not come up.
+    """
+    ranks = config.train.ranks
+    if config.rollout.launcher == "local":
+        if ranks > 1:
+            raise ConfigError(f"train.ranks={ranks}: more than one needs rollout.launcher=ray")
+        return Learner(config, folder)
+    ray = ray_cluster.join_cluster()
+    remote = ray.remote(LearnerActor).options(
+        num_cpus=0, num_gpus=ray_cluster.gpus_per_actor(config.rollout.actors, ranks)
+    )
+    group = LearnerGroup([remote.remote() for _ in range(ranks)], config.train.deadline_s)
+    try:
+        group.start(configuration.to_dict(config), folder.absolute(), run and run.absolute())
+    except BaseException:
+        group.close()
+        raise
+    return group

@@ -1,0 +1,135 @@
+"""The models of one rank, their optimizers, and when each begins."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from agentrl.algorithms import requirements
+from agentrl.config import Config, OptimConfig, WarmStartConfig
+from agentrl.policies.models import kit_for
+from agentrl.training.batching.batches import Packing
+from agentrl.training.learner.critic import Critic
+from agentrl.training.learner.implicit_reward import ImplicitReward
+from agentrl.training.learner.optimizer import Optimizer
+from agentrl.training.learner.parallel import Rank
+from agentrl.training.learner.sharded_model import Sharded
+from agentrl.training.learner.supervised_step import Cloner
+from agentrl.training.learner.token_scorer import TokenScorer, ValueScorer
+
+
+class Parts:
+    """What a learner trains and holds: the policy, and beside it what its algorithm needs.
+
+    Args:
+        config: the whole job's.
+        folder: the model to start from, in the Hugging Face format.
+        rank: this rank.
+
+    Raises:
+        ConfigError: the model cannot be loaded.
+    """
+
+    def __init__(self, config: Config, folder: Path, rank: Rank) -> None:
+        self.config, self.rank, self.kit = config, rank, kit_for(folder)
+        self._folder = folder
+        self.policy = self._policy(frozen=False)
+        self.packing = Packing(
+            max_tokens=config.train.micro_batch_tokens,
+            width=self.policy.width,
+            share=config.train.share_prefixes,
+            masks=self.policy.scorer.masks,
+            lasts=False,
+        )
+        self.optimizer = self._optimizer_of(self.policy, config.optim)
+        self.optimizer_steps = 0
+        self.cloner: Cloner | None = None
+        self.reference: Sharded[TokenScorer] | None = None
+        self.critic = self._make_critic() if requirements.critic(config.algorithm) else None
+        self.implicit: ImplicitReward | None = None
+
+    def begin_reinforcement(self) -> None:
+        """What stays, or begins, as the policy is now: after a warm start, and before a step."""
+        settings = self.config.algorithm
+        if requirements.reference(settings) and self.reference is None:
+            self.reference = self.make_reference()
+            self.reference.take(self.policy.masters())
+        if requirements.implicit(settings) and self.implicit is None:
+            self.implicit = self.make_implicit()
+            self.implicit.begin_as(self.policy)
+        if self.critic is not None and not self.critic.began:
+            self.critic.begin_as(self.policy)
+
+    def begin_cloning(self, config: WarmStartConfig) -> None:
+        """Start supervised steps, with an optimizer of their own."""
+        optimizer = self._optimizer_of(self.policy, config)
+        self.cloner = Cloner(self.policy, optimizer, self.kit, self.rank, self.packing)
+
+    def make_reference(self) -> Sharded[TokenScorer]:
+        """A policy that is never trained, with the weights of the folder."""
+        return self._policy(frozen=True)
+
+    def make_implicit(self) -> ImplicitReward:
+        """An implicit reward model, with the weights of the folder."""
+        config, model = self.config, self._policy(frozen=False)
+        return ImplicitReward(
+            model,
+            self._optimizer_of(model, config.optim),
+            config.algorithm,
+            self.packing,
+            self.kit,
+            self.rank,
+            config.rollout.temperature,
+        )
+
+    def _make_critic(self) -> Critic:
+        config = self.config
+        model = Sharded(ValueScorer, config, self._folder, self.rank)
+        optimizer = self._optimizer_of(model, config.optim)
+        packing = replace(self.packing, lasts=True)
+        return Critic(model, optimizer, config.algorithm, packing, self.kit, self.rank)
+
+    def _policy(self, frozen: bool) -> Sharded[TokenScorer]:
+        def scorer(policy: nn.Module) -> TokenScorer:
+            return TokenScorer(policy, self.kit.banned_token_ids)
+
+        return Sharded(scorer, self.config, self._folder, self.rank, frozen)
+
+    def _optimizer_of(
+        self, model: Sharded[Any], config: OptimConfig | WarmStartConfig
+    ) -> Optimizer:
+        return Optimizer(
+            dict(model.scorer.named_parameters()),
+            self.rank,
+            betas=config.betas,
+            weight_decay=config.weight_decay,
+            grad_clip=config.grad_clip,
+        )
+
+    def optimizers(self) -> dict[str, Optimizer]:
+        """Those that there are, by the part of the state that they belong to."""
+        found = {"policy": self.optimizer}
+        for part, holder in (
+            ("cloning", self.cloner),
+            ("critic", self.critic),
+            ("implicit", self.implicit),
+        ):
+            if holder is not None:
+                found[part] = holder.optimizer
+        return found
+
+    def live(self) -> dict[str, Tensor]:
+        """All tensors of the state, sharing their memory."""
+        parts = {"policy": self.policy.live(), "optimizer": self.optimizer.live()}
+        if self.cloner is not None:
+            parts["cloning"] = self.cloner.optimizer.live()
+        if self.reference is not None:
+            parts["reference"] = self.reference.live()
+        if self.critic is not None:
+            parts["critic"] = self.critic.live()
+        if self.implicit is not None:
+            parts["implicit"] = self.implicit.live()
+        return {
+            f"{part}/{name}": tensor for part, own in parts.items() for name, tensor in own.items()
+        }

@@ -1,0 +1,81 @@
+"""How far the engine's log-probabilities are from the learner's, before the learner moves."""
+
+from collections.abc import Sequence
+
+import torch
+
+from agentrl.algorithms.kl import k3, log_ratio
+from agentrl.policies.models import Kit
+from agentrl.training.batching import batches
+from agentrl.training.batching.batches import Packing
+from agentrl.training.learner.micro_batches import share, weigh
+from agentrl.training.learner.parallel import Rank
+from agentrl.training.learner.sharded_model import Sharded
+from agentrl.training.learner.token_scorer import TokenScorer
+from agentrl.types import Sample
+
+MAX_SAMPLES = 32
+MAX_TOKENS = 16_384
+"""Bounds of what is compared, whatever a micro-batch holds; one sample is, however long."""
+
+
+def measure(
+    samples: Sequence[Sample],
+    model: Sharded[TokenScorer],
+    kit: Kit,
+    rank: Rank,
+    *,
+    temperature: float,
+    packing: Packing,
+) -> dict[str, float]:
+    """Compare the first samples, within bounds, whether they teach anything or not.
+
+    A collective call. The split over ranks and micro-batches changes nothing.
+
+    Args:
+        samples: shuffled, the same on every rank.
+        model: as it was when the engine was given its weights.
+        kit: the model family's.
+        rank: this rank.
+        temperature: that the engine sampled with.
+        packing: how samples are laid out for one pass.
+
+    Returns:
+        mismatch_k1, mismatch_k3: means over the tokens that were compared; mismatch_max: the
+        largest difference; mismatch_tokens: how many; entropy: their mean, in nats. Nothing where
+        nothing was sampled.
+    """
+    sums = torch.zeros(4, dtype=torch.float64, device=rank.device)
+    peak = torch.zeros((), device=rank.device)
+    for part in share(weigh(_first(samples), "token_mean"), packing, kit, rank):
+        logprobs, entropy, _ = model.look(part.batch, temperature)
+        engine = part.batch.columns["logprobs"]
+        ratio = log_ratio(engine, logprobs)
+        # The tokens were drawn by the engine: k3 estimates KL(engine | learner).
+        found = torch.stack([ratio, k3(engine, logprobs), entropy, torch.ones_like(ratio)])
+        sums += found.double().sum(-1) * part.told
+        peak = torch.maximum(peak, ratio.abs().max() * part.told)
+    first, third, entropies, count = rank.sum(sums).tolist()
+    if not count:
+        return {}
+    return {
+        "mismatch_k1": first / count,
+        "mismatch_k3": third / count,
+        "mismatch_max": rank.max(peak).item(),
+        "mismatch_tokens": count,
+        "entropy": entropies / count,
+    }
+
+
+def _first(samples: Sequence[Sample]) -> list[Sample]:
+    """As many as the bounds allow, of those with sampled tokens."""
+    found: list[Sample] = []
+    tokens = 0
+    for sample in samples:
+        if not batches.num_sampled(sample):
+            continue
+        tokens += len(sample.token_ids)
+        if found and (tokens > MAX_TOKENS or len(found) == MAX_SAMPLES):
+            break
+        found.append(sample)
+    return found

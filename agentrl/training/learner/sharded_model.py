@@ -1,0 +1,230 @@
+"""A model of one rank: sharded for training, whole for engines and for disk."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from agentrl.config import Config
+from agentrl.errors import ConfigError
+from agentrl.policies.models import load_model
+from agentrl.text import did_you_mean
+from agentrl.training.learner import lora_adapters, qlora, sequence_parallel
+from agentrl.training.learner.parallel import Rank, local, reshard, scatter, shard, spread, whole
+from agentrl.training.learner.token_scorer import Backbone, is_vision
+from agentrl.weight_sync import weight_files
+
+_PREFIX = "policy."
+
+S = TypeVar("S", bound=Backbone)
+
+
+class Sharded(Generic[S]):
+    """A model spread over the ranks.
+
+    Args:
+        scorer: makes what is called of the loaded Hugging Face model.
+        config: the whole job's.
+        folder: the model to start from, in the Hugging Face format.
+        rank: this rank.
+        frozen: True for a reference that is never trained.
+
+    Raises:
+        ConfigError: it cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        scorer: Callable[[nn.Module], S],
+        config: Config,
+        folder: Path,
+        rank: Rank,
+        frozen: bool = False,
+    ) -> None:
+        self._folder = folder
+        self._rank = rank
+        self._checked = config.train.check_weights
+        self._dtype: torch.dtype = getattr(torch, config.model.dtype)
+        self._lora = None if frozen or not config.model.lora.rank else config.model.lora
+        # flash-attn is chosen by the type of the computation, before the masters have theirs.
+        attention = config.model.attention
+        if rank.slice is not None and attention == "auto":
+            attention = "sdpa"
+        policy = load_model(folder, dtype=config.model.dtype, attention=attention)
+        if rank.slice is not None:
+            sequence_parallel.prepare(policy, rank.slice.count)
+        policy.requires_grad_(not frozen)
+        if config.model.freeze_vision:
+            for name, parameter in policy.named_parameters():
+                parameter.requires_grad_(parameter.requires_grad and not is_vision(name))
+        if self._lora is not None:
+            lora_adapters.insert(policy, self._lora, config.seed)
+        self.scorer = scorer(policy.to(rank.device))
+        self.scorer.slice = rank.slice
+        masters: torch.dtype = getattr(torch, config.train.master_dtype)
+        for parameter in self.scorer.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.to(masters)
+        checkpointing = config.train.gradient_checkpointing and not frozen
+        self.scorer.train(checkpointing)
+        if checkpointing:
+            policy.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
+        self.width = self.scorer.width()
+        shard(self.scorer, self.scorer.layers(), rank, self._dtype, offload=config.train.offload)
+
+    @torch.no_grad()
+    def look(self, *args: Any) -> Any:
+        """What the scorer says; without gradient, and the model stays as it was."""
+        found = self.scorer(*args)
+        reshard(self.scorer)
+        return found
+
+    def masters(self) -> dict[str, Tensor]:
+        """The full weights by name as they are kept, on the CPU; a collective call.
+
+        Adapters are part of what they belong to.
+        """
+        full = self._full()
+        return full if self._lora is None else lora_adapters.merged(full, self._lora)
+
+    def _full(self) -> dict[str, Tensor]:
+        return {
+            n: whole(local(p), p) if qlora.state_of(p) is None else qlora.whole(p)
+            for n, p in self._named().items()
+        }
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights that engines are given."""
+        return self._dtype
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the weights that `each` will give, by name."""
+        return {
+            plain: qlora.shape_of(p)
+            for name, p in self._named().items()
+            if (plain := lora_adapters.plain_name(name)) is not None
+        }
+
+    def each(self) -> Iterator[tuple[str, Tensor]]:
+        """The full weights by name, one after the other, on this rank's device, in `model.dtype`.
+
+        A collective call: all ranks go through all of it. Adapters are part of what they belong to.
+        """
+        own = self._named()
+        for name in own:
+            if lora_adapters.plain_name(name) is None:
+                continue
+            parts = {
+                n: self._whole(own[n]) for n in (name, *lora_adapters.names_on(name)) if n in own
+            }
+            one = parts if self._lora is None else lora_adapters.merged(parts, self._lora)
+            ((plain, tensor),) = one.items()
+            yield plain, tensor.to(self._dtype)
+
+    @torch.no_grad()
+    def _whole(self, parameter: nn.Parameter) -> Tensor:
+        """On this rank's device, where it may be the parameter itself; a collective call."""
+        if qlora.state_of(parameter) is not None:
+            return qlora.whole(parameter).to(self._rank.device)
+        found = spread(local(parameter).detach(), parameter)
+        whole = found.full_tensor() if isinstance(found, DTensor) else found
+        return whole.to(self._rank.device)
+
+    def save_base(self, path: Path) -> None:
+        """Write the weights without what adapters add to them; a collective call."""
+        full = {n: t for name, t in self._full().items() if (n := lora_adapters.plain_name(name))}
+        if self._rank.number == 0:
+            plain = {name: tensor.to(self._dtype) for name, tensor in full.items()}
+            weight_files.write(path, plain, checked=self._checked)
+
+    def save_adapter(self, folder: Path) -> None:
+        """Write the adapters alone, in PEFT's format; a collective call."""
+        assert self._lora is not None, "it has adapters"
+        own = {n: p for n, p in self._named().items() if lora_adapters.plain_name(n) is None}
+        full = {n: whole(local(p), p) for n, p in own.items()}
+        if self._rank.number == 0:
+            lora_adapters.write(folder, full, self._lora, str(self._folder), checked=self._checked)
+
+    def take(self, full: Mapping[str, Tensor]) -> None:
+        """Replace the weights; every rank is given them in full. Adapters begin anew.
+
+        Raises:
+            ConfigError: they are another model's.
+        """
+        own = self._named()
+        plain = {
+            n: p for name, p in own.items() if (n := lora_adapters.plain_name(name)) is not None
+        }
+        _check_fit({name: qlora.shape_of(p) for name, p in plain.items()}, full)
+        for name, parameter in plain.items():
+            if qlora.state_of(parameter) is None:
+                scatter(full[name], local(parameter), parameter)
+            else:
+                qlora.take(parameter, full[name])
+        for name, parameter in own.items():
+            if lora_adapters.is_upper(name):
+                local(parameter).detach().zero_()
+
+    @torch.no_grad()
+    def begin_as(self, other: "Sharded[Any]") -> None:
+        """Have the weights of a model that is kept and spread alike, adapters as such.
+
+        What only one of the two has stays.
+        """
+        theirs = other.live()
+        for name, tensor in self.live().items():
+            if name in theirs:
+                local(tensor).copy_(local(theirs[name]))
+
+    def live(self) -> dict[str, Tensor]:
+        """The weights by name as they are kept and spread, sharing their memory."""
+        found: dict[str, Tensor] = {}
+        for name, p in self._named().items():
+            plain = qlora.state_of(p) is None
+            found |= {name: p.detach()} if plain else qlora.live(name, p)
+        return found
+
+    def weights(self) -> dict[str, Tensor]:
+        """The full weights by name, on the CPU, in `model.dtype`; a collective call."""
+        return {name: tensor.to(self._dtype) for name, tensor in self.masters().items()}
+
+    def save(self, path: Path) -> None:
+        """Write the weights as a safetensors file, atomically; a collective call."""
+        full = self.weights()
+        if self._rank.number == 0:
+            weight_files.write(path, full, checked=self._checked)
+
+    def load(self, path: Path) -> None:
+        """Read what `save` wrote.
+
+        Raises:
+            ConfigError: they are another model's, or no weights at all.
+        """
+        self.take(weight_files.read(path))
+
+    def export(self, folder: Path) -> None:
+        """Write an ordinary Hugging Face folder, atomically; a collective call."""
+        full = self.weights()
+        if self._rank.number == 0:
+            weight_files.export(self._folder, folder, full)
+
+    def _named(self) -> dict[str, nn.Parameter]:
+        return {n.removeprefix(_PREFIX): p for n, p in self.scorer.named_parameters()}
+
+
+def _check_fit(own: Mapping[str, tuple[int, ...]], full: Mapping[str, Tensor]) -> None:
+    for name, shape in own.items():
+        if name not in full:
+            raise ConfigError(
+                f"these weights belong to another model: {name} is missing"
+                f"{did_you_mean(name, full)}"
+            )
+        if tuple(full[name].shape) != shape:
+            raise ConfigError(
+                f"these weights belong to another model: {name} has shape "
+                f"{tuple(full[name].shape)}, the model's is {shape}"
+            )

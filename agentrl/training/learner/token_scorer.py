@@ -1,0 +1,305 @@
+"""What a model says of sampled tokens, and nothing more.
+
+Shapes: B rows; L padded tokens; N sampled tokens of the batch, S samples; V vocabulary.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from agentrl.training.learner.sequence_parallel import Slice
+from agentrl.types import Batch
+
+_CHUNK = 1 << 26
+"""Logits (rows times vocabulary) that are held at once: 256 MB in float32."""
+
+
+class Scores(NamedTuple):
+    """About the sampled tokens of a batch, sample by sample."""
+
+    logprobs: Tensor
+    """float32[N], carries the gradient."""
+    entropy: Tensor
+    """float32[N], of the whole distribution at that place, in nats."""
+    hits: Tensor
+    """bool[N], True where the token is the most probable one."""
+
+
+class Backbone(nn.Module):
+    """A Hugging Face model up to its last hidden states; the unit that is sharded.
+
+    Args:
+        policy: a Hugging Face model with an output head.
+    """
+
+    # Any: what Hugging Face models offer beside a Module has no common type.
+    policy: Any
+
+    def __init__(self, policy: nn.Module) -> None:
+        super().__init__()
+        self.policy = policy
+        self.slice: Slice | None = None
+        """Of every row, where ranks share them; the model is prepared for it."""
+
+    @property
+    def masks(self) -> bool:
+        """Whether the decoder's attention takes masks: flash-attn's kernels do not."""
+        settings: Any = self.policy.config.get_text_config()
+        return "flash" not in str(settings._attn_implementation)
+
+    def hidden(self, batch: Batch) -> Tensor:
+        """[B * l, hidden] the last hidden states, as flat places name them.
+
+        l is L, or where ranks share rows, the width of this rank's slice; see `Slice.mine`.
+        """
+        own = self.slice.of if self.slice is not None else _whole
+        seen = self._see(batch)
+        states: Tensor = self.policy.model(
+            input_ids=own(batch.token_ids),
+            position_ids=own(batch.positions),
+            use_cache=False,
+            **self._attention(batch),
+            **seen,
+        )[0]
+        states = states.flatten(0, 1)
+        return states if seen else states + self._untouched_vision()
+
+    def _attention(self, batch: Batch) -> dict[str, Any]:
+        """Arguments of the forward pass that say which tokens see each other."""
+        if batch.forked and not self.masks:
+            return _lengths(batch.ends)
+        if self.slice is None:
+            return {"attention_mask": _sight(batch.ends) if batch.forked else None}
+        # A column of padding ends behind all columns: no token of a sample does so late.
+        length = self.slice.count * self.slice.width(batch.ends.shape[1])
+        ends = self.slice.padded(batch.ends, fill=length)
+        return {"attention_mask": _sight(ends) if batch.forked else None, "ulysses": self.slice}
+
+    def _see(self, batch: Batch) -> dict[str, Any]:
+        """Arguments of the forward pass that show pictures; none where the tokens have none.
+
+        A picture that several rows show is looked at once, and one that stands outside of this
+        rank's slice not at all.
+        """
+        if not batch.pixels:
+            return {}
+        grid = batch.pixels["image_grid_thw"]
+        index = batch.pixels.get("image_index")
+        order = list(range(len(grid))) if index is None else index.tolist()
+        shown = self._shown(batch, grid[order]) if self.slice is not None else None
+        if shown is not None:
+            order = [place for place, own in zip(order, shown, strict=True) if own.any()]
+            shown = [own for own in shown if own.any()]
+        if not order:
+            return {}
+        pixels = batch.pixels["pixel_values"]
+        looked = sorted({*order})
+        if len(looked) < len(grid):
+            rows = torch.split(pixels, grid.prod(-1).tolist())
+            pixels, grid = torch.cat([rows[place] for place in looked]), grid[looked]
+        # Looked at here, and not by the model: what is meant for the decoder's attention does not
+        # reach the vision tower's.
+        seen = self.policy.model.get_image_features(pixels, grid, return_dict=True)
+        places = {place: number for number, place in enumerate(looked)}
+
+        def laid_out(features: Sequence[Tensor]) -> tuple[Tensor, ...]:
+            found = [features[places[place]] for place in order]
+            if shown is None:
+                return tuple(found)
+            return tuple(part[own] for part, own in zip(found, shown, strict=True))
+
+        seen.pooler_output = laid_out(seen.pooler_output)
+        # Qwen3-VL adds features of earlier layers of the tower.
+        if layers := getattr(seen, "deepstack_features", None):
+            seen.deepstack_features = [laid_out(layer) for layer in layers]
+        return {"mm_encoder_outputs": {"image": seen}}
+
+    def _shown(self, batch: Batch, grid: Tensor) -> list[Tensor]:
+        """For each picture of the rows, bool[its tokens] on the CPU: which the slice has.
+
+        Args:
+            batch: with pictures.
+            grid: int64[pictures of the rows, 3], patches of each.
+        """
+        assert self.slice is not None
+        places = (batch.token_ids == self.policy.config.image_token_id).flatten().nonzero()
+        own, _ = self.slice.mine(places.squeeze(-1), batch.token_ids.shape[1])
+        patches = grid.prod(-1)
+        sizes = patches // (patches.sum() // len(places))
+        return list(torch.split(own.cpu(), sizes.tolist()))
+
+    def _untouched_vision(self) -> Tensor:
+        """Zero; gives the vision tower a gradient, as ranks that saw pictures wait for its sum."""
+        trained = [p for p in self.vision() if p.requires_grad]
+        return sum((p.sum() for p in trained), torch.zeros((), device=self.policy.device)) * 0.0
+
+    def layers(self) -> Iterator[nn.Module]:
+        """The decoder's blocks, which are sharded one by one."""
+        stacks = [
+            module
+            for name, module in self.policy.named_modules()
+            if isinstance(module, nn.ModuleList) and not is_vision(name)
+        ]
+        yield from max(stacks, key=len, default=nn.ModuleList())
+
+    def vision(self) -> Iterator[nn.Parameter]:
+        """The parameters of the vision tower; none for a model that reads text alone."""
+        yield from (p for name, p in self.policy.named_parameters() if is_vision(name))
+
+    def width(self) -> float:
+        """At how many tokens of a row its attention takes as long as all else in the decoder."""
+        layers = list(self.layers())
+        size = sum(p.numel() for layer in layers for p in layer.parameters())
+        hidden: int = self.policy.config.get_text_config().hidden_size
+        return size / max(1, 2 * hidden * len(layers))
+
+
+class TokenScorer(Backbone):
+    """A policy as the learner needs it.
+
+    Args:
+        policy: a Hugging Face model with an output head.
+        banned: ids that engines never sample; their probability is 0 here as well.
+    """
+
+    banned: Tensor
+
+    def __init__(self, policy: nn.Module, banned: Sequence[int]) -> None:
+        super().__init__(policy)
+        head: Any = self.policy.get_output_embeddings()
+        mask = torch.zeros(head.weight.shape[0], dtype=torch.bool, device=head.weight.device)
+        mask[list(banned)] = True
+        self.register_buffer("banned", mask, persistent=False)
+
+    def forward(self, batch: Batch, temperature: float, entropy_gradient: bool = False) -> Scores:
+        """Scores of the sampled tokens, under the temperature they were sampled with.
+
+        Args:
+            batch: of any layout.
+            temperature: above 0.
+            entropy_gradient: whether the entropy carries a gradient, too.
+        """
+        hidden = self.hidden(batch)
+        if self.slice is None:
+            return self._scores(hidden, batch.sources, batch.targets, temperature, entropy_gradient)
+        mine, own = self.slice.mine(batch.sources, batch.token_ids.shape[1])
+        scores = self._scores(hidden, own, batch.targets[mine], temperature, entropy_gradient)
+        columns = torch.stack([scores.logprobs, scores.entropy, scores.hits.float()])
+        logprobs, entropy, hits = self.slice.joined(columns, mine)
+        # Copies, as FSDP wants no views of what a forward pass returns.
+        return Scores(logprobs.clone(), entropy.clone(), hits > 0.5)
+
+    def _scores(
+        self,
+        hidden: Tensor,
+        sources: Tensor,
+        targets: Tensor,
+        temperature: float,
+        entropy_gradient: bool,
+    ) -> Scores:
+        # Siblings that answer alike are asked once what comes next.
+        places, which = torch.unique(sources, return_inverse=True)
+        rows = hidden[places]
+        size = max(1, _CHUNK // len(self.banned))
+        if len(places) <= size:
+            return self._score(rows, which, targets, temperature, entropy_gradient)
+        parts, order = [], []
+        for start in range(0, len(places), size):
+            asked = ((which >= start) & (which < start + size)).nonzero().squeeze(-1)
+            order.append(asked)
+            # The logits of a chunk are made again in the backward pass instead of being kept.
+            part: Scores = checkpoint(
+                self._score,
+                rows[start : start + size],
+                which[asked] - start,
+                targets[asked],
+                temperature,
+                entropy_gradient,
+                use_reentrant=False,
+            )
+            parts.append(part)
+        back = torch.cat(order).argsort()
+        return Scores(*(torch.cat(column)[back] for column in zip(*parts, strict=True)))
+
+    def _score(
+        self,
+        rows: Tensor,
+        which: Tensor,
+        targets: Tensor,
+        temperature: float,
+        entropy_gradient: bool,
+    ) -> Scores:
+        logits = self.policy.get_output_embeddings()(rows).float()
+        if temperature != 1.0:
+            logits = logits / temperature
+        table = F.log_softmax(logits.masked_fill(self.banned, -torch.inf), dim=-1)
+        chosen = table[which, targets]
+        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+            entropy = -(table.exp() * table.masked_fill(self.banned, 0)).sum(-1)[which]
+        with torch.no_grad():
+            hits = table.argmax(-1)[which] == targets
+        return Scores(chosen, entropy, hits)
+
+
+class ValueScorer(Backbone):
+    """A critic: a number for every state, by a model of its own.
+
+    Args:
+        policy: a Hugging Face model whose output head is not used.
+    """
+
+    def __init__(self, policy: nn.Module) -> None:
+        super().__init__(policy)
+        size = self.policy.config.get_text_config().hidden_size
+        self.head = nn.Linear(size, 1, device=self.policy.device, dtype=self.policy.dtype)
+        # It begins with no opinion: what it says at first would be noise in every advantage.
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        self.policy.lm_head = nn.Identity()
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """float32[N] the values before the sampled tokens, and float32[S] after the last token."""
+        values = self.head(self.hidden(batch)).squeeze(-1).float()
+        if self.slice is None:
+            return values[batch.sources], values[batch.lasts]
+        places = torch.cat([batch.sources, batch.lasts])
+        mine, own = self.slice.mine(places, batch.token_ids.shape[1])
+        found = self.slice.joined(values[own], mine)
+        # Copies, as FSDP wants no views of what a forward pass returns.
+        return found[: len(batch.sources)].clone(), found[len(batch.sources) :].clone()
+
+
+def _whole(rows: Tensor) -> Tensor:
+    return rows
+
+
+def _sight(ends: Tensor) -> Tensor:
+    """bool[B, 1, L, L], True where a token (third) sees another (fourth); see `Batch.ends`."""
+    columns = torch.arange(ends.shape[1], device=ends.device)
+    return (columns[None, :] <= columns[:, None]) & (columns[:, None] < ends[:, None, None, :])
+
+
+def _lengths(ends: Tensor) -> dict[str, Any]:
+    """Where each sample of a row begins and ends, as transformers tells flash-attn.
+
+    Args:
+        ends: int64[1, L], of samples one after the other, without padding.
+    """
+    assert len(ends) == 1, "several samples per row, in several rows: no kernel keeps them apart"
+    bounds = F.pad(torch.unique_consecutive(ends[0]), (1, 0)).int()
+    longest = int(bounds.diff().max())
+    return {
+        "cu_seq_lens_q": bounds,
+        "cu_seq_lens_k": bounds,
+        "max_length_q": longest,
+        "max_length_k": longest,
+    }
+
+
+def is_vision(name: str) -> bool:
+    """True for the dotted name of a module or parameter of the vision tower."""
+    return any(part in ("visual", "vision_tower", "vision_model") for part in name.split("."))

@@ -1,0 +1,81 @@
+"""Weights from a learner's rank to engines that run, by vLLM's weight transfer."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agentrl.policies.engines.weight_digest import digest_of, joined
+from agentrl.policies.models import torch_companions
+from agentrl.training.learner.sharded_model import Sharded
+from agentrl.weight_sync import weight_files
+from agentrl.weight_sync.engine_link import Link
+
+
+class Sender:
+    """One rank's side, which goes on from publish to publish.
+
+    Args:
+        kind: `shared`, `ipc` or `nccl`.
+        model: whose weights.
+        link: how rank 0 calls the engines.
+        rank: this rank.
+        host: this machine, for `nccl`.
+    """
+
+    def __init__(self, kind: str, model: Sharded[Any], link: Link, *, rank: int, host: str) -> None:
+        torch_companions.mend()
+        from agentrl.policies.engines.vllm_transfer import open_trainer
+
+        self._source = _Noting(model)
+        self._trainer = open_trainer(
+            kind, rank, self._source, link,
+            workers=link.workers, host=host, folder=weight_files.shared_folder(),
+        )  # fmt: skip
+
+    def send(self, *, checked: bool) -> str | None:
+        """Hand over all weights; a collective call.
+
+        Args:
+            checked: whether a checksum is wanted.
+
+        Returns:
+            It; None where it is not wanted.
+        """
+        self._source.begin(checked=checked)
+        self._trainer.send_weights()
+        return joined(self._source.digests) if checked else None
+
+    def close(self) -> None:
+        """Part from the engines."""
+        self._trainer.shutdown()
+
+
+class _Noting:
+    """A model's weights one after the other; their checksums are noted as they go by."""
+
+    def __init__(self, model: Sharded[Any]) -> None:
+        self._model = model
+        self._checked = False
+        self.digests: dict[str, str] = {}
+
+    def begin(self, *, checked: bool) -> None:
+        """Forget what was noted."""
+        self._checked, self.digests = checked, {}
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """See `Sharded.dtype`."""
+        return self._model.dtype
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """See `Sharded.shapes`."""
+        return self._model.shapes()
+
+    def each(self) -> Iterator[tuple[str, Tensor]]:
+        """See `Sharded.each`."""
+        for name, tensor in self._model.each():
+            if self._checked:
+                self.digests[name] = digest_of(tensor)
+            yield name, tensor

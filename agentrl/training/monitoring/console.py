@@ -1,0 +1,163 @@
+"""The live display of a job on a terminal, and plain lines everywhere else."""
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from agentrl.training.monitoring.eta import TRAINING, Amounts, Outlook
+from agentrl.training.monitoring.number_format import flat, headline, span
+
+_LOG_WIDTH = 120
+_PLAIN_EVERY_S = 15.0
+_BAR_WIDTH = 60
+_GAP = 3
+
+
+def _console() -> Console:
+    """The terminal; a log file is wide enough for the table of results."""
+    found = Console()
+    return found if found.is_terminal or "COLUMNS" in os.environ else Console(width=_LOG_WIDTH)
+
+
+class Display:
+    """Stage, step, reward, success, tokens/s, episodes/s and the time left.
+
+    Args:
+        run: the run's folder, for the title.
+        amounts: what the whole job is going to do.
+        console: where to draw; the standard output if None.
+    """
+
+    def __init__(self, run: Path, amounts: Amounts, console: Console | None = None) -> None:
+        self._console = console or _console()
+        self._run = run
+        self._total_steps = amounts.steps
+        self._outlook = Outlook(amounts)
+        self._started = self._spoke = time.monotonic()
+        self._stage = self._note = ""
+        self._trained = False
+        self._metrics: dict[str, Mapping[str, float]] = {}
+        """The last numbers of each stage: training goes on after an evaluation."""
+        self._live: Live | None = None
+        if self._console.is_terminal:
+            self._live = Live(
+                console=self._console, refresh_per_second=4, get_renderable=lambda: self
+            )
+            self._live.start()
+
+    def stage(self, name: str) -> None:
+        """A new part of the job begins."""
+        if name != self._stage and not (name == TRAINING and self._trained):
+            self._say(name)
+        self._stage, self._note = name, ""
+        self._outlook.stage(name)
+
+    def rewind(self, step: int) -> None:
+        """Training goes on after this step."""
+        self._outlook.step = step
+        self._say(f"resumed after step {step}")
+
+    def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
+        """Show the numbers of a step."""
+        self._metrics[self._stage] = metrics
+        if stage == TRAINING:
+            self._outlook.stepped(step)
+            self._trained, self._note = True, ""
+        elif not self._is_due():
+            return
+        numbers = "  ".join(f"{name} {value}" for name, value in headline(metrics))
+        self._say(f"{stage} {step}  {numbers}{self._left_text()}")
+
+    def progress(self, done: float, total: float, note: str) -> None:
+        """Show how far the stage or the step is; on plain output only now and then."""
+        self._outlook.progress(done, total)
+        self._note = note
+        if self._is_due():
+            self._say(f"{self._stage} {done:g}/{total:g} {note}{self._left_text()}")
+
+    def finish(self, results: Mapping[str, Any]) -> None:
+        """Show a table of what everybody reached, and where the time went."""
+        if rows := flat(results):
+            self._console.print(table_of(rows, f"{self._run}"))
+        spent = results.get("seconds", {})
+        for stage, seconds in spent.items():
+            self._console.print(Text(f"{stage:20} {span(seconds):>8}"))
+        if spent:
+            self._console.print(Text(f"{'together':20} {span(sum(spent.values())):>8}"))
+
+    def close(self) -> None:
+        """Leave the last picture on the screen."""
+        if self._live is not None:
+            self._live.stop()
+        self._say(f"ended after {span(time.monotonic() - self._started)}")
+
+    def _is_due(self) -> bool:
+        """Whether plain output has been silent for long enough."""
+        return time.monotonic() - self._spoke >= _PLAIN_EVERY_S
+
+    def _say(self, line: str) -> None:
+        self._spoke = time.monotonic()
+        if self._live is None:
+            clock = span(self._spoke - self._started)
+            self._console.print(Text(f"[{clock:>7}] {line}"), soft_wrap=True)
+
+    def _left_text(self) -> str:
+        return "".join(f"  {name} {left}" for name, left in self._times_left() if left != "?")
+
+    def _times_left(self) -> list[tuple[str, str]]:
+        """Of the stage, and of the job where it has several: name and text."""
+        found = [("left", self._outlook.stage_left())]
+        if self._total_steps:
+            found.append(("job left", self._outlook.job_left()))
+        return [(name, "?" if left is None else span(left)) for name, left in found]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The panel, no line of it wider than the console."""
+        width = options.max_width
+        title = Text.assemble(
+            (f" {self._stage or 'start'} ", "bold reverse"),
+            f"  {span(time.monotonic() - self._started)} elapsed  {self._run}",
+        )
+        note = Text(self._note, style="dim")
+        for line in (title, note):
+            line.truncate(width, overflow="ellipsis")
+        yield title
+        yield ProgressBar(total=1.0, completed=self._outlook.share(), width=min(_BAR_WIDTH, width))
+        yield Text()  # A bar does not end its own line.
+        yield self._facts(width)
+        yield note
+
+    def _facts(self, width: int) -> Table:
+        """As many numbers as there is room for, the most important ones first."""
+        step = [("step", f"{self._outlook.step}/{self._total_steps}")] if self._total_steps else []
+        numbers = headline(self._metrics.get(self._stage, {}))
+        cells = [*step, *self._times_left(), *numbers]
+        room = width + _GAP
+        for place, cell in enumerate(cells):
+            room -= max(map(len, cell)) + _GAP
+            if room < 0:
+                cells = cells[:place]
+                break
+        facts = Table.grid(padding=(0, _GAP, 0, 0))
+        facts.add_row(*(Text(name, style="dim", no_wrap=True) for name, _ in cells))
+        facts.add_row(*(Text(value, style="bold", no_wrap=True) for _, value in cells))
+        return facts
+
+
+def table_of(players: Mapping[str, Mapping[str, float]], title: str) -> Table:
+    """A column for each player, and a row for each number that one of them has."""
+    # Names of metrics and players are an environment's words, no markup.
+    table = Table("", *map(escape, players), title=Text(title))
+    for name in dict.fromkeys(name for numbers in players.values() for name in numbers):
+        cells = (f"{n[name]:g}" if name in n else "" for n in players.values())
+        table.add_row(escape(name), *cells)
+    return table

@@ -1,0 +1,253 @@
+"""Where the numbers of a job go: one class per place. Foreign libraries are imported on use."""
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+from agentrl.errors import ConfigError
+from agentrl.files import write_durably
+from agentrl.text import did_you_mean
+from agentrl.training.monitoring.console import Display
+from agentrl.training.monitoring.eta import TRAINING, Amounts
+
+METRICS_FILE = "metrics.jsonl"
+EVALUATION = "evaluation"
+_COUNTED = (TRAINING, EVALUATION)
+
+
+class Logger(Protocol):
+    """One place that numbers go to."""
+
+    def stage(self, name: str) -> None:
+        """A new part of the job begins, such as `warm start` or `train`."""
+
+    def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
+        """Numbers of one step of one stage."""
+
+    def progress(self, done: float, total: float, note: str) -> None:
+        """How far the present stage or step is."""
+
+    def rewind(self, step: int) -> None:
+        """A resumed job does again what came after this step."""
+
+    def finish(self, results: Mapping[str, Any]) -> None:
+        """The job is complete; what everybody reached."""
+
+    def close(self) -> None:
+        """Nothing more will come."""
+
+
+class _Quiet:
+    """What most places do not care about."""
+
+    def rewind(self, step: int) -> None:
+        """Steps may come twice."""
+
+    def finish(self, results: Mapping[str, Any]) -> None:
+        """Results went through `log`, too."""
+
+    def stage(self, name: str) -> None:
+        """Stages go with each number."""
+
+    def progress(self, done: float, total: float, note: str) -> None:
+        """Progress is for those who watch."""
+
+
+class FileLogger(_Quiet):
+    """Appends one JSON object per step to `metrics.jsonl`, flushed at once."""
+
+    def __init__(self, run: Path, amounts: Amounts) -> None:
+        self._path = run / METRICS_FILE
+        self._file: TextIO = self._path.open("a", encoding="utf-8")
+        self.rewind(sys.maxsize)
+
+    def rewind(self, step: int) -> None:
+        """Drop what a resumed job does again, and half a line that a killed one left."""
+        kept = [entry for entry in read_metrics(self._path) if _is_before(entry, step)]
+        write_durably(self._path, "".join(json.dumps(entry) + "\n" for entry in kept))
+        self._file.close()
+        self._file = self._path.open("a", encoding="utf-8")
+
+    def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
+        """Write one line; numbers that are not finite become null, as JSON has none."""
+        numbers = {key: v if math.isfinite(v) else None for key, v in metrics.items()}
+        entry = {"stage": stage, "step": step, "time": round(time.time(), 3), **numbers}
+        self._file.write(json.dumps(entry) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class TensorBoardLogger(_Quiet):
+    """Writes TensorBoard events below `RUN/tensorboard`."""
+
+    def __init__(self, run: Path, amounts: Amounts) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer: Any = SummaryWriter(str(run / "tensorboard"), flush_secs=10)
+
+    def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
+        """One scalar per number, below its stage."""
+        for key, value in metrics.items():
+            self._writer.add_scalar(f"{_tag(stage)}/{key}", value, step)
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._writer.close()
+
+
+class WandbLogger(_Quiet):
+    """Logs to Weights & Biases; `WANDB_MODE=offline` needs neither account nor network."""
+
+    def __init__(self, run: Path, amounts: Amounts) -> None:
+        import wandb
+
+        self._run: Any = wandb.init(
+            project="agentrl", name=run.name, id=_tag(run.name), dir=str(run), resume="allow"
+        )
+        self._stages: set[str] = set()
+
+    def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
+        """One call per step; each stage has a step axis of its own."""
+        tag = _tag(stage)
+        if tag not in self._stages:
+            self._stages.add(tag)
+            self._run.define_metric(f"{tag}/*", step_metric=f"{tag}/step")
+        self._run.log({f"{tag}/step": step, **{f"{tag}/{k}": v for k, v in metrics.items()}})
+
+    def close(self) -> None:
+        """Send what is left."""
+        self._run.finish()
+
+
+class SwanLabLogger(_Quiet):
+    """Logs to SwanLab, below `RUN/swanlab`; `SWANLAB_MODE=online` sends it to an account."""
+
+    def __init__(self, run: Path, amounts: Amounts) -> None:
+        import swanlab
+
+        folder = run / "swanlab"
+        folder.mkdir(exist_ok=True)
+        self._run: Any = swanlab.init(
+            project="agentrl", name=run.name, log_dir=str(folder), reinit=True,
+            mode=os.environ.get("SWANLAB_MODE", "offline"), id=_tag(run.name), resume="allow",
+            settings=swanlab.Settings(interactive=False, terminal={"proxy_type": "none"}),
+        )  # fmt: skip
+
+    def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
+        """One call per step, below its stage."""
+        self._run.log({f"{_tag(stage)}/{key}": v for key, v in metrics.items()}, step=step)
+
+    def close(self) -> None:
+        """Send what is left."""
+        self._run.finish()
+
+
+class MLflowLogger(_Quiet):
+    """Logs to MLflow: to `MLFLOW_TRACKING_URI`, or else into `RUN/mlflow.db`.
+
+    A run that goes on is one run there: its id is kept in `RUN/mlflow.run`.
+    """
+
+    def __init__(self, run: Path, amounts: Amounts) -> None:
+        from mlflow import MlflowClient
+
+        own = f"sqlite:///{(run / 'mlflow.db').absolute()}"
+        self._client = MlflowClient(tracking_uri=os.environ.get("MLFLOW_TRACKING_URI", own))
+        known = run / "mlflow.run"
+        if known.is_file():
+            self._id = known.read_text().strip()
+            self._client.update_run(self._id, status="RUNNING")
+            return
+        found = self._client.get_experiment_by_name("agentrl")
+        experiment = found.experiment_id if found else self._client.create_experiment("agentrl")
+        self._id = self._client.create_run(experiment, run_name=run.name).info.run_id
+        write_durably(known, self._id)
+
+    def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
+        """One call per step, below its stage."""
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        numbers = [Metric(f"{_tag(stage)}/{k}", v, now, step) for k, v in metrics.items()]
+        self._client.log_batch(self._id, numbers)
+
+    def close(self) -> None:
+        """The run is over."""
+        self._client.set_terminated(self._id)
+
+
+def read_metrics(path: Path, label: str = "stage") -> list[dict[str, Any]]:
+    """The lines of a metrics file; half a line, or one without a label and a step, is skipped."""
+    entries = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(entry, dict) and isinstance(entry.get(label), str):
+            entries.append(entry)
+    return [entry for entry in entries if isinstance(entry.get("step"), int)]
+
+
+def _is_before(entry: Mapping[str, Any], step: int) -> bool:
+    return entry["stage"] not in _COUNTED or entry["step"] <= step
+
+
+def _tag(name: str) -> str:
+    """The name with nothing but letters, digits, dots and underscores."""
+    return "".join(c if c.isalnum() or c in "._" else "_" for c in name)
+
+
+LOGGERS: dict[str, Callable[[Path, Amounts], Logger]] = {
+    "console": Display,
+    "file": FileLogger,
+    "tensorboard": TensorBoardLogger,
+    "wandb": WandbLogger,
+    "swanlab": SwanLabLogger,
+    "mlflow": MLflowLogger,
+}
+_LIBRARIES = {name: name for name in LOGGERS if name not in ("console", "file")}
+
+
+def check_loggers(names: Sequence[str]) -> None:
+    """Check that all of these exist and are installed; `NAME?` need only exist.
+
+    Raises:
+        ConfigError: the first that does not, and what to do.
+    """
+    for given in names:
+        name = given.removesuffix("?")
+        if name not in LOGGERS:
+            raise ConfigError(
+                f"logging: no logger {name!r}{did_you_mean(name, LOGGERS)}. "
+                f"Known: {', '.join(LOGGERS)}."
+            )
+        if name == given and not _is_installed(name):
+            raise ConfigError(
+                f"logging: {_LIBRARIES[name]} is not installed. Install it with pip install "
+                f"'agentrl[{_LIBRARIES[name]}]', or write '{name}?' to do without where it is not."
+            )
+
+
+def _is_installed(name: str) -> bool:
+    return name not in _LIBRARIES or find_spec(_LIBRARIES[name]) is not None
+
+
+def open_loggers(run: Path, names: Sequence[str], amounts: Amounts) -> list[Logger]:
+    """Open the loggers of these names, each once; `NAME?` only where it is installed.
+
+    Raises:
+        ConfigError: one does not exist or is not installed.
+    """
+    check_loggers(names)
+    chosen = dict.fromkeys(name.removesuffix("?") for name in names)
+    return [LOGGERS[name](run, amounts) for name in chosen if _is_installed(name)]

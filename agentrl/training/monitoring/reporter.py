@@ -1,0 +1,126 @@
+"""One place to report to; it passes everything on to the loggers that the job names."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from agentrl.training.monitoring.eta import TRAINING, Amounts
+from agentrl.training.monitoring.learning_curve import draw_curve
+from agentrl.training.monitoring.loggers import EVALUATION, open_loggers, read_metrics
+from agentrl.training.monitoring.number_format import flat
+from agentrl.training.monitoring.watchdogs import Watchdogs
+
+log = logging.getLogger(__name__)
+
+
+class Reporter:
+    """Told of everything that happens in a job.
+
+    Args:
+        run: the run's folder; created if need be.
+        names: of the loggers, such as `console` and `file`.
+        amounts: what the whole job is going to do.
+
+    Raises:
+        ConfigError: a logger does not exist or is not installed.
+    """
+
+    def __init__(self, run: Path, names: Sequence[str], amounts: Amounts) -> None:
+        run.mkdir(parents=True, exist_ok=True)
+        self._run = run
+        self._loggers = open_loggers(run, names, amounts)
+        self._stage = "start"
+        self._step = 0
+        self._closed = False
+        self._watchdogs = Watchdogs()
+
+    def stage(self, name: str) -> None:
+        """A part of the job begins, or goes on: `warm start`, `reinforcement`, ..."""
+        self._stage = name
+        for logger in self._loggers:
+            logger.stage(name)
+
+    def rewind(self, step: int) -> None:
+        """A resumed job goes on after this training step; what came later is done again."""
+        self._step = step
+        for logger in self._loggers:
+            logger.rewind(step)
+        self._watchdogs = Watchdogs()
+        if (file := self._run / "metrics.jsonl").is_file():
+            self._watchdogs.recall(read_metrics(file))
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Numbers of one step of the present stage."""
+        if self._stage == TRAINING:
+            self._step = step
+            signs, warnings = self._watchdogs.look(metrics)
+            metrics = {**metrics, **signs}
+            for words in warnings:
+                log.warning("step %d: %s", step, words)
+        self._log(self._stage, step, metrics)
+
+    def cloning(self, step: int, metrics: Mapping[str, float], total: int = 0) -> None:
+        """Numbers of one step of the warm start, which has `total` steps."""
+        self._log(self._stage, step, metrics)
+        if total:
+            self.progress(step, total, "")
+
+    def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+        """What the model reached after this training step, sampled as in rollouts."""
+        if "reward" in metrics:
+            self._watchdogs.evaluated(metrics["reward"])
+        self._log(EVALUATION, step, {f"sampled/{key}": value for key, value in metrics.items()})
+
+    def result(self, name: str, result: Mapping[str, Any]) -> None:
+        """What somebody reached before, after, or without training.
+
+        Args:
+            name: of a scripted player, or `before` or `after`.
+            result: its numbers, or those of `sampled` and `greedy`.
+        """
+        for row, numbers in flat({name: result}).items():
+            label = row.rpartition(" ")[2]
+            metrics = {f"{label}/{key}": value for key, value in numbers.items()}
+            self._log(EVALUATION, self._step, metrics)
+
+    def progress(self, done: float, total: float, note: str = "") -> None:
+        """How far the present stage or step is: `done` of `total`."""
+        for logger in self._loggers:
+            logger.progress(done, total, note)
+
+    def finish(self, results: Mapping[str, Any]) -> None:
+        """The job is complete: show what everybody reached."""
+        for logger in self._loggers:
+            logger.finish(results)
+
+    def close(self) -> None:
+        """End the display, close the logs, draw the learning curve; may be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        for logger in self._loggers:
+            logger.close()
+        try:
+            draw_curve(self._run)
+        except OSError as error:
+            log.warning("no learning curve: %s", error)
+        except Exception:  # A picture must not hide how the run itself ended.
+            log.exception("no learning curve: drawing it failed")
+
+    def _log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
+        numbers = {key: float(value) for key, value in metrics.items()}
+        for logger in self._loggers:
+            logger.log(stage, step, numbers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,38 @@
+"""How far a collection of episodes is, told while it runs."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+from agentrl.errors import WorldError
+from agentrl.rollout.rollout_group import AnyRollouts
+
+LOOK_EVERY_S = 0.5
+
+Tell = Callable[[float, float, str], None]
+"""Takes what is done, of how much, and a note."""
+
+
+@asynccontextmanager
+async def watching(rollouts: AnyRollouts, tell: Tell, total: int, note: str) -> AsyncIterator[None]:
+    """Tell how many of `total` episodes have been played until the block ends."""
+    over = asyncio.Event()
+    watcher = asyncio.create_task(_watch(over, rollouts, tell, total, note))
+    try:
+        yield
+    finally:
+        # Not cancelled: Python 3.11 may lose a cancellation that meets a finished wait.
+        over.set()
+        await watcher
+
+
+async def _watch(
+    over: asyncio.Event, rollouts: AnyRollouts, tell: Tell, total: int, note: str
+) -> None:
+    while not over.is_set():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_EVERY_S):
+                await over.wait()
+        with suppress(WorldError):  # whoever collects is told as well
+            seen = await rollouts.look()
+            tell(min(seen.episodes, total), total, f"{note}: {seen.turns} turns")

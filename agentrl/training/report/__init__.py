@@ -1,5 +1,0 @@
-"""What a user sees of a job while it runs: display, logs and the learning curve."""
-
-from agentrl.training.report.reporter import Reporter
-
-__all__ = ["Reporter"]

@@ -1,0 +1,194 @@
+"""Behaviour cloning on demonstrations: what the policy knows before reinforcement."""
+
+import asyncio
+import hashlib
+import itertools
+import json
+import logging
+import math
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentrl import __version__, registry
+from agentrl import config as configuration
+from agentrl.config import Config, WarmStartConfig
+from agentrl.errors import AgentRLError, EnvError
+from agentrl.policies.open_model import open_encoder
+from agentrl.rollout.collector import tickets_of_step
+from agentrl.rollout.env_arguments import game_of, kind_of
+from agentrl.rollout.make_env import instructions_of, load_player, open_translator
+from agentrl.rollout.rollout_group import AnyRollouts
+from agentrl.training import seeds
+from agentrl.training.learner.learner_group import AnyLearner
+from agentrl.training.supervised import recorded_demonstrations, warm_start_marker
+from agentrl.training.supervised.demonstration_filter import Chosen
+from agentrl.training.supervised.supervised_dataset import Demonstration, Lessons
+from agentrl.worker_threads import Worker
+
+_OURS = Path(__file__).resolve().parents[2]
+_LARGE = 10_000_000
+
+log = logging.getLogger(__name__)
+
+Report = Callable[[int, dict[str, float], int], None]
+"""Takes a step, its numbers, and how many steps there are."""
+
+
+def cache_folder(config: Config, taught: Sequence[Chosen] = ()) -> Path | None:
+    """Where the cloned model of this very configuration is kept; None if it is not.
+
+    With weights of 4 bits it is not: what adapters have learned is less than such weights tell
+    apart, and would be lost in whole weights that are rounded to 4 bits again.
+
+    Args:
+        config: the job.
+        taught: the recorded episodes that it learns from.
+    """
+    warm = config.warm_start
+    if warm is None or warm.cache is None:
+        return None
+    if config.model.lora.rank and config.model.lora.base == "nf4":
+        return None
+    tree = configuration.to_dict(config)
+    parts = {key: tree[key] for key in ("seed", "model", "env", "warm_start")}
+    parts |= {
+        "version": __version__,
+        "devices": [*config.devices.effect_delay_ms, *config.devices.size],
+    }
+    parts |= {"code": _code(config, warm), "instructions": _instructions(config)}
+    parts |= {"recorded": recorded_demonstrations.digest(taught)}
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+    return Path(warm.cache).expanduser() / "warm" / digest[:16]
+
+
+def _code(config: Config, warm: WarmStartConfig) -> str:
+    """A digest of what the clone is made with.
+
+    These are the files beside those that the game names, those that its arguments name, such as a
+    data set, our own that build and teach the model, and those of a model that is a folder.
+    """
+    game = game_of(config.env)
+    named = [game.translator, game.players.get(warm.player or ""), game.app]
+    modules = {reference.rpartition(":")[0] for reference in named if reference}
+    modules.add(kind_of(game).__module__)
+    files = {registry.import_module(module).__file__ for module in modules}
+    folders = {Path(file).parent for file in files if file}
+    folders.add(Path(config.model.path).expanduser())
+    digest = hashlib.sha256()
+    beside = sorted(f for folder in folders for f in folder.glob("*") if f.is_file())
+    beside += sorted(
+        f for name in ("algorithms", "policies", "training") for f in (_OURS / name).rglob("*.py")
+    )
+    for file in (*beside, *_named_files(config.env.kwargs)):
+        # Weights are told apart by size and time: to read gigabytes for a name would be too much.
+        large = file.stat().st_size > _LARGE
+        digest.update(str(file.stat()[-4:]).encode() if large else file.read_bytes())
+    return digest.hexdigest()
+
+
+def _named_files(value: Any) -> Iterator[Path]:
+    """The files that an environment's arguments name, here or where modules are looked for."""
+    if isinstance(value, Mapping):
+        for item in value.values():
+            yield from _named_files(item)
+    elif isinstance(value, str) and value:
+        places = (Path(folder, value) for folder in ("", *sys.path))
+        yield from itertools.islice(filter(_is_file, places), 1)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # words that are no path
+        return False
+
+
+def _instructions(config: Config) -> str:
+    return instructions_of(config.env, open_translator(config.env))
+
+
+def learning_rate(config: WarmStartConfig, step: int) -> float:
+    """Of one step (from 1): a linear rise, then half a cosine down to the final share."""
+    if step <= config.lr_warmup_steps:
+        return config.lr * step / config.lr_warmup_steps
+    past = (step - config.lr_warmup_steps) / max(1, config.steps - config.lr_warmup_steps)
+    share = 0.5 * (1 + math.cos(math.pi * past))
+    return config.lr * (config.lr_final_ratio + (1 - config.lr_final_ratio) * share)
+
+
+async def demonstrations(config: Config, rollouts: AnyRollouts) -> list[Demonstration]:
+    """Let the scripted player play its games.
+
+    Raises:
+        WorldError: not one could be played.
+    """
+    warm = config.warm_start
+    assert warm is not None
+    assert warm.player is not None
+    tickets = tickets_of_step("demo", 0, seeds.demonstration(config, warm.episodes), 1)
+    played = await rollouts.collect(tickets, warm.player)
+    return [
+        Demonstration(episode=scored.episode, by_player=True)
+        for scored in played
+        if not scored.episode.outcome.void
+    ]
+
+
+async def clone(
+    config: Config,
+    taught: Sequence[Demonstration],
+    learner: AnyLearner,
+    folder: Path,
+    report: Report,
+) -> None:
+    """Teach the learner what was answered.
+
+    Args:
+        config: the job.
+        taught: the demonstrations.
+        learner: is changed in place.
+        folder: of the model's tokenizer.
+        report: told of every step and its numbers.
+    """
+    warm = config.warm_start
+    assert warm is not None
+    player = None if warm.player is None else load_player(config.env, warm.player)
+    encoder = open_encoder(config.model, folder)
+    lessons = Lessons(taught, warm, player, encoder, config.seed)
+    learner.begin_cloning(warm)
+    teacher = Worker("teacher")  # the player answers anew, and may hang
+    try:
+        for step in range(1, warm.steps + 1):
+            async with asyncio.timeout(config.rollout.deadline_s):
+                samples = await teacher.call(lessons.draw, warm.batch)
+            metrics = await asyncio.to_thread(learner.clone, samples, learning_rate(warm, step))
+            report(step, metrics, warm.steps)
+    except TimeoutError:
+        raise EnvError(f"the player {warm.player!r} did not answer in time") from None
+    finally:
+        teacher.close()
+    learner.end_cloning()
+
+
+def keep(folder: Path, config: Config, learner: AnyLearner) -> bool:
+    """Put the cloned model into the cache, whole or not at all; a run can do without.
+
+    Returns:
+        Whether it is there.
+    """
+    partial = folder.with_name(f"{folder.name}.{os.getpid()}")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        learner.export(partial)
+        warm_start_marker.mark(config, partial)
+        partial.rename(folder)
+    except (OSError, AgentRLError) as error:
+        if not folder.is_dir():  # by another run, meanwhile
+            log.warning("the warm start is not cached in %s: %s", folder, error)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder.is_dir()

@@ -1,0 +1,1 @@
+"""The training loop: play, score, estimate advantages, update, publish, evaluate, save."""

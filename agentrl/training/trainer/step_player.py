@@ -1,0 +1,88 @@
+"""What a training step plays: groups of siblings, and those with nothing to teach anew."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from agentrl.algorithms import episode_selection, requirements
+from agentrl.config import Config
+from agentrl.rollout.collector import Progress, tickets_of_step
+from agentrl.rollout.rollout_group import AnyRollouts
+from agentrl.training import seeds
+from agentrl.types import ScoredEpisode
+
+Watched = Callable[[int, str], AbstractAsyncContextManager[None]]
+"""Shows how far so many episodes are, and what they are, while they are played."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Played:
+    """One step, as it was played."""
+
+    groups: list[list[ScoredEpisode]]
+    greedy: list[float] | None
+    """What the greedy policy earns on each group's seed; None where the algorithm does not ask."""
+    progress: Progress
+    """Of all groups, those that were played anew as well."""
+    dropped: int
+    """Groups that had nothing to teach, and were played anew."""
+    seconds: float
+
+
+class StepPlayer:
+    """Plays the steps of a run.
+
+    Args:
+        config: the whole job's.
+        rollouts: play.
+        watched: shows it.
+    """
+
+    def __init__(self, config: Config, rollouts: AnyRollouts, watched: Watched) -> None:
+        self._config, self._rollouts, self._watched = config, rollouts, watched
+
+    async def play(self, step: int) -> Played:
+        """Play all that one step learns from.
+
+        Raises:
+            WorldError: of some groups not one episode could be played.
+        """
+        started, settings = time.perf_counter(), self._config.algorithm
+        wanted, progress = self._config.rollout.groups, Progress()
+        played: list[list[ScoredEpisode]] = []
+        kept: list[list[ScoredEpisode]] = []
+        for attempt in range(settings.filter_refills + 1):
+            chosen = seeds.training(self._config, step, attempt)[: wanted - len(kept)]
+            played += await self._groups(step, attempt, chosen)
+            progress += await self._rollouts.look()
+            kept = [group for group in played if episode_selection.is_open(group, self._config)]
+            if not episode_selection.filters(self._config) or len(kept) >= wanted:
+                break
+        # Where all refills are used up, groups with nothing to teach make a step, not an error.
+        groups = (kept or played)[:wanted]
+        return Played(
+            groups=groups,
+            greedy=await self._greedily(step, groups) if requirements.greedy(settings) else None,
+            progress=progress,
+            dropped=len(played) - len(kept),
+            seconds=time.perf_counter() - started,
+        )
+
+    async def _groups(
+        self, step: int, attempt: int, chosen: Sequence[int | Sequence[int]]
+    ) -> list[list[ScoredEpisode]]:
+        size = self._config.rollout.group_size
+        first = attempt * self._config.rollout.groups
+        tickets = tickets_of_step("train", step, chosen, size, first=first)
+        async with self._watched(len(tickets), f"step {step}"):
+            episodes = await self._rollouts.collect(tickets)
+        return [episodes[start : start + size] for start in range(0, len(episodes), size)]
+
+    async def _greedily(self, step: int, groups: Sequence[Sequence[ScoredEpisode]]) -> list[float]:
+        """The greedy policy's return on each group's seed; where the world failed it, nothing."""
+        chosen = [group[0].episode.seed for group in groups]
+        tickets = tickets_of_step("train", step, chosen, 1, "greedy")
+        async with self._watched(len(tickets), f"step {step}, greedy"):
+            episodes = await self._rollouts.collect(tickets, greedy=True)
+        return [0.0 if scored.episode.outcome.void else scored.total for scored in episodes]

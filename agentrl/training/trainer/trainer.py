@@ -1,0 +1,385 @@
+"""The stages of a run: who plays, who learns, what is kept."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from agentrl.algorithms.advantages import check_states
+from agentrl.algorithms.kl import adapted
+from agentrl.config import Config, WarmStartConfig
+from agentrl.replay.recorder import Recorder
+from agentrl.rollout.env_arguments import baselines
+from agentrl.rollout.rollout_group import AnyRollouts
+from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training.evaluation.evaluate import Evaluation, as_record, means, play_held_out
+from agentrl.training.learner.learner_group import AnyLearner
+from agentrl.training.monitoring import warnings
+from agentrl.training.monitoring.reporter import Reporter
+from agentrl.training.monitoring.rollout_progress import watching
+from agentrl.training.monitoring.watchdogs import repetition
+from agentrl.training.run_folder import RunFolder, State
+from agentrl.training.supervised import warm_start, warm_start_marker
+from agentrl.training.supervised.demonstration_filter import Chosen
+from agentrl.training.supervised.supervised_dataset import retold
+from agentrl.training.trainer.publisher import Publisher
+from agentrl.training.trainer.retention import Retention
+from agentrl.training.trainer.rollout_prefetch import Ahead
+from agentrl.training.trainer.step_player import Played, StepPlayer
+from agentrl.training.trainer.training_samples import Lesson, lesson
+from agentrl.types import ScoredEpisode
+
+log = logging.getLogger(__name__)
+
+
+class Job:
+    """The stages of a run over its open parts.
+
+    Args:
+        config: the whole tree.
+        folder: where everything is kept.
+        start: the model's folder as the run began.
+        state: how far the run is; kept after every stage.
+        rollouts: plays episodes.
+        learner: holds the weights.
+        reporter: tells the user.
+        recorder: appends scores and advantages to the recorded episodes.
+        retention: makes room for more of them.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        start: Path,
+        state: State,
+        rollouts: AnyRollouts,
+        learner: AnyLearner,
+        reporter: Reporter,
+        recorder: Recorder,
+        retention: Retention,
+    ) -> None:
+        self.config = config
+        self.state = state
+        self._folder = folder
+        self._start = start
+        self._rollouts = rollouts
+        self._learner = learner
+        self._reporter = reporter
+        self._recorder = recorder
+        self._retention = retention
+        self._publisher = Publisher(config, learner, rollouts)
+        self._player = StepPlayer(config, rollouts, self._watched)
+        self._ahead: Ahead[Played] | None = None
+        self._rollouts_lock = asyncio.Lock()
+        """Steps that are played ahead, and evaluations, take turns."""
+
+    async def close(self) -> None:
+        """Play nothing more."""
+        if self._ahead is not None:
+            await self._ahead.close()
+
+    def restore(self) -> None:
+        """Go back to the last checkpoint, if there is one."""
+        latest = checkpoint_store.latest(self._folder.path)
+        if latest is None:
+            if self._folder.has_begun:
+                self._rewind(0)
+            self.state.step, self.state.warm = 0, False
+            self.state.results.pop("before", None)
+            return
+        kept = checkpoint_store.load(latest, self._learner)
+        self.state.step, self.state.best, self.state.warm = kept["step"], kept.get("best"), True
+        self.state.kl_coefficient = kept.get("kl_coefficient")
+        if self.state.step < self.config.train.steps:
+            self.state.results.pop("after", None)
+        self._rewind(self.state.step)
+
+    def _rewind(self, step: int) -> None:
+        """Forget what was reported of steps that are played again."""
+        self._reporter.rewind(step)
+        self._folder.rewind(step)
+
+    # --- stages ---------------------------------------------------------------------------
+
+    async def play_baselines(self) -> None:
+        """Scripted players on the held-out seeds, to stand beside the model."""
+        for player in baselines(self.config):
+            if player not in self.state.results:
+                with self._stage(f"baseline {player}"):
+                    found = await self._evaluate(player, player=player)
+                self._keep_result(player, found.summary())
+
+    async def warm_up(self, recorded: Sequence[Chosen] = ()) -> None:
+        """Clone what is demonstrated, or take the clone from the cache.
+
+        Args:
+            recorded: the recorded episodes among the demonstrations.
+        """
+        if not self.state.warm:
+            if self.config.warm_start is not None:
+                await self._clone(self.config.warm_start, recorded)
+            self.state.warm = True
+            self._checkpoint(best=False)
+        await self._publish()
+
+    async def _clone(self, config: WarmStartConfig, recorded: Sequence[Chosen]) -> None:
+        if warm_start_marker.is_warm(self.config, self._start):
+            log.warning(
+                "warm start: skipped, as %s has had one for %s (warm_start.again=true repeats it)",
+                self._start,
+                self.config.env.id,
+            )
+            return
+        cached = warm_start.cache_folder(self.config, recorded)
+        if cached is not None and cached.is_dir():
+            log.warning("warm start: taken from %s (warm_start.cache=null makes it anew)", cached)
+            self._learner.load_weights(cached / "model.safetensors")
+            return
+        with self._stage("demonstrations"):
+            tell = self._reporter.progress
+            taught = await asyncio.to_thread(retold, self.config, self._start, recorded, tell)
+            if config.player is not None:
+                async with self._watched(config.episodes, "demonstrations"):
+                    taught += await warm_start.demonstrations(self.config, self._rollouts)
+        with self._stage("warm start"):
+            await warm_start.clone(
+                self.config, taught, self._learner, self._start, self._reporter.cloning
+            )
+        if cached is not None and warm_start.keep(cached, self.config, self._learner):
+            # As every later run finds it, also where `model.dtype` has rounded it.
+            self._learner.load_weights(cached / "model.safetensors")
+
+    async def evaluate_both(self, when: str) -> None:
+        """Sampled as in rollouts, and greedy."""
+        if when in self.state.results:
+            return
+        found = {}
+        for name, greedy in (("sampled", False), ("greedy", True)):
+            with self._stage(f"evaluation {when}, {name}"):
+                evaluation = await self._evaluate(f"{when} {name}", greedy=greedy)
+                found[name] = evaluation.summary()
+        self._keep_result(when, found)
+        words = warnings.unreadable(found["sampled"])
+        if when == "before" and words is not None:
+            log.warning("%s", words)
+
+    async def step(self, step: int) -> None:
+        """Play, score, compare siblings, update, publish; then evaluate, save, prune when due."""
+        with self._stage("reinforcement"):
+            began = time.perf_counter()
+            played = await self._next(step)
+            groups, started = played.groups, time.perf_counter()
+            await self._publisher.make_room()
+            taught = await asyncio.to_thread(self._credit, groups, step, played.greedy)
+            learned = await asyncio.to_thread(
+                self._learner.update,
+                taught.samples,
+                step,
+                kl_coefficient=self._kl_coefficient,
+                slopes=taught.slopes,
+            )
+            self._adapt(learned)
+            updated = time.perf_counter()
+            self.state.step = step
+            await self._publish()
+            if self._ahead is not None:
+                self._ahead.learned()
+            seconds = {
+                "rollout": played.seconds,
+                "wait": started - began,
+                "update": updated - started,
+                "publish": time.perf_counter() - updated,
+            }
+            self._log(step, played, taught.metrics, learned, seconds)
+            if (words := warnings.disagreement(step, learned)) is not None:
+                log.warning("%s", words)
+        best = await self._evaluate_when_due()
+        if best or step % self.config.checkpoint.every == 0 or step == self.config.train.steps:
+            self._checkpoint(best)
+        self._retention.begin()
+
+    def finish(self) -> None:
+        """Export the model and write the summary."""
+        self._learner.export(self._folder.model)
+        warm_start_marker.mark(self.config, self._folder.model)
+        seconds = {stage: round(spent, 1) for stage, spent in self.state.seconds.items()}
+        results = self.state.results | {"steps": self.state.step, "seconds": seconds}
+        self._folder.write_summary(results)
+        self._folder.save_state(self.state)
+        self._reporter.finish(results)
+        if self.state.void:
+            causes = ", ".join(f"{count} x {cause}" for cause, count in self.state.void.items())
+            log.warning("episodes that were void, and played again within bounds: %s", causes)
+
+    # --- parts of a step ------------------------------------------------------------------
+
+    async def _next(self, step: int) -> Played:
+        """What is learned now: played now, or while earlier steps were learned."""
+        if self.config.train.mode == "sync":
+            return await self._step_played(step)
+        if self._ahead is None:
+            self._ahead = Ahead(
+                self._step_played, step, self.config.train.steps, self.config.train.lag
+            )
+        return await self._ahead.take()
+
+    async def _step_played(self, step: int) -> Played:
+        async with self._rollouts_lock:
+            return await self._player.play(step)
+
+    def _credit(
+        self,
+        groups: Sequence[Sequence[ScoredEpisode]],
+        step: int,
+        greedy: Sequence[float] | None,
+    ) -> Lesson:
+        taught = lesson(
+            groups,
+            self.config,
+            self._learner.judge,
+            version=self.state.step,
+            seed=self.config.seed * 1_000_003 + step,
+            greedy=greedy,
+            kl_coefficient=self._kl_coefficient,
+        )
+        episodes = [scored for group in groups for scored in group]
+        for scored, credits in zip(episodes, taught.advantages, strict=True):
+            self._recorder.credit(scored, credits, step=step)
+        return taught
+
+    def _adapt(self, learned: Mapping[str, float]) -> None:
+        """Move the coefficient of the divergence towards its target, if there is one."""
+        settings = self.config.algorithm
+        if settings.kl != "none" and settings.kl_target > 0 and "kl" in learned:
+            self.state.kl_coefficient = adapted(
+                self._kl_coefficient, learned["kl"], settings.kl_target, settings.kl_horizon
+            )
+
+    @property
+    def _kl_coefficient(self) -> float:
+        own = self.state.kl_coefficient
+        return self.config.algorithm.kl_coefficient if own is None else own
+
+    async def _publish(self) -> None:
+        await self._publisher.publish(self.state.step)
+
+    async def _evaluate_when_due(self) -> bool:
+        """True if this is the best evaluation so far.
+
+        The last step is due, too: the evaluation after training plays more games, and so could
+        not be compared with those during it.
+        """
+        every, step = self.config.eval.every, self.state.step
+        if not every or (step % every and step != self.config.train.steps):
+            return False
+        with self._stage("evaluation during"):
+            found = await self._evaluate(
+                f"step {step}", episodes=self.config.eval.episodes_during, step=step
+            )
+        self._reporter.evaluation(step, found.metrics)
+        reward = found.metrics["reward"]
+        if self.state.best is not None and reward <= self.state.best:
+            return False
+        self.state.best = reward
+        return True
+
+    async def _evaluate(
+        self,
+        name: str,
+        *,
+        episodes: int | None = None,
+        step: int | None = None,
+        player: str | None = None,
+        greedy: bool = False,
+    ) -> Evaluation:
+        count = self.config.eval.episodes if episodes is None else episodes
+        async with self._rollouts_lock, self._watched(count, name):
+            found = await play_held_out(
+                self._rollouts,
+                self.config,
+                count,
+                name=name,
+                step=self.state.step if step is None else step,
+                player=player,
+                greedy=greedy,
+                # Told now and not after the first step, where it would be noticed in the end.
+                check=lambda played: check_states([played], self.config.algorithm),
+            )
+        self._folder.add_evaluation(as_record(name, self.state.step, found))
+        return found
+
+    # --- bookkeeping ----------------------------------------------------------------------
+
+    def _log(
+        self,
+        step: int,
+        played: Played,
+        taught: dict[str, float],
+        learned: dict[str, float],
+        seconds: dict[str, float],
+    ) -> None:
+        episodes = [e for group in played.groups for e in group]
+        turns = sum(len(e.episode.turns) for e in episodes)
+        tokens = sum(len(t.reply_ids) for e in episodes for t in e.episode.turns)
+        self._reporter.log(
+            step,
+            {
+                **{f"train/{k}": v for k, v in means(episodes).items()},
+                **{f"learner/{k}": v for k, v in learned.items()},
+                **{f"rollout/{k}": v for k, v in played.progress.void_metrics().items()},
+                "rollout/missing": sum(e.episode.outcome.void for e in episodes),
+                "rollout/company": taught["company"],
+                "rollout/dropped_groups": float(played.dropped),
+                **{f"learner/{k}": v for k, v in taught.items() if k != "company"},
+                "rollout/tokens_per_turn": tokens / max(1, turns),
+                "rollout/repetition": repetition(
+                    turn.reply_ids for e in episodes for turn in e.episode.turns
+                ),
+                "rollout/turns_per_s": turns / played.seconds,
+                "rollout/tokens_per_s": tokens / played.seconds,
+                "rollout/episodes_per_s": len(episodes) / played.seconds,
+                **{f"seconds/{part}": spent for part, spent in seconds.items()},
+            },
+        )
+
+    def _checkpoint(self, best: bool) -> None:
+        self._folder.save_state(self.state)
+        checkpoint_store.save(
+            self._folder.path,
+            self.state.step,
+            self._learner,
+            asdict(self.state),
+            keep=self.config.checkpoint.keep,
+            best=best,
+        )
+
+    def _keep_result(self, name: str, result: dict[str, Any]) -> None:
+        self.state.results[name] = result
+        self._reporter.result(name, result)
+        self._folder.save_state(self.state)
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        """Tell the user which stage runs and count its seconds."""
+        self._reporter.stage(name)
+        started = time.perf_counter()
+        yield
+        self.spend(name, time.perf_counter() - started)
+
+    def spend(self, stage: str, seconds: float) -> None:
+        """Count the seconds of a stage."""
+        stage = stage.split(",")[0]
+        self.state.seconds[stage] = self.state.seconds.get(stage, 0.0) + seconds
+
+    @asynccontextmanager
+    async def _watched(self, total: int, note: str) -> AsyncIterator[None]:
+        """Show how far a collection is while it runs, and count what was void in it."""
+        async with watching(self._rollouts, self._reporter.progress, total, note):
+            yield
+        for cause, count in (await self._rollouts.look()).void.items():
+            self.state.void[cause] = self.state.void.get(cause, 0) + count

@@ -1,0 +1,176 @@
+"""State of an episode that a person plays or watches in the browser."""
+
+import queue
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import cv2
+
+from agentrl.errors import ConfigError
+from agentrl.training.evaluation.play_episode import Audience
+from agentrl.types import Image, Message, ScoredEpisode, Turn, words_of
+
+_MAX_ANSWER = 10_000
+"""Characters."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Shown:
+    """What the page shows."""
+
+    instructions: str = ""
+    ways: Sequence[str] = ()
+    """Inputs that the game accepts besides text, such as `tap` and `left`."""
+    words: str = ""
+    pictures: tuple[Image, ...] = ()
+    seen: int = 0
+    """Incremented with every observation."""
+    asked: bool = False
+    """Whether it is the person's turn."""
+    complaint: str = ""
+    turns: list[dict[str, Any]] = field(default_factory=list)
+    ended: dict[str, Any] | None = None
+
+
+class Stage:
+    """Connects the thread that plays the episode with the threads that serve the page.
+
+    Args:
+        human: whether a person plays; otherwise they watch.
+    """
+
+    def __init__(self, *, human: bool) -> None:
+        self.human = human
+        self.version = 0
+        """Incremented with every change."""
+        self._shown = _Shown()
+        self._lock = threading.Lock()
+        self._answers: queue.Queue[str | None] = queue.Queue()
+
+    # --- for the thread that plays --------------------------------------------------------
+
+    def audience(self) -> Audience:
+        """Callbacks that receive the episode's events and provide the answers."""
+        return Audience(
+            told=self._told,
+            complains=self._complains,
+            sees=self._sees,
+            hears=self._hears,
+            asked=self._asked,
+            takes=self._takes,
+        )
+
+    def end(self, scored: ScoredEpisode | None, error: str = "") -> None:
+        """End the episode.
+
+        Args:
+            scored: the episode; None if there is none.
+            error: why it failed; empty if it did not.
+        """
+        ended: dict[str, Any] = {"error": error}
+        if scored is not None:
+            episode = scored.episode
+            metrics = episode.turns[-1].info.get("metrics", {}) if episode.turns else {}
+            ended = {
+                "id": episode.id,
+                "outcome": episode.outcome.value,
+                "total": scored.total,
+                "components": {k: float(sum(v)) for k, v in scored.components.items()},
+                "metrics": dict(metrics),
+                "error": episode.error or error,
+            }
+        with self._lock:
+            self._shown.ended, self._shown.asked = ended, False
+            self.version += 1
+
+    def _told(self, words: str) -> None:
+        with self._lock:
+            self._shown.instructions = words
+            self.version += 1
+
+    def _takes(self, ways: Sequence[str]) -> None:
+        with self._lock:
+            self._shown.ways = tuple(ways)
+            self.version += 1
+
+    def _complains(self, words: str) -> None:
+        with self._lock:
+            self._shown.complaint = words
+            self.version += 1
+
+    def _sees(self, message: Message) -> None:
+        with self._lock:
+            self._shown.words = words_of(message.text)
+            self._shown.pictures = tuple(image.copy() for image in message.images)
+            self._shown.seen += 1
+            self.version += 1
+
+    def _hears(self, turn: Turn) -> None:
+        with self._lock:
+            self._shown.turns.append(
+                {"reply": turn.reply, "error": turn.parse_error, "reward": turn.env_reward}
+            )
+            self._shown.complaint = ""
+            self.version += 1
+
+    def _asked(self) -> str | None:
+        with self._lock:
+            self._shown.asked = True
+            self.version += 1
+        answer = self._answers.get()
+        with self._lock:
+            self._shown.asked = False
+            self.version += 1
+        return answer
+
+    # --- for pages ------------------------------------------------------------------------
+
+    def now(self) -> dict[str, Any]:
+        """What the page shows, as JSON values; it requests the images by number."""
+        with self._lock:
+            shown = self._shown
+            return {
+                "version": self.version,
+                "human": self.human,
+                "instructions": shown.instructions,
+                "ways": list(shown.ways),
+                "seen": shown.seen,
+                "words": shown.words,
+                "pictures": len(shown.pictures),
+                "asked": shown.asked,
+                "complaint": shown.complaint,
+                "turns": list(shown.turns),
+                "ended": shown.ended,
+            }
+
+    def picture(self, number: int) -> bytes:
+        """One of the current images, as PNG.
+
+        Raises:
+            ConfigError: there is no image with this number.
+        """
+        with self._lock:
+            pictures = self._shown.pictures
+        if not 0 <= number < len(pictures):
+            raise ConfigError(f"no image {number}: {len(pictures)} are shown")
+        bgr = cv2.cvtColor(pictures[number], cv2.COLOR_RGB2BGR)
+        done, encoded = cv2.imencode(".png", bgr, (cv2.IMWRITE_PNG_COMPRESSION, 1))
+        assert done, f"cv2 cannot encode {bgr.shape}"
+        return encoded.tobytes()
+
+    def answer(self, text: str | None) -> None:
+        """Pass on the person's answer; None stops the episode.
+
+        Raises:
+            ConfigError: it is not the person's turn, or the answer is empty or too long.
+        """
+        if text is not None and not 0 < len(text.strip()) <= _MAX_ANSWER:
+            raise ConfigError(f"an answer must have 1 to {_MAX_ANSWER} characters")
+        with self._lock:
+            if not self._shown.asked or self._shown.ended is not None:
+                raise ConfigError("it is not your turn")
+            self._shown.asked = False
+            self.version += 1
+        self._answers.put(None if text is None else text.strip())

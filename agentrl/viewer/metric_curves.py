@@ -1,0 +1,158 @@
+"""Curves from the metrics that a job has logged."""
+
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentrl.replay.jsonl_tail import Tail
+
+_DECODINGS = ("sampled", "greedy")
+_MAX_LINES = 200_000
+_MAX_POINTS = 2_000
+"""Per curve; longer ones are thinned out to between half and all of this."""
+
+Point = tuple[float, float]
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Curve:
+    """One line of a chart."""
+
+    name: str
+    points: Sequence[Point]
+    """(step, value), finite"""
+    dots: bool = False
+    """Whether to draw the points: there are few, far apart."""
+    dashed: bool = False
+    """Whether to dash the line, as nothing was measured between two points."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Chart:
+    """Curves over the same training steps."""
+
+    title: str
+    curves: Sequence[Curve]
+    about: str = ""
+    """Explanation, if the title alone could be misread."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class _Wanted:
+    """The metrics of a chart: of each list, the first one that was logged."""
+
+    title: str
+    training: Sequence[str]
+    held_out: Sequence[str] = field(default=())
+    about: str = ""
+
+
+_CHARTS = (
+    _Wanted(title="Reward", training=("train/reward",), held_out=("reward",)),
+    _Wanted(
+        title="Success",
+        training=("train/success", "train/won"),
+        held_out=("success", "won"),
+        about="Fraction of episodes that were won.",
+    ),
+    _Wanted(
+        title="Accuracy",
+        training=("train/accuracy",),
+        held_out=("accuracy",),
+        about="Fraction of correct rounds within an episode. An episode is won if it is 1.",
+    ),
+    _Wanted(title="Turns per episode", training=("train/turns",)),
+    _Wanted(title="Entropy, nats per token", training=("learner/entropy",)),
+    _Wanted(title="KL between engine and learner, nats", training=("learner/mismatch_k1",)),
+    _Wanted(title="Void episodes", training=("rollout/void",)),
+    _Wanted(title="Unreadable replies", training=("train/unreadable",)),
+    _Wanted(title="Turns per second", training=("rollout/turns_per_s",)),
+)
+
+
+class Curves:
+    """The charts of `metrics.jsonl`, read incrementally as it grows.
+
+    Args:
+        run: the run's folder.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._tail = Tail(run / "metrics.jsonl")
+        self._lines: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
+
+    def charts(self) -> list[Chart]:
+        """The charts for which metrics were logged."""
+        with self._lock:
+            if self._tail.is_replaced():
+                self._tail, self._lines = Tail(self._tail.path), []
+            if self._tail.path.is_file() and len(self._lines) < _MAX_LINES:
+                self._lines.extend(self._tail.new())
+            lines = list(self._lines)
+        drawn = (
+            Chart(title=wanted.title, curves=_curves(wanted, lines), about=wanted.about)
+            for wanted in _CHARTS
+        )
+        return [chart for chart in drawn if chart.curves]
+
+
+def _curves(wanted: _Wanted, lines: Sequence[dict[str, Any]]) -> list[Curve]:
+    """Evaluations during training are separate curves: they play fewer episodes.
+
+    The last step has both an evaluation during training and one after it.
+    """
+    trained = [line for line in lines if line.get("stage") == "reinforcement"]
+    evaluated = [line for line in lines if line.get("stage") == "evaluation"]
+    during = [line for line in evaluated if not _full_evaluations(line)]
+    curves = [
+        Curve(name="training", points=_points(trained, wanted.training)),
+        Curve(
+            name="held out, during training",
+            points=_points(during, [f"sampled/{key}" for key in wanted.held_out]),
+            dots=True,
+        ),
+        *(
+            Curve(
+                name=f"held out, before and after, {decoding}",
+                points=_points(
+                    [line for line in evaluated if decoding in _full_evaluations(line)],
+                    [f"{decoding}/{key}" for key in wanted.held_out],
+                ),
+                dots=True,
+                dashed=True,
+            )
+            for decoding in _DECODINGS
+        ),
+    ]
+    return [curve for curve in curves if curve.points]
+
+
+def _full_evaluations(line: dict[str, Any]) -> list[str]:
+    """Decodings with an episode count, which is logged only before and after training."""
+    return [decoding for decoding in _DECODINGS if f"{decoding}/episodes" in line]
+
+
+def _points(lines: Sequence[dict[str, Any]], keys: Sequence[str]) -> list[Point]:
+    """Points in the order of steps; if a step was logged twice, the last line counts."""
+    key = next((key for key in keys if any(_is_number(line.get(key)) for line in lines)), None)
+    if key is None:
+        return []
+    values = {
+        float(line["step"]): float(line[key])
+        for line in lines
+        if _is_number(line.get(key)) and _is_number(line.get("step"))
+    }
+    points = sorted(values.items())
+    return points[:: max(1, -(-len(points) // _MAX_POINTS))]
+
+
+def _is_number(value: object) -> bool:
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) <= sys.float_info.max  # neither NaN nor infinite
+    )

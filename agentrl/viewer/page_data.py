@@ -1,0 +1,240 @@
+"""The data behind the pages for episodes, groups and comparisons, as JSON values."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from agentrl.errors import AgentRLError, ConfigError, EpisodeRemoved
+from agentrl.replay import RecordedEpisode, Run, Summary
+from agentrl.replay.episode_filters import Filter, void_causes
+from agentrl.replay.episode_summary import at
+from agentrl.replay.touch_marks import mark_of
+from agentrl.text import printable
+from agentrl.types import Episode, Turn
+
+_MAX_TEXT = 200_000
+"""Characters of one text sent to a page."""
+SORTS = ("time", "step", "seed", "total", "turns", "tokens", "seconds")
+
+
+Play = tuple[Run, str, int]
+"""A run, a label and a step."""
+
+
+def row(summary: Summary) -> dict[str, Any]:
+    """One row of the episode list."""
+    return {
+        "id": summary.id,
+        "split": summary.split,
+        "label": summary.label,
+        "step": summary.step,
+        "time": summary.time,
+        "group": summary.group,
+        "member": summary.member,
+        "seed": summary.seed,
+        "outcome": summary.outcome.value,
+        "void": summary.outcome.void,
+        "cause": summary.cause,
+        "won": summary.won,
+        "error": summary.error,
+        "device": summary.device,
+        "turns": summary.turns,
+        "tokens": summary.tokens,
+        "seconds": summary.seconds,
+        "total": summary.total,
+        "metrics": dict(summary.metrics),
+        "config": summary.config,
+        "used_by": summary.used_by,
+        "removed": summary.removed,
+    }
+
+
+def listing(
+    run: Run, wanted: Filter, *, sort: str, down: bool, first: int, count: int
+) -> dict[str, Any]:
+    """A page of the episode list, with the values that filters can take.
+
+    Args:
+        run: the recorded run.
+        wanted: which episodes.
+        sort: one of `SORTS`.
+        down: largest first.
+        first: index of the first row.
+        count: number of rows.
+    """
+    everything = run.episodes()
+    found = wanted.of(everything)
+    if sort != "time" or down:
+        found.sort(key=lambda s: (getattr(s, sort), s.time, s.id), reverse=down)
+    return {
+        "all": len(everything),
+        "found": len(found),
+        "rows": [row(summary) for summary in found[first : first + count]],
+        "outcomes": dict(Counter(s.outcome.value for s in found)),
+        "causes": dict(void_causes(found)),
+        "labels": _labels(everything),
+    }
+
+
+def _labels(episodes: Iterable[Summary]) -> list[str]:
+    """All labels, in the order in which they first occur."""
+    return list(dict.fromkeys(s.label for s in episodes))
+
+
+def episode(recorded: RecordedEpisode) -> dict[str, Any]:
+    """A whole episode without its tokens."""
+    summary, played = recorded.summary, recorded.episode
+    return {
+        **row(summary),
+        "env_id": summary.env_id,
+        "instructions": _text(played.instructions),
+        "reset_info": played.reset_info,
+        "components": {name: list(values) for name, values in summary.components.items()},
+        "played": [_turn(turn, number, summary) for number, turn in enumerate(played.turns)],
+        "final": {"shown": _text(played.final_shown), "frames": list(played.final_frames)},
+    }
+
+
+def _turn(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
+    mark = mark_of(turn)
+    return {
+        "shown": _text(turn.shown),
+        "frames": list(turn.frames),
+        "mark": None if mark is None else asdict(mark),
+        "reply": _text(turn.reply),
+        "action": rounded(turn.action),
+        "parse_error": turn.parse_error,
+        "reward": at(summary.rewards, number),
+        "advantage": at(summary.advantages, number),
+        "components": {name: at(values, number) for name, values in summary.components.items()},
+        "env_reward": turn.env_reward,
+        "state_key": turn.state_key,
+        "prompt_tokens": len(turn.prompt_ids),
+        "tokens": len(turn.reply_ids),
+        "logprob": sum(turn.reply_logprobs),
+        "versions": sorted(set(turn.reply_versions)),
+        "timings": dict(turn.timings),
+        "info": turn.info,
+    }
+
+
+def group(run: Run, name: str) -> dict[str, Any]:
+    """The episodes of a group, turn by turn, and which turns share a state.
+
+    An episode that was pruned or cannot be read has no turns; `lost` says why.
+    """
+    members = sorted(run.episodes(Filter(group=name)), key=lambda s: (s.member, s.id))
+    whole = episodes_of(run, members)
+    return {
+        "name": name,
+        "members": [
+            {
+                **row(summary),
+                "removed": isinstance(played, str),
+                "lost": played if isinstance(played, str) else None,
+                "played": [_brief(turn, n, summary) for n, turn in enumerate(turns_of(played))],
+                "final": [] if isinstance(played, str) else list(played.final_frames),
+            }
+            for summary, played in zip(members, whole, strict=True)
+        ],
+        "meetings": meetings(whole),
+    }
+
+
+def episodes_of(run: Run, members: Iterable[Summary]) -> list[Episode | str]:
+    """Whole episodes, or the reason why one is unavailable."""
+    episodes: list[Episode | str] = []
+    for summary in members:
+        try:
+            episodes.append(run.episode(summary.id).episode)
+        except EpisodeRemoved:
+            episodes.append("pruned; its scores are kept")
+        except ConfigError as error:
+            episodes.append(without_place(error, run))
+    return episodes
+
+
+def without_place(error: AgentRLError, run: Run) -> str:
+    """The error's message without the run's location on this machine."""
+    where = str(run.path)
+    return str(error).replace(where, run.name) if len(run.path.parts) > 1 else str(error)
+
+
+def turns_of(played: Episode | str) -> tuple[Turn, ...]:
+    """The turns of an episode; none if it is unavailable."""
+    return () if isinstance(played, str) else played.turns
+
+
+def _brief(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
+    return {
+        "frames": list(turn.frames),
+        "reply": _text(turn.reply)[:2000],
+        "shown": _text(turn.shown)[:2000],
+        "unreadable": turn.parse_error is not None,
+        "reward": at(summary.rewards, number),
+        "advantage": at(summary.advantages, number),
+        "state_key": turn.state_key,
+    }
+
+
+def meetings(episodes: Sequence[Episode | str]) -> list[list[int]]:
+    """[episode][turn] number of other episodes that reached the same state, in any turn."""
+    places: dict[str, set[int]] = defaultdict(set)
+    for number, played in enumerate(episodes):
+        for turn in turns_of(played):
+            if turn.state_key is not None:
+                places[turn.state_key].add(number)
+    return [
+        [
+            0 if turn.state_key is None else len(places[turn.state_key] - {number})
+            for turn in turns_of(played)
+        ]
+        for number, played in enumerate(episodes)
+    ]
+
+
+def comparison(one: Play, other: Play) -> dict[str, Any]:
+    """Pair the episodes of two evaluations by seed.
+
+    Args:
+        one: a run, a label and a step.
+        other: the same.
+    """
+    sides = [
+        {s.seed: s for s in run.episodes(Filter(label=label, step=step)) if not s.outcome.void}
+        for run, label, step in (one, other)
+    ]
+    first, second = sides
+    shared = sorted(first.keys() & second.keys())
+    return {
+        "pairs": [{"seed": n, "a": row(first[n]), "b": row(second[n])} for n in shared],
+        "alone": [len(side) - len(shared) for side in sides],
+    }
+
+
+def rounded(value: Any) -> Any:
+    """Round numbers for display: four decimals, or four significant digits below 1."""
+    if isinstance(value, float) and math.isfinite(value):
+        return round(value, 4) if abs(value) >= 1 else float(f"{value:.4g}")
+    if isinstance(value, Mapping):
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _text(text: str) -> str:
+    """Shorten a text to what a page can show."""
+    more = f"… ({len(text) - _MAX_TEXT:,} more characters)" if len(text) > _MAX_TEXT else ""
+    return text[:_MAX_TEXT] + more
+
+
+def sendable(value: Any) -> Any:
+    """Make a value valid JSON that a page can show: escape control characters, NaN as text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {printable(str(key)): sendable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [sendable(item) for item in value]
+    return printable(value) if isinstance(value, str) else value

@@ -1,0 +1,111 @@
+"""The phones of a running job: their state and screens, and taps on free ones."""
+
+import logging
+import threading
+import time
+from typing import Any
+
+from agentrl import devices
+from agentrl.devices.doctor import battery_level
+from agentrl.errors import ConfigError, DeviceError
+from agentrl.replay.live_phones import phones_now
+from agentrl.replay.reader import Run
+from agentrl.text import short_serial
+from agentrl.types import Image
+
+log = logging.getLogger(__name__)
+
+FREE = "free"
+_BATTERY_EVERY_S = 120.0
+
+
+class Wall:
+    """All phones that a run's processes report.
+
+    Pages see only short names; serial numbers do not leave this process.
+
+    Args:
+        run: the run.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._lock = threading.Lock()
+        self._opened: dict[str, devices.Device] = {}
+        self._frames: dict[str, str] = {}
+        self._batteries: dict[str, tuple[float, float | None]] = {}
+
+    def phones(self) -> list[dict[str, Any]]:
+        """The state of each phone, with its latest screen that is on disk."""
+        return [self._now(phone) for phone in phones_now(self._run.path)]
+
+    def _now(self, phone: dict[str, Any]) -> dict[str, Any]:
+        serial, frame = phone["serial"], phone["frame"]
+        if frame is not None and self._run.has_frame(frame):
+            self._frames[serial] = frame
+        return {
+            **{key: value for key, value in phone.items() if key != "serial"},
+            "name": short_serial(serial),
+            "frame": self._frames.get(serial),
+            "battery": self._batteries.get(serial, (0.0, None))[1],
+        }
+
+    def screen(self, name: str) -> Image:
+        """The current screen of a free phone, uint8[H, W, 3].
+
+        Raises:
+            ConfigError: no process reports such a phone, or it is not free.
+            DeviceError: the phone cannot be reached.
+        """
+        phone = self._free(name)
+        self._look_at_battery(phone)
+        return phone.screenshot()
+
+    def tap(self, name: str, x: float, y: float) -> None:
+        """Tap a free phone.
+
+        Args:
+            name: short name of the phone.
+            x: in [0, 1] of its width.
+            y: in [0, 1] of its height.
+
+        Raises:
+            ConfigError: no process reports such a phone, or it is not free.
+            DeviceError: the phone cannot be reached.
+        """
+        if not (0 <= x <= 1 and 0 <= y <= 1):
+            raise ConfigError(f"x={x}, y={y}: must lie in [0, 1]")
+        self._free(name).tap(x, y)
+
+    def close(self) -> None:
+        """Close all connections to phones."""
+        with self._lock:
+            for phone in self._opened.values():
+                phone.close()
+            self._opened.clear()
+
+    def _free(self, name: str) -> devices.Device:
+        phone = next(
+            (p for p in phones_now(self._run.path) if short_serial(p["serial"]) == name), None
+        )
+        if phone is None:
+            raise ConfigError(f"no running job reports a phone {name!r}")
+        if phone["state"] != FREE:
+            raise ConfigError(f"{name} is not free: it is {phone['state'] or 'in use'}")
+        serial = phone["serial"]
+        with self._lock:
+            if serial not in self._opened:
+                self._opened[serial] = devices.open_device(serial)
+            return self._opened[serial]
+
+    def _look_at_battery(self, phone: devices.Device) -> None:
+        serial = phone.serial
+        looked, level = self._batteries.get(serial, (0.0, None))
+        if time.monotonic() - looked < _BATTERY_EVERY_S and looked:
+            return
+        try:
+            (output,) = phone.batch(["dumpsys", "battery"])
+            level = battery_level(output)
+        except DeviceError as error:
+            log.info("battery of %s: %s", short_serial(serial), error)
+        self._batteries[serial] = (time.monotonic(), level)

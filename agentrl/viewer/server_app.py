@@ -1,0 +1,338 @@
+"""The viewer's web application: pages, their JSON API, and frames."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict, replace
+from importlib import resources
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
+from fastapi.dependencies.utils import get_flat_dependant
+from fastapi.responses import JSONResponse, RedirectResponse, StreamingResponse
+from fastapi.routing import APIRoute
+
+from agentrl.errors import AgentRLError, ConfigError, DeviceError
+from agentrl.replay import Filter, Run
+from agentrl.replay.run_layout import is_frame
+from agentrl.text import did_you_mean, quoted
+from agentrl.viewer import page_data
+from agentrl.viewer.access import HEADERS, TOKEN_HEADER, Guard
+from agentrl.viewer.episode_search import Search
+from agentrl.viewer.frame_images import WIDTHS, Pictures, webp
+from agentrl.viewer.live_episode import Stage
+from agentrl.viewer.metric_curves import Curves
+from agentrl.viewer.phone_wall import Wall
+from agentrl.viewer.run_overview import job, overview, plays
+from agentrl.viewer.token_text import Vocabulary, of_turn
+
+_CACHE_FOREVER = "private, max-age=31536000, immutable"
+"""A frame id is the hash of its pixels, so a frame never changes."""
+_PAGES = (
+    "/",
+    "/episodes",
+    "/episodes/{rest:path}",
+    "/groups/{rest:path}",
+    "/compare",
+    "/phones",
+    "/play",
+)
+_NOT_PAGES = ("api", "static", "frames")
+"""First path segments of addresses that are not pages."""
+_MEDIA_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+    "txt": "text/plain; charset=utf-8",
+}
+_POLL_S = 0.5
+"""How often the event stream looks for changes."""
+_MAX_ROWS = 500
+
+
+def application(
+    run: Run, guard: Guard, stage: Stage | None = None, other: Run | None = None
+) -> FastAPI:
+    """Create the ASGI application; the caller closes its `state.wall` and `state.search`.
+
+    Args:
+        run: the recorded run; it may still be growing.
+        guard: decides which requests are answered.
+        stage: an episode that is played in the browser; None for none.
+        other: a run whose episodes can be compared with those of `run`; None for none.
+    """
+    app = FastAPI(title="agentrl", openapi_url=None)
+    app.state.guard, app.state.stage = guard, stage
+    app.state.closing = threading.Event()
+    app.middleware("http")(_guarded)
+    _add_refusals(app, run)
+    _add_files(app, _static())
+    _add_frames(app, Pictures(run))
+    _add_views(app, run, other)
+    _add_news(app, run)
+    app.state.wall = Wall(run)
+    _add_wall(app, app.state.wall, guard)
+    _add_stage(app, stage, guard)
+    return app
+
+
+async def _guarded(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+    guard: Guard = request.app.state.guard
+    brought = request.query_params.get("token")
+    if brought is not None and guard.knows(brought) and not guard.is_loopback:
+        # Redirect to the page, which keeps the token for its changes; never to another host.
+        page = f"/{request.url.path.lstrip('/')}#token={brought}"
+        response: Response = RedirectResponse(page, 303)
+        response.set_cookie(guard.cookie, brought, httponly=True, samesite="strict")
+    elif (why := guard.refusal(request.headers, request.cookies)) is not None:
+        response = Response(f"{why}\n", 403, media_type="text/plain")
+    else:
+        response = await answer(request)
+    response.headers.update(HEADERS)
+    response.headers.setdefault("Cache-Control", "no-cache")
+    return response
+
+
+def _add_refusals(app: FastAPI, run: Run) -> None:
+    @app.exception_handler(AgentRLError)
+    async def refuse(_: Request, error: AgentRLError) -> Response:
+        """Answer with the error's message."""
+        status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
+        return JSONResponse(
+            page_data.sendable({"error": page_data.without_place(error, run)}), status
+        )
+
+
+def _static() -> dict[str, bytes]:
+    """The package's static files by path; nothing else can be requested."""
+    files: dict[str, bytes] = {}
+    folders = [("", resources.files("agentrl.viewer") / "static")]
+    while folders:
+        path, folder = folders.pop()
+        for entry in folder.iterdir():
+            if entry.is_dir():
+                folders.append((f"{path}{entry.name}/", entry))
+            elif entry.name.rpartition(".")[2] in _MEDIA_TYPES:
+                files[path + entry.name] = entry.read_bytes()
+    return files
+
+
+def _add_files(app: FastAPI, files: dict[str, bytes]) -> None:
+    async def page() -> Response:
+        return Response(files["page.html"], media_type=_MEDIA_TYPES["html"])
+
+    for path in _PAGES:
+        app.add_api_route(path, page, methods=["GET"])
+
+    @app.exception_handler(404)
+    async def missing(request: Request, _: Exception) -> Response:
+        if request.url.path.lstrip("/").partition("/")[0] in _NOT_PAGES:
+            return JSONResponse({"error": "no such address"}, 404)
+        return Response(files["page.html"], 404, media_type=_MEDIA_TYPES["html"])
+
+    @app.get("/static/{path:path}")
+    async def static(path: str) -> Response:
+        if path not in files:
+            return Response("no such file\n", 404, media_type="text/plain")
+        return Response(files[path], media_type=_MEDIA_TYPES[path.rpartition(".")[2]])
+
+
+def _add_frames(app: FastAPI, pictures: Pictures) -> None:
+    @app.get("/frames/{frame_id}")
+    def frame(frame_id: str, width: int | None = None) -> Response:
+        if not is_frame(frame_id) or width not in (None, *WIDTHS):
+            return Response("no such frame\n", 404, media_type="text/plain")
+        image = pictures.whole(frame_id) if width is None else pictures.small(frame_id, width)
+        if image is None:
+            return Response("this frame was not recorded\n", 404, media_type="text/plain")
+        kind = "image/png" if width is None else "image/webp"
+        return Response(image, media_type=kind, headers={"Cache-Control": _CACHE_FOREVER})
+
+
+def _only_known(request: Request) -> None:
+    """Refuse unknown query parameters, which FastAPI would silently ignore."""
+    route: APIRoute = request.scope["route"]
+    known = [field.alias for field in get_flat_dependant(route.dependant).query_params]
+    for name in request.query_params:
+        if name not in known:
+            raise _UnknownParameter(
+                f"unknown parameter {quoted(name)}{did_you_mean(name, known)}. "
+                f"Known parameters: {', '.join(known) or 'none'}"
+            )
+
+
+def _add_views(app: FastAPI, run: Run, other: Run | None) -> None:
+    curves, words = Curves(run.path), Vocabulary(run.path)
+    app.state.search = search = Search(run)
+    api = APIRouter(dependencies=[Depends(_only_known)])
+
+    @api.get("/api/run/name")
+    def name() -> Response:
+        plays = app.state.stage is not None
+        news = _state(run)
+        told = {"name": run.name, "plays": plays, "job": news[-1], "news": news}
+        return _json(told)
+
+    @api.get("/api/run")
+    def whole() -> Response:
+        beside = other and {"name": other.name, "plays": plays(other)}
+        return _json(overview(run) | {"other": beside})
+
+    @api.get("/api/curves")
+    def charts() -> Response:
+        return _json([asdict(chart) for chart in curves.charts()])
+
+    @api.get("/api/episodes")
+    def listing(
+        wanted: Annotated[Filter, Depends(_wanted)],
+        text: str | None = None,
+        sort: str = "time",
+        down: bool = True,
+        first: Annotated[int, Query(ge=0)] = 0,
+        count: Annotated[int, Query(ge=1, le=_MAX_ROWS)] = 100,
+    ) -> Response:
+        if sort not in page_data.SORTS:
+            raise ConfigError(f"sort={sort!r}: must be one of {', '.join(page_data.SORTS)}")
+        # Progress before the search: episodes read in between may be missing from the result.
+        progress = search.progress() if text else None
+        searched = search.find(text) if text else None
+        wanted = replace(wanted, among=searched)
+        page = page_data.listing(run, wanted, sort=sort, down=down, first=first, count=count)
+        excerpts = search.excerpts(text, [row["id"] for row in page["rows"]]) if text else {}
+        for row in page["rows"]:
+            row["excerpt"] = excerpts.get(row["id"])
+        return _json(page | {"searched": progress})
+
+    @api.get("/api/episodes/{episode_id}")
+    def episode(episode_id: str) -> Response:
+        return _json(page_data.episode(run.episode(episode_id)))
+
+    @api.get("/api/episodes/{episode_id}/turns/{number}")
+    def tokens(episode_id: str, number: int) -> Response:
+        found = run.episode(episode_id).episode
+        return _json(of_turn(found, number, words, run.token_advantages(found)))
+
+    @api.get("/api/groups/{name}")
+    def group(name: str) -> Response:
+        found = page_data.group(run, name)
+        if not found["members"]:
+            raise ConfigError(f"{run.path} has no group {name!r}")
+        return _json(found)
+
+    @api.get("/api/compare")
+    def compare(
+        a: str, a_step: int, b: str, b_step: int, a_other: bool = False, b_other: bool = False
+    ) -> Response:
+        if (a_other or b_other) and other is None:
+            raise ConfigError("no second run is open (agentrl replay RUN --with OTHER)")
+        sides = (other if is_other and other else run for is_other in (a_other, b_other))
+        one, two = sides
+        return _json(page_data.comparison((one, a, a_step), (two, b, b_step)))
+
+    app.include_router(api)
+
+
+def _wanted(
+    split: str | None = None,
+    label: str | None = None,
+    outcome: str | None = None,
+    cause: str | None = None,
+    step: int | None = None,
+    seed: int | None = None,
+    group: str | None = None,
+    device: str | None = None,
+    won: bool | None = None,
+    least: Annotated[float | None, Query(allow_inf_nan=False)] = None,
+    most: Annotated[float | None, Query(allow_inf_nan=False)] = None,
+) -> Filter:
+    """The filter of a query; the parameters are named like the filter's fields."""
+    return Filter(**locals())
+
+
+def _add_wall(app: FastAPI, wall: Wall, guard: Guard) -> None:
+    @app.get("/api/phones")
+    def phones() -> Response:
+        return _json(wall.phones())
+
+    @app.get("/api/phones/{name}/screen")
+    def screen(name: str) -> Response:
+        shown = webp(wall.screen(name), WIDTHS[-1])
+        return Response(shown, media_type="image/webp", headers={"Cache-Control": "no-store"})
+
+    @app.post("/api/phones/{name}/tap")
+    def tap(name: str, x: float, y: float, request: Request) -> Response:
+        _check_token(guard, request)
+        wall.tap(name, x, y)
+        return _json({})
+
+
+def _add_stage(app: FastAPI, stage: Stage | None, guard: Guard) -> None:
+    if stage is None:
+        return
+
+    @app.get("/api/play")
+    def now() -> Response:
+        return _json(stage.now())
+
+    @app.get("/api/play/pictures/{number}")
+    def picture(number: int) -> Response:
+        shown = stage.picture(number)
+        return Response(shown, media_type="image/png", headers={"Cache-Control": "no-store"})
+
+    @app.post("/api/play/answer")
+    def answer(request: Request, text: str | None = None) -> Response:
+        _check_token(guard, request)
+        stage.answer(text)
+        return _json({})
+
+
+class _NoToken(AgentRLError):
+    """A request that changes something came without the token."""
+
+
+class _UnknownParameter(AgentRLError):
+    """A query parameter does not exist."""
+
+
+_STATUS = {_NoToken: 403, _UnknownParameter: 422, ConfigError: 404, DeviceError: 503}
+"""HTTP status by error; a phone may go offline while it is being used."""
+
+
+def _check_token(guard: Guard, request: Request) -> None:
+    if not guard.knows(request.headers.get(TOKEN_HEADER, "")):
+        raise _NoToken("the token is missing: open the address that the server printed")
+
+
+def _add_news(app: FastAPI, run: Run) -> None:
+    @app.get("/api/news")
+    async def news(request: Request) -> Response:
+        return StreamingResponse(_news(request, run), media_type="text/event-stream")
+
+
+async def _news(request: Request, run: Run) -> AsyncIterator[str]:
+    """Send an event whenever something was recorded or logged, or the job started or ended."""
+    sent: tuple[Any, ...] = ()
+    closing: threading.Event = request.app.state.closing
+    while not closing.is_set() and not await request.is_disconnected():
+        try:
+            now = await asyncio.to_thread(_state, run)
+        except AgentRLError as error:  # the page then reloads its data, and shows the error
+            now = page_data.without_place(error, run), None
+        if now != sent:
+            sent = now
+            yield f"data: {json.dumps({'news': now, 'job': now[-1]})}\n\n"
+        await asyncio.sleep(_POLL_S)
+
+
+def _state(run: Run) -> tuple[Any, ...]:
+    metrics = run.path / "metrics.jsonl"
+    return (run.version(), metrics.stat().st_size if metrics.is_file() else 0, job(run))
+
+
+def _json(value: Any) -> Response:
+    return Response(
+        json.dumps(page_data.sendable(value), ensure_ascii=False, separators=(",", ":")).encode(),
+        media_type="application/json",
+    )

@@ -1,0 +1,153 @@
+"""Run the viewer's web server, in the foreground or in a thread."""
+
+import errno
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+
+from agentrl import replay
+from agentrl.errors import ConfigError
+from agentrl.replay import Run
+from agentrl.viewer.access import Guard
+from agentrl.viewer.live_episode import Stage
+from agentrl.viewer.server_app import application
+
+_START_S = 30.0
+_STOP_S = 10.0
+
+
+def serve(
+    run: str | Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8200,
+    page: str = "",
+    other: str | Path | None = None,
+    ready: Callable[[str], None] = lambda url: None,
+) -> None:
+    """Serve the pages of a run until Ctrl-C or SIGTERM.
+
+    Args:
+        run: its folder; it may still be growing.
+        host: the address to listen on. Beyond loopback, every request needs the token that is
+            part of the printed address.
+        port: the port to listen on; 0 picks a free one.
+        page: the page to announce, such as `episodes/ID`; the overview by default.
+        other: another run, whose episodes can be compared with this one's.
+        ready: called with the address of the page once the server listens.
+
+    Raises:
+        ConfigError: there is no such run, or the port is taken.
+        SystemExit: with status 143, after SIGTERM.
+    """
+    recorded = replay.open(run)
+    recorded.episodes()
+    beside = None if other is None else replay.open(other)
+    signal.signal(signal.SIGTERM, _end)
+    serving = Serving(recorded, host=host, port=port, other=beside)
+    try:
+        ready(serving.address(page))
+        serving.wait()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        serving.close()
+
+
+def _end(number: int, _: object) -> None:
+    """Exit with the shell's status for a signal, so that `finally` blocks run."""
+    raise SystemExit(128 + number)
+
+
+class Serving:
+    """The pages of a run, served from a thread.
+
+    Args:
+        run: the recorded run.
+        host: the address to listen on.
+        port: the port to listen on; 0 picks a free one.
+        stage: an episode that is played in the browser; None for none.
+        other: a run whose episodes can be compared with those of `run`; None for none.
+
+    Raises:
+        ConfigError: the port is taken.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        stage: Stage | None = None,
+        other: Run | None = None,
+    ) -> None:
+        self._listener = _listen(host, port)
+        self.guard = Guard(*self._listener.getsockname()[:2])
+        self._pages = application(run, self.guard, stage, other)
+        config = uvicorn.Config(
+            self._pages, log_level="warning", access_log=False, server_header=False,
+            timeout_graceful_shutdown=3, lifespan="off",
+        )  # fmt: skip
+        self._server = uvicorn.Server(config)
+        # Not a daemon thread, so its worker threads are not either: the process must wait for them
+        # to return from OpenCV, which aborts if its threads are killed.
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._listener],), name="viewer"
+        )
+        self._thread.start()
+        try:
+            self._wait_for_start()
+        except BaseException:  # Ctrl-C too: the process would wait for the thread forever
+            self._server.should_exit = True
+            raise
+
+    def _wait_for_start(self) -> None:
+        ends = time.monotonic() + _START_S
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > ends:
+                raise ConfigError(f"{self.url}: the server did not start within {_START_S:g} s")
+            self._thread.join(0.02)
+
+    @property
+    def url(self) -> str:
+        """The server's address without the token."""
+        host, port, *_ = self._listener.getsockname()
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def address(self, page: str = "") -> str:
+        """The address of a page, with the token."""
+        # After # the token stays in the browser; beyond loopback the server must see it once.
+        separator = "#" if self.guard.is_loopback else "?"
+        return f"{self.url}/{page}{separator}token={self.guard.token}"
+
+    def wait(self) -> None:
+        """Block until the server is closed or the process is interrupted."""
+        while self._thread.is_alive():
+            self._thread.join(0.2)
+
+    def close(self) -> None:
+        """Stop the server; may be called twice."""
+        self._pages.state.closing.set()  # ends event streams, which would delay the shutdown
+        self._server.should_exit = True
+        self._thread.join(_STOP_S)
+        self._pages.state.search.close()
+        self._pages.state.wall.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except (OSError, TypeError, ValueError) as error:  # the last two for malformed host names
+        listener.close()
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        hint = ". Another server uses the port; --port 0 picks a free one" if taken else ""
+        raise ConfigError(f"cannot listen on host={host}, port={port}: {error}{hint}") from error
+    return listener

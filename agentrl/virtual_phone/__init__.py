@@ -1,0 +1,5 @@
+"""Virtual phones: they speak the device side of ADB, and the real adb server connects to them."""
+
+from agentrl.virtual_phone.spawn import Phones, spawn
+
+__all__ = ["Phones", "spawn"]

@@ -1,0 +1,1 @@
+"""Apps on a virtual phone."""

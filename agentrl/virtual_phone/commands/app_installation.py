@@ -1,0 +1,122 @@
+"""How apps come to a phone and leave it: what `pm install`, `pm uninstall` and sessions do."""
+
+from agentrl.virtual_phone.apps.apk import Manifest, read_manifest
+from agentrl.virtual_phone.apps.installed_app import Installed
+from agentrl.virtual_phone.apps.system_apps import KEYBOARD_PACKAGE, PACKAGES, Page
+from agentrl.virtual_phone.shell.command_context import Call
+
+_LARGEST_APK = 256 << 20
+_WITH_VALUE = frozenset(["-i", "-p", "-S", "--user", "--abi", "--referrer", "--install-location"])
+_SESSION = 1_000_000_001
+
+
+async def install(call: Call, arguments: list[str]) -> int:
+    """`pm install [options] PATH`, or `-S SIZE` and the APK on standard input."""
+    try:
+        return _add(call, read_manifest(await _apk(call, arguments, 0)))
+    except ValueError as error:
+        return call.say(f"Failure [{error}]") + 1
+
+
+def create(call: Call, arguments: list[str]) -> int:
+    """`pm install-create`: begin a session; one at a time is enough."""
+    call.phone.staged = None
+    return call.say(f"Success: created install session [{_SESSION}]")
+
+
+async def write(call: Call, arguments: list[str]) -> int:
+    """`pm install-write -S SIZE SESSION NAME [PATH|-]`: the first APK is the app's own."""
+    try:
+        apk = await _apk(call, arguments, 2)
+        if call.phone.staged is None:
+            call.phone.staged = read_manifest(apk)
+    except ValueError as error:
+        return call.say(f"Failure [{error}]") + 1
+    return call.say(f"Success: streamed {len(apk)} bytes")
+
+
+def commit(call: Call, arguments: list[str]) -> int:
+    """`pm install-commit SESSION`."""
+    manifest, call.phone.staged = call.phone.staged, None
+    if manifest is None:
+        return call.say("Failure [INSTALL_FAILED_SESSION_INVALID: nothing was written]") + 1
+    return _add(call, manifest)
+
+
+def abandon(call: Call, arguments: list[str]) -> int:
+    """`pm install-abandon SESSION`."""
+    call.phone.staged = None
+    return call.say("Success")
+
+
+def uninstall(call: Call, arguments: list[str]) -> int:
+    """`pm uninstall [-k] PACKAGE`."""
+    _, words = _split(arguments)
+    package = words[0] if words else ""
+    if call.phone.tasks.uninstall(package):
+        return call.say("Success")
+    known = package in PACKAGES
+    told = "DELETE_FAILED_DEVICE_POLICY_MANAGER" if known else "DELETE_FAILED_INTERNAL_ERROR"
+    return call.say(f"Failure [{told}]") + 1
+
+
+async def _apk(call: Call, arguments: list[str], num_words: int) -> bytes:
+    """The APK that stands at the path after so many words, or comes on standard input.
+
+    Raises:
+        ValueError: there is none.
+    """
+    options, words = _split(arguments)
+    if len(words) > num_words and words[-1] != "-":
+        try:
+            return call.phone.files.read(call.path(words[-1]))
+        except OSError as error:
+            raise ValueError(f"INSTALL_FAILED_INVALID_URI: {error.strerror}") from error
+    size = options.get("-S", "")
+    wanted = int(size) if size.isascii() and size.isdecimal() and len(size) < 12 else -1
+    try:
+        if not 0 <= wanted <= _LARGEST_APK:
+            raise OSError(27, "bad size")
+        call.phone.files.reserve(wanted)
+    except OSError as error:
+        raise ValueError(f"INSTALL_FAILED_INSUFFICIENT_STORAGE: {error.strerror}") from error
+    try:
+        return await _exactly(call, wanted)
+    finally:
+        call.phone.files.release(wanted)
+
+
+async def _exactly(call: Call, wanted: int) -> bytes:
+    content = bytearray()
+    while len(content) < wanted and (chunk := await call.io.read()):
+        content += chunk
+    if len(content) < wanted:
+        raise ValueError(f"INSTALL_FAILED_INVALID_APK: {len(content)} of {wanted} bytes came")
+    return bytes(content)
+
+
+def _add(call: Call, manifest: Manifest) -> int:
+    """Install what a manifest describes; an app of this machine's keeps its code."""
+    package, tasks = manifest.package, call.phone.tasks
+    if package in PACKAGES or package == KEYBOARD_PACKAGE:
+        return call.say(f"Failure [INSTALL_FAILED_UPDATE_INCOMPATIBLE: {package}]") + 1
+    known = tasks.apps.get(package)
+    if known is None or known.manifest is not None:
+        page = Page(package, manifest.activity)
+        tasks.install(Installed(app=page, manifest=manifest))
+    return call.say("Success")
+
+
+def _split(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
+    """Options with their values, and the other words."""
+    options: dict[str, str] = {}
+    words: list[str] = []
+    left = iter(arguments)
+    for argument in left:
+        if argument in _WITH_VALUE:
+            options[argument] = next(left, "")
+        elif argument.startswith("-") and argument != "-":
+            options[argument] = ""
+        else:
+            words.append(argument)
+    return options, words

@@ -1,0 +1,166 @@
+"""The shell's own commands: echo, printf, export, exit and their kin."""
+
+import asyncio
+import re
+
+from agentrl.virtual_phone.commands.command_table import COMMANDS, command
+from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.shell.interpreter import Exit
+
+_ESCAPE = re.compile(r"\\([\\ntrabe0])|%([sd%])")
+_MEANINGS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "0": "\0"}
+
+
+@command("echo")
+def echo(call: Call) -> int:
+    """`echo [-n] [-e] words`."""
+    words, newline, escapes = list(call.arguments), True, False
+    while words and words[0] in ("-n", "-e", "-E"):
+        option = words.pop(0)
+        newline, escapes = newline and option != "-n", option == "-e" or escapes
+    text = " ".join(words)
+    if escapes:
+        text = re.sub(r"\\([\\ntrabe0])", lambda found: _MEANINGS.get(found[1], found[1]), text)
+    call.out((text + "\n" * newline).encode("utf-8", "surrogateescape"))
+    return 0
+
+
+@command("printf")
+def printf(call: Call) -> int:
+    r"""`printf format [words]`: `%s`, `%d`, `%%`, `\n` and the like; again while words last."""
+    form, *words = call.arguments or [""]
+    takes = any(found[2] in ("s", "d") for found in _ESCAPE.finditer(form))
+    written: list[str] = []
+
+    def replaced(found: re.Match[str]) -> str:
+        if found[1]:
+            return _MEANINGS.get(found[1], found[1])
+        if found[2] == "%":
+            return "%"
+        return words.pop(0) if words else "0" if found[2] == "d" else ""
+
+    while not written or (words and takes):
+        written.append(_ESCAPE.sub(replaced, form))
+    call.out("".join(written).encode("utf-8", "surrogateescape"))
+    return 0
+
+
+@command("export", "readonly", "local")
+def export(call: Call) -> int:
+    """`export NAME=value`."""
+    for argument in call.arguments:
+        name, equals, value = argument.partition("=")
+        if equals:
+            call.environment[name] = value
+    return 0
+
+
+@command("unset")
+def unset(call: Call) -> int:
+    """`unset NAME`."""
+    for name in call.arguments:
+        call.environment.pop(name, None)
+    return 0
+
+
+@command("env", "set", "printenv")
+def env(call: Call) -> int:
+    """The variables."""
+    for name, value in sorted(call.environment.items()):
+        call.say(f"{name}={value}")
+    return 0
+
+
+@command("cd")
+def cd(call: Call) -> int:
+    """`cd folder`."""
+    path = call.path((call.arguments or ["/"])[0])
+    node = call.phone.files.find(path)
+    if node is None or not node.is_folder:
+        told = "No such file or directory" if node is None else "Not a directory"
+        return call.fail(f"sh: cd: {path}: {told}", 2)
+    call.environment["PWD"] = path
+    return 0
+
+
+@command("pwd")
+def pwd(call: Call) -> int:
+    """The folder that paths start from."""
+    return call.say(call.environment["PWD"])
+
+
+@command("exit")
+def exit_(call: Call) -> int:
+    """`exit [code]`."""
+    code = (call.arguments or [str(call.shell.code)])[0]
+    raise Exit(int(code[-9:]) & 0xFF if code.isascii() and code.isdecimal() else 2)
+
+
+@command("sh")
+async def sh(call: Call) -> int:
+    """`sh -c script`, `sh file`, or a script on standard input."""
+    words = [word for word in call.arguments if word != "-"]
+    if words[:1] == ["-c"] and len(words) > 1:
+        script = words[1]
+    elif words:
+        script = call.phone.files.read(call.path(words[0])).decode("utf-8", "surrogateescape")
+    else:
+        script = (await call.read_all()).decode("utf-8", "surrogateescape")
+    return await call.shell.inner(call.io).run(script)
+
+
+@command("command", "nohup", "time")
+async def command_(call: Call) -> int:
+    """`command [-v] name ...`: runs it, or tells whether there is one."""
+    if call.name == "command" and call.arguments[:1] in (["-v"], ["-V"]):
+        return which(call)
+    if not call.arguments:
+        return 0
+    spelled, *arguments = call.arguments
+    name = spelled.rpartition("/")[2]
+    inner = Call(shell=call.shell, name=name, arguments=arguments, io=call.io)
+    return await call.shell.execute(inner, spelled)
+
+
+@command("which")
+def which(call: Call) -> int:
+    """`which names`: where they stand, and 1 if one does not."""
+    names = [name for name in call.arguments if not name.startswith("-")]
+    for name in names:
+        if name in COMMANDS:
+            call.say(f"/system/bin/{name}")
+    return 0 if names and all(name in COMMANDS for name in names) else 1
+
+
+@command("sleep")
+async def sleep(call: Call) -> int:
+    """`sleep seconds`."""
+    try:
+        seconds = float((call.arguments or [""])[0].removesuffix("s"))
+    except ValueError:
+        return call.fail(f"sleep: not a number: {' '.join(call.arguments)}")
+    await asyncio.sleep(min(max(seconds, 0.0), 1e6))
+    return 0
+
+
+@command("true", ":", "exec", "wait", "trap", "umask", "sync", "chcon", "restorecon")
+def true(call: Call) -> int:
+    """Do nothing and succeed."""
+    return 0
+
+
+@command("false")
+def false(call: Call) -> int:
+    """Do nothing and fail."""
+    return 1
+
+
+@command("yes")
+async def yes(call: Call) -> int:
+    """`yes [word]`: the same line without end."""
+    line = (" ".join(call.arguments) or "y") + "\n"
+    many = line.encode("utf-8", "surrogateescape") * 256
+    while True:
+        call.out(many)
+        await call.io.drained()
+        await asyncio.sleep(0)

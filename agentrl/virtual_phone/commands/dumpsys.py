@@ -1,0 +1,195 @@
+"""`dumpsys`: the parts of it that programs read, one function a service."""
+
+from collections.abc import Callable
+
+from agentrl.virtual_phone.apps.system_apps import KEYBOARD_PACKAGE, PACKAGES
+from agentrl.virtual_phone.commands.command_table import command
+from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.system.phone_settings import ADB_KEYBOARD
+
+Section = Callable[[Phone, list[str]], str]
+SECTIONS: dict[str, Section] = {}
+
+
+def section(name: str) -> Callable[[Section], Section]:
+    """Put a function into the table."""
+
+    def register(tell: Section) -> Section:
+        SECTIONS[name] = tell
+        return tell
+
+    return register
+
+
+@command("dumpsys")
+def dumpsys(call: Call) -> int:
+    """`dumpsys [-l] [service [arguments]]`."""
+    name, *arguments = call.arguments or ["-l"]
+    if name == "-l":
+        listed = "".join(f"  {service}\n" for service in sorted(SECTIONS))
+        return call.say(f"Currently running services:\n{listed.rstrip()}")
+    tell = SECTIONS.get(name)
+    if tell is None:
+        return call.fail(f"Can't find service: {name}", 0)
+    return call.say(tell(call.phone, arguments).rstrip("\n"))
+
+
+def _record(phone: Phone) -> str:
+    return f"ActivityRecord{{d4e5f6 u0 {phone.shown.component} t1}}"
+
+
+def _yes(value: bool) -> str:
+    return "true" if value else "false"
+
+
+@section("window")
+def window(phone: Phone, arguments: list[str]) -> str:
+    """What is in front, and whether the lock screen is."""
+    title = phone.faults.get("focus") or phone.shown.focus
+    focus = "null" if title in (None, "null") else f"Window{{a1b2c3 u0 {title}}}"
+    locked, awake = phone.power.locked, phone.power.awake
+    policy = (
+        "WINDOW MANAGER POLICY STATE (dumpsys window policy)\n"
+        f"    mShowingLockscreen={_yes(locked)} isStatusBarKeyguard={_yes(locked)}\n"
+        f"    mAwake={_yes(awake)} mScreenOnFully={_yes(awake)}\n"
+        "    KeyguardServiceDelegate\n"
+        f"      showing={_yes(locked)}\n      inputRestricted={_yes(locked)}\n"
+        "      occluded=false\n      secure=false\n"
+        f"      screenState=SCREEN_STATE_{'ON' if awake else 'OFF'}\n"
+        f"      interactiveState=INTERACTIVE_STATE_{'AWAKE' if awake else 'SLEEP'}\n"
+    )
+    told = f"  mCurrentFocus={focus}\n  mFocusedApp={_record(phone)}\n"
+    # Android tells it among its displays from version 10 on, and among its windows before.
+    is_old = int(phone.properties["ro.build.version.sdk"]) < 29
+    front = (
+        "WINDOW MANAGER WINDOWS (dumpsys window windows)\n"
+        f"  Window #0 {focus}:\n    mDisplayId=0\n{told if is_old else ''}"
+    )
+    width, height = phone.geometry.size
+    displays = (
+        f"WINDOW MANAGER DISPLAY CONTENTS (dumpsys window displays)\n"
+        f"    init={'x'.join(map(str, phone.geometry.physical))} cur={width}x{height}"
+        f" rot={phone.geometry.rotation}\n{'' if is_old else told}"
+    )
+    known = {"policy": policy, "windows": front, "w": front, "displays": displays, "d": displays}
+    return known.get((arguments or [""])[0], policy + front + displays)
+
+
+@section("activity")
+def activity(phone: Phone, arguments: list[str]) -> str:
+    """Which activity is resumed, and the processes."""
+    resumed = (
+        f"ACTIVITY MANAGER ACTIVITIES (dumpsys activity activities)\n"
+        f"    mResumedActivity: {_record(phone)}\n  topResumedActivity={_record(phone)}\n"
+        f"  ResumedActivity: {_record(phone)}\n"
+    )
+    component = phone.shown.component
+    pid = phone.tasks.pid(component.partition("/")[0])
+    top = f"TASK {component.partition('/')[0]} id=1\n  ACTIVITY {component} d4e5f6 pid={pid}\n"
+    processes = "".join(
+        f"  *APP* UID 10100 ProcessRecord{{a1b2c3 {phone.tasks.pid(name)}:{name}/u0a100}}\n"
+        for name in sorted(phone.tasks.running)
+    )
+    known = {"top": top, "processes": processes, "p": processes}
+    return known.get((arguments or [""])[0], resumed)
+
+
+@section("display")
+def display(phone: Phone, arguments: list[str]) -> str:
+    """Size and rotation of the screen."""
+    width, height = phone.geometry.size
+    state = "ON" if phone.power.awake else "OFF"
+    turned = phone.geometry.rotation
+    frame = f"Rect(0, 0 - {width}, {height})"
+    return (
+        f"  mScreenState={state}\n  Display State={state}\n"
+        "  mViewports=[DisplayViewport{type=INTERNAL, valid=true, isActive=true, displayId=0, "
+        f"uniqueId='local:0', physicalPort=0, orientation={turned}, logicalFrame={frame}, "
+        f"physicalFrame={frame}, deviceWidth={width}, deviceHeight={height}}}]\n"
+        f"  mCurrentOrientation={turned}\n"
+    )
+
+
+@section("SurfaceFlinger")
+def surface_flinger(phone: Phone, arguments: list[str]) -> str:
+    """The one display."""
+    return 'Display 4619827259835644672 (HWC display 0): port=0 pnpId=VRT displayName="VIRTUAL"'
+
+
+@section("power")
+def power(phone: Phone, arguments: list[str]) -> str:
+    """Whether the phone is awake."""
+    awake = phone.power.awake
+    stays = phone.settings.get("global", "stay_on_while_plugged_in") not in (None, "0")
+    return (
+        f"POWER MANAGER (dumpsys power)\n  mWakefulness={'Awake' if awake else 'Asleep'}\n"
+        f"  mStayOn={_yes(stays)}\n  mHoldingWakeLockSuspendBlocker={_yes(awake)}\n"
+        f"  mHoldingDisplaySuspendBlocker={_yes(awake)}\n"
+        f"Display Power: state={'ON' if awake else 'OFF'}\n"
+    )
+
+
+@section("battery")
+def battery(phone: Phone, arguments: list[str]) -> str:
+    """`dumpsys battery [set NAME VALUE | unplug | reset]`."""
+    words = [word for word in arguments if word != "-f"]
+    if words[:1] == ["set"] and len(words) == 3:
+        try:
+            phone.battery.set(words[1], words[2])
+        except ValueError as error:
+            return str(error)
+        return ""
+    if words[:1] == ["unplug"]:
+        phone.battery.unplug()
+        return ""
+    if words[:1] == ["reset"]:
+        phone.battery.reset()
+        return ""
+    lines = (f"  {name}: {value}" for name, value in phone.battery.values.items())
+    return "Current Battery Service state:\n" + "\n".join(lines)
+
+
+@section("input_method")
+def input_method(phone: Phone, arguments: list[str]) -> str:
+    """The keyboard that is chosen."""
+    chosen = phone.settings.get("secure", "default_input_method")
+    shown = chosen == ADB_KEYBOARD and not phone.is_hidden
+    return (
+        f"Current Input Method Manager state:\n  mCurMethodId={chosen}\n"
+        f"  mInputShown={_yes(shown)}\n  mInteractive={_yes(phone.power.awake)}\n"
+    )
+
+
+@section("package")
+def package(phone: Phone, arguments: list[str]) -> str:
+    """`dumpsys package [PACKAGE]`."""
+    known = dict.fromkeys((*PACKAGES, KEYBOARD_PACKAGE), ("14", 34))
+    known |= {name: installed.version for name, installed in phone.tasks.apps.items()}
+    wanted = [word for word in arguments if not word.startswith("-")]
+    names = [name for name in sorted(known) if not wanted or name in wanted]
+    if not names:
+        return f"Unable to find package: {' '.join(wanted)}"
+    return "Packages:\n" + "\n".join(_package(name, *known[name]) for name in names)
+
+
+def _package(name: str, version_name: str, version_code: int) -> str:
+    flags = "SYSTEM HAS_CODE" if name in PACKAGES else "HAS_CODE ALLOW_CLEAR_USER_DATA"
+    return (
+        f"  Package [{name}] (0a1b2c):\n    userId=10100\n"
+        f"    versionCode={version_code} minSdk=24 targetSdk=34\n    versionName={version_name}\n"
+        f"    pkgFlags=[ {flags} ]\n    firstInstallTime=2023-11-14 22:13:20\n"
+        "    lastUpdateTime=2023-11-14 22:13:20\n"
+        "    signatures=PackageSignatures{a1b2c3 version:2, signatures:[d4e5f6], past "
+        "signatures:[]}"
+    )
+
+
+@section("meminfo")
+def meminfo(phone: Phone, arguments: list[str]) -> str:
+    """`dumpsys meminfo PACKAGE`."""
+    name = (arguments or [""])[-1]
+    if name not in phone.tasks.running:
+        return f"No process found for: {name}"
+    numbers = "    20480    10240     1024        0    16384     8192     8192"
+    return f"** MEMINFO in pid {phone.tasks.pid(name)} [{name}] **\n        TOTAL{numbers}"

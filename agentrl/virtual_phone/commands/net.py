@@ -1,0 +1,92 @@
+"""Commands about the phone's network: nc, curl, ip."""
+
+import asyncio
+
+from agentrl.virtual_phone.commands.command_table import command
+from agentrl.virtual_phone.commands.text_commands import split_options
+from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.system.http_browser import Unreachable, fetch
+from agentrl.virtual_phone.system.network import Listener
+from agentrl.virtual_phone.system.pipe import Channel, Socket, socket_pair
+
+_OWN_HOSTS = ("127.0.0.1", "localhost")
+
+
+@command("nc", "netcat")
+async def nc(call: Call) -> int:
+    """`nc HOST PORT`, `nc -l -p PORT`: one connection, to standard input and output."""
+    options, words = split_options(call, "pwWs")
+    port = options.get("p") or (words[-1] if words else "")
+    if "l" in options:
+        return await _listen(call, port)
+    if len(words) != 2:
+        return call.fail("nc: needs HOST PORT, or -l -p PORT")
+    other = call.phone.network.connect(f"tcp:{port}") if words[0] in _OWN_HOSTS else None
+    if other is None:
+        return call.fail("nc: connect: Connection refused")
+    await _talk(call, other)
+    return 0
+
+
+async def _listen(call: Call, port: str) -> int:
+    network = call.phone.network
+    came: asyncio.Future[Socket] = asyncio.get_running_loop().create_future()
+
+    def accept() -> Channel:
+        ours, theirs = socket_pair()
+        if came.done():
+            ours.finish()
+        else:
+            came.set_result(ours)
+        return theirs
+
+    owner = object()
+    try:
+        network.listen(f"tcp:{port}", Listener(owner=owner, accept=accept))
+        await _talk(call, await came)
+    finally:
+        network.close_all(owner)
+    return 0
+
+
+async def _talk(call: Call, other: Channel) -> None:
+    """Carry bytes both ways until the other side has ended."""
+
+    async def say() -> None:
+        while data := await call.io.read():
+            other.write(data)
+            await other.drained()
+        other.end_output()
+
+    saying = asyncio.create_task(say())
+    try:
+        while data := await other.read():
+            call.out(data)
+            await call.io.drained()
+    finally:
+        saying.cancel()
+        other.finish()
+
+
+@command("curl", "wget")
+async def curl(call: Call) -> int:
+    """`curl [-s] URL`: the page to standard output."""
+    _, words = split_options(call, "omwH")
+    if len(words) != 1:
+        return call.fail("curl: needs one address", 2)
+    try:
+        _, body = await fetch(call.phone.network, words[0])
+    except Unreachable as error:
+        return call.fail(f"curl: (7) {error}", 7)
+    call.out(body)
+    return 0
+
+
+@command("ip", "ifconfig")
+def ip(call: Call) -> int:
+    """`ip addr [show dev wlan0]`, `ifconfig wlan0`: the phone is reached at this machine."""
+    if call.name == "ifconfig":
+        return call.say(
+            "wlan0     Link encap:Ethernet\n          inet addr:127.0.0.1  Mask:255.0.0.0"
+        )
+    return call.say("2: wlan0: <BROADCAST,UP>\n    inet 127.0.0.1/8 scope host wlan0")

@@ -1,0 +1,195 @@
+"""Commands about the phone itself: properties, settings, processes, power."""
+
+import math
+import time
+from collections.abc import Awaitable
+
+from agentrl.virtual_phone.commands.command_table import COMMANDS, command
+from agentrl.virtual_phone.faults import faults
+from agentrl.virtual_phone.faults.fault_effects import QUICK_REBOOT_S
+from agentrl.virtual_phone.shell.command_context import Call
+
+_LONGEST_PROPERTY = 91
+_MOST_PROPERTIES = 1000
+_SERVICES = {
+    "activity": "am",
+    "agentrl": "agentrl",
+    "input": "input",
+    "input_method": "ime",
+    "package": "pm",
+    "settings": "settings",
+    "window": "wm",
+}
+_QUIET_SERVICES = frozenset(["appops", "deviceidle", "notification", "statusbar", "uimode", "wifi"])
+
+
+@command("getprop")
+def getprop(call: Call) -> int:
+    """`getprop [key [default]]`."""
+    phone = call.phone
+    now = {faults.PREFIX + name: value for name, value in phone.faults}
+    if not call.arguments:
+        for key, value in sorted({**phone.properties, **now}.items()):
+            call.say(f"[{key}]: [{value}]")
+        return 0
+    key, default = (*call.arguments, "")[:2]
+    name = faults.name_of(key)
+    value = phone.properties.get(key, default) if name is None else phone.faults.get(name)
+    return call.say(value or default)
+
+
+@command("setprop")
+def setprop(call: Call) -> int:
+    """`setprop key value`; `debug.agentrl.fault.*` are the phone's faults."""
+    if len(call.arguments) != 2:
+        return call.fail("usage: setprop NAME VALUE")
+    key, value = call.arguments
+    properties, name = call.phone.properties, faults.name_of(key)
+    try:
+        if name is not None:
+            call.phone.faults.set(name, value)
+            return 0
+    except ValueError as error:
+        return call.fail(f"setprop: {error}")
+    many = len(properties) >= _MOST_PROPERTIES and key not in properties
+    if key.startswith("ro.") or not key or many or len(key) + len(value) > 2 * _LONGEST_PROPERTY:
+        return call.fail(f"Failed to set property '{key[:100]}' to '{value[:100]}'.")
+    properties[key] = value
+    return 0
+
+
+@command("settings")
+def settings(call: Call) -> int:
+    """`settings get|put|delete|list namespace [key [value]]`."""
+    words = list(call.arguments)
+    if "--user" in words[:-1]:
+        at = words.index("--user")
+        del words[at : at + 2]
+    verb, *rest = words or [""]
+    phone = call.phone
+    if verb == "get" and len(rest) == 2:
+        value = phone.settings.get(rest[0], rest[1])
+        return call.say("null" if value is None else value)
+    if verb == "put" and len(rest) >= 3:
+        try:
+            phone.put_setting(rest[0], rest[1], rest[2])
+        except ValueError as error:
+            return call.fail(f"Error: {error}", 255)
+        return 0
+    if verb == "delete" and len(rest) == 2:
+        return call.say(f"Deleted {int(phone.settings.delete(rest[0], rest[1]))} rows")
+    if verb == "list" and len(rest) == 1:
+        for key, value in phone.settings.of(rest[0]):
+            call.say(f"{key}={value}")
+        return 0
+    return call.fail(f"Invalid command: settings {' '.join(call.arguments)[:200]}", 255)
+
+
+@command("cmd")
+def cmd(call: Call) -> int | Awaitable[int]:
+    """`cmd service ...`: another way to the commands of the system."""
+    words = [word for word in call.arguments if word not in ("-w", "-l")]
+    service, *call.arguments = words or [""]
+    if service in _SERVICES:
+        call.name = _SERVICES[service]
+        return COMMANDS[call.name](call)
+    if service in _QUIET_SERVICES:
+        return 0
+    if service == "battery":
+        call.arguments = ["battery", *call.arguments]
+        return COMMANDS["dumpsys"](call)
+    return call.fail(f"cmd: Can't find service: {service}", 20)
+
+
+@command("svc")
+def svc(call: Call) -> int:
+    """`svc power stayon true|usb|ac|false`, `svc power reboot`, `svc wifi enable|disable`."""
+    phone = call.phone
+    what, verb, *rest = (*call.arguments, "", "")[: max(2, len(call.arguments))]
+    switches = {"wifi": "wifi_on", "data": "mobile_data", "bluetooth": "bluetooth_on"}
+    if what in switches and verb in ("enable", "disable"):
+        phone.settings.put("global", switches[what], str(int(verb == "enable")))
+    elif what == "power" and verb == "stayon":
+        value = {"true": "15", "ac": "1", "usb": "2", "wireless": "4"}.get(
+            (rest or ["true"])[0], "0"
+        )
+        phone.settings.put("global", "stay_on_while_plugged_in", value)
+        if value != "0":
+            phone.wake()
+    elif what == "power" and verb == "reboot":
+        phone.on_power("reboot", QUICK_REBOOT_S)
+    elif what == "power" and verb == "shutdown":
+        phone.on_power("offline", math.inf)
+    elif what not in ("usb", "nfc", "power"):
+        return call.fail("Available commands: power, data, wifi, usb, nfc, bluetooth", 1)
+    return 0
+
+
+@command("locksettings")
+def locksettings(call: Call) -> int:
+    """`locksettings set-disabled true|false | get-disabled`: whether there is a lock screen."""
+    power = call.phone.power
+    if call.arguments[:1] == ["get-disabled"]:
+        return call.say("false" if power.has_lock else "true")
+    if call.arguments[:1] == ["set-disabled"] and call.arguments[1:] in (["true"], ["false"]):
+        power.has_lock = call.arguments[1] == "false"
+        return call.say(f"Lock screen disabled set to {call.arguments[1]}")
+    return call.fail(f"Unknown command: {' '.join(call.arguments)[:200]}", 255)
+
+
+@command("date")
+def date(call: Call) -> int:
+    """`date [+FORMAT]`, by the phone's own clock, the one that the status bar shows."""
+    now = time.gmtime(call.phone.log.now_s())
+    formats = [word[1:] for word in call.arguments if word.startswith("+")]
+    form = (formats or ["%a %b %e %H:%M:%S GMT %Y"])[0].replace("%s", str(call.phone.log.now_s()))
+    return call.say(time.strftime(form.replace("\0", ""), now))
+
+
+@command("uptime")
+def uptime(call: Call) -> int:
+    """How long the phone has been on: as long as its clock says, since midnight."""
+    clock = time.strftime("%H:%M:%S", time.gmtime(call.phone.log.now_s()))
+    return call.say(f" {clock} up {clock[:5]},  0 users,  load average: 0.00, 0.00, 0.00")
+
+
+@command("id", "whoami")
+def id_(call: Call) -> int:
+    """Who the shell is."""
+    return call.say("uid=2000(shell) gid=2000(shell)" if call.name == "id" else "shell")
+
+
+@command("uname")
+def uname(call: Call) -> int:
+    """`uname [-a | -m]`."""
+    if "-a" in call.arguments:
+        return call.say("Linux localhost 6.1.0-virtual #1 SMP PREEMPT x86_64 Toybox")
+    return call.say("x86_64" if "-m" in call.arguments else "Linux")
+
+
+@command("ps")
+def ps(call: Call) -> int:
+    """`ps [-A]`: the processes."""
+    tasks = call.phone.tasks
+    call.say("USER           PID  PPID     VSZ    RSS WCHAN            ADDR S NAME")
+    fixed = {1: "init", 400: "adbd", 1000: "system_server", 1200: "com.android.systemui"}
+    running = {tasks.pid(package): package for package in sorted(tasks.running)}
+    for pid, name in {**fixed, **running}.items():
+        user = "u0_a100" if pid in running else "root"
+        call.say(f"{user:<12} {pid:>5}     1 1000000  50000 0                   0 S {name}")
+    return 0
+
+
+@command("pidof")
+def pidof(call: Call) -> int:
+    """`pidof package`."""
+    tasks = call.phone.tasks
+    found = [str(tasks.pid(name)) for name in call.arguments if name in tasks.running]
+    return call.say(" ".join(found)) if found else 1
+
+
+@command("reboot")
+def reboot(call: Call) -> int:
+    """Drop the connection and start again."""
+    call.phone.on_power("reboot", QUICK_REBOOT_S)
+    return 0

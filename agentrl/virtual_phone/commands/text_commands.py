@@ -1,0 +1,208 @@
+"""Commands that pass text on: head, tail, wc, cut, sort, uniq, tr, tee."""
+
+import re
+from collections import Counter
+
+from agentrl.virtual_phone.commands.command_table import command
+from agentrl.virtual_phone.shell.command_context import Call
+
+_MOST_FIELDS = 10_000
+_RANGE = re.compile(r"(\d{0,9})(-?)(\d{0,9})")
+
+
+async def read_lines(call: Call, paths: list[str]) -> list[str]:
+    """The lines of files, or of standard input where none is named.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    if paths:
+        content = b"".join(call.phone.files.read(call.path(path)) for path in paths)
+    else:
+        content = await call.read_all()
+    text = content.decode("utf-8", "surrogateescape")
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def split_options(call: Call, with_value: str) -> tuple[dict[str, str], list[str]]:
+    """The options by their letters, and the other words.
+
+    Args:
+        call: of the command.
+        with_value: letters whose value follows, in the same word or the next.
+    """
+    options: dict[str, str] = {}
+    words: list[str] = []
+    arguments = iter(call.arguments)
+    for argument in arguments:
+        if argument == "--":
+            return options, [*words, *arguments]
+        if len(argument) < 2 or argument[0] != "-":
+            words.append(argument)
+            continue
+        for at, letter in enumerate(argument[1:], 2):
+            options[letter] = ""
+            if letter in with_value:
+                options[letter] = argument[at:] or next(arguments, "")
+                break
+    return options, words
+
+
+@command("head")
+async def head(call: Call) -> int:
+    """`head [-n count | -count | -c bytes] [files]`; it reads no more than it needs."""
+    call.arguments = _spelled_out(call.arguments)
+    options, files = split_options(call, "nc")
+    bytes_wanted = _count(options["c"]) if "c" in options else None
+    lines_wanted = _count(options.get("n", "10"))
+    if files:
+        content = b"".join(call.phone.files.read(call.path(file)) for file in files)
+        call.out(_start(content, lines_wanted, bytes_wanted))
+        return 0
+    read = b""
+    while chunk := await call.io.read():
+        read += chunk
+        enough = read.count(b"\n") >= lines_wanted if bytes_wanted is None else False
+        if enough or len(read) >= (bytes_wanted or 1 << 24):
+            break
+    call.out(_start(read, lines_wanted, bytes_wanted))
+    return 0
+
+
+@command("tail")
+async def tail(call: Call) -> int:
+    """`tail [-n count | -count | -c bytes] [files]`."""
+    call.arguments = _spelled_out(call.arguments)
+    options, files = split_options(call, "nc")
+    if "c" in options:
+        count = _count(options["c"])
+        content = "\n".join(await read_lines(call, files)).encode("utf-8", "surrogateescape")
+        call.out(content[len(content) - min(count, len(content)) :])
+        return 0
+    lines, told = await read_lines(call, files), options.get("n", "10")
+    first = _count(told[1:]) - 1 if told.startswith("+") else max(0, len(lines) - _count(told))
+    for line in lines[max(0, first) :]:
+        call.say(line)
+    return 0
+
+
+@command("wc")
+async def wc(call: Call) -> int:
+    """`wc [-l] [-w] [-c] [files]`."""
+    options, files = split_options(call, "")
+    wanted = [letter for letter in "lwc" if letter in options] or list("lwc")
+    contents = [(call.phone.files.read(call.path(file)), f" {file}") for file in files]
+    for content, name in contents or [(await call.read_all(), "")]:
+        counts = {"l": content.count(b"\n"), "w": len(content.split()), "c": len(content)}
+        numbers = [str(counts[letter]) for letter in wanted]
+        call.say(" ".join(numbers if len(wanted) == 1 else (f"{n:>7}" for n in numbers)) + name)
+    return 0
+
+
+@command("cut")
+async def cut(call: Call) -> int:
+    """`cut -d X -f LIST | -c LIST [files]`, LIST as in `1,3-5`."""
+    options, files = split_options(call, "dfcb")
+    told = options.get("f") or options.get("c") or options.get("b") or ""
+    wanted = _indices(told)
+    if not wanted:
+        return call.fail("cut: needs one of -f, -c or -b")
+    separator = options.get("d", "\t")[:1] if "f" in options else ""
+    for line in await read_lines(call, files):
+        if separator and separator not in line:
+            call.say(line)
+            continue
+        pieces = line.split(separator) if separator else list(line)
+        call.say(separator.join(pieces[i] for i in wanted if i < len(pieces)))
+    return 0
+
+
+@command("sort")
+async def sort(call: Call) -> int:
+    """`sort [-n] [-r] [-u] [files]`."""
+    options, files = split_options(call, "kt")
+    lines = await read_lines(call, files)
+    if "u" in options:
+        lines = list(dict.fromkeys(lines))
+    ordered = sorted(lines, key=_leading_number) if "n" in options else sorted(lines)
+    for line in reversed(ordered) if "r" in options else ordered:
+        call.say(line)
+    return 0
+
+
+@command("uniq")
+async def uniq(call: Call) -> int:
+    """`uniq [-c]`: lines that repeat the one before are left out."""
+    options, files = split_options(call, "")
+    runs: list[list[str]] = []
+    for line in await read_lines(call, files):
+        if runs and runs[-1][0] == line:
+            runs[-1].append(line)
+        else:
+            runs.append([line])
+    for run in runs:
+        call.say(f"{len(run):>7} {run[0]}" if "c" in options else run[0])
+    return 0
+
+
+@command("tr")
+async def tr(call: Call) -> int:
+    r"""`tr [-d] SET [SET]`, for single characters and `\n`, `\r`, `\t`."""
+    options, sets = split_options(call, "")
+    named = {"\\n": "\n", "\\r": "\r", "\\t": "\t"}
+    sets = [re.sub(r"\\[nrt]", lambda found: named[found[0]], one) for one in sets]
+    text = (await call.read_all()).decode("utf-8", "surrogateescape")
+    if "d" in options and sets:
+        table = {ord(letter): None for letter in sets[0]}
+        call.out(text.translate(table).encode("utf-8", "surrogateescape"))
+        return 0
+    if len(sets) != 2 or not sets[1]:
+        return call.fail("tr: needs two sets")
+    padded = sets[1].ljust(len(sets[0]), sets[1][-1])
+    swapped = text.translate(dict(zip(map(ord, sets[0]), padded, strict=False)))
+    call.out(swapped.encode("utf-8", "surrogateescape"))
+    return 0
+
+
+@command("tee")
+async def tee(call: Call) -> int:
+    """`tee files`: pass on what comes, and write it to files."""
+    _, files = split_options(call, "")
+    content = await call.read_all()
+    for file in files:
+        call.phone.files.write(call.path(file), content)
+    call.out(content)
+    return 0
+
+
+def _spelled_out(arguments: list[str]) -> list[str]:
+    """`-5` as `-n5`."""
+    return [re.sub(r"^-(\d+)$", r"-n\1", argument) for argument in arguments]
+
+
+def _count(text: str) -> int:
+    return int(text[-9:]) if text.isascii() and text.isdecimal() else 0
+
+
+def _start(content: bytes, num_lines: int, num_bytes: int | None) -> bytes:
+    if num_bytes is not None:
+        return content[:num_bytes]
+    return b"".join(content.splitlines(keepends=True)[:num_lines])
+
+
+def _leading_number(line: str) -> tuple[float, str]:
+    found = re.match(r"\s*-?\d{1,15}(\.\d{1,9})?", line)
+    return (float(found[0]) if found else 0.0), line
+
+
+def _indices(told: str) -> list[int]:
+    """What `1,3-5` names, counted from 0, each once."""
+    wanted: Counter[int] = Counter()
+    for piece in told.split(",")[:100]:
+        found = _RANGE.fullmatch(piece)
+        if found is None or not (found[1] or found[3]):
+            return []
+        first = int(found[1] or 1)
+        last = int(found[3] or _MOST_FIELDS) if found[2] else first
+        wanted.update(range(max(0, first - 1), min(last, _MOST_FIELDS)))
+    return sorted(wanted)

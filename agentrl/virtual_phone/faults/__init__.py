@@ -1,0 +1,1 @@
+"""Faults injected into a virtual phone."""

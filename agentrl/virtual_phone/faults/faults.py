@@ -1,0 +1,165 @@
+"""What goes wrong with a phone: set by `setprop debug.agentrl.fault.NAME VALUE`, or by a plan.
+
+::
+
+    latency_ms      of every command: NUMBER, LOW-HIGH or lognormal:MEDIAN:SIGMA
+    drop            probability that the connection is lost when a service is opened
+    hang            probability that a command never answers
+    offline_s       gone for so many seconds, then back on the same port; happens once
+    reboot          the same, and everything that ran is gone; happens once
+    capture         truncated, black, header, empty, secure or stale
+    front           a package that comes to the front; BACK, HOME and `am start` leave it
+    dialog          anr, crash, call or permission: above the app, until a button is pressed
+    rotation        0 to 3: how the phone is held
+    input           lost: touches are accepted and do nothing; or the window that takes them
+    focus           the window that `dumpsys window` names, or null, whatever is shown
+    slow_start_s    how much longer `am start` takes
+    publish_late_s  how much later than its picture an app's state can be read
+    storage_mb      room that is left for files
+"""
+
+import random
+from collections.abc import Callable, Iterator
+
+from agentrl.text import did_you_mean
+from agentrl.virtual_phone.faults.distribution import Distribution
+from agentrl.virtual_phone.system.dialogs import KINDS
+
+PREFIX = "debug.agentrl.fault."
+CAPTURES = ("truncated", "black", "header", "empty", "secure", "stale")
+_OF_SERVICES = frozenset(("latency_ms", "drop", "hang"))
+_LONGEST_NAME = 200
+
+Check = Callable[[str], object]
+
+
+def _distribution(value: str) -> object:
+    return Distribution.parse(value)
+
+
+def _probability(value: str) -> object:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise ValueError(f"{value[:60]!r} is no probability from 0 to 1")
+    return number
+
+
+def _one_of(*known: str) -> Check:
+    def check(value: str) -> object:
+        if value not in known:
+            raise ValueError(f"{value[:60]!r} must be one of {', '.join(known)}")
+        return value
+
+    return check
+
+
+def _word(value: str) -> object:
+    if len(value) > _LONGEST_NAME or not value.isprintable():
+        raise ValueError(f"{value[:60]!r} is no name")
+    return value
+
+
+def _anything(value: str) -> object:
+    return value
+
+
+CHECKS: dict[str, Check] = {
+    "latency_ms": _distribution,
+    "drop": _probability,
+    "hang": _probability,
+    "offline_s": _distribution,
+    "reboot": _distribution,
+    "capture": _one_of(*CAPTURES),
+    "front": _word,
+    "dialog": _one_of(*KINDS),
+    "rotation": _one_of("0", "1", "2", "3"),
+    "input": _anything,
+    "focus": _anything,
+    "slow_start_s": _distribution,
+    "publish_late_s": _distribution,
+    "storage_mb": _distribution,
+}
+"""Raises ValueError for a value that the fault cannot have."""
+
+
+def check(name: str, value: str) -> None:
+    """See whether there is such a fault, and whether it can have that value.
+
+    Raises:
+        ValueError: not so; the message says which there are, or what it must be.
+    """
+    if name not in CHECKS:
+        raise ValueError(f"there is no fault {name[:60]!r}{did_you_mean(name, CHECKS)}")
+    try:
+        if value:
+            CHECKS[name](value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def name_of(property: str) -> str | None:
+    """The name of the fault that a property sets; None if it sets none."""
+    return property.removeprefix(PREFIX) if property.startswith(PREFIX) else None
+
+
+class Faults:
+    """The faults of one phone, as they are now."""
+
+    def __init__(self, source: random.Random, on_change: Callable[[str, str, str], None]) -> None:
+        """None yet.
+
+        Args:
+            source: of everything that is drawn.
+            on_change: called with the name, the value until now and the new one when one is set;
+                empty is none.
+        """
+        self.slow_services = False
+        """Whether services have to be delayed, dropped or hung."""
+        self._values: dict[str, str] = {}
+        self._source = source
+        self._on_change = on_change
+
+    def set(self, name: str, value: str) -> None:
+        """Set a fault; an empty value takes it away.
+
+        Raises:
+            ValueError: there is no such fault, or it cannot have that value.
+        """
+        check(name, value)
+        old = self.get(name)
+        self.forget(name)
+        if value:
+            self._values[name] = value
+            self.slow_services = not _OF_SERVICES.isdisjoint(self._values)
+        self._on_change(name, old, value)
+
+    def forget(self, name: str) -> None:
+        """It is over, by itself or by what somebody did."""
+        self._values.pop(name, None)
+        self.slow_services = not _OF_SERVICES.isdisjoint(self._values)
+
+    def clear(self) -> None:
+        """Take away all."""
+        for name in list(self._values):
+            self.set(name, "")
+
+    def get(self, name: str) -> str:
+        """The value of a fault; empty if it is not set."""
+        return self._values.get(name, "")
+
+    def number(self, name: str) -> float:
+        """A number drawn from a fault's distribution; 0 if it is not set."""
+        value = self._values.get(name)
+        return 0.0 if value is None else Distribution.parse(value).draw(self._source)
+
+    def happens(self, name: str) -> bool:
+        """Whether something that has a probability happens now."""
+        value = self._values.get(name)
+        return value is not None and self._source.random() < float(value)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """Names and values of those that are set."""
+        return iter(sorted(self._values.items()))

@@ -1,0 +1,109 @@
+"""The process that virtual phones live in: many phones, one event loop, loopback only."""
+
+import asyncio
+import ctypes
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import cv2
+
+from agentrl.errors import ConfigError
+from agentrl.virtual_phone.faults import fault_plan
+from agentrl.virtual_phone.faults.fault_plan import FaultPlan
+from agentrl.virtual_phone.faults.fault_schedule import FaultSchedule
+from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.protocol.phone_server import PhoneServer
+from agentrl.virtual_phone.spec import PhonesSpec, make_apps
+
+_PR_SET_PDEATHSIG = 1
+
+
+async def serve(spec: PhonesSpec, teller: int) -> None:
+    """Run phones until standard input ends, the parent dies, or a signal asks to stop.
+
+    Args:
+        spec: which phones.
+        teller: file descriptor; the one line that is written there tells the ports, or why there
+            are none.
+    """
+    stop = asyncio.Event()
+    _die_with_parent(spec.parent, stop)
+    servers: list[PhoneServer] = []
+    try:
+        plan = fault_plan.read(spec.faults)
+        for number in range(spec.num_phones):
+            servers.append(_start(spec, plan, number))
+    except ConfigError as error:
+        _tell(teller, {"error": str(error)})
+        return
+    _tell(teller, {"ports": [server.port for server in servers]})
+    await stop.wait()
+    for server in servers:
+        server.close()
+
+
+def _start(spec: PhonesSpec, plan: FaultPlan, number: int) -> PhoneServer:
+    """One phone that listens, with what it suffers from.
+
+    Raises:
+        ConfigError: one of its apps cannot be made.
+    """
+    phone = Phone(
+        make_apps(spec.apps),
+        size=spec.size,
+        effect_delay_ms=spec.effect_delay_ms,
+        seed=spec.seed,
+        number=number,
+        serialno=f"VIRTUAL{spec.seed:04d}{number:03d}P{os.getpid()}",
+    )
+    server = PhoneServer(phone, auth=spec.auth, keys=spec.keys)
+    server.on_restart = FaultSchedule(phone, plan, number).set_lasting
+    return server
+
+
+def _die_with_parent(parent: int | None, stop: asyncio.Event) -> None:
+    """End when the parent is gone, also after kill -9.
+
+    Two ways, because each has a hole: the pipe stays open if another child of the parent holds
+    it, and the kernel's signal also comes when merely the *thread* that started us ends.
+    """
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if parent is None:
+        return
+
+    def check() -> None:
+        if os.getppid() != parent:
+            stop.set()
+
+    def on_input() -> None:
+        if not os.read(0, 4096):
+            stop.set()
+
+    loop.add_reader(0, on_input)
+    if sys.platform == "linux":
+        loop.add_signal_handler(signal.SIGUSR2, check)
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGUSR2, 0, 0, 0)
+    check()
+
+
+def _tell(teller: int, message: Mapping[str, Any]) -> None:
+    os.write(teller, (json.dumps(message) + "\n").encode())
+
+
+def main() -> None:
+    """Run the phones that the argument describes."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    spec = PhonesSpec.from_json(sys.argv[1])
+    sys.path += [entry for entry in spec.path if entry not in sys.path]
+    cv2.setNumThreads(1)
+    # What an app prints goes to standard error: the parent reads one line, and then no more.
+    teller = os.dup(1)
+    os.dup2(2, 1)
+    asyncio.run(serve(spec, teller))

@@ -1,0 +1,227 @@
+"""One connection from an adb server: packets in, streams out.
+
+Written on non-blocking sockets and not on asyncio's transports: these copy what the kernel does
+not take at once, which is most of a frame.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Coroutine
+
+from agentrl.virtual_phone.protocol import packets
+from agentrl.virtual_phone.protocol.adb_auth import Doorman
+from agentrl.virtual_phone.protocol.adb_stream import Buffer, Stream
+from agentrl.virtual_phone.protocol.outbox import Outbox
+from agentrl.virtual_phone.protocol.packets import (
+    AUTH,
+    CLSE,
+    CNXN,
+    OKAY,
+    OPEN,
+    WRTE,
+    Packet,
+    ProtocolError,
+)
+
+log = logging.getLogger(__name__)
+
+Open = Callable[[Stream, str], Coroutine[None, None, None] | None]
+"""Gives the coroutine that serves a stream, or None for a service that does not exist."""
+
+_HANDSHAKE_S = 10.0
+_MOST_STREAMS = 1024
+_MOST_HELD = 128 << 20
+"""Bytes that wait on one connection, in both directions: eight phones of the largest frames."""
+_MANY_UNSENT = 512
+"""Beyond so many pieces that the client does not take, nothing of it is read any more."""
+_LEAST_PAYLOAD = 4096
+
+
+class Connection:
+    """One adb server's connection to a phone."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        banner: str,
+        open_service: Open,
+        on_lost: Callable[["Connection"], None],
+        doorman: Doorman | None = None,
+    ) -> None:
+        """Take over a connected socket and serve it until it closes.
+
+        Args:
+            sock: becomes non-blocking.
+            banner: who the phone says it is, `device::...`.
+            open_service: answers what a client opens.
+            on_lost: called once, when the connection is over.
+            doorman: asks the client for a key; None lets everybody in.
+        """
+        self.max_payload = packets.MAX_PAYLOAD
+        self.held = 0
+        """Bytes that wait to be sent or to be read."""
+        self.is_online = False
+        """Whether the client has said who it is, and is allowed in."""
+        self._sock = sock
+        self._banner = banner
+        self._open_service = open_service
+        self._on_lost = on_lost
+        self._doorman = doorman
+        self._loop = asyncio.get_running_loop()
+        self._parser = packets.Parser()
+        self._streams: dict[int, Stream] = {}
+        self._next_id = 1
+        self._out = Outbox(sock, self._on_sent, self._read_on, self.close)
+        self._inbox = memoryview(bytearray(1 << 16))
+        self._is_reading = True
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._loop.add_reader(sock, self._on_readable)
+        self._patience = self._loop.call_later(_HANDSHAKE_S, self.close)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more waits than any client that means well lets wait."""
+        return self.held > _MOST_HELD
+
+    def close(self) -> None:
+        """Drop the connection and everything open on it."""
+        if self._sock.fileno() < 0:
+            return
+        self._patience.cancel()
+        self._loop.remove_reader(self._sock)
+        self._out.close()
+        self._sock.close()
+        for stream in list(self._streams.values()):
+            stream.on_close()
+        self._streams.clear()
+        self._on_lost(self)
+
+    def send(self, command: int, arg0: int, arg1: int, *payload: Buffer) -> None:
+        """Send one packet whose payload may stand in several pieces."""
+        if self._sock.fileno() < 0:
+            return
+        length = sum(map(len, payload))
+        self.held += packets.HEADER.size + length
+        self._out.put(packets.header(command, arg0, arg1, length), *payload)
+        if len(self._out) > _MANY_UNSENT and self._is_reading:
+            self._loop.remove_reader(self._sock)
+            self._is_reading = False
+
+    def soon(self, act: Callable[[], None]) -> None:
+        """Do something when what runs now has come to its end or waits."""
+        self._loop.call_soon(act)
+
+    def open(self, service: str) -> Stream:
+        """Open a service of the client's, such as a port that was reversed."""
+        stream = self._new_stream(0)
+        stream.ends_with_client = False
+        self.send(OPEN, stream.local, 0, service.encode("utf-8", "surrogateescape") + b"\0")
+        return stream
+
+    def close_stream(self, stream: Stream) -> None:
+        """Tell the client that a stream has ended."""
+        if self._streams.pop(stream.local, None) is not None:
+            self.send(CLSE, stream.local, stream.remote)
+
+    def _new_stream(self, remote: int) -> Stream:
+        stream = Stream(self, self._next_id, remote)
+        self._next_id = self._next_id % 0xFFFFFFFF + 1
+        self._streams[stream.local] = stream
+        return stream
+
+    def _on_sent(self, num_bytes: int) -> None:
+        self.held -= num_bytes
+
+    def _read_on(self) -> None:
+        """The client has taken all; if it was not listened to for that long, it is again."""
+        if not self._is_reading:
+            self._loop.add_reader(self._sock, self._on_readable)
+            self._is_reading = True
+
+    def _on_readable(self) -> None:
+        try:
+            count = self._sock.recv_into(self._inbox)
+        except BlockingIOError:
+            return
+        except OSError:
+            count = 0
+        if not count:
+            self.close()
+            return
+        try:
+            for packet in self._parser.feed(self._inbox[:count]):
+                if self._sock.fileno() >= 0:
+                    self._on_packet(packet)
+        except ProtocolError as error:
+            log.warning("connection dropped: %s", error)
+            self.close()
+
+    def _on_packet(self, packet: Packet) -> None:
+        if self.is_online and packet.command in (OKAY, WRTE, CLSE):
+            self._on_stream_packet(packet)
+        elif self.is_online and packet.command == OPEN:
+            self._on_open(packet)
+        elif packet.command == CNXN:
+            self._on_connect(packet)
+        elif packet.command == AUTH and self._doorman is not None and not self.is_online:
+            self._answer_door(self._doorman.reply(packet.arg0, packet.payload))
+
+    def _on_connect(self, packet: Packet) -> None:
+        """The client says who it is; it may do so again, and starts anew."""
+        for stream in list(self._streams.values()):
+            stream.on_close()
+        self._streams.clear()
+        self.is_online = False
+        self.max_payload = max(_LEAST_PAYLOAD, min(packets.MAX_PAYLOAD, packet.arg1))
+        self._patience.cancel()
+        self._answer_door(None if self._doorman is None else self._doorman.challenge())
+
+    def _answer_door(self, challenge: bytes | None) -> None:
+        """Let the client in, or challenge it (once more); empty says nothing and lets it wait."""
+        if challenge is None:
+            self.is_online = True
+            self.send(CNXN, packets.VERSION, packets.MAX_PAYLOAD, self._banner.encode())
+        elif challenge:
+            self.send(AUTH, packets.AUTH_TOKEN, 0, challenge)
+
+    def _on_open(self, packet: Packet) -> None:
+        if not packet.arg0 or len(self._streams) >= _MOST_STREAMS:
+            self.send(CLSE, 0, packet.arg0)
+            return
+        stream = self._new_stream(packet.arg0)
+        service = packet.payload.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
+        job = self._open_service(stream, service)
+        if job is None:
+            del self._streams[stream.local]
+            self.send(CLSE, 0, packet.arg0)
+            return
+        self.send(OKAY, stream.local, stream.remote)
+        stream.task = self._loop.create_task(self._serve(stream, service, job))
+        # One that is cancelled before it has begun would never end its job.
+        stream.task.add_done_callback(lambda _: job.close())
+
+    async def _serve(self, stream: Stream, service: str, job: Coroutine[None, None, None]) -> None:
+        try:
+            await job
+        except Exception:
+            # A bug in one service must not take the phone down; it is loud in the host's log.
+            log.exception("service %r failed", service)
+        finally:
+            stream.finish()
+
+    def _on_stream_packet(self, packet: Packet) -> None:
+        stream = self._streams.get(packet.arg1)
+        if stream is None or stream.remote not in (packet.arg0, 0):
+            if packet.command == WRTE:
+                self.send(CLSE, 0, packet.arg0)
+        elif packet.command == OKAY:
+            stream.on_ack(packet.arg0)
+        elif packet.command == WRTE:
+            stream.on_data(packet.payload)
+        else:
+            del self._streams[stream.local]
+            stream.on_close()
+            self.send(CLSE, stream.local, stream.remote)

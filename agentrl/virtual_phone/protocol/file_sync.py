@@ -1,0 +1,190 @@
+"""File transfer: what `adb push`, `adb pull` and `adb ls` speak, in both versions.
+
+https://android.googlesource.com/platform/packages/modules/adb/+/HEAD/SYNC.TXT
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from agentrl.virtual_phone.protocol.adb_stream import Stream
+from agentrl.virtual_phone.protocol.upload import Upload
+from agentrl.virtual_phone.system.file_system import Files, Node
+
+_CHUNK = 64 * 1024
+_LONGEST_PATH = 1024
+_REQUEST = struct.Struct("<4sI")
+_STAT = struct.Struct("<4sIII")
+_STAT_V2 = struct.Struct("<4sIQQIIIIQqqq")
+_ENTRY = struct.Struct("<4s4I")
+_SEND_V2 = struct.Struct("<4sII")
+_NO_SUCH_FILE = 2
+_SHELL_USER = 2000
+
+
+async def serve(files: Files, stream: Stream) -> None:
+    """Serve one client until it quits."""
+    await _Session(files, stream).serve()
+
+
+class _Session:
+    """One client's requests, one after the other."""
+
+    def __init__(self, files: Files, stream: Stream) -> None:
+        self._files = files
+        self._stream = stream
+        self._buffer = bytearray()
+
+    async def serve(self) -> None:
+        while (request := await self._exactly(_REQUEST.size)) is not None:
+            id, length = _REQUEST.unpack(request)
+            if id == b"QUIT":
+                return
+            if length > _LONGEST_PATH:
+                self._fail("path too long")
+                return
+            told = await self._exactly(length)
+            if told is None:
+                return
+            path = told.decode("utf-8", "surrogateescape")
+            if id in _ANSWERS:
+                _ANSWERS[id](self, path)
+            elif not await self._transfer(id, path):
+                return
+            await self._stream.drained()
+
+    async def _transfer(self, id: bytes, path: str) -> bool:
+        """Move a file; whether the client can be understood any further."""
+        if id == b"SEND":
+            name, _, mode = path.rpartition(",")
+            return await self._receive(name, int(mode) if mode.isdecimal() else None)
+        if id == b"SND2":
+            how = await self._second_half(_SEND_V2)
+            return how is not None and await self._receive(path, how[1])
+        if id == b"RECV" or (id == b"RCV2" and await self._second_half(_REQUEST) is not None):
+            await self._send(path)
+            return True
+        if id != b"RCV2":
+            self._fail(f"unknown command {id.hex()}")
+        return False
+
+    async def _second_half(self, form: struct.Struct) -> tuple[Any, ...] | None:
+        """The rest of a request of version 2; its last number says how the data is packed."""
+        more = await self._exactly(form.size)
+        how = None if more is None else form.unpack(more)
+        if how is not None and how[-1]:
+            self._fail("unsupported compression")
+            return None
+        return how
+
+    async def _send(self, path: str) -> None:
+        """The client pulls a file."""
+        try:
+            content = memoryview(self._files.read(path))
+        except OSError as error:
+            self._fail(f"open failed: {error.strerror}")
+            return
+        for start in range(0, len(content), _CHUNK):
+            chunk = content[start : start + _CHUNK]
+            self._stream.write(_REQUEST.pack(b"DATA", len(chunk)))
+            self._stream.write(chunk)
+            await self._stream.drained()
+        self._stream.write(_REQUEST.pack(b"DONE", 0))
+
+    async def _receive(self, path: str, mode: int | None) -> bool:
+        """The client pushes a file; it is read to its end even if there is no place for it."""
+        upload = Upload(self._files, path, mode)
+        try:
+            return await self._fill(upload)
+        finally:
+            upload.release()
+
+    async def _fill(self, upload: Upload) -> bool:
+        while (header := await self._exactly(_REQUEST.size)) is not None:
+            id, length = _REQUEST.unpack(header)
+            if id == b"DONE":
+                fault = upload.store(length)
+                if fault is None:
+                    self._stream.write(_REQUEST.pack(b"OKAY", 0))
+                else:
+                    self._fail(f"couldn't create file: {fault.strerror}")
+                return True
+            if id != b"DATA" or length > _CHUNK:
+                self._fail(f"invalid data message {id.hex()}")
+                return False
+            chunk = await self._exactly(length)
+            if chunk is None:
+                return False
+            upload.take(chunk)
+        return False
+
+    def _fail(self, message: str) -> None:
+        text = message.encode("utf-8", "surrogateescape")
+        self._stream.write(_REQUEST.pack(b"FAIL", len(text)) + text)
+
+    def _stat(self, path: str) -> None:
+        node = self._files.find(path)
+        told = (0, 0, 0) if node is None else (node.mode, _size(node), node.mtime)
+        self._stream.write(_STAT.pack(b"STAT", *told))
+
+    def _list(self, path: str) -> None:
+        for name, node in self._entries(path):
+            encoded = name.encode("utf-8", "surrogateescape")
+            head = _ENTRY.pack(b"DENT", node.mode, _size(node), node.mtime, len(encoded))
+            self._stream.write(head + encoded)
+        self._stream.write(b"DONE" + bytes(_ENTRY.size - 4))
+
+    def _list_v2(self, path: str) -> None:
+        for name, node in self._entries(path):
+            encoded = name.encode("utf-8", "surrogateescape")
+            length = struct.pack("<I", len(encoded))
+            self._stream.write(_stat_v2(b"DNT2", node) + length + encoded)
+        self._stream.write(b"DONE" + bytes(_STAT_V2.size))
+
+    def _entries(self, path: str) -> list[tuple[str, Node]]:
+        """What is in a folder, itself and the one above it among it, as on every Unix."""
+        try:
+            names = self._files.names(path)
+        except OSError:
+            return []
+        nodes = ((name, self._files.find(f"{path}/{name}")) for name in (".", "..", *names))
+        return [(name, node) for name, node in nodes if node is not None]
+
+    async def _exactly(self, count: int) -> bytes | None:
+        """The next bytes; None if the client is gone."""
+        while len(self._buffer) < count:
+            chunk = await self._stream.read()
+            if not chunk:
+                return None
+            self._buffer += chunk
+        data = bytes(memoryview(self._buffer)[:count])
+        del self._buffer[:count]
+        return data
+
+
+def _size(node: Node) -> int:
+    return 4096 if node.content is None else len(node.content)
+
+
+def _stat_v2(id: bytes, node: Node | None) -> bytes:
+    if node is None:
+        return _STAT_V2.pack(id, _NO_SUCH_FILE, *(0,) * 10)
+    owner = (_SHELL_USER, _SHELL_USER)
+    times = (node.mtime,) * 3
+    return _STAT_V2.pack(id, 0, 1, 1, node.mode, 1, *owner, _size(node), *times)
+
+
+def _stat_answer(id: bytes) -> Callable[[_Session, str], None]:
+    def answer(session: _Session, path: str) -> None:
+        session._stream.write(_stat_v2(id, session._files.find(path)))
+
+    return answer
+
+
+_ANSWERS: dict[bytes, Callable[[_Session, str], None]] = {
+    b"STAT": _Session._stat,
+    b"STA2": _stat_answer(b"STA2"),
+    b"LST2": _stat_answer(b"LST2"),
+    b"LIST": _Session._list,
+    b"LIS2": _Session._list_v2,
+}

@@ -1,0 +1,111 @@
+"""One phone's port, and the connections to it."""
+
+import asyncio
+import math
+import socket
+from collections.abc import Callable, Sequence
+
+from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.protocol import services
+from agentrl.virtual_phone.protocol.adb_auth import Doorman, Keys
+from agentrl.virtual_phone.protocol.device_connection import Connection
+
+_LOOPBACK = "127.0.0.1"
+_EMULATOR_PORTS = range(5555, 5586)
+"""An adb server takes whatever listens here for an emulator: the phone would be there twice."""
+_MOST_CONNECTIONS = 8
+_RETRY_S = 0.2
+
+
+class PhoneServer:
+    """One phone's listening socket and the connections to it."""
+
+    def __init__(
+        self, phone: Phone, *, auth: bool = False, keys: Sequence[str] | None = None
+    ) -> None:
+        """Listen on a free port of the loopback interface.
+
+        Args:
+            phone: to serve.
+            auth: whether computers are asked for a key.
+            keys: that are known; None lets in whoever asks.
+        """
+        self.phone = phone
+        self.on_restart: Callable[[], None] = lambda: None
+        """Called when the phone has restarted and is there again."""
+        self._keys = Keys(phone.files, keys) if auth else None
+        self._connections: dict[Connection, None] = {}
+        self._loop = asyncio.get_running_loop()
+        self._return: asyncio.TimerHandle | None = None
+        self._restarts = False
+        self._listener = _listen(0)
+        self.port: int = self._listener.getsockname()[1]
+        self._loop.add_reader(self._listener, self._accept)
+        phone.on_power = self._on_power
+
+    def close(self) -> None:
+        """Be unreachable: drop all connections and accept no more."""
+        if self._return is not None:
+            self._return.cancel()
+        if self._listener.fileno() >= 0:
+            self._loop.remove_reader(self._listener)
+            self._listener.close()
+        for connection in list(self._connections):
+            connection.close()
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:  # whoever it was has left again, or this process has no more room
+            return
+        if len(self._connections) >= _MOST_CONNECTIONS:
+            # Whoever has not said who he is goes first, and then the oldest.
+            min(self._connections, key=lambda one: one.is_online).close()
+        connection = Connection(
+            sock,
+            services.banner(self.phone),
+            lambda stream, name: services.open_service(self.phone, stream, name),
+            self._on_lost,
+            None if self._keys is None else Doorman(self._keys),
+        )
+        self._connections[connection] = None
+
+    def _on_lost(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
+        self.phone.network.close_all(connection)
+
+    def _on_power(self, what: str, seconds: float) -> None:
+        """`offline`, or `reboot`: gone, and back on the same port after so many seconds."""
+        self.close()
+        self._restarts |= what == "reboot"
+        if seconds < math.inf:
+            self._return = self._loop.call_later(seconds, self._come_back)
+
+    def _come_back(self) -> None:
+        try:
+            self._listener = _listen(self.port)
+        except OSError:  # somebody has taken the port in the meantime
+            self._return = self._loop.call_later(_RETRY_S, self._come_back)
+            return
+        if self._restarts:
+            self._restarts = False
+            self.phone.restart()
+            self.on_restart()
+        self._loop.add_reader(self._listener, self._accept)
+
+
+def _listen(port: int) -> socket.socket:
+    while True:
+        listener = socket.socket()
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+            listener.bind((_LOOPBACK, port))
+            if listener.getsockname()[1] not in _EMULATOR_PORTS:
+                listener.listen()
+                listener.setblocking(False)
+                return listener
+        except OSError:
+            listener.close()
+            raise
+        listener.close()

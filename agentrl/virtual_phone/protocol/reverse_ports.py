@@ -1,0 +1,67 @@
+"""Ports of the phone that lead to the computer: what `adb reverse` asks for."""
+
+from agentrl.virtual_phone.protocol.adb_stream import Stream
+from agentrl.virtual_phone.protocol.device_connection import Connection
+from agentrl.virtual_phone.system.network import Listener, Network
+
+
+async def serve(network: Network, stream: Stream, request: str) -> None:
+    """Answer one request: `forward:[norebind:]a;b`, `killforward:a`, `killforward-all` or a list.
+
+    Opening the service is acknowledged by the stream itself; what is written here is the second
+    answer: `OKAY`, or `FAIL` and why.
+    """
+    verb, _, rest = request.partition(":")
+    try:
+        if verb == "list-forward":
+            lines = (
+                f"host-0 {one} {other}\n" for one, other in network.reversed(stream.connection)
+            )
+            _say(stream, b"", "".join(lines))
+        elif verb == "forward":
+            port = _forward(network, stream.connection, rest)
+            stream.write(b"OKAY")
+            if port:
+                _say(stream, b"", port)
+        elif verb in ("killforward", "killforward-all"):
+            _kill(network, stream.connection, rest if verb == "killforward" else None)
+            stream.write(b"OKAY")
+        else:
+            raise OSError(22, f"unknown request: {verb[:100]}")
+    except OSError as error:
+        _say(stream, b"FAIL", error.strerror or str(error))
+
+
+def _forward(network: Network, connection: Connection, rest: str) -> str:
+    """Start to listen; the port that was found, where any would do."""
+    keep = rest.startswith("norebind:")
+    here, semicolon, goal = rest.removeprefix("norebind:").partition(";")
+    if not (here and semicolon and goal):
+        raise OSError(22, f"bad forward: {rest[:100]}")
+    known = network.find(here)
+    if known is not None and known.owner is connection:
+        if keep:
+            raise OSError(98, f"cannot rebind existing socket {here}")
+        network.close(here)
+    listener = Listener(owner=connection, accept=lambda: connection.open(goal), goal=goal)
+    try:
+        found = network.listen(here, listener)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot bind listener: {error.strerror}") from error
+    return found.removeprefix("tcp:") if here == "tcp:0" else ""
+
+
+def _kill(network: Network, connection: Connection, here: str | None) -> None:
+    """Stop to listen at one address, or at all."""
+    if here is None:
+        network.close_all(connection)
+        return
+    known = network.find(here)
+    if known is None or known.owner is not connection:
+        raise OSError(2, f"listener '{here[:100]}' not found")
+    network.close(here)
+
+
+def _say(stream: Stream, status: bytes, text: str) -> None:
+    told = text.encode("utf-8", "surrogateescape")
+    stream.write(status + f"{len(told):04x}".encode() + told)

@@ -1,0 +1,89 @@
+"""The two protocols in which a client speaks with a shell."""
+
+import struct
+
+from agentrl.virtual_phone.commands import COMMANDS
+from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.protocol.adb_stream import Stream
+from agentrl.virtual_phone.shell.interpreter import Shell
+from agentrl.virtual_phone.shell.redirects import IO
+
+_V2 = struct.Struct("<BI")
+_STDIN, _STDOUT, _STDERR, _EXIT, _CLOSE_STDIN = range(5)
+_LONGEST_LINE = 1 << 20
+
+
+async def serve_v1(phone: Phone, stream: Stream, script: str) -> None:
+    """Everything that is written goes to the client, nothing tells the exit code."""
+    io = IO(out=stream.write, err=stream.write, read=stream.read, drained=stream.drained)
+    await _run(Shell(phone=phone, commands=COMMANDS, io=io), script)
+
+
+async def serve_v2(phone: Phone, stream: Stream, script: str) -> None:
+    """Output, errors and the exit code travel as packets: u8 id, u32 length, bytes."""
+
+    def packet(id: int, data: bytes | memoryview) -> None:
+        stream.write(_V2.pack(id, len(data)))
+        stream.write(data)
+
+    io = IO(
+        out=lambda data: packet(_STDOUT, data),
+        err=lambda data: packet(_STDERR, data),
+        read=_StandardInput(stream).read,
+        drained=stream.drained,
+    )
+    shell = Shell(phone=phone, commands=COMMANDS, io=io)
+    await _run(shell, script)
+    packet(_EXIT, bytes([shell.code & 0xFF]))
+
+
+async def _run(shell: Shell, script: str) -> None:
+    if script:
+        await shell.run(script)
+    else:
+        await _converse(shell)
+
+
+class _StandardInput:
+    """Standard input out of the packets of shell v2, however long they say they are."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._buffer = bytearray()
+        self._id = _STDIN
+        self._num_left = 0
+        self._ended = False
+
+    async def read(self) -> bytes:
+        """What came next; empty at the end."""
+        while not self._ended:
+            if not self._num_left and len(self._buffer) >= _V2.size:
+                self._id, self._num_left = _V2.unpack_from(self._buffer)
+                del self._buffer[: _V2.size]
+                self._ended = self._id == _CLOSE_STDIN
+            elif self._num_left and self._buffer:
+                data = bytes(self._buffer[: self._num_left])
+                del self._buffer[: len(data)]
+                self._num_left -= len(data)
+                if self._id == _STDIN:
+                    return data
+            else:
+                chunk = await self._stream.read()
+                self._ended = not chunk
+                self._buffer += chunk
+        return b""
+
+
+async def _converse(shell: Shell) -> None:
+    """A shell without a script: one line after the other, as they are typed."""
+    prompt = b"virtual:/ $ "
+    pending = b""
+    shell.io.out(prompt)
+    while (chunk := await shell.io.read()) and len(pending) < _LONGEST_LINE:
+        *lines, pending = (pending + chunk.replace(b"\r", b"\n")).split(b"\n")
+        for line in lines:
+            if line.strip() == b"exit":
+                return
+            await shell.run(line.decode("utf-8", "surrogateescape"))
+            await shell.io.drained()
+            shell.io.out(prompt)

@@ -1,0 +1,187 @@
+r"""How the words of the phone's shell make commands.
+
+::
+
+    script   = pipeline { (";" | "&&" | "||" | "&" | newline) pipeline }
+    pipeline = ["!"] command { "|" command }
+    command  = { word | redirection } | ("(" script ")" | "{" script ";" "}") { redirection }
+
+Nothing else of a real shell's language is known: `if`, `for` and their kin are refused, and never
+taken for the names of commands.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from agentrl.virtual_phone.shell.lexer import Part, Reader, ShellSyntaxError, Word
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Redirect:
+    """`fd operator target`, such as `2>/dev/null`."""
+
+    fd: int
+    operator: str
+    target: Word
+
+
+@dataclass(slots=True, kw_only=True)
+class Command:
+    """A command as written: words, or a script in parentheses or braces."""
+
+    words: list[Word] = field(default_factory=list)
+    redirects: list[Redirect] = field(default_factory=list)
+    group: "Script | None" = None
+    is_subshell: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Pipeline:
+    """Commands joined by `|`, and what joins it to the pipeline before: `;`, `&&` or `||`."""
+
+    joint: str
+    commands: list[Command]
+    negated: bool = False
+    background: bool = False
+
+
+Script = Sequence[Pipeline]
+
+_REFUSED = frozenset((
+    "if", "then", "elif", "else", "fi", "for", "in", "while", "until", "do", "done", "case",
+    "esac", "function", "select", "time", "[[",
+))  # fmt: skip
+
+
+def parse(script: str) -> Script:
+    """Read a script.
+
+    Raises:
+        ShellSyntaxError: a quote is not closed, an operator has nothing to join, or it is of a
+            kind that this shell does not know.
+    """
+    return _Parser(Reader(script, _nested)).script(None)
+
+
+def _nested(reader: Reader) -> Script:
+    """The script of a `$(`, up to and with its `)`."""
+    return _Parser(reader).script(")")
+
+
+class _Parser:
+    """Puts the tokens of a reader together."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._pipelines: list[Pipeline] = []
+        self._joint = ";"
+        self._open_pipe = False
+        self._negated = False
+        self._command = Command()
+
+    def script(self, end: str | None) -> Script:
+        """Read until the token `end`; None reads to the end of the text."""
+        while (token := self._reader.token()) is not None:
+            word = _reserved(token)
+            at_start = self._is_empty()
+            if (isinstance(token, str) and token == end) or (word == end and word and at_start):
+                return self._ended(end)
+            if not isinstance(token, str):
+                self._on_word(token, word if at_start else "")
+            elif token.lstrip("0123456789")[:1] in ("<", ">") or token == "&>":
+                self._command.redirects += self._redirects(token)
+            elif token == "(":
+                self._group(")", is_subshell=True)
+            else:
+                self._on_joint(token)
+        if end is not None:
+            raise ShellSyntaxError("syntax error: unexpected end of file")
+        return self._ended(None)
+
+    def _ended(self, end: str | None) -> Script:
+        if not self._is_empty():
+            self._append()
+        elif self._open_pipe or self._joint in ("&&", "||") or self._negated:
+            raise ShellSyntaxError(f"syntax error: unexpected '{end or 'end of file'}'")
+        return self._pipelines
+
+    def _is_empty(self) -> bool:
+        command = self._command
+        return not (command.words or command.redirects) and command.group is None
+
+    def _on_word(self, token: Word, reserved: str) -> None:
+        if self._command.group is not None:
+            raise ShellSyntaxError(f"syntax error: unexpected '{_text(token)}'")
+        if reserved == "!":
+            self._negated = not self._negated
+        elif reserved == "{":
+            self._group("}", is_subshell=False)
+        elif reserved == "}" or reserved in _REFUSED:
+            raise ShellSyntaxError(f"syntax error: '{reserved}' is not known to this shell")
+        else:
+            self._command.words.append(token)
+
+    def _on_joint(self, token: str) -> None:
+        if token == ")":
+            raise ShellSyntaxError("syntax error: unexpected ')'")
+        if self._is_empty():
+            if token == "\n" and not self._negated:
+                return
+            raise ShellSyntaxError(f"syntax error: unexpected '{token}'")
+        self._append()
+        self._open_pipe = token == "|"
+        self._pipelines[-1].background = token == "&"
+        self._joint = token if token in ("&&", "||") else ";"
+
+    def _append(self) -> None:
+        if self._open_pipe:
+            self._pipelines[-1].commands.append(self._command)
+        else:
+            commands = [self._command]
+            joined = Pipeline(joint=self._joint, commands=commands, negated=self._negated)
+            self._pipelines.append(joined)
+        self._open_pipe, self._negated, self._command = False, False, Command()
+
+    def _group(self, end: str, *, is_subshell: bool) -> None:
+        if not self._is_empty():
+            raise ShellSyntaxError("syntax error: unexpected '('")
+        self._reader.depth += 1
+        self._reader.check_depth()
+        self._command.group = _Parser(self._reader).script(end)
+        self._command.is_subshell = is_subshell
+        self._reader.depth -= 1
+        if not self._command.group:
+            raise ShellSyntaxError(f"syntax error: unexpected '{end}'")
+
+    def _redirects(self, operator: str) -> list[Redirect]:
+        """A redirection whose operator was read; `&>` is two."""
+        digits = operator[:1] if operator[0].isdigit() else ""
+        operator = operator[len(digits) :]
+        fd = int(digits) if digits else 0 if operator[0] == "<" else 1
+        if operator[:2] in (">&", "<&"):
+            target: Word = (Part(kind="text", text=operator[2:], quoted=True),)
+            return [Redirect(fd=fd, operator=">&", target=target)]
+        word = self._reader.token()
+        if word is None or isinstance(word, str):
+            raise ShellSyntaxError(f"syntax error: unexpected '{word or 'newline'}'")
+        if operator in ("<<", "<>"):
+            raise ShellSyntaxError(f"syntax error: '{operator}' is not known to this shell")
+        if operator == "&>":
+            both: Word = (Part(kind="text", text="1", quoted=True),)
+            return [
+                Redirect(fd=1, operator=">", target=word),
+                Redirect(fd=2, operator=">&", target=both),
+            ]
+        return [Redirect(fd=fd, operator=operator.rstrip("|"), target=word)]
+
+
+def _reserved(token: Word | str) -> str:
+    """The text of a word that may be a reserved one: unquoted, in one piece."""
+    if isinstance(token, str) or len(token) != 1:
+        return ""
+    part = token[0]
+    return part.text if part.kind == "text" and not part.quoted else ""
+
+
+def _text(word: Word) -> str:
+    return "".join(part.text for part in word)

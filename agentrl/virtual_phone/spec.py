@@ -1,0 +1,87 @@
+"""What the process of virtual phones is told: which phones, and which apps on them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from agentrl import registry
+from agentrl.errors import ConfigError, is_ours, told
+from agentrl.virtual_phone.apps.app import App
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class AppSpec:
+    """An app to install."""
+
+    app: str
+    """`module:Class`."""
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """For its constructor."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class PhonesSpec:
+    """The phones of one process; travels to it as JSON."""
+
+    num_phones: int
+    apps: tuple[AppSpec, ...] = ()
+    size: tuple[int, int] = (720, 1280)
+    effect_delay_ms: tuple[float, float] = (50, 300)
+    seed: int = 0
+    faults: Mapping[str, Any] = field(default_factory=dict)
+    """A plan as `agentrl.virtual_phone.faults.fault_plan.read` takes it."""
+    auth: bool = False
+    """Whether they ask computers for a key."""
+    keys: tuple[str, ...] | None = None
+    """Public keys that they know; None lets in whoever asks."""
+    parent: int | None = None
+    """Process to die with; None to live on."""
+    path: tuple[str, ...] = ()
+    """Where the parent finds its modules."""
+
+    def to_json(self) -> str:
+        """As one line."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(line: str) -> "PhonesSpec":
+        """What `to_json` wrote."""
+        tree = json.loads(line)
+        tree["apps"] = tuple(AppSpec(**app) for app in tree["apps"])
+        for name in ("size", "effect_delay_ms", "path", "keys"):
+            tree[name] = None if tree[name] is None else tuple(tree[name])
+        return PhonesSpec(**tree)
+
+
+def make_apps(specs: Sequence[AppSpec]) -> list[App]:
+    """One instance of every app.
+
+    Raises:
+        ConfigError: one does not exist, does not take its arguments, or is no app.
+    """
+    return [_make_app(spec) for spec in specs]
+
+
+def _make_app(spec: AppSpec) -> App:
+    try:
+        app: App = registry.load(spec.app)(**spec.kwargs)
+    except ConfigError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"app {spec.app} does not take {dict(spec.kwargs)}: {error}") from error
+    except BaseException as error:
+        if is_ours(error):
+            raise
+        raise ConfigError(
+            f"app {spec.app} fails when made with {dict(spec.kwargs)}: {told(error)}"
+        ) from error
+    methods = (name for name in vars(App) if callable(vars(App)[name]) and name[0] != "_")
+    missing = [name for name in methods if not callable(getattr(app, name, None))]
+    missing += [n for n in ("package", "activity") if not isinstance(getattr(app, n, None), str)]
+    if missing:
+        raise ConfigError(
+            f"app {spec.app} is no app: it lacks {', '.join(missing)} "
+            "(agentrl.virtual_phone.apps.app.App)"
+        )
+    return app

@@ -1,0 +1,1 @@
+"""The system of a virtual phone: screen, input, files, settings, network."""

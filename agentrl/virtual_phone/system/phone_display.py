@@ -1,0 +1,163 @@
+"""What a phone shows, and when: effects become visible together, some time after their cause."""
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agentrl.types import Image
+from agentrl.virtual_phone.apps.app import STATE_FOLDER, state_path
+from agentrl.virtual_phone.system import drawing, screen
+from agentrl.virtual_phone.system.event import Bell
+from agentrl.virtual_phone.system.screen import Frame
+
+if TYPE_CHECKING:
+    from agentrl.virtual_phone.phone import Phone
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Shown:
+    """Everything that becomes visible together."""
+
+    front: str | None
+    """Package in front; None for the home screen."""
+    component: str
+    """`package/activity` in front."""
+    focus: str | None
+    """Title of the window that has the focus: a component, or a dialog's; None for none."""
+    frame: Frame
+    states: Mapping[str, bytes] = field(default_factory=dict)
+    """Published state of every app that runs, or has crashed."""
+
+
+class Display:
+    """The screen of one phone, and the files in which its apps publish their states."""
+
+    def __init__(
+        self, phone: "Phone", effect_delay_ms: tuple[float, float], source: random.Random
+    ) -> None:
+        """Show the phone as it is.
+
+        Args:
+            phone: drawn whenever it has changed.
+            effect_delay_ms: how much later an effect appears, at least and at most.
+            source: of the delays.
+        """
+        self.effect_delay_ms = effect_delay_ms
+        self._phone = phone
+        self._source = source
+        self._pending: deque[Shown] = deque()
+        self._last_due_s = 0.0
+        self._frame_key: tuple[object, ...] = ()
+        self._frame_area: Image | None = None
+        """What the frame was made of; an app's picture is another one when it has changed."""
+        self._changed = Bell()
+        self._num_shown = self._num_published = 0
+        self.shown = self._now()
+
+    def later(self) -> None:
+        """Show the phone as it is now, when the delay of this effect has passed."""
+        delay_s = self._source.uniform(*self.effect_delay_ms) / 1000
+        if not delay_s and not self._pending:
+            self._show(self._now())
+            return
+        loop = asyncio.get_running_loop()
+        self._last_due_s = max(self._last_due_s, loop.time() + delay_s)
+        self._pending.append(self._now())
+        loop.call_at(self._last_due_s, self._show_next)
+
+    def at_once(self) -> None:
+        """Show the phone as it is now; what was still to be shown is skipped."""
+        self._pending.clear()
+        self._show(self._now())
+
+    async def at_rest(self) -> None:
+        """Wait until every change so far is visible."""
+        loop = asyncio.get_running_loop()
+        while self._pending:
+            await asyncio.sleep(max(0.0, self._last_due_s - loop.time()))
+
+    async def change(self, shown: Shown) -> None:
+        """Wait until something else is shown."""
+        while self.shown is shown:
+            await self._changed.wait()
+
+    def _show_next(self) -> None:
+        if self._pending:
+            self._show(self._pending.popleft())
+
+    def _show(self, shown: Shown) -> None:
+        files = self._phone.files
+        for package in self.shown.states.keys() - shown.states.keys():
+            if files.find(state_path(package)) is not None:
+                files.remove(state_path(package))
+        self.shown = shown
+        self._changed.ring()
+        self._phone.ticker.wake()
+        self._num_shown += 1
+        late_s = self._phone.faults.number("publish_late_s")
+        if late_s:
+            loop = asyncio.get_running_loop()
+            loop.call_later(late_s, self._publish, shown, self._num_shown)
+        else:
+            self._publish(shown, self._num_shown)
+
+    def _publish(self, shown: Shown, number: int) -> None:
+        if number < self._num_published:  # later ones came sooner
+            return
+        self._num_published = number
+        files = self._phone.files
+        try:
+            if files.find(STATE_FOLDER) is None:
+                files.make_folders(STATE_FOLDER)
+            for package, state in shown.states.items():
+                files.write(state_path(package), state)
+        except OSError as error:  # no room is left, or something else stands in its place
+            self._phone.log.add("agentrl", f"state is not published: {error.strerror}", "E")
+
+    def _now(self) -> Shown:
+        """The phone as it is, drawn where something has changed."""
+        phone, tasks = self._phone, self._phone.tasks
+        published = sorted(tasks.running | tasks.crashed)
+        return Shown(
+            front=tasks.front,
+            component=tasks.component,
+            focus=phone.focus,
+            frame=self._draw(),
+            states={name: tasks.apps[name].published() for name in published},
+        )
+
+    def _draw(self) -> Frame:
+        phone, tasks, installed = self._phone, self._phone.tasks, self._phone.tasks.installed
+        size = width, height = phone.geometry.size
+        clock = tasks.clock_s
+        time = f"{clock // 3600 % 24:02d}:{clock // 60 % 60:02d}"
+        area = None
+        if installed is not None and not phone.is_hidden:
+            area = installed.draw(*phone.geometry.area)
+        power = (phone.power.awake, phone.power.locked)
+        key = (size, power, phone.dialog, time, tuple(tasks.apps))
+        if key != self._frame_key or area is not self._frame_area:
+            self._drawn = (
+                screen.compose(self._above(area, time), width, height, time)
+                if phone.power.awake
+                else screen.black(width, height)
+            )
+            self._frame_key, self._frame_area = key, area
+        return self._drawn
+
+    def _above(self, area: Image | None, time: str) -> Image:
+        """The apps' area with what stands above it."""
+        phone = self._phone
+        width, height = phone.geometry.area
+        if phone.power.locked:
+            return drawing.keyguard(width, height, time)
+        if area is None:
+            names = [name.rpartition(".")[2] for name in phone.tasks.apps]
+            area = drawing.home(width, height, names)
+        return area if phone.dialog is None else phone.dialog.drawn_on(area)

@@ -1,0 +1,99 @@
+"""What is on the screen as a tree of views: what `uiautomator dump` writes."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from xml.sax.saxutils import quoteattr
+
+from agentrl.virtual_phone.apps.app import View
+from agentrl.virtual_phone.apps.system_apps import LAUNCHER
+from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.system import drawing
+
+log = logging.getLogger(__name__)
+
+_WHOLE = (0.0, 0.0, 1.0, 1.0)
+_DEEPEST = 100
+_HEAD = "<?xml version='1.0' encoding='UTF-8' standalone='yes' ?>"
+
+
+def dump(phone: Phone) -> str:
+    """The tree as XML, with bounds in pixels of the screen."""
+    package, views = _front(phone)
+    root = View(bounds=_WHOLE, kind="android.widget.FrameLayout", children=views)
+    lines = _node(phone, package, root, 0, 0)
+    return f'{_HEAD}<hierarchy rotation="{phone.geometry.rotation}">{"".join(lines)}</hierarchy>'
+
+
+def _front(phone: Phone) -> tuple[str, Sequence[View]]:
+    """The package in front and what it shows."""
+    if phone.power.locked:
+        lock = View(bounds=_WHOLE, id="keyguard", description="Swipe up to unlock")
+        return "com.android.systemui", [lock]
+    if phone.dialog is not None:
+        return "android", phone.dialog.views()
+    installed = phone.tasks.installed
+    if installed is None:
+        return LAUNCHER, _tiles(phone)
+    package = installed.app.package
+    views = getattr(installed.app, "views", None)
+    try:
+        told = views() if callable(views) else []
+    except Exception:
+        # An app that fails to tell of itself is one of which nothing is known.
+        log.exception("views of %s", package)
+        told = []
+    return package, told
+
+
+def _tiles(phone: Phone) -> list[View]:
+    """The apps on the home screen, where their tiles stand."""
+    tiles = []
+    for index, package in enumerate(phone.tasks.apps):
+        bounds, name = drawing.tile_bounds(index), package.rpartition(".")[2]
+        kind = "android.widget.TextView"
+        tiles.append(View(bounds=bounds, text=name, kind=kind, is_clickable=True))
+    return tiles
+
+
+def _node(phone: Phone, package: str, view: View, index: int, depth: int) -> Iterator[str]:
+    width, height = phone.geometry.size
+    area_height = phone.geometry.area[1]
+    left, top, right, bottom = view.bounds
+    above = height - area_height
+    ys = (round(above + top * area_height), round(above + bottom * area_height))
+    attributes = {
+        "index": str(index),
+        "text": view.text,
+        "resource-id": f"{package}:id/{view.id}" if view.id else "",
+        "class": view.kind,
+        "package": package,
+        "content-desc": view.description,
+        "checkable": _yes(view.is_checked is not None),
+        "checked": _yes(view.is_checked is True),
+        "clickable": _yes(view.is_clickable),
+        "enabled": _yes(view.is_enabled),
+        "focusable": _yes(view.is_clickable),
+        "focused": "false",
+        "scrollable": "false",
+        "long-clickable": "false",
+        "password": "false",
+        "selected": "false",
+        "bounds": f"[{round(left * width)},{ys[0]}][{round(right * width)},{ys[1]}]",
+    }
+    told = " ".join(f"{name}={quoteattr(_printable(text))}" for name, text in attributes.items())
+    if depth >= _DEEPEST or not view.children:
+        yield f"<node {told} />"
+        return
+    yield f"<node {told}>"
+    for number, child in enumerate(view.children):
+        yield from _node(phone, package, child, number, depth + 1)
+    yield "</node>"
+
+
+def _printable(text: str) -> str:
+    """Characters that XML can hold."""
+    return "".join(c if c >= " " or c in "\t\n" else "." for c in text)
+
+
+def _yes(value: bool) -> str:
+    return "true" if value else "false"

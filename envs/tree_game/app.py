@@ -1,0 +1,79 @@
+"""The tree game as a mini-program of a phone's WeChat."""
+
+from collections.abc import Mapping
+
+from agentrl.envs.phone_game.app import GameApp
+from agentrl.envs.phone_game.game import PhoneGame
+from agentrl.envs.phone_game.rules import Rules
+from agentrl.envs.tree_game import drawing, shell
+from agentrl.envs.tree_game.miniprogram import MiniProgram, Shows
+from agentrl.envs.tree_game.rules import Level, TreeGame
+from agentrl.types import Image
+
+PACKAGE = "com.tencent.mm"
+CHATS_ACTIVITY = ".ui.LauncherUI"
+GAME_ACTIVITY = ".plugin.appbrand.ui.AppBrandUI"
+NAME = "Tree of power"
+
+
+def _rules(seed: int, **level: object) -> Rules:
+    return MiniProgram(TreeGame(seed, **level), is_open=True)
+
+
+def _draw(program: MiniProgram, width: int, height: int) -> Image:
+    if program.shows is Shows.CHATS:
+        return shell.draw_chats(NAME, width, height)
+    assert isinstance(program.game, TreeGame), "there is no other game in it"
+    picture = drawing.draw(program.game, width, height)
+    shell.draw_around(picture, program.shows)
+    return picture
+
+
+def _words(level: Level) -> str:
+    """What a player of this level must know."""
+    chops = "one chop" if level.chops == 1 else f"{level.chops} chops"
+    told = (
+        f"You play a tree game in WeChat, with {chops}. Tap the axe: a piece of equipment drops. "
+        "Replace the old piece (left) by the new one (right) if that raises your power, else "
+        "decompose the new one. Power is the sum of 4 attack + health + 3 defence + 2 agility + "
+        "2 dodge over all pieces. Leave the capsule at the top right alone."
+    )
+    if level.total == "hidden":
+        told += " The change of power is not shown."
+    if level.noise:
+        told += " Some arrows point the wrong way; the old and the new numbers are right."
+    return told
+
+
+GAME = PhoneGame(
+    package=PACKAGE,
+    activity=GAME_ACTIVITY,
+    rules=_rules,
+    draw=_draw,
+    level=Level,
+    calls={"chop()": 1, "replace()": 1, "decompose()": 1},
+    words=_words,
+)
+
+
+class TreeGameApp(GameApp):
+    """A WeChat that knows one mini-program.
+
+    Started with a `seed` it opens the game at once, as no real WeChat can be told to; started
+    without, as from its icon, it shows its chats, with an entry that opens the game.
+    """
+
+    game = GAME
+    activities = (CHATS_ACTIVITY, GAME_ACTIVITY)
+
+    def begin(self, extras: Mapping[str, str]) -> Rules:
+        """The game, open or behind its entry."""
+        program = super().begin(extras)
+        assert isinstance(program, MiniProgram), "that is what this game's rules are"
+        return program if "seed" in extras else MiniProgram(program.game, is_open=False)
+
+    @property
+    def activity(self) -> str:
+        """Of what is shown: the chats and the game are two."""
+        in_chats = isinstance(self.rules, MiniProgram) and self.rules.shows is Shows.CHATS
+        return CHATS_ACTIVITY if in_chats else GAME_ACTIVITY

@@ -1,0 +1,64 @@
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserType, sync_playwright
+
+from agentrl.phone_page import PagedApp, PageServer
+from tests import browser
+from tests.phone_page.phones import Tab
+from tests.phone_page.wire import PHONE_LOOPBACK, Wire
+
+_NAMES = f"--host-resolver-rules=MAP localhost {PHONE_LOOPBACK}, MAP * ~NOTFOUND"
+OpenPage = Callable[..., Tab]
+
+
+@pytest.fixture(scope="module")  # while it is open, asyncio.run refuses to run
+def chromium() -> Iterator[Browser]:
+    """A real browser, for which this machine is at the other end of a tunnel."""
+    with sync_playwright() as playwright:
+        started = start_chromium(playwright.chromium)
+        yield started
+        started.close()
+
+
+def start_chromium(kind: BrowserType, *arguments: str) -> Browser:
+    return browser.start_chromium(kind, _NAMES, *arguments)
+
+
+@pytest.fixture(scope="module")  # while it is open, asyncio.run refuses to run
+def only_server() -> Iterator[PageServer]:
+    with PageServer() as server:
+        yield server
+
+
+@pytest.fixture
+def server(only_server: PageServer) -> Iterator[PageServer]:
+    """One for all tests, with the pages of this one."""
+    only_server.start()
+    yield only_server
+    for host in list(only_server._hosts.values()):
+        only_server.remove(host)
+
+
+@pytest.fixture
+def wire(server: PageServer) -> Iterator[Wire]:
+    wire = Wire(server.port)
+    yield wire
+    wire.cut()
+
+
+@pytest.fixture
+def open_page(chromium: Browser, server: PageServer, wire: Wire) -> Iterator[OpenPage]:
+    """Opens the page of an app on a screen of a phone."""
+    tabs: list[Tab] = []
+
+    def open_page(host: PagedApp, width: int = 360, height: int = 640, ratio: float = 2.0) -> Tab:
+        server.add(host)
+        tabs.append(Tab(chromium, width, height, ratio))
+        tabs[-1].page.on("console", lambda message: print("page:", message.text))
+        tabs[-1].page.goto(server.url(host))
+        return tabs[-1]
+
+    yield open_page
+    for tab in tabs:
+        tab.close()

@@ -1,0 +1,87 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from agentrl.phone_page.page_messages import (
+    BadMessage,
+    Gesture,
+    Hello,
+    Painted,
+    Resized,
+    Seen,
+    parse,
+)
+
+HELLO = {"type": "hello", "page": "0" * 32, "width": 720, "height": 1280, "visible": True}
+GESTURE = {
+    "type": "gesture", "number": 1, "frame": 3, "x1": 0.5, "y1": 0, "x2": 0.5, "y2": 0.25,
+    "ms": 80, "moved": 3.5, "cancelled": False,
+}  # fmt: skip
+
+
+def without_type(message: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in message.items() if name != "type"}
+
+
+def test_every_message_of_a_page_is_read() -> None:
+    assert parse(json.dumps(HELLO)) == Hello(**without_type(HELLO))
+    assert parse(json.dumps(GESTURE)) == Gesture(**without_type(GESTURE))
+    assert parse('{"type": "size", "width": 64, "height": 4096}') == Resized(width=64, height=4096)
+    assert parse('{"type": "visible", "visible": false}') == Seen(visible=False)
+    assert parse('{"type": "painted", "frame": 7}') == Painted(frame=7)
+
+
+BAD = [
+    "", "null", "[]", "7", '"hello"', "{}", '{"type": null}', '{"type": []}', '{"type": "eval"}',
+    "[" * 2000, "9" * 2000, '{"type": "painted", "frame": 1e3}', '{"type": "painted"}',
+    '{"type": "painted", "frame": true}', '{"type": "painted", "frame": -1}',
+    '{"type": "painted", "frame": NaN}', '{"type": "painted", "frame": 1, "more": 1}',
+    '{"type": "visible", "visible": 1}', '{"type": "visible", "visible": "true"}',
+    '{"type": "size", "width": 63, "height": 600}', '{"type": "size", "width": 600, "height": 1e9}',
+    '{"type": "painted", "frame": 1' + " " * 4000 + "}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BAD, ids=range(len(BAD)))
+def test_what_no_page_sends_is_refused(text: str) -> None:
+    with pytest.raises(BadMessage):
+        parse(text)
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e9", '"0.5"', "null", "true"])
+@pytest.mark.parametrize("name", ["x1", "y2", "moved"])
+def test_no_position_is_anything_but_a_number_of_this_world(name: str, value: str) -> None:
+    text = json.dumps({**GESTURE, name: "?"}).replace('"?"', value)
+    with pytest.raises(BadMessage):
+        parse(text)
+
+
+@pytest.mark.parametrize("page", ["", "0" * 31, "G" * 32, "0" * 33, "0" * 31 + "\n", 7, None])
+def test_a_name_of_a_page_has_32_digits(page: object) -> None:
+    with pytest.raises(BadMessage):
+        parse(json.dumps({**HELLO, "page": page}))
+
+
+VALUES = st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=9)
+NAMES = st.sampled_from([*GESTURE, *HELLO])
+
+
+@settings(max_examples=60)
+@given(st.text() | st.dictionaries(NAMES, VALUES | st.lists(VALUES, max_size=2)).map(json.dumps))
+@example('{"type": {"type": "hello"}}')
+@example("\ud800")
+def test_junk_is_refused_and_raises_nothing_else(text: str) -> None:
+    with pytest.raises(BadMessage):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("moved", "ms", "is_tap"), [(0, 0, True), (12, 799, True), (12.5, 50, False), (0, 800, False)]
+)
+def test_a_tap_is_short_and_on_the_spot(moved: float, ms: int, is_tap: bool) -> None:
+    gesture = parse(json.dumps({**GESTURE, "moved": moved, "ms": ms}))
+    assert isinstance(gesture, Gesture)
+    assert gesture.is_tap is is_tap

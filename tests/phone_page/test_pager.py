@@ -1,0 +1,43 @@
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from agentrl.devices.adb import AdbServer
+from agentrl.devices.adb_phone import AdbPhone
+from agentrl.errors import ConfigError
+from agentrl.phone_page import PagedDevice, Pager
+from agentrl.virtual_phone import spawn
+from agentrl.virtual_phone.spec import AppSpec
+
+pytestmark = pytest.mark.adb
+PROBE = AppSpec(app="agentrl.virtual_phone.apps.probe_app:ProbeApp")
+GAME = AppSpec(app="agentrl.envs.number_game.app:NumberGameApp")
+
+
+@pytest.fixture(scope="module")
+def phone(adb_server: AdbServer) -> Iterator[AdbPhone]:
+    """A phone that has the probe, and not the game."""
+    with spawn(1, [PROBE]) as phones:
+        with closing(AdbPhone(adb_server, phones.serials[0])) as device:
+            yield device
+        adb_server.disconnect(phones.serials[0])
+
+
+def test_a_phone_that_has_the_app_needs_no_page(phone: AdbPhone) -> None:
+    with closing(Pager([PROBE])) as pager:
+        assert pager.around(phone) is phone
+    with closing(Pager([GAME], "installed")) as pager:
+        assert pager.around(phone) is phone
+
+
+def test_a_phone_that_lacks_the_app_gets_its_page(phone: AdbPhone) -> None:
+    with closing(Pager([GAME])) as pager:
+        assert isinstance(pager.around(phone), PagedDevice)
+    with closing(Pager([PROBE], "page")) as pager:
+        assert isinstance(pager.around(phone), PagedDevice)
+    with (
+        closing(Pager([AppSpec(app="nowhere:App")])) as pager,
+        pytest.raises(ConfigError),
+    ):
+        pager.around(phone)

@@ -1,0 +1,284 @@
+"""The real adb program and server against virtual phones."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from agentrl.devices.adb import AdbServer, find_adb
+from agentrl.errors import ConfigError, DeviceError
+from agentrl.virtual_phone import Phones, spawn
+from agentrl.virtual_phone.protocol import packets
+
+pytestmark = pytest.mark.adb
+PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
+STATE = "/data/local/tmp/agentrl/org.agentrl.probe.json"
+
+
+@pytest.fixture(scope="module")
+def phones(adb_server: AdbServer) -> Iterator[Phones]:
+    with spawn(2, [PROBE], effect_delay_ms=(0, 0)) as running:
+        for serial in running.serials:
+            adb_server.connect(serial)
+        yield running
+        for serial in running.serials:
+            adb_server.disconnect(serial)
+
+
+def adb(phones: Phones, *arguments: str, input: bytes | None = None) -> bytes:
+    return adb_on(phones.serials[0], *arguments, input=input)
+
+
+def adb_on(serial: str, *arguments: str, input: bytes | None = None) -> bytes:
+    command = [find_adb(), "-s", serial, *arguments]
+    return subprocess.run(
+        command, capture_output=True, check=True, timeout=20, input=input or b""
+    ).stdout
+
+
+def test_adb_lists_all_phones_of_one_process(adb_server: AdbServer, phones: Phones) -> None:
+    listed = adb(phones, "devices").decode()
+    assert all(f"{serial}\tdevice" in listed for serial in phones.serials)
+    assert all(port not in range(5555, 5586) for port in phones.ports)
+
+
+def test_the_shell_gives_output_errors_and_exit_code(phones: Phones) -> None:
+    done = subprocess.run(
+        [find_adb(), "-s", phones.serials[0], "shell", "echo out; nope; exit 7"],
+        capture_output=True,
+        timeout=20,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    assert done.stdout == b"out\n"
+    assert b"nope: inaccessible or not found" in done.stderr
+    assert done.returncode == 7
+
+
+def test_an_app_is_started_touched_and_publishes_its_state(phones: Phones) -> None:
+    adb(phones, "shell", "am start -n org.agentrl.probe/.Main --es level '2 hard' --ei seed 5")
+    assert b'"extras": {"level": "2 hard", "seed": "5"}' in adb(phones, "shell", f"cat {STATE}")
+    adb(phones, "shell", "input tap 100 200; input swipe 1 300 300 900 100; input keyevent 66")
+    told = adb(phones, "shell", f"cat {STATE}")
+    assert b'"touches": 3' in told
+    assert b'"keys": ["KEYCODE_ENTER"]' in told
+    focus = adb(phones, "shell", "dumpsys window displays | grep mCurrentFocus")
+    assert b"org.agentrl.probe/org.agentrl.probe.Main}" in focus
+
+
+def test_png_and_raw_captures_are_the_same_picture(phones: Phones) -> None:
+    png = adb(phones, "exec-out", "screencap", "-p")
+    raw = adb(phones, "exec-out", "screencap")
+    assert np.frombuffer(raw[:16], "<u4").tolist()[:3] == [720, 1280, 1]
+    pixels = np.frombuffer(raw, np.uint8, offset=16).reshape(1280, 720, 4)
+    shown = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_COLOR_RGB)
+    assert np.array_equal(pixels[..., :3], shown)
+    through_v2 = adb(phones, "shell", "screencap")
+    assert through_v2 == raw
+
+
+def test_files_are_pushed_listed_and_pulled(phones: Phones, tmp_path: Path) -> None:
+    content = os.urandom(300_000)
+    (tmp_path / "there").write_bytes(content)
+    adb(phones, "push", str(tmp_path / "there"), "/sdcard/new/x.bin")
+    assert b"x.bin" in adb(phones, "ls", "/sdcard/new")
+    adb(phones, "pull", "/sdcard/new/x.bin", str(tmp_path / "back"))
+    assert (tmp_path / "back").read_bytes() == content
+
+
+def test_typed_lines_reach_the_interactive_shell_and_standard_input_a_command(
+    phones: Phones,
+) -> None:
+    assert b"typed" in adb(phones, "shell", input=b"echo typed\nexit\n")
+    assert adb(phones, "shell", "cat", input=b"a\nb") == b"a\nb"
+
+
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [
+        ("wm size", "Physical size: 720x1280"),
+        ("wm density", "Physical density: 320"),
+        ("getprop sys.boot_completed", "1"),
+        ("pm list packages", "package:org.agentrl.probe"),
+        ("pm path org.agentrl.probe", "package:/data/app/org.agentrl.probe/base.apk"),
+        ("monkey -p org.agentrl.probe 1", "Events injected: 1"),
+        ("dumpsys activity activities", "mResumedActivity: ActivityRecord{"),
+        ("am start -n no.such/.App", "Error type 3"),
+        ("am start -n org.agentrl.probe/.Main --es refuse 1", "refuses its extras: refuse=1"),
+    ],
+)
+def test_commands_answer_as_a_phone_does(phones: Phones, command: str, answer: str) -> None:
+    assert answer in adb(phones, "shell", f"{command} 2>&1; true").decode()
+
+
+def test_logcat_as_the_program_asks_for_it(phones: Phones) -> None:
+    adb(phones, "shell", "am start -n org.agentrl.probe/.Main")
+    assert b"START u0 org.agentrl.probe" in adb(phones, "logcat", "-d")
+
+
+def test_a_group_starts_from_one_state_on_many_phones(phones: Phones) -> None:
+    first, second = phones.serials
+    script = f"am start -n org.agentrl.probe/.Main --es level 3; input tap 99 99; cat {STATE}"
+    state = adb_on(first, "shell", script).splitlines()[-1]
+    saved = adb_on(first, "shell", "cmd agentrl dump")
+    assert adb_on(second, "shell", "cmd agentrl load", input=saved) == b""
+    assert adb_on(second, "shell", f"cat {STATE}") == state
+    frame = adb_on(second, "exec-out", "screencap")
+    assert frame == adb_on(first, "exec-out", "screencap")
+    adb_on(second, "shell", "input tap 99 99")
+    assert adb_on(second, "exec-out", "screencap") != frame
+
+
+def test_faults_come_by_the_plan_and_over_adb(adb_server: AdbServer) -> None:
+    plan = {
+        "all": {"always": {"input": "lost"}},
+        "phones": {1: {"schedule": [{"fault": "capture", "value": "header"}]}},
+    }
+    with spawn(2, [PROBE], effect_delay_ms=(0, 0), faults=plan) as running:
+        for serial in running.serials:
+            adb_server.connect(serial)
+        first, second = running.serials
+        assert adb_on(first, "exec-out", "screencap")[:4] != b"\xff" * 4
+        end = time.monotonic() + 20
+        while adb_on(second, "exec-out", "screencap") != b"\xff" * 16:
+            assert time.monotonic() < end
+        told = "getprop debug.agentrl.fault.input; setprop debug.agentrl.fault.drop 1"
+        assert adb_on(first, "shell", told) == b"lost\n"
+        dropped = subprocess.run(
+            [find_adb(), "-s", first, "shell", "echo here"],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=20,
+            check=False,
+        )
+        assert dropped.stdout == b""
+        for serial in running.serials:
+            adb_server.disconnect(serial)
+
+
+def test_a_phone_that_asks_for_a_key_lets_in_whom_its_owner_allows(adb_server: AdbServer) -> None:
+    with spawn(1, auth=True) as running:
+        (serial,) = running.serials
+        with contextlib.suppress(DeviceError):  # the owner may not have pressed Allow yet
+            adb_server.connect(serial)
+        end = time.monotonic() + 20
+        while adb_server.devices()[serial] != "device":
+            assert time.monotonic() < end
+        adb_server.disconnect(serial)
+        adb_server.connect(serial)  # the key is known now
+        assert adb_on(serial, "shell", "wc -l < /data/misc/adb/adb_keys") == b"1\n"
+        adb_server.disconnect(serial)
+
+
+def test_a_phone_whose_owner_is_away_stays_unauthorized(adb_server: AdbServer) -> None:
+    with spawn(1, auth=True, keys=[]) as running:
+        (serial,) = running.serials
+        with pytest.raises(DeviceError):
+            adb_server.connect(serial, 3)
+        assert adb_server.devices()[serial] == "unauthorized"
+        adb_server.disconnect(serial)
+
+
+def test_phones_listen_on_loopback_only(phones: Phones) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("10.255.255.255", 1))
+        except OSError:
+            pytest.skip("this machine has no other address")
+        own = probe.getsockname()[0]
+    if own.startswith("127."):
+        pytest.skip("this machine has no other address")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((own, phones.ports[0]), 5)
+
+
+def test_garbage_on_the_port_does_not_harm_the_phone(phones: Phones) -> None:
+    with socket.create_connection(("127.0.0.1", phones.ports[0]), 5) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert stranger.recv(100) == b""
+    assert adb(phones, "shell", "echo still here") == b"still here\n"
+
+
+@pytest.mark.parametrize(
+    ("app", "complaint"),
+    [
+        ("agentrl.virtual_phone.apps.probe_app:ProbApp", "did you mean 'ProbeApp'"),
+        ("no.such.module:App", "cannot be imported"),
+        (
+            ("agentrl.virtual_phone.apps.probe_app:ProbeApp", {"colour": 1}),
+            "does not take {'colour': 1}",
+        ),
+        ("json:JSONDecoder", "json:JSONDecoder is no app: it lacks launch"),
+        ("os:getcwd", "is no app"),
+        ("os:sep", "not callable"),
+        ("sys:exit", "fails when made"),
+    ],
+)
+def test_an_app_that_does_not_exist_is_named(app: object, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint.replace("{", r"\{")):
+        spawn(1, [app])
+
+
+@pytest.mark.parametrize("size", [(0, 0), (63, 640), (360, 4097), (99999, 99999)])
+def test_a_screen_of_no_phone_is_refused_before_a_process_starts(
+    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("subprocess.Popen", None)
+    with pytest.raises(ConfigError, match="64 to 4096"):
+        spawn(1, [PROBE], size=size)
+
+
+def test_what_an_app_prints_does_not_mislead_the_parent(tmp_path: Path) -> None:
+    code = "print('hello')\nfrom agentrl.virtual_phone.apps.probe_app import ProbeApp\n"
+    (tmp_path / "loud_app.py").write_text(code)
+    with spawn(1, [f"{tmp_path / 'loud_app.py'}:ProbeApp"]) as phones:
+        assert phones.alive
+
+
+def test_phones_end_with_their_parent_after_kill_9() -> None:
+    script = (
+        "import time; from agentrl.virtual_phone import spawn\n"
+        "phones = spawn(1); print(phones.pid, *phones.ports, flush=True); time.sleep(60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    pid, port = map(int, parent.stdout.readline().split())
+    socket.create_connection(("127.0.0.1", port), 5).close()
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    parent.stdout.close()
+    end = time.monotonic() + 10
+    while _runs(pid):
+        assert time.monotonic() < end, "the phones outlive their parent"
+        time.sleep(0.01)
+
+
+def test_phones_outlive_the_thread_that_started_them() -> None:
+    started: list[Phones] = []
+    thread = threading.Thread(target=lambda: started.append(spawn(1)))
+    thread.start()
+    thread.join()
+    with started[0] as phones:
+        with socket.create_connection(("127.0.0.1", phones.ports[0]), 5) as server:
+            server.sendall(packets.encode(packets.Packet(command=packets.CNXN, arg0=1, arg1=4096)))
+            assert server.recv(4) == b"CNXN"
+        assert phones.alive
+    assert not phones.alive
+
+
+def _runs(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"

@@ -1,0 +1,193 @@
+import asyncio
+import struct
+
+import pytest
+
+from agentrl.virtual_phone.protocol import device_connection, packets, phone_server
+from agentrl.virtual_phone.protocol.packets import CLSE, CNXN, OKAY, OPEN, WRTE
+from tests.virtual_phone.wire import PATIENCE_S, Wire, serving
+
+
+async def test_a_service_that_does_not_exist_is_refused() -> None:
+    async with serving() as phone:
+        wire = await Wire.to(phone.port)
+        wire.send(OPEN, 5, 0, b"nonsense:\0")
+        refusal = await wire.next()
+        assert (refusal.command, refusal.arg0, refusal.arg1) == (CLSE, 0, 5)
+
+
+async def test_nothing_is_opened_before_the_client_has_said_who_it_is() -> None:
+    async with serving() as phone:
+        wire = await Wire.to(phone.port, greet=False)
+        wire.send(OPEN, 5, 0, b"shell:echo no\0")
+        wire.send(CNXN, packets.VERSION, packets.MAX_PAYLOAD, b"host::")
+        assert (await wire.next()).command == CNXN
+        assert await wire.ask("shell:echo yes") == b"yes\n"
+        assert [command for command, *_ in phone.phone.seen_commands] == ["echo"]
+
+
+async def test_a_client_that_connects_anew_leaves_nothing_open() -> None:
+    async with serving() as phone:
+        wire = await Wire.to(phone.port)
+        wire.send(OPEN, 5, 0, b"shell:sleep 1000\0")
+        assert (await wire.next()).command == OKAY
+        wire.send(CNXN, packets.VERSION, packets.MAX_PAYLOAD, b"host::")
+        assert (await wire.next()).command == CNXN
+        (connection,) = phone._connections
+        assert not connection._streams
+
+
+async def test_who_connects_and_says_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_connection, "_HANDSHAKE_S", 0.05)
+    async with serving() as phone:
+        wire = await Wire.to(phone.port, greet=False)
+        wire.raw(packets.header(CNXN, 1, 2, 100)[:20])
+        assert await wire.is_closed()
+        assert not phone._connections
+
+
+async def test_silent_strangers_do_not_keep_a_client_out() -> None:
+    async with serving() as phone:
+        strangers = [
+            await Wire.to(phone.port, greet=False)
+            for _ in range(phone_server._MOST_CONNECTIONS + 3)
+        ]
+        client = await Wire.to(phone.port)
+        assert await client.ask("shell:echo in") == b"in\n"
+        assert len(phone._connections) == phone_server._MOST_CONNECTIONS
+        for stranger in strangers:
+            stranger.close()
+
+
+async def test_output_that_nobody_takes_is_dropped_and_the_phone_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(device_connection, "_MOST_HELD", 100_000)
+    async with serving() as phone:
+        wire = await Wire.to(phone.port, greet=False)
+        wire.send(CNXN, packets.VERSION, 4096, b"host::")
+        for stream in range(1, 9):
+            wire.send(OPEN, stream, 0, b"exec:screencap\0")
+        closed = 0
+        while closed < 5:  # the frames of some wait to be taken; for more there is no room
+            closed += (await wire.next()).command == CLSE
+        (connection,) = phone._connections
+        assert connection.held <= 100_000
+        other = await Wire.to(phone.port)
+        assert await other.ask("shell:echo on") == b"on\n"
+
+
+async def test_a_flood_that_does_not_wait_for_answers_ends_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(device_connection, "_MOST_HELD", 1 << 20)
+    async with serving() as phone:
+        wire = await Wire.to(phone.port)
+        wire.send(OPEN, 5, 0, b"shell:sleep 1000\0")
+        remote = (await wire.next()).arg0
+        for _ in range(40):
+            wire.send(WRTE, 5, remote, bytes(60_000))
+        assert await wire.is_closed()
+        other = await Wire.to(phone.port)
+        assert await other.ask("shell:echo on") == b"on\n"
+
+
+async def test_who_never_reads_is_not_read_any_more() -> None:
+    async with serving() as phone:
+        wire = await Wire.to(phone.port)
+        (connection,) = phone._connections
+        refused = packets.encode(packets.Packet(command=OPEN, arg0=9, arg1=0, payload=b"no:\0"))
+        for _ in range(400):
+            wire.raw(refused * 1000)
+            await asyncio.sleep(0)
+            if not connection._is_reading:
+                break
+        assert not connection._is_reading
+        assert connection.held < 1 << 20
+        got = 0
+        while got < 1000:  # and once it reads, it is served again
+            got += (await wire.next()).command == CLSE
+        end = asyncio.get_running_loop().time() + PATIENCE_S
+        while not connection._is_reading and asyncio.get_running_loop().time() < end:
+            await wire.next()
+        assert connection._is_reading
+
+
+async def test_streams_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_connection, "_MOST_STREAMS", 3)
+    async with serving() as phone:
+        wire = await Wire.to(phone.port)
+        for stream in range(1, 5):
+            wire.send(OPEN, stream, 0, b"shell:sleep 1000\0")
+        kinds = [(await wire.next()).command for _ in range(4)]
+        assert kinds == [OKAY, OKAY, OKAY, CLSE]
+
+
+async def test_data_for_somebody_elses_stream_is_refused() -> None:
+    async with serving() as phone:
+        wire = await Wire.to(phone.port)
+        wire.send(OPEN, 5, 0, b"shell:cat\0")
+        remote = (await wire.next()).arg0
+        wire.send(WRTE, 6, remote, b"not mine")
+        refusal = await wire.next()
+        assert (refusal.command, refusal.arg1) == (CLSE, 6)
+
+
+async def test_standard_input_of_any_claimed_length_is_passed_on_as_it_comes() -> None:
+    async with serving() as phone:
+        wire = await Wire.to(phone.port)
+        wire.send(OPEN, 5, 0, b"shell,v2:cat\0")
+        remote = (await wire.next()).arg0
+        wire.send(WRTE, 5, remote, struct.pack("<BI", 0, 0xFFFFFFFF) + b"first")
+        said = b""
+        while b"first" not in said:
+            packet = await wire.next()
+            said += packet.payload if packet.command == WRTE else b""
+        (connection,) = phone._connections
+        assert connection.held < 1000
+
+
+@pytest.mark.parametrize("size", [1, 100, 4096, 70_000, packets.MAX_PAYLOAD])
+async def test_what_is_sent_is_cut_as_the_client_wants_it(size: int) -> None:
+    async with serving() as phone:
+        wire = await Wire.to(phone.port, greet=False)
+        wire.send(CNXN, packets.VERSION, size, b"host::")
+        await wire.next()
+        phone.phone.files.write("/sdcard/x", bytes(range(256)) * 1000)
+        longest, local = 0, 7
+        wire.send(OPEN, local, 0, b"exec:cat /sdcard/x\0")
+        got, remote = b"", 0
+        while (packet := await wire.next()).command != CLSE:
+            remote = packet.arg0
+            if packet.command == WRTE:
+                longest = max(longest, len(packet.payload))
+                got += packet.payload
+                wire.send(OKAY, local, remote)
+        assert got == bytes(range(256)) * 1000
+        assert longest <= max(4096, size)
+
+
+async def test_a_phone_goes_offline_and_comes_back_on_its_port() -> None:
+    async with serving() as phone:
+        wire = await Wire.to(phone.port)
+        phone.phone.faults.set("offline_s", "0.1")
+        assert await wire.is_closed()
+        with pytest.raises(ConnectionRefusedError):
+            await Wire.to(phone.port)
+        async with asyncio.timeout(PATIENCE_S):
+            while phone._listener.fileno() < 0:
+                await asyncio.sleep(0.01)
+        again = await Wire.to(phone.port)
+        assert await again.ask("shell:echo back") == b"back\n"
+        assert phone.phone.faults.get("offline_s") == ""
+
+
+async def test_a_phone_that_goes_offline_while_it_restarts_has_restarted_when_it_is_back() -> None:
+    async with serving() as phone:
+        phone.phone.tasks.launch("org.agentrl.probe", {})
+        phone.phone.faults.set("reboot", "30")
+        phone.phone.faults.set("offline_s", "0.05")
+        async with asyncio.timeout(PATIENCE_S):
+            while phone._listener.fileno() < 0:
+                await asyncio.sleep(0.01)
+        assert not phone.phone.tasks.running
