@@ -87,7 +87,7 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         took = record(run, asked.episodes, asked.turns)
-        command = [sys.executable, "-m", "agentrl", "replay", str(run), "--port", "0"]
+        command = [sys.executable, "-m", "agentrl", "view", str(run), "--port", "0"]
         started = time.perf_counter()
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout is not None

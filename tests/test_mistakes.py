@@ -247,20 +247,20 @@ def test_model_whose_weights_were_cut_is_told(length, tmp_path, capsys):
         (["--last", "-1"], "--last"),
     ],
 )  # fmt: skip
-def test_choice_of_episodes_that_cannot_be_is_told(arguments, word, tmp_path, capsys):
+def test_invalid_episode_filters_are_reported(arguments, word, tmp_path, capsys):
     (tmp_path / "episodes").mkdir()
-    assert run(["replay", str(tmp_path), "--list", *arguments]) == 2
+    assert run(["episodes", str(tmp_path), *arguments]) == 2
     assert word in capsys.readouterr().err
 
 
-def test_choice_of_episodes_that_finds_none_tells_which_there_are(tmp_path, capsys):
+def test_filters_that_match_nothing_list_what_is_recorded(tmp_path, capsys):
     with Recorder(tmp_path) as recorder:
         lost = scored("a", outcome=Outcome.TIMEOUT, turns=0)
         recorder.episode(lost, split="train", step=1)
-    assert run(["replay", str(tmp_path), "--list", "--outcome", "void"]) == 0
+    assert run(["episodes", str(tmp_path), "--outcome", "void"]) == 0
     assert "1 of 1 episodes" in capsys.readouterr().out
-    assert run(["replay", str(tmp_path), "--list", "--split", "eval"]) == 0
-    assert "No episode is like this. Recorded are: 1 train timeout" in capsys.readouterr().out
+    assert run(["episodes", str(tmp_path), "--split", "eval"]) == 0
+    assert "No episode matches. Recorded: 1 train timeout" in capsys.readouterr().out
 
 
 def test_unreachable_serial_is_told(adb_server, tmp_path, capsys):

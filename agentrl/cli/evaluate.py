@@ -66,4 +66,4 @@ def evaluate(
         from agentrl.devices import vision
 
         typer.echo(vision.table_of(audit))
-    typer.echo(f"recorded: {folder}  (agentrl replay {folder} --list)")
+    typer.echo(f"recorded: {folder}  (agentrl episodes {folder})")

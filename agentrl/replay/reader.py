@@ -28,6 +28,7 @@ from agentrl.replay.run_layout import (
     is_frame,
     is_name,
     single_frame_file,
+    token_advantages_files,
 )
 from agentrl.types import Episode, Image
 
@@ -94,7 +95,7 @@ class Run:
         summary = self._index.get(episode_id)
         if summary is None or not is_name(episode_id):
             raise ConfigError(
-                f"{self.path} has no episode {episode_id!r} (agentrl replay RUN --list lists all)"
+                f"{self.path} has no episode {episode_id!r} (agentrl episodes RUN lists all)"
             )
         return self._whole(summary)
 
@@ -119,7 +120,7 @@ class Run:
         """
         name = f'{{"id": {json.dumps(episode.id)}, '.encode()
         found: list[list[float]] | None = None
-        for path in sorted(episodes_folder(self.path).glob("credits-*.jsonl")):
+        for path in token_advantages_files(self.path):
             try:
                 with builtins.open(path, "rb", opener=open_regular) as file:
                     entries = [json.loads(line) for line in file if line.startswith(name)]

@@ -18,7 +18,7 @@ from agentrl.replay.episode_encoding import to_json
 from agentrl.replay.frames.frame_store import FrameStats, FrameStore
 from agentrl.replay.frames.mask import Box, masked
 from agentrl.replay.jsonl import Lines
-from agentrl.replay.run_layout import FORMAT, credits_file, episode_file, episodes_folder, is_name
+from agentrl.replay.run_layout import FORMAT, token_advantages_file, episode_file, episodes_folder, is_name
 from agentrl.types import Episode, Image, ScoredEpisode
 
 Frames = Literal["device", "model", "none"]
@@ -122,7 +122,7 @@ class Recorder:
             self._scores.append(score)
             self._index.append(summary)
 
-    def credit(
+    def record_advantages(
         self,
         scored: ScoredEpisode,
         advantages: Sequence[Sequence[float]],
@@ -148,13 +148,13 @@ class Recorder:
         with self._lock:
             if any(len(set(turn)) > 1 for turn in advantages):
                 by_token = [[float(f"{value:.4g}") for value in turn] for turn in advantages]
-                self._credits().append({"id": scored.episode.id, "advantages": by_token})
+                self._token_advantages().append({"id": scored.episode.id, "advantages": by_token})
             self._scores.append(entry)
 
-    def _credits(self) -> Lines:
+    def _token_advantages(self) -> Lines:
         """Created on first use: with most algorithms the tokens of a turn share one advantage."""
         if self._by_token is None:
-            self._by_token = Lines(credits_file(self._run, self._writer))
+            self._by_token = Lines(token_advantages_file(self._run, self._writer))
         return self._by_token
 
     def flush(self) -> None:

@@ -4,7 +4,7 @@
 
     RUN/episodes/index-<writer>.jsonl    one line per episode, appended as it ends
     RUN/episodes/scores-<writer>.jsonl   rewards and advantages by episode id, appended later
-    RUN/episodes/credits-<writer>.jsonl  advantages token by token, where a turn's differ
+    RUN/episodes/token-advantages-<writer>.jsonl  per token, if they differ within a turn
     RUN/episodes/frames-<writer>.jsonl   the frames of each episode, used only for pruning
     RUN/episodes/removed.jsonl           episodes whose files pruning removed
     RUN/episodes/<id>.json.gz            the whole episode
@@ -16,7 +16,7 @@ docs/episode-format.md describes the fields.
 import re
 from pathlib import Path
 
-FORMAT = 3
+FORMAT = 4
 """Version of the episode file; a reader refuses newer ones."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
@@ -55,9 +55,15 @@ def episode_file(run: Path, episode_id: str) -> Path:
     return episodes_folder(run) / f"{episode_id}.json.gz"
 
 
-def credits_file(run: Path, writer: str) -> Path:
+def token_advantages_file(run: Path, writer: str) -> Path:
     """A writer's token-level advantages."""
-    return episodes_folder(run) / f"credits-{writer}.jsonl"
+    return episodes_folder(run) / f"token-advantages-{writer}.jsonl"
+
+
+def token_advantages_files(run: Path) -> list[Path]:
+    """The token-level advantages of all writers; formats 1 to 3 called them `credits-*.jsonl`."""
+    folder = episodes_folder(run)
+    return [*sorted(folder.glob("credits-*.jsonl")), *sorted(folder.glob("token-advantages-*"))]
 
 
 def frames_folder(run: Path) -> Path:

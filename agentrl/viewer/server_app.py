@@ -226,7 +226,7 @@ def _add_views(app: FastAPI, run: Run, other: Run | None) -> None:
         a: str, a_step: int, b: str, b_step: int, a_other: bool = False, b_other: bool = False
     ) -> Response:
         if (a_other or b_other) and other is None:
-            raise ConfigError("no second run is open (agentrl replay RUN --with OTHER)")
+            raise ConfigError("no second run is open (agentrl view RUN --with OTHER)")
         sides = (other if is_other and other else run for is_other in (a_other, b_other))
         one, two = sides
         return _json(page_data.comparison((one, a, a_step), (two, b, b_step)))

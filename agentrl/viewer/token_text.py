@@ -49,11 +49,11 @@ class Vocabulary:
         file = next((file for file in _places(self._run) if _is_file(file)), None)
         if file is None:
             return (
-                f"Tokens appear as ids, because start/ and model/ of this run, and of the run "
-                f"whose model it played, have no {_TOKENIZER}."
+                f"Tokens appear as ids: there is no {_TOKENIZER} in start/ or model/ of this run, "
+                "or of the run whose model it played."
             )
         self._tokenizer, why = _opened(file)
-        return why and f"Tokens appear as ids, because {why}."
+        return why and f"Tokens appear as ids: {why}."
 
     def word(self, token_id: int) -> str:
         """The text of one token; its id if `look` has not found a tokenizer."""

@@ -74,9 +74,9 @@ def open_page(chromium: Browser) -> Iterator[Open]:
         own = url.split("/")[2]
 
         def said(message: ConsoleMessage) -> None:
-            # What is not there is told by the browser, whatever the page makes of it.
-            told = lost and "Failed to load resource" in message.text
-            if message.type in ("error", "warning") and not told:
+            # The browser itself reports missing resources, however the page handles them.
+            is_missing = lost and "Failed to load resource" in message.text
+            if message.type in ("error", "warning") and not is_missing:
                 wrong.append(message.text)
 
         def asked(request: Request) -> None:
@@ -108,14 +108,14 @@ def pool(adb_server) -> Iterator[DevicePool]:
 
 @pytest.fixture
 def live(pool, tmp_path) -> Iterator[Live]:
-    told = Live(runs.run(tmp_path / "run"), "rollout0", partial(told_of, pool))
-    yield told
-    told.close()
+    live = Live(runs.run(tmp_path / "run"), "rollout0", partial(told_of, pool))
+    yield live
+    live.close()
 
 
-def wait_for(told, seconds: float = 20.0):
+def wait_for(condition, seconds: float = 20.0):
     end = time.monotonic() + seconds
-    while not (found := told()):
+    while not (found := condition()):
         assert time.monotonic() < end
         time.sleep(0.05)
     return found

@@ -84,7 +84,7 @@ def evaluate(folder: Path) -> None:
         (5, "sampled", 0.9, None), (5, "sampled", 0.6, 12), (5, "greedy", 0.8, 12),
     ):  # fmt: skip
         counts = {} if episodes is None else {f"{way}/episodes": float(episodes)}
-        told = {"stage": "evaluation", "step": step, f"{way}/reward": reward, **counts}
-        lines.append(json.dumps(told) + "\n")
+        line = {"stage": "evaluation", "step": step, f"{way}/reward": reward, **counts}
+        lines.append(json.dumps(line) + "\n")
     with (folder / "metrics.jsonl").open("a") as metrics:
         metrics.write("".join(lines))

@@ -20,7 +20,7 @@ def points(run, title="Reward"):
     return {curve.name: list(curve.points) for curve in chart.curves}
 
 
-def test_evaluations_of_one_step_are_curves_of_their_own(run):
+def test_evaluations_of_one_step_are_separate_curves(run):
     assert points(run) == {
         "training": [(1, 0.1), (2, 0.2)],
         "held out, during training": [(2, 0.5), (5, 0.9)],

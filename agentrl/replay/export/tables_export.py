@@ -175,8 +175,7 @@ def write(run: Run, kind: str, path: Path, wanted: Filter | None = None) -> Coun
 def _nothing(run: Run, kind: str) -> ConfigError:
     note = "" if kind == "episodes" else " (void and pruned episodes are skipped)"
     return ConfigError(
-        f"{run.path}: nothing to write: no {kind} match{note}; agentrl replay RUN --list lists "
-        "the episodes"
+        f"{run.path}: nothing to write: no {kind} match{note}; agentrl episodes RUN lists all"
     )
 
 

@@ -172,7 +172,7 @@ def evaluate(
 
     Returns:
         The environment's own metrics, `reward`, `episodes`, `void` and `seconds`; and `run`, the
-        folder where the games are recorded, which `agentrl replay` reads. Where a server's model
+        folder where the games are recorded, which `agentrl view` shows. Where a server's model
         has played, `model` is how the server calls it. Where the environment
         compares what it reads with the truth, `audit`: for each fact how often it `agreed`, `of`
         how many, and the 95% interval of that share, from `low` to `high`.

@@ -44,5 +44,5 @@ def unreadable(metrics: Mapping[str, float]) -> str | None:
     return (
         f"{share:.0%} of the model's replies are no actions, and siblings that all fail teach "
         "nothing. More warm_start.steps may help, a larger rollout.max_new_tokens, or instructions "
-        "(env.prompt, env.translator); agentrl replay shows what it says"
+        "(env.prompt, env.translator); agentrl view shows what it says"
     )

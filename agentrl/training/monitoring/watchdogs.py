@@ -119,7 +119,7 @@ class Watchdogs:
         return (
             f"the reward of training rises ({fmean(then):.3g} to {fmean(now):.3g}) while that of "
             f"held-out seeds falls ({best:.3g} to {later[-1]:.3g}): the policy may have found what "
-            "the reward does not mean. agentrl replay shows what it does"
+            "the reward does not mean. agentrl view shows what it does"
         )
 
     def _length(self) -> str | None:

@@ -66,7 +66,7 @@ def choose(config: Config) -> Choice:
         asked = {k: v for k, v in asdict(warm.recorded_where).items() if v is not None}
         raise ConfigError(
             f"warm_start.recorded={warm.recorded}: nothing can be taught: {found}. "
-            f"{f'Wanted are those with {asked}; ' if asked else ''}agentrl replay RUN --list shows "
+            f"{f'Wanted are those with {asked}; ' if asked else ''}agentrl episodes RUN shows "
             "what is there"
         )
     return found

@@ -30,7 +30,7 @@ def write(run: Run, episode_id: str, path: Path) -> None:
         ".png": media.strip,
     }
     if path.suffix not in kinds:
-        raise ConfigError(f"--export {path}: must end in {', '.join(kinds)}")
+        raise ConfigError(f"{path}: must end in {', '.join(kinds)}")
     save(path, kinds[path.suffix](run, run.episode(episode_id)))
 
 
@@ -60,7 +60,7 @@ def write_report(run: Run, path: Path) -> None:
 
 def _check_html(path: Path) -> None:
     if path.suffix != ".html":
-        raise ConfigError(f"--export {path}: groups and reports are pages: use FILE.html")
+        raise ConfigError(f"{path}: groups and reports are pages: use FILE.html")
 
 
 def save(path: Path, content: bytes) -> None:

@@ -18,7 +18,7 @@ def siblings(run: Run, group: str) -> bytes:
     """
     members = sorted(run.episodes(Filter(group=group)), key=lambda s: (s.member, s.id))
     if not members:
-        raise ConfigError(f"{run.path} has no group {group!r} (agentrl replay RUN shows all)")
+        raise ConfigError(f"{run.path} has no group {group!r} (agentrl view RUN shows all)")
     whole = episodes_of(run, members)
     pictures = Embedded(run, _WIDEST)
     valid = [member.total for member in members if not member.outcome.void]
