@@ -57,7 +57,7 @@ def record(folder: Path, episodes: int, turns: int) -> float:
                 episode=episode, components={"outcome": rewards}, rewards=rewards
             )
             recorder.episode(scored, split="train", step=group // 4)
-            recorder.credit(
+            recorder.record_advantages(
                 scored,
                 [
                     [r] * len(t.reply_ids)

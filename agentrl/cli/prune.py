@@ -11,7 +11,7 @@ from agentrl.errors import ConfigError
 
 if TYPE_CHECKING:
     from agentrl.replay import Run
-    from agentrl.replay.disk_usage import Held
+    from agentrl.replay.disk_usage import KeptEpisode
 
 
 def prune(
@@ -54,7 +54,7 @@ def prune(
         typer.echo(short_of_room(pruned))
 
 
-def _by_step(episodes: "Sequence[Held]") -> list[tuple[int, int, int]]:
+def _by_step(episodes: "Sequence[KeptEpisode]") -> list[tuple[int, int, int]]:
     """(step, number of episodes, their bytes) for each step."""
     counts, sizes = Counter[int](), Counter[int]()
     for held in episodes:

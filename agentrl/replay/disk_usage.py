@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.errors import ConfigError
-from agentrl.replay.frames.pack_sweep import Stored, Sweeper
-from agentrl.replay.jsonl_tail import Tails
+from agentrl.replay.frames.pack_sweep import PackSweeper, StoredFrame
+from agentrl.replay.jsonl_tail import JsonlTails
 from agentrl.replay.removals import Removals
 from agentrl.replay.run_layout import (
     episodes_folder,
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class Frame:
+class FrameUsage:
     """A frame that is on disk or that an episode refers to."""
 
     id: str
@@ -33,12 +33,12 @@ class Frame:
     """Last time it is known to have been seen, in seconds since 1970."""
     shown: int = 0
     """Number of kept episodes that show it."""
-    packs: list[Sweeper] = field(default_factory=list)
+    packs: list[PackSweeper] = field(default_factory=list)
     """Packs that contain it: several writers may have stored it."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True, eq=False)
-class Held:
+class KeptEpisode:
     """An episode whose file is on disk."""
 
     id: str
@@ -48,10 +48,10 @@ class Held:
     """When it was recorded, in seconds since 1970."""
     bytes: int
     """Size of its own file."""
-    frames: tuple[Frame, ...]
+    frames: tuple[FrameUsage, ...]
 
 
-class Ledger:
+class DiskUsage:
     """The kept episodes of a run, and the bytes that they and their frames take.
 
     The first `catch_up` lists the run's frames; later calls read only what was appended since.
@@ -70,13 +70,13 @@ class Ledger:
                 "pruned. Export what you need (agentrl export) and delete the run"
             )
         self._run = run
-        self._tails = Tails(episodes_folder(run))
-        self._packs: dict[Path, Sweeper] = {}
-        self._frames: dict[str, Frame] = {}
+        self._tails = JsonlTails(episodes_folder(run))
+        self._packs: dict[Path, PackSweeper] = {}
+        self._frames: dict[str, FrameUsage] = {}
         self._episode_bytes = self._unshown_bytes = 0
         self.removals = Removals()
-        self.episodes: dict[str, Held] = {}
-        self.unshown: dict[str, Frame] = {}
+        self.episodes: dict[str, KeptEpisode] = {}
+        self.unshown: dict[str, FrameUsage] = {}
         """Frames on disk that no kept episode shows: they belong to removed episodes, or to
         episodes that are still being played."""
 
@@ -108,7 +108,7 @@ class Ledger:
         """
         for path in sorted(frames_folder(self._run).glob("*.sqlite")):
             if path not in self._packs and path.stat().st_size:  # an empty one was just created
-                self._packs[path] = Sweeper(path)
+                self._packs[path] = PackSweeper(path)
         for pack in self._packs.values():
             for stored in pack.new():
                 self._store(stored, pack)
@@ -119,7 +119,7 @@ class Ledger:
         for entry in self._tails.new("frames-*.jsonl"):
             self._take(entry)
 
-    def drop(self, id: str) -> Held:
+    def drop(self, id: str) -> KeptEpisode:
         """Stop counting an episode; frames that only it showed become unshown."""
         held = self.episodes.pop(id)
         self._episode_bytes -= held.bytes
@@ -131,7 +131,7 @@ class Ledger:
                 del self._frames[frame.id]
         return held
 
-    def remove(self, frames: Collection[Frame], touched_until: float) -> list[Frame]:
+    def remove(self, frames: Collection[FrameUsage], touched_until: float) -> list[FrameUsage]:
         """Remove unshown frames from the disk, and return those that were removed.
 
         Raises:
@@ -164,24 +164,24 @@ class Ledger:
                 return
             self.drop(id)
         frames = tuple(map(self._show, names))
-        self.episodes[id] = Held(
+        self.episodes[id] = KeptEpisode(
             id=id, split=split, step=step, time=recorded, bytes=size, frames=frames
         )
         self._episode_bytes += size
 
-    def _show(self, id: str) -> Frame:
-        frame = self._frames.setdefault(id, Frame(id))
+    def _show(self, id: str) -> FrameUsage:
+        frame = self._frames.setdefault(id, FrameUsage(id))
         frame.shown += 1
         if self.unshown.pop(id, None) is not None:
             self._unshown_bytes -= frame.bytes
         return frame
 
-    def _hide(self, frame: Frame) -> None:
+    def _hide(self, frame: FrameUsage) -> None:
         self.unshown[frame.id] = frame
         self._unshown_bytes += frame.bytes
 
-    def _store(self, stored: Stored, pack: Sweeper) -> None:
-        frame = self._frames.setdefault(stored.id, Frame(stored.id))
+    def _store(self, stored: StoredFrame, pack: PackSweeper) -> None:
+        frame = self._frames.setdefault(stored.id, FrameUsage(stored.id))
         if self.unshown.pop(frame.id, None) is not None:
             self._unshown_bytes -= frame.bytes
         if pack not in frame.packs:

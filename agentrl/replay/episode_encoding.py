@@ -19,7 +19,7 @@ _JSON_SCALARS = frozenset((str, bool))
 _JSON_LISTS = frozenset((list, tuple))
 
 
-def plain(value: Any, max_depth: int = _DEEPEST - 2) -> Any:
+def to_plain(value: Any, max_depth: int = _DEEPEST - 2) -> Any:
     """The nearest JSON value: arrays become lists, a value without a JSON form becomes its text.
 
     Args:
@@ -40,11 +40,11 @@ def plain(value: Any, max_depth: int = _DEEPEST - 2) -> Any:
 def _plain_mapping(value: Mapping[Any, Any], max_depth: int) -> Any:
     if not max_depth:
         return _TOO_DEEP
-    return {str(key): plain(item, max_depth - 1) for key, item in value.items()}
+    return {str(key): to_plain(item, max_depth - 1) for key, item in value.items()}
 
 
 def _plain_list(value: Iterable[Any], max_depth: int) -> Any:
-    return [plain(item, max_depth - 1) for item in value] if max_depth else _TOO_DEEP
+    return [to_plain(item, max_depth - 1) for item in value] if max_depth else _TOO_DEEP
 
 
 def _plain_uncommon(value: Any, max_depth: int) -> Any:
@@ -56,7 +56,7 @@ def _plain_uncommon(value: Any, max_depth: int) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist(), max_depth)
+        return to_plain(value.tolist(), max_depth)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return _plain_mapping({"type": type(value).__name__.lower(), **fields}, max_depth)
@@ -85,7 +85,7 @@ def to_json(episode: Episode) -> dict[str, Any]:
         "seed": episode.seed,
         "group": episode.group,
         "member": episode.member,
-        "reset_info": plain(episode.reset_info),
+        "reset_info": to_plain(episode.reset_info),
         "instructions": episode.instructions,
         "turns": turns,
         "final_shown": episode.final_shown,
@@ -107,12 +107,12 @@ def _turn_to_json(turn: Turn, before: tuple[int, ...]) -> dict[str, Any]:
         "reply": turn.reply,
         "shown": turn.shown,
         "frames": list(turn.frames),
-        "action": plain(turn.action),
+        "action": to_plain(turn.action),
         "parse_error": turn.parse_error,
         "env_reward": turn.env_reward,
         "state_key": turn.state_key,
-        "info": plain(turn.info),
-        "timings": plain(turn.timings),
+        "info": to_plain(turn.info),
+        "timings": to_plain(turn.timings),
     }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Lines:
+class JsonlWriter:
     """Appends each line with a single write, so that others can read the file meanwhile.
 
     Args:

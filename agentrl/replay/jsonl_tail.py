@@ -17,7 +17,7 @@ _HEAD = 512
 
 
 @dataclass(slots=True)
-class Tail:
+class JsonlTail:
     """A JSON Lines file of which only new lines are read."""
 
     path: Path
@@ -75,7 +75,7 @@ class Tail:
                 yield entry
 
 
-class Tails:
+class JsonlTails:
     """The growing JSON Lines files of one folder, including files created later.
 
     Args:
@@ -84,7 +84,7 @@ class Tails:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._tails: dict[Path, Tail] = {}
+        self._tails: dict[Path, JsonlTail] = {}
 
     def are_replaced(self) -> bool:
         """Whether one of the files that were read has been removed or replaced."""
@@ -101,4 +101,4 @@ class Tails:
             ConfigError: as `Tail.new`.
         """
         for path in sorted(self._folder.glob(pattern)):
-            yield from self._tails.setdefault(path, Tail(path)).new()
+            yield from self._tails.setdefault(path, JsonlTail(path)).new()

@@ -26,7 +26,7 @@ _AHEAD_S = 300.0
 
 
 @dataclass(slots=True, kw_only=True)
-class PhoneNow:
+class PhoneState:
     """What one process knows about one phone."""
 
     serial: str
@@ -52,10 +52,10 @@ class PhoneNow:
         return {name: getattr(self, name) for name in _FIELDS}
 
 
-_FIELDS = tuple(field.name for field in fields(PhoneNow))
+_FIELDS = tuple(field.name for field in fields(PhoneState))
 
 
-class Live:
+class LivePhones:
     """Publishes the state of the phones that this process uses.
 
     Args:
@@ -65,13 +65,13 @@ class Live:
     """
 
     def __init__(
-        self, run: Path, writer: str, kept: Callable[[], Iterable[PhoneNow]] | None = None
+        self, run: Path, writer: str, kept: Callable[[], Iterable[PhoneState]] | None = None
     ) -> None:
         if not is_name(writer):
             raise ValueError(f"{writer!r} is not a valid writer name")
         self._path = run / "live" / f"{writer}.json"
         self.kept = kept
-        self._phones: dict[str, PhoneNow] = {}
+        self._phones: dict[str, PhoneState] = {}
         self._lock = threading.Lock()
         self._has_changes = threading.Event()
         self._closed = threading.Event()
@@ -96,7 +96,7 @@ class Live:
 
     def _set(self, serial: str, **changes: Any) -> None:
         with self._lock:
-            phone = self._phones.setdefault(serial, PhoneNow(serial=serial))
+            phone = self._phones.setdefault(serial, PhoneState(serial=serial))
             for name, value in changes.items():
                 setattr(phone, name, value)
             phone.at = time.time()
@@ -117,7 +117,7 @@ class Live:
         with self._lock:
             known = {serial: phone.plain() for serial, phone in self._phones.items()}
         phones = [
-            merged(known.get(s), kept[s].plain() if s in kept else None) for s in kept | known
+            merge_states(known.get(s), kept[s].plain() if s in kept else None) for s in kept | known
         ]
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(self._path) as partial:
@@ -132,7 +132,7 @@ class Live:
         self._path.unlink(missing_ok=True)
 
 
-def merged(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> dict[str, Any]:
+def merge_states(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> dict[str, Any]:
     """Merge what two processes know about a phone: the newer value counts, None fills up."""
     if one is None or other is None:
         return dict(one or other or {})
@@ -140,10 +140,10 @@ def merged(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> di
     return {key: older.get(key) if newer[key] is None else newer[key] for key in newer}
 
 
-def phones_now(run: Path) -> list[dict[str, Any]]:
+def read_live_phones(run: Path) -> list[dict[str, Any]]:
     """All phones that running processes report, sorted by serial.
 
-    The keys are the fields of `PhoneNow` and `reported`: the time of the latest file that mentions
+    The keys are the fields of `PhoneState`, and `reported`: the time of the latest file with
     the phone, in seconds since 1970.
     """
     phones: dict[str, dict[str, Any]] = {}
@@ -155,10 +155,10 @@ def phones_now(run: Path) -> list[dict[str, Any]]:
             if not -_AHEAD_S < now - report["time"] < _OUT_OF_DATE_S:
                 continue
             for fields_of_phone in report["phones"]:
-                phone = PhoneNow(**fields_of_phone)
+                phone = PhoneState(**fields_of_phone)
                 if not isinstance(phone.serial, str) or not isinstance(phone.frame, str | None):
                     raise TypeError(f"invalid phone: {phone}")
-                joined = merged(phones.get(phone.serial), phone.plain())
+                joined = merge_states(phones.get(phone.serial), phone.plain())
                 phones[phone.serial] = joined | {"reported": report["time"]}
         except (
             OSError, KeyError, OverflowError, RecursionError, TypeError, ValueError,

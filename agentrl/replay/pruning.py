@@ -18,9 +18,9 @@ from pathlib import Path
 
 from agentrl.config import RolloutConfig
 from agentrl.files import working_in
-from agentrl.replay.disk_usage import Frame, Held, Ledger
+from agentrl.replay.disk_usage import DiskUsage, FrameUsage, KeptEpisode
 from agentrl.replay.frames.frame_store import REFRESH_S
-from agentrl.replay.jsonl import Lines
+from agentrl.replay.jsonl import JsonlWriter
 from agentrl.replay.run_layout import episode_file, episodes_folder, is_name, removals_file
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ def grace_s(rollout: RolloutConfig) -> float:
 class Pruned:
     """What one pruning removed, or would remove."""
 
-    episodes: tuple[Held, ...]
+    episodes: tuple[KeptEpisode, ...]
     """Removed episodes, oldest first."""
     frames: int
     bytes: int
@@ -72,7 +72,7 @@ class Pruner:
 
     def __init__(self, run: Path) -> None:
         self._run = run
-        self._ledger = Ledger(run)
+        self._ledger = DiskUsage(run)
         self._first = True
 
     def prune(self, keep_bytes: float, grace_s: float, *, dry_run: bool = False) -> Pruned:
@@ -122,9 +122,9 @@ class Pruner:
 
     def _remove_all(
         self, keep_bytes: float, now: float, settled: float, untouched: float
-    ) -> tuple[list[Held], list[Frame]]:
+    ) -> tuple[list[KeptEpisode], list[FrameUsage]]:
         """Remove until the rest fits into the limit; return what was removed."""
-        going, frames = list[Held](), list[Frame]()
+        going, frames = list[KeptEpisode](), list[FrameUsage]()
         while True:
             chosen = self._oldest(keep_bytes, settled)
             self._note(chosen, now)
@@ -136,13 +136,13 @@ class Pruner:
             if not chosen:
                 return going, frames
 
-    def _caught_up(self) -> Ledger:
+    def _caught_up(self) -> DiskUsage:
         if self._ledger.overtaken():
-            self._ledger, self._first = Ledger(self._run), True
+            self._ledger, self._first = DiskUsage(self._run), True
         self._ledger.catch_up()
         return self._ledger
 
-    def _oldest(self, keep_bytes: float, recorded_before: float) -> list[Held]:
+    def _oldest(self, keep_bytes: float, recorded_before: float) -> list[KeptEpisode]:
         """Training episodes to remove; the ledger no longer counts them."""
         ledger = self._ledger
         if ledger.bytes <= keep_bytes:
@@ -155,10 +155,10 @@ class Pruner:
             going.append(ledger.drop(held.id))
         return going
 
-    def _note(self, going: Collection[Held], now: float) -> None:
+    def _note(self, going: Collection[KeptEpisode], now: float) -> None:
         if not going:
             return
-        lines = Lines(removals_file(self._run))
+        lines = JsonlWriter(removals_file(self._run))
         try:
             for held in going:
                 lines.append({"id": held.id, "recorded": held.time, "time": now})
@@ -167,7 +167,7 @@ class Pruner:
         finally:
             lines.close()
 
-    def _remove_files(self, going: Collection[Held], cutoff: float) -> None:
+    def _remove_files(self, going: Collection[KeptEpisode], cutoff: float) -> None:
         ids = [held.id for held in going]
         if self._first:  # listed as removed by a process that was then killed
             noted = set(filter(is_name, self._ledger.removals))

@@ -20,7 +20,7 @@ from agentrl.replay.episode_encoding import from_json
 from agentrl.replay.episode_filters import Filter
 from agentrl.replay.episode_summary import Summary
 from agentrl.replay.frames import frame_pack
-from agentrl.replay.run_index import Index
+from agentrl.replay.run_index import RunIndex
 from agentrl.replay.run_layout import (
     episode_file,
     episodes_folder,
@@ -57,7 +57,7 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._index = Index(path)
+        self._index = RunIndex(path)
 
     @property
     def name(self) -> str:

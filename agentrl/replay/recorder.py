@@ -17,8 +17,14 @@ from agentrl.files import replacing
 from agentrl.replay.episode_encoding import to_json
 from agentrl.replay.frames.frame_store import FrameStats, FrameStore
 from agentrl.replay.frames.mask import Box, masked
-from agentrl.replay.jsonl import Lines
-from agentrl.replay.run_layout import FORMAT, token_advantages_file, episode_file, episodes_folder, is_name
+from agentrl.replay.jsonl import JsonlWriter
+from agentrl.replay.run_layout import (
+    FORMAT,
+    episode_file,
+    episodes_folder,
+    is_name,
+    token_advantages_file,
+)
 from agentrl.types import Episode, Image, ScoredEpisode
 
 Frames = Literal["device", "model", "none"]
@@ -54,10 +60,10 @@ class Recorder:
         self._run = run
         self._mask, self._config = mask, config
         self._lock = threading.Lock()
-        self._index: Lines | None = Lines(folder / f"index-{writer}.jsonl")
-        self._scores = Lines(folder / f"scores-{writer}.jsonl")
-        self._shown = Lines(folder / f"frames-{writer}.jsonl")
-        self._by_token: Lines | None = None
+        self._index: JsonlWriter | None = JsonlWriter(folder / f"index-{writer}.jsonl")
+        self._scores = JsonlWriter(folder / f"scores-{writer}.jsonl")
+        self._shown = JsonlWriter(folder / f"frames-{writer}.jsonl")
+        self._by_token: JsonlWriter | None = None
         self._writer = writer
         self._frames = None if frames == "none" else FrameStore(run, writer)
 
@@ -151,10 +157,10 @@ class Recorder:
                 self._token_advantages().append({"id": scored.episode.id, "advantages": by_token})
             self._scores.append(entry)
 
-    def _token_advantages(self) -> Lines:
+    def _token_advantages(self) -> JsonlWriter:
         """Created on first use: with most algorithms the tokens of a turn share one advantage."""
         if self._by_token is None:
-            self._by_token = Lines(token_advantages_file(self._run, self._writer))
+            self._by_token = JsonlWriter(token_advantages_file(self._run, self._writer))
         return self._by_token
 
     def flush(self) -> None:

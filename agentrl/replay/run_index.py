@@ -8,14 +8,14 @@ from typing import Any
 
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_summary import Summary, summary_of
-from agentrl.replay.jsonl_tail import Tails
+from agentrl.replay.jsonl_tail import JsonlTails
 from agentrl.replay.removals import Removals
 from agentrl.replay.run_layout import FORMAT, episodes_folder, removals_file
 
 log = logging.getLogger(__name__)
 
 
-class Index:
+class RunIndex:
     """Summaries of all episodes, ordered by the time at which they ended.
 
     Each call reads only the lines appended since the previous one.
@@ -27,7 +27,7 @@ class Index:
     def __init__(self, run: Path) -> None:
         self._run = run
         self._lock = threading.Lock()
-        self._tails = Tails(episodes_folder(run))
+        self._tails = JsonlTails(episodes_folder(run))
         self._entries: dict[str, dict[str, Any]] = {}
         self._scores: dict[str, dict[str, Any]] = {}
         self._removals = Removals()

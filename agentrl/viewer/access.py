@@ -26,7 +26,7 @@ _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
 _OWN_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
-class Guard:
+class AccessGuard:
     """Decides which requests the server answers.
 
     Args:

@@ -10,8 +10,8 @@ from agentrl.config import Config
 from agentrl.errors import AgentRLError
 from agentrl.training.evaluation.play_episode import HUMAN, play
 from agentrl.types import ScoredEpisode
-from agentrl.viewer.live_episode import Stage
-from agentrl.viewer.viewer_server import Serving
+from agentrl.viewer.live_episode import LiveEpisode
+from agentrl.viewer.viewer_server import ViewerServer
 
 
 def _stay(until: threading.Event | None) -> None:
@@ -55,11 +55,11 @@ def play_in_browser(
     Raises:
         ConfigError: as `agentrl.training.evaluation.play_episode.play`; the port is taken.
     """
-    stage, serving = Stage(human=policy == HUMAN), list[Serving]()
+    stage, serving = LiveEpisode(human=policy == HUMAN), list[ViewerServer]()
 
     def begun(folder: Path) -> None:
         (folder / "episodes").mkdir(exist_ok=True)
-        serving.append(Serving(replay.open(folder), host=host, port=port, stage=stage))
+        serving.append(ViewerServer(replay.open(folder), host=host, port=port, stage=stage))
         ready(serving[0].address("play"))
 
     try:

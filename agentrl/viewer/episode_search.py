@@ -41,7 +41,7 @@ Excerpt = list[tuple[str, bool]]
 """Pieces of an episode's text, and whether each one is a match."""
 
 
-class Search:
+class EpisodeSearch:
     """A full-text index of shown text, replies and errors, built in a thread on first use.
 
     Args:

@@ -14,7 +14,7 @@ _MAX_HEIGHT = 16383
 """Largest height of a WebP, in pixels."""
 
 
-class Pictures:
+class FrameImages:
     """The frames of a run, at full size and scaled down.
 
     Args:

@@ -34,7 +34,7 @@ class _Shown:
     ended: dict[str, Any] | None = None
 
 
-class Stage:
+class LiveEpisode:
     """Connects the thread that plays the episode with the threads that serve the page.
 
     Args:

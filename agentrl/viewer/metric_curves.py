@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentrl.replay.jsonl_tail import Tail
+from agentrl.replay.jsonl_tail import JsonlTail
 
 _DECODINGS = ("sampled", "greedy")
 _MAX_LINES = 200_000
@@ -41,7 +41,7 @@ class Chart:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class _Wanted:
+class _ChartSpec:
     """The metrics of a chart: of each list, the first one that was logged."""
 
     title: str
@@ -51,29 +51,29 @@ class _Wanted:
 
 
 _CHARTS = (
-    _Wanted(title="Reward", training=("train/reward",), held_out=("reward",)),
-    _Wanted(
+    _ChartSpec(title="Reward", training=("train/reward",), held_out=("reward",)),
+    _ChartSpec(
         title="Success",
         training=("train/success", "train/won"),
         held_out=("success", "won"),
         about="Fraction of episodes that were won.",
     ),
-    _Wanted(
+    _ChartSpec(
         title="Accuracy",
         training=("train/accuracy",),
         held_out=("accuracy",),
         about="Fraction of correct rounds within an episode. An episode is won if it is 1.",
     ),
-    _Wanted(title="Turns per episode", training=("train/turns",)),
-    _Wanted(title="Entropy, nats per token", training=("learner/entropy",)),
-    _Wanted(title="KL between engine and learner, nats", training=("learner/mismatch_k1",)),
-    _Wanted(title="Void episodes", training=("rollout/void",)),
-    _Wanted(title="Unreadable replies", training=("train/unreadable",)),
-    _Wanted(title="Turns per second", training=("rollout/turns_per_s",)),
+    _ChartSpec(title="Turns per episode", training=("train/turns",)),
+    _ChartSpec(title="Entropy, nats per token", training=("learner/entropy",)),
+    _ChartSpec(title="KL between engine and learner, nats", training=("learner/mismatch_k1",)),
+    _ChartSpec(title="Void episodes", training=("rollout/void",)),
+    _ChartSpec(title="Unreadable replies", training=("train/unreadable",)),
+    _ChartSpec(title="Turns per second", training=("rollout/turns_per_s",)),
 )
 
 
-class Curves:
+class MetricCurves:
     """The charts of `metrics.jsonl`, read incrementally as it grows.
 
     Args:
@@ -81,7 +81,7 @@ class Curves:
     """
 
     def __init__(self, run: Path) -> None:
-        self._tail = Tail(run / "metrics.jsonl")
+        self._tail = JsonlTail(run / "metrics.jsonl")
         self._lines: list[dict[str, Any]] = []
         self._lock = threading.Lock()
 
@@ -89,7 +89,7 @@ class Curves:
         """The charts for which metrics were logged."""
         with self._lock:
             if self._tail.is_replaced():
-                self._tail, self._lines = Tail(self._tail.path), []
+                self._tail, self._lines = JsonlTail(self._tail.path), []
             if self._tail.path.is_file() and len(self._lines) < _MAX_LINES:
                 self._lines.extend(self._tail.new())
             lines = list(self._lines)
@@ -100,7 +100,7 @@ class Curves:
         return [chart for chart in drawn if chart.curves]
 
 
-def _curves(wanted: _Wanted, lines: Sequence[dict[str, Any]]) -> list[Curve]:
+def _curves(wanted: _ChartSpec, lines: Sequence[dict[str, Any]]) -> list[Curve]:
     """Evaluations during training are separate curves: they play fewer episodes.
 
     The last step has both an evaluation during training and one after it.

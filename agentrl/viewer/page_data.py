@@ -10,7 +10,7 @@ from agentrl.errors import AgentRLError, ConfigError, EpisodeRemoved
 from agentrl.replay import RecordedEpisode, Run, Summary
 from agentrl.replay.episode_filters import Filter, void_causes
 from agentrl.replay.episode_summary import at
-from agentrl.replay.touch_marks import mark_of
+from agentrl.replay.touch_marks import touch_of
 from agentrl.text import printable
 from agentrl.types import Episode, Turn
 
@@ -19,7 +19,7 @@ _MAX_TEXT = 200_000
 SORTS = ("time", "step", "seed", "total", "turns", "tokens", "seconds")
 
 
-Play = tuple[Run, str, int]
+EvaluationKey = tuple[Run, str, int]
 """A run, a label and a step."""
 
 
@@ -98,7 +98,7 @@ def episode(recorded: RecordedEpisode) -> dict[str, Any]:
 
 
 def _turn(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
-    mark = mark_of(turn)
+    mark = touch_of(turn)
     return {
         "shown": _text(turn.shown),
         "frames": list(turn.frames),
@@ -139,7 +139,7 @@ def group(run: Run, name: str) -> dict[str, Any]:
             }
             for summary, played in zip(members, whole, strict=True)
         ],
-        "meetings": meetings(whole),
+        "meetings": shared_state_counts(whole),
     }
 
 
@@ -179,7 +179,7 @@ def _brief(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
     }
 
 
-def meetings(episodes: Sequence[Episode | str]) -> list[list[int]]:
+def shared_state_counts(episodes: Sequence[Episode | str]) -> list[list[int]]:
     """[episode][turn] number of other episodes that reached the same state, in any turn."""
     places: dict[str, set[int]] = defaultdict(set)
     for number, played in enumerate(episodes):
@@ -195,7 +195,7 @@ def meetings(episodes: Sequence[Episode | str]) -> list[list[int]]:
     ]
 
 
-def comparison(one: Play, other: Play) -> dict[str, Any]:
+def comparison(one: EvaluationKey, other: EvaluationKey) -> dict[str, Any]:
     """Pair the episodes of two evaluations by seed.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any
 from agentrl import devices
 from agentrl.devices.doctor import battery_level
 from agentrl.errors import ConfigError, DeviceError
-from agentrl.replay.live_phones import phones_now
+from agentrl.replay.live_phones import read_live_phones
 from agentrl.replay.reader import Run
 from agentrl.text import short_serial
 from agentrl.types import Image
@@ -19,7 +19,7 @@ FREE = "free"
 _BATTERY_EVERY_S = 120.0
 
 
-class Wall:
+class PhoneWall:
     """All phones that a run's processes report.
 
     Pages see only short names; serial numbers do not leave this process.
@@ -37,7 +37,7 @@ class Wall:
 
     def phones(self) -> list[dict[str, Any]]:
         """The state of each phone, with its latest screen that is on disk."""
-        return [self._now(phone) for phone in phones_now(self._run.path)]
+        return [self._now(phone) for phone in read_live_phones(self._run.path)]
 
     def _now(self, phone: dict[str, Any]) -> dict[str, Any]:
         serial, frame = phone["serial"], phone["frame"]
@@ -86,7 +86,7 @@ class Wall:
 
     def _free(self, name: str) -> devices.Device:
         phone = next(
-            (p for p in phones_now(self._run.path) if short_serial(p["serial"]) == name), None
+            (p for p in read_live_phones(self._run.path) if short_serial(p["serial"]) == name), None
         )
         if phone is None:
             raise ConfigError(f"no running job reports a phone {name!r}")

@@ -26,8 +26,8 @@ def overview(run: Run) -> dict[str, Any]:
         "outcomes": dict(Counter(s.outcome.value for s in episodes)),
         "causes": dict(void_causes(episodes)),
         "configs": list(dict.fromkeys(s.config for s in episodes if s.config)),
-        "job": job(run),
-        "plays": plays(run),
+        "job": job_state(run),
+        "plays": rows_by_label(run),
         "devices": devices(run),
         "config": _read(run.path / "config.yaml"),
         "summary": _parsed(_read(run.path / "summary.json")),
@@ -35,7 +35,7 @@ def overview(run: Run) -> dict[str, Any]:
     }
 
 
-def job(run: Run) -> str | None:
+def job_state(run: Run) -> str | None:
     """`runs`, `ended`, or `stopped` (before its end); None if the run has no job.
 
     A job writes `summary.json` when it ends; if it was resumed since, `state.json` is ahead of it.
@@ -51,7 +51,7 @@ def job(run: Run) -> str | None:
     return "ended" if ended else "stopped"
 
 
-def plays(run: Run) -> list[dict[str, Any]]:
+def rows_by_label(run: Run) -> list[dict[str, Any]]:
     """Counts and means by label and step; all training steps share one row."""
     by_play: dict[tuple[str, str, int], list[Summary]] = defaultdict(list)
     for s in run.episodes():

@@ -18,14 +18,14 @@ from agentrl.replay import Filter, Run
 from agentrl.replay.run_layout import is_frame
 from agentrl.text import did_you_mean, quoted
 from agentrl.viewer import page_data
-from agentrl.viewer.access import HEADERS, TOKEN_HEADER, Guard
-from agentrl.viewer.episode_search import Search
-from agentrl.viewer.frame_images import WIDTHS, Pictures, webp
-from agentrl.viewer.live_episode import Stage
-from agentrl.viewer.metric_curves import Curves
-from agentrl.viewer.phone_wall import Wall
-from agentrl.viewer.run_overview import job, overview, plays
-from agentrl.viewer.token_text import Vocabulary, of_turn
+from agentrl.viewer.access import HEADERS, TOKEN_HEADER, AccessGuard
+from agentrl.viewer.episode_search import EpisodeSearch
+from agentrl.viewer.frame_images import WIDTHS, FrameImages, webp
+from agentrl.viewer.live_episode import LiveEpisode
+from agentrl.viewer.metric_curves import MetricCurves
+from agentrl.viewer.phone_wall import PhoneWall
+from agentrl.viewer.run_overview import job_state, overview, rows_by_label
+from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 
 _CACHE_FOREVER = "private, max-age=31536000, immutable"
 """A frame id is the hash of its pixels, so a frame never changes."""
@@ -53,7 +53,7 @@ _MAX_ROWS = 500
 
 
 def application(
-    run: Run, guard: Guard, stage: Stage | None = None, other: Run | None = None
+    run: Run, guard: AccessGuard, stage: LiveEpisode | None = None, other: Run | None = None
 ) -> FastAPI:
     """Create the ASGI application; the caller closes its `state.wall` and `state.search`.
 
@@ -69,17 +69,17 @@ def application(
     app.middleware("http")(_guarded)
     _add_refusals(app, run)
     _add_files(app, _static())
-    _add_frames(app, Pictures(run))
+    _add_frames(app, FrameImages(run))
     _add_views(app, run, other)
     _add_news(app, run)
-    app.state.wall = Wall(run)
+    app.state.wall = PhoneWall(run)
     _add_wall(app, app.state.wall, guard)
     _add_stage(app, stage, guard)
     return app
 
 
 async def _guarded(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-    guard: Guard = request.app.state.guard
+    guard: AccessGuard = request.app.state.guard
     brought = request.query_params.get("token")
     if brought is not None and guard.knows(brought) and not guard.is_loopback:
         # Redirect to the page, which keeps the token for its changes; never to another host.
@@ -139,7 +139,7 @@ def _add_files(app: FastAPI, files: dict[str, bytes]) -> None:
         return Response(files[path], media_type=_MEDIA_TYPES[path.rpartition(".")[2]])
 
 
-def _add_frames(app: FastAPI, pictures: Pictures) -> None:
+def _add_frames(app: FastAPI, pictures: FrameImages) -> None:
     @app.get("/frames/{frame_id}")
     def frame(frame_id: str, width: int | None = None) -> Response:
         if not is_frame(frame_id) or width not in (None, *WIDTHS):
@@ -164,26 +164,35 @@ def _only_known(request: Request) -> None:
 
 
 def _add_views(app: FastAPI, run: Run, other: Run | None) -> None:
-    curves, words = Curves(run.path), Vocabulary(run.path)
-    app.state.search = search = Search(run)
+    app.state.search = EpisodeSearch(run)
     api = APIRouter(dependencies=[Depends(_only_known)])
+    _add_run_views(app, api, run, other)
+    _add_list_view(api, run, app.state.search)
+    _add_episode_views(api, run)
+    _add_comparison_view(api, run, other)
+    app.include_router(api)
+
+
+def _add_run_views(app: FastAPI, api: APIRouter, run: Run, other: Run | None) -> None:
+    curves = MetricCurves(run.path)
 
     @api.get("/api/run/name")
     def name() -> Response:
-        plays = app.state.stage is not None
         news = _state(run)
-        told = {"name": run.name, "plays": plays, "job": news[-1], "news": news}
-        return _json(told)
+        is_playable = app.state.stage is not None
+        return _json({"name": run.name, "plays": is_playable, "job": news[-1], "news": news})
 
     @api.get("/api/run")
     def whole() -> Response:
-        beside = other and {"name": other.name, "plays": plays(other)}
+        beside = other and {"name": other.name, "plays": rows_by_label(other)}
         return _json(overview(run) | {"other": beside})
 
     @api.get("/api/curves")
     def charts() -> Response:
         return _json([asdict(chart) for chart in curves.charts()])
 
+
+def _add_list_view(api: APIRouter, run: Run, search: EpisodeSearch) -> None:
     @api.get("/api/episodes")
     def listing(
         wanted: Annotated[Filter, Depends(_wanted)],
@@ -197,13 +206,16 @@ def _add_views(app: FastAPI, run: Run, other: Run | None) -> None:
             raise ConfigError(f"sort={sort!r}: must be one of {', '.join(page_data.SORTS)}")
         # Progress before the search: episodes read in between may be missing from the result.
         progress = search.progress() if text else None
-        searched = search.find(text) if text else None
-        wanted = replace(wanted, among=searched)
+        wanted = replace(wanted, among=search.find(text) if text else None)
         page = page_data.listing(run, wanted, sort=sort, down=down, first=first, count=count)
         excerpts = search.excerpts(text, [row["id"] for row in page["rows"]]) if text else {}
         for row in page["rows"]:
             row["excerpt"] = excerpts.get(row["id"])
         return _json(page | {"searched": progress})
+
+
+def _add_episode_views(api: APIRouter, run: Run) -> None:
+    vocabulary = TokenVocabulary(run.path)
 
     @api.get("/api/episodes/{episode_id}")
     def episode(episode_id: str) -> Response:
@@ -211,27 +223,27 @@ def _add_views(app: FastAPI, run: Run, other: Run | None) -> None:
 
     @api.get("/api/episodes/{episode_id}/turns/{number}")
     def tokens(episode_id: str, number: int) -> Response:
-        found = run.episode(episode_id).episode
-        return _json(of_turn(found, number, words, run.token_advantages(found)))
+        episode = run.episode(episode_id).episode
+        advantages = run.token_advantages(episode)
+        return _json(turn_tokens(episode, number, vocabulary, advantages))
 
     @api.get("/api/groups/{name}")
     def group(name: str) -> Response:
-        found = page_data.group(run, name)
-        if not found["members"]:
+        page = page_data.group(run, name)
+        if not page["members"]:
             raise ConfigError(f"{run.path} has no group {name!r}")
-        return _json(found)
+        return _json(page)
 
+
+def _add_comparison_view(api: APIRouter, run: Run, other: Run | None) -> None:
     @api.get("/api/compare")
     def compare(
         a: str, a_step: int, b: str, b_step: int, a_other: bool = False, b_other: bool = False
     ) -> Response:
         if (a_other or b_other) and other is None:
             raise ConfigError("no second run is open (agentrl view RUN --with OTHER)")
-        sides = (other if is_other and other else run for is_other in (a_other, b_other))
-        one, two = sides
-        return _json(page_data.comparison((one, a, a_step), (two, b, b_step)))
-
-    app.include_router(api)
+        run_a, run_b = (other if is_other and other else run for is_other in (a_other, b_other))
+        return _json(page_data.comparison((run_a, a, a_step), (run_b, b, b_step)))
 
 
 def _wanted(
@@ -251,7 +263,7 @@ def _wanted(
     return Filter(**locals())
 
 
-def _add_wall(app: FastAPI, wall: Wall, guard: Guard) -> None:
+def _add_wall(app: FastAPI, wall: PhoneWall, guard: AccessGuard) -> None:
     @app.get("/api/phones")
     def phones() -> Response:
         return _json(wall.phones())
@@ -268,7 +280,7 @@ def _add_wall(app: FastAPI, wall: Wall, guard: Guard) -> None:
         return _json({})
 
 
-def _add_stage(app: FastAPI, stage: Stage | None, guard: Guard) -> None:
+def _add_stage(app: FastAPI, stage: LiveEpisode | None, guard: AccessGuard) -> None:
     if stage is None:
         return
 
@@ -300,7 +312,7 @@ _STATUS = {_NoToken: 403, _UnknownParameter: 422, ConfigError: 404, DeviceError:
 """HTTP status by error; a phone may go offline while it is being used."""
 
 
-def _check_token(guard: Guard, request: Request) -> None:
+def _check_token(guard: AccessGuard, request: Request) -> None:
     if not guard.knows(request.headers.get(TOKEN_HEADER, "")):
         raise _NoToken("the token is missing: open the address that the server printed")
 
@@ -328,7 +340,7 @@ async def _news(request: Request, run: Run) -> AsyncIterator[str]:
 
 def _state(run: Run) -> tuple[Any, ...]:
     metrics = run.path / "metrics.jsonl"
-    return (run.version(), metrics.stat().st_size if metrics.is_file() else 0, job(run))
+    return (run.version(), metrics.stat().st_size if metrics.is_file() else 0, job_state(run))
 
 
 def _json(value: Any) -> Response:

@@ -29,7 +29,7 @@ _MAX_SETTINGS = 4 << 20
 """Characters of a configuration or a summary."""
 
 
-class Vocabulary:
+class TokenVocabulary:
     """Decodes the tokens of a run's model; without its tokenizer, tokens appear as ids.
 
     Args:
@@ -133,10 +133,10 @@ def _opened(file: Path) -> "tuple[Tokenizer | None, str | None]":
         return None, f"{file.parent.name}/{file.name} cannot be read"
 
 
-def of_turn(
+def turn_tokens(
     episode: Episode,
     number: int,
-    words: Vocabulary,
+    words: TokenVocabulary,
     advantages: Sequence[Sequence[float]] | None = None,
 ) -> dict[str, Any]:
     """Prompt and reply of a turn, token by token; `note` says why tokens appear as ids.
@@ -171,7 +171,7 @@ def of_turn(
     }
 
 
-def _runs(ids: tuple[int, ...], words: Vocabulary) -> list[dict[str, Any]]:
+def _runs(ids: tuple[int, ...], words: TokenVocabulary) -> list[dict[str, Any]]:
     """Run-length encode the tokens of a prompt: an image is one entry with a count."""
     runs: list[dict[str, Any]] = []
     for id in ids:

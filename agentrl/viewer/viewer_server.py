@@ -13,8 +13,8 @@ import uvicorn
 from agentrl import replay
 from agentrl.errors import ConfigError
 from agentrl.replay import Run
-from agentrl.viewer.access import Guard
-from agentrl.viewer.live_episode import Stage
+from agentrl.viewer.access import AccessGuard
+from agentrl.viewer.live_episode import LiveEpisode
 from agentrl.viewer.server_app import application
 
 _START_S = 30.0
@@ -49,7 +49,7 @@ def serve(
     recorded.episodes()
     beside = None if other is None else replay.open(other)
     signal.signal(signal.SIGTERM, _end)
-    serving = Serving(recorded, host=host, port=port, other=beside)
+    serving = ViewerServer(recorded, host=host, port=port, other=beside)
     try:
         ready(serving.address(page))
         serving.wait()
@@ -64,7 +64,7 @@ def _end(number: int, _: object) -> None:
     raise SystemExit(128 + number)
 
 
-class Serving:
+class ViewerServer:
     """The pages of a run, served from a thread.
 
     Args:
@@ -84,11 +84,11 @@ class Serving:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
-        stage: Stage | None = None,
+        stage: LiveEpisode | None = None,
         other: Run | None = None,
     ) -> None:
         self._listener = _listen(host, port)
-        self.guard = Guard(*self._listener.getsockname()[:2])
+        self.guard = AccessGuard(*self._listener.getsockname()[:2])
         self._pages = application(run, self.guard, stage, other)
         config = uvicorn.Config(
             self._pages, log_level="warning", access_log=False, server_header=False,

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from agentrl import replay
 from agentrl.replay.frames import banded_png, frame_pack, pack_sweep
-from agentrl.replay.frames.bands import cut
+from agentrl.replay.frames.bands import cut_into_bands
 from agentrl.replay.frames.frame_store import FrameStore
-from agentrl.replay.frames.pack_sweep import Sweeper
+from agentrl.replay.frames.pack_sweep import PackSweeper
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_layout import pack_file, single_frame_file
@@ -101,8 +101,11 @@ def test_unchanged_bands_are_compressed_once(tmp_path: Path, monkeypatch) -> Non
 
 def test_the_same_bytes_in_another_shape_are_another_frame() -> None:
     flat = np.zeros((4, 9, 3), np.uint8)
-    assert cut(flat).id != cut(flat.reshape(9, 4, 3)).id
-    assert cut(flat).id == cut(np.zeros((9, 4, 3), np.uint8).transpose(1, 0, 2)).id
+    assert cut_into_bands(flat).id != cut_into_bands(flat.reshape(9, 4, 3)).id
+    assert (
+        cut_into_bands(flat).id
+        == cut_into_bands(np.zeros((9, 4, 3), np.uint8).transpose(1, 0, 2)).id
+    )
 
 
 @pytest.mark.parametrize(
@@ -226,7 +229,7 @@ def test_bands_removed_by_another_process_are_written_again(tmp_path: Path) -> N
     with Recorder(tmp_path) as recorder:
         first = recorder.frame(image)
         recorder.flush()
-        assert Sweeper(pack_file(tmp_path, "main")).remove([first], math.inf) == [first]
+        assert PackSweeper(pack_file(tmp_path, "main")).remove([first], math.inf) == [first]
         assert packs.count_bands(tmp_path) == 0
         image[0] += 1
         second = recorder.frame(image)
@@ -248,7 +251,7 @@ def test_frames_stored_during_a_removal_are_complete(
         for _ in range(4):
             store_one_more()
         first = list(stored)
-        sweeper = Sweeper(pack_file(tmp_path, "main"))
+        sweeper = PackSweeper(pack_file(tmp_path, "main"))
         monkeypatch.setattr(pack_sweep, "_FRAMES_AT_ONCE", 1)
         monkeypatch.setattr(pack_sweep.time, "sleep", lambda seconds: store_one_more())
         assert sweeper.remove(first, math.inf) == first

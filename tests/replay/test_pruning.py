@@ -21,7 +21,7 @@ from agentrl.files import working_in
 from agentrl.replay import pruning
 from agentrl.replay.export import tables_export
 from agentrl.replay.frames import frame_store
-from agentrl.replay.frames.bands import cut
+from agentrl.replay.frames.bands import cut_into_bands
 from agentrl.replay.frames.frame_store import FrameStore
 from agentrl.replay.pruning import GB, Pruned, Pruner, grace_s
 from agentrl.replay.recorder import Recorder
@@ -142,7 +142,7 @@ def test_removed_episodes_stay_in_the_index_with_their_scores(run):
 
 
 def test_recently_touched_frames_are_kept_for_now(run):
-    shown_again = cut(screen(0)).id
+    shown_again = cut_into_bands(screen(0)).id
     packs.touch(run, shown_again, time.time())
     found = pruned(run, 1.0)
     assert found.waiting == 1
@@ -458,7 +458,7 @@ def test_a_late_frame_is_counted_once_it_is_stored(run):
     pruner = Pruner(run)
     before = pruner.prune(EVERYTHING, GRACE_S).kept_bytes
     with Recorder(run, frames="none", writer="late") as recorder:
-        turns = (turn(frames=(cut(screen(77)).id,)),)
+        turns = (turn(frames=(cut_into_bands(screen(77)).id,)),)
         recorder.episode(
             ScoredEpisode(episode=episode("late", turns=turns), components={}, rewards=(1.0,)),
             split="train", step=9,

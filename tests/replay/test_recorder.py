@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from agentrl import replay
 from agentrl.errors import ConfigError
 from agentrl.files import is_worked_in
-from agentrl.replay.episode_encoding import from_json, plain, to_json
+from agentrl.replay.episode_encoding import from_json, to_json, to_plain
 from agentrl.replay.export import tables_export
-from agentrl.replay.jsonl import Lines
-from agentrl.replay.jsonl_tail import Tail
+from agentrl.replay.jsonl import JsonlWriter
+from agentrl.replay.jsonl_tail import JsonlTail
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_layout import episode_file, is_name, pack_file, single_frame_file
@@ -33,7 +33,7 @@ def test_an_episode_reads_back_as_it_was_written(tmp_path: Path) -> None:
     written = scored("train-00001-g000-m00", turns=3)
     with Recorder(tmp_path) as recorder:
         recorder.episode(written, split="train", step=1)
-        recorder.credit(written, evenly(written, [0.5, -0.5, 0.0]))
+        recorder.record_advantages(written, evenly(written, [0.5, -0.5, 0.0]))
     found = replay.open(tmp_path).episode("train-00001-g000-m00")
     assert found.episode == written.episode
     assert found.summary.total == written.total
@@ -74,7 +74,7 @@ def test_several_writers_share_a_run(tmp_path: Path) -> None:
         a.episode(first, split="train", step=1)
         b.episode(second, split="train", step=1)
         with Recorder(tmp_path, frames="none", writer="trainer") as trainer:
-            trainer.credit(first, evenly(first, [1.0]))
+            trainer.record_advantages(first, evenly(first, [1.0]))
     by_id = {s.id: s for s in replay.open(tmp_path).episodes()}
     assert by_id["a"].advantages == (1.0,)
     assert by_id["b"].advantages is None
@@ -103,7 +103,7 @@ def test_advantages_of_an_earlier_recording_do_not_count(tmp_path: Path) -> None
     lost, played = scored("a", turns=1), scored("a", turns=2)
     with Recorder(tmp_path) as recorder:
         recorder.episode(lost, split="train", step=1)
-        recorder.credit(lost, evenly(lost, [1.0]), step=1)
+        recorder.record_advantages(lost, evenly(lost, [1.0]), step=1)
         recorder.episode(played, split="train", step=1)
         (summary,) = replay.open(tmp_path).episodes()
         assert (summary.advantages, summary.used_by) == (None, None)
@@ -111,7 +111,7 @@ def test_advantages_of_an_earlier_recording_do_not_count(tmp_path: Path) -> None
             None,
             None,
         ]
-        recorder.credit(played, evenly(played, [0.5, -0.5]), step=1)
+        recorder.record_advantages(played, evenly(played, [0.5, -0.5]), step=1)
     (summary,) = replay.open(tmp_path).episodes()
     assert (summary.advantages, summary.used_by) == ((0.5, -0.5), 1)
 
@@ -120,14 +120,14 @@ def test_a_partial_line_on_a_full_disk_does_not_corrupt_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = os.write
-    lines = Lines(tmp_path / "lines")
+    lines = JsonlWriter(tmp_path / "lines")
     with monkeypatch.context() as full:
         full.setattr(os, "write", lambda file, line: write(file, line[:5]))
         with pytest.raises(OSError, match="the disk is full"):
             lines.append({"id": "torn"})
     lines.append({"id": "next"})
     lines.close()
-    assert list(Tail(tmp_path / "lines").new()) == [{"id": "next"}]
+    assert list(JsonlTail(tmp_path / "lines").new()) == [{"id": "next"}]
 
 
 _WRITER = """
@@ -384,16 +384,16 @@ def test_token_advantages_are_kept_if_they_differ_within_a_turn(tmp_path: Path) 
     with Recorder(tmp_path) as recorder:
         for played in (one, other):
             recorder.episode(played, split="train", step=1)
-        recorder.credit(other, evenly(other, [2.0]))
-        assert not list((tmp_path / "episodes").glob("credits-*"))
-        recorder.credit(one, [[9.0, 8.0, 7.0], [6.0, 5.0, 4.0]])
-        recorder.credit(one, differing)
+        recorder.record_advantages(other, evenly(other, [2.0]))
+        assert not list((tmp_path / "episodes").glob("token-advantages-*"))
+        recorder.record_advantages(one, [[9.0, 8.0, 7.0], [6.0, 5.0, 4.0]])
+        recorder.record_advantages(one, differing)
     run = replay.open(tmp_path)
     assert run.token_advantages(one.episode) == [[0.1235, *[1.0] * (size - 1)], [0.5] * size]
     assert run.token_advantages(other.episode) is None
     by_turn = run.episode("a").summary.advantages
     assert by_turn == (pytest.approx((0.123456 + size - 1) / size), 0.5)
-    with (tmp_path / "episodes" / "credits-main.jsonl").open("a") as file:
+    with (tmp_path / "episodes" / "token-advantages-main.jsonl").open("a") as file:
         file.write('{"id": "b", "advantages": [["x"]]}\n{"id": "b", "adv')
     assert run.token_advantages(other.episode) is None
 
@@ -414,8 +414,8 @@ def test_endless_nesting_is_recorded_to_the_readable_depth(tmp_path: Path) -> No
 def test_foreign_values_become_plain_json() -> None:
     value = {"a": np.float32(0.5), 2: np.arange(2), "n": float("nan"), "o": Outcome.TIMEOUT}
     expected = {"a": 0.5, "2": [0, 1], "n": "nan", "o": "timeout"}
-    assert plain(value) == expected
-    assert plain(b"\x00") == "b'\\x00'"
+    assert to_plain(value) == expected
+    assert to_plain(b"\x00") == "b'\\x00'"
 
 
 def test_text_that_files_cannot_encode_is_still_recorded(tmp_path: Path) -> None:

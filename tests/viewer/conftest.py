@@ -8,9 +8,9 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, 
 
 from agentrl import replay
 from agentrl.devices import DevicePool, open_device, open_source
-from agentrl.replay.live_phones import Live
+from agentrl.replay.live_phones import LivePhones
 from agentrl.rollout.phone_pool import told_of
-from agentrl.viewer.viewer_server import Serving
+from agentrl.viewer.viewer_server import ViewerServer
 from tests.browser import start_chromium
 from tests.conftest import PROBE
 from tests.viewer import runs
@@ -19,7 +19,7 @@ Open = Callable[..., Page]
 expect.set_options(timeout=20_000)
 
 
-class Served(Serving):
+class Served(ViewerServer):
     """The pages of a run, in a thread."""
 
     def __init__(self, run: Path) -> None:
@@ -107,8 +107,8 @@ def pool(adb_server) -> Iterator[DevicePool]:
 
 
 @pytest.fixture
-def live(pool, tmp_path) -> Iterator[Live]:
-    live = Live(runs.run(tmp_path / "run"), "rollout0", partial(told_of, pool))
+def live(pool, tmp_path) -> Iterator[LivePhones]:
+    live = LivePhones(runs.run(tmp_path / "run"), "rollout0", partial(told_of, pool))
     yield live
     live.close()
 

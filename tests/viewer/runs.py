@@ -58,7 +58,7 @@ def run(folder: Path) -> Path:
                     [0.5 if member % 2 == 0 else -0.5] * len(t.reply_ids)
                     for t in scored.episode.turns
                 ]
-                recorder.credit(scored, credits, step=step)
+                recorder.record_advantages(scored, credits, step=step)
         played(
             recorder, "train", 4, step=2, outcome=Outcome.DEVICE_ERROR,
             error="DeviceOffline: net-3fa2c1 is gone",

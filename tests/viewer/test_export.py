@@ -191,7 +191,7 @@ def test_a_report_shows_training_progress(run):
 def test_a_long_reply_keeps_its_first_and_last_line(run, said, first, last):
     recorded = Run(run).episode(Run(run).episodes()[0].id)
     turns = (dataclasses.replace(recorded.episode.turns[0], reply=said),)
-    artist = turn_images.Artist(
+    artist = turn_images.TurnPainter(
         Run(run),
         dataclasses.replace(recorded, episode=dataclasses.replace(recorded.episode, turns=turns)),
         300,

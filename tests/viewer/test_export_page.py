@@ -9,7 +9,7 @@ import pytest
 from agentrl import replay
 from agentrl.errors import ConfigError
 from agentrl.replay.recorder import Recorder
-from agentrl.replay.touch_marks import mark_of
+from agentrl.replay.touch_marks import touch_of
 from agentrl.types import ScoredEpisode, Turn
 from agentrl.viewer.export import write
 from tests.replay import packs
@@ -26,7 +26,7 @@ def exported(folder: Path, *turns: Turn, **changes: object) -> str:
     )
     with Recorder(folder) as recorder:
         recorder.episode(scored, split="train", step=1)
-        recorder.credit(scored, [[-0.25] * len(one.reply_ids) for one in turns])
+        recorder.record_advantages(scored, [[-0.25] * len(one.reply_ids) for one in turns])
     write(replay.open(folder), "e", folder / "out" / "e.html")
     return (folder / "out" / "e.html").read_text()
 
@@ -128,9 +128,9 @@ def test_a_missing_episode_is_one_message(tmp_path: Path) -> None:
 def test_where_an_action_touched(
     action: object, reply: str, expected: tuple[float, ...] | None
 ) -> None:
-    mark = mark_of(turn(action=action, reply=reply))
+    mark = touch_of(turn(action=action, reply=reply))
     assert (mark and (mark.x, mark.y, mark.to_x, mark.to_y)) == expected
 
 
 def test_an_invalid_reply_has_no_touch() -> None:
-    assert mark_of(turn(parse_error="two actions")) is None
+    assert touch_of(turn(parse_error="two actions")) is None

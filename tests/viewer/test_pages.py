@@ -15,8 +15,8 @@ from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_layout import episode_file
 from agentrl.types import Outcome, ScoredEpisode
-from agentrl.viewer.live_episode import Stage
-from agentrl.viewer.viewer_server import Serving
+from agentrl.viewer.live_episode import LiveEpisode
+from agentrl.viewer.viewer_server import ViewerServer
 from tests.replay import packs
 from tests.replay.aging import age
 from tests.replay.episodes import episode, turn
@@ -473,7 +473,7 @@ def test_a_group_shows_its_members_side_by_side(small, open_page):
 
 def test_evaluations_of_two_runs_are_compared(tmp_path, open_page):
     one, two = runs.run(tmp_path / "one"), runs.run(tmp_path / "two")
-    serving = Serving(Run(one), other=Run(two))
+    serving = ViewerServer(Run(one), other=Run(two))
     try:
         page = open_page(f"{serving.url}/compare?a=before-sampled@0&b=with:after-sampled@2")
         expect(page.get_by_text("seeds in common")).to_be_visible()
@@ -523,7 +523,7 @@ def test_an_evaluation_shows_its_policy_and_its_results(tmp_path, open_page):
     (run / "metrics.jsonl").unlink()
     asked = {"target": "runs/x", "policy": "model", "checkpoint": 20, "greedy": True}
     (run / "summary.json").write_text(json.dumps(asked))
-    serving = Serving(Run(run))
+    serving = ViewerServer(Run(run))
     try:
         with working_in(run):
             page = open_page(f"{serving.url}/")
@@ -573,7 +573,7 @@ def test_pages_fit_a_phone_in_both_color_schemes(small, open_page, path, scheme)
 
 def test_no_tab_is_clipped_on_a_phone_while_a_job_plays(open_page, tmp_path):
     run = runs.run(tmp_path / "run")
-    serving = Serving(Run(run), stage=Stage(human=True))
+    serving = ViewerServer(Run(run), stage=LiveEpisode(human=True))
     try:
         with working_in(run):
             page = open_page(serving.url, 390, 844)

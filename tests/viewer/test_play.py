@@ -23,7 +23,7 @@ from agentrl.rollout.make_env import open_translator
 from agentrl.training.evaluation.play_episode import Audience, play
 from agentrl.training.supervised.action_phrasing import ways
 from agentrl.viewer.browser_play import play_in_browser
-from agentrl.viewer.live_episode import Stage
+from agentrl.viewer.live_episode import LiveEpisode
 from tests.viewer.conftest import Open
 
 LAKE = EnvConfig(
@@ -271,7 +271,7 @@ def test_actions_require_the_token(open_page: Open, tmp_path) -> None:
 
 
 def test_invalid_answers_are_refused() -> None:
-    stage = Stage(human=True)
+    stage = LiveEpisode(human=True)
     with pytest.raises(ConfigError, match="not your turn"):
         stage.answer("down")
     with pytest.raises(ConfigError, match="1 to 10000 characters"):

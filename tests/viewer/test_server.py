@@ -22,15 +22,15 @@ import pytest
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.files import working_in
-from agentrl.replay.frames.bands import cut
+from agentrl.replay.frames.bands import cut_into_bands
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_layout import episode_file, pack_file
 from agentrl.types import Outcome, ScoredEpisode
-from agentrl.viewer.access import Guard
+from agentrl.viewer.access import AccessGuard
 from agentrl.viewer.frame_images import webp
-from agentrl.viewer.token_text import Vocabulary, of_turn
-from agentrl.viewer.viewer_server import Serving
+from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
+from agentrl.viewer.viewer_server import ViewerServer
 from tests.replay.episodes import episode, scored, screen, turn
 from tests.viewer import runs
 from tests.viewer.conftest import wait_for
@@ -255,7 +255,7 @@ def test_a_frame_is_sent_at_full_or_small_size_and_cached(small):
 def test_a_late_frame_is_sent_once_it_is_stored(serve, tmp_path):
     (tmp_path / "episodes").mkdir()
     served = serve(tmp_path)
-    asked = f"/frames/{cut(screen(1)).id}?width=96"
+    asked = f"/frames/{cut_into_bands(screen(1)).id}?width=96"
     assert ask(served.url, asked)[0] == 404
     with Recorder(tmp_path) as recorder:
         recorder.frame(screen(1))
@@ -268,16 +268,16 @@ def test_an_interrupt_during_startup_ends_the_server_thread(tmp_path, monkeypatc
 
     (tmp_path / "episodes").mkdir()
     before = set(threading.enumerate())
-    monkeypatch.setattr(Serving, "_wait_for_start", interrupt)
+    monkeypatch.setattr(ViewerServer, "_wait_for_start", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        Serving(Run(tmp_path))
+        ViewerServer(Run(tmp_path))
     for thread in set(threading.enumerate()) - before:
         thread.join(10)
         assert not thread.is_alive()
 
 
 def test_beyond_loopback_every_request_needs_the_token():
-    guard = Guard("0.0.0.0", 8200)
+    guard = AccessGuard("0.0.0.0", 8200)
     host = {"host": "192.0.2.7:8200"}
     assert "token" in str(guard.refusal(host, {}))
     assert "token" in str(guard.refusal(host, {"agentrl-8200": "guessed"}))
@@ -287,7 +287,7 @@ def test_beyond_loopback_every_request_needs_the_token():
 
 @pytest.mark.parametrize("host", ["127.0.0.2", "127.1", "::1", "localhost"])
 def test_the_announced_address_works(tmp_path, host):
-    served = Serving(replay.open(runs.run(tmp_path / "run")), host=host)
+    served = ViewerServer(replay.open(runs.run(tmp_path / "run")), host=host)
     try:
         assert ask(served.url, "/api/run/name")[0] == 200
     finally:
@@ -327,15 +327,15 @@ def test_tokens_without_a_tokenizer_appear_as_ids(tmp_path, id):
     Tokenizer(models.WordLevel({"go": 0}, unk_token="go")).save(
         str(tmp_path / "start" / "tokenizer.json")
     )
-    words = Vocabulary(tmp_path)
+    words = TokenVocabulary(tmp_path)
     assert words.look() is None
     assert (words.word(0), words.word(id)) == ("go", f"[{id}]")
 
 
 def one_turn(folder: Path) -> tuple[str, str | None]:
     """The first sampled token of a run's first turn, and why it is no word."""
-    words = Vocabulary(folder)
-    answer = of_turn(episode("e", turns=(turn(reply_ids=(0,)),)), 1, words)
+    words = TokenVocabulary(folder)
+    answer = turn_tokens(episode("e", turns=(turn(reply_ids=(0,)),)), 1, words)
     return answer["reply"][0]["text"], answer["note"]
 
 
@@ -399,7 +399,7 @@ def test_a_foreign_run_opens_no_file_except_a_runs_tokenizer(tmp_path, config, s
 
 def test_a_broken_or_late_tokenizer_is_handled(tmp_path):
     (tmp_path / "start").mkdir()
-    words = Vocabulary(tmp_path)
+    words = TokenVocabulary(tmp_path)
     assert "there is no tokenizer.json" in words.look()
     (tmp_path / "start" / "tokenizer.json").write_text("{")
     assert "start/tokenizer.json cannot be read" in words.look()
@@ -411,7 +411,7 @@ def test_a_broken_or_late_tokenizer_is_handled(tmp_path):
 
 
 def test_two_servers_on_one_host_have_separate_cookies():
-    one, other = Guard("0.0.0.0", 8200), Guard("0.0.0.0", 8201)
+    one, other = AccessGuard("0.0.0.0", 8200), AccessGuard("0.0.0.0", 8201)
     cookies = {one.cookie: one.token} | {other.cookie: other.token}
     assert one.refusal({"host": "192.0.2.7:8200"}, cookies) is None
     assert other.refusal({"host": "192.0.2.7:8201"}, cookies) is None

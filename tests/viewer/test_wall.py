@@ -7,8 +7,8 @@ import pytest
 
 from agentrl.errors import ConfigError
 from agentrl.replay import Run
-from agentrl.replay.live_phones import Live, PhoneNow, phones_now
-from agentrl.viewer.phone_wall import Wall
+from agentrl.replay.live_phones import LivePhones, PhoneState, read_live_phones
+from agentrl.viewer.phone_wall import PhoneWall
 from tests.viewer.conftest import wait_for
 
 
@@ -18,8 +18,8 @@ def test_phones_are_shown_with_their_episodes(live, pool, tmp_path):
     live.playing(busy, "train-00001-g000-m00")
     live.frame(busy, "0" * 32)
     live.turn(busy, 4, 0.25)
-    wait_for(lambda: any(phone["turn"] == 4 for phone in phones_now(run)))
-    found = {phone["serial"]: phone for phone in phones_now(run)}
+    wait_for(lambda: any(phone["turn"] == 4 for phone in read_live_phones(run)))
+    found = {phone["serial"]: phone for phone in read_live_phones(run)}
     assert found.keys() == {busy, free}
     assert found[busy]["episode"] == "train-00001-g000-m00"
     assert (found[busy]["act_s"], found[busy]["state"], found[free]["episode"]) == (
@@ -28,14 +28,18 @@ def test_phones_are_shown_with_their_episodes(live, pool, tmp_path):
         None,
     )
     live.close()
-    assert phones_now(run) == []
+    assert read_live_phones(run) == []
 
 
 def test_reports_of_two_processes_about_one_phone_are_merged(tmp_path):
-    keeper = Live(tmp_path, "keeper", lambda: [PhoneNow(serial="a", state="leased", leases=3)])
-    player = Live(tmp_path, "rollout1")
+    keeper = LivePhones(
+        tmp_path, "keeper", lambda: [PhoneState(serial="a", state="leased", leases=3)]
+    )
+    player = LivePhones(tmp_path, "rollout1")
     player.playing("a", "e")
-    (phone,) = wait_for(lambda: [p for p in phones_now(tmp_path) if p["episode"] and p["state"]])
+    (phone,) = wait_for(
+        lambda: [p for p in read_live_phones(tmp_path) if p["episode"] and p["state"]]
+    )
     assert (phone["state"], phone["leases"], phone["episode"]) == ("leased", 3, "e")
     keeper.close()
     player.close()
@@ -51,7 +55,7 @@ def test_the_report_of_a_killed_process_expires(tmp_path):
     )
     report["time"] = time.time() + 3600
     (tmp_path / "live" / "never_out_of_date.json").write_text(json.dumps(report))
-    assert phones_now(tmp_path) == []
+    assert read_live_phones(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -66,22 +70,22 @@ def test_the_report_of_a_killed_process_expires(tmp_path):
 def test_invalid_phone_reports_are_ignored(tmp_path, report):
     (tmp_path / "live").mkdir()
     (tmp_path / "live" / "other.json").write_text(report.replace("NOW", str(time.time())))
-    assert Wall(Run(tmp_path)).phones() == []
+    assert PhoneWall(Run(tmp_path)).phones() == []
 
 
 def test_a_serial_with_a_lone_surrogate_has_a_name(tmp_path):
     (tmp_path / "live").mkdir()
     report = {"time": time.time(), "phones": [{"serial": "a\ud800"}]}
     (tmp_path / "live" / "other.json").write_text(json.dumps(report))
-    assert Wall(Run(tmp_path)).phones()[0]["name"].startswith("usb-")
+    assert PhoneWall(Run(tmp_path)).phones()[0]["name"].startswith("usb-")
 
 
 @pytest.mark.adb
 async def test_a_leased_phone_is_not_touched(live, pool, tmp_path):
-    wall = Wall(Run(tmp_path / "run"))
+    wall = PhoneWall(Run(tmp_path / "run"))
     async with pool.lease(10) as lease:
         live.playing(lease.serial, "e")
-        wait_for(lambda: [p for p in phones_now(tmp_path / "run") if p["state"] == "leased"])
+        wait_for(lambda: [p for p in read_live_phones(tmp_path / "run") if p["state"] == "leased"])
         with pytest.raises(ConfigError, match="is not free: it is leased"):
             wall.tap(lease.serial, 0.5, 0.5)
     with pytest.raises(ConfigError, match=r"must lie in \[0, 1\]"):

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from agentrl.devices import open_device
-from agentrl.replay.live_phones import phones_now
+from agentrl.replay.live_phones import read_live_phones
 from agentrl.replay.recorder import Recorder
 from tests.replay.episodes import screen
 from tests.viewer import runs
@@ -42,7 +42,7 @@ def test_nothing_is_touched_without_the_token_or_while_in_use(
     live, pool, serve, open_page, tmp_path
 ):
     served = serve(tmp_path / "run")
-    wait_for(lambda: phones_now(tmp_path / "run"))
+    wait_for(lambda: read_live_phones(tmp_path / "run"))
     page = open_page(f"{served.url}/phones?phone={pool.serials[0]}", lost=True)
     picture = page.locator(".enlarged img.free")
     expect(picture).to_be_visible()

@@ -17,11 +17,11 @@ from agentrl import __version__
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_filters import Filter
 from agentrl.replay.export.minari_spaces import (
-    Play,
+    MinariEpisode,
     action_space,
+    common_size,
     observation_space,
-    plays_of,
-    size_of,
+    select_episodes,
 )
 from agentrl.replay.reader import Run
 from agentrl.text import encodable
@@ -70,14 +70,14 @@ def write(
     storage_of = _open_minari(path)
     if width is not None and width < 1:
         raise ConfigError(f"width={width}: must be 1 pixel or more")
-    plays, left_out = plays_of(run, wanted, replies)
+    plays, left_out = select_episodes(run, wanted, replies)
     if not plays:
         skipped = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
         raise ConfigError(
             f"{run.path}: no episode to write"
             + (f"; skipped: {skipped}" if skipped else ": no valid episode matches")
         )
-    size = size_of(run, plays, width)
+    size = common_size(run, plays, width)
     observations = observation_space(plays, size)
     partial = path.with_name(f".{path.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -129,7 +129,7 @@ def _open_minari(path: Path) -> Callable[..., Any]:
 
 def _buffers(
     run: Run,
-    plays: Sequence[Play],
+    plays: Sequence[MinariEpisode],
     space: spaces.Space[Any],
     size: tuple[int, int] | None,
     progress: Progress,
@@ -140,7 +140,7 @@ def _buffers(
 
 
 def _buffer(
-    run: Run, play: Play, space: spaces.Space[Any], size: tuple[int, int] | None
+    run: Run, play: MinariEpisode, space: spaces.Space[Any], size: tuple[int, int] | None
 ) -> "EpisodeBuffer":
     from minari.data_collector import EpisodeBuffer
 
@@ -175,7 +175,7 @@ def _images(run: Run, frames: Sequence[str], size: tuple[int, int]) -> Iterator[
         yield image
 
 
-def _about(play: Play) -> dict[str, Any]:
+def _about(play: MinariEpisode) -> dict[str, Any]:
     summary = play.recorded.summary
     return {
         "episode": summary.id,

@@ -20,7 +20,7 @@ _LARGEST = 1 << 53
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Play:
+class MinariEpisode:
     """The part of a T-turn episode that goes into a Minari data set."""
 
     recorded: RecordedEpisode
@@ -32,7 +32,9 @@ class Play:
     """[T]"""
 
 
-def plays_of(run: Run, wanted: Filter | None, replies: bool) -> tuple[list[Play], Counter[str]]:
+def select_episodes(
+    run: Run, wanted: Filter | None, replies: bool
+) -> tuple[list[MinariEpisode], Counter[str]]:
     """Episodes to write, and the number of skipped episodes by reason.
 
     Args:
@@ -59,7 +61,7 @@ def plays_of(run: Run, wanted: Filter | None, replies: bool) -> tuple[list[Play]
     return plays, left_out
 
 
-def _play(run: Run, recorded: RecordedEpisode, replies: bool) -> Play | str:
+def _play(run: Run, recorded: RecordedEpisode, replies: bool) -> MinariEpisode | str:
     """The data to write for an episode, or the reason why it is skipped."""
     turns, final = recorded.episode.turns, recorded.episode.final_frames
     if not turns:
@@ -78,7 +80,7 @@ def _play(run: Run, recorded: RecordedEpisode, replies: bool) -> Play | str:
     if not replies and any(turn.action is None for turn in turns):
         return "with a reply that could not be parsed (--replies uses the replies as actions)"
     texts = (*(words_of(turn.shown) for turn in turns), recorded.episode.final_shown.strip())
-    return Play(
+    return MinariEpisode(
         recorded=recorded,
         frames=frames if pictured else (),
         texts=tuple(map(encodable, texts)),
@@ -86,7 +88,9 @@ def _play(run: Run, recorded: RecordedEpisode, replies: bool) -> Play | str:
     )
 
 
-def size_of(run: Run, plays: Sequence[Play], width: int | None) -> tuple[int, int] | None:
+def common_size(
+    run: Run, plays: Sequence[MinariEpisode], width: int | None
+) -> tuple[int, int] | None:
     """(width, height) shared by all images; None if there are no images.
 
     Args:
@@ -121,7 +125,9 @@ def _png_size(run: Run, frame_id: str) -> tuple[int, int]:
     return width, height
 
 
-def observation_space(plays: Sequence[Play], size: tuple[int, int] | None) -> spaces.Space[Any]:
+def observation_space(
+    plays: Sequence[MinariEpisode], size: tuple[int, int] | None
+) -> spaces.Space[Any]:
     """Space of an image of this (width, height), of text, or a dictionary of both."""
     texts = [text for play in plays for text in play.texts]
     if size is None:
@@ -130,7 +136,7 @@ def observation_space(plays: Sequence[Play], size: tuple[int, int] | None) -> sp
     return spaces.Dict({"image": image, "text": _text_space(texts)}) if any(texts) else image
 
 
-def action_space(plays: Sequence[Play], replies: bool) -> spaces.Space[Any]:
+def action_space(plays: Sequence[MinariEpisode], replies: bool) -> spaces.Space[Any]:
     """The smallest space that contains all recorded actions.
 
     Raises:

@@ -13,7 +13,7 @@ ROWS = 64
 
 
 @dataclass(slots=True, frozen=True)
-class Cut:
+class BandedImage:
     """An image cut into bands from top to bottom; the last one may be shorter."""
 
     id: str
@@ -29,7 +29,7 @@ class Cut:
         return zip(self.digests, (self.pixels[top : top + ROWS] for top in tops), strict=True)
 
 
-def cut(image: Image) -> Cut:
+def cut_into_bands(image: Image) -> BandedImage:
     """Cut an image in one pass over its pixels (0.2 ms at 720x1280).
 
     Args:
@@ -47,4 +47,4 @@ def cut(image: Image) -> Cut:
         for top in range(0, height, ROWS)
     )
     id = xxhash.xxh3_128_hexdigest(b"".join(digests), seed=height)
-    return Cut(id, pixels, digests)
+    return BandedImage(id, pixels, digests)

@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from agentrl.replay.frames import banded_png
-from agentrl.replay.frames.bands import Cut
+from agentrl.replay.frames.bands import BandedImage
 
 _T = TypeVar("_T")
 _SCHEMA = """
@@ -89,7 +89,7 @@ class PackWriter:
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}COMMIT;")
 
-    def add(self, cuts: Iterable[Cut]) -> tuple[int, int]:
+    def add(self, cuts: Iterable[BandedImage]) -> tuple[int, int]:
         """Add frames in one transaction; frames already in the pack are touched.
 
         Returns:
@@ -134,7 +134,7 @@ class PackWriter:
             found += [id for (id,) in rows]
         return found
 
-    def _insert(self, cuts: Mapping[bytes, Cut], now: float) -> int:
+    def _insert(self, cuts: Mapping[bytes, BandedImage], now: float) -> int:
         """Insert frames and their new bands; return the bytes that the bands took."""
         bands: list[tuple[object, ...]] = []
         frames: list[tuple[object, ...]] = []

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agentrl.replay.frames.bands import Cut, cut
+from agentrl.replay.frames.bands import BandedImage, cut_into_bands
 from agentrl.replay.frames.frame_pack import PackWriter
 from agentrl.replay.run_layout import pack_file
 from agentrl.types import Image
@@ -53,7 +53,7 @@ class FrameStore:
         self._changed = threading.Condition()
         self._room = self._waiting_bytes = waiting
         self._warned_at = -math.inf
-        self._waiting: list[Cut] = []
+        self._waiting: list[BandedImage] = []
         self._handed_over = self._settled = 0
         self._hurried = self._closing = False
         """Write now instead of waiting for more frames; end the thread once all is written."""
@@ -70,7 +70,7 @@ class FrameStore:
             ValueError: the image is not uint8[H, W, 3].
             OSError: an earlier image could not be written.
         """
-        made = cut(image)
+        made = cut_into_bands(image)
         name = made.id
         self._raise_failure()
         assert self._thread.is_alive(), "this store is closed"
@@ -125,7 +125,7 @@ class FrameStore:
         if pack is not None:
             pack.close()
 
-    def _next_batch(self) -> list[Cut]:
+    def _next_batch(self) -> list[BandedImage]:
         """Wait for the next frames; empty once the store is closed and all is written."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closing)
@@ -133,7 +133,7 @@ class FrameStore:
             cuts, self._waiting, self._hurried = self._waiting, [], False
         return cuts
 
-    def _write(self, pack: PackWriter, cuts: Sequence[Cut]) -> None:
+    def _write(self, pack: PackWriter, cuts: Sequence[BandedImage]) -> None:
         stored, size = pack.add(cuts)
         self.stats.stored += stored
         self.stats.bytes += size

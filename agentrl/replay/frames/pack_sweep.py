@@ -23,7 +23,7 @@ _LAST = (1 << 63) - 1
 
 
 @dataclass(slots=True, frozen=True)
-class Stored:
+class StoredFrame:
     """A frame in a pack."""
 
     id: str
@@ -33,7 +33,7 @@ class Stored:
     """When it was last seen, in seconds since 1970."""
 
 
-class Sweeper:
+class PackSweeper:
     """Counts how many frames use each band of a pack; reads only new frames.
 
     The pack's writer may continue meanwhile, but only one process may sweep (see `overtaken`).
@@ -51,7 +51,7 @@ class Sweeper:
         """Number of frames per band number."""
         self._upto = 0
         """Number of the last counted frame."""
-        self._new: list[Stored] = []
+        self._new: list[StoredFrame] = []
         self.bytes = 0
         """Bytes of all bands in the pack."""
         self.freed = 0
@@ -70,7 +70,7 @@ class Sweeper:
         with self._opened() as pack:
             return _sweeps(pack) != self._sweeps
 
-    def new(self) -> Iterator[Stored]:
+    def new(self) -> Iterator[StoredFrame]:
         """Frames stored since the last call.
 
         Raises:
@@ -127,7 +127,7 @@ class Sweeper:
                     self._uses.update(_numbers(bands))
                     self._upto = number
                     self.bytes += int(size)
-                    self._new.append(Stored(id.hex(), int(size), float(touched)))
+                    self._new.append(StoredFrame(id.hex(), int(size), float(touched)))
         except (AttributeError, OverflowError, TypeError, ValueError) as error:
             raise OSError(f"{self._path}: invalid frame: {error}") from error
 

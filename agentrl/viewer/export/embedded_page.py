@@ -54,7 +54,7 @@ def shortened(text: str) -> str:
     return f"{text[:_MAX_TEXT]}… ({len(text) - _MAX_TEXT:,} more characters)"
 
 
-class Embedded:
+class EmbeddedFrames:
     """Frames as data URIs, each encoded once.
 
     Args:

@@ -6,9 +6,9 @@ from typing import Any
 
 from agentrl.replay import RecordedEpisode, Run
 from agentrl.replay.episode_summary import at
-from agentrl.replay.touch_marks import mark_of
+from agentrl.replay.touch_marks import touch_of
 from agentrl.types import words_of
-from agentrl.viewer.export.embedded_page import Embedded, render, shortened
+from agentrl.viewer.export.embedded_page import EmbeddedFrames, render, shortened
 from agentrl.viewer.page_data import rounded
 
 _WIDEST = 480
@@ -17,7 +17,7 @@ _WIDEST = 480
 
 def page(run: Run, recorded: RecordedEpisode) -> bytes:
     """The page: screens with their touches, replies and rewards."""
-    pictures, episode = Embedded(run, _WIDEST), recorded.episode
+    pictures, episode = EmbeddedFrames(run, _WIDEST), recorded.episode
     return render(
         "episode.html.jinja",
         run=run.name,
@@ -30,13 +30,13 @@ def page(run: Run, recorded: RecordedEpisode) -> bytes:
     )
 
 
-def _turn(recorded: RecordedEpisode, number: int, pictures: Embedded) -> Mapping[str, Any]:
+def _turn(recorded: RecordedEpisode, number: int, pictures: EmbeddedFrames) -> Mapping[str, Any]:
     """One turn as the template needs it."""
     turn, summary = recorded.episode.turns[number], recorded.summary
     return {
         "number": number + 1,
         "screens": [pictures.uri(frame) for frame in turn.frames],
-        "mark": mark_of(turn),
+        "mark": touch_of(turn),
         "shown": shortened(words_of(turn.shown)),
         "reply": shortened(turn.reply),
         "action": None if turn.action is None else shortened(json.dumps(rounded(turn.action))),

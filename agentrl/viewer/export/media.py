@@ -9,7 +9,7 @@ from PIL import Image as Pillow
 
 from agentrl.errors import ConfigError
 from agentrl.replay import RecordedEpisode, Run
-from agentrl.viewer.export.turn_images import Artist
+from agentrl.viewer.export.turn_images import TurnPainter
 
 _TURN_S = 0.8
 """Duration of one turn."""
@@ -83,7 +83,7 @@ def _pictures(run: Run, recorded: RecordedEpisode, suffix: str) -> Iterator[Pill
             f"{recorded.summary.id} has {count} screens; a file holds at most {_MAX_IMAGES}. "
             "Export it as .html"
         )
-    return Artist(run, recorded, _WIDTHS[suffix]).pictures()
+    return TurnPainter(run, recorded, _WIDTHS[suffix]).pictures()
 
 
 def _hold_last(pictures: Iterator[Pillow.Image]) -> Iterator[Pillow.Image]:

@@ -10,8 +10,8 @@ from agentrl import config as configuration
 from agentrl.errors import ConfigError
 from agentrl.replay import Run, Summary
 from agentrl.types import Episode, words_of
-from agentrl.viewer.export.embedded_page import Embedded, render
-from agentrl.viewer.metric_curves import Chart, Curve, Curves
+from agentrl.viewer.export.embedded_page import EmbeddedFrames, render
+from agentrl.viewer.metric_curves import Chart, Curve, MetricCurves
 from agentrl.viewer.run_overview import overview
 
 _Row = dict[str, Any]
@@ -25,7 +25,7 @@ _LEFT, _BOTTOM = 46, 20
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class _Drawn:
+class _SvgChart:
     """A chart in SVG coordinates."""
 
     title: str
@@ -46,7 +46,7 @@ def report(run: Run) -> bytes:
         about=about,
         began=_clock(about["first"]),
         ended=_clock(about["last"]),
-        charts=[_drawn(chart) for chart in Curves(run.path).charts()],
+        charts=[_drawn(chart) for chart in MetricCurves(run.path).charts()],
         job=_job(run, about),
         examples=_examples(run),
         size=(_WIDTH, _HEIGHT),
@@ -69,12 +69,14 @@ def _examples(run: Run) -> list[_Row]:
         "median": sorted(ranked, key=lambda s: abs(ranked.index(s) - middle)),
         "worst": ranked,
     }
-    pictures = Embedded(run, _WIDEST)
+    pictures = EmbeddedFrames(run, _WIDEST)
     examples = (_example(run, name, nearest, pictures) for name, nearest in chosen.items())
     return [example for example in examples if example is not None]
 
 
-def _example(run: Run, name: str, nearest: Sequence[Summary], pictures: Embedded) -> _Row | None:
+def _example(
+    run: Run, name: str, nearest: Sequence[Summary], pictures: EmbeddedFrames
+) -> _Row | None:
     """The first readable episode; the page says how many were skipped."""
     for damaged, summary in enumerate(nearest[:_MAX_ATTEMPTS]):
         try:
@@ -85,7 +87,9 @@ def _example(run: Run, name: str, nearest: Sequence[Summary], pictures: Embedded
     return None
 
 
-def _row(name: str, summary: Summary, episode: Episode, damaged: int, pictures: Embedded) -> _Row:
+def _row(
+    name: str, summary: Summary, episode: Episode, damaged: int, pictures: EmbeddedFrames
+) -> _Row:
     stride = -(-len(episode.turns) // _SCREENS)
     shown = [
         {
@@ -112,7 +116,7 @@ def _job(run: Run, about: Mapping[str, Any]) -> str | None:
     return f"{status} {done} steps"
 
 
-def _drawn(chart: Chart) -> _Drawn:
+def _drawn(chart: Chart) -> _SvgChart:
     xs = [x for curve in chart.curves for x, _ in curve.points]
     ys = [y for curve in chart.curves for _, y in curve.points]
     low, high = min(0.0, *ys), max(ys)
@@ -131,7 +135,7 @@ def _drawn(chart: Chart) -> _Drawn:
         line = " ".join(f"{x},{y}" for x, y in points)
         lines.append((curve, line, points if curve.dots else ()))
     marks = (low, (low + high) / 2, high)
-    return _Drawn(
+    return _SvgChart(
         title=chart.title,
         about=chart.about,
         lines=lines,

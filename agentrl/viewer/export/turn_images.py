@@ -10,7 +10,7 @@ from PIL import ImageDraw, ImageFont
 
 from agentrl.replay import RecordedEpisode, Run
 from agentrl.replay.episode_summary import at
-from agentrl.replay.touch_marks import Mark, mark_of
+from agentrl.replay.touch_marks import TouchMark, touch_of
 from agentrl.text import printable, signed
 from agentrl.types import Image, words_of
 
@@ -32,25 +32,25 @@ _COLUMN, _ROW = 10, 18
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Shot:
+class TurnShot:
     """The content of one image."""
 
     frame: str | None
     words: str
-    mark: Mark | None
+    mark: TouchMark | None
     title: str
     said: str
     reward: float | None
 
 
-def shots(recorded: RecordedEpisode) -> list[Shot]:
+def shots(recorded: RecordedEpisode) -> list[TurnShot]:
     """One shot per turn, and one for the end."""
     episode, summary = recorded.episode, recorded.summary
     turns = [
-        Shot(
+        TurnShot(
             frame=turn.frames[-1] if turn.frames else None,
             words=_plain(turn.shown),
-            mark=mark_of(turn),
+            mark=touch_of(turn),
             title=f"turn {number} of {len(episode.turns)}",
             said=_plain(turn.reply),
             reward=at(summary.rewards, number - 1),
@@ -60,7 +60,7 @@ def shots(recorded: RecordedEpisode) -> list[Shot]:
     ended = summary.cause if summary.outcome.void else summary.outcome.value
     return [
         *turns,
-        Shot(
+        TurnShot(
             frame=episode.final_frames[-1] if episode.final_frames else None,
             words=_plain(episode.final_shown),
             mark=None,
@@ -79,7 +79,7 @@ def _cut(line: str, columns: int) -> list[str]:
     return [line[first : first + columns] for first in range(0, len(line), columns)] or [""]
 
 
-class Artist:
+class TurnPainter:
     """Draws the shots of one episode, all with the aspect ratio of its first frame.
 
     Args:
@@ -100,10 +100,10 @@ class Artist:
         """One image per shot; width and height are even, as video formats require."""
         return map(self._drawn, self.shots)
 
-    def _frame(self, shot: Shot) -> Image | None:
+    def _frame(self, shot: TurnShot) -> Image | None:
         return None if shot.frame is None else self._run.frame(shot.frame)
 
-    def _drawn(self, shot: Shot) -> Pillow.Image:
+    def _drawn(self, shot: TurnShot) -> Pillow.Image:
         height = (self._height + _CAPTION + 1) // 2 * 2
         picture = Pillow.new("RGB", (self._width, height), _PAPER)
         frame = self._frame(shot)
@@ -131,7 +131,7 @@ class Artist:
                 position = (_MARGIN + (column + 0.5) * _COLUMN, _MARGIN + row * _ROW)
                 draw.text(position, character, fill=_INK, font=self._font, anchor="ma")
 
-    def _touch(self, draw: ImageDraw.ImageDraw, mark: Mark) -> None:
+    def _touch(self, draw: ImageDraw.ImageDraw, mark: TouchMark) -> None:
         x, y = mark.to_x * self._width, mark.to_y * self._height
         if mark.moves:
             start = (mark.x * self._width, mark.y * self._height)
@@ -143,7 +143,7 @@ class Artist:
         )  # fmt: skip
         draw.ellipse((x - 4, y - 4, x + 4, y + 4), fill=(*_TOUCH, 255))
 
-    def _caption(self, draw: ImageDraw.ImageDraw, shot: Shot) -> None:
+    def _caption(self, draw: ImageDraw.ImageDraw, shot: TurnShot) -> None:
         top = self._height + 8
         draw.text((_MARGIN, top), shot.title, fill=_FAINT, font=self._small)
         if shot.reward is not None:
