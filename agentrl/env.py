@@ -1,4 +1,4 @@
-"""Environments by name: registration, making, and what a game brings beside its `gymnasium.Env`."""
+"""The registry of environments, and the translators and scripted players that belong to them."""
 
 import re
 import warnings
@@ -18,65 +18,65 @@ from agentrl.text import did_you_mean
 from agentrl.types import Message, Observation
 
 TRANSLATOR = "agentrl.actions.space_translator:SpaceTranslator"
-"""Of environments that bring none of their own."""
+"""Default translator of environments without one of their own."""
 
 
 class Translator(Protocol):
-    """All the words of a game: what the model is told, and what its reply means.
+    """All text of an environment: what the model reads, and how its reply becomes an action.
 
-    Three more members are there for those who have a use for them: `render_mode`, which the
-    environment is made with; `meet(env)`, called with the environment before its first reset; and
-    `how()`, the part of the instructions that says how to answer, which a person who plays is told
-    where the instructions are empty.
+    Three further members are optional: `render_mode`, with which the environment is made;
+    `meet(env)`, called with the environment before its first reset; and `how()`, the part of the
+    instructions that explains how to answer, which a human player sees where the instructions are
+    empty.
     """
 
     def instructions(self) -> str:
-        """How to play; goes before the first observation. May be empty."""
+        """The system message: how to play. May be empty."""
 
     def to_observation(self, observation: Any, info: Mapping[str, Any]) -> Observation:
-        """What of an environment's observation the model is shown."""
+        """The part of an environment's observation that the model sees."""
 
     def to_message(self, observation: Observation) -> Message:
-        """The user's turn; `<image>` in its text stands for the next picture."""
+        """The user message; each `<image>` in its text stands for the next image."""
 
     def to_action(self, reply: str) -> Any:
-        """The action that a reply means.
+        """Parse a reply into an action.
 
         Raises:
-            ActionError: it is none; the environment is then given `no_action`.
+            ActionError: the reply is not an action; the environment then receives `no_action`.
         """
 
     def no_action(self) -> Any:
-        """What the environment is given for a reply that is no action; None skips the step."""
+        """The action for a reply that cannot be parsed; None skips the step."""
 
 
 class Player(Protocol):
-    """A scripted player: answers as a model would, but knows the truth."""
+    """A scripted player: replies as a model would, but knows the true state."""
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """The reply to the state whose truth stands in `info`."""
+        """The reply to the state described by `info`."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Game:
-    """What agentrl knows of an environment beside its Gymnasium spec."""
+    """An environment's registration: what agentrl knows beyond its Gymnasium spec."""
 
     id: str
-    """Gymnasium's."""
+    """Id in Gymnasium's registry."""
     entry_point: str | Callable[..., Any]
-    """`module:Class` of the environment, or what makes it."""
+    """`module:Class` of the environment, or a callable that makes it."""
     translator: str = TRANSLATOR
-    """`module:name` of the translator's class; takes `translator` keyword arguments."""
+    """`module:Class` of the translator; takes the keyword arguments of `env.translator_kwargs`."""
     players: Mapping[str, str] = field(default_factory=dict)
-    """Scripted players by name, each `module:name` of a class without required arguments, but for
-    `action_space`, which is given to those that take it."""
+    """Scripted players by name, each `module:Class`. The class has no required arguments, except
+    optionally `action_space`."""
     app: str | None = None
-    """`module:name` of the app that a phone must run; None for an environment without phone."""
+    """`module:Class` of the app that a phone must run; None for an environment without phone."""
 
 
 _GAMES: dict[str, Game] = {}
 _RANDOM = {"random": "agentrl.actions.space_translator:RandomPlayer"}
-"""Who plays where the translator is the common one."""
+"""The players of environments with the default translator."""
 
 
 def register(
@@ -93,15 +93,15 @@ def register(
     Args:
         id: `Name-v0`.
         entry_point: `module:Class` of the `gymnasium.Env`.
-        translator: `module:Class` of its translator; the default takes its words from the
-            configuration.
-        players: scripted players, `{name: "module:Class"}`; with the default translator there is a
-            `random` one in any case.
-        app: `module:Class` of the phone app it plays, if it plays one.
+        translator: `module:Class` of its translator; the default one is configured by
+            `env.translator_kwargs`.
+        players: scripted players, `{name: "module:Class"}`; the default translator always comes
+            with a `random` one.
+        app: `module:Class` of the phone app it plays, if any.
         **spec: further arguments of `gymnasium.register`.
     """
     known = gymnasium.registry.get(id)
-    if known is None or known.entry_point != entry_point:  # a script may be imported once more
+    if known is None or known.entry_point != entry_point:  # a script may be imported twice
         gymnasium.register(id=id, entry_point=entry_point, **spec)
     _GAMES[id] = Game(
         id=id,
@@ -113,12 +113,12 @@ def register(
 
 
 def game(id: str) -> Game:
-    """What stands behind an environment's name.
+    """Look up an environment.
 
     Args:
-        id: `Name-v0` of agentrl or of Gymnasium, `module:Name-v0` where a module registers it,
-            `path/file.py:Name-v0`, the class itself: `module:Class`, `path/file.py:Class`, or
-            `http://HOST:PORT` of what serves one.
+        id: `Name-v0` of agentrl or of Gymnasium; `module:Name-v0` or `path/file.py:Name-v0` if
+            that module registers it; the class itself as `module:Class` or `path/file.py:Class`;
+            or `http://HOST:PORT` of a server (`agentrl serve-env`).
 
     Raises:
         ConfigError: the module or the environment does not exist.
@@ -137,58 +137,58 @@ def game(id: str) -> Game:
     except ConfigError:
         if not module or re.search(r"-v\d+$", name):
             raise
-        known = [n for n, one in vars(loaded).items() if isinstance(one, type)]
-        lack = "is no gymnasium.Env" if kind is not None else "is not there"
-        raise ConfigError(f"env.id={id}: {name!r} {lack}{did_you_mean(name, known)}") from None
+        known = [n for n, member in vars(loaded).items() if isinstance(member, type)]
+        problem = "is not a gymnasium.Env" if kind is not None else "does not exist"
+        raise ConfigError(f"env.id={id}: {name!r} {problem}{did_you_mean(name, known)}") from None
 
 
 def games() -> list[Game]:
-    """All that are registered with agentrl, by their ids."""
+    """All environments registered with agentrl, sorted by id."""
     registry.import_module("agentrl.envs")
     return [_GAMES[id] for id in sorted(_GAMES)]
 
 
 def foreign() -> dict[str, str]:
-    """The ids that Gymnasium knows beside those of agentrl, its own and installed packages'.
+    """Gymnasium's own environments and those of installed packages.
 
     Returns:
-        Why each cannot be made here; empty where nothing stands against it.
+        By id, why the environment cannot be made here; empty if it can.
     """
     registry.import_module("agentrl.envs")
     ids = sorted(id for id in gymnasium.registry if id not in _GAMES and ":" not in id)
-    return {id: _hindrance(id) for id in ids}
+    return {id: _why_unavailable(id) for id in ids}
 
 
-def _hindrance(id: str) -> str:
+def _why_unavailable(id: str) -> str:
     """What an environment lacks. Gymnasium's own are made, others' modules only imported."""
     point = gymnasium.spec(id).entry_point
     try:
         module = point if isinstance(point, str) else getattr(point, "__module__", "")
         if module.startswith("gymnasium."):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that there is a newer version, say
+                warnings.simplefilter("ignore")  # such as: a newer version exists
                 gymnasium.make(id, disable_env_checker=True).close()
         elif isinstance(point, str):
             registry.load(point)
-    except Exception as error:  # foreign modules fail in as many ways as there are
+    except Exception as error:  # foreign modules may raise anything
         return str(error).partition("\n")[0] or type(error).__name__
     return ""
 
 
 def _class_as_game(id: str, kind: Any) -> Game:
-    """An environment that nobody has registered."""
+    """Register an environment class that is named directly."""
     module = re.split(r"\W+", id.rpartition(":")[0].removesuffix(".py").strip("/"))
     own = f"{module[-1]}/{kind.__name__}-v0"
     if own in gymnasium.registry and gymnasium.registry[own].entry_point is not kind:
         own = f"{'-'.join(module)}/{kind.__name__}-v0"  # another module's class has the short name
-        gymnasium.registry.pop(own, None)  # a file may be loaded once more
+        gymnasium.registry.pop(own, None)  # a file may be loaded again
     if own not in gymnasium.registry:
         gymnasium.register(id=own, entry_point=kind)
     return Game(id=own, entry_point=kind, players=_RANDOM)
 
 
 def _remote_game(url: str) -> Game:
-    """An environment that a server plays."""
+    """Register an environment that runs on a server."""
     remote = "agentrl.serving.remote_env:served"
     own = f"remote/{re.sub(r'[^A-Za-z0-9.-]+', '-', url.partition('//')[2]).strip('-')}-v0"
     if own not in gymnasium.registry:
@@ -205,31 +205,31 @@ def _game_of_gymnasium(name: str) -> Game:
         known = [*_GAMES, *gymnasium.registry]
         raise ConfigError(
             f"env.id: no environment {name!r} is registered{did_you_mean(name, known)}. "
-            f"Of agentrl: {', '.join(sorted(_GAMES)) or 'none'}. Gymnasium's own and those of "
-            "installed packages: agentrl envs list --all. A module of yours must call "
-            "agentrl.register(...) when imported, or name its class as module:Class."
+            f"agentrl has: {', '.join(sorted(_GAMES)) or 'none'}. `agentrl envs list --all` also "
+            "lists those of Gymnasium and of installed packages. For your own environment, call "
+            "agentrl.register(...) in its module, or name its class as module:Class."
         ) from error
     if spec.entry_point is None:
-        raise ConfigError(f"env.id: {name} can be made as a vector of environments alone")
+        raise ConfigError(f"env.id: {name} can only be made as a vector environment")
     return Game(id=spec.id, entry_point=spec.entry_point, players=_RANDOM)
 
 
 def apps() -> list[str]:
-    """The phone apps of all registered games, each `module:Class`."""
+    """The phone apps of all registered environments, each `module:Class`."""
     registry.import_module("agentrl.envs")
     return sorted({game.app for game in _GAMES.values() if game.app is not None})
 
 
 def make_translator(id: str, kwargs: Mapping[str, Any] = MappingProxyType({})) -> Translator:
-    """The translator of an environment.
+    """Make the translator of an environment.
 
     Args:
-        id: as `game` takes it.
-        kwargs: what the translator is made with; an `action_space` that it takes and is not given
-            is seen by making the environment.
+        id: as in `game`.
+        kwargs: arguments of the translator; a missing `action_space` is read from the environment,
+            which is made for that.
 
     Raises:
-        ConfigError: the environment does not exist, or its translator refuses the arguments.
+        ConfigError: the environment does not exist, or its translator rejects the arguments.
     """
     found = game(id)
     if found.translator == TRANSLATOR and "action_space" not in kwargs:
@@ -239,10 +239,10 @@ def make_translator(id: str, kwargs: Mapping[str, Any] = MappingProxyType({})) -
 
 
 def translator_of(game: Game, kwargs: Mapping[str, Any]) -> Translator:
-    """A game's translator, made with these arguments.
+    """Make the translator of a registered environment.
 
     Raises:
-        ConfigError: it does not exist, or refuses them.
+        ConfigError: it does not exist, or rejects the arguments.
     """
     try:
         translator: Translator = registry.load(game.translator)(**kwargs)
@@ -251,7 +251,7 @@ def translator_of(game: Game, kwargs: Mapping[str, Any]) -> Translator:
     except Exception as error:
         shown = {name: value for name, value in kwargs.items() if name != "action_space"}
         raise ConfigError(
-            f"env.translator: {game.id} does not take {shown}: {told(error)}"
+            f"env.translator_kwargs: the translator of {game.id} rejects {shown}: {told(error)}"
         ) from error
     return translator
 
@@ -260,16 +260,16 @@ def make(id: str, **kwargs: Any) -> "gymnasium.Env[Any, Any]":
     """Make an environment.
 
     Args:
-        id: as `game` takes it.
-        **kwargs: for its constructor.
+        id: as in `game`.
+        **kwargs: arguments of its constructor.
 
     Raises:
-        ConfigError: it does not exist, or does not take these arguments.
+        ConfigError: it does not exist, or rejects the arguments.
     """
     spec: EnvSpec = gymnasium.spec(game(id).id)
     try:
         return gymnasium.make(spec, **kwargs)
     except TypeError as error:
-        raise ConfigError(f"env.kwargs: {id} does not take them: {error}") from error
-    except (gymnasium.error.Error, ImportError) as error:  # a package that it needs, say
+        raise ConfigError(f"env.kwargs: {id} rejects them: {error}") from error
+    except (gymnasium.error.Error, ImportError) as error:  # such as a missing package
         raise ConfigError(f"env.id: {id} cannot be made: {error}") from error

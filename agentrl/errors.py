@@ -4,24 +4,24 @@
 
     AgentRLError
     ├── ConfigError           a user's mistake, found before any work starts
-    │   └── EpisodeRemoved        an episode was asked for that retention has removed
-    ├── ActionError           a reply that is no action; costs the agent a turn, never the episode
-    └── WorldError            a failure of the world; voids the episode and is never a reward
-        ├── DeviceError       a phone
-        │   ├── DeviceOffline     it is not there (any more)
-        │   ├── DeviceTimeout     it did not answer within the deadline
-        │   ├── CaptureError      it gave no usable picture
-        │   ├── LeaseLost         it is lent to somebody else by now
-        │   ├── AppLeft           something else came in front of the app, and not by the agent
-        │   ├── NotInFront        an action was not done, for another app was in front
-        │   ├── ScreenTurned      the screen was turned between a picture and the action on it
-        │   └── NoDevice          the pool has no phone to lease just now
-        │       └── PoolEmpty         nor is one expected: all its phones are in quarantine
-        ├── EnvError          an environment that raised or broke its contract
-        ├── EngineError       an engine that failed or fell silent
-        │   ├── EndpointRefused       a server of chat completions answered with an error
-        │   └── EndpointUnreachable   it is not there, or broke off
-        └── RewardError       a reward function that raised or returned nonsense
+    │   └── EpisodeRemoved        the requested episode was removed by retention
+    ├── ActionError           a reply without a valid action; costs a turn, never the episode
+    └── WorldError            an infrastructure failure; discards the episode, never a reward
+        ├── DeviceError       a phone failed
+        │   ├── DeviceOffline     it is not connected (any more)
+        │   ├── DeviceTimeout     it did not answer within its deadline
+        │   ├── CaptureError      it returned no usable screenshot
+        │   ├── LeaseLost         the lease has ended; another client may hold the phone
+        │   ├── AppLeft           something covered the app, and not through the agent's action
+        │   ├── NotInFront        an action was withheld because another app was in front
+        │   ├── ScreenTurned      the screen rotated between a screenshot and the action on it
+        │   └── NoDevice          the pool has no phone to lease right now
+        │       └── PoolEmpty         and expects none: all its phones are in quarantine
+        ├── EnvError          an environment raised or broke its contract
+        ├── EngineError       an engine failed or did not answer in time
+        │   ├── EndpointRefused       a chat completions server answered with an error
+        │   └── EndpointUnreachable   it cannot be reached, or the connection broke
+        └── RewardError       a reward function raised or returned an invalid value
 """
 
 import asyncio
@@ -32,23 +32,23 @@ from pathlib import Path
 
 
 class AgentRLError(Exception):
-    """Base of all errors raised on purpose."""
+    """Base class of all errors raised on purpose."""
 
 
 class ConfigError(AgentRLError):
-    """A user's mistake: the message says what, which value, and what to do."""
+    """A user's mistake: the message names the setting, its value, and what to do."""
 
 
 class EpisodeRemoved(ConfigError):
-    """Retention has removed the file of an episode; its scores are still there."""
+    """Retention has removed an episode's file; its scores are still recorded."""
 
 
 class ActionError(AgentRLError):
-    """A reply that cannot be read as an action."""
+    """A reply that cannot be parsed as an action."""
 
 
 class WorldError(AgentRLError):
-    """A failure of the world, attributed to one boundary."""
+    """An infrastructure failure, attributed to one boundary."""
 
 
 class DeviceError(WorldError):
@@ -64,37 +64,37 @@ class DeviceTimeout(DeviceError):
 
 
 class CaptureError(DeviceError):
-    """A phone gave no usable picture."""
+    """A phone returned no usable screenshot."""
 
 
 class LeaseLost(DeviceError):
-    """A command under a lease that has ended or expired; nothing of it was done."""
+    """A command arrived under an ended or expired lease; no part of it was executed."""
 
 
 class AppLeft(DeviceError):
-    """Something came in front of the app, not by the agent's doing, and would not go away.
+    """Something covered the app, not through the agent's action, and could not be dismissed.
 
-    The message begins with what it was, as `call: ...`: void episodes are counted by that.
+    The message begins with its cause, as in `call: ...`: discarded episodes are counted by cause.
     """
 
 
 class NotInFront(DeviceError):
-    """An action was not done, for another app was in front; it may be done later."""
+    """An action was withheld because another app was in front; it may be retried."""
 
 
 class ScreenTurned(DeviceError):
-    """The screen was turned, and not by its app, while an action was on its way to it.
+    """The screen rotated, not by request of the app, while an action was on its way.
 
-    Nobody can tell what a position meant that was chosen upright and touched across.
+    A position chosen in one orientation has no meaning in the other.
     """
 
 
 class NoDevice(DeviceError):
-    """No phone could be leased in time; a later lease may find one."""
+    """No phone could be leased in time; a later attempt may succeed."""
 
 
 class PoolEmpty(NoDevice):
-    """Every phone of the pool is in quarantine, and has been for as long as may be waited."""
+    """Every phone of the pool has been in quarantine for the maximum wait."""
 
 
 class EnvError(WorldError):
@@ -106,12 +106,12 @@ class EngineError(WorldError):
 
 
 class EndpointRefused(EngineError):
-    """A server of chat completions answered with an error.
+    """A chat completions server answered with an error.
 
     Args:
         message: of this error.
-        status: of HTTP.
-        said: the server's words.
+        status: HTTP status code.
+        said: the server's error text.
     """
 
     def __init__(self, message: str, status: int = 0, said: str = "") -> None:
@@ -120,23 +120,23 @@ class EndpointRefused(EngineError):
 
 
 class EndpointUnreachable(EngineError):
-    """A server of chat completions is not there, or broke off."""
+    """A chat completions server cannot be reached, or the connection broke."""
 
 
 class RewardError(WorldError):
-    """A reward function raised or returned something that is no reward."""
+    """A reward function raised, or returned something that is not a reward."""
 
 
 @contextmanager
 def boundary(error: type[WorldError], what: str) -> Iterator[None]:
-    """Turn whatever a foreign piece raises into one typed error; our own errors pass unchanged.
+    """Convert any exception of foreign code into one typed error; our own errors pass unchanged.
 
     Args:
         error: the type to raise.
         what: names the call, with its values, for the message.
 
     Raises:
-        WorldError: of the type given, with the foreign error as its cause.
+        WorldError: of the type given, with the foreign exception as its cause.
     """
     try:
         yield
@@ -149,11 +149,11 @@ def boundary(error: type[WorldError], what: str) -> Iterator[None]:
 
 
 def is_ours(cause: BaseException) -> bool:
-    """Whether an exception is no failure of the foreign code that it came through.
+    """Whether an exception must propagate because foreign code is not its origin.
 
-    That code may raise what is no `Exception`: `SystemExit`, or the panic of a library in Rust.
-    Ours are Ctrl-C, the end of a generator, and a cancelled task; outside an event loop nothing is
-    cancelled, and somebody's code has raised that too.
+    Ours are Ctrl-C, the end of a generator, and the cancellation of a task. Outside an event loop
+    nothing can be cancelled, so a `CancelledError` there comes from foreign code, as do other
+    exceptions that are no `Exception`: `SystemExit`, or the panic of a Rust library.
     """
     if isinstance(cause, asyncio.CancelledError):
         return _in_event_loop()
@@ -161,10 +161,10 @@ def is_ours(cause: BaseException) -> bool:
 
 
 def told(cause: BaseException) -> str:
-    """Type, words and place of an error: `ValueError: too small (game.py:12)`."""
+    """Type, message and location of an error: `ValueError: too small (game.py:12)`."""
     deepest = traceback.extract_tb(cause.__traceback__)[-1:]
-    place = "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in deepest)
-    return f"{type(cause).__name__}: {cause}{place}"
+    location = "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in deepest)
+    return f"{type(cause).__name__}: {cause}{location}"
 
 
 def _in_event_loop() -> bool:

@@ -1,4 +1,4 @@
-"""What `pip install agentrl` leaves out, and how to get it."""
+"""Optional dependencies, and the messages that say how to install them."""
 
 from importlib.util import find_spec
 
@@ -24,20 +24,20 @@ _OF_MODELS = ("safetensors", "tokenizers", "torch", "transformers")
 
 
 def missing(engine: str, launcher: str) -> list[str]:
-    """What a model needs to play or learn and does not find here, each with its remedy.
+    """The packages that running a model needs and that are not installed, each with its remedy.
 
-    A model elsewhere needs what asks for it alone.
+    A model on a remote server needs only the HTTP client.
 
     Args:
-        engine: as the configuration's `rollout.engine`.
-        launcher: as its `rollout.launcher`.
+        engine: the configuration's `rollout.engine`.
+        launcher: the configuration's `rollout.launcher`.
     """
     if engine == "remote":
         return [NO_REMOTE] if find_spec("httpx2") is None else []
     absent = [name for name in _OF_MODELS if find_spec(name) is None]
-    wants = [
+    checks = [
         (absent, f"models need {', '.join(absent)}, not installed: {GET_MODELS}"),
         (engine == "vllm" and find_spec("vllm") is None, NO_VLLM),
         (launcher == "ray" and find_spec("ray") is None, NO_RAY),
     ]
-    return [remedy for lacking, remedy in wants if lacking]
+    return [remedy for is_missing, remedy in checks if is_missing]

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and folders that one process works in at a time."""
+"""Atomic writes of files, and locks on folders that one process works in at a time."""
 
 import fcntl
 import os
@@ -11,14 +11,15 @@ from agentrl.errors import ConfigError
 
 _LOCK = ".lock"
 _PATIENCE_S = 0.5
-"""Somebody may be looking whether it is held, for an instant."""
+"""`is_worked_in` of another process may hold the lock for an instant."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write to, which becomes `path` when the block ends well.
+    """Write to a temporary file beside `path`, which replaces `path` when the block succeeds.
 
-    What stood there before stays until then. The suffix is kept, as writers may judge by it.
+    An existing file stays untouched until then. The temporary name keeps the suffix, because
+    writers may choose the format by it.
     """
     partial = path.with_name(f".{os.getpid()}.{path.name}")
     try:
@@ -30,7 +31,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what `replacing` left in a folder, half-written, where its process was killed."""
+    """Remove temporary files that `replacing` left in a folder when its process was killed."""
     for partial in folder.glob(".*.*"):
         pid = partial.name[1:].partition(".")[0]
         if pid.isdigit() and not is_alive(int(pid)):
@@ -38,7 +39,7 @@ def sweep(folder: Path) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is a process of this number on this machine."""
+    """Whether a process with this id runs on this machine."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -49,20 +50,20 @@ def is_alive(pid: int) -> bool:
 
 
 def open_regular(path: str | Path, flags: int = os.O_RDONLY) -> int:
-    """An opener for `open`, of files alone: a pipe that lies in their place is not waited for.
+    """An opener for `open` that accepts only regular files and never blocks on a pipe.
 
     Raises:
-        OSError: it cannot be opened, or is no file.
+        OSError: it cannot be opened, or is not a regular file.
     """
     opened = os.open(path, flags | os.O_NONBLOCK)
     if stat.S_ISREG(os.fstat(opened).st_mode):
         return opened
     os.close(opened)
-    raise OSError(f"{path} is no file")
+    raise OSError(f"{path} is not a regular file")
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Write a file whole or not at all, and have it on disk before anything follows."""
+    """Write a file atomically, and return only when it is on disk."""
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
@@ -71,10 +72,10 @@ def write_durably(path: Path, text: str) -> None:
 
 @contextmanager
 def working_in(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder; the system opens it again however this one ends.
+    """Hold a folder's lock; the operating system releases it however this process ends.
 
     Raises:
-        ConfigError: another process works there.
+        ConfigError: another process holds it.
     """
     from filelock import FileLock, Timeout
 
@@ -83,7 +84,7 @@ def working_in(folder: Path) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise ConfigError(
-            f"{folder}: another process works on this run; wait for its end, or stop it"
+            f"{folder}: another process is working on this run; wait until it ends, or stop it"
         ) from None
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be locked: {error}") from error
@@ -94,7 +95,7 @@ def working_in(folder: Path) -> Iterator[None]:
 
 
 def is_worked_in(folder: Path) -> bool | None:
-    """Whether a process works in a folder now; None where none ever has."""
+    """Whether a process holds a folder's lock now; None if none ever has."""
     try:
         held = open_regular(folder / _LOCK)
     except OSError:

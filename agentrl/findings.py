@@ -1,33 +1,33 @@
-"""What a doctor says about a phone or an environment."""
+"""Results of the checks that `agentrl doctor` and `agentrl check` make."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 State = Literal["ok", "note", "wrong"]
-"""`note` is worth knowing, `wrong` is to be mended before anything is played on it."""
+"""`note` is worth knowing; `wrong` must be fixed before use."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     state: State
     detail: str
     mend: str = ""
-    """What to do about it; empty where nothing has to be done."""
+    """What to do about it; empty if nothing."""
 
 
 def ok(what: str, detail: str) -> Finding:
-    """All is well."""
+    """A check that passed."""
     return Finding(what=what, state="ok", detail=detail)
 
 
 def note(what: str, detail: str, mend: str) -> Finding:
-    """Worth knowing."""
+    """A remark that does not prevent use."""
     return Finding(what=what, state="note", detail=detail, mend=mend)
 
 
 def wrong(what: str, detail: str, mend: str) -> Finding:
-    """To be mended."""
+    """A problem that must be fixed."""
     return Finding(what=what, state="wrong", detail=detail, mend=mend)

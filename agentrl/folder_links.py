@@ -1,6 +1,6 @@
-"""The links `agentrl/envs`, `agentrl/rewards` and `agentrl/configs`, and the guards around them.
+"""Checks of the symbolic links `agentrl/envs`, `agentrl/rewards` and `agentrl/configs`.
 
-Why there are links at all: docs/decisions/001-links.md.
+Why they are links: docs/decisions/001-links.md.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ _LINKED = ("envs", "rewards", "configs")
 
 
 def refuse_bare_name(name: str) -> None:
-    """Refuse a second copy of `envs` or `rewards`, which would be a second registry.
+    """Reject an import of `envs` or `rewards` by bare name: it would create a second registry.
 
     Args:
         name: the `__name__` of the module that is being imported.
@@ -29,19 +29,19 @@ def refuse_bare_name(name: str) -> None:
 
 
 def check_links(package: Path = _PACKAGE) -> None:
-    """Notice a checkout whose links became text files, or were left out.
+    """Check that the links of a checkout are intact.
 
     Args:
         package: the folder of the package.
 
     Raises:
-        ConfigError: one of the links does not lead to a folder.
+        ConfigError: a link is missing, or became a text file.
     """
     broken = [name for name in _LINKED if not (package / name).is_dir()]
     if broken:
         raise ConfigError(
-            f"{package}: {', '.join(broken)} should be links to the folders of the same name at "
-            "the top of the checkout, but they are not (some ZIP extractors and Windows without "
-            "symlinks write text files instead). Clone with 'git clone -c core.symlinks=true', or "
+            f"{package}: {', '.join(broken)} must be symbolic links to the folders of the same "
+            "name at the top of the checkout (some ZIP extractors, and Windows without symlinks, "
+            "write text files instead). Clone with 'git clone -c core.symlinks=true', or "
             f"replace each: 'ln -sfn ../{broken[0]} {package / broken[0]}'"
         )

@@ -1,4 +1,4 @@
-"""Find what a user names: `module:name`, or `path/file.py:name`."""
+"""Load the objects that a user names as `module:name` or `path/file.py:name`."""
 
 import importlib
 import importlib.util
@@ -17,7 +17,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def _dotted_name(path: Path) -> str | None:
-    """The importable name of a file inside the package, so that no module exists twice."""
+    """The dotted name of a file inside the package, so that no module is loaded twice."""
     for root, package in (
         (_PACKAGE, "agentrl"),
         ((_PACKAGE / "envs").resolve(), "agentrl.envs"),
@@ -30,15 +30,17 @@ def _dotted_name(path: Path) -> str | None:
 
 
 _importing = threading.RLock()
-"""Held while a file is imported: another thread must not find it half made."""
+"""Held while a file is imported: another thread must not see a half-initialized module."""
 
 
 def _import_file(where: str) -> ModuleType:
-    # As modules are: here, then beside the configuration, whose folder is on the path.
-    places = [Path(folder, where).resolve() for folder in ("", *sys.path)]
-    path = next((place for place in places if place.is_file()), None)
+    # As for modules: the current folder first, then that of the configuration, via sys.path.
+    candidates = [Path(folder, where).resolve() for folder in ("", *sys.path)]
+    path = next((candidate for candidate in candidates if candidate.is_file()), None)
     if path is None:
-        raise ConfigError(f"{where}: no such file, neither here nor beside the configuration")
+        raise ConfigError(
+            f"{where}: no such file, neither in the current folder nor beside the configuration"
+        )
     if dotted := _dotted_name(path):
         return importlib.import_module(dotted)
     name = path.stem
@@ -46,18 +48,18 @@ def _import_file(where: str) -> ModuleType:
     if loaded is not None:
         if getattr(loaded, "__file__", None) == str(path):
             return loaded
-        raise ConfigError(f"{path}: another module is called {name!r}; give the file another name")
+        raise ConfigError(f"{path}: another module is named {name!r}; rename the file")
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ConfigError(f"{path} is no Python file")
+        raise ConfigError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[name]  # not to be found again half made
+        del sys.modules[name]  # it is only half initialized
         raise
     return module
 
@@ -66,14 +68,14 @@ def import_module(where: str) -> ModuleType:
     """Import a dotted module or a Python file.
 
     Raises:
-        ConfigError: there is none, or it fails while it is imported.
+        ConfigError: it does not exist, or its import fails.
     """
     try:
         if where.endswith(".py"):
             with _importing:
                 return _import_file(where)
         if os.getcwd() not in sys.path:
-            sys.path.append(os.getcwd())  # as files are found
+            sys.path.append(os.getcwd())  # files are found there too
         return importlib.import_module(where)
     except ConfigError:
         raise
@@ -84,11 +86,11 @@ def import_module(where: str) -> ModuleType:
     except BaseException as error:
         if is_ours(error):
             raise
-        raise ConfigError(f"{where} fails when imported: {told(error)}") from error
+        raise ConfigError(f"{where}: its import fails: {told(error)}") from error
 
 
 def load(reference: str) -> Any:
-    """The object that `module:name` or `path/file.py:name` names.
+    """Import the object named by `module:name` or `path/file.py:name`.
 
     Raises:
         ConfigError: the module or the name does not exist.

@@ -1,4 +1,4 @@
-"""Words of others on a terminal, words that were meant, and names of phones in what is shared."""
+"""Text for messages: safe and shortened values, suggestions, and anonymous names of phones."""
 
 import difflib
 import re
@@ -6,47 +6,47 @@ from collections.abc import Iterable
 from hashlib import blake2b
 
 _OPEN = re.compile(r"virtual(:\d+)?|emulator-\d+|(127(\.\d+){3}|localhost|\[::1\]):\d+")
-"""Virtual phones and emulators: their names tell nothing of anybody."""
+"""Virtual phones and emulators: their names identify no one."""
 _ADDRESS = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}:\d{1,5}(?!\d)")
 
 
-_met: set[str] = set()
-"""Serials of phones that this process has met, beside those that it was told."""
+_known_serials: set[str] = set()
+"""Serials of phones that this process has opened."""
 
 
 def remember_serial(serial: str) -> None:
-    """Have a phone named by its short name from now on."""
-    _met.add(serial)
+    """Replace this serial by its short name in all text shortened from now on."""
+    _known_serials.add(serial)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`" (did you mean 'x'?)"` for the closest known name, or nothing."""
+    """`" (did you mean 'x'?)"` for the closest known name, or an empty string."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def printable(text: str) -> str:
-    """The same text, with control characters spelt out: none of them may steer a terminal."""
+    """The text with control characters escaped, so that it cannot control a terminal."""
     if text.replace("\n", "").isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
 def encodable(text: str) -> str:
-    """The same text, with half a character, as models and games write it, spelt out."""
+    """The text with lone surrogates escaped; models and games sometimes produce them."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def quoted(value: object, length: int = 40) -> str:
-    """A value for a message: in quotes where it is text, and cut where it is long."""
-    told = value if isinstance(value, str) else str(value)
-    return repr(told if len(told) <= length else f"{told[:length]}...")
+    """A value in quotes for a message, truncated to `length` characters."""
+    text = value if isinstance(value, str) else str(value)
+    return repr(text if len(text) <= length else f"{text[:length]}...")
 
 
 def in_a_line(text: str, length: int = 200) -> str:
-    """The same text in one line, cut where it is long: how an error goes into a table."""
-    told = " ".join(text[: 4 * length].split())
-    return told if len(told) <= length and len(text) <= 4 * length else f"{told[:length]}..."
+    """The text on one line, truncated to `length` characters: for an error in a table."""
+    line = " ".join(text[: 4 * length].split())
+    return line if len(line) <= length and len(text) <= 4 * length else f"{line[:length]}..."
 
 
 def counted(count: int, what: str) -> str:
@@ -55,10 +55,10 @@ def counted(count: int, what: str) -> str:
 
 
 def short_serial(serial: str) -> str:
-    """A name of a phone for what is shared, the same in every run: `net-3fa2c1`, `usb-91d00b`.
+    """A stable pseudonym of a phone for shared output: `net-3fa2c1`, `usb-91d00b`.
 
-    It keeps the address or serial from a reader, not from one who tries all there are. Virtual
-    phones and emulators keep their names.
+    It hides the address or serial from a reader, but does not withstand a brute-force search.
+    Virtual phones and emulators keep their names.
     """
     if _OPEN.fullmatch(serial):
         return serial
@@ -67,18 +67,18 @@ def short_serial(serial: str) -> str:
 
 
 def with_short_serials(text: str, serials: Iterable[str] = ()) -> str:
-    """The same text with short names of phones, and of every IPv4 address with a port.
+    """The text with serials of phones, and every IPv4 address with a port, as short names.
 
     Args:
-        text: that may name phones.
-        serials: of phones, beside those that this process has opened.
+        text: may name phones.
+        serials: of phones, in addition to those that this process has opened.
     """
-    for serial in sorted({*serials, *_met}, key=len, reverse=True):
+    for serial in sorted({*serials, *_known_serials}, key=len, reverse=True):
         name = rf"(?<![\w.:-]){re.escape(serial)}(?![\w-])"
         text = re.sub(name, short_serial(serial), text)
     return _ADDRESS.sub(lambda found: short_serial(found[0]), text)
 
 
 def signed(value: float) -> str:
-    """A number with its sign and three digits; zero has none."""
+    """A number with its sign and three significant digits; zero has no sign."""
     return f"{value:+.3g}" if value else "0"

@@ -1,6 +1,6 @@
-"""What flows through agentrl: each stage has its own complete type, finished when it is made.
+"""The data types that pass between the stages of agentrl; each is complete when it is built.
 
-Shapes: H, W height and width of a picture; P prompt tokens; R reply tokens; L sample tokens;
+Shapes: H, W height and width of an image; P prompt tokens; R reply tokens; L sample tokens;
 B samples of a batch.
 """
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Image = NDArray[np.uint8]
-"""One picture, uint8[H, W, 3], RGB."""
+"""One image, uint8[H, W, 3], RGB."""
 IMAGE = "<image>"
-"""Stands for a picture in the words of a message."""
+"""Placeholder of an image in the text of a message."""
 
 
 def words_of(message: str) -> str:
-    """The words of a message, without the places of its pictures."""
+    """The text of a message without its image placeholders."""
     return message.replace(IMAGE, "").strip()
 
 
@@ -32,27 +32,28 @@ class Outcome(StrEnum):
     """How an episode ended."""
 
     TERMINATED = "terminated"
-    """The environment said so: the return is complete, nothing is bootstrapped."""
+    """The environment ended it: the return is complete, nothing is bootstrapped."""
     TRUNCATED = "truncated"
-    """A limit of turns or tokens: valid, but a critic bootstraps the value of the last state."""
+    """It reached a limit of turns or tokens: valid, and a critic bootstraps the last state's
+    value."""
     TIMEOUT = "timeout"
-    """A deadline of the rollout passed: void, refilled."""
+    """It exceeded its deadline: discarded and replayed."""
     DEVICE_ERROR = "device_error"
-    """A phone failed: void, refilled."""
+    """A phone failed: discarded and replayed."""
     ENV_ERROR = "env_error"
-    """An environment, engine or reward failed: void, refilled."""
+    """An environment, engine or reward function failed: discarded and replayed."""
 
     @property
     def void(self) -> bool:
-        """True where the world failed: no reward, no gradient, played again within a bound."""
+        """True for an infrastructure failure: no reward, no gradient, replayed within a bound."""
         return self not in (Outcome.TERMINATED, Outcome.TRUNCATED)
 
 
 def cause(outcome: Outcome, error: str | None) -> str | None:
-    """What voided an episode, as it is counted; None where it is not void.
+    """The cause under which a discarded episode is counted; None for a valid episode.
 
-    The type of the error, such as `DeviceOffline`; `timeout` for the episode's own deadline; and
-    what came in front of an app that was left: `call`, `anr`, `foreign_app`, ...
+    This is the error's type, such as `DeviceOffline`; `timeout` for the episode's own deadline; or
+    what covered the app (`call`, `anr`, `foreign_app`, ...) when the app lost the foreground.
     """
     if not outcome.void:
         return None
@@ -64,7 +65,7 @@ def cause(outcome: Outcome, error: str | None) -> str | None:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Observation:
-    """What an environment shows, at its own resolution; alive only while its turn is played."""
+    """What an environment shows, at its own resolution; kept only while its turn is played."""
 
     images: tuple[Image, ...] = ()
     text: str = ""
@@ -72,7 +73,7 @@ class Observation:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Message:
-    """One side's words in a conversation; `IMAGE` in the text stands for the next picture."""
+    """One message of a conversation; each `IMAGE` in the text stands for the next image."""
 
     role: str
     text: str
@@ -81,10 +82,10 @@ class Message:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Prompt:
-    """What an engine answers: exact ids, and the pictures that their image tokens stand for."""
+    """The input of an engine: exact token ids, and the images behind their image tokens."""
 
     token_ids: tuple[int, ...]
-    """[P], every picture expanded to its image tokens."""
+    """[P], every image expanded to its image tokens."""
     images: tuple[Image, ...] = ()
     """Scaled, as the model sees them, in the order of their tokens."""
 
@@ -94,16 +95,16 @@ class Reply:
     """What an engine sampled."""
 
     token_ids: tuple[int, ...]
-    """[R], the end token included where one was sampled."""
+    """[R], including the end token if one was sampled."""
     logprobs: tuple[float, ...]
-    """[R], of the distribution that was sampled from (temperature and banned tokens applied)."""
+    """[R], under the distribution sampled from (after temperature and banned tokens)."""
     version: int
-    """Of the weights that sampled it."""
+    """Version of the weights that sampled it."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Turn:
-    """One prompt, one reply, one action: the unit of credit."""
+    """One prompt, one reply, one action: the unit that advantages are assigned to."""
 
     prompt_ids: tuple[int, ...]
     """[P]"""
@@ -115,27 +116,28 @@ class Turn:
     """[R], the version of the weights that sampled each token."""
     reply: str
     images: tuple[Image, ...]
-    """All pictures of the prompt, scaled, as the model saw them."""
+    """All images of the prompt, scaled, as the model saw them."""
     shown: str
-    """The words of this turn's message, `IMAGE` where a picture stood; empty where the screen was
+    """The text of this turn's message, with `IMAGE` for each image; empty if the screen was
     private."""
     frames: tuple[str, ...]
-    """Ids of the recorded full frames of this turn's observation."""
+    """Ids of the recorded full-resolution frames of this turn's observation."""
     action: Any | None
-    """What the environment was given; None where the reply could not be read."""
+    """The action passed to the environment; None if the reply could not be parsed."""
     parse_error: str | None
     env_reward: float
     state_key: str | None
-    """Names the state this turn started from, if the environment can; siblings are compared
-    at equal keys."""
+    """Identifies the state this turn started from, if the environment provides it; siblings are
+    compared at equal keys."""
     info: Mapping[str, Any] = field(default_factory=dict)
-    """The environment's info after the action; the truth of the game, never shown to the model."""
+    """The environment's info after the action; ground truth, never shown to the model."""
     timings: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by stage: generate, act; and what of act the environment tells, such as settle."""
+    """Seconds per stage: generate, act, and parts of act that the environment reports, such as
+    settle."""
 
     @property
     def seconds(self) -> float:
-        """Of the whole turn."""
+        """Duration of the whole turn."""
         return self.timings.get("generate", 0.0) + self.timings.get("act", 0.0)
 
 
@@ -149,14 +151,14 @@ class Episode:
     group: str
     member: int
     reset_info: Mapping[str, Any]
-    """The environment's info of the first observation."""
+    """The environment's info from reset."""
     instructions: str
-    """What was told before the first turn."""
+    """The system message before the first turn."""
     turns: tuple[Turn, ...]
     final_shown: str
-    """The words that the last action led to."""
+    """The text of the observation after the last action."""
     final_frames: tuple[str, ...]
-    """Ids of the recorded full frames that the last action led to."""
+    """Ids of the recorded full-resolution frames after the last action."""
     outcome: Outcome
     error: str | None
     device: str | None
@@ -164,7 +166,7 @@ class Episode:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ScoredEpisode:
-    """An episode with what the reward functions said of it."""
+    """An episode with the results of its reward functions."""
 
     episode: Episode
     components: Mapping[str, tuple[float, ...]]
@@ -185,57 +187,56 @@ class Sample:
     token_ids: tuple[int, ...]
     """[L]"""
     places: tuple[int, ...]
-    """[N], where the tokens that the policy sampled stand in `token_ids`; rising, never the
-    first."""
+    """[N], indices into `token_ids` of the tokens that the policy sampled; increasing, never 0."""
     logprobs: tuple[float, ...]
     """[N], as the engine sampled them."""
     advantages: tuple[float, ...]
     """[N]"""
     images: tuple[Image, ...]
     turns: tuple[int, ...]
-    """[N], the turn of its episode that each belongs to."""
+    """[N], the turn of its episode that each token belongs to."""
     episode: int = 0
     """Equal for the samples of one episode."""
     versions: tuple[int, ...] = ()
-    """[N], of the weights that sampled each; empty where nobody asks."""
+    """[N], of the weights that sampled each token; empty if unused."""
     old_logprobs: tuple[float, ...] = ()
-    """[N], under the learner before the update; empty takes the engine's."""
+    """[N], under the learner before the update; empty to use the engine's."""
     reference_logprobs: tuple[float, ...] = ()
-    """[N], under the reference; empty without one."""
+    """[N], under the reference model; empty without one."""
     values: tuple[float, ...] = ()
-    """[N], the critic's, of the state before each, before the update; empty without a critic."""
+    """[N], the critic's value of the state before each token, before the update; empty without a
+    critic."""
     returns: tuple[float, ...] = ()
-    """[N], what the critic learns; empty without a critic."""
+    """[N], the critic's targets; empty without a critic."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Batch:
-    """Tensors of some samples, and nothing else.
+    """The tensors of some samples, packed as prefix trees.
 
-    A row holds one or more trees: what several samples begin with stands there once, and after it
-    what each goes on with, depth first. A token sees what stands before it in its row, and has not
-    ended there. N counts the sampled tokens of all samples, sample by sample.
+    A row holds one or more trees: a prefix that several samples share is stored once, followed by
+    the branches in depth-first order. A token attends to the earlier tokens of its row whose
+    subtree has not ended. N counts the sampled tokens of all samples, sample by sample.
     """
 
     token_ids: Tensor
     """int64[B, L], padded on the right."""
     positions: Tensor
-    """int64[..., B, L], as the model family counts them from the beginning of a sample."""
+    """int64[..., B, L], position ids in the model family's own scheme, from each sample's start."""
     ends: Tensor
-    """int64[B, L]: the token at column c is seen by those from c up to, and not including, this
-    column."""
+    """int64[B, L]: the token at column c is visible to columns c up to, but excluding, this one."""
     forked: bool
-    """Whether a row holds more than one sample from its beginning to its end."""
+    """Whether any row holds more than one sample."""
     sources: Tensor
-    """int64[N], flat places of the tokens before the sampled ones: row * L + column."""
+    """int64[N], flat indices (row * L + column) of the tokens before the sampled ones."""
     targets: Tensor
     """int64[N], the sampled tokens."""
     lasts: Tensor
-    """int64[S], flat places of the last token of each sample that is there."""
+    """int64[S], flat indices of the last token of each sample present."""
     turns: Tensor
     """int64[N], equal for the tokens of one reply."""
     columns: Mapping[str, Tensor]
     """float32[N] each: `logprobs`, `old_logprobs`, `advantages`, `weights`, and whichever of
     `reference_logprobs`, `values`, `returns` the samples have."""
     pixels: Mapping[str, Tensor]
-    """What the model family's kit made of the pictures; keyword arguments of its forward."""
+    """The images as keyword arguments of the model's forward."""

@@ -1,4 +1,4 @@
-"""Threads of one's own for calls that block, and may never come back."""
+"""Daemon threads for asyncio code to run blocking calls that may never return."""
 
 import asyncio
 import queue
@@ -13,37 +13,37 @@ T = TypeVar("T")
 
 
 class _Inbox:
-    """What threads have to say to an event loop.
+    """Callbacks from threads to an event loop, delivered in batches.
 
-    To wake a loop is a system call, at which the threads of a process take turns: where hundreds
-    are done at about the same time, one wakes it, and it hears what all of them have said.
+    Waking a loop is a system call that serializes the threads of a process. If hundreds of threads
+    finish at about the same time, one wakes the loop, which then runs the callbacks of all.
     """
 
     def __init__(self) -> None:
-        self._said: deque[Callable[[], None]] = deque()
+        self._callbacks: deque[Callable[[], None]] = deque()
         self._is_waking = False
 
-    def say(self, loop: asyncio.AbstractEventLoop, words: Callable[[], None]) -> None:
-        """Have `words` called in the loop, by any thread."""
-        self._said.append(words)
+    def post(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+        """Have `callback` called in the loop; may be called by any thread."""
+        self._callbacks.append(callback)
         if not self._is_waking and not loop.is_closed():
             self._is_waking = True
-            loop.call_soon_threadsafe(self._hear)
+            loop.call_soon_threadsafe(self._drain)
 
-    def _hear(self) -> None:
-        # First: what is said from now on wakes the loop again, if this does not find it.
+    def _drain(self) -> None:
+        # Reset first, so that a callback posted too late for this run wakes the loop again.
         self._is_waking = False
-        while self._said:
-            self._said.popleft()()
+        while self._callbacks:
+            self._callbacks.popleft()()
 
 
 _inboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Inbox] = WeakKeyDictionary()
 
 
 class Worker:
-    """Carries out calls one after the other in a daemon thread.
+    """Executes calls one after the other in a daemon thread.
 
-    Unlike an executor's, a thread that hangs does not keep the process from ending.
+    Unlike an executor's thread, one that hangs does not keep the process from exiting.
 
     Args:
         name: of the thread.
@@ -54,7 +54,10 @@ class Worker:
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """The function's result, or what it raised; a cancelled call is left to end alone."""
+        """Run a function and return its result, or raise its exception.
+
+        Cancelling this coroutine does not stop the function; its result is dropped.
+        """
         loop = asyncio.get_running_loop()
         inbox = _inboxes.setdefault(loop, _Inbox())
         answer: asyncio.Future[T] = loop.create_future()
@@ -67,19 +70,19 @@ class Worker:
             else:
                 answer.set_result(result)  # type: ignore[arg-type]
 
-        def carry_out() -> None:
+        def execute() -> None:
             result, error = None, None
             try:
                 result = function(*arguments)
             except BaseException as raised:
                 error = raised
-            inbox.say(loop, partial(settle, result, error))
+            inbox.post(loop, partial(settle, result, error))
 
-        self._calls.put(carry_out)
+        self._calls.put(execute)
         return await answer
 
     def close(self, last: Callable[[], None] | None = None) -> None:
-        """End the thread after the call that runs, and after `last`; does not wait for it."""
+        """End the thread after the running call and then `last`; does not wait for it."""
         if last is not None:
             self._calls.put(last)
         self._calls.put(None)
@@ -90,10 +93,10 @@ class Worker:
 
 
 class Workers:
-    """As many workers as there are calls at once, kept for the calls that follow.
+    """A pool of workers that grows to the number of concurrent calls and reuses idle threads.
 
-    A thread takes about a millisecond to start where many do: hundreds of calls in a row are
-    cheaper by threads that are there.
+    Starting a thread takes about a millisecond when many start at once, so hundreds of calls in a
+    row are cheaper on existing threads.
 
     Args:
         name: of the threads.
@@ -104,7 +107,7 @@ class Workers:
         self._idle: list[Worker] = []
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """As `Worker.call`, beside all others; the thread of a cancelled call is left behind."""
+        """Like `Worker.call`, concurrent with other calls; a cancelled call's thread is dropped."""
         worker = self._idle.pop() if self._idle else Worker(self._name)
         try:
             result = await worker.call(function, *arguments)
@@ -118,6 +121,6 @@ class Workers:
         return result
 
     def close(self) -> None:
-        """End the threads that wait."""
+        """End the idle threads."""
         while self._idle:
             self._idle.pop().close()

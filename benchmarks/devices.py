@@ -25,7 +25,7 @@ from agentrl.devices import Device, Tap, act_and_settle, open_device, open_sourc
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.devices.adb.drivers import DRIVERS
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.capture_benchmark import measure
+from agentrl.devices.capture_benchmark import measure_methods
 
 PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
 PACKAGE, ACTIVITY = "org.agentrl.probe", ".Main"
@@ -118,7 +118,7 @@ def bench_table(phones: dict[str, AdbPhone], rounds: int) -> Table:
     table = Table("driver", "kind", "way", "ms", "", title="Captures and input of one phone")
     for driver, phone in phones.items():
         phone.launch(PACKAGE, ACTIVITY, {})
-        for row in measure(phone, rounds=rounds, change=lambda p=phone: p.tap(0.5, 0.2)):  # type: ignore[misc]
+        for row in measure_methods(phone, rounds=rounds, change=lambda p=phone: p.tap(0.5, 0.2)):  # type: ignore[misc]
             told = "" if row.median_ms is None else f"{row.median_ms:.2f}"
             lag = "" if row.lag_s is None else f"lag {row.lag_s * 1000:.0f} ms "
             note = row.failure or f"{lag}{'picked' if row.picked else ''}"

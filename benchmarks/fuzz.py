@@ -28,9 +28,9 @@ from rich.console import Console
 from rich.table import Table
 
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.protocol import packets, services
-from agentrl.virtual_phone.protocol.device_connection import Connection
+from agentrl.virtual_phone.protocol.device_connection import DeviceConnection
 from agentrl.virtual_phone.protocol.packets import (
     AUTH,
     CLSE,
@@ -39,7 +39,7 @@ from agentrl.virtual_phone.protocol.packets import (
     OPEN,
     WRTE,
     Packet,
-    Parser,
+    PacketParser,
     ProtocolError,
 )
 
@@ -147,7 +147,7 @@ def reason(error: Exception) -> str:
 
 def fuzz_parser(count: int, seed: int, end_s: float) -> Ledger:
     """The parser alone."""
-    ledger, client, parser = Ledger(), Client(seed), Parser()
+    ledger, client, parser = Ledger(), Client(seed), PacketParser()
     start_s = time.monotonic()
     while ledger.packets < count and time.monotonic() < end_s:
         data = b"".join(client.packets(min(_BATCH, count - ledger.packets)))
@@ -157,10 +157,10 @@ def fuzz_parser(count: int, seed: int, end_s: float) -> Ledger:
                     pass
             except ProtocolError as error:
                 ledger.refused[reason(error)] += 1
-                parser = Parser()
+                parser = PacketParser()
             except Exception as error:
                 ledger.bugs[reason(error)] += 1
-                parser = Parser()
+                parser = PacketParser()
         ledger.packets += min(_BATCH, count - ledger.packets)
         _note_memory(ledger, count)
     ledger.seconds = time.monotonic() - start_s
@@ -192,7 +192,7 @@ async def fuzz_phone(count: int, seed: int, end_s: float) -> Ledger:
     logging.getLogger("agentrl.virtual_phone").propagate = False
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, told: ledger.bugs.update([str(told.get("exception"))]))
-    phone = Phone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0))
+    phone = VirtualPhone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0))
     phone.tasks.launch(ProbeApp.package, {})
     start_s = time.monotonic()
     while ledger.packets < count and time.monotonic() < end_s:
@@ -203,17 +203,17 @@ async def fuzz_phone(count: int, seed: int, end_s: float) -> Ledger:
 
 
 async def _one_connection(
-    phone: Phone, client: Client, ledger: Ledger, count: int, end_s: float
+    phone: VirtualPhone, client: Client, ledger: Ledger, count: int, end_s: float
 ) -> None:
     """Talk until the phone hangs up."""
     ours, theirs = _pair()
     theirs_closed = asyncio.Event()
 
-    def on_lost(connection: Connection) -> None:
+    def on_lost(connection: DeviceConnection) -> None:
         phone.network.close_all(connection)
         theirs_closed.set()
 
-    connection = Connection(
+    connection = DeviceConnection(
         theirs,
         services.banner(phone),
         lambda stream, name: services.open_service(phone, stream, name),

@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 import agentrl
-from agentrl.envs.sokoban.generator import Kind, generate
+from agentrl.envs.sokoban.level_generator import LevelKind, generate
 
 # gym 0.26 is its last; pkg_resources, which gym-sokoban reads its tiles with, left setuptools 82.
 PACKAGES = ("gym-sokoban==0.0.6", "gym==0.26.2", "setuptools<81")
@@ -135,7 +135,7 @@ def rules(python: Path, count: int, max_steps: int = 120) -> Table:
     walks = []
     for seed in range(count):
         size, boxes = CASES[seed % len(CASES)]
-        level = generate(seed, Kind(height=size, width=size, boxes=boxes)).board.text()
+        level = generate(seed, LevelKind(height=size, width=size, boxes=boxes)).board.text()
         walks.append((level, [rng.randrange(4) for _ in range(max_steps)]))
     asked = [{"level": level, "moves": moves} for level, moves in walks]
     theirs = ask(python, {"what": "walks", "walks": asked, "max_steps": max_steps})

@@ -107,7 +107,7 @@ def job(data: Path, size: Size, reward: str) -> Config:
         env=EnvConfig(
             id="QA-v0",
             kwargs={"data": str(data)},
-            translator={"instruct": False, "style": "answer"},
+            translator_kwargs={"instruct": False, "style": "answer"},
             max_turns=1,
         ),
         rewards=[RewardConfig(function=f"{__file__}:{reward}")],

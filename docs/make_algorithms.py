@@ -117,19 +117,19 @@ TESTS = [
     ("1", "every estimator",
      "test_credit.py::test_every_layout_gives_the_same_advantage_to_the_same_tokens"),
     ("1", "every loss, every aggregation",
-     "test_shares.py::test_a_sample_for_each_turn_has_the_loss_of_the_conversation"),
+     "test_shares.py::test_one_sample_per_turn_has_the_loss_of_the_whole_conversation"),
     ("2", "every loss, aggregation, correction and divergence",
      "test_shares.py::test_splitting_a_batch_changes_neither_loss_nor_gradient"),
     ("2", "every preset, and so every estimator and loss",
      "test_presets.py::"
-     "test_neither_micro_batches_nor_shared_beginnings_change_what_is_learned"),
+     "test_micro_batches_and_shared_prefixes_do_not_change_the_update"),
     ("2", "presets `grpo`, `gspo`, `cispo`, `sapo`; `grpo` with LoRA",
      "test_ranks.py::test_two_ranks_learn_what_one_does"),
     ("2", "presets `dapo`, `ppo`, `turn_ppo`, `prime`; `grpo` with QLoRA, in bfloat16 (slow)",
-     "test_ranks.py::test_two_ranks_learn_what_one_does_by_every_other_way"),
+     "test_ranks.py::test_two_ranks_learn_what_one_does_with_every_other_loss"),
     ("2", "presets `grpo`, `dapo`, `ppo`, `gspo`, `prime`",
-     "test_sequence_parallel.py::test_ranks_that_share_rows_learn_what_one_does"),
-    ("3", "every estimator", "test_credit.py::test_tokens_that_were_not_sampled_have_no_part"),
+     "test_sequence_parallel.py::test_sequence_parallel_ranks_learn_what_one_does"),
+    ("3", "every estimator", "test_credit.py::test_tokens_outside_the_mask_have_no_influence"),
     ("3", "every loss: it is given sampled tokens alone",
      "test_batching.py::test_turns_that_extend_each_other_become_one_sample"),
     ("4", EPISODES,
@@ -143,47 +143,47 @@ TESTS = [
     ("4", f"{TURNS}, discount 0",
      "test_credit.py::test_shifting_the_reward_of_every_turn_changes_no_advantage"),
     ("4", f"{TURNS}: where it does not hold",
-     "test_credit.py::test_a_shift_that_is_discounted_otherwise_is_no_shift"),
+     "test_credit.py::test_a_shift_that_is_discounted_differently_changes_advantages"),
     ("5", "every estimator", "test_credit.py::test_permuting_episodes_permutes_advantages"),
-    ("5", "every loss", "test_losses.py::test_the_order_of_tokens_changes_no_loss"),
+    ("5", "every loss", "test_losses.py::test_losses_do_not_depend_on_the_order_of_tokens"),
     ("6", "a whole run on virtual phones",
      "test_phone_run.py::test_what_was_sampled_is_what_is_trained"),
     ("6", "every batch",
-     "test_batching.py::test_a_batch_is_padded_on_the_right_and_holds_every_picture_once"),
+     "test_batching.py::test_a_batch_is_padded_on_the_right_and_holds_every_image_once"),
     ("failed", "every estimator",
-     "test_credit.py::test_void_episodes_get_nothing_and_change_nothing"),
-    ("alone", "every estimator", "test_credit.py::test_what_an_episode_alone_in_its_group_gets"),
-    ("by hand", "`grpo`", "test_estimators.py::test_grpo_normalises_among_siblings"),
+     "test_credit.py::test_void_episodes_get_zero_and_do_not_affect_others"),
+    ("alone", "every estimator", "test_credit.py::test_advantages_of_a_single_episode_in_a_group"),
+    ("by hand", "`grpo`", "test_estimators.py::test_grpo_normalizes_among_siblings"),
     ("by hand", "`dr_grpo`, `rloo`",
-     "test_estimators.py::test_dr_grpo_is_not_divided_and_rloo_compares_with_the_others"),
+     "test_estimators.py::test_dr_grpo_does_not_divide_and_rloo_leaves_one_out"),
     ("by hand", "`turn_grpo`",
      "test_estimators.py::test_turn_grpo_compares_every_turn_of_a_group"),
     ("by hand", "`state_grpo`",
      "test_credit.py::"
-     "test_states_are_compared_where_every_turn_of_a_group_names_one_and_episodes_else"),
+     "test_state_grpo_falls_back_to_episodes_unless_every_turn_has_a_state_key"),
     ("by hand", "`gigpo`",
-     "test_estimators.py::test_gigpo_adds_what_an_episode_and_what_a_state_says"),
+     "test_estimators.py::test_gigpo_adds_episode_and_state_advantages"),
     ("by hand", "`reinforce_pp`",
-     "test_estimators.py::test_reinforce_pp_credits_a_turn_with_what_later_ones_earn"),
+     "test_estimators.py::test_reinforce_pp_includes_rewards_of_later_turns"),
     ("by hand", "`reinforce_pp_baseline`",
-     "test_estimators.py::test_reinforce_pp_baseline_is_white_over_the_batch"),
+     "test_estimators.py::test_reinforce_pp_baseline_is_whitened_over_the_batch"),
     ("by hand", "`remax`",
-     "test_estimators.py::test_remax_takes_the_greedy_return_from_every_token"),
+     "test_estimators.py::test_remax_subtracts_the_greedy_return_from_every_token"),
     ("by hand", "`gae`",
-     "test_estimators.py::test_gae_carries_value_and_advantage_over_what_was_not_sampled"),
+     "test_estimators.py::test_gae_carries_value_and_advantage_across_tokens_that_were_not_sampled"),
     ("by hand", "`turn_gae`", "test_estimators.py::test_turn_gae_of_a_worked_example"),
     ("by hand", "`prime`",
-     "test_estimators.py::test_prime_compares_outcome_and_process_with_the_others"),
+     "test_estimators.py::test_prime_leaves_one_out_for_outcome_and_process"),
     ("by hand", "`ppo`", "test_losses.py::test_ppo_of_worked_examples"),
-    ("by hand", "`gspo`", "test_losses.py::test_gspo_has_one_ratio_for_a_reply"),
+    ("by hand", "`gspo`", "test_losses.py::test_gspo_has_one_ratio_per_reply"),
     ("by hand", "`cispo`",
-     "test_losses.py::test_cispo_clips_the_weight_and_never_the_gradient"),
+     "test_losses.py::test_cispo_clips_the_ratio_and_keeps_the_gradient"),
     ("by hand", "`sapo`", "test_losses.py::test_sapo_of_worked_examples"),
     ("by hand", "every aggregation", "test_losses.py::test_aggregation_of_worked_examples"),
     ("by hand", "every correction", "test_losses.py::test_corrections_of_worked_examples"),
     ("by hand", "every divergence", "test_losses.py::test_divergences_of_a_worked_example"),
     ("by hand", "resampling",
-     "test_presets.py::test_episodes_are_drawn_by_the_size_of_their_return"),
+     "test_presets.py::test_episodes_are_resampled_by_the_size_of_their_return"),
 ]  # fmt: skip
 """Law, or what else is tested; rows; test."""
 
@@ -322,14 +322,14 @@ def _corrections() -> str:
     old = ratios.log().flatten()
     rows = []
     for name, formula in CORRECTIONS.items():
-        config = AlgorithmConfig(correction=name)
+        config = AlgorithmConfig(importance_correction=name)
         found = importance_correction.weights(old, torch.zeros_like(old), turn, config).view(2, 2)
         others = CORRECTED_ELSEWHERE.get(name, "")
         rows.append((f"`{name}`", formula, *(_numbers(row, ".3f") for row in found), others))
     words = (
         "What the losses of two replies' tokens are multiplied by, where w = pi_old / pi_rollout; "
-        f"low is `correction_low`, {config.correction_low:g}, and high `correction_high`, "
-        f"{config.correction_high:g}."
+        f"low is `importance_low`, {config.importance_low:g}, and high `importance_high`, "
+        f"{config.importance_high:g}."
     )
     cases = (f"w = {_numbers(row, 'g')}" for row in ratios)
     return words + "\n\n" + _table(("correction", "formula", *cases, "how others differ"), *rows)

@@ -13,7 +13,7 @@ from PIL import Image
 from agentrl import registry
 from agentrl.env import game, make_translator
 from agentrl.envs.phone_game.app import GameApp
-from agentrl.envs.phone_game.box import to_app
+from agentrl.envs.phone_game.boxes import to_app
 
 PICTURE = Path(__file__).parent / "images/minigames.png"
 SHOWN = {

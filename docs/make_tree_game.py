@@ -7,7 +7,7 @@ from PIL import Image
 
 from agentrl.envs.tree_game import layout
 from agentrl.envs.tree_game.app import TreeGameApp
-from agentrl.envs.tree_game.miniprogram import DOTS
+from agentrl.envs.tree_game.mini_program import DOTS
 
 PICTURE = Path(__file__).parent / "images" / "tree_game.png"
 _EDGE = {"pad_width": ((8, 8), (8, 8), (0, 0)), "constant_values": 255}
@@ -20,7 +20,7 @@ def draw() -> Image.Image:
         app = TreeGameApp()
         app.launch({"seed": "3", "total": total, "chop_ms": "0"})
         for touch in (layout.AXE, DOTS)[:touches]:
-            app.touch(*touch.centre)
+            app.touch(*touch.center)
         screens.append(np.pad(app.render(360, 616), **_EDGE))
     return Image.fromarray(np.hstack(screens)).quantize(64)
 

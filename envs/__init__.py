@@ -10,9 +10,9 @@ register(
     "agentrl.envs.number_game.env:NumberGame",
     translator="agentrl.envs.number_game.translator:NumberGameTranslator",
     players={
-        "expert": "agentrl.envs.number_game.players:Expert",
-        "mediocre": "agentrl.envs.number_game.players:Mediocre",
-        "random": "agentrl.envs.number_game.players:Random",
+        "expert": "agentrl.envs.number_game.players:NumberGameExpert",
+        "mediocre": "agentrl.envs.number_game.players:NumberGameMediocre",
+        "random": "agentrl.envs.number_game.players:NumberGameRandom",
     },
     app="agentrl.envs.number_game.app:NumberGameApp",
 )
@@ -20,11 +20,11 @@ register(
 register(
     "TreeGame-v0",
     "agentrl.envs.tree_game.env:TreeGame",
-    translator="agentrl.envs.tree_game.translator:TreeGameTranslator",
+    translator="agentrl.envs.tree_game.env:TreeGameTranslator",
     players={
-        "expert": "agentrl.envs.tree_game.players:Expert",
-        "mediocre": "agentrl.envs.tree_game.players:Mediocre",
-        "random": "agentrl.envs.tree_game.players:Random",
+        "expert": "agentrl.envs.tree_game.players:TreeGameExpert",
+        "mediocre": "agentrl.envs.tree_game.players:TreeGameMediocre",
+        "random": "agentrl.envs.tree_game.players:TreeGameRandom",
     },
     app="agentrl.envs.tree_game.app:TreeGameApp",
 )
@@ -34,9 +34,9 @@ register(
     "agentrl.envs.sokoban.env:Sokoban",
     translator="agentrl.envs.sokoban.translator:SokobanTranslator",
     players={
-        "expert": "agentrl.envs.sokoban.players:Expert",
-        "mediocre": "agentrl.envs.sokoban.players:Mediocre",
-        "random": "agentrl.envs.sokoban.players:Random",
+        "expert": "agentrl.envs.sokoban.players:SokobanExpert",
+        "mediocre": "agentrl.envs.sokoban.players:SokobanMediocre",
+        "random": "agentrl.envs.sokoban.players:SokobanRandom",
     },
 )
 
@@ -45,9 +45,9 @@ register(
     "agentrl.envs.qa.env:QA",
     translator="agentrl.envs.qa.translator:QATranslator",
     players={
-        "expert": "agentrl.envs.qa.players:Expert",
-        "mediocre": "agentrl.envs.qa.players:Mediocre",
-        "random": "agentrl.envs.qa.players:Random",
+        "expert": "agentrl.envs.qa.players:QAExpert",
+        "mediocre": "agentrl.envs.qa.players:QAMediocre",
+        "random": "agentrl.envs.qa.players:QARandom",
     },
 )
 for _folder, _name in (
@@ -58,16 +58,16 @@ for _folder, _name in (
     ("flappy_bird", "FlappyBird"),
     ("space_fighter", "SpaceFighter"),
 ):
-    _phone = f"agentrl.envs.minigames.{_folder}.phone"
+    _env = f"agentrl.envs.minigames.{_folder}.env"
     _players = f"agentrl.envs.minigames.{_folder}.players"
     register(
         f"{_name}-v0",
-        f"{_phone}:{_name}Env",
-        translator=f"{_phone}:{_name}Translator",
+        f"{_env}:{_name}Env",
+        translator=f"{_env}:{_name}Translator",
         players={
-            "expert": f"{_players}:Expert",
-            "mediocre": f"{_players}:Mediocre",
-            "random": f"{_players}:Random",
+            "expert": f"{_players}:{_name}Expert",
+            "mediocre": f"{_players}:{_name}Mediocre",
+            "random": f"{_players}:{_name}Random",
         },
-        app=f"{_phone}:{_name}App",
+        app=f"{_env}:{_name}App",
     )

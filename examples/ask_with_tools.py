@@ -17,21 +17,21 @@ from agentrl.envs.qa.tools import calculate, zoom
 from agentrl.errors import ActionError
 from agentrl.types import Message, Observation
 
-COLOURS = {"red": (220, 40, 40), "green": (30, 160, 60), "blue": (40, 80, 220)}
+COLORS = {"red": (220, 40, 40), "green": (30, 160, 60), "blue": (40, 80, 220)}
 BOXES = {1: (0, 0, 0.5, 0.5), 2: (0.5, 0, 1, 0.5), 3: (0, 0.5, 0.5, 1), 4: (0.5, 0.5, 1, 1)}
 TOOLS = ("zoom", "calculate", "answer")
 FORMS = ("zoom(box)", "calculate(term)", "answer(text)")
 
 
 class AskWithTools(gymnasium.Env):
-    """What colour is the dot in a box of a picture too large to be shown? What is 17 * 23?"""
+    """What color is the dot in a box of a picture too large to be shown? What is 17 * 23?"""
 
     observation_space = gymnasium.spaces.Dict({"text": AnyText(), "images": Pictures()})
     action_space = gymnasium.spaces.Dict(
         {"tool": gymnasium.spaces.Discrete(len(TOOLS)), "argument": AnyText()}
     )
 
-    def __init__(self, kinds=("colour", "sum")):
+    def __init__(self, kinds=("color", "sum")):
         self.kinds = tuple(kinds)
 
     def reset(self, *, seed=None, options=None):
@@ -43,17 +43,17 @@ class AskWithTools(gymnasium.Env):
             self.picture, self.tool = None, f"{a} * {b}"
             self.answer, text = str(a * b), f"What is {a} * {b}?"
             return self._shows(text)
-        colours = [str(draw.choice(list(COLOURS))) for _ in BOXES]
+        colors = [str(draw.choice(list(COLORS))) for _ in BOXES]
         box = int(draw.integers(1, 5))
-        self.picture, self.tool, self.answer = self._drawn(colours), str(box), colours[box - 1]
+        self.picture, self.tool, self.answer = self._drawn(colors), str(box), colors[box - 1]
         thumbnail = np.full((28, 28, 3), 128, np.uint8)  # all that fits of so large a picture
-        return self._shows(f"Box {box}: colour?", thumbnail)
+        return self._shows(f"Box {box}: color?", thumbnail)
 
-    def _drawn(self, colours):
+    def _drawn(self, colors):
         picture = np.full((560, 560, 3), 240, np.uint8)
-        for colour, (left, top, _, _) in zip(colours, BOXES.values(), strict=True):
+        for color, (left, top, _, _) in zip(colors, BOXES.values(), strict=True):
             y, x = int(top * 560) + 80, int(left * 560) + 80
-            picture[y : y + 120, x : x + 120] = COLOURS[colour]
+            picture[y : y + 120, x : x + 120] = COLORS[color]
         return picture
 
     def step(self, action):
@@ -81,7 +81,7 @@ class AskWithTools(gymnasium.Env):
 
     def _shows(self, text, *images):
         info = {"uses": list(self.uses), "tool": self.tool, "answer": self.answer}
-        info["kind"] = "sum" if self.picture is None else "colour"
+        info["kind"] = "sum" if self.picture is None else "color"
         return {"text": text, "images": images}, info
 
 
@@ -142,7 +142,7 @@ class Careless(Expert):
 
     def answer(self, info, rng):
         looked = info["kind"] == "sum" or info["tool"] in info["uses"]
-        return info["answer"] if looked else str(rng.choice(list(COLOURS)))
+        return info["answer"] if looked else str(rng.choice(list(COLORS)))
 
 
 agentrl.register(

@@ -7,7 +7,7 @@ from typing import Any
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rewards.form import is_think_answer, is_think_boxed
 from agentrl.rewards.length import soft_punishment
-from agentrl.rewards.verifier import Verifier
+from agentrl.rewards.math_verifier import Verifier
 
 GET_MATH = "pip install 'agentrl[math]'"
 

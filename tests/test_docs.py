@@ -29,14 +29,14 @@ def blocks(page, language):
 
 
 def name_of(code):
-    """The file that a block is, said in its first line; None for a piece of a script."""
+    """The file name in a block's first line; None for a fragment of a script."""
     found = _NAME.match(code)
     return found and found[1]
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """The files that extending.md shows, where a user would have them."""
+    """The files shown in extending.md, in a user's folder."""
     for language in ("python", "yaml", "jinja"):
         for code in blocks("extending.md", language):
             if name := name_of(code):
@@ -65,22 +65,22 @@ def maker(name):
 
 
 @pytest.mark.parametrize("name", ["make_configuration", "make_algorithms"])
-def test_tables_are_those_of_the_code(name):
+def test_generated_tables_are_up_to_date(name):
     make = maker(name)
     assert make.PAGE.read_text() == make.page(), f"run: python docs/{name}.py"
 
 
-def test_every_part_of_an_algorithm_is_told_and_its_tests_are_there():
+def test_every_part_of_an_algorithm_is_documented_and_its_tests_exist():
     make = maker("make_algorithms")
     kinds = get_type_hints(AlgorithmConfig)
-    told = {
+    documented = {
         "estimator": make.ESTIMATORS,
         "loss": make.LOSSES_TOLD,
         "aggregate": make.AGGREGATES,
-        "correction": make.CORRECTIONS,
+        "importance_correction": make.CORRECTIONS,
         "kl_estimate": make.KL_TOLD,
     }
-    for setting, rows in told.items():
+    for setting, rows in documented.items():
         assert set(rows) == set(get_args(kinds[setting])), setting
     by_hand = " ".join(rows for law, rows, _ in make.TESTS if law == "by hand")
     for name in (*make.ESTIMATORS, *make.LOSSES_TOLD):
@@ -90,14 +90,14 @@ def test_every_part_of_an_algorithm_is_told_and_its_tests_are_there():
         assert f"def {name}(" in (DOCS.parent / "tests/training" / file).read_text(), test
 
 
-def test_overrides_are_taken_as_they_are_shown():
+def test_documented_overrides_are_accepted():
     (shown,) = blocks("configuration.md", "")
     for line in shown.splitlines():
         program, command, config, *overrides = shlex.split(line)
         assert (program, command) == ("agentrl", "train")
         load(config, overrides)
-    merged = load("number_game", ["warm_start.weights={final: 1.0}"])
-    assert merged.warm_start.weights == {"reveal": 0.15, "final": 1.0}
+    merged = load("number_game", ["warm_start.phase_weights={final: 1.0}"])
+    assert merged.warm_start.phase_weights == {"reveal": 0.15, "final": 1.0}
     assert load("number_game", ["warm_start=null"]).warm_start is None
     assert load("number_game", ["devices.source=['0123456789']"]).devices.source == ["0123456789"]
 
@@ -105,7 +105,7 @@ def test_overrides_are_taken_as_they_are_shown():
 @pytest.mark.parametrize(
     ("page", "count"), [("extending.md", 2), ("games.md", 1), ("environments.md", 1)]
 )
-def test_pieces_of_yaml_are_settings(page, count):
+def test_yaml_fragments_are_valid_configurations(page, count):
     pieces = [code for code in blocks(page, "yaml") if not name_of(code)]
     assert len(pieces) == count
     for code in pieces:
@@ -113,7 +113,7 @@ def test_pieces_of_yaml_are_settings(page, count):
         open_translator(env)
 
 
-def test_the_picture_of_the_levels_is_what_the_page_draws(tmp_path):
+def test_the_image_of_the_levels_is_up_to_date(tmp_path):
     (code,) = blocks("games.md", "python")
     (tmp_path / "levels.py").write_text(code)
     run(tmp_path, "levels.py")
@@ -127,7 +127,7 @@ def test_the_picture_of_the_levels_is_what_the_page_draws(tmp_path):
 
 
 @pytest.mark.adb
-def test_examples_run_as_they_are_shown(folder, adb_server):
+def test_documented_examples_run(folder, adb_server):
     pieces = [code for code in blocks("extending.md", "python") if not name_of(code)]
     assert len(pieces) == 5
     (folder / "all_of_it.py").write_text("\n".join(pieces))
@@ -135,12 +135,12 @@ def test_examples_run_as_they_are_shown(folder, adb_server):
     assert "eval terminated 3.0 {'env_reward': (1.0, 1.0, 1.0), 'brevity': (0.0, 0.0, 0.0)}" in said
 
 
-def test_the_game_of_ones_own_resolves(folder):
+def test_the_documented_custom_game_passes_a_dry_run(folder):
     said = run(folder, "-m", "agentrl", "train", "my_game.yaml", "--dry-run")
     assert "LargerNumber-v0" in said
 
 
-def test_somebody_elses_environment_is_played_from_yaml_alone(tmp_path):
+def test_a_gymnasium_environment_is_trained_from_yaml_alone(tmp_path):
     (code,) = [code for code in blocks("environments.md", "yaml") if name_of(code)]
     (tmp_path / "frozen_lake.yaml").write_text(code.replace("steps: 100", "steps: 2"))
     said = run(tmp_path, "-m", "agentrl", "play", "frozen_lake.yaml", "--policy", "random")
@@ -151,7 +151,7 @@ def test_somebody_elses_environment_is_played_from_yaml_alone(tmp_path):
     assert (tmp_path / "runs" / "it" / "summary.json").is_file()
 
 
-def test_the_data_set_of_ones_own_is_played(folder):
+def test_the_documented_custom_data_set_is_evaluated(folder):
     run(folder, "make_questions.py")
     job = ("my_questions.yaml", "--policy", "expert", "--episodes", "4", "--json")
     said = run(folder, "-m", "agentrl", "eval", *job, "eval.baselines=[]")
@@ -161,7 +161,7 @@ def test_the_data_set_of_ones_own_is_played(folder):
 
 
 @pytest.mark.parametrize("page", [*(p.name for p in DOCS.glob("*.md")), "../README.md"])
-def test_links_lead_somewhere(page):
+def test_links_point_to_existing_files(page):
     file = DOCS / page
     for target in re.findall(r"\]\(([^)#:]+)\)", file.read_text()):
         assert (file.parent / target).exists(), target

@@ -35,7 +35,7 @@ class Doubled(gymnasium.RewardWrapper):
 
 
 class Plain(gymnasium.Env):
-    """Nobody has registered it."""
+    """An unregistered environment."""
 
     action_space = gymnasium.spaces.Discrete(3)
     observation_space = gymnasium.spaces.Discrete(1)
@@ -62,7 +62,7 @@ def coin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ("agentrl.envs:NumberGame-v0", "NumberGame-v0"),
     ],
 )
-def test_an_environment_is_found_by_any_of_its_names(id: str, own: str) -> None:
+def test_an_environment_is_found_by_each_of_its_names(id: str, own: str) -> None:
     assert env.game(id).id == own
     assert env.game(id) == env.game(id)
 
@@ -79,7 +79,7 @@ def test_a_class_in_a_file_is_an_environment_with_wrappers(coin: str) -> None:
     assert action_space_of(config) is action_space_of(config)
 
 
-def test_classes_of_one_name_in_modules_of_one_name_are_two(
+def test_equal_class_and_module_names_in_different_packages_do_not_collide(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -94,7 +94,7 @@ def test_classes_of_one_name_in_modules_of_one_name_are_two(
 
 
 class Loud:
-    """Words for an environment that somebody else wrote."""
+    """A translator for a third-party environment."""
 
     def __init__(self, mark="!"):
         self.mark = mark
@@ -108,12 +108,12 @@ class Stubborn:
         return "<action>2</action>"
 
 
-def test_a_configuration_may_bring_words_and_players() -> None:
+def test_a_configuration_may_name_a_translator_and_players() -> None:
     config = EnvConfig(
         id="FrozenLake-v1",
-        words=f"{__name__}:Loud",
+        translator_class=f"{__name__}:Loud",
         players={"stubborn": f"{__name__}:Stubborn"},
-        translator={"mark": "?"},
+        translator_kwargs={"mark": "?"},
     )
     assert open_translator(config).instructions() == "Play?"
     assert load_player(config, "stubborn").reply({}, None) == "<action>2</action>"
@@ -121,38 +121,38 @@ def test_a_configuration_may_bring_words_and_players() -> None:
         load_player(config, "stuborn")
 
 
-def test_the_common_words_are_made_without_a_configuration() -> None:
-    words = agentrl.make_translator("FrozenLake-v1", {"names": ["l", "d", "r", "u"]})
-    assert words.to_action("<action>u</action>") == 3
+def test_the_default_translator_is_made_without_a_configuration() -> None:
+    translator = agentrl.make_translator("FrozenLake-v1", {"names": ["l", "d", "r", "u"]})
+    assert translator.to_action("<action>u</action>") == 3
 
 
 @pytest.mark.parametrize(
-    ("id", "complaint"),
+    ("id", "message"),
     [
         ("FrozenLak-v1", "did you mean 'FrozenLake-v1'"),
         ("Taxi-v3", "use `Taxi-v4`"),
         ("FrozenLake-v9", "agentrl envs list"),
         ("no_module_of_mine:X-v0", "cannot be imported"),
-        (f"{__name__}:Plane", "'Plane' is not there .did you mean 'Plain'"),
-        (f"{__name__}:Loud", "'Loud' is no gymnasium.Env"),
+        (f"{__name__}:Plane", "'Plane' does not exist .did you mean 'Plain'"),
+        (f"{__name__}:Loud", "'Loud' is not a gymnasium.Env"),
         ("http://127.0.0.1:99999", "must read http://HOST:PORT"),
     ],
 )
-def test_what_does_not_exist_is_told(id: str, complaint: str) -> None:
-    with pytest.raises(ConfigError, match=complaint):
+def test_an_unknown_environment_is_a_config_error(id: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         make_env(EnvConfig(id=id))
 
 
-def test_a_file_that_several_threads_ask_for_is_imported_once(tmp_path: Path) -> None:
+def test_a_file_is_imported_once_by_concurrent_threads(tmp_path: Path) -> None:
     file = tmp_path / f"slow_{tmp_path.name}.py"
     file.write_text(f"import time\ntime.sleep(0.5)\n{CODE}")
     with ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(lambda _: env.game(f"{file}:Coin").id, range(4)))) == 1
 
 
-def test_what_cannot_be_made_is_told(coin: str) -> None:
-    for config, complaint in (
-        (EnvConfig(id=f"{coin}:Coin", kwargs={"bia": 1}), "does not take them"),
+def test_an_environment_that_cannot_be_made_is_a_config_error(coin: str) -> None:
+    for config, message in (
+        (EnvConfig(id=f"{coin}:Coin", kwargs={"bia": 1}), "rejects them"),
         (EnvConfig(id="FrozenLake-v1", kwargs={"map_name": "5x5"}), "cannot be made: KeyError"),
         (EnvConfig(id="NumberGame-v0"), "played on a phone"),
         (EnvConfig(id=f"{coin}:Coin", kwargs={"bias": "exit"}), "cannot be made: SystemExit"),
@@ -164,11 +164,11 @@ def test_what_cannot_be_made_is_told(coin: str) -> None:
             "does not wrap it",
         ),
     ):
-        with pytest.raises(ConfigError, match=complaint):
+        with pytest.raises(ConfigError, match=message):
             action_space_of(config)
 
 
-def test_all_that_is_built_in_has_what_it_names() -> None:
+def test_all_references_of_built_in_environments_resolve() -> None:
     # other tests of this process may have registered games of theirs, in files that are gone
     own = [game for game in env.games() if str(game.entry_point).startswith("agentrl.")]
     assert own

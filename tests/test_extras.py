@@ -15,12 +15,12 @@ def without(monkeypatch, *names):
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name in names else name)
 
 
-def test_nothing_is_missed_where_nothing_is_needed(monkeypatch):
+def test_packages_of_unused_engines_are_not_missing(monkeypatch):
     without(monkeypatch, "vllm", "ray")
     assert extras.missing("hf", "local") == []
 
 
-def test_a_model_elsewhere_needs_what_asks_for_it_alone(monkeypatch):
+def test_a_remote_model_needs_only_the_http_client(monkeypatch):
     without(monkeypatch, "torch", "vllm", "ray")
     assert extras.missing("remote", "ray") == []
     without(monkeypatch, "httpx2")
@@ -32,30 +32,30 @@ def test_a_model_elsewhere_needs_what_asks_for_it_alone(monkeypatch):
         Endpoint(configuration.EndpointConfig())
 
 
-def test_everything_that_a_job_misses_is_told_at_once(monkeypatch):
+def test_all_missing_packages_are_reported_at_once(monkeypatch):
     without(monkeypatch, "torch", "vllm", "ray")
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as error:
         plan.check(configuration.load("number_game", ["devices.source=virtual:1"]))
-    assert str(told.value) == (
+    assert str(error.value) == (
         f"models need torch, not installed: {extras.GET_MODELS}. {extras.NO_VLLM}. {extras.NO_RAY}"
     )
-    assert "rollout.engine=hf works without" in str(told.value)
-    assert "rollout.launcher=local works without" in str(told.value)
+    assert "rollout.engine=hf works without" in str(error.value)
+    assert "rollout.launcher=local works without" in str(error.value)
 
 
 def test_plan_doctor_and_cluster_give_the_same_advice(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as error:
         ray_cluster.join_cluster()
-    assert str(told.value) == extras.NO_RAY
+    assert str(error.value) == extras.NO_RAY
     monkeypatch.setattr(install_doctor, "_version", lambda name: None)
-    mends = {finding.what: finding.mend for finding in install_doctor.examine()}
-    assert mends["ray"] == extras.GET_RAY
-    assert mends["vLLM"] == extras.GET_VLLM
-    assert mends["transformers"] == extras.GET_MODELS
-    assert mends["httpx2"] == extras.GET_REMOTE
-    assert mends["peft"] == extras.GET_LORA
-    assert mends["bitsandbytes"] == extras.GET_QLORA
-    assert mends["flash-attn"] == extras.GET_FLASH
+    fixes = {finding.what: finding.mend for finding in install_doctor.examine()}
+    assert fixes["ray"] == extras.GET_RAY
+    assert fixes["vLLM"] == extras.GET_VLLM
+    assert fixes["transformers"] == extras.GET_MODELS
+    assert fixes["httpx2"] == extras.GET_REMOTE
+    assert fixes["peft"] == extras.GET_LORA
+    assert fixes["bitsandbytes"] == extras.GET_QLORA
+    assert fixes["flash-attn"] == extras.GET_FLASH
     for package, extra in {"swanlab": "swanlab", "mlflow-skinny": "mlflow"}.items():
-        assert mends[package] == f"pip install 'agentrl[{extra}]'"
+        assert fixes[package] == f"pip install 'agentrl[{extra}]'"

@@ -27,7 +27,7 @@ def test_a_file_is_replaced_when_the_block_ends(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_failing_block_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "numbers.json"
     write_durably(path, "1")
     with pytest.raises(UnicodeEncodeError), replacing(path) as partial:
@@ -36,7 +36,7 @@ def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_killed_processes_left_half_written_is_swept(tmp_path: Path) -> None:
+def test_partial_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
     half = "from agentrl.files import replacing; import os; from pathlib import Path\n"
     half += "with replacing(Path('numbers.json')) as p: p.write_text('4'); os._exit(1)"
     subprocess.run([sys.executable, "-c", half], cwd=tmp_path, check=False)
@@ -48,7 +48,7 @@ def test_what_killed_processes_left_half_written_is_swept(tmp_path: Path) -> Non
     assert (tmp_path / "other.json").read_text() == "5"
 
 
-def test_a_folder_is_worked_in_by_one_process_until_it_is_killed(tmp_path: Path) -> None:
+def test_a_folder_is_locked_by_one_process_until_it_is_killed(tmp_path: Path) -> None:
     assert is_worked_in(tmp_path) is None
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)],

@@ -1,4 +1,4 @@
-"""A user's mistakes end at once: one clear message, exit code 2, no traceback, no run folder."""
+"""A user's mistake fails at once: one clear message, exit code 2, no traceback, no run folder."""
 
 import subprocess
 import sys
@@ -9,6 +9,7 @@ import pytest
 from agentrl import config as configuration
 from agentrl.cli import run
 from agentrl.cluster import ray_cluster
+from agentrl.config.renamed_keys import RENAMED
 from agentrl.errors import ConfigError
 from agentrl.policies.tiny import tiny_model
 from agentrl.replay.recorder import Recorder
@@ -24,7 +25,7 @@ GAME = "configs/number_game.yaml"
 
 @pytest.fixture
 def small_machine(monkeypatch):
-    """Two cores, no GPU, neither flash-attn nor a cluster elsewhere."""
+    """Two cores, no GPU, no flash-attn and no remote cluster."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray_cluster, "cores", lambda: 2)
     monkeypatch.setattr(transports, "gpus_of", lambda config: 0)
@@ -38,11 +39,11 @@ def test_every_configuration_resolves(config, capsys):
     assert "Everything resolves" in capsys.readouterr().out
 
 
-def test_phones_that_nobody_has_named_are_asked_for(capsys):
+def test_a_setting_without_default_must_be_given(capsys):
     assert run(["train", "number_game_phone", "--dry-run"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("ConfigError: ")
-    assert "devices.source is left open" in said
+    assert "devices.source has no default" in said
     assert "'devices.source=...'" in said
 
 
@@ -62,9 +63,9 @@ def test_phones_that_nobody_has_named_are_asked_for(capsys):
         ("rollout.endpoint.url=127.0.0.1:8000", ["rollout.endpoint.url", "http://HOST:PORT/v1"]),
         ("rollout.endpoint.url='http://h:99999/v1'", ["rollout.endpoint.url", "http://HOST"]),
         ("rollout.endpoint={headers: {X-Api-Key: k}}", ["headers.X-Api-Key", "api_key_env"]),
-        ("rollout.endpoint={headers: {'a b': k}}", ["rollout.endpoint.headers", "no header"]),
+        ("rollout.endpoint={headers: {'a b': k}}", ["rollout.endpoint.headers", "no valid header"]),
         ("rollout.endpoint.extra_body={stream: true}", ["extra_body.stream", "leave it out"]),
-        ("rollout.endpoint.extra_body={temperature: 1}", ["rollout.temperature says it"]),
+        ("rollout.endpoint.extra_body={temperature: 1}", ["set rollout.temperature instead"]),
         ("rollout.temperature=0", ["rollout.temperature", "above 0"]),
         ("rollout.temperature=1e-3", ["rollout.temperature", "at least 0.01"]),
         ("rollout.temperature=1e300", ["rollout.temperature", "100 at most"]),
@@ -73,15 +74,18 @@ def test_phones_that_nobody_has_named_are_asked_for(capsys):
         ("model.lora.base=nf4", ["model.lora.base=nf4", "model.lora.rank is 0"]),
         ("model.lora.targets=[q_proj]", ["model.lora.targets=['q_proj']", "lora.rank is 0"]),
         ("model.attention=flash_attention_2", ["needs flash-attn, not inst", "agentrl[gpu]"]),
-        ("algorithm.kl_coefficient=0.1", ["kl_coefficient=0.1: algorithm.kl=none", "=loss or"]),
-        ("algorithm.kl_target=0.1", ["kl_target=0.1: algorithm.kl=none", "leave it at 0.0"]),
+        (
+            "algorithm.kl_coefficient=0.1",
+            ["kl_coefficient=0.1: has no effect", "kl=loss or"],
+        ),
+        ("algorithm.kl_target=0.1", ["kl_target=0.1: has no effect", "leave it at 0.0"]),
         ("run.keep_gb=0", ["run.keep_gb=0", "above 0", "null to keep all"]),
         ("run.keep_gb=.nan", ["run.keep_gb", "finite"]),
         ("env.id=NumberGane-v0", ["NumberGane-v0", "did you mean 'NumberGame-v0'"]),
         ("env.id=nowhere:Game-v0", ["nowhere", "cannot be imported"]),
         ("env.history=window:0", ["env.history", "window:k"]),
         ("env.prompt=missing.jinja", ["missing.jinja", "no such template"]),
-        ("env.translator={mood: good}", ["env.translator", "mood"]),
+        ("env.translator_kwargs={mood: good}", ["env.translator_kwargs", "mood"]),
         ("env.kwargs={cards: 5}", ["cards is 5", "3 or 4"]),
         ("rewards=[{function: 'agentrl.rewards.number_game:outcom'}]", ["did you mean 'outcome'"]),
         ("rewards=[{function: 'nothing.py:reward'}]", ["nothing.py", "no such file"]),
@@ -93,7 +97,7 @@ def test_phones_that_nobody_has_named_are_asked_for(capsys):
         ("warm_start.player=expret", ["expret", "did you mean 'expert'"]),
         ("logging=[consol]", ["consol", "did you mean 'console'"]),
         ("devices.source=virtual:none", ["devices.source", "virtual:N"]),
-        ("eval.seeds=99999999999", ["eval.seeds"]),
+        ("eval.first_seed=99999999999", ["eval.first_seed"]),
         ("no_equals_sign", ["key=value"]),
         ("checkpoint.every=0", ["checkpoint.every=0", "above 0"]),
         ("optim.betas=[0.9]", ["optim.betas", "two decays"]),
@@ -108,16 +112,16 @@ def test_phones_that_nobody_has_named_are_asked_for(capsys):
         ("eval.every=-1", ["eval.every=-1"]),
         ("optim.lr=.nan", ["optim.lr=nan", "finite"]),
         ("rollout.deadline_s=.inf", ["rollout.deadline_s=inf", "finite"]),
-        ("warm_start.weights.final=.inf", ["warm_start.weights.final=inf", "finite"]),
+        ("warm_start.phase_weights.final=.inf", ["warm_start.phase_weights.final=inf", "finite"]),
         ("rewards=[{function: 'a:b', weight: .nan}]", ["rewards[0].weight=nan", "finite"]),
         ("warm_start.player=null", ["warm_start.player=null", "warm_start.recorded"]),
         ("warm_start.recorded=[nowhere]", ["warm_start.recorded", "no such run"]),
         (
-            "warm_start.recorded_where.won=true",
-            ["warm_start.recorded_where", "nothing is recorded"],
+            "warm_start.recorded_filter.won=true",
+            ["warm_start.recorded_filter", "no runs to filter"],
         ),
-        ("warm_start.recorded_where.wn=true", ["warm_start.recorded_where.wn", "'won'"]),
-        ("warm_start.weights.final=-1", ["warm_start.weights.final=-1.0", "below 0"]),
+        ("warm_start.recorded_filter.wn=true", ["warm_start.recorded_filter.wn", "'won'"]),
+        ("warm_start.phase_weights.final=-1", ["warm_start.phase_weights.final=-1.0", "below 0"]),
         ("optim.betas=[0.9, 1.0]", ["optim.betas", "below 1"]),
         ("algorithm.discount=1.5", ["algorithm.discount=1.5", "1 at most"]),
         ("algorithm.clip_low=-0.2", ["algorithm.clip_low=-0.2", "below 0"]),
@@ -145,8 +149,8 @@ def test_phones_that_nobody_has_named_are_asked_for(capsys):
         ("env.kwargs={device: emulator-5554}", ["env.kwargs.device", "devices.source"]),
         ("env.kwargs={mode: selct}", ["mode is 'selct'", "tap, select"]),
         (
-            "env={kwargs: {mode: select}, translator: {mode: tap}}",
-            ["env.translator.mode=tap", "env.kwargs.mode=select", "name it once"],
+            "env={kwargs: {mode: select}, translator_kwargs: {mode: tap}}",
+            ["env.translator_kwargs.mode=tap", "env.kwargs.mode=select", "name it once"],
         ),
         (
             "rollout.engine_kwargs={gpu_memory_utilisation: 0.3}",
@@ -158,22 +162,38 @@ def test_phones_that_nobody_has_named_are_asked_for(capsys):
         ),
         ("rollout={engine: hf, engine_kwargs: {dtype: bfloat16}}", ["engine_kwargs.dtype: hf"]),
         ("rollout.max_new_tokens=9999", ["rollout.max_new_tokens=9999", "at most"]),
-        ("run.name=../x", ["run.name='../x'", "plain name"]),
+        ("run.name=../x", ["run.name='../x'", "plain folder name"]),
         ("rollout.temperature=2.5", ["rollout.temperature=2.5", "vLLM takes 2 at most"]),
     ],
 )
-def test_mistake_is_told_in_one_message(override, words, tmp_path, capsys, small_machine):
+def test_a_mistake_gets_one_message(override, words, tmp_path, capsys, small_machine):
     assert run(["train", GAME, "seed=3", override, f"run.dir={tmp_path / 'runs'}"]) == 2
     out, said = capsys.readouterr()
-    assert not out  # such as the budget of a job that will not be
+    assert not out  # such as the budget of a job that cannot start
     assert said.startswith("ConfigError: ")
     assert all(word in said for word in words), said
-    assert "seed=3" not in said  # nor any other that is right
+    assert "seed=3" not in said  # a correct override is not blamed
     assert "Traceback" not in said
     assert not (tmp_path / "runs").exists()
 
 
-def test_mistake_of_a_file_is_told_behind_its_name(tmp_path, capsys):
+@pytest.mark.parametrize("key", RENAMED)
+def test_an_old_key_is_answered_with_the_new_one(key, capsys):
+    assert run(["train", GAME, f"{key}=null", "--dry-run"]) == 2
+    new = f"{key.partition('.')[0]}.{RENAMED[key]}"
+    assert f"ConfigError: {key}=null: {key} is now called {new}" in capsys.readouterr().err
+    assert new in (Path(__file__).parents[1] / "docs" / "configuration.md").read_text()
+
+
+def test_the_configuration_of_an_old_run_is_still_read(tmp_path):
+    (tmp_path / "episodes").mkdir()
+    (tmp_path / "config.yaml").write_text("{eval: {seeds: 7}, warm_start: {again: true}}")
+    config = configuration.load(tmp_path / "config.yaml")
+    assert config.eval.first_seed == 7
+    assert config.warm_start.repeat
+
+
+def test_a_mistake_in_a_file_is_reported_with_its_name(tmp_path, capsys):
     file = tmp_path / "job.yaml"
     file.write_text("train: {steps: many}")
     assert run(["train", str(file), "seed=3"]) == 2
@@ -189,14 +209,14 @@ def test_mistake_of_a_file_is_told_behind_its_name(tmp_path, capsys):
         "headers={Authorization: 'Bearer sk-tOpSecret'}",
     ],
 )
-def test_a_key_in_the_wrong_place_is_refused_and_not_told(override, capsys):
+def test_a_misplaced_api_key_is_rejected_and_not_printed(override, capsys):
     assert run(["eval", "sokoban", "rollout.engine=remote", f"rollout.endpoint.{override}"]) == 2
     said = capsys.readouterr().err
     assert "api_key_env" in said
     assert "tOpSecret" not in said
 
 
-def test_name_of_a_run_that_exists_is_all_that_is_told(tmp_path, capsys):
+def test_an_existing_run_name_is_rejected_with_one_message(tmp_path, capsys):
     (tmp_path / "mine").mkdir()
     assert run(["train", GAME, f"run.dir={tmp_path}", "run.name=mine"]) == 2
     out, said = capsys.readouterr()
@@ -204,25 +224,27 @@ def test_name_of_a_run_that_exists_is_all_that_is_told(tmp_path, capsys):
     assert f"--resume {tmp_path / 'mine'}" in said
 
 
-def test_model_that_no_hub_has_is_told_before_anything_starts(tmp_path, capsys, monkeypatch):
+def test_a_model_missing_from_the_hub_is_reported_before_anything_starts(
+    tmp_path, capsys, monkeypatch
+):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    job = ["train", GAME, "model.path=somebody/mine", f"run.dir={tmp_path / 'runs'}"]
+    job = ["train", GAME, "model.path=owner/model", f"run.dir={tmp_path / 'runs'}"]
     assert run(job) == 2
     out, said = capsys.readouterr()
     assert not out
-    assert said.startswith("ConfigError: model.path=somebody/mine: no such folder, and the Hugging")
+    assert said.startswith("ConfigError: model.path=owner/model: no such folder, and the Hugging")
     assert len(said.splitlines()) == 1
     assert not (tmp_path / "runs").exists()
 
 
-def test_dry_run_asks_no_hub_and_says_that_the_job_will(capsys, monkeypatch):
+def test_dry_run_does_not_query_the_hub_and_says_so(capsys, monkeypatch):
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", None)
-    assert run(["train", GAME, "model.path=somebody/mine", "--dry-run"]) == 0
+    assert run(["train", GAME, "model.path=owner/model", "--dry-run"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "somebody/mine (no folder here: the Hugging Face hub is asked for it when" in said
+    assert "owner/model (no folder here: the Hugging Face hub is asked for it when" in said
 
 
-def test_a_group_without_siblings_is_told(tmp_path, capsys):
+def test_a_group_size_of_one_is_rejected(tmp_path, capsys):
     job = ["train", GAME, "rollout.group_size=1", f"run.dir={tmp_path / 'runs'}"]
     assert run(job) == 2
     said = "rollout.group_size=1: algorithm.estimator=state_grpo compares siblings"
@@ -231,7 +253,7 @@ def test_a_group_without_siblings_is_told(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("length", [0, 100, -100])
-def test_model_whose_weights_were_cut_is_told(length, tmp_path, capsys):
+def test_truncated_weights_are_reported(length, tmp_path, capsys):
     file = tiny_model.build(tmp_path / "model", 0) / "model.safetensors"
     file.write_bytes(file.read_bytes()[:length])
     job = ["train", GAME, f"model.path={file.parent}", f"run.dir={tmp_path / 'runs'}"]
@@ -247,13 +269,13 @@ def test_model_whose_weights_were_cut_is_told(length, tmp_path, capsys):
         (["--last", "-1"], "--last"),
     ],
 )  # fmt: skip
-def test_invalid_episode_filters_are_reported(arguments, word, tmp_path, capsys):
+def test_an_invalid_episode_filter_is_rejected(arguments, word, tmp_path, capsys):
     (tmp_path / "episodes").mkdir()
     assert run(["episodes", str(tmp_path), *arguments]) == 2
     assert word in capsys.readouterr().err
 
 
-def test_filters_that_match_nothing_list_what_is_recorded(tmp_path, capsys):
+def test_a_filter_that_matches_nothing_lists_what_there_is(tmp_path, capsys):
     with Recorder(tmp_path) as recorder:
         lost = scored("a", outcome=Outcome.TIMEOUT, turns=0)
         recorder.episode(lost, split="train", step=1)
@@ -263,12 +285,12 @@ def test_filters_that_match_nothing_list_what_is_recorded(tmp_path, capsys):
     assert "No episode matches. Recorded: 1 train timeout" in capsys.readouterr().out
 
 
-def test_unreachable_serial_is_told(adb_server, tmp_path, capsys):
+def test_an_unreachable_serial_is_reported(adb_server, tmp_path, capsys):
     source = "devices.source=['127.0.0.1:1']"
     assert run(["train", GAME, source, f"run.dir={tmp_path / 'runs'}"]) == 2
     said = capsys.readouterr().err
     assert "127.0.0.1:1" in said
-    assert "Ready of those named: none" in said
+    assert "Ready among those named: none" in said
     assert not (tmp_path / "runs").exists()
 
 
@@ -277,13 +299,13 @@ def test_missing_configuration_is_answered_with_a_suggestion(capsys):
     assert "did you mean 'number_game'" in capsys.readouterr().err
 
 
-def test_folder_of_runs_that_can_be_no_path_is_told():
+def test_an_invalid_run_directory_is_rejected():
     with pytest.raises(ConfigError, match=r"run\.dir='~nosuchuser/x': cannot be used"):
         configuration.load(GAME, ["run.dir=~nosuchuser/x"])
 
 
 @pytest.mark.parametrize("name", ["~nosuchuser/job.yaml", "x" * 300, "a\0b", "\udcff"])
-def test_name_that_can_be_no_path_is_told(name, capsys):
+def test_an_invalid_configuration_path_is_rejected(name, capsys):
     assert run(["train", name]) == 2
     assert capsys.readouterr().err.startswith("ConfigError: ")
 
@@ -295,7 +317,7 @@ def test_name_that_can_be_no_path_is_told(name, capsys):
         "{{ instructions.nothing }}", "{% if %}",
     ],
 )  # fmt: skip
-def test_template_that_fails_is_told(text, tmp_path, capsys):
+def test_a_failing_prompt_template_is_reported(text, tmp_path, capsys):
     file = tmp_path / "prompt.jinja"
     file.write_text(text)
     assert run(["train", GAME, f"env.prompt={file}", f"run.dir={tmp_path / 'runs'}"]) == 2
@@ -304,7 +326,7 @@ def test_template_that_fails_is_told(text, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("text", ["train: [", "- a list", "train: {steps: {a: 1}}"])
-def test_file_that_is_no_configuration_is_told(text, tmp_path, capsys):
+def test_a_file_that_is_not_a_configuration_is_rejected(text, tmp_path, capsys):
     file = tmp_path / "job.yaml"
     file.write_text(text)
     assert run(["train", str(file)]) == 2
@@ -313,7 +335,7 @@ def test_file_that_is_no_configuration_is_told(text, tmp_path, capsys):
     assert len(said.splitlines()) <= 2
 
 
-def test_whole_program_shows_no_traceback():
+def test_the_whole_program_shows_no_traceback():
     done = subprocess.run(
         [sys.executable, "-m", "agentrl", "train", GAME, "train.stpes=3"],
         capture_output=True,

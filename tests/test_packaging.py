@@ -1,4 +1,4 @@
-"""A wheel in an environment that holds what `pip install agentrl` brings, and nothing else."""
+"""The wheel, installed with only its required dependencies."""
 
 import importlib.metadata
 import json
@@ -32,7 +32,7 @@ Answer = tuple[int, str, str]
 
 
 def environment() -> dict[str, str]:
-    """As a user has it: our paths would let the checkout in, and its libraries."""
+    """Without PYTHONPATH, which would make the checkout importable."""
     return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
 
@@ -64,7 +64,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty environment with the wheel, and links to what it cannot do without."""
+    """A virtual environment with the wheel, and links to its required dependencies."""
     folder = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
     python = folder / "bin" / "python"
@@ -78,7 +78,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def dependencies(of: Distribution, known: dict[str, Distribution]) -> dict[str, Distribution]:
-    """What an installer brings with a distribution, without any extra."""
+    """The required dependencies of a distribution, recursively."""
     for requirement in map(Requirement, of.requires or ()):
         name = canonicalize_name(requirement.name)
         wanted = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
@@ -94,7 +94,7 @@ def link(distribution: Distribution, site: Path) -> None:
         (site / top).symlink_to(str(distribution.locate_file(top)))
 
 
-def test_the_wheel_holds_what_it_should(wheel: Path) -> None:
+def test_the_wheel_contains_all_modules_and_files(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     sources = [p for p in (ROOT / "agentrl").rglob("*.py") if "__pycache__" not in p.parts]
     sources += [p for p in (ROOT / "envs").rglob("*.py") if "__pycache__" not in p.parts]
@@ -116,13 +116,15 @@ def test_the_wheel_holds_what_it_should(wheel: Path) -> None:
     ]
 
 
-def test_nothing_that_models_need_is_there(installed: Path, tmp_path: Path) -> None:
+def test_the_required_dependencies_contain_no_model_libraries(
+    installed: Path, tmp_path: Path
+) -> None:
     names = ("torch", "tokenizers", "transformers", "safetensors", "ray", "vllm", "pytest")
     code = f"from importlib.util import find_spec; print([n for n in {names} if find_spec(n)])"
     assert run(installed / "python", "-c", code, cwd=tmp_path).strip() == "[]"
 
 
-def test_the_installed_command_answers(installed: Path, tmp_path: Path) -> None:
+def test_the_installed_command_runs(installed: Path, tmp_path: Path) -> None:
     assert "train" in run(installed / "agentrl", "--help", cwd=tmp_path)
 
 
@@ -138,7 +140,7 @@ def test_the_installed_package_finds_envs_and_rewards(installed: Path, tmp_path:
 
 @pytest.fixture(scope="module")
 def answers(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
-    """What some commands end with, all in one process: to start one takes a second."""
+    """Results of some commands, all run in one process: starting one takes a second."""
     commands = [f"{kind} number_game {ONE_PHONE}" for kind in ("train", "train --dry-run", "eval")]
     commands += [f"train --dry-run {mistake}" for mistake in MISTAKES]
     folder = tmp_path_factory.mktemp("there")
@@ -161,7 +163,7 @@ def answers(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 
 @pytest.mark.parametrize("kind", ["train", "train --dry-run", "eval"])
-def test_all_that_a_model_needs_is_told_in_one_message(
+def test_all_missing_model_libraries_are_listed_in_one_message(
     answers: dict[str, Answer], kind: str
 ) -> None:
     code, out, err = answers[f"{kind} number_game {ONE_PHONE}"]
@@ -173,12 +175,14 @@ def test_all_that_a_model_needs_is_told_in_one_message(
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_names_resolve_before_anything_is_missed(answers: dict[str, Answer], mistake: str) -> None:
+def test_wrong_names_are_reported_before_missing_libraries(
+    answers: dict[str, Answer], mistake: str
+) -> None:
     assert MISTAKES[mistake] in answers[f"train --dry-run {mistake}"][2]
 
 
 @pytest.mark.adb
-def test_scripted_player_plays_and_is_replayed(
+def test_a_scripted_player_can_be_evaluated_and_listed(
     installed: Path, tmp_path: Path, adb_server: AdbServer
 ) -> None:
     command = ("eval", "number_game", "--policy", "expert", "--episodes", "1", ONE_PHONE)
@@ -190,7 +194,7 @@ def test_scripted_player_plays_and_is_replayed(
 
 
 @pytest.mark.adb
-def test_doctor_says_how_models_are_had(
+def test_doctor_says_how_to_install_model_libraries(
     installed: Path, tmp_path: Path, adb_server: AdbServer
 ) -> None:
     done = result(installed / "agentrl", "doctor", cwd=tmp_path)
@@ -200,7 +204,7 @@ def test_doctor_says_how_models_are_had(
 
 
 @pytest.mark.adb
-def test_phones_come_up_and_go(installed: Path, tmp_path: Path, adb_server: AdbServer) -> None:
+def test_phones_start_and_stop(installed: Path, tmp_path: Path, adb_server: AdbServer) -> None:
     said = []
     with subprocess.Popen(
         [installed / "agentrl", "phone", "up"],
@@ -216,4 +220,4 @@ def test_phones_come_up_and_go(installed: Path, tmp_path: Path, adb_server: AdbS
             if "Ctrl-C" in line:
                 process.send_signal(signal.SIGINT)
     assert process.returncode == 0, said
-    assert "The phones are gone.\n" in said
+    assert "The phones are stopped.\n" in said

@@ -21,7 +21,7 @@ def test_a_serial_is_shortened_to_its_kind_and_a_few_digits(serial: str, kind: s
     assert not any(part in short for part in (serial, "192", "R58"))
 
 
-def test_phones_of_one_job_are_told_apart() -> None:
+def test_short_serials_are_distinct() -> None:
     assert len({short_serial(f"10.0.0.{n}:5555") for n in range(200)}) == 200
 
 
@@ -32,7 +32,7 @@ def test_virtual_phones_keep_their_names(serial: str) -> None:
     assert short_serial(serial) == serial
 
 
-def test_in_a_text_known_serials_and_every_address_are_shortened() -> None:
+def test_known_serials_and_every_address_in_a_text_are_shortened() -> None:
     text = "R58M is gone; 10.0.0.7:5555 too, R58M2 and 127.0.0.1:5600 stay, version 1.2.3.4"
     assert with_short_serials(text, ["R58M"]) == (
         f"{short_serial('R58M')} is gone; {short_serial('10.0.0.7:5555')} too, R58M2 and "
@@ -40,13 +40,13 @@ def test_in_a_text_known_serials_and_every_address_are_shortened() -> None:
     )
 
 
-def test_a_phone_that_was_met_is_shortened_too() -> None:
+def test_a_remembered_serial_is_shortened() -> None:
     assert with_short_serials("MET0000001 is lost") == "MET0000001 is lost"
     remember_serial("MET0000001")
     assert with_short_serials("MET0000001 is lost") == f"{short_serial('MET0000001')} is lost"
 
 
-def test_a_long_text_is_one_line_and_one_is_no_plural() -> None:
+def test_text_is_joined_to_one_line_and_counts_have_plurals() -> None:
     assert in_a_line("a\n b\tc") == "a b c"
     assert in_a_line("x" * 100_000, 10) == "x" * 10 + "..."
     assert len(in_a_line(" x\n" * 100_000, 10)) <= 13

@@ -1,4 +1,4 @@
-"""Threads for calls that block are kept, and one that hangs holds up no other."""
+"""Worker threads are reused, and one that hangs does not block others."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ import pytest
 from agentrl.worker_threads import Worker, Workers
 
 
-async def test_calls_in_a_row_share_a_thread_and_calls_at_once_do_not():
+async def test_sequential_calls_share_a_thread_and_concurrent_calls_do_not():
     workers = Workers("test")
     first = await workers.call(threading.get_ident)
     with pytest.raises(ZeroDivisionError):
@@ -17,15 +17,17 @@ async def test_calls_in_a_row_share_a_thread_and_calls_at_once_do_not():
     assert await workers.call(threading.get_ident) == first
     both = threading.Barrier(2, timeout=10)
 
-    def meet():
+    def wait_for_both():
         both.wait()
         return threading.get_ident()
 
-    assert len({*await asyncio.gather(workers.call(meet), workers.call(meet))}) == 2
+    assert (
+        len({*await asyncio.gather(workers.call(wait_for_both), workers.call(wait_for_both))}) == 2
+    )
     workers.close()
 
 
-async def test_a_thread_that_hangs_is_left_behind():
+async def test_a_hanging_thread_does_not_block_later_calls():
     workers, free = Workers("test"), threading.Event()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
@@ -35,7 +37,7 @@ async def test_a_thread_that_hangs_is_left_behind():
     workers.close()
 
 
-async def test_threads_end_when_they_are_closed():
+async def test_threads_end_when_the_workers_are_closed():
     workers = Workers("to end")
     await asyncio.gather(*(workers.call(int) for _ in range(3)))
     workers.close()
@@ -46,7 +48,7 @@ async def test_threads_end_when_they_are_closed():
     raise AssertionError("threads are left")
 
 
-def test_no_answer_is_lost_of_many_threads_at_once_in_two_loops():
+def test_no_result_of_many_threads_in_two_loops_is_lost():
     async def ask() -> list[int]:
         async def rounds(number: int) -> int:
             worker = Worker("asked")

@@ -1,4 +1,4 @@
-r"""How an agent says what to do.
+r"""The text form of actions: how a model writes them and how they are parsed.
 
 ::
 
@@ -15,7 +15,7 @@ or, in the style `tool`::
 
     <tool_call>{"name": "tap", "arguments": {"x": 0.21, "y": 0.70}}</tool_call>
 
-The grammar is closed: what is not in it never reaches a phone.
+The grammar is closed: anything else never reaches a phone.
 """
 
 import json
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from agentrl.actions.coordinates import Spelling
+from agentrl.actions.coordinates import CoordinateFormat
 from agentrl.actions.screen_actions import (
     Action,
     Done,
@@ -59,25 +59,24 @@ _PATHS: Mapping[str, type[Swipe | Drag]] = {"swipe": Swipe, "drag": Drag}
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Grammar:
-    """A closed set of actions and how they are spelled.
+    """A closed set of actions and their text form.
 
-    What `format` says, `parse` reads as the same action, up to the precision of the spelling:
-    hundredths, thousandths or pixels.
+    `parse` inverts `format`, up to the precision of the position format: hundredths, thousandths
+    or pixels.
 
     Args:
-        positions: `unit` says them in [0, 1], `thousand` as 0 to 1000, `pixels` as pixels of the
-            picture that the model sees: for models that were trained that way.
-        outside: whether a position beside the screen is refused or moved to its edge (`clamp`).
-        size: width and height of that picture, for `pixels`.
-        actions: those of `FORMS` that are taken.
-        keys: that `key` takes.
+        positions: `unit` writes positions in [0, 1], `thousand` as 0 to 1000, `pixels` as pixels of
+            the image that the model sees, for models that were trained that way.
+        outside: whether a position outside the screen is refused or moved to its edge (`clamp`).
+        size: width and height of that image, for `pixels`.
+        actions: accepted actions, a subset of `FORMS`.
+        keys: accepted by `key`.
         max_wait_s: the longest `wait`.
-        max_text: the longest text that `type` takes, in characters.
+        max_text: the longest text that `type` accepts, in characters.
         style: `tag` or `tool`.
 
     Raises:
-        ConfigError: a spelling, an action or a style that does not exist, or `pixels` without a
-            size.
+        ConfigError: an unknown position format, action or style, or `pixels` without a size.
     """
 
     positions: Literal["unit", "thousand", "pixels"] = "unit"
@@ -92,15 +91,15 @@ class Grammar:
     def __post_init__(self) -> None:
         self._spelling()
         if unknown := [name for name in self.actions if name not in FORMS]:
-            raise ConfigError(f"no actions: {unknown}{did_you_mean(unknown[0], FORMS)}")
+            raise ConfigError(f"unknown actions: {unknown}{did_you_mean(unknown[0], FORMS)}")
         self._calls()
 
     def parse(self, reply: str) -> Action:
         """The action in a reply.
 
         Raises:
-            ActionError: not exactly one call stands in it, or what is said is no action, or a
-                position is outside the screen and not clamped.
+            ActionError: the reply does not contain exactly one call, the call is not a valid
+                action, or a position is outside the screen and `outside` is `refuse`.
         """
         call = self._calls().read(reply)
         name, given = call.name, list(call.arguments)
@@ -108,10 +107,10 @@ class Grammar:
             return _POINTS[name](*self._spelling().read(name, given, FORMS[name], 1))
         if name in _PATHS:
             return _PATHS[name](*self._spelling().read(name, given, FORMS[name], 2))
-        return self._other(name, given)
+        return self._without_position(name, given)
 
     def format(self, action: Action) -> str:
-        """How an agent says an action, in its tag."""
+        """The text of an action, in its tag."""
         say = self._spelling().say
         match action:
             case Tap(x, y):
@@ -132,13 +131,13 @@ class Grammar:
                 call = ("done",)
         return _calls(tuple(FORMS), self.style).say(*call)
 
-    def _spelling(self) -> Spelling:
-        return Spelling.named(self.positions, self.size, self.outside)
+    def _spelling(self) -> CoordinateFormat:
+        return CoordinateFormat.named(self.positions, self.size, self.outside)
 
     def _calls(self) -> Calls:
         return _calls(self.actions, self.style)
 
-    def _other(self, name: str, given: list[str]) -> Action:
+    def _without_position(self, name: str, given: list[str]) -> Action:
         if name == "type":
             return self._type(given[0])
         if name == "key":
@@ -147,34 +146,36 @@ class Grammar:
             return self._wait(given[0])
         return Done()
 
-    def _type(self, said: str) -> Type:
+    def _type(self, argument: str) -> Type:
         text = None
-        if said.strip().startswith('"'):  # all else is no string, and may be nested without end
+        if argument.strip().startswith('"'):  # anything else is no string, and may nest deeply
             try:
-                text = json.loads(said)
+                text = json.loads(argument)
             except ValueError:
                 text = None
         if not isinstance(text, str):
             raise ActionError(
-                f'type takes one JSON string, as in type("hello"), not {quoted(said)}'
+                f'type takes one JSON string, as in type("hello"), not {quoted(argument)}'
             )
         if len(text) > self.max_text:
             raise ActionError(f"type takes at most {self.max_text} characters, not {len(text)}")
         if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in text):
-            raise ActionError(f"{quoted(text)} holds a NUL or half a character: nobody types that")
+            raise ActionError(
+                f"{quoted(text)} contains a NUL or a lone surrogate, which cannot be typed"
+            )
         return Type(text)
 
-    def _key(self, said: str) -> Key:
-        name = said.strip("'\"").upper()
+    def _key(self, argument: str) -> Key:
+        name = argument.strip("'\"").upper()
         if name not in self.keys:
             known = ", ".join(self.keys)
-            raise ActionError(f"there is no key {quoted(said)}; keys are {known}")
+            raise ActionError(f"there is no key {quoted(argument)}; keys are {known}")
         return Key(name)
 
-    def _wait(self, said: str) -> Wait:
-        seconds = Spelling.number(said)
+    def _wait(self, argument: str) -> Wait:
+        seconds = CoordinateFormat.number(argument)
         if not 0 <= seconds <= self.max_wait_s:
-            raise ActionError(f"wait takes one number of seconds, from 0 to {self.max_wait_s:g}")
+            raise ActionError(f"wait takes a number of seconds from 0 to {self.max_wait_s:g}")
         return Wait(seconds)
 
 
@@ -187,14 +188,14 @@ _PLAIN = Grammar()
 
 
 def parse_action(reply: str) -> Action:
-    """The action in a reply, in the plain grammar: `Grammar().parse`.
+    """The action in a reply, by the default grammar: `Grammar().parse`.
 
     Raises:
-        ActionError: there is none, or not exactly one.
+        ActionError: the reply does not contain exactly one valid action.
     """
     return _PLAIN.parse(reply)
 
 
 def format_action(action: Action) -> str:
-    """How an agent says an action in the plain grammar, with two decimals."""
+    """The text of an action in the default grammar, with two decimals."""
     return _PLAIN.format(action)

@@ -1,6 +1,6 @@
-"""How the actions of a Gymnasium space are said: named, numbered, or as free text.
+"""Text formats for the actions of Gymnasium spaces.
 
-| space | said as | in the style `tool` |
+| space | style `tag` | style `tool` |
 |---|---|---|
 | `Discrete` | `<action>left</action>` | `{"name": "left", "arguments": {}}` |
 | `MultiDiscrete`, `MultiBinary` | `<action>act(left, jump)</action>` | `{"name": "act", ...}` |
@@ -24,30 +24,30 @@ from agentrl.errors import ActionError, ConfigError
 from agentrl.text import did_you_mean, quoted
 
 _MARKS = re.compile(r"[()<>\",]")
-"""What parts a call from its arguments, or these from each other."""
+"""Delimiters of calls and their arguments."""
 _MOST_NAMES = 30
-"""Of an action space whose names are told one by one."""
+"""Maximum number of action names that the instructions list."""
 
 
 class Speech(Protocol):
-    """The words of one action space: what `say` writes, `read` reads."""
+    """The text format of one action space; `read` parses what `say` writes."""
 
     def told(self) -> str:
-        """How to answer, for instructions."""
+        """The answer format, for instructions."""
 
     def read(self, reply: str) -> Any:
-        """The action that a reply holds.
+        """Parse the action in a reply.
 
         Raises:
-            ActionError: it holds none, or several.
+            ActionError: it contains none, or several.
         """
 
     def say(self, action: Any) -> str:
-        """A reply that holds this action alone."""
+        """Write a reply that contains only this action."""
 
 
 class NamedActions:
-    """A `Discrete` space: each action has a name.
+    """Format of a `Discrete` space: each action has a name.
 
     Args:
         space: the actions.
@@ -55,22 +55,22 @@ class NamedActions:
         style: of `Calls`.
 
     Raises:
-        ConfigError: not as many names as actions, or one twice.
+        ConfigError: the names do not match the number of actions, or are not unique.
     """
 
     def __init__(
         self, space: spaces.Discrete, names: Sequence[Any] | None = None, style: str = "tag"
     ) -> None:
         count = int(space.n)
-        self._names = _names(names, count, "env.translator.names")
+        self._names = _names(names, count, "env.translator_kwargs.names")
         self._calls = Calls(self._names, style)
         self._start = int(space.start)
 
     def told(self) -> str:
-        """All names, or the first and the last where they are many."""
+        """All names, or the first and the last if there are many."""
         if len(self._names) <= _MOST_NAMES:
             return f"Answer with one of {self._calls.told()}."
-        first, last = (self._calls.say(self._names[place]) for place in (0, -1))
+        first, last = (self._calls.say(self._names[index]) for index in (0, -1))
         return f"Answer with one of {first} to {last}."
 
     def read(self, reply: str) -> int:
@@ -83,16 +83,16 @@ class NamedActions:
 
 
 class ChosenActions:
-    """A `MultiDiscrete` or `MultiBinary` space: one choice for each of its parts.
+    """Format of a `MultiDiscrete` or `MultiBinary` space: one choice per component.
 
     Args:
-        space: the actions; its shape must be one row.
-        names: for each part the names of its choices; None numbers them.
-        parameters: the names of the parts.
+        space: the actions; one-dimensional.
+        names: per component, the names of its choices; None numbers them.
+        parameters: the names of the components.
         style: of `Calls`.
 
     Raises:
-        ConfigError: names or parameters that do not fit the space.
+        ConfigError: names or parameters do not fit the space.
     """
 
     def __init__(
@@ -111,18 +111,18 @@ class ChosenActions:
         given = names if names is not None else [None] * len(counts)
         if len(given) != len(counts):
             raise ConfigError(
-                f"env.translator.names={list(given)}: must be {len(counts)} lists, one for each "
-                f"part of {space}"
+                f"env.translator_kwargs.names={list(given)}: must be {len(counts)} lists, one per "
+                f"component of {space}"
             )
         self._names = [
-            _names(part, count, f"env.translator.names[{k}]")
+            _names(part, count, f"env.translator_kwargs.names[{k}]")
             for k, (part, count) in enumerate(zip(given, counts, strict=True))
         ]
         self._parameters = _parameters(parameters, len(counts))
         self._calls = Calls([f"act({', '.join(self._parameters)})"], style)
 
     def told(self) -> str:
-        """The form, and what each part may be."""
+        """The signature, and the choices of each component."""
         parts = (
             f"{parameter} one of {', '.join(names)}"
             for parameter, names in zip(self._parameters, self._names, strict=True)
@@ -131,10 +131,10 @@ class ChosenActions:
 
     def read(self, reply: str) -> np.ndarray[Any, np.dtype[np.int64]]:
         """See Speech.read."""
-        said = [_word(argument) for argument in self._calls.read(reply).arguments]
+        words = [_word(argument) for argument in self._calls.read(reply).arguments]
         chosen = [
             start + self._choice(word, part)
-            for part, (word, start) in enumerate(zip(said, self._starts, strict=True))
+            for part, (word, start) in enumerate(zip(words, self._starts, strict=True))
         ]
         return np.array(chosen, dtype=np.int64)
 
@@ -142,29 +142,29 @@ class ChosenActions:
         """See Speech.say."""
         chosen = (int(a) - s for a, s in zip(action, self._starts, strict=True))
         return self._calls.say(
-            "act", *(names[place] for names, place in zip(self._names, chosen, strict=True))
+            "act", *(names[index] for names, index in zip(self._names, chosen, strict=True))
         )
 
     def _choice(self, word: str, part: int) -> int:
         names = self._names[part]
         if word not in names:
             raise ActionError(
-                f"{self._parameters[part]} is {quoted(word)}; it is one of "
+                f"{self._parameters[part]} is {quoted(word)}; it must be one of "
                 f"{', '.join(names)}{did_you_mean(word, names)}"
             )
         return names.index(word)
 
 
 class NumberedActions:
-    """A `Box` of one row: one number for each of its parts.
+    """Format of a one-dimensional `Box`: one number per component.
 
     Args:
         space: the actions.
-        parameters: the names of the parts.
+        parameters: the names of the components.
         style: of `Calls`.
 
     Raises:
-        ConfigError: a space of another shape, or parameters that do not fit it.
+        ConfigError: the space is not one-dimensional, or the parameters do not fit it.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class NumberedActions:
         self._whole = np.issubdtype(space.dtype, np.integer)
 
     def told(self) -> str:
-        """The form and the bounds."""
+        """The signature and the bounds."""
         bounds = zip(self._space.low, self._space.high, strict=True)
         parts = (
             f"{parameter} from {low:g} to {high:g}"
@@ -186,38 +186,38 @@ class NumberedActions:
         return f"Answer {self._calls.told()} with {kind}: {', '.join(parts)}."
 
     def read(self, reply: str) -> np.ndarray[Any, Any]:
-        """See Speech.read; a number beyond its bounds is no action."""
+        """See Speech.read; a number outside its bounds is an error."""
         arguments = self._calls.read(reply).arguments
         numbers = [self._number(argument, part) for part, argument in enumerate(arguments)]
         return np.array(numbers, dtype=self._space.dtype)
 
     def say(self, action: Any) -> str:
-        """See Speech.say; with three decimals, within the bounds."""
+        """See Speech.say; with three decimals if that stays within the bounds."""
         low, high = self._space.low, self._space.high
-        said = []
+        arguments = []
         for value, least, most in zip(action, low, high, strict=True):
             text = f"{value:d}" if self._whole else f"{value:.3f}"
-            said.append(text if least <= float(text) <= most else repr(float(value)))
-        return self._calls.say("act", *said)
+            arguments.append(text if least <= float(text) <= most else repr(float(value)))
+        return self._calls.say("act", *arguments)
 
-    def _number(self, said: str, part: int) -> float:
+    def _number(self, argument: str, part: int) -> float:
         name = self._parameters[part]
         try:
-            number = json.loads(said, parse_constant=lambda _: math.nan)
+            number = json.loads(argument, parse_constant=lambda _: math.nan)
         except (ValueError, RecursionError):
             number = None
         kinds = int if self._whole else int | float
         if isinstance(number, bool) or not isinstance(number, kinds) or not _is_finite(number):
-            kind = "whole number" if self._whole else "number"
-            raise ActionError(f"{name} is {quoted(said)}, no {kind}")
+            kind = "a whole number" if self._whole else "a number"
+            raise ActionError(f"{name} is {quoted(argument)}, not {kind}")
         low, high = self._space.low[part], self._space.high[part]
         if not low <= number <= high:
-            raise ActionError(f"{name} is {number:g}; it goes from {low:g} to {high:g}")
+            raise ActionError(f"{name} is {number:g}; it must be from {low:g} to {high:g}")
         return number
 
 
 class WrittenActions:
-    """A `Text` space: what stands in the tags.
+    """Format of a `Text` space: the text inside the tags.
 
     Args:
         space: the actions.
@@ -229,7 +229,7 @@ class WrittenActions:
         self._calls = Calls(["say(text)"], style)
 
     def told(self) -> str:
-        """The form."""
+        """The answer format."""
         return f"Answer {self._calls.told() if self._is_call else '<action>your text</action>'}."
 
     @property
@@ -237,16 +237,16 @@ class WrittenActions:
         return self._calls.style == "tool"
 
     def read(self, reply: str) -> str:
-        """See Speech.read; the text without blanks around it."""
+        """See Speech.read; the text is stripped."""
         if self._is_call:
-            said = str(json.loads(self._calls.read(reply).arguments[0]))
+            text = str(json.loads(self._calls.read(reply).arguments[0]))
         else:
-            said = action_in(reply).strip()
-        if not self._space.contains(said):
+            text = action_in(reply).strip()
+        if not self._space.contains(text):
             raise ActionError(
-                f"{quoted(said)} is none of the texts that the environment takes: {self._limits()}"
+                f"{quoted(text)} is not a text that the environment accepts: {self._limits()}"
             )
-        return said
+        return text
 
     def say(self, action: Any) -> str:
         """See Speech.say."""
@@ -267,21 +267,26 @@ def speech_of(
     parameters: Sequence[str] | None = None,
     style: str = "tag",
 ) -> Speech:
-    """How the actions of a space are said.
+    """The text format of an action space.
 
     Args:
         space: Discrete, MultiDiscrete, MultiBinary, Box or Text.
-        names: of the actions, or of each part's choices; None numbers them.
-        parameters: the names of the parts of an action that has several.
+        names: of the actions, or of each component's choices; None numbers them.
+        parameters: the names of an action's components.
         style: `tag` or `tool`.
 
     Raises:
-        ConfigError: names that do not fit, or a space that needs a translator of its own.
+        ConfigError: the names do not fit, or the space needs its own translator.
     """
     if names is not None and isinstance(space, spaces.Box | spaces.Text):
-        raise ConfigError(f"env.translator.names={list(names)}: {space} has no actions to name")
+        raise ConfigError(
+            f"env.translator_kwargs.names={list(names)}: {space} has no actions to name"
+        )
     if parameters is not None and isinstance(space, spaces.Discrete | spaces.Text):
-        raise ConfigError(f"env.translator.parameters={list(parameters)}: {space} has no parts")
+        raise ConfigError(
+            f"env.translator_kwargs.parameters={list(parameters)}: {space} has no components to "
+            "name"
+        )
     if isinstance(space, spaces.Discrete):
         return NamedActions(space, names, style)
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
@@ -291,7 +296,7 @@ def speech_of(
     if isinstance(space, spaces.Text):
         return WrittenActions(space, style)
     raise ConfigError(
-        f"the environment's actions are {space}: write a translator that says them "
+        f"the action space {space} has no built-in text format: write a translator "
         "(docs/extending.md)"
     )
 
@@ -299,8 +304,8 @@ def speech_of(
 def _parts(space: "gymnasium.Space[Any]") -> int:
     if space.shape is None or len(space.shape) != 1:
         raise ConfigError(
-            f"the environment's actions are {space}: only one row of parts can be said; write a "
-            "translator, or flatten them in a wrapper (env.wrappers)"
+            f"the action space {space} is not one-dimensional: write a translator, or flatten it "
+            "in a wrapper (env.wrappers)"
         )
     return int(space.shape[0])
 
@@ -312,10 +317,11 @@ def _names(given: Any, count: int, key: str) -> tuple[str, ...]:
         raise ConfigError(f"{key}={given!r}: must be a list of {count} names")
     names = tuple(str(name).strip() for name in given)
     if len(names) != count or len(set(names)) != count or not all(names):
-        raise ConfigError(f"{key}={list(names)}: must be {count} names, each once")
+        raise ConfigError(f"{key}={list(names)}: must be {count} unique names")
     if odd := [name for name in names if _MARKS.search(name)]:
         raise ConfigError(
-            f"{key}: {odd[0]!r} holds a bracket, a comma or a quote, as calls do; leave it out"
+            f"{key}: {odd[0]!r} contains a bracket, a comma or a quote, which delimit calls; "
+            "remove it"
         )
     return names
 
@@ -326,24 +332,23 @@ def _parameters(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
     names = tuple(map(str, given))
     if len(names) != count or len(set(names)) != count or not all(n.isidentifier() for n in names):
         raise ConfigError(
-            f"env.translator.parameters={list(names)}: must be {count} names, each once and a "
-            "plain word"
+            f"env.translator_kwargs.parameters={list(names)}: must be {count} unique identifiers"
         )
     return tuple(name.lower() for name in names)
 
 
 def _word(argument: str) -> str:
-    """An argument that is a word or a number, without its quotes."""
+    """A word or number argument without quotes."""
     if not argument.startswith('"'):
         return argument
     try:
         return str(json.loads(argument))
     except ValueError:
-        raise ActionError(f"{quoted(argument)} is no text in quotes") from None
+        raise ActionError(f"{quoted(argument)} is not a valid quoted text") from None
 
 
 def _is_finite(number: float) -> bool:
     try:
         return math.isfinite(number)
-    except OverflowError:  # a whole number that no float holds
+    except OverflowError:  # an integer too large for a float
         return False

@@ -1,4 +1,4 @@
-"""What an agent can do on a screen. How it says so stands in `agentrl.actions.action_grammar`.
+"""The actions that an agent can perform on a screen; `agentrl.actions.action_grammar` spells them.
 
 Positions are in [0, 1] of the screen, from its top left corner.
 """
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from agentrl.devices.device import Device
 
 LONG_PRESS_S, SWIPE_S, DRAG_S = 0.8, 0.3, 0.8
-"""How long these take where nobody says how long."""
+"""Default durations."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -24,7 +24,7 @@ class Tap:
 
 @dataclass(slots=True, frozen=True)
 class LongPress:
-    """A finger that rests at (x, y)."""
+    """A finger held at (x, y)."""
 
     x: float
     y: float
@@ -42,7 +42,7 @@ class Swipe:
 
 @dataclass(slots=True, frozen=True)
 class Drag:
-    """What is at (x1, y1) is held, moved to (x2, y2) and let go."""
+    """Picks up what is at (x1, y1) and drops it at (x2, y2)."""
 
     x1: float
     y1: float
@@ -66,26 +66,26 @@ class Key:
 
 @dataclass(slots=True, frozen=True)
 class Wait:
-    """Let some seconds pass."""
+    """A pause; the phone is not touched."""
 
     seconds: float
 
 
 @dataclass(slots=True, frozen=True)
 class Done:
-    """The agent is through with its task; nothing is done to the phone."""
+    """The agent considers its task finished; the phone is not touched."""
 
 
 Action = Tap | LongPress | Swipe | Drag | Type | Key | Wait | Done
 
 
-def does_nothing(action: Action) -> bool:
-    """Whether the phone is left as it is: nothing is touched, and no effect is waited for."""
+def touches_nothing(action: Action) -> bool:
+    """Whether an action touches nothing, so that there is no effect to wait for."""
     return isinstance(action, Wait | Done) or action == Type("")
 
 
-def perform(device: "Device", action: Action) -> None:
-    """Do it, without waiting for what comes of it.
+def dispatch_action(device: "Device", action: Action) -> None:
+    """Perform an action on a device, without waiting for its effect.
 
     Raises:
         DeviceError: the phone failed.

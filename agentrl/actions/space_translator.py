@@ -1,4 +1,4 @@
-"""The words of an environment that has none of its own, as a configuration gives them."""
+"""The default translator of any Gymnasium environment, and a random player for it."""
 
 import copy
 import re
@@ -16,29 +16,29 @@ from agentrl.text import did_you_mean
 from agentrl.types import IMAGE, Image, Message, Observation
 
 SHOWN = {"observation": None, "render": "rgb_array", "ansi": "ansi"}
-"""What can be shown, and the render mode it needs."""
-_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+"""Sources of what the model sees, and the render mode that each needs."""
+_COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MARKED = re.compile(r"\x1b\[\d*(?:;\d+)*m(.)\x1b\[0m")
 
 
 class SpaceTranslator:
-    """Shows pictures and text, and reads actions by their names.
+    """Shows images and text, and parses actions by their names.
 
     Args:
-        action_space: of the environment; it is given by itself.
-        names: of the actions of a `Discrete` space, or for each part of a `MultiDiscrete` one the
+        action_space: of the environment; filled in automatically.
+        names: of the actions of a `Discrete` space, or per component of a `MultiDiscrete` one the
             names of its choices; None numbers them.
-        parameters: the names of the parts of an action that has several.
-        instructions: how to play; how to answer is added. None tells how to answer alone, and an
-            empty text nothing: for a model that was taught by demonstrations.
-        show: what the model sees: `observation`, `render` (the picture that `render()` draws) or
-            `ansi` (the text that it writes), or several.
-        text: a Jinja2 template for the words that stand for the observation; it may use
-            `observation` and `info`. None tells the observation as it is.
-        style: how actions are said: `tag` or `tool`.
+        parameters: the names of an action's components.
+        instructions: how to play; the answer format is appended. None gives only the answer format.
+            An empty text gives nothing at all, for a model trained on demonstrations.
+        show: what the model sees: `observation`, `render` (the image that `render()` returns),
+            `ansi` (its text), or several.
+        text: a Jinja2 template for the text of the observation; it may use `observation` and
+            `info`. None formats the observation itself.
+        style: how actions are written: `tag` or `tool`.
 
     Raises:
-        ConfigError: names that do not fit the space, or something that cannot be shown.
+        ConfigError: the names do not fit the space, or `show` is invalid.
     """
 
     def __init__(
@@ -56,101 +56,103 @@ class SpaceTranslator:
         self._instructions = instructions
         self._show = _checked([show] if isinstance(show, str) else list(show))
         self._text = (
-            None if text is None else compiled(text, "env.translator.text", ("observation", "info"))
+            None
+            if text is None
+            else compiled(text, "env.translator_kwargs.text", ("observation", "info"))
         )
         self._env: gymnasium.Env[Any, Any] | None = None
 
     @property
     def render_mode(self) -> str | None:
-        """What `gymnasium.make` is asked for; None where nothing is rendered."""
+        """The render mode that the environment is made with; None if nothing is rendered."""
         return next((mode for what in self._show if (mode := SHOWN[what])), None)
 
     def meet(self, env: "gymnasium.Env[Any, Any]") -> None:
-        """See the environment that is played, before its first reset.
+        """Receive the environment that is played, before its first reset.
 
         Raises:
-            ConfigError: it has other actions, or does not render what is to be shown.
+            ConfigError: its action space differs, or it lacks the render mode.
         """
         if env.action_space != self._space:
             raise ConfigError(
-                f"the environment's actions are {env.action_space}, not {self._space}; they must "
-                "be the same each time it is made"
+                f"the environment's action space is {env.action_space}, not {self._space}; it must "
+                "be the same each time the environment is made"
             )
         if self.render_mode and env.render_mode != self.render_mode:
             known = env.metadata.get("render_modes", [])
             raise ConfigError(
-                f"env.translator.show={self._show}: needs the render mode {self.render_mode!r}; "
-                f"the environment has {', '.join(map(str, known)) or 'none'}"
+                f"env.translator_kwargs.show={self._show}: needs the render mode "
+                f"{self.render_mode!r}; the environment has {', '.join(map(str, known)) or 'none'}"
             )
         self._env = env
 
     def instructions(self) -> str:
-        """The words given, and how to answer."""
+        """The configured instructions, and the answer format."""
         if self._instructions == "":
             return ""
         return " ".join(filter(None, (self._instructions, self.how())))
 
     def how(self) -> str:
-        """How to answer: the actions by their names, or their form."""
+        """The answer format: the names of the actions, or their signature."""
         return self._speech.told()
 
     def to_observation(self, observation: Any, info: Mapping[str, Any]) -> Observation:
-        """What `show` names, in that order.
+        """The sources that `show` names, in that order.
 
         Raises:
-            ConfigError: an array that is no picture and too large to be told.
+            ConfigError: an array is not an image, and too large for text.
             EnvError: the environment renders nothing.
         """
         images: list[Image] = []
-        words = []
+        texts = []
         for what in self._show:
-            seen = self._seen(observation, info) if what == "observation" else self._rendered()
-            images += seen.images
-            words.append(seen.text)
-        return Observation(images=tuple(images), text="\n".join(filter(None, words)))
+            part = self._observed(observation, info) if what == "observation" else self._rendered()
+            images += part.images
+            texts.append(part.text)
+        return Observation(images=tuple(images), text="\n".join(filter(None, texts)))
 
-    def _seen(self, observation: Any, info: Mapping[str, Any]) -> Observation:
+    def _observed(self, observation: Any, info: Mapping[str, Any]) -> Observation:
         if self._text is None:
             return shown(observation)
-        words = self._text(observation=observation, info=info)
-        return Observation(images=tuple(pictures(observation)), text=words)
+        text = self._text(observation=observation, info=info)
+        return Observation(images=tuple(pictures(observation)), text=text)
 
     def _rendered(self) -> Observation:
-        assert self._env is not None, "the environment was met"
-        drawn: Any = self._env.render()
-        if self.render_mode == "ansi" and isinstance(drawn, str):
-            return Observation(text=_plain(drawn))
-        if isinstance(drawn, np.ndarray) and drawn.dtype == np.uint8 and drawn.ndim in (2, 3):
-            return Observation(images=(in_colour(drawn),))
-        raise EnvError(f"render() gave {type(drawn).__name__}, no picture uint8[H, W, 3]")
+        assert self._env is not None, "no environment was attached"
+        frame: Any = self._env.render()
+        if self.render_mode == "ansi" and isinstance(frame, str):
+            return Observation(text=_plain(frame))
+        if isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.ndim in (2, 3):
+            return Observation(images=(in_colour(frame),))
+        raise EnvError(f"render() returned {type(frame).__name__}, not an image uint8[H, W, 3]")
 
     def to_message(self, observation: Observation) -> Message:
-        """The pictures, then the text."""
-        # Words of the environment that look like a picture's place are none.
-        words = observation.text.replace(IMAGE, "<image >")
-        text = IMAGE * len(observation.images) + words
+        """The images, then the text."""
+        # Text of the environment must not pass for an image placeholder.
+        escaped = observation.text.replace(IMAGE, "<image >")
+        text = IMAGE * len(observation.images) + escaped
         return Message(role="user", text=text, images=observation.images)
 
     def to_action(self, reply: str) -> Any:
-        """The action that the reply names.
+        """Parse the action in a reply.
 
         Raises:
-            ActionError: it names none, several, or one that does not exist.
+            ActionError: it contains none, several, or an unknown one.
         """
         return self._speech.read(reply)
 
     def no_action(self) -> None:
-        """A reply that is no action leaves the environment as it is."""
+        """None: a reply without an action does not step the environment."""
         return
 
 
 class RandomPlayer:
-    """Any action, each as likely; of those that `info["action_mask"]` allows, where it is there.
+    """Plays uniformly random actions, among those allowed by `info["action_mask"]` if present.
 
     Args:
-        action_space: of the environment; it is given by itself.
-        names: as the translator's, like all that follow.
-        parameters: of the parts.
+        action_space: of the environment; filled in automatically.
+        names: as for the translator, like all that follow.
+        parameters: of the components.
         style: `tag` or `tool`.
     """
 
@@ -165,10 +167,10 @@ class RandomPlayer:
         self._speech = speech_of(action_space, names, parameters, style)
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """An action, and no thought."""
+        """A random action without reasoning."""
         if isinstance(self._space, gymnasium.spaces.Discrete):
             return self._speech.say(self._numbered(self._space, info.get("action_mask"), rng))
-        space = copy.deepcopy(self._space)  # it keeps its chance, and others play as well
+        space = copy.deepcopy(self._space)  # sampling has state, and episodes run concurrently
         space.seed(int(rng.integers(2**31)))
         return self._speech.say(space.sample())
 
@@ -183,17 +185,17 @@ def _checked(show: Sequence[str]) -> tuple[str, ...]:
     for what in show:
         if what not in SHOWN:
             raise ConfigError(
-                f"env.translator.show: {what!r} must be one of {', '.join(SHOWN)}"
+                f"env.translator_kwargs.show: {what!r} must be one of {', '.join(SHOWN)}"
                 f"{did_you_mean(str(what), SHOWN)}"
             )
     if not show or len(set(show)) != len(show) or {"render", "ansi"} <= set(show):
         raise ConfigError(
-            f"env.translator.show={list(show)}: must name something, each once, and not both "
-            "render and ansi: an environment renders in one mode"
+            f"env.translator_kwargs.show={list(show)}: must not be empty or repeat a source, nor "
+            "contain both render and ansi: an environment renders in one mode"
         )
     return tuple(show)
 
 
-def _plain(drawn: str) -> str:
-    """Text without the codes of a terminal; a single coloured letter is put in brackets."""
-    return _COLOURS.sub("", _MARKED.sub(r"[\1]", drawn)).strip("\n")
+def _plain(frame: str) -> str:
+    """Text without terminal codes; a single colored letter is put in brackets."""
+    return _COLORS.sub("", _MARKED.sub(r"[\1]", frame)).strip("\n")

@@ -1,4 +1,4 @@
-"""What stands between tags in a reply; in linear time, whatever a model writes."""
+"""Extract the text between tags in a reply, in linear time for any text a model may write."""
 
 from agentrl.errors import ActionError
 
@@ -7,7 +7,7 @@ def between(reply: str, tag: str) -> str:
     """The text of the reply's only `<tag>...</tag>`.
 
     Raises:
-        ActionError: not exactly one such pair stands in it.
+        ActionError: there is not exactly one such pair.
     """
     start, end = f"<{tag}>", f"</{tag}>"
     opening, closing = reply.count(start), reply.count(end)
@@ -16,7 +16,7 @@ def between(reply: str, tag: str) -> str:
     if opening != 1 or closing != 1 or not found:
         pairs = min(opening, closing) if end not in before else 0
         raise ActionError(
-            f"{pairs} complete {start}...{end} tags in the reply; exactly one must be there"
+            f"{pairs} complete {start}...{end} tags in the reply; expected exactly one"
         )
     return inside
 
@@ -25,6 +25,6 @@ def action_in(reply: str) -> str:
     """The text of the reply's only `<action>...</action>`.
 
     Raises:
-        ActionError: not exactly one such pair stands in it.
+        ActionError: there is not exactly one such pair.
     """
     return between(reply, "action")

@@ -1,4 +1,4 @@
-r"""Actions as calls, said in one of two styles.
+r"""The grammar of actions as calls, written in one of two styles.
 
 ::
 
@@ -6,8 +6,8 @@ r"""Actions as calls, said in one of two styles.
     tool  <tool_call>{"name": "tap", "arguments": {"x": 0.21, "y": 0.70}}</tool_call>
           <tool_call>{"name": "up", "arguments": {}}</tool_call>
 
-An action's form is how it is told to the model: `tap(x, y)`, `chop()` or a bare name such as `up`.
-The forms are a closed set: a call of anything else, or with other arguments, is no action.
+The instructions show the model each action's signature: `tap(x, y)`, `chop()`, or a bare name such
+as `up`. The set is closed: any other call, or one with other arguments, is rejected.
 """
 
 import json
@@ -28,22 +28,22 @@ _ARGUMENT = re.compile(r'((?:"(?:[^"\\]|\\.)*+"|[^",])*+),', re.DOTALL)
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Call:
-    """One action as it was said."""
+    """One action as parsed from a reply."""
 
     name: str
     arguments: tuple[str, ...] = ()
-    """As JSON writes them, or as bare words: `0.21`, `"text"`, `BACK`."""
+    """JSON values or bare words, as text: `0.21`, `"text"`, `BACK`."""
 
 
 class Calls:
-    """A closed set of actions; what `say` writes, `read` reads.
+    """A closed set of actions; `read` parses what `say` writes.
 
     Args:
-        forms: such as `tap(x, y)`, `chop()` or `up`; their names are those of the actions.
+        forms: signatures such as `tap(x, y)`, `chop()` or `up`; their names are unique.
         style: `tag` or `tool`.
 
     Raises:
-        ConfigError: no forms, two of one name, or a style that does not exist.
+        ConfigError: no signatures, two of the same name, or an unknown style.
     """
 
     def __init__(self, forms: Iterable[str], style: str = "tag") -> None:
@@ -54,102 +54,102 @@ class Calls:
         given = list(forms)
         self._forms = {_name(form): form for form in given}
         if not given or len(self._forms) != len(given):
-            raise ConfigError(f"the actions are {given}: must be some, each of another name")
+            raise ConfigError(f"the actions are {given}: at least one, with unique names")
         self.style: Style = "tool" if style == "tool" else "tag"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all actions, in the order of their forms."""
+        """Names of all actions, in the order given."""
         return tuple(self._forms)
 
     def read(self, reply: str) -> Call:
-        """The one action in a reply.
+        """Parse the only action of a reply.
 
         Raises:
-            ActionError: it holds none or several, one that is not in the set, or with other
-                arguments than its form has.
+            ActionError: there is none, several, one outside the set, or one whose arguments do not
+                match its signature.
         """
         call = self._tool_call(reply) if self.style == "tool" else self._tagged(reply)
         form = self._forms[call.name]
-        wanted, given = len(_parameters(form)), len(call.arguments)
-        if given != wanted:
-            plural = "" if wanted == 1 else "s"
-            raise ActionError(f"{form} takes {wanted or 'no'} argument{plural}, not {given}")
+        expected, given = len(_parameters(form)), len(call.arguments)
+        if given != expected:
+            plural = "" if expected == 1 else "s"
+            raise ActionError(f"{form} takes {expected or 'no'} argument{plural}, not {given}")
         return call
 
     def say(self, name: str, *arguments: str) -> str:
-        """How a model says an action.
+        """Write an action as a model would.
 
         Args:
             name: of one of the actions.
-            arguments: in the order of its form, each as JSON or a bare word.
+            arguments: in the order of its signature, each as JSON or a bare word.
         """
         form = self._forms[name]
         if self.style == "tool":
             given = zip(_parameters(form), map(_as_json, arguments), strict=True)
             listed = ", ".join(f"{json.dumps(parameter)}: {value}" for parameter, value in given)
             return f'<tool_call>{{"name": {in_json(name)}, "arguments": {{{listed}}}}}</tool_call>'
-        said = name if form == name else f"{name}({', '.join(arguments)})"
-        return f"<action>{said}</action>"
+        call = name if form == name else f"{name}({', '.join(arguments)})"
+        return f"<action>{call}</action>"
 
     def told(self) -> str:
-        """All forms in this style, for instructions: `<action>up</action>, <action>...`."""
+        """All actions in this style, for instructions: `<action>up</action>, <action>...`."""
         return ", ".join(
             self.say(name, *(p for p in _parameters(form))) for name, form in self._forms.items()
         )
 
     def _tagged(self, reply: str) -> Call:
-        said = action_in(reply)
-        if said.strip() in self._forms:
-            return Call(name=said.strip())
-        found = _CALL.fullmatch(said)
-        if found is None:
-            raise ActionError(f"{quoted(said)} is no action; {self._known(said)}")
-        name, inside = found.groups()
+        text = action_in(reply)
+        if text.strip() in self._forms:
+            return Call(name=text.strip())
+        match = _CALL.fullmatch(text)
+        if match is None:
+            raise ActionError(f"{quoted(text)} is not an action; {self._known(text)}")
+        name, inside = match.groups()
         if name not in self._forms:
-            raise ActionError(f"there is no action {quoted(name)}; {self._known(name)}")
+            raise ActionError(f"unknown action {quoted(name)}; {self._known(name)}")
         return Call(name=name, arguments=_split(inside))
 
     def _tool_call(self, reply: str) -> Call:
-        said = between(reply, "tool_call")
+        text = between(reply, "tool_call")
         try:
-            call = json.loads(said)
+            call = json.loads(text)
         except (ValueError, RecursionError):
-            raise ActionError(f"{quoted(said)} is no JSON object with a name") from None
+            raise ActionError(f"{quoted(text)} is not a JSON object with a name") from None
         if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
-            raise ActionError(f"{quoted(said)} is no JSON object with a name")
+            raise ActionError(f"{quoted(text)} is not a JSON object with a name")
         name = call["name"]
         if name not in self._forms:
-            raise ActionError(f"there is no action {quoted(name)}; {self._known(name)}")
+            raise ActionError(f"unknown action {quoted(name)}; {self._known(name)}")
         return Call(name=name, arguments=self._values(name, call.get("arguments", {})))
 
     def _values(self, name: str, given: Any) -> tuple[str, ...]:
-        """The arguments in the order of the form, each as JSON."""
-        if isinstance(given, str):  # as some models were taught: JSON within JSON
+        """The arguments in the order of the signature, each as JSON."""
+        if isinstance(given, str):  # some models write JSON within JSON
             try:
                 given = json.loads(given or "{}")
             except (ValueError, RecursionError):
                 given = None
         form = self._forms[name]
-        wanted = _parameters(form)
-        if not isinstance(given, Mapping) or set(given) != set(wanted):
-            raise ActionError(f"{name} takes the arguments {list(wanted)}, not {quoted(given)}")
+        expected = _parameters(form)
+        if not isinstance(given, Mapping) or set(given) != set(expected):
+            raise ActionError(f"{name} takes the arguments {list(expected)}, not {quoted(given)}")
         if odd := [
             p
-            for p in wanted
+            for p in expected
             if not isinstance(given[p], int | float | str) or isinstance(given[p], bool)
         ]:
             raise ActionError(
                 f"{name}: {odd[0]} is {quoted(given[odd[0]])}, neither a number nor text"
             )
-        return tuple(json.dumps(given[parameter], ensure_ascii=False) for parameter in wanted)
+        return tuple(json.dumps(given[parameter], ensure_ascii=False) for parameter in expected)
 
-    def _known(self, said: str) -> str:
-        return f"there are {', '.join(self._forms.values())}{did_you_mean(said, self._forms)}"
+    def _known(self, text: str) -> str:
+        return f"the actions are {', '.join(self._forms.values())}{did_you_mean(text, self._forms)}"
 
 
 def in_json(text: str) -> str:
-    """A JSON string that cannot hold the tag that ends it."""
+    """A JSON string without `<`, so that it cannot contain the closing tag."""
     return json.dumps(text, ensure_ascii=False).replace("<", "\\u003c")
 
 
@@ -159,27 +159,27 @@ def _name(form: str) -> str:
 
 
 def _parameters(form: str) -> tuple[str, ...]:
-    """The names between a form's parentheses, however it spells them: `key(NAME)` has `name`."""
+    """The parameters of a signature in lower case: `key(NAME)` has `name`."""
     found = _CALL.fullmatch(form)
     return tuple(p.strip('"').lower() for p in _split(found[2])) if found else ()
 
 
 def _split(inside: str) -> tuple[str, ...]:
-    """Arguments between parentheses; commas within quotes part nothing."""
+    """Split arguments at commas outside quotes."""
     if not inside.strip():
         return ()
-    arguments, place, text = [], 0, f"{inside},"
-    while place < len(text):
-        found = _ARGUMENT.match(text, place)
-        if found is None:
-            raise ActionError(f"{quoted(inside)} are no arguments: a quote is not closed")
-        arguments.append(found[1].strip())
-        place = found.end()
+    arguments, start, text = [], 0, f"{inside},"
+    while start < len(text):
+        match = _ARGUMENT.match(text, start)
+        if match is None:
+            raise ActionError(f"the arguments {quoted(inside)} have an unclosed quote")
+        arguments.append(match[1].strip())
+        start = match.end()
     return tuple(arguments)
 
 
 def _as_json(argument: str) -> str:
-    """An argument as JSON: a bare word becomes a string, `true` and `NaN` as well."""
+    """An argument as JSON: a bare word becomes a string, and so do `true` and `NaN`."""
     try:
         value = json.loads(argument, parse_constant=lambda word: None)
     except ValueError:

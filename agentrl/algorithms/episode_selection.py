@@ -1,4 +1,4 @@
-"""Which episodes of a training step teach, and what their length costs."""
+"""Which groups and episodes a training step uses, and the penalty for overlong replies."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,12 +10,12 @@ from agentrl.types import ScoredEpisode
 
 
 def is_open(group: Sequence[ScoredEpisode], config: Config) -> bool:
-    """Whether a group has something to teach, by `algorithm.filter_*` (DAPO, arXiv:2503.14476).
+    """Whether a group passes `algorithm.filter_*` (DAPO, arXiv:2503.14476).
 
     Args:
-        group: siblings; those that are void are not looked at.
-        config: `filter_groups` asks for returns that differ, `filter_means` for a mean return
-            within its bounds.
+        group: siblings; void ones are ignored.
+        config: `filter_groups` requires returns that differ, `filter_means` a mean return within
+            its bounds.
     """
     settings = config.algorithm
     returns = [scored.total for scored in group if not scored.episode.outcome.void]
@@ -28,7 +28,7 @@ def is_open(group: Sequence[ScoredEpisode], config: Config) -> bool:
 
 
 def filters(config: Config) -> bool:
-    """Whether groups are chosen at all."""
+    """Whether any group filter is configured."""
     return config.algorithm.filter_groups or bool(config.algorithm.filter_means)
 
 
@@ -39,9 +39,9 @@ def overlong_penalty(length: int, longest: int, buffer: float, penalty: float) -
 
     Args:
         length: of the reply, in tokens.
-        longest: that a reply may be.
-        buffer: its last so many tokens cost reward; 0 for none.
-        penalty: of a reply as long as may be.
+        longest: limit of a reply, in tokens.
+        buffer: the last tokens before the limit, over which the penalty grows; 0 for no penalty.
+        penalty: of a reply at the limit.
     """
     if buffer <= 0:
         return 0.0
@@ -49,7 +49,7 @@ def overlong_penalty(length: int, longest: int, buffer: float, penalty: float) -
 
 
 def shaped(group: Sequence[ScoredEpisode], config: Config) -> list[ScoredEpisode]:
-    """A group whose turns pay for the length of their replies; unchanged without a buffer."""
+    """A group with the penalty for overlong replies in its rewards; unchanged without a buffer."""
     settings, longest = config.algorithm, config.rollout.max_new_tokens
     buffer = settings.overlong_buffer * longest
     if buffer <= 0:
@@ -72,11 +72,12 @@ def resampled(returns: Sequence[float], power: float, seed: int) -> list[int]:
 
     Args:
         returns: [E]
-        power: 0 keeps each once.
+        power: 0 keeps each episode once.
         seed: of the draw.
 
     Returns:
-        [E] indices, rising; each once where no return differs from 0.
+        [E] indices, ascending; each once if all returns are 0.
+
     """
     weights = np.abs(np.array(returns, dtype=np.float64)) ** power
     if power == 0 or not weights.sum() > 0:

@@ -1,22 +1,22 @@
 """Advantage estimators, as pure functions of tensors.
 
 Shapes: E episodes of a training step; T turns of the longest; N sampled tokens of the longest, in
-the order in which they were sampled, whatever lay between them. `mask` is True where there is such
-a turn or token; what a function is given where it is False has no influence, and what it returns
-there is 0.
+the order in which they were sampled, whatever lies between them. `mask` is True where there is such
+a turn or token; inputs outside the mask have no influence, and outputs outside it are 0.
 
 Group-relative estimators take `group`, int64[E], equal for siblings, and `valid`, bool[E]: episodes
 without a valid reward (a phone that failed) are left out of all statistics and get 0.
 
-What is alone is compared with nothing and gets 0: an episode of its group where whole episodes are
-compared, a turn at its state in `gigpo`. Turns are compared with others of their own episode as
-well: `turn_grpo` teaches from an episode alone, `gigpo` where it comes to a state again. Whitening
-comes after and takes the mean of the batch from all, so that 0 may become another number.
+Without a sibling to compare with, the advantage is 0: for the only episode of a group where whole
+episodes are compared, for the only turn at a state in `gigpo`. Turns are also compared with other
+turns of their own episode: `turn_grpo` learns from a single episode, `gigpo` from an episode that
+revisits a state. Whitening comes afterwards and subtracts the batch mean everywhere, so a 0 may
+become another number.
 
 Adding a constant to the last reward of every episode of a group changes nothing where whole
-episodes are compared (`grpo`, `dr_grpo`, `rloo`, `reinforce_pp_baseline`, `prime`). Of `turn_grpo`
-and `gigpo` it changes nothing where the discount is 1, or the turns that are compared have equally
-many turns to come; else the constant is discounted by different amounts.
+episodes are compared (`grpo`, `dr_grpo`, `rloo`, `reinforce_pp_baseline`, `prime`). For `turn_grpo`
+and `gigpo` it changes nothing if the discount is 1, or if the compared turns are equally far from
+the end of their episodes; otherwise the constant is discounted by different amounts.
 """
 
 from collections.abc import Callable
@@ -31,15 +31,16 @@ EPSILON = 1e-6
 # --- statistics -------------------------------------------------------------------------------
 
 
-def normalised(values: Tensor) -> Tensor:
+def normalized(values: Tensor) -> Tensor:
     """[G] (x - mean) / (std + 1e-6), ddof 1; all 0 for one value, or for equal ones."""
-    # Compared exactly: the mean of equal numbers may be off by an ulp, and would be normalised.
+    # Compared exactly: the mean of equal numbers may be off by an ulp, and 0 must stay 0.
+
     if len(values) < 2 or bool((values == values[0]).all()):
         return torch.zeros_like(values)
     return (values - values.mean()) / (values.std() + EPSILON)
 
 
-def centred(values: Tensor) -> Tensor:
+def centered(values: Tensor) -> Tensor:
     """[G] x - mean; all 0 for equal values."""
     if not len(values) or bool((values == values[0]).all()):
         return torch.zeros_like(values)
@@ -67,19 +68,19 @@ def within(
 def whitened(values: Tensor, mask: Tensor) -> Tensor:
     """`values` at mean 0 and standard deviation 1 (ddof 1) over the mask of the whole batch."""
     result = torch.zeros_like(values)
-    result[mask] = normalised(values[mask])
+    result[mask] = normalized(values[mask])
     return result
 
 
 def returns_to_go(rewards: Tensor, mask: Tensor, discount: Tensor | float = 1.0) -> Tensor:
     """[E, N] G_t = r_t + discount_t G_(t+1), over the mask.
 
-    A place outside the mask neither resets nor discounts what is carried over it.
+    Positions outside the mask neither reset nor discount the return carried across them.
 
     Args:
         rewards: [E, N]
         mask: bool[E, N]
-        discount: one number, or [E, N]: what lies after a place counts so much.
+        discount: one number, or [E, N]: the factor applied to everything after a position.
     """
     discount = torch.as_tensor(discount, dtype=rewards.dtype).expand_as(rewards)
     result = torch.zeros_like(rewards)
@@ -98,26 +99,26 @@ def grpo(returns: Tensor, group: Tensor, valid: Tensor) -> Tensor:
 
     Source: DeepSeekMath, arXiv:2402.03300, section 4.1.
     """
-    return within(normalised, returns, group, valid)
+    return within(normalized, returns, group, valid)
 
 
 def dr_grpo(returns: Tensor, group: Tensor, valid: Tensor) -> Tensor:
-    """[E] R - mean among siblings: not divided, as that prefers questions that are hardly open.
+    """[E] R - mean among siblings; dividing by the std would favor tasks nearly always won or lost.
 
     Source: Understanding R1-Zero-Like Training, arXiv:2503.20783.
     """
-    return within(centred, returns, group, valid)
+    return within(centered, returns, group, valid)
 
 
 def rloo(returns: Tensor, group: Tensor, valid: Tensor) -> Tensor:
-    """[E] R - mean of the others, which is n/(n-1) (R - mean).
+    """[E] R - mean of the siblings' returns, which is n/(n-1) (R - mean).
 
     Source: Back to Basics, arXiv:2402.14740.
     """
 
     def leave_one_out(values: Tensor) -> Tensor:
         n = len(values)
-        return centred(values) * (n / (n - 1)) if n > 1 else torch.zeros_like(values)
+        return centered(values) * (n / (n - 1)) if n > 1 else torch.zeros_like(values)
 
     return within(leave_one_out, returns, group, valid)
 
@@ -128,21 +129,21 @@ def rloo(returns: Tensor, group: Tensor, valid: Tensor) -> Tensor:
 def turn_grpo(
     rewards: Tensor, mask: Tensor, group: Tensor, valid: Tensor, discount: float
 ) -> Tensor:
-    """[E, T] every turn compared with all turns of the group, by what came from it on.
+    """[E, T] every turn compared with all turns of the group, by its discounted return to go.
 
-    The returns of REINFORCE++ (arXiv:2501.03262), a turn for a token, normalised over the group. It
-    asks for no company, and takes a state that promises more for a better move: with a discount
-    well below 1 and rewards that come at once that hardly matters.
+    The returns of REINFORCE++ (arXiv:2501.03262), per turn instead of per token, normalized over
+    the group. It needs no matching states, and so mistakes a more promising state for a better
+    action; with a discount well below 1 and immediate rewards that hardly matters.
 
     Args:
         rewards: [E, T]
         mask: bool[E, T]
         group: int64[E], equal for siblings.
         valid: bool[E]
-        discount: of what comes a turn later.
+        discount: per turn.
     """
     to_go = returns_to_go(rewards, mask, discount)
-    return within(normalised, to_go, group[:, None].expand_as(mask), mask & valid[:, None])
+    return within(normalized, to_go, group[:, None].expand_as(mask), mask & valid[:, None])
 
 
 def gigpo(
@@ -155,32 +156,31 @@ def gigpo(
     episode_weight: float = 1.0,
     state_weight: float = 1.0,
 ) -> Tensor:
-    """[E, T] a weighted sum of the episode's advantage and of the turn's among equal states.
+    """[E, T] a weighted sum of the episode's advantage and the turn's advantage at its state.
 
-    The turn's is that of the discounted return from there on, normalised among the turns of the
-    group that start from the same state; 0 where a turn is alone there. An episode's return counts
-    once, however many turns it has.
+    The turn's advantage is its discounted return to go, normalized among the turns of the group
+    that start from the same state; 0 if no other turn does. An episode's return counts once,
+    however many turns it has.
 
     Source: Group-in-Group Policy Optimization, arXiv:2505.10978.
 
     Args:
         rewards: [E, T]
         mask: bool[E, T]
-        states: int64[E, T], equal for equal states of one group; negative where a state has no
-            name.
+        states: int64[E, T], equal for equal states of one group; negative without a state key.
         group: int64[E], equal for siblings.
         valid: bool[E]
-        discount: of what comes a turn later.
-        episode_weight: of the episode's advantage; the paper's is 1.
-        state_weight: of the turn's among equal states; the paper's is 1.
+        discount: per turn.
+        episode_weight: of the episode's advantage; 1 in the paper.
+        state_weight: of the turn's advantage at its state; 1 in the paper.
     """
     to_go = returns_to_go(rewards, mask, discount)
-    met = mask & valid[:, None] & (states >= 0)
-    # Names are those of a group: the same state of another group is another one.
-    place = torch.where(met, group[:, None] * (states.max() + 1) + states, -1)
-    alike = within(normalised, to_go, place, met)
-    whole = grpo((rewards * mask).sum(-1), group, valid)[:, None]
-    return (episode_weight * whole + state_weight * alike) * mask
+    has_state = mask & valid[:, None] & (states >= 0)
+    # State numbers are unique within a group only: combine them with the group's.
+    state = torch.where(has_state, group[:, None] * (states.max() + 1) + states, -1)
+    of_states = within(normalized, to_go, state, has_state)
+    of_episodes = grpo((rewards * mask).sum(-1), group, valid)[:, None]
+    return (episode_weight * of_episodes + state_weight * of_states) * mask
 
 
 # --- one number for a token -------------------------------------------------------------------
@@ -191,8 +191,8 @@ def reinforce_pp(
 ) -> Tensor:
     """[E, N] returns to go, whitened over the batch.
 
-    Tokens that were not sampled neither end nor discount a return: a turn is credited with what
-    the later ones earn.
+    Tokens that were not sampled neither end nor discount a return: a turn's return includes the
+    rewards of later turns.
 
     Source: REINFORCE++, arXiv:2501.03262.
 
@@ -217,14 +217,14 @@ def reinforce_pp_baseline(returns: Tensor, mask: Tensor, group: Tensor, valid: T
         group: int64[E], equal for siblings.
         valid: bool[E]
     """
-    spread = within(centred, returns, group, valid)[:, None].expand(mask.shape)
+    spread = within(centered, returns, group, valid)[:, None].expand(mask.shape)
     return whitened(spread, mask & valid[:, None])
 
 
 def remax(
     rewards: Tensor, mask: Tensor, valid: Tensor, greedy: Tensor, discount: Tensor | float = 1.0
 ) -> Tensor:
-    """[E, N] returns to go, less what the greedy policy earned on the same seed.
+    """[E, N] returns to go minus the greedy policy's return on the same seed.
 
     Source: ReMax, arXiv:2310.10505.
 
@@ -247,10 +247,10 @@ def gae(
     discount: Tensor | float = 1.0,
     lam: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """Generalised advantage estimation over the sampled tokens.
+    """Generalized advantage estimation over the sampled tokens.
 
     delta_t = r_t + discount V_(t+1) - V_t and A_t = delta_t + discount lam A_(t+1), where both
-    V and A are carried over places outside the mask.
+    V and A are carried across positions outside the mask.
 
     Source: arXiv:1506.02438.
 
@@ -258,13 +258,13 @@ def gae(
         rewards: [E, N], of tokens.
         values: [E, N], of the state before each token.
         mask: bool[E, N]
-        last_values: [E], of the state after the last token: 0 where the episode terminated, and
-            the critic's where a limit truncated it.
+        last_values: [E], of the state after the last token: 0 if the episode terminated, the
+            critic's value if it was truncated.
         discount: a number, or one for each token.
-        lam: the decay lambda.
+        lam: lambda.
 
     Returns:
-        Advantages, not whitened, and the returns that a critic learns, A + V; [E, N] each.
+        Advantages, not whitened, and the critic's targets, A + V; [E, N] each.
     """
     discount = torch.as_tensor(discount, dtype=rewards.dtype).expand_as(rewards)
     advantages = torch.zeros_like(rewards)
@@ -289,11 +289,11 @@ def turn_gae(
     discount: float = 1.0,
     lam: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """Generalised advantage estimation over turns first, then over the tokens of each turn.
+    """Generalized advantage estimation over turns first, then over the tokens of each turn.
 
-    Over the last tokens of the turns, with `turn_discount` and `turn_lam`; a turn's last token
-    then gets the turn's return as its reward, and the tokens before it in the same turn are
-    estimated with `discount` and `lam`, from the turn's end and never beyond it.
+    The first pass runs over the last tokens of the turns, with `turn_discount` and `turn_lam`. The
+    last token of each turn takes its advantage from it; the second pass goes backwards from there
+    to the turn's first token with `discount` and `lam`, and never crosses a turn's end.
 
     Source: VAGEN (bi-level GAE), arXiv:2510.16907.
 
@@ -301,18 +301,18 @@ def turn_gae(
         rewards: [E, N], of tokens.
         values: [E, N], of the state before each token.
         mask: bool[E, N]
-        turn: int64[E, N], the turn of each token, rising along an episode.
+        turn: int64[E, N], the turn of each token, increasing along an episode.
         last_values: [E], as for `gae`.
-        turn_discount: from turn to turn.
-        turn_lam: the decay lambda over turns.
-        discount: from token to token of a turn.
-        lam: the decay lambda over the tokens of a turn.
+        turn_discount: per turn.
+        turn_lam: lambda over turns.
+        discount: per token within a turn.
+        lam: lambda over the tokens of a turn.
 
     Returns:
-        Advantages, not whitened, and the returns that a critic learns, A + V; [E, N] each.
+        Advantages, not whitened, and the critic's targets, A + V; [E, N] each.
     """
     ends = last_of_turns(mask, turn)
-    # What a turn's tokens earn before its end lies behind its end, and ahead of the turn before.
+    # Rewards before a turn's last token belong to the return of the turn before it.
     ahead = torch.zeros_like(last_values)
     totals = torch.zeros_like(rewards)
     for t in reversed(range(rewards.shape[1])):
@@ -349,11 +349,11 @@ def prime(
     valid: Tensor,
     discount: Tensor | float = 1.0,
 ) -> Tensor:
-    """[E, N] leave-one-out advantages of the outcome, and of an implicit process reward.
+    """[E, N] leave-one-out advantages of the outcome plus those of an implicit process reward.
 
-    The implicit reward of a token is beta log(pi_rm / pi_ref) under a reward model that is trained
-    on outcomes alone. From each the mean over the tokens of the others' episodes is taken, the
-    mean of their means; what remains is summed from each token on.
+    The implicit reward of a token is beta log(pi_rm / pi_ref) under a reward model trained on
+    outcomes alone. The siblings' mean, averaged per episode first, is subtracted from each token's
+    reward; the rest is summed from each token to the end.
 
     Source: PRIME, arXiv:2502.01456, equation 5.
 
@@ -363,12 +363,13 @@ def prime(
         mask: bool[E, N]
         group: int64[E], equal for siblings.
         valid: bool[E]
-        discount: of later tokens' process rewards.
+        discount: of later process rewards: a number, or one for each token.
     """
     mask = mask & valid[:, None]
     outcome = rloo((rewards * mask).sum(-1), group, valid)
     means = (implicit * mask).sum(-1) / mask.sum(-1).clamp(min=1)
-    # An episode's own mean less its leave-one-out advantage is the mean of the others.
+    # An episode's own mean minus its leave-one-out advantage is the mean of the others.
+
     others = means - rloo(means, group, valid)
     alone = within(lambda v: torch.full_like(v, float(len(v) < 2)), means, group, valid) > 0
     process = torch.where(alone[:, None], 0.0, implicit - others[:, None])

@@ -1,4 +1,4 @@
-"""How far two policies are apart on sampled tokens, as pure functions of tensors.
+"""KL divergence estimates on sampled tokens, as pure functions of tensors.
 
 Shapes: N sampled tokens. Everywhere d = logp - logp_ref, clamped to +-20. Source of k1, k2 and k3:
 J. Schulman, "Approximating KL Divergence", 2020, http://joschu.net/blog/kl-approx.html.
@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 MAX_LOG_RATIO = 20.0
-"""Log-ratios are clamped to this, either way: exp(20) is still finite in float32."""
+"""Log-ratios are clamped to [-20, 20]: exp(20) is still finite in float32."""
 
 MAX_K3 = 10.0
-"""The k3 estimate is clamped to this: beyond it one token would outweigh a whole batch."""
+"""The k3 estimate is clamped to this, lest one token outweigh a whole batch."""
 
 
 def log_ratio(logprobs: Tensor, other: Tensor) -> Tensor:
@@ -22,7 +22,7 @@ def log_ratio(logprobs: Tensor, other: Tensor) -> Tensor:
 
 
 def k1(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """[N] d: without bias, of high variance; as a loss its expected gradient is 0.
+    """[N] d: unbiased, high variance; as a loss its expected gradient is 0.
 
     Source: Schulman's note.
     """
@@ -30,15 +30,15 @@ def k1(logprobs: Tensor, reference: Tensor) -> Tensor:
 
 
 def absolute(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """[N] |d|, never negative; its gradient has the same size for every token.
+    """[N] |d|, never negative; its gradient has the same magnitude for every token.
 
-    No paper is known to us: it is verl's `kl_penalty=abs`.
+    Source: verl's `kl_penalty=abs`; we know of no paper.
     """
     return log_ratio(logprobs, reference).abs()
 
 
 def k2(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """[N] d^2 / 2: its gradient is that of the divergence, on samples of the policy itself.
+    """[N] d^2 / 2: its expected gradient is that of the KL, on samples of the policy itself.
 
     Source: Schulman's note.
     """
@@ -46,18 +46,18 @@ def k2(logprobs: Tensor, reference: Tensor) -> Tensor:
 
 
 def k3(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """[N] exp(-d) + d - 1: without bias, never negative, 0 where both agree.
+    """[N] exp(-d) + d - 1: unbiased, never negative, 0 where both agree.
 
-    At most `MAX_K3`, where it has no gradient. Source: Schulman's note.
+    Clamped to `MAX_K3`, beyond which it has no gradient. Source: Schulman's note.
     """
     difference = log_ratio(logprobs, reference)
     return (torch.expm1(-difference) + difference).clamp(0.0, MAX_K3)
 
 
 def k3_plus(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """[N] the value of k3 with the gradient of k2: each is right where the other is not.
+    """[N] the value of k3 with the gradient of k2: each is unbiased where the other is not.
 
-    No paper is known to us: it is verl's `kl_penalty=k3+`. Its parts are of Schulman's note.
+    Source: verl's `kl_penalty=k3+`, of parts from Schulman's note; we know of no paper.
     """
     gradient = k2(logprobs, reference)
     return gradient + (k3(logprobs, reference) - gradient).detach()
@@ -73,16 +73,18 @@ ESTIMATES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def adapted(coefficient: float, measured: float, target: float, horizon: float) -> float:
-    """The next coefficient of a KL term that is kept near a target.
+    """The next KL coefficient, adapted to keep the KL near a target.
 
     coefficient * (1 + clip(measured / target - 1, -0.2, 0.2) / horizon). Source:
     arXiv:1909.08593, section 2.2.
 
     Args:
-        coefficient: of the step before.
-        measured: the mean divergence per token of that step.
-        target: where it should be, above 0.
-        horizon: steps over which a full error changes the coefficient by a fifth.
+        coefficient: the previous step's.
+        measured: mean KL per token in the previous step.
+        target: desired KL per token, above 0.
+        horizon: time constant in steps: a clipped error changes the coefficient by a fifth in
+            this many steps.
+
     """
     error = max(-0.2, min(0.2, measured / target - 1))
     return coefficient * (1 + error / horizon)

@@ -1,4 +1,4 @@
-"""Policy losses, token by token, as pure functions of tensors; and what a token weighs.
+"""Policy losses per token, as pure functions of tensors, and the weight of each token.
 
 Shapes: N sampled tokens, of any number of turns; S samples.
 """
@@ -15,12 +15,12 @@ from agentrl.config import AlgorithmConfig
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class TokenLoss:
-    """A policy loss, token by token."""
+    """A policy loss per token."""
 
     loss: Tensor
-    """[N], to be minimised; carries the gradient."""
+    """[N], to be minimized; carries the gradient."""
     clipped: Tensor
-    """bool[N], True where a bound holds the gradient back."""
+    """bool[N], True where clipping removes the gradient."""
 
 
 def ppo(
@@ -61,11 +61,11 @@ def gspo(
     turn: Tensor,
     config: AlgorithmConfig,
 ) -> TokenLoss:
-    """The clipped objective with one ratio for a reply: the geometric mean of its tokens'.
+    """The clipped objective with one ratio per reply: the geometric mean of its tokens' ratios.
 
     s = exp(mean(log r)) over the reply, in the form sg[s] pi / sg[pi], so that each token may have
-    an advantage of its own. The sequence is a turn's reply, what the policy gives at one go, so
-    that the loss is the same however an episode is laid out. Source: arXiv:2507.18071.
+    its own advantage. The sequence is one turn's reply, so that the loss does not depend on how an
+    episode is split into samples. Source: arXiv:2507.18071.
 
     Args:
         logprobs: [N] under the policy; carries the gradient.
@@ -94,7 +94,7 @@ def cispo(
     turn: Tensor,
     config: AlgorithmConfig,
 ) -> TokenLoss:
-    """-sg[clip(r, 1 - low, 1 + high)] A logp: the weight is clipped, never the gradient.
+    """-sg[clip(r, 1 - low, 1 + high)] A logp: the ratio is clipped; every token keeps a gradient.
 
     Source: MiniMax-M1, arXiv:2506.13585.
 
@@ -117,9 +117,9 @@ def sapo(
     turn: Tensor,
     config: AlgorithmConfig,
 ) -> TokenLoss:
-    """-A (4 / tau) sigmoid(tau (r - 1)): a soft gate instead of a bound.
+    """-A (4 / tau) sigmoid(tau (r - 1)): a soft gate instead of clipping.
 
-    The gradient is the plain policy gradient's at r = 1, and fades on both sides. Source:
+    The gradient equals the plain policy gradient at r = 1 and fades on both sides. Source:
     arXiv:2511.20347.
 
     Args:
@@ -142,10 +142,11 @@ LOSSES: dict[str, Loss] = {"ppo": ppo, "gspo": gspo, "cispo": cispo, "sapo": sap
 def token_weights(
     num_tokens: Sequence[int], episodes: Sequence[int], aggregate: str, constant: float = 1.0
 ) -> list[float]:
-    """What one token of each sample weighs in the loss, over the global batch.
+    """Weight of each sample's tokens in the loss over the global batch.
 
-    Summing weighted token losses over any split of the batch, over micro-batches or over ranks,
-    gives the same loss; and as sequences are whole episodes, so does any layout of them.
+    The sum of weighted token losses is the same however the batch is split over micro-batches and
+    ranks, and, as a sequence is a whole episode, however episodes are split into samples.
+
 
     Args:
         num_tokens: [S] sampled tokens of each sample.

@@ -1,4 +1,4 @@
-"""The command line: one file per command. Heavy imports happen inside the commands."""
+"""The command line, one file per command. Heavy imports happen inside the commands."""
 
 import sys
 from typing import Annotated
@@ -60,8 +60,8 @@ app.add_typer(device_commands.app, name="devices")
 app.add_typer(envs.app, name="envs")
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"agentrl {__version__}")
         raise typer.Exit
 
@@ -71,10 +71,12 @@ def _root(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", help="Print the version.", callback=_print_version, is_eager=True
+            "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
         ),
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also log informational messages.")
+    ] = False,
 ) -> None:
     terminal_logging.set_up(verbose)
 

@@ -1,4 +1,4 @@
-"""`agentrl devices`: phones and emulators, looked at and tried by hand."""
+"""`agentrl devices`: list, connect, inspect and test phones and emulators."""
 
 import re
 import sys
@@ -21,26 +21,28 @@ if TYPE_CHECKING:
     from agentrl.devices.adb import AdbServer
     from agentrl.devices.adb_phone import AdbPhone
 
-app = typer.Typer(help="Phones and emulators that adb knows.")
+app = typer.Typer(help="Phones and emulators known to adb.")
 
-_COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
+_COLORS = {"ok": "green", "note": "yellow", "wrong": "red"}
 _NO_PHONE = (
-    "No phone. Put a cable in and allow debugging, or: agentrl devices connect HOST:PORT, or "
-    "without a phone: agentrl phone up"
+    "No phone. Plug one in and allow debugging on its screen, or: agentrl devices connect "
+    "HOST:PORT, or without a phone: agentrl phone up"
 )
 _SHELL_S = 60.0
 _WATCH_S = 1.0
 
 Serial = Annotated[
     str | None,
-    typer.Argument(help="As `agentrl devices` names it; the only one that is ready if left out."),
+    typer.Argument(
+        help="As listed by `agentrl devices`; defaults to the only phone that is ready."
+    ),
 ]
-Driver = Annotated[str, typer.Option(help="What speaks ADB: adbutils or ppadb.")]
+Driver = Annotated[str, typer.Option(help="ADB library: adbutils or ppadb.")]
 
 
 @app.callback(invoke_without_command=True)
 def devices(context: typer.Context, driver: Driver = "adbutils") -> None:
-    """Phones and emulators that adb knows. Without a command: list them."""
+    """Phones and emulators known to adb. Without a command: list them."""
     if context.invoked_subcommand is None:
         server = _server(driver)
         known = server.devices()
@@ -54,14 +56,14 @@ def devices(context: typer.Context, driver: Driver = "adbutils") -> None:
 def connect(
     address: Annotated[str, typer.Argument(help="HOST:PORT of a phone that listens.")],
     public: Annotated[
-        bool, typer.Option("--public", help="Even on a public address, without encryption.")
+        bool, typer.Option("--public", help="Allow a public address, without encryption.")
     ] = False,
 ) -> None:
     """Connect a phone over the network."""
     from agentrl.devices.adb.serial_addresses import is_network_serial
 
     if not is_network_serial(address):
-        raise ConfigError(f"{address!r} is no HOST:PORT, such as 192.168.1.7:5555")
+        raise ConfigError(f"{address!r} is not HOST:PORT, such as 192.168.1.7:5555")
     server = _server(public=(address,) if public else ())
     server.connect(address)
     typer.echo(f"{address} is ready")
@@ -69,22 +71,22 @@ def connect(
 
 @app.command()
 def disconnect(
-    address: Annotated[str, typer.Argument(help="HOST:PORT of a phone that is connected.")],
+    address: Annotated[str, typer.Argument(help="HOST:PORT of a connected phone.")],
 ) -> None:
-    """Have the adb server forget a phone of the network; a job that plays on it loses it."""
+    """Disconnect a network phone from the adb server; a job that uses it loses it."""
     server = _server()
     if address not in server.devices():
         raise ConfigError(f"{address!r} is not connected; see agentrl devices")
     server.disconnect(address)
-    typer.echo(f"{address} is gone")
+    typer.echo(f"{address} is disconnected")
 
 
 @app.command()
 def pair(
-    address: Annotated[str, typer.Argument(help="HOST:PORT that the phone shows with its code.")],
-    code: Annotated[str, typer.Option(prompt="Code", help="Six digits; else asked for.")],
+    address: Annotated[str, typer.Argument(help="HOST:PORT shown by the phone with the code.")],
+    code: Annotated[str, typer.Option(prompt="Code", help="Six digits; prompted for if omitted.")],
 ) -> None:
-    """Pair with a phone from Android 11 on (Wireless debugging); connect it afterwards."""
+    """Pair with a phone by Wireless debugging (Android 11 or later); connect it afterwards."""
     _server().pair(address, code)
     typer.echo("paired; now: agentrl devices connect HOST:PORT, as Wireless debugging shows it")
 
@@ -92,13 +94,13 @@ def pair(
 @app.command()
 def screenshot(
     serial: Serial = None,
-    to: Annotated[Path, typer.Option("--to", "-o", help="A PNG file.")] = Path("screen.png"),
+    to: Annotated[Path, typer.Option("--to", "-o", help="PNG file.")] = Path("screen.png"),
 ) -> None:
-    """Write what the screen shows into a file."""
+    """Save a screenshot to a file."""
     from PIL import Image
 
     if to.suffix.lower() != ".png":
-        raise ConfigError(f"--to {to}: only .png is written")
+        raise ConfigError(f"--to {to}: must end in .png")
     if not to.parent.is_dir():
         raise ConfigError(f"--to {to}: there is no folder {to.parent}")
     with _phone(serial) as phone:
@@ -109,8 +111,8 @@ def screenshot(
 
 @app.command()
 def tap(
-    x: Annotated[float, typer.Argument(min=0, max=1, help="From the left, 0 to 1.")],
-    y: Annotated[float, typer.Argument(min=0, max=1, help="From the top, 0 to 1.")],
+    x: Annotated[float, typer.Argument(min=0, max=1, help="0 (left) to 1 (right).")],
+    y: Annotated[float, typer.Argument(min=0, max=1, help="0 (top) to 1 (bottom).")],
     serial: Serial = None,
 ) -> None:
     """Tap on the screen."""
@@ -123,9 +125,9 @@ def shell(
     serial: Annotated[str, typer.Argument(help="Which phone.")],
     command: Annotated[list[str], typer.Argument(help="The command and its arguments.")],
 ) -> None:
-    """Run one command on the phone; its exit code is this one's.
+    """Run one command on the phone, and exit with its exit code.
 
-    The arguments arrive as they are given: the phone's shell reads nothing into them.
+    The arguments are passed unchanged: the phone's shell does not expand them.
     """
     with _phone(serial, command_s=_SHELL_S) as phone:
         (result,) = phone.batch(command)
@@ -136,15 +138,15 @@ def shell(
 @app.command()
 def watch(
     seconds: Annotated[
-        float | None, typer.Option(help="End after so long; else with Ctrl-C.", min=0)
+        float | None, typer.Option(help="Stop after this time; default: on Ctrl-C.", min=0)
     ] = None,
 ) -> None:
-    """Tell whenever a phone comes, goes or changes its state."""
-    from agentrl.devices.adb.device_tracking import track
+    """Print whenever a phone comes, goes or changes its state."""
+    from agentrl.devices.adb.device_tracking import track_devices
 
     end = None if seconds is None else time.monotonic() + seconds
     before: dict[str, str] = {}
-    with closing(track(_server(), _WATCH_S)) as lists:
+    with closing(track_devices(_server(), _WATCH_S)) as lists:
         for known in lists:
             if known is not None:
                 for serial in sorted(known.keys() | before.keys()):
@@ -159,20 +161,20 @@ def watch(
 @app.command()
 def bench(
     serial: Serial = None,
-    rounds: Annotated[int, typer.Option(help="Of each way.", min=1)] = 5,
+    rounds: Annotated[int, typer.Option(help="Measurements of each method.", min=1)] = 5,
     driver: Driver = "adbutils",
 ) -> None:
-    """Measure every way to look at a phone and to act on it.
+    """Measure every capture and input method on a phone.
 
-    It goes to the settings and to the home screen, to see whether a change shows.
+    It opens the settings and the home screen, to check that captures show the change.
     """
-    from agentrl.devices.capture_benchmark import measure, toggle
+    from agentrl.devices.capture_benchmark import measure_methods, screen_toggler
 
     with _phone(serial, driver=driver) as phone:
-        rows = measure(phone, rounds=rounds, change=toggle(phone))
+        rows = measure_methods(phone, rounds=rounds, change=screen_toggler(phone))
         phone.key("HOME")
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("", "way", "median, ms", "lag, ms", ""):
+    for column in ("", "method", "median, ms", "lag, ms", ""):
         table.add_column(column, justify="right" if column.endswith("ms") else "left")
     for row in rows:
         table.add_row(
@@ -184,23 +186,23 @@ def bench(
         )
     Console().print(table)
     picked = {row.kind: row.name for row in rows if row.picked}
-    typer.echo("Take them: " + " ".join(f"devices.{k}={name}" for k, name in picked.items()))
+    typer.echo("Use them: " + " ".join(f"devices.{k}={name}" for k, name in picked.items()))
 
 
 @app.command()
 def doctor(
     serial: Annotated[
-        str | None, typer.Argument(help="Which phone; all that adb knows if left out.")
+        str | None, typer.Argument(help="Which phone; defaults to all known to adb.")
     ] = None,
     driver: Driver = "adbutils",
 ) -> None:
-    """Say what is wrong with a phone, and how to mend it.
+    """Find what is wrong with a phone, and say how to fix it.
 
-    Not beside a job on that phone: it starts an app, taps and types. Exits with 1 if something is
-    to be mended.
+    Do not run it while a job uses the phone: it starts an app, taps and types. Exits with 1 if
+    something has to be fixed.
     """
     from agentrl.devices.doctor import examine
-    from agentrl.phone_page import Pager
+    from agentrl.phone_page import PageAssigner
     from agentrl.virtual_phone.apps.probe_app import PROBE
     from agentrl.virtual_phone.spec import AppSpec
 
@@ -209,29 +211,29 @@ def doctor(
     if not serials:
         raise DeviceError(_NO_PHONE)
     console = Console()
-    sick: dict[str, list[str]] = {}
-    for one in serials:
-        console.print(Text(one, style="bold"))
-        with closing(Pager([AppSpec(app=PROBE)], "page")) as pager:
-            for found in examine(server, one, paged=pager.around):
-                line = f"  [{_COLOURS[found.state]}]{found.state:5}[/] [bold]{found.what:19}[/] "
+    unusable: dict[str, list[str]] = {}
+    for name in serials:
+        console.print(Text(name, style="bold"))
+        with closing(PageAssigner([AppSpec(app=PROBE)], "page")) as pager:
+            for found in examine(server, name, paged=pager.around):
+                line = f"  [{_COLORS[found.state]}]{found.state:5}[/] [bold]{found.what:19}[/] "
                 console.print(line + escape(printable(found.detail)), soft_wrap=True)
                 if found.mend:
-                    mend = escape(_with_serial(found.mend, one))
-                    console.print(f"        mend: {mend}", soft_wrap=True)
+                    fix = escape(_with_serial(found.mend, name))
+                    console.print(f"        fix: {fix}", soft_wrap=True)
                 if found.state == "wrong":
-                    sick.setdefault(one, []).append(found.what)
-    typer.echo(f"{len(serials) - len(sick)} of {len(serials)} phones can be played on.")
-    if sick:
-        for one, wrong in sick.items():
-            typer.echo(f"Not on {one}: {', '.join(wrong)}")
+                    unusable.setdefault(name, []).append(found.what)
+    typer.echo(f"{len(serials) - len(unusable)} of {len(serials)} phones are ready for jobs.")
+    if unusable:
+        for name, wrong in unusable.items():
+            typer.echo(f"{name} is not: {', '.join(wrong)}")
         raise typer.Exit(1)
 
 
-def _with_serial(mend: str, serial: str) -> str:
-    """A mend as it can be pasted where there are several phones, and no adb but ours."""
-    mend = mend.replace("adb shell ", f"agentrl devices shell {serial} ")
-    return re.sub(r"\badb (reboot|reconnect)\b(?! offline)", rf"adb -s {serial} \1", mend)
+def _with_serial(fix: str, serial: str) -> str:
+    """A fix that can be pasted with several phones connected, and without adb installed."""
+    fix = fix.replace("adb shell ", f"agentrl devices shell {serial} ")
+    return re.sub(r"\badb (reboot|reconnect)\b(?! offline)", rf"adb -s {serial} \1", fix)
 
 
 def _server(driver: str = "adbutils", public: tuple[str, ...] = ()) -> "AdbServer":
@@ -246,7 +248,7 @@ def _server(driver: str = "adbutils", public: tuple[str, ...] = ()) -> "AdbServe
 def _phone(
     serial: str | None, *, driver: str = "adbutils", command_s: float = 10.0
 ) -> "Iterator[AdbPhone]":
-    """The phone of that serial, or the only one that is ready."""
+    """The phone with that serial, or the only one that is ready."""
     from agentrl.devices.adb_phone import AdbPhone
     from agentrl.devices.device import Deadlines
 
@@ -255,22 +257,22 @@ def _phone(
         known = sorted(server.devices().items())
         ready = [name for name, state in known if state == "device"]
         if len(ready) != 1:
-            told = ", ".join(f"{name} is {state}" for name, state in known)
-            raise ConfigError(f"say which phone: {told}" if known else _NO_PHONE)
+            states = ", ".join(f"{name} is {state}" for name, state in known)
+            raise ConfigError(f"specify which phone: {states}" if known else _NO_PHONE)
         (serial,) = ready
     with closing(AdbPhone(server, serial, Deadlines(command_s=command_s))) as phone:
         yield phone
 
 
 def _table(server: "AdbServer", known: Mapping[str, str]) -> Table:
-    """One row per phone; a phone that is there twice is told so."""
+    """One row per phone; marks a phone that is connected twice."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("serial", "state", "phone", "Android", "screen", "battery", "in front"):
         table.add_column(column, no_wrap=column == "serial", overflow="fold")
     seen: dict[str, str] = {}
     for serial, state in sorted(known.items()):
-        colour = "green" if state == "device" else "red"
-        cells = [Text(serial, style="bold"), Text(printable(state), style=colour)]
+        color = "green" if state == "device" else "red"
+        cells = [Text(serial, style="bold"), Text(printable(state), style=color)]
         if state == "device":
             try:
                 cells += map(Text, map(printable, _about(server, serial, seen)))
@@ -283,7 +285,7 @@ def _table(server: "AdbServer", known: Mapping[str, str]) -> Table:
 def _about(server: "AdbServer", serial: str, seen: dict[str, str]) -> list[str]:
     from agentrl.devices.adb_phone import AdbPhone
     from agentrl.devices.doctor import battery_level
-    from agentrl.devices.foreground_window import package_in
+    from agentrl.devices.foreground_window import parse_front_package
     from agentrl.devices.guard.foreground import WINDOW
 
     with closing(AdbPhone(server, serial)) as phone:
@@ -293,13 +295,13 @@ def _about(server: "AdbServer", serial: str, seen: dict[str, str]) -> list[str]:
             ("dumpsys", "battery"),
             WINDOW,
         )
-        own, (width, height) = phone.serialno(), phone.size()
-    twin = seen.setdefault(own, serial)
+        serialno, (width, height) = phone.serialno(), phone.size()
+    first = seen.setdefault(serialno, serial)
     level = battery_level(battery)
     return [
-        model.output.strip() + ("" if twin == serial else f" (the same as {twin})"),
+        model.output.strip() + ("" if first == serial else f" (the same as {first})"),
         version.output.strip(),
         f"{width}x{height}",
         "" if level is None else f"{level:.0f}%",
-        package_in(window.output) or "",
+        parse_front_package(window.output) or "",
     ]

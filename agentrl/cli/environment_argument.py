@@ -1,4 +1,4 @@
-"""What a command is about: an environment's name, or a configuration that names one."""
+"""The argument that names an environment, or a configuration or run that contains one."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,10 +8,10 @@ if TYPE_CHECKING:
 
 
 def target_of(name: str) -> "Config | str":
-    """What is no file, no run and no packaged configuration is the name of an environment.
+    """The file, run or packaged configuration of that name, or else the environment of that name.
 
     Raises:
-        ConfigError: it is a path in a folder that is there, and nothing stands at its end.
+        ConfigError: it is a path in an existing folder, but there is no such file.
     """
     from agentrl import config as configuration
     from agentrl.errors import ConfigError
@@ -23,7 +23,7 @@ def target_of(name: str) -> "Config | str":
     folder, slash, last = name.rpartition("/")
     if slash and ":" not in name and Path(folder or "/").is_dir():
         there = [path.name for path in Path(folder or "/").iterdir()]
-        raise ConfigError(f"{name}: there is no such folder or file{did_you_mean(last, there)}")
+        raise ConfigError(f"{name}: no such file or folder{did_you_mean(last, there)}")
     return configuration.Config(
         env=configuration.EnvConfig(id=name),
         rollout=configuration.RolloutConfig(engine="hf", launcher="local"),

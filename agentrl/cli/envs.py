@@ -1,4 +1,4 @@
-"""`agentrl envs`: what can be played, what is wrong with it, and the start of one's own."""
+"""`agentrl envs`: list, check, create and serve environments."""
 
 import textwrap
 from pathlib import Path
@@ -11,19 +11,19 @@ from rich.table import Table
 
 from agentrl.cli.environment_argument import target_of
 from agentrl.errors import ConfigError
-from agentrl.text import printable
+from agentrl.text import counted, printable
 
-app = typer.Typer(help="Environments: list, check, start one.", no_args_is_help=True)
+app = typer.Typer(help="List, check and create environments.", no_args_is_help=True)
 _COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
 
 
 @app.command("list")
 def list_(
     all_: Annotated[
-        bool, typer.Option("--all", help="Gymnasium's own and installed packages', too.")
+        bool, typer.Option("--all", help="Also those of Gymnasium and installed packages.")
     ] = False,
 ) -> None:
-    """List the environments that are known by name."""
+    """List the registered environments."""
     from agentrl import env
 
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -34,9 +34,9 @@ def list_(
         table.add_row(game.id, place, ", ".join(sorted(game.players)))
     Console().print(table)
     if not all_:
-        typer.echo("Gymnasium's own and those of installed packages: agentrl envs list --all")
+        typer.echo("Those of Gymnasium and installed packages, too: agentrl envs list --all")
         return
-    typer.echo("\nOf Gymnasium and installed packages:")
+    typer.echo("\nFrom Gymnasium and installed packages:")
     lacking: dict[str, list[str]] = {}
     for id, why in env.foreign().items():
         if why:
@@ -44,7 +44,7 @@ def list_(
         else:
             typer.echo(f"  {id}")
     for why, ids in lacking.items():
-        typer.echo(f"\nNot here: {why}")
+        typer.echo(f"\nUnavailable: {why}")
         typer.echo(textwrap.fill(", ".join(ids), initial_indent="  ", subsequent_indent="  "))
 
 
@@ -52,70 +52,74 @@ def list_(
 def check(
     target: Annotated[
         str,
-        typer.Argument(help="An environment as env.id names it, or a YAML file that names one."),
+        typer.Argument(help="An environment (see env.id), or a YAML file that names one."),
     ],
     overrides: Annotated[
-        list[str] | None, typer.Argument(help="Settings.", metavar="KEY=VALUE")
+        list[str] | None, typer.Argument(help="Overrides.", metavar="KEY=VALUE")
     ] = None,
-    steps: Annotated[int, typer.Option(help="Of each random game, at most.", min=1)] = 50,
+    steps: Annotated[int, typer.Option(help="Most turns of each random episode.", min=1)] = 50,
     deadline: Annotated[
-        float, typer.Option(help="Seconds that each finding may take.", min=1)
+        float, typer.Option(help="Time limit of each check, in seconds.", min=1)
     ] = 120.0,
 ) -> None:
-    """Say what is wrong with an environment, and how to mend it.
+    """Check an environment and say how to fix what is wrong.
 
-    Exits with 1 if something is to be mended.
+    Exits with 1 if something must be fixed.
     """
     from agentrl.config import resolve
     from agentrl.rollout.env_check.isolated_check import examine_apart
 
     settings = resolve(target_of(target), overrides or []).env
-    console, bad, told = Console(), 0, set[str]()
+    console, num_wrong, shown = Console(), 0, set[str]()
     for found in examine_apart(settings, steps, deadline):
-        bad += found.state == "wrong"
+        num_wrong += found.state == "wrong"
         line = f"[{_COLOURS[found.state]}]{found.state:5}[/] [bold]{escape(found.what):19}[/] "
-        if found.state == "wrong" and found.detail in told:
-            console.print(f"{line}the same", soft_wrap=True)
+        if found.state == "wrong" and found.detail in shown:
+            console.print(f"{line}as above", soft_wrap=True)
             continue
-        told.add(found.detail)
+        shown.add(found.detail)
         console.print(line + escape(printable(found.detail)), soft_wrap=True)
         if found.mend and found.state != "ok":
-            console.print(f"      mend: {escape(printable(found.mend))}", soft_wrap=True)
-    if bad:
-        typer.echo(f"{bad} to be mended")
+            console.print(f"      fix: {escape(printable(found.mend))}", soft_wrap=True)
+    if num_wrong:
+        typer.echo(f"{counted(num_wrong, 'problem')} to fix")
         raise typer.Exit(1)
-    typer.echo("It can be played and trained on.")
+    typer.echo(f"Ready for training. Play an episode: agentrl play {target} --policy random")
 
 
 @app.command()
 def new(
-    name: Annotated[str, typer.Argument(help="Of the folder and its module, such as my_game.")],
-    where: Annotated[Path, typer.Option(help="The folder to put it in.")] = Path(),
+    name: Annotated[
+        str, typer.Argument(help="Name of the folder and its module, such as my_game.")
+    ],
+    where: Annotated[Path, typer.Option(help="Parent folder.")] = Path(),
 ) -> None:
-    """Write the start of an environment: a game, its words, reward, players, settings and test."""
+    """Create an environment from a template: game, translator, reward, players, YAML and test."""
     from agentrl.cli.scaffold import write
 
     folder = write(where, name)
-    typer.echo(f"{folder} is there. Now:")
+    typer.echo(f"created {folder}; next:")
     typer.echo(f"  cd {folder} && pytest && agentrl train config.yaml")
 
 
 def serve(
     environment: Annotated[
         str,
-        typer.Argument(help="An environment as env.id names it, or a YAML file that names one."),
+        typer.Argument(help="An environment (see env.id), or a YAML file that names one."),
     ] = "",
-    host: Annotated[str, typer.Option(help="The address to serve at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes a free one.", min=0, max=65535)] = 8100,
-    most: Annotated[int, typer.Option(help="Environments at a time.", min=1)] = 256,
-    idle: Annotated[float, typer.Option(help="Seconds until one is closed.", min=1)] = 900.0,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 picks a free one.", min=0, max=65535)] = 8100,
+    most: Annotated[int, typer.Option(help="Most environments open at a time.", min=1)] = 256,
+    idle: Annotated[
+        float, typer.Option(help="Close an environment after this many idle seconds.", min=1)
+    ] = 900.0,
     program: Annotated[
-        bool, typer.Option("--program", help="Print the server's program: it stands alone.")
+        bool, typer.Option("--program", help="Print the server as a standalone program instead.")
     ] = False,
 ) -> None:
-    """Serve an environment to jobs elsewhere: env.id=http://HOST:PORT.
+    """Serve an environment to jobs on other machines, which set env.id=http://HOST:PORT.
 
-    AGENTRL_ENV_TOKEN, where it is set, must be the same for both.
+    If AGENTRL_ENV_TOKEN is set, it must be the same on both sides.
     """
     from agentrl import env
     from agentrl.config import resolve
@@ -125,7 +129,7 @@ def serve(
         typer.echo(Path(env_server.__file__).read_text(encoding="utf-8"), nl=False)
         return
     if not environment:
-        raise ConfigError("ENVIRONMENT is missing: an id, module:Class or path/file.py:Class.")
+        raise ConfigError("ENVIRONMENT is missing; give an id, module:Class or path/file.py:Class.")
     id = resolve(target_of(environment)).env.id
     env.game(id)
     given = ["--host", host, "--port", str(port), "--most", str(most), "--idle", str(idle)]

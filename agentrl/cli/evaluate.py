@@ -13,25 +13,24 @@ def evaluate(
     target: Annotated[
         str,
         typer.Argument(
-            help="A run's folder, a YAML file, a packaged name, or an environment as env.id names "
-            "it."
+            help="A run folder, a YAML file, a packaged name, or an environment (see env.id)."
         ),
     ],
     overrides: Annotated[
-        list[str] | None, typer.Argument(help="Settings.", metavar="KEY=VALUE")
+        list[str] | None, typer.Argument(help="Overrides.", metavar="KEY=VALUE")
     ] = None,
     episodes: Annotated[
-        int | None, typer.Option(help="Games, each on a held-out seed; eval.episodes if not said.")
+        int | None, typer.Option(help="Episodes, each on a held-out seed; default: eval.episodes.")
     ] = None,
     policy: Annotated[
         str,
         typer.Option(
-            help="`model` (with rollout.engine=remote a server's), or a scripted player such as "
+            help="`model` (with rollout.engine=remote the server's), or a scripted player such as "
             "`random` or `expert`."
         ),
     ] = "model",
     greedy: Annotated[
-        bool, typer.Option("--greedy", help="Take the most probable token each time.")
+        bool, typer.Option("--greedy", help="Always take the most probable token.")
     ] = False,
     checkpoint: Annotated[
         str | None,
@@ -39,11 +38,11 @@ def evaluate(
     ] = None,
     demos: Annotated[
         bool,
-        typer.Option("--demos", help="Play the seeds of demonstrations, to learn from, instead."),
+        typer.Option("--demos", help="Play on the seeds reserved for demonstrations."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Play games on seeds that were never trained on, and record them."""
+    """Evaluate a policy on held-out seeds and record the episodes."""
     from agentrl.training.evaluation.evaluate import evaluate as play
     from agentrl.training.monitoring.console import table_of
 
@@ -65,5 +64,5 @@ def evaluate(
     if audit is not None:
         from agentrl.devices import vision
 
-        typer.echo(vision.table_of(audit))
+        typer.echo(vision.format_audit(audit))
     typer.echo(f"recorded: {folder}  (agentrl episodes {folder})")

@@ -1,4 +1,4 @@
-"""`agentrl doctor`: what is installed, what is missing, and how to mend it."""
+"""`agentrl doctor`: what is installed, what is missing, and how to fix it."""
 
 import importlib.metadata
 import platform
@@ -37,32 +37,32 @@ _EXTRAS = (
     ("math-verify", "math"),
     ("httpx2", "remote"),
 )
-"""Packages that some jobs use, and what they are installed with."""
+"""Optional packages, and the extra that installs each."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """Result of one check."""
 
     what: str
     state: State
     detail: str
-    mend: str = ""
+    fix: str = ""
 
 
 def doctor() -> None:
-    """Say what is installed and what is missing.
+    """Check what is installed on this machine and what is missing.
 
-    Exits with 1 if something is missing that every job needs.
+    Exits with 1 if something required is missing.
     """
     findings = list(examine())
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for found in findings:
+    for finding in findings:
         table.add_row(
-            Text(found.state, style=_COLOURS[found.state]),
-            Text(found.what, style="bold"),
-            Text(found.detail, overflow="fold"),
-            Text(found.mend, overflow="fold"),
+            Text(finding.state, style=_COLOURS[finding.state]),
+            Text(finding.what, style="bold"),
+            Text(finding.detail, overflow="fold"),
+            Text(finding.fix, overflow="fold"),
         )
     Console().print(table)
     if any(finding.state == "missing" for finding in findings):
@@ -70,7 +70,7 @@ def doctor() -> None:
 
 
 def examine() -> Iterator[Finding]:
-    """Everything worth knowing about this machine, needs first."""
+    """All checks of this machine, requirements first."""
     yield _python()
     yield _links()
     yield _package("torch", "missing", "pip install torch (CPU: see the Makefile), or make setup")
@@ -95,7 +95,7 @@ def _python() -> Finding:
         what="Python",
         state="ok" if fine else "missing",
         detail=f"{platform.python_version()}, {sys.executable}",
-        mend="" if fine else "agentrl needs Python 3.11 or newer",
+        fix="" if fine else "agentrl needs Python 3.11 or newer",
     )
 
 
@@ -103,7 +103,7 @@ def _links() -> Finding:
     try:
         check_links()
     except ConfigError as error:
-        return Finding(what="links", state="missing", detail="broken", mend=str(error))
+        return Finding(what="links", state="missing", detail="broken", fix=str(error))
     return Finding(what="links", state="ok", detail="envs, rewards, configs")
 
 
@@ -114,23 +114,23 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _package(name: str, otherwise: State, mend: str) -> Finding:
+def _package(name: str, otherwise: State, fix: str) -> Finding:
     version = _version(name)
     if version is None:
-        return Finding(what=name, state=otherwise, detail="not installed", mend=mend)
+        return Finding(what=name, state=otherwise, detail="not installed", fix=fix)
     return Finding(what=name, state="ok", detail=version)
 
 
 def vision_beside(torch: str | None, torchvision: str | None) -> Finding | None:
-    """Whether torchvision is built for CUDA beside a CPU build of torch; None where it is not."""
+    """A finding if torchvision is a CUDA build but torch a CPU build; otherwise None."""
     if not torch or not torchvision or "+cpu" not in torch or "+cpu" in torchvision:
         return None
     return Finding(
         what="torchvision",
         state="optional",
-        detail=f"{torchvision}, built for CUDA beside torch {torch}: agentrl can use it, "
-        "transformers and vllm by themselves cannot",
-        mend=f"pip install torchvision=={torchvision}+cpu --index-url {_CPU_WHEELS}",
+        detail=f"{torchvision}, a CUDA build next to torch {torch}: agentrl works with it, but "
+        "transformers and vllm on their own do not",
+        fix=f"pip install torchvision=={torchvision}+cpu --index-url {_CPU_WHEELS}",
     )
 
 
@@ -142,7 +142,7 @@ def _engine() -> Finding:
         what="vLLM",
         state="optional",
         detail="not installed",
-        mend=extras.GET_VLLM,
+        fix=extras.GET_VLLM,
     )
 
 
@@ -154,8 +154,10 @@ def _adb() -> Iterator[Finding]:
     yield Finding(
         what="adb",
         state="ok" if program else "missing",
-        detail=program or "no program of that name",
-        mend="" if program else "pip install adbutils (it carries one), or your system's adb",
+        detail=program or "not found",
+        fix=""
+        if program
+        else "pip install adbutils (which bundles adb), or install your system's adb",
     )
     yield _adb_server()
 
@@ -165,13 +167,13 @@ def _adb_server() -> Finding:
         server = AdbServer.from_environment()
         running = server.is_running(_ADB_SERVER_S)
     except (ConfigError, DeviceError) as error:
-        mend = "end what listens there, or set ANDROID_ADB_SERVER_PORT to another port"
-        return Finding(what="adb server", state="missing", detail=str(error), mend=mend)
+        fix = "stop what listens there, or set ANDROID_ADB_SERVER_PORT to another port"
+        return Finding(what="adb server", state="missing", detail=str(error), fix=fix)
     return Finding(
         what="adb server",
         state="ok" if running else "optional",
-        detail=f"{'answers' if running else 'not running'} on port {server.port}",
-        mend="" if running else "none needed: a job starts it",
+        detail=f"{'running' if running else 'not running'} on port {server.port}",
+        fix="" if running else "nothing to do: jobs start it",
     )
 
 
@@ -185,8 +187,8 @@ def _gpu() -> Iterator[Finding]:
     yield Finding(
         what="GPU",
         state="ok" if cards else "optional",
-        detail=names if cards else "none that torch can use",
-        mend="" if cards else "none needed for the tiny model",
+        detail=names if cards else "none usable by torch",
+        fix="" if cards else "not needed for the tiny model",
     )
 
 
@@ -200,5 +202,5 @@ def _machine() -> Iterator[Finding]:
             what=what,
             state="ok" if free >= least else "optional",
             detail=f"{free:.1f} GiB free",
-            mend="" if free >= least else f"less than {least} GiB: make room",
+            fix="" if free >= least else f"less than {least} GiB: free some space",
         )

@@ -1,4 +1,4 @@
-"""`agentrl merge`: a checkpoint as an ordinary model."""
+"""`agentrl merge`: export a checkpoint in the Hugging Face format."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,27 +9,27 @@ from agentrl.errors import ConfigError
 
 
 def merge(
-    run: Annotated[Path, typer.Argument(help="A run's folder.")],
-    out: Annotated[Path, typer.Argument(help="A new folder, in the Hugging Face format.")],
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    out: Annotated[Path, typer.Argument(help="A new folder for the model.")],
     checkpoint: Annotated[
         str | None,
         typer.Option(help="`best`, `last` or a step; else the best, or the last without one."),
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="`float32` or `bfloat16`; else the run's own.")
+        str | None, typer.Option(help="`float32` or `bfloat16`; default: the run's own.")
     ] = None,
     adapter: Annotated[
         bool,
-        typer.Option("--adapter", help="Only the adapters of `model.lora`, for PEFT and vLLM."),
+        typer.Option("--adapter", help="Export only the LoRA adapters, for PEFT and vLLM."),
     ] = False,
 ) -> None:
-    """Write a checkpoint's model for transformers, vLLM and others."""
+    """Export a checkpoint as a model for transformers, vLLM and others."""
     if out.exists():
-        raise ConfigError(f"{out}: exists; name a new folder")
+        raise ConfigError(f"{out} exists; name a new folder")
     if dtype not in (None, "float32", "bfloat16"):
         raise ConfigError(f"--dtype {dtype}: must be float32 or bfloat16")
     if adapter and dtype is not None:
-        raise ConfigError("--dtype goes without --adapter: adapters stay as they were trained")
+        raise ConfigError("--dtype and --adapter exclude each other: adapters keep their precision")
     from agentrl.training.run_target import merged
 
     step = merged(run, out, checkpoint, dtype, adapter)

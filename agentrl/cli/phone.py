@@ -1,4 +1,4 @@
-"""`agentrl phone`: virtual phones that stay."""
+"""`agentrl phone`: virtual phones that stay up."""
 
 import re
 import signal
@@ -11,42 +11,42 @@ import typer
 
 from agentrl.errors import ConfigError, DeviceError
 
-app = typer.Typer(help="Virtual phones.", no_args_is_help=True)
+app = typer.Typer(help="Start virtual phones.", no_args_is_help=True)
 
 _LOOK_S = 0.5
 
 
 @app.callback()
 def _phone() -> None:
-    """Virtual phones: they speak ADB, and every program that knows adb can use them."""
+    """Virtual phones. They speak ADB, so every program that uses adb can use them."""
 
 
 @app.command()
 def up(
-    num_phones: Annotated[int, typer.Option("-n", "--num", help="How many.", min=1)] = 1,
+    num_phones: Annotated[int, typer.Option("-n", "--num", help="Number of phones.", min=1)] = 1,
     apps: Annotated[
         list[str] | None,
-        typer.Option("--app", help="module:Class to install; repeatable. Else all of ours."),
+        typer.Option(
+            "--app", help="module:Class of an app to install; repeatable. Default: all of ours."
+        ),
     ] = None,
     size: Annotated[str, typer.Option(help="WIDTHxHEIGHT of the screens, in pixels.")] = "720x1280",
     delay: Annotated[
-        str, typer.Option(help="LOW-HIGH: how late the effect of a touch appears, in ms.")
+        str, typer.Option(help="LOW-HIGH delay until a touch shows an effect, in ms.")
     ] = "50-300",
-    seed: Annotated[int, typer.Option(help="Of the clocks and delays.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of clocks and delays.")] = 0,
     faults: Annotated[
-        Path | None, typer.Option(help="YAML of what goes wrong with them, and when.")
+        Path | None, typer.Option(help="YAML file of the faults to inject, and when.")
     ] = None,
     auth: Annotated[
-        bool, typer.Option("--auth", help="Ask computers for a key, as real phones do.")
+        bool, typer.Option("--auth", help="Require authentication by key, as real phones do.")
     ] = False,
 ) -> None:
     """Start virtual phones and keep them until Ctrl-C."""
     from agentrl import env
     from agentrl.devices.adb import AdbServer, find_adb
     from agentrl.virtual_phone import spawn
-    from agentrl.virtual_phone.apps.probe_app import (
-        PROBE,  # without it the doctor can touch nothing
-    )
+    from agentrl.virtual_phone.apps.probe_app import PROBE  # `agentrl devices doctor` taps in it
 
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -67,32 +67,34 @@ def up(
             server.ensure()
             for serial in phones.serials:
                 server.connect(serial)
-            _tell(phones.serials, "adb" if which("adb") else find_adb(), server.port)
+            _print_usage(phones.serials, "adb" if which("adb") else find_adb(), server.port)
             while phones.alive and not stop.wait(_LOOK_S):
                 pass
             if not phones.alive:
-                raise DeviceError("the process of the virtual phones has ended by itself")
+                raise DeviceError("the process of the virtual phones exited unexpectedly")
         finally:
             server.forget(phones.serials)
-    typer.echo("The phones are gone.")
+    typer.echo("The phones are stopped.")
 
 
 def _two(option: str, text: str, between: str) -> tuple[int, int]:
-    """Two numbers out of an option such as `720x1280`.
+    """The two numbers of an option such as `720x1280`.
 
     Raises:
-        ConfigError: they are none.
+        ConfigError: the text has another form.
     """
     found = re.fullmatch(rf"(\d{{1,5}}){between}(\d{{1,5}})", text)
     if found is None:
-        raise ConfigError(f"{option} is {text!r}; it must read NUMBER{between}NUMBER")
+        raise ConfigError(f"{option} {text!r}: must have the form NUMBER{between}NUMBER")
     return int(found[1]), int(found[2])
 
 
-def _tell(serials: tuple[str, ...], adb: str, port: int) -> None:
+def _print_usage(serials: tuple[str, ...], adb: str, port: int) -> None:
     server = "" if port == 5037 else f" -P {port}"
     for serial in serials:
         typer.echo(serial)
-    typer.echo(f"Reach one: {adb}{server} -s {serials[0]} shell")
-    typer.echo("Train on them: 'devices.source=[" + ",".join(serials) + "]'")
-    typer.echo("Ctrl-C ends them.")
+    typer.echo(f"Connect to one: {adb}{server} -s {serials[0]} shell")
+    typer.echo(
+        "Train on them: agentrl train number_game 'devices.source=[" + ",".join(serials) + "]'"
+    )
+    typer.echo("Ctrl-C stops them.")

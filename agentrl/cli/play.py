@@ -1,4 +1,4 @@
-"""`agentrl play`."""
+"""`agentrl play`: play one episode, or watch a policy play it."""
 
 import threading
 import time
@@ -23,47 +23,47 @@ if TYPE_CHECKING:
 def play(
     target: Annotated[
         str,
-        typer.Argument(help="An environment as env.id names it, a YAML file, or a run's folder."),
+        typer.Argument(help="An environment (see env.id), a YAML file, or a run folder."),
     ],
     overrides: Annotated[
-        list[str] | None, typer.Argument(help="Settings.", metavar="KEY=VALUE")
+        list[str] | None, typer.Argument(help="Overrides.", metavar="KEY=VALUE")
     ] = None,
     policy: Annotated[
         str,
         typer.Option(
-            help="`human`, `model` (with rollout.engine=remote a server's), a scripted player, or "
-            "the folder of a run or a model."
+            help="`human`, `model` (with rollout.engine=remote the server's), a scripted player, "
+            "or the folder of a run or a model."
         ),
     ] = "human",
-    seed: Annotated[int, typer.Option(help="Of the episode.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the episode.", min=0)] = 0,
     greedy: Annotated[
-        bool, typer.Option("--greedy", help="The model takes its most probable token each time.")
+        bool, typer.Option("--greedy", help="The model always takes the most probable token.")
     ] = False,
     checkpoint: Annotated[
         str | None, typer.Option(help="Of a run: `best`, `last` or a step; else its final model.")
     ] = None,
     delay: Annotated[
-        float, typer.Option(help="Seconds to look at each turn of another player.", min=0)
+        float, typer.Option(help="Pause after each turn of a policy, in seconds.", min=0)
     ] = 0.0,
     width: Annotated[
         int,
         typer.Option(
-            help="Of pictures, in characters; 0 shows none, nor does a terminal without colours.",
+            help="Width of images, in characters; 0 shows none. Needs a color terminal.",
             min=0,
             max=400,
         ),
     ] = 48,
     browser: Annotated[
-        bool, typer.Option("--browser", help="On a page: by taps, swipes, keys and words.")
+        bool, typer.Option("--browser", help="Play on a web page: by taps, swipes, keys and text.")
     ] = False,
     port: Annotated[
-        int, typer.Option(help="Of the page; 0 takes a free one.", min=0, max=65535)
+        int, typer.Option(help="Port of the page; 0 picks a free one.", min=0, max=65535)
     ] = 8200,
 ) -> None:
-    """Play one episode in the terminal or the browser, or watch somebody play it.
+    """Play one episode in the terminal or browser, or watch a policy play it.
 
-    Type an action, such as `up` or `tap(0.2, 0.7)`; an empty line ends the game. The episode is
-    recorded: agentrl view shows it.
+    Type an action, such as `up` or `tap(0.2, 0.7)`; an empty line ends the episode, which is
+    recorded.
     """
     from agentrl.training.evaluation.play_episode import HUMAN, MODEL
     from agentrl.training.evaluation.play_episode import play as play_one
@@ -91,7 +91,7 @@ def play(
     ended = f"{episode.outcome.value} after {counted(len(episode.turns), 'turn')}"
     parts = {name: sum(values) for name, values in scored.components.items()}
     of = ", ".join(f"{name} {value:g}" for name, value in parts.items())
-    of = f" (by `rewards`, before their weights: {of})" if len(parts) > 1 else ""
+    of = f" (unweighted components: {of})" if len(parts) > 1 else ""
     console.print(escape(f"{ended}, reward {scored.total:g}{of}"), highlight=False)
     if episode.error:
         console.print(escape(printable(in_a_line(episode.error))), highlight=False)
@@ -108,11 +108,11 @@ def _in_browser(
         from agentrl.viewer.browser_play import play_in_browser
     except ImportError as error:
         raise ConfigError(
-            f"the page needs {error.name}, not installed: pip install 'agentrl[page]'"
+            f"--browser needs {error.name}, which is not installed: pip install 'agentrl[page]'"
         ) from None
 
     def ready(url: str) -> None:
-        typer.echo(f"{url}  (when the game is over, Ctrl-C ends it)")
+        typer.echo(f"{url}  (Ctrl-C stops it after the episode)")
 
     return play_in_browser(
         target, overrides=overrides, port=port, ready=ready, stays=threading.Event(), **how
@@ -129,7 +129,7 @@ def _audience(console: Console, width: int, asks: bool, delay_s: float) -> "Audi
     def told(words: str) -> None:
         complains(words)
         if asks:
-            complains("Type an action; an empty line ends the game.")
+            complains("Type an action; an empty line ends the episode.")
 
     def sees(message: "Message") -> None:
         for image in message.images if width and console.color_system else ():
@@ -140,7 +140,7 @@ def _audience(console: Console, width: int, asks: bool, delay_s: float) -> "Audi
 
     def hears(turn: "Turn") -> None:
         said = escape(printable(turn.reply))
-        went = turn.parse_error or f"the environment pays {signed(turn.env_reward)}"
+        went = turn.parse_error or f"reward {signed(turn.env_reward)}"
         console.print(
             f"[bold]{said}[/]  [dim]{escape(printable(in_a_line(went, 1000)))}[/]", highlight=False
         )

@@ -1,4 +1,4 @@
-"""`agentrl serve-reward`."""
+"""`agentrl serve-reward`: serve a reward function over HTTP."""
 
 import os
 from typing import Annotated
@@ -11,18 +11,24 @@ from agentrl.errors import ConfigError
 def serve_reward(
     function: Annotated[str, typer.Argument(help="module:name or path/file.py:name.")],
     kwargs: Annotated[
-        list[str] | None, typer.Argument(help="For the function.", metavar="KEY=VALUE")
+        list[str] | None,
+        typer.Argument(help="Keyword arguments of the function.", metavar="KEY=VALUE"),
     ] = None,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes a free one.", min=0, max=65535)] = 8765,
-    deadline_s: Annotated[float, typer.Option(help="Seconds for one call.", min=0.001)] = 60.0,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 picks a free one.", min=0, max=65535)] = 8765,
+    deadline_s: Annotated[
+        float, typer.Option(help="Time limit of one call, in seconds.", min=0.001)
+    ] = 60.0,
     batch: Annotated[
-        bool, typer.Option("--batch", help="It takes a list, whatever its parameter is called.")
+        bool,
+        typer.Option(
+            "--batch", help="The function takes a list, whatever the name of its parameter."
+        ),
     ] = False,
 ) -> None:
-    """Serve a batch reward function over HTTP, for agentrl.rewards.remote:Remote to ask.
+    """Serve a reward function over HTTP, for the client agentrl.rewards.remote:Remote.
 
-    AGENTRL_REWARD_TOKEN, if it is set here, must be set where the server is asked, too.
+    If AGENTRL_REWARD_TOKEN is set, it must be the same on both sides.
     """
     from agentrl.config import RewardConfig, arguments
 
@@ -40,5 +46,5 @@ def serve_reward(
         port=port,
         deadline_s=deadline_s,
         token=os.environ.get("AGENTRL_REWARD_TOKEN") or None,
-        ready=lambda url: typer.echo(f"{function} is served at {url}"),
+        ready=lambda url: typer.echo(f"serving {function} at {url}  (Ctrl-C stops it)"),
     )

@@ -1,4 +1,4 @@
-"""Pictures in a terminal: two pixels to a character."""
+"""Images in a terminal, two pixels per character."""
 
 from PIL import Image as PillowImage
 from rich.style import Style
@@ -10,11 +10,11 @@ _UPPER_HALF = "\u2580"
 
 
 def picture(image: Image, width: int) -> Text:
-    """A picture of that many characters a row; a character shows two pixels, one above the other.
+    """An image as text; each character shows two pixels, one above the other.
 
     Args:
         image: uint8[H, W, 3].
-        width: in characters, at least 1.
+        width: characters per row, at least 1.
     """
     height = max(2, round(image.shape[0] * width / image.shape[1]))
     height += height % 2

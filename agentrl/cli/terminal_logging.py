@@ -1,4 +1,4 @@
-"""Log records on the terminal, beside the live display."""
+"""Log records on the terminal, next to the live display."""
 
 import logging
 import sys
@@ -8,31 +8,31 @@ from agentrl.text import printable
 
 
 class _Stderr(logging.StreamHandler[TextIO]):
-    """Writes to whatever stderr is now: the live display puts itself in its place."""
+    """Writes to the current `sys.stderr`, which the live display replaces while it runs."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
 
     @property
     def stream(self) -> TextIO:
-        """The present stderr."""
+        """The current stderr."""
         return sys.stderr
 
     @stream.setter
     def stream(self, value: TextIO) -> None:
-        """Stays what `sys.stderr` is."""
+        """Ignored: the stream is always `sys.stderr`."""
 
 
 class _Formatter(logging.Formatter):
-    """Messages quote what environments and models say."""
+    """Escapes control characters, since messages quote environments and models."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's line, with control characters spelt out."""
+        """The record as one line, with control characters escaped."""
         return printable(super().format(record))
 
 
 def set_up(verbose: bool) -> None:
-    """Warnings, or everything that agentrl says."""
+    """Log warnings, or with `verbose` everything, to stderr."""
     logger = logging.getLogger("agentrl")
     logger.setLevel(logging.INFO if verbose else logging.WARNING)
     if not any(isinstance(handler, _Stderr) for handler in logger.handlers):

@@ -1,4 +1,4 @@
-"""`agentrl train`."""
+"""`agentrl train`: start or resume a training job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
 def train(
     config: Annotated[
-        str, typer.Argument(help="A YAML file, a packaged name, or with --resume a run's folder.")
+        str, typer.Argument(help="A YAML file, a packaged name, or with --resume a run folder.")
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(help="Settings, such as train.steps=5.", metavar="KEY=VALUE"),
+        typer.Argument(help="Overrides, such as train.steps=5.", metavar="KEY=VALUE"),
     ] = None,
     dry_run: Annotated[
         bool,
         typer.Option(
             "--dry-run",
-            help="Resolve everything, print it, play nothing.",
+            help="Check and print the job without running it.",
         ),
     ] = False,
     resume: Annotated[
         bool,
         typer.Option(
             "--resume",
-            help="Go on with a run: the folder that is named, or the newest of this CONFIG.",
+            help="Resume a run: the given folder, or the newest run of CONFIG.",
         ),
     ] = False,
 ) -> None:
@@ -42,10 +42,10 @@ def train(
     settings = [text for text in overrides or () if "=" in text]
     others = [text for text in overrides or () if "=" not in text]
     if others and not (resume and len(others) == 1):
-        raise ConfigError(f"{others[0]!r}: an override reads key=value, such as train.steps=5")
+        raise ConfigError(f"{others[0]!r}: overrides are written key=value, such as train.steps=5")
     run = _run_to_resume(others[0] if others else config, settings) if resume else None
     if run and not dry_run:
-        typer.echo(f"going on with {run}, with its own settings ({run / 'config.yaml'})")
+        typer.echo(f"resuming {run} with its own configuration ({run / 'config.yaml'})")
     if dry_run:
         _print_plan(str(run / "config.yaml") if run else config, settings, run)
         return
@@ -74,7 +74,7 @@ def _print_plan(config: str, overrides: list[str], run: Path | None) -> None:
 
 
 def _run_to_resume(target: str, overrides: list[str]) -> Path:
-    """The folder itself, or the newest run of a configuration."""
+    """The given run folder, or the newest run of the given configuration."""
     if Path(target).is_dir():
         return Path(target)
     from agentrl import config as configuration
@@ -82,12 +82,12 @@ def _run_to_resume(target: str, overrides: list[str]) -> Path:
     is_file = Path(target).is_file() or target.endswith((".yaml", ".yml"))
     if not (is_file or configuration.is_packaged(target)):
         raise ConfigError(
-            f"--resume: {target}: no such run; it should be a folder such as runs/NAME, or the "
-            "configuration whose newest run is to go on"
+            f"--resume: {target}: no such run; give a folder such as runs/NAME, or the "
+            "configuration whose newest run to resume"
         )
     run = configuration.load(target, overrides).run
     pattern = run.name or f"{Path(target).stem}-*"
     found = [path for path in Path(run.dir).glob(pattern) if (path / "config.yaml").is_file()]
     if not found:
-        raise ConfigError(f"--resume: {run.dir} holds no run {pattern!r} to go on with")
+        raise ConfigError(f"--resume: {run.dir} contains no run {pattern!r}")
     return max(found, key=lambda path: path.stat().st_mtime)

@@ -1,4 +1,4 @@
-"""The Ray cluster that the actors of a run live in."""
+"""Join a Ray cluster, call actors with deadlines, and divide its GPUs."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ from agentrl.errors import ConfigError, WorldError
 from agentrl.text import with_short_serials
 
 _joined_here = False
-"""Whether Ray's session is ours to end; a user may have called `ray.init` before."""
+"""Whether `join_cluster` started Ray's session; a user may have called `ray.init` before."""
 
 
 def join_cluster() -> Any:
@@ -23,12 +23,12 @@ def join_cluster() -> Any:
     Raises:
         ConfigError: Ray is not installed.
     """
-    # Ray's own report to its makers is not ours to send.
+    # Do not send usage statistics to Ray's developers on a user's behalf.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray makes its workers yield to everything else, also to the phones they wait for.
+    # Ray lowers the priority of its workers, even below the virtual phones that they wait for.
     os.environ.setdefault("RAY_worker_niceness", "0")
     if "RAY_ADDRESS" not in os.environ and "ray" not in sys.modules:
-        # What Ray chooses by itself for a cluster that it starts; chosen by name, it is silent.
+        # Ray's default for a cluster that it starts; set explicitly, it logs no notice.
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     try:
         import ray
@@ -57,26 +57,26 @@ def leave_cluster() -> None:
 
 
 class _Formatter(logging.Formatter):
-    """Messages name phones; logs are shared."""
+    """Shortens serials: messages name phones, and logs get shared."""
 
     def __init__(self, serials: Sequence[str]) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
         self._serials = serials
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's line, with short names of phones."""
+        """The record's line with serials shortened."""
         return with_short_serials(super().format(record), self._serials)
 
 
 def keep_words(run: Path, name: str, serials: Sequence[str] = ()) -> None:
-    """Let what this process and its children say go to `RUN/logs/NAME.log`.
+    """Redirect the output of this process and its children to `RUN/logs/NAME.log`.
 
-    An actor's terminal is nobody's: without this, the reason why an engine died would be lost.
+    An actor has no terminal: without this, the reason why an engine died would be lost.
 
     Args:
         run: the run's folder.
         name: of the file.
-        serials: of phones, which are shortened there, as is every address.
+        serials: of phones, which are shortened in the log, as is every address.
     """
     path = run / "logs" / f"{name}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,28 +85,28 @@ def keep_words(run: Path, name: str, serials: Sequence[str] = ()) -> None:
     with path.open("ab") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
-    words = logging.StreamHandler()
-    words.setFormatter(_Formatter(serials))
-    logging.basicConfig(handlers=[words], force=True)
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Formatter(serials))
+    logging.basicConfig(handlers=[handler], force=True)
 
 
 def serials_in(tree: Mapping[str, Any]) -> list[str]:
-    """The phones that a configuration names."""
+    """The serials of phones that a configuration names."""
     source = tree["devices"]["source"]
     return [source] if isinstance(source, str) else list(source)
 
 
 async def answer(reference: Any, who: str, deadline_s: float) -> Any:
-    """What an actor answers to a call.
+    """Wait for the result of a call to an actor.
 
     Args:
         reference: of the call.
-        who: to call the actor in messages.
-        deadline_s: for the answer.
+        who: the actor's name in messages.
+        deadline_s: for the result.
 
     Raises:
-        WorldError: it died, or did not answer in time.
-        Exception: what the call raised.
+        WorldError: the actor died, or did not answer in time.
+        Exception: raised by the call.
     """
     import ray.exceptions
 
@@ -122,13 +122,13 @@ async def answer(reference: Any, who: str, deadline_s: float) -> Any:
 
 
 def reason(error: Exception) -> str:
-    """The last line of Ray's many, without its guesses at what may have been."""
+    """The last line of one of Ray's long error messages, without its list of common causes."""
     last = str(error).rpartition("\n")[2]
     return last.partition(" Some common causes")[0]
 
 
 def joined_gpus() -> int | None:
-    """How many GPUs the cluster has; None where this process has joined none."""
+    """The number of GPUs of the cluster; None if this process has not joined one."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return None
@@ -136,24 +136,24 @@ def joined_gpus() -> int | None:
 
 
 def cores() -> int:
-    """How many of this machine's cores this process may use."""
+    """The number of this machine's cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def gpus_per_actor(rollout_actors: int, learner_ranks: int) -> float:
-    """The share of a GPU that each actor asks Ray for.
+    """The share of a GPU that each actor requests from Ray.
 
-    One GPU each where there are enough; otherwise as few as can be share one, and take turns;
-    0 on a cluster without GPUs.
+    One GPU each if there are enough; otherwise as few actors as possible share one and take
+    turns; 0 on a cluster without GPUs.
     """
     import ray
 
     total = float(ray.cluster_resources().get("GPU", 0))
-    wanted = rollout_actors + learner_ranks
+    actors = rollout_actors + learner_ranks
     if not total:
         return 0.0
-    # A share is taken from one GPU, never from two: 3 actors on 2 GPUs need halves, not thirds.
-    # Rounded down as Ray counts in ten-thousandths: six times 0.1667 would be too much.
-    return math.floor(10_000 / math.ceil(wanted / total)) / 10_000
+    # A share comes from a single GPU: 3 actors on 2 GPUs need halves, not two thirds.
+    # Rounded down, as Ray counts in ten-thousandths: six times 0.1667 would exceed one GPU.
+    return math.floor(10_000 / math.ceil(actors / total)) / 10_000

@@ -1,4 +1,4 @@
-"""The settings of an algorithm, and the presets that fill them."""
+"""Settings of the algorithm section, and the presets that provide their defaults."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -6,16 +6,16 @@ from typing import Any, Literal
 
 
 def _preset() -> Any:
-    """A setting that the algorithm of that name decides where nobody else does."""
+    """A setting whose default depends on the algorithm's name."""
     return field(default=None)
 
 
 @dataclass(slots=True, kw_only=True)
 class AlgorithmConfig:
-    """What the policy learns from its episodes.
+    """Advantage estimator, loss and everything else that defines the algorithm.
 
-    The algorithm's name decides every other setting of this section that is not given;
-    `agentrl algorithms` lists them.
+    The algorithm's name sets the default of every other setting of this section; `agentrl
+    algorithms` lists them.
     """
 
     name: str = "state_grpo"
@@ -24,92 +24,93 @@ class AlgorithmConfig:
         "grpo", "dr_grpo", "rloo", "turn_grpo", "state_grpo", "gigpo", "reinforce_pp",
         "reinforce_pp_baseline", "remax", "gae", "turn_gae", "prime",
     ] = _preset()  # fmt: skip
-    """How advantages are found: docs/algorithms.md has the formulas."""
+    """Advantage estimator; docs/algorithms.md has the formulas."""
     discount: float = _preset()
-    """Of later rewards, from turn to turn; not used by `grpo`, `dr_grpo`, `rloo` and
+    """Discount of later rewards per turn; unused by `grpo`, `dr_grpo`, `rloo` and
     `reinforce_pp_baseline`, which compare whole episodes."""
     token_discount: float = _preset()
-    """Of later rewards, from token to token within a turn."""
+    """Discount of later rewards per token within a turn."""
     gae_lambda: float = _preset()
-    """Decay of `gae` and, within a turn, of `turn_gae`."""
+    """Lambda of `gae`, and of `turn_gae` within a turn."""
     turn_gae_lambda: float = _preset()
-    """Decay of `turn_gae` from turn to turn."""
+    """Lambda of `turn_gae` from turn to turn."""
     episode_weight: float = _preset()
-    """Of `gigpo`: what the whole episode's advantage counts."""
+    """For `gigpo`: weight of the whole episode's advantage."""
     state_weight: float = _preset()
-    """Of `gigpo`: what the advantage among equal states counts."""
+    """For `gigpo`: weight of the advantage among turns that start from the same state."""
     whiten: bool = _preset()
-    """Bring the advantages of a step to mean 0 and standard deviation 1, over its tokens."""
+    """Normalize a step's advantages over its tokens to mean 0 and standard deviation 1."""
     loss: Literal["ppo", "gspo", "cispo", "sapo"] = _preset()
-    """What is minimised, token by token."""
+    """Policy loss per token."""
     clip_low: float = _preset()
-    """A probability may fall to `1 - clip_low` times what it was when sampled."""
+    """The probability ratio to the sampling policy is clipped below at `1 - clip_low`."""
     clip_high: float = _preset()
-    """And rise to `1 + clip_high` times."""
+    """The ratio is clipped above at `1 + clip_high`."""
     clip_dual: float = _preset()
-    """Bounds the loss of tokens that became much likelier although they did harm."""
+    """Dual clip: bounds the loss of tokens with negative advantage whose probability rose a lot."""
     tau_positive: float = _preset()
-    """Of `sapo`: how sharply tokens that did good are held back."""
+    """For `sapo`: temperature of the gate for positive advantages."""
     tau_negative: float = _preset()
-    """Of `sapo`: how sharply tokens that did harm are."""
+    """For `sapo`: temperature of the gate for negative advantages."""
     aggregate: Literal[
         "token_mean", "sequence_mean", "sequence_sum", "constant", "token_sum"
     ] = _preset()  # fmt: skip
-    """Tokens to a loss: the mean over all tokens; the mean over episodes of their tokens' mean, of
-    their sum, or of their sum over `aggregate_constant`; the sum. Of the whole step at once."""
+    """How token losses are reduced, over the whole step: the mean over all tokens; the mean over
+    episodes of each one's token mean, of its sum, or of its sum divided by `aggregate_constant`; or
+    the sum."""
     aggregate_constant: float = _preset()
-    """In tokens; 0 takes the most that an episode may sample."""
+    """Divisor of `aggregate=constant`, in tokens; 0 uses the most that an episode can sample."""
     kl: Literal["none", "loss", "reward"] = _preset()
-    """Where the divergence from the model at the start of reinforcement is held against the policy:
-    `none` keeps no reference."""
+    """Where the KL penalty against the initial policy is applied; `none` keeps no reference
+    model."""
     kl_estimate: Literal["k1", "abs", "k2", "k3", "k3+"] = _preset()
-    """How the divergence is estimated from sampled tokens."""
+    """Estimator of the KL divergence from sampled tokens."""
     kl_coefficient: float = _preset()
-    """What it counts."""
+    """Weight of the KL penalty."""
     kl_target: float = _preset()
-    """Nats per token that the coefficient is adapted to hold; 0 leaves it as it is."""
+    """Target KL in nats per token, to which the coefficient adapts; 0 keeps it constant."""
     kl_horizon: float = _preset()
-    """Steps that the adaptation takes its time for."""
+    """Time constant of the adaptive KL controller, in steps."""
     entropy_coefficient: float = _preset()
-    """What the entropy of the policy is rewarded with in the loss."""
+    """Weight of the entropy bonus in the loss."""
     filter_groups: bool = _preset()
-    """Groups whose episodes all earned the same are played anew with other seeds."""
+    """Replace groups whose episodes all have the same return by groups with other seeds."""
     filter_means: list[float] = _preset()  # noqa: RUF009
-    """[lowest, highest] mean return of a group, beyond which it is played anew; empty for none."""
+    """[lowest, highest] mean return of a group; others are replaced. Empty replaces none."""
     filter_refills: int = _preset()
-    """How often the missing groups of a step are played anew, at most."""
+    """Most rounds of replacing filtered groups per step."""
     overlong_buffer: float = _preset()
-    """Share of `rollout.max_new_tokens` at its end in which a reply's length costs reward."""
+    """Length of the penalty zone before `rollout.max_new_tokens`, as a fraction of it."""
     overlong_penalty: float = _preset()
-    """What a reply of `rollout.max_new_tokens` loses."""
+    """Reward subtracted from a reply of `rollout.max_new_tokens`."""
     resample_power: float = _preset()
-    """Episodes are drawn anew in proportion to this power of their return's size; 0 for none."""
-    correction: Literal[
+    """Resample episodes in proportion to this power of their absolute return; 0 for none."""
+    importance_correction: Literal[
         "none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"
     ] = _preset()  # fmt: skip
-    """For tokens that the engine sampled with other probabilities than the learner's before the
-    update: weigh them by the ratio, truncated, or masked outside its bounds."""
-    correction_low: float = _preset()
-    """The lowest ratio that is not masked."""
-    correction_high: float = _preset()
-    """The highest ratio that is not truncated or masked."""
+    """Importance correction for tokens whose probability in the engine differs from the learner's
+    before the update: weight them by the ratio, truncated above, or masked outside its bounds."""
+    importance_low: float = _preset()
+    """Smallest ratio that is not masked."""
+    importance_high: float = _preset()
+    """Largest ratio that is not truncated or masked."""
     max_staleness: int = _preset()
-    """Updates that a token may be older than the learner; older ones have no part in any
-    loss. -1 for any."""
+    """Most updates by which a token may be older than the learner; older tokens are left out of
+    every loss. -1 for no limit."""
     critic_lr: float = _preset()
-    """Of the critic's own optimizer, for `gae` and `turn_gae`."""
+    """Learning rate of the critic, for `gae` and `turn_gae`."""
     critic_clip: float = _preset()
-    """How far a value may move from what it was before the update; 0 for any."""
+    """Value clipping: largest change of a value in one update; 0 for no limit."""
     critic_warmup_steps: int = _preset()
-    """Steps in which the critic alone learns, at the beginning."""
+    """First steps, in which only the critic is trained."""
     prime_beta: float = _preset()
-    """Of `prime`: scale of the implicit reward."""
+    """For `prime`: scale of the implicit reward."""
     prime_lr: float = _preset()
-    """Of the implicit reward model's optimizer."""
+    """Learning rate of the implicit reward model."""
     epochs: int = _preset()
-    """Passes over the samples of a step."""
+    """Passes over a step's samples."""
     minibatch: int | None = None
-    """Samples with an advantage per optimizer step; None takes one step per pass."""
+    """Samples with nonzero advantage per optimizer step; None makes one step per pass."""
 
     def __post_init__(self) -> None:
         for name, value in settings_of(self.name).items():
@@ -119,7 +120,7 @@ class AlgorithmConfig:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Preset:
-    """One algorithm: where it comes from, and how it differs from `DEFAULTS`."""
+    """One algorithm: its source, and the settings in which it differs from `DEFAULTS`."""
 
     about: str
     source: str
@@ -155,9 +156,9 @@ DEFAULTS: Mapping[str, Any] = {
     "overlong_buffer": 0.0,
     "overlong_penalty": 1.0,
     "resample_power": 0.0,
-    "correction": "none",
-    "correction_low": 0.5,
-    "correction_high": 2.0,
+    "importance_correction": "none",
+    "importance_low": 0.5,
+    "importance_high": 2.0,
     "max_staleness": -1,
     "critic_lr": 1e-5,
     "critic_clip": 0.2,
@@ -171,33 +172,33 @@ _CRITIC = {"estimator": "gae", "whiten": True}
 
 PRESETS: Mapping[str, Preset] = {
     "state_grpo": Preset(
-        about="siblings are compared at the same state by what came after it; by whole episodes "
-        "where the environment names no states",
-        source="GiGPO's second term alone, with DAPO's clipping",
+        about="compares the returns of sibling turns that start from the same state; of whole "
+        "episodes if the environment provides no state keys",
+        source="GiGPO's step-level term, with DAPO's clipping",
         settings={"estimator": "state_grpo", "clip_high": 0.28},
     ),
     "turn_grpo": Preset(
-        about="every turn is compared with all turns of its group by what came after it",
-        source="REINFORCE++'s returns over turns, with DAPO's clipping",
+        about="compares the return from every turn with all turns of its group",
+        source="REINFORCE++'s returns per turn, with DAPO's clipping",
         settings={"estimator": "turn_grpo", "clip_high": 0.28},
     ),
     "grpo": Preset(
-        about="whole episodes against their siblings' mean and standard deviation",
+        about="normalizes each episode's return by its group's mean and standard deviation",
         source="arXiv:2402.03300",
         settings={"aggregate": "sequence_mean"},
     ),
     "dr_grpo": Preset(
-        about="GRPO without its two divisions, which favour long failures and easy questions",
+        about="GRPO without its two divisions, which favor long failures and easy tasks",
         source="arXiv:2503.20783",
         settings={"estimator": "dr_grpo", "aggregate": "constant"},
     ),
     "dapo": Preset(
-        about="GRPO with a higher upper bound, refilled groups, a token mean and a length penalty",
+        about="GRPO with a higher upper clip, dynamic sampling, a token mean and a length penalty",
         source="arXiv:2503.14476",
         settings={"clip_high": 0.28, "filter_groups": True, "overlong_buffer": 0.2},
     ),
     "gspo": Preset(
-        about="one ratio for a whole reply",
+        about="one importance ratio per reply",
         source="arXiv:2507.18071",
         settings={
             "loss": "gspo",
@@ -207,57 +208,57 @@ PRESETS: Mapping[str, Preset] = {
         },
     ),
     "cispo": Preset(
-        about="clips the weight of a token and never its gradient",
+        about="clips the importance weight of a token, never its gradient",
         source="arXiv:2506.13585",
         settings={"loss": "cispo", "clip_low": 1.0, "clip_high": 4.0},
     ),
     "sapo": Preset(
-        about="a soft gate instead of a bound",
+        about="a soft gate instead of clipping",
         source="arXiv:2511.20347",
         settings={"loss": "sapo", "aggregate": "sequence_mean"},
     ),
     "rloo": Preset(
-        about="each episode against the mean of the others",
+        about="leave-one-out: each episode's return minus the mean of its siblings'",
         source="arXiv:2402.14740",
         settings={"estimator": "rloo"},
     ),
     "reinforce_pp": Preset(
-        about="returns, whitened over the whole batch; needs no siblings",
+        about="returns whitened over the whole batch; needs no siblings",
         source="arXiv:2501.03262",
         settings={"estimator": "reinforce_pp"},
     ),
     "reinforce_pp_baseline": Preset(
-        about="less the siblings' mean, then whitened over the whole batch",
+        about="returns minus the group's mean, then whitened over the whole batch",
         source="arXiv:2501.03262",
         settings={"estimator": "reinforce_pp_baseline"},
     ),
     "remax": Preset(
-        about="returns less what the greedy policy earns on the same seed",
+        about="returns minus the greedy policy's return on the same seed",
         source="arXiv:2310.10505",
         settings={"estimator": "remax"},
     ),
     "ppo": Preset(
-        about="a critic's values over tokens",
+        about="generalized advantage estimation over tokens, with a critic",
         source="arXiv:1707.06347, arXiv:1506.02438",
         settings=_CRITIC,
     ),
     "turn_ppo": Preset(
-        about="a critic's values over turns, then over the tokens of each",
+        about="generalized advantage estimation over turns, then over the tokens of each",
         source="arXiv:2510.16907",
         settings=_CRITIC | {"estimator": "turn_gae", "discount": 0.99, "turn_gae_lambda": 0.95},
     ),
     "pf_ppo": Preset(
-        about="PPO on episodes drawn in proportion to the size of their return",
+        about="PPO on episodes resampled in proportion to their absolute return",
         source="arXiv:2409.06957",
         settings=_CRITIC | {"resample_power": 1.0},
     ),
     "gigpo": Preset(
-        about="whole episodes, and turns among those that start from the same state",
+        about="GRPO over whole episodes plus GRPO over turns that start from the same state",
         source="arXiv:2505.10978",
         settings={"estimator": "gigpo", "discount": 0.95, "aggregate": "sequence_mean"},
     ),
     "prime": Preset(
-        about="leave-one-out outcomes and an implicit process reward that is learned on the way",
+        about="leave-one-out returns plus an implicit process reward that is trained online",
         source="arXiv:2502.01456",
         settings={"estimator": "prime"},
     ),
@@ -265,7 +266,7 @@ PRESETS: Mapping[str, Preset] = {
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """All settings of a preset; the defaults for a name that is none, which `validate` refuses."""
+    """All settings of a preset; for an unknown name, which `validate` rejects, the defaults."""
     own = PRESETS[name].settings if name in PRESETS else {}
     return {
         key: list(value) if isinstance(value, tuple) else value

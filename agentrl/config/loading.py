@@ -1,4 +1,4 @@
-"""Settings from YAML files and overrides, and back; the only place that knows OmegaConf."""
+"""Configurations from YAML files and overrides, and back; the only user of OmegaConf."""
 
 import copy
 import dataclasses
@@ -15,28 +15,29 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
 from agentrl.config.algorithm_settings import AlgorithmConfig, settings_of
+from agentrl.config.renamed_keys import renamed_in
 from agentrl.config.sections import Config
 from agentrl.config.validation import validate
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
 
 _NO_LIST = r"Invalid value assigned: \w+ is not a ListConfig, TupleConfig, list, or tuple\.?"
-"""What OmegaConf says of it, in words of its own."""
+"""OmegaConf's message for a value that should be a list."""
 _UNFIT = (OmegaConfBaseException, YAMLError, TypeError, ValueError, RecursionError)
-"""What OmegaConf raises of a tree that does not fit."""
+"""What OmegaConf raises for a tree that does not fit the sections."""
 _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
 
 
 def path_of(text: str, what: str) -> Path:
-    """A path as a user writes it, with `~` resolved; nothing need stand there.
+    """A path as the user wrote it, with `~` expanded; it need not exist.
 
     Args:
         text: the path.
-        what: the setting that it comes from.
+        what: the setting it comes from, for the message.
 
     Raises:
-        ConfigError: it cannot be a path: no such user, too long, characters of no file name, or
-            a folder on the way that is closed to us.
+        ConfigError: not usable as a path: unknown user, too long, invalid characters, or a folder
+            on the way that we may not enter.
     """
     try:
         path = Path(text).expanduser()
@@ -54,10 +55,10 @@ def is_packaged(name: str) -> bool:
 
 
 def find(name: str) -> Path:
-    """The file of a configuration, given as a path or as the name of a packaged one.
+    """The file of a configuration, given by its path or as the name of a packaged one.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: no such file.
     """
     path = path_of(name, "configuration")
     if path.is_file():
@@ -74,8 +75,8 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     """Read a YAML file or a packaged configuration and apply `key=value` overrides.
 
     Raises:
-        ConfigError: an unknown key, a wrong type or value, one that is left open (`???`), or a
-            file that is no YAML.
+        ConfigError: an unknown key, a wrong type or value, a missing one (`???`), or a file that
+            is not YAML.
     """
     path = find(str(source))
     config = _merge(path, overrides)
@@ -86,7 +87,7 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def resolve(source: Config | str | Path, overrides: Sequence[str] = ()) -> Config:
-    """A configuration as it is, or loaded by its file or packaged name, with overrides applied.
+    """A configuration as given, or loaded by file or packaged name, with overrides applied.
 
     Raises:
         ConfigError: as `load`.
@@ -106,43 +107,64 @@ def _merge(path: Path, overrides: Sequence[str]) -> Config:
         raise ConfigError(f"{path}: cannot be read: {_first_line(error)}") from error
     if not isinstance(tree, DictConfig):
         raise ConfigError(f"{path}: must hold keys and values, not {type(tree).__name__}")
+    if path.name == "config.yaml" and (path.parent / "episodes").is_dir():
+        tree = _upgraded(tree)
     return _merged(tree, overrides, path)
 
 
+def _upgraded(tree: DictConfig) -> DictConfig:
+    """The tree that an earlier version saved with a run, with today's keys."""
+    values = cast(dict[str, Any], OmegaConf.to_container(tree))
+    for section, old, new in list(renamed_in(values)):
+        values[section][new] = values[section].pop(old)
+    return OmegaConf.create(values)
+
+
+def _refuse_renamed(tree: DictConfig, where: Path | str) -> None:
+    values = cast(dict[str, Any], OmegaConf.to_container(tree))
+    for section, old, new in renamed_in(values):
+        raise ConfigError(f"{where}: {section}.{old} is now called {section}.{new}")
+
+
 def _merged(tree: DictConfig, overrides: Sequence[str], path: Path | str) -> Config:
-    """A tree and overrides over the defaults; `path` says where the tree stands."""
+    """The defaults, updated by a tree and by overrides; `path` names the tree in messages."""
     given = _read(overrides)
+    _refuse_renamed(tree, path)
+    for override in overrides:
+        _refuse_renamed(_read([override]), override)
     try:
         merged = _over_defaults(tree, given)
-        # Merged into the tree, what is left open would become the default.
+        # Once merged with the defaults, a missing value would become the default.
         left_open = sorted(OmegaConf.missing_keys(OmegaConf.merge(tree, given)))
         if left_open:
             raise ConfigError(
-                f"{path}: {left_open[0]} is left open, and yours to give: in the file, or as "
+                f"{path}: {left_open[0]} has no default; set it in the file, or pass "
                 f"'{left_open[0]}=...'"
             )
         return cast(Config, OmegaConf.to_object(merged))
     except _UNFIT as error:
-        raise ConfigError(_blaming(error, tree, overrides, path)) from error
+        raise ConfigError(_error_message(error, tree, overrides, path)) from error
 
 
 def _over_defaults(tree: DictConfig, given: DictConfig) -> DictConfig:
-    """The whole tree, not checked for what is left open."""
+    """The whole tree, not checked for missing values."""
     tree = _without_kl(_without_preset(tree, given), given)
     return cast(DictConfig, OmegaConf.merge(_defaults(tree, given), tree, given))
 
 
-def _blaming(error: Exception, tree: DictConfig, overrides: Sequence[str], path: Path | str) -> str:
-    """What is wrong, behind the one override that it comes from, or behind the file."""
-    told, key = _first_line(error), getattr(error, "full_key", None)
+def _error_message(
+    error: Exception, tree: DictConfig, overrides: Sequence[str], path: Path | str
+) -> str:
+    """The error, prefixed by the override that causes it, or by the file."""
+    message, key = _first_line(error), getattr(error, "full_key", None)
     if not _fits(tree, []):
-        return f"{path}: {told}"
+        return f"{path}: {message}"
     wrong = next((one for one in overrides if not _fits(tree, [one])), None)
-    if wrong is None:  # it takes several, or a look at the values that they refer to
-        return told if key else f"{', '.join(overrides) or path}: {told}"
+    if wrong is None:  # several together, or an interpolation of another value
+        return message if key else f"{', '.join(overrides) or path}: {message}"
     if key == wrong.partition("=")[0]:
-        told = told.removeprefix(f"{key}: ")
-    return f"{wrong}: {told}"
+        message = message.removeprefix(f"{key}: ")
+    return f"{wrong}: {message}"
 
 
 def _fits(tree: DictConfig, overrides: Sequence[str]) -> bool:
@@ -154,17 +176,17 @@ def _fits(tree: DictConfig, overrides: Sequence[str]) -> bool:
 
 
 def _defaults(*given: DictConfig) -> DictConfig:
-    """The defaults of a tree, in which the algorithm that is asked for has set its own."""
-    asked = [OmegaConf.select(tree, "algorithm.name") for tree in given]
-    names = [name for name in asked if isinstance(name, str)]
+    """The defaults of a tree, including those of its algorithm."""
+    selected = [OmegaConf.select(tree, "algorithm.name") for tree in given]
+    names = [name for name in selected if isinstance(name, str)]
     config = Config(algorithm=AlgorithmConfig(name=names[-1])) if names else Config()
     return cast(DictConfig, OmegaConf.structured(config))
 
 
 def _without_preset(tree: DictConfig, given: DictConfig) -> DictConfig:
-    """A tree without what its algorithm has set by itself, where another one is asked for.
+    """A tree without its algorithm's defaults, if an override selects another algorithm.
 
-    A configuration that was written out, as a run's, spells out all of it.
+    A saved configuration, such as a run's, spells out all of them.
     """
     before = OmegaConf.select(tree, "algorithm.name", default=AlgorithmConfig().name)
     after = OmegaConf.select(given, "algorithm.name", default=before)
@@ -180,11 +202,11 @@ def _without_preset(tree: DictConfig, given: DictConfig) -> DictConfig:
 
 
 def _without_kl(tree: DictConfig, given: DictConfig) -> DictConfig:
-    """A tree without the weight of its divergence, where an override switches this off."""
+    """A tree without the settings of its KL penalty, if an override switches the penalty off."""
     if OmegaConf.select(given, "algorithm.kl") != "none":
         return tree
     if OmegaConf.select(tree, "algorithm.kl", default="none") == "none":
-        return tree  # where nothing is switched off, a weight is a mistake that is told
+        return tree  # nothing is switched off: a coefficient without a penalty is an error
     tree = copy.deepcopy(tree)
     for name in ("kl_coefficient", "kl_target"):
         tree.algorithm.pop(name, None)
@@ -195,7 +217,9 @@ def _read(overrides: Sequence[str]) -> DictConfig:
     for override in overrides:
         key, equals, _ = override.partition("=")
         if not equals or not key:
-            raise ConfigError(f"{override!r}: an override reads key=value, such as train.steps=5")
+            raise ConfigError(
+                f"{override!r}: overrides are written key=value, such as train.steps=5"
+            )
         try:
             OmegaConf.from_dotlist([override])
         except _UNFIT as error:
@@ -204,10 +228,10 @@ def _read(overrides: Sequence[str]) -> DictConfig:
 
 
 def arguments(overrides: Sequence[str]) -> dict[str, Any]:
-    """`key=value` texts as plain values, read as a configuration's.
+    """`key=value` texts as plain values, parsed like overrides.
 
     Raises:
-        ConfigError: one that is no `key=value`.
+        ConfigError: one is not `key=value`.
     """
     try:
         return cast(dict[str, Any], OmegaConf.to_container(_read(overrides)))
@@ -216,7 +240,7 @@ def arguments(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _settle(config: Config) -> None:
-    """Check the values, and let the modules that they name be found."""
+    """Validate the values, and make the modules that they name importable."""
     if isinstance(config.devices.source, ListConfig | tuple):
         config.devices.source = list(config.devices.source)
     validate(config)
@@ -239,11 +263,11 @@ def to_dict(config: Config) -> dict[str, Any]:
 
 
 def digest(config: Config) -> str:
-    """Twelve hexadecimal digits that name a configuration, but not where its run lies."""
+    """Hash of a configuration, without the `run` section, as twelve hexadecimal digits."""
     tree = to_dict(config)
     del tree["run"]
-    told = json.dumps(tree, sort_keys=True, default=str)
-    return hashlib.blake2b(told.encode(), digest_size=6).hexdigest()
+    text = json.dumps(tree, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
 def from_dict(tree: dict[str, Any]) -> Config:

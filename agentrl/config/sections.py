@@ -1,4 +1,4 @@
-"""The settings of a whole job and their defaults."""
+"""The sections of a configuration, with their defaults."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -8,40 +8,41 @@ from agentrl.config.algorithm_settings import AlgorithmConfig
 
 @dataclass(slots=True, kw_only=True)
 class RunConfig:
-    """Where a run lives."""
+    """Where a run is stored."""
 
     dir: str = "runs"
     """The folder of all runs."""
     name: str | None = None
-    """Folder below `dir`; None takes the configuration's name and the time."""
+    """Folder below `dir`; None derives it from the configuration's name and the time."""
     frames: Literal["device", "model", "none"] = "device"
-    """Recorded pictures: at the device's own resolution, as the model saw them, or none."""
+    """Resolution of recorded frames: the device's, the model's input, or no frames at all."""
     keep_gb: float | None = None
-    """What recorded episodes may take with their frames, in units of 10^9 bytes: beyond it the
-    oldest training episodes go, but for their scores; None keeps all. See docs/replay.md."""
+    """Disk space for recorded episodes and their frames, in units of 10^9 bytes. Beyond it the
+    oldest training episodes are removed, except for their scores; None keeps all. See
+    docs/replay.md."""
     search_path: list[str] = field(default_factory=list)
-    """Folders where modules are looked for; empty takes the configuration's own folder."""
+    """Folders searched for modules; empty means the configuration's own folder."""
 
 
 @dataclass(slots=True, kw_only=True)
 class LoraConfig:
-    """Low-rank adapters, which alone are trained: `pip install 'agentrl[lora]'`."""
+    """Low-rank adapters; with them, only the adapters are trained (extra `lora`)."""
 
     rank: int = 0
-    """Columns of each adapter; 0 trains the whole model."""
+    """Rank of each adapter; 0 trains the whole model."""
     alpha: int = 32
-    """An adapter counts `alpha / rank` times."""
+    """The adapters' output is scaled by `alpha / rank`."""
     targets: list[str] = field(default_factory=list)
-    """Ends of the names of linear layers, such as `q_proj`; none takes all of the language
-    model."""
+    """Suffixes of linear layers' names, such as `q_proj`; empty means all linear layers of the
+    language model."""
     base: Literal["float", "nf4"] = "float"
-    """What the layers below the adapters are kept in: `model.dtype`, or 4 bits (QLoRA, extra
-    `qlora`), which takes a quarter of bfloat16's memory and rounds them: of a model that adapters
-    were merged into, what these had learned may be lost."""
+    """Precision of the frozen layers below the adapters: `model.dtype`, or 4 bits (QLoRA, extra
+    `qlora`), a quarter of bfloat16's memory. Rounding to 4 bits may erase what previously merged
+    adapters had learned."""
     serve: Literal["merged", "adapter"] = "merged"
-    """What engines are given after each step: whole weights that the adapters are part of, or the
-    adapters alone, which vLLM adds as it answers: far less to send, and answers take longer.
-    `adapter` needs targets in the language model alone."""
+    """What engines receive after each step: the full weights with adapters merged, or only the
+    adapters, which vLLM applies while it samples: far less to transfer, but slower sampling.
+    `adapter` requires all targets to be in the language model."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,21 +50,21 @@ class ModelConfig:
     """The policy's weights."""
 
     path: str = "tiny"
-    """`tiny` (built from the seed), a local folder, or a Hugging Face id, which is fetched."""
+    """`tiny` (built from the seed), a local folder, or a Hugging Face id, which is downloaded."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the computation; see `train.master_dtype` for what the learner keeps."""
+    """Compute precision; see `train.master_dtype` for the learner's weights."""
     attention: Literal["auto", "flash_attention_2", "sdpa", "eager"] = "auto"
-    """`auto` takes flash-attn (extra `gpu`) where it is installed and a GPU is there, else SDPA."""
+    """`auto` uses flash-attn (extra `gpu`) if it is installed and there is a GPU, else SDPA."""
     freeze_vision: bool = False
-    """Train the language model alone."""
+    """Train only the language model."""
     lora: LoraConfig = field(default_factory=LoraConfig)
     image_size: list[int] | None = None
-    """[width, height] that every picture is scaled to; None keeps the picture's own shape and
-    scales it below `max_pixels`."""
+    """[width, height] to which every image is scaled; None keeps the aspect ratio and scales the
+    image down to `max_pixels`."""
     max_pixels: int = 602112
-    """Area of a picture, at most, where `image_size` is not given."""
+    """Largest area of an image if `image_size` is not given."""
     tiny: dict[str, Any] = field(default_factory=dict)
-    """Sizes of the tiny model, where they differ from its defaults."""
+    """Sizes of the tiny model that differ from its defaults."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,102 +74,108 @@ class WrapperConfig:
     wrapper: str = "???"
     """`module:Class` or `path/file.py:Class`."""
     kwargs: dict[str, Any] = field(default_factory=dict)
-    """For the wrapper, beside the environment."""
+    """Keyword arguments of the wrapper, besides the environment."""
 
 
 @dataclass(slots=True, kw_only=True)
 class EnvConfig:
-    """What is played."""
+    """The environment and how its observations become prompts."""
 
     id: str = "NumberGame-v0"
-    """An id of agentrl or Gymnasium, `module:Name-v0` where a module registers it, the class itself
-    (`module:Class`, `path/file.py:Class`), or `http://HOST:PORT` where `agentrl serve-env` runs."""
+    """An id of agentrl or Gymnasium, `module:Name-v0` if a module registers it, the class itself
+    (`module:Class`, `path/file.py:Class`), or the `http://HOST:PORT` of `agentrl serve-env`."""
     kwargs: dict[str, Any] = field(default_factory=dict)
-    """For the environment's constructor. What its translator takes too, such as the number game's
-    `mode`, is given to both; a scripted player gets what it takes."""
-    translator: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the environment's translator. What the constructor takes too is given to
-    both; two different values are an error."""
-    words: str | None = None
-    """`module:Class` or `path/file.py:Class` of a translator, in place of the environment's own."""
+    """Keyword arguments of the environment's constructor. Those that its translator also accepts,
+    such as the number game's `mode`, are passed to both; a scripted player gets those that it
+    accepts."""
+    translator_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the environment's translator. Those that the constructor also accepts
+    are passed to both; two different values are an error."""
+    translator_class: str | None = None
+    """`module:Class` or `path/file.py:Class` of a translator that replaces the environment's
+    own."""
     players: dict[str, str] = field(default_factory=dict)
-    """More scripted players: a name, and `module:Class` or `path/file.py:Class`."""
-    player: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the scripted players, for each of them that takes them."""
+    """Additional scripted players: a name, and `module:Class` or `path/file.py:Class`."""
+    player_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the scripted players, passed to each that accepts them."""
     wrappers: list[WrapperConfig] = field(default_factory=list)
-    """Put around the environment, the first one innermost."""
+    """Applied to the environment in this order, the first one innermost."""
     processes: int = 0
-    """That play the environments of each rollout actor, so that they compute side by side and one
-    that crashes takes no other along; 0 plays them in threads. Not for phones."""
+    """Processes that run the environments of each rollout actor, in parallel and isolated from each
+    other's crashes; 0 runs them in threads. Not for phones."""
     state_key: Literal["info", "observation", "screen"] = "info"
-    """What names a state, for comparing siblings: `info["state_key"]`; `observation`, what the
-    model is shown, where equal ones are taken for the same state; or `screen`, the same without
-    the status bar and whatever else is too small or too faint to be told apart at a glance."""
+    """What identifies a state when siblings are compared: `info["state_key"]`; `observation`, where
+    equal observations are the same state; or `screen`, which ignores the status bar and differences
+    that are too small or too faint to see at a glance."""
     max_turns: int = 40
-    """An episode that is not over by then is truncated."""
+    """An episode is truncated after this many turns."""
     history: str = "concat"
-    """`concat` (the whole conversation), `window:k` (the last k screens) or `compact:k` (the last k
-    screens, and what the model has written between `<memory>` and `</memory>`)."""
+    """What a prompt contains: `concat` (the whole conversation), `window:k` (the last k screens) or
+    `compact:k` (the last k screens, and what the model wrote between `<memory>` and
+    `</memory>`)."""
     prompt: str | None = None
-    """A Jinja2 template file for the instructions; None takes the translator's own words."""
+    """A Jinja2 template file for the instructions; None uses the translator's own."""
 
 
 @dataclass(slots=True, kw_only=True)
 class DeadlinesConfig:
-    """Seconds that a phone may take."""
+    """How many seconds a phone may take."""
 
     connect_s: float = 10.0
-    """To connect, and to connect again after a failure."""
+    """To connect, or to reconnect after a failure."""
     command_s: float = 5.0
     """For one command."""
     frame_s: float = 5.0
-    """For one picture."""
+    """For one screenshot."""
     settle_s: float = 3.0
-    """For the screen to come to rest after an action."""
+    """For the screen to settle after an action."""
     launch_s: float = 15.0
-    """For an app to be in front."""
+    """For an app to come to the foreground."""
     start_s: float = 30.0
-    """For all virtual phones to come up."""
+    """For all virtual phones to start."""
 
 
 @dataclass(slots=True, kw_only=True)
 class DevicesConfig:
-    """The phones; not used by environments without one."""
+    """The phones; unused by environments that need none."""
 
     source: Any = "virtual:8"
-    """`virtual:N`, a list of serials, or `connected`: all that adb lists as ready, also later."""
+    """`virtual:N`, a list of serials, or `connected`: every phone that adb lists as ready,
+    including those that appear later."""
     driver: Literal["adbutils", "ppadb"] = "adbutils"
-    """What speaks ADB; `ppadb` is pure-python-adb, an extra."""
+    """The ADB client library; `ppadb` is pure-python-adb, an extra."""
     capture: Literal["auto", "raw", "png", "framebuffer", "stream"] = "auto"
-    """How pictures are taken; `auto` takes the fastest that is right on that phone."""
+    """How screenshots are taken; `auto` picks the fastest method that is correct on that phone."""
     input: Literal["auto", "input", "shell"] = "auto"
-    """A shell for each command, or one that is kept; `auto` takes the faster one."""
+    """Whether each command opens a shell (`input`) or all share one (`shell`); `auto` picks the
+    faster."""
     app: Literal["auto", "installed", "page"] = "auto"
-    """How phones have the game's app: `installed`, as virtual phones always have it; as a `page` in
-    their browser, with nothing installed; `auto` takes the page where the app is not installed."""
+    """How the game runs on the phone: as an `installed` app, as on every virtual phone; or as a
+    `page` in the phone's browser, with nothing to install. `auto` uses the page if the app is not
+    installed."""
     public_addresses: list[str] = field(default_factory=list)
-    """`HOST:PORT` of phones that are used though anybody on the internet can reach them."""
+    """`HOST:PORT` of phones to use although they are reachable from the internet, unencrypted."""
     allow: list[str] = field(default_factory=list)
-    """Packages that may be in front, beside the game's own app."""
+    """Packages that may be in the foreground, besides the game's own app."""
     mask: list[list[float]] = field(default_factory=list)
-    """Regions `[left, top, right, bottom]` in [0, 1] that are black in every recorded picture. The
-    policy sees them: what is trained again from a record has not all that the policy saw."""
+    """Regions `[left, top, right, bottom]` in [0, 1] that are blacked out in recorded frames. The
+    policy still sees them, so training on recorded episodes sees less than the policy did."""
     size: list[int] = field(default_factory=lambda: [720, 1280])
-    """[width, height] of virtual phones."""
+    """[width, height] of virtual phones, in pixels."""
     effect_delay_ms: list[int] = field(default_factory=lambda: [50, 300])
-    """How late virtual phones show the effect of a touch."""
+    """[least, most] delay until a virtual phone shows the effect of a touch."""
     quarantine_after: int = 3
-    """Failed episodes in a row that put a phone into quarantine, though it answers."""
+    """Consecutive failed episodes after which a phone is quarantined, even if it responds."""
     quarantine_s: float = 30.0
-    """Seconds before a phone in quarantine is tried again; twice as long each time."""
+    """Seconds before a quarantined phone is tried again; doubled each time."""
     patience_s: float = 300.0
-    """Seconds that all phones may be in quarantine at once; then the job ends."""
+    """The job ends after all phones have been in quarantine for this many seconds."""
     reboot: bool = False
-    """Start a phone again where nothing else helps. One that adb reaches by `adb tcpip` does not
-    come back by itself."""
+    """Reboot a phone if nothing else recovers it. A phone connected by `adb tcpip` does not come
+    back on its own."""
     lease_s: float = 15.0
-    """Seconds after which a phone is taken from a rollout actor that has died or hangs, where
-    several share the phones."""
+    """Seconds after which a phone is reclaimed from a rollout actor that died or hangs, if several
+    actors share the phones."""
     deadlines: DeadlinesConfig = field(default_factory=DeadlinesConfig)
 
 
@@ -179,32 +186,32 @@ class RewardConfig:
     function: str = "???"
     """`module:name` or `path/file.py:name`."""
     weight: float = 1.0
-    """Its share in the sum."""
+    """Its factor in the sum of rewards."""
     kwargs: dict[str, Any] = field(default_factory=dict)
-    """For the function, beside the episode."""
+    """Keyword arguments of the function, besides the episode."""
     kind: Literal["auto", "episode", "batch", "answer"] = "auto"
-    """What the function takes: an episode; a list of inputs, one for each episode (`batch`); or the
-    last reply and the ground truth (`answer`). `auto` goes by its first parameter, which is called
-    `reward_inputs` in batch functions and `data_source` in those of an answer."""
+    """What the function receives: an episode; a list of inputs, one per episode (`batch`); or the
+    last reply and the ground truth (`answer`). `auto` decides by the first parameter's name:
+    `reward_inputs` for `batch`, `data_source` for `answer`."""
 
 
 @dataclass(slots=True, kw_only=True)
 class EndpointConfig:
-    """A server of chat completions whose model plays, where `rollout.engine` is `remote`."""
+    """A chat completions server whose model plays, for `rollout.engine=remote`."""
 
     url: str = "http://127.0.0.1:8000/v1"
-    """What `/models` and `/chat/completions` are put behind: of `vllm serve`, SGLang, OpenAI or any
-    other that speaks as they do."""
+    """Base URL of `/models` and `/chat/completions`: `vllm serve`, SGLang, OpenAI or any compatible
+    server."""
     model: str | None = None
-    """As the server calls it; None takes the only one that it has."""
+    """The model's name on the server; None uses the only one it serves."""
     api_key_env: str | None = None
-    """The environment variable that holds the key, such as `OPENAI_API_KEY`; None sends none. The
-    key itself stands in no configuration, log or record."""
+    """The environment variable that holds the API key, such as `OPENAI_API_KEY`; None sends no key.
+    The key itself never appears in a configuration, log or record."""
     headers: dict[str, str] = field(default_factory=dict)
     """Sent with every request; not for secrets."""
     extra_body: dict[str, Any] = field(default_factory=dict)
-    """Further fields of every request, such as `{top_p: 0.9}`; null leaves out one that is sent
-    otherwise, such as `{seed: null}`."""
+    """Extra fields of every request, such as `{top_p: 0.9}`; null removes a field that would be
+    sent, such as `{seed: null}`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -212,71 +219,72 @@ class RolloutConfig:
     """How episodes are played."""
 
     engine: Literal["vllm", "hf", "remote"] = "vllm"
-    """What samples the replies; `hf` is slower and repeats bit for bit. `remote` asks the server of
-    `rollout.endpoint`, for `agentrl eval` and `play`: it cannot be trained."""
+    """What samples the replies. `hf` (transformers) is slower but reproducible bit for bit.
+    `remote` queries the server of `rollout.endpoint`, for `agentrl eval` and `play` only: its
+    weights cannot be trained."""
     launcher: Literal["ray", "local"] = "ray"
-    """In actors of their own, or all in this process."""
+    """Run rollouts and learner in Ray actors, or all in this process."""
     actors: int = 1
-    """Processes that play, with `launcher: ray`; each has an engine of its own, and all borrow from
-    the same phones."""
+    """Rollout processes, with `launcher: ray`. Each has its own engine; all share the same
+    phones."""
     groups: int = 4
     """Groups per training step."""
     group_size: int = 8
-    """Episodes that are compared with each other."""
+    """Episodes per group, which are compared with each other."""
     seed_per: Literal["group", "episode"] = "group"
-    """A `group` shares its seed, so that its members begin alike; or each `episode` has its own:
-    for games that all begin alike and go on by chance, such as FrozenLake. A seed decides its
-    chances too, and what is right by those of one seed is not right by others."""
+    """`group`: all episodes of a group share a seed and so start in the same state. `episode`: each
+    has its own, for environments that always start in the same state and have random transitions,
+    such as FrozenLake: a shared seed would also fix the transitions, and an action that is right
+    under one seed's transitions may be wrong under another's."""
     concurrency: int = 32
-    """Episodes in flight, at most; a phone plays one of them."""
+    """Most episodes in flight; a phone plays one at a time."""
     temperature: float = 1.0
-    """Of sampling."""
+    """Sampling temperature."""
     max_new_tokens: int = 64
-    """Of one reply."""
+    """Longest reply, in tokens."""
     max_context: int = 4096
-    """Tokens of prompt and reply; an episode that would grow beyond is truncated. A `remote` engine
-    has a bound of its own."""
+    """Most tokens of prompt and reply together; an episode that would exceed it is truncated. A
+    `remote` engine has its own limit."""
     deadline_s: float = 600.0
-    """For one episode, from reset to its last turn."""
+    """For one episode, from reset to the last turn."""
     start_deadline_s: float = 600.0
-    """For phones and engine to come up."""
+    """For phones and engine to start."""
     reward_deadline_s: float = 60.0
     """For the reward functions of one episode."""
     reward_failure: Literal["void", "error"] = "void"
-    """A reward function that fails voids the episode, or ends the job."""
+    """If a reward function fails: discard the episode (`void`), or end the job (`error`)."""
     max_refills: int = 8
-    """Void episodes that each actor plays again, per step or evaluation."""
+    """Most failed episodes that each actor replaces, per step or evaluation."""
     engine_kwargs: dict[str, Any] = field(default_factory=dict)
-    """Passed on to the engine, such as vLLM's `gpu_memory_utilization`."""
+    """Keyword arguments of the engine, such as vLLM's `gpu_memory_utilization`."""
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)
     sleep: bool | None = None
-    """Whether vLLM leaves its GPU's memory to the learner from the last answer of a step until new
-    weights come; None: where these come by `ipc` (`train.transfer`) and both take turns
-    (`train.mode=sync`)."""
+    """Whether vLLM releases its GPU memory to the learner between a step's last reply and the next
+    weights. None: yes if `train.weight_transfer` is `ipc` and `train.mode` is `sync`."""
 
 
 @dataclass(slots=True, kw_only=True)
-class RecordedWhereConfig:
-    """Which recorded episodes are taught, in the words of `agentrl export` and of the pages."""
+class RecordedFilterConfig:
+    """Filter of the recorded episodes to train on, as in `agentrl export`."""
 
     split: str | None = None
     """`train`, `eval` or `demo`."""
     label: str | None = None
-    """Of this play, such as `human`, `expert` or `after-sampled`."""
+    """Played under this label, such as `human`, `expert` or `after-sampled`."""
     outcome: str | None = None
     """`terminated` or `truncated`."""
     step: int | None = None
-    """Of this training step."""
+    """From this training step."""
     seed: int | None = None
-    """Of this seed."""
+    """With this seed."""
     group: str | None = None
-    """Of this group, by its id."""
+    """From the group with this id."""
     device: str | None = None
     """Played on this phone, by its short name."""
     id: str | None = None
-    """This one alone."""
+    """Only the episode with this id."""
     won: bool | None = None
-    """Those that were won, or were not."""
+    """Only won or only lost episodes."""
     least: float | None = None
     """With at least this reward."""
     most: float | None = None
@@ -285,65 +293,65 @@ class RecordedWhereConfig:
 
 @dataclass(slots=True, kw_only=True)
 class WarmStartConfig:
-    """Behaviour cloning on a scripted player or on recorded episodes, before reinforcement."""
+    """Behavior cloning of a scripted player or recorded episodes, before the training steps."""
 
     player: str | None = "mediocre"
-    """A scripted player of the environment; None teaches what is `recorded` alone."""
+    """A scripted player of the environment; None trains on `recorded` episodes only."""
     recorded: list[str] = field(default_factory=list)
-    """Folders of runs whose episodes are taught, beside the player's games: what `agentrl play`,
-    `eval` or `train` recorded, by whomever it was played."""
-    recorded_where: RecordedWhereConfig = field(default_factory=RecordedWhereConfig)
-    """Which of them."""
+    """Run folders of `agentrl play`, `eval` or `train` whose recorded episodes are trained on, in
+    addition to the player's."""
+    recorded_filter: RecordedFilterConfig = field(default_factory=RecordedFilterConfig)
+    """Selects among the recorded episodes."""
     episodes: int = 300
-    """Games that the player plays, on seeds that are for demonstrations alone."""
+    """Episodes the player demonstrates, on seeds reserved for demonstrations."""
     steps: int = 1200
     """Optimizer steps."""
     batch: int = 32
-    """Turns per step; whole conversations count all of theirs."""
+    """Turns per optimizer step; a whole conversation counts as all of its turns."""
     lr: float = 1e-3
-    """The highest learning rate."""
+    """Peak learning rate."""
     weight_decay: float = 0.0
-    """AdamW's."""
+    """Of AdamW."""
     betas: list[float] = field(default_factory=lambda: [0.9, 0.95])
-    """AdamW's."""
+    """Of AdamW."""
     lr_warmup_steps: int = 50
-    """Steps of the linear rise at the beginning."""
+    """Optimizer steps of linear learning-rate warmup."""
     lr_final_ratio: float = 0.1
-    """The cosine schedule ends at this share of `lr`."""
+    """The cosine schedule ends at this fraction of `lr`."""
     grad_clip: float = 1.0
-    """The largest norm of a gradient."""
+    """Largest gradient norm."""
     relabel: bool = True
-    """Ask the player anew at each visit of a screen, so that its mistakes are not memorised. Of
-    recorded episodes, those alone that this player played."""
-    weights: dict[str, float] = field(default_factory=dict)
-    """How often turns are visited by the `phase` in their info; 1 where none is given."""
+    """Query the player again each time a screen is visited, so that its random mistakes are not
+    memorized. Applies only to recorded episodes that this player played."""
+    phase_weights: dict[str, float] = field(default_factory=dict)
+    """How often a turn is sampled, by the `phase` in its info; 1 if not listed."""
     cache: str | None = "~/.cache/agentrl"
-    """Keeps the cloned model; None trains it each time, as `model.lora.base=nf4` does in any
-    case."""
-    again: bool = False
-    """Also a model that has had a warm start for this environment, as `agentrl.json` in its folder
-    says, is given this one; else it goes without."""
+    """Folder that caches the cloned model; None always trains it. `model.lora.base=nf4` is never
+    cached."""
+    repeat: bool = False
+    """Repeat the warm start for a model that already had one for this environment, according to the
+    `agentrl.json` in its folder; otherwise it is skipped."""
 
 
 @dataclass(slots=True, kw_only=True)
 class OptimConfig:
-    """AdamW."""
+    """The AdamW optimizer."""
 
     lr: float = 1e-6
-    """The highest learning rate."""
+    """Peak learning rate."""
     weight_decay: float = 0.0
-    """AdamW's."""
+    """Of AdamW."""
     betas: list[float] = field(default_factory=lambda: [0.9, 0.99])
-    """AdamW's."""
+    """Of AdamW."""
     grad_clip: float = 1.0
-    """The largest norm of a gradient."""
+    """Largest gradient norm."""
     lr_warmup_steps: int = 0
-    """Optimizer steps of a linear rise at the beginning."""
+    """Optimizer steps of linear learning-rate warmup."""
     lr_schedule: Literal["linear", "cosine"] = "linear"
-    """How the rate falls, with the training steps: by a line, or by half a cosine, which stays high
-    for longer and ends gently."""
+    """How the learning rate decays over the training steps: linearly, or along half a cosine, which
+    stays high longer and flattens at the end."""
     lr_final_ratio: float = 1.0
-    """The share that it falls to at the last step; 1 leaves it as it is."""
+    """The fraction of `lr` reached at the last step; 1 keeps it constant."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -351,83 +359,84 @@ class TrainConfig:
     """The learner."""
 
     steps: int = 40
-    """Each plays, learns and publishes once."""
+    """Training steps; each collects episodes, updates the model and publishes its weights once."""
     mode: Literal["sync", "async"] = "sync"
-    """`async` plays while it learns: episodes go on with new weights when these come, and each
-    token knows which sampled it. A run that is resumed is then no longer the same to the bit."""
+    """`async` collects episodes while it trains: running episodes continue with new weights as soon
+    as they arrive, and every token records the version that sampled it. A resumed run is then no
+    longer identical bit for bit."""
     lag: int = 1
-    """Updates that may be missing, in the mode `async`, when a step begins to be played;
-    `algorithm.max_staleness` leaves out older tokens, `algorithm.correction` weighs them."""
+    """In mode `async`, how many updates behind the weights may be when collecting a step begins;
+    `algorithm.max_staleness` drops older tokens, `algorithm.importance_correction` reweights
+    them."""
     ranks: int = 1
-    """Processes that train together under FSDP2."""
+    """Learner processes, under FSDP2."""
     sequence_parallel: int = 1
-    """Ranks that share the tokens of each row, for episodes too long for one GPU: what is kept of a
-    row is divided by them. Divides `ranks` and the model's attention heads; `micro_batch_tokens`
-    are theirs together."""
+    """Ranks that share each row's tokens, for episodes too long for one GPU: each keeps its part of
+    the activations. Must divide `ranks` and the model's attention heads; `micro_batch_tokens` is
+    their total."""
     micro_batch_tokens: int = 16384
-    """Padded tokens of one forward pass, at most."""
+    """Most tokens of one forward pass, padding included."""
     share_prefixes: bool = True
-    """What samples begin with is computed once, where that is cheaper; never an approximation."""
+    """Compute prefixes shared by several samples once if that is cheaper; the result is exact."""
     gradient_checkpointing: bool = False
-    """Compute activations twice instead of keeping them."""
+    """Recompute activations in the backward pass instead of keeping them."""
     master_dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the weights that are trained, and of their optimizer. `bfloat16` takes half the memory and
-    loses small steps: below `lr` 1e-5 little is learned. Weights that are not trained are kept in
+    """Precision of trained weights and optimizer state. `bfloat16` takes half the memory but rounds
+    small updates away: below `lr` 1e-5 little is learned. Frozen weights are kept in
     `model.dtype`."""
     offload: bool = False
-    """Keep weights and optimizer in the memory of the CPU, and move them to the GPU as they are
-    used: slower, and a larger model fits."""
+    """Keep weights and optimizer state in CPU memory and copy them to the GPU when used: slower,
+    but a larger model fits."""
     compare_engine: bool = True
-    """Compare the engine's log-probabilities with the learner's in every step (`mismatch_*`), for
-    32 samples at most; one more forward pass over them."""
+    """Compare the engine's log-probabilities with the learner's in every step (`mismatch_*`), on up
+    to 32 samples; costs one more forward pass over them."""
     check_weights: bool = False
-    """Publish weights with a checksum, and have engines compare it with what they have: for those
-    who doubt, at some time for every step."""
-    transfer: Literal["file", "shared", "ipc", "nccl", "auto"] = "file"
+    """Publish weights with a checksum that engines verify; for debugging, takes some time each
+    step."""
+    weight_transfer: Literal["file", "shared", "ipc", "nccl", "auto"] = "file"
     """How new weights reach the engines: as a `file` in shared memory; or by vLLM's own weight
-    transfer, in chunks through `shared` memory, by `ipc` within a GPU that both share, or by `nccl`
-    between GPUs. `auto`: `ipc` or `nccl` where vLLM has a GPU, else `file`."""
+    transfer, in chunks through `shared` memory, by CUDA `ipc` on a GPU that both share, or by
+    `nccl` between GPUs. `auto`: `ipc` or `nccl` if vLLM runs on a GPU, else `file`."""
     deadline_s: float = 1800.0
     """For one call to the learner, such as an update."""
 
 
 @dataclass(slots=True, kw_only=True)
 class EvalConfig:
-    """Games on seeds that are never trained on."""
+    """Evaluation on held-out seeds, which are never trained on."""
 
     every: int = 10
-    """Steps between evaluations during training, which choose the best checkpoint; the last step
-    has one in any case. 0 for none."""
+    """Steps between evaluations during training, which determine the best checkpoint; the last step
+    is always evaluated. 0 for none."""
     episodes: int = 100
-    """Before and after training, and each of sampled and greedy."""
+    """Episodes of each evaluation before and after training, which run both sampled and greedy."""
     episodes_during: int = 20
-    """For an evaluation during training."""
-    seeds: int = 1_000_000
+    """Episodes of an evaluation during training."""
+    first_seed: int = 1_000_000
     """The first held-out seed."""
     kwargs: dict[str, Any] = field(default_factory=dict)
-    """For the environment's constructor, over `env.kwargs`, on held-out seeds: another part of the
-    data, or a harder level."""
+    """Overrides of `env.kwargs` for evaluation: another split of the data, or a harder level."""
     baselines: list[str] | None = None
-    """Scripted players that play the held-out seeds, to stand beside the model; None takes `random`
-    and `expert` where the environment has them."""
+    """Scripted players evaluated for comparison; None means `random` and `expert`, if the
+    environment has them."""
 
 
 @dataclass(slots=True, kw_only=True)
 class CheckpointConfig:
-    """What is kept on disk."""
+    """When checkpoints are saved and how many are kept."""
 
     every: int = 10
     """Steps between checkpoints."""
     keep: int = 2
-    """How many of the latest stay, beside the best."""
+    """How many of the latest are kept, besides the best."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Config:
-    """The whole tree."""
+    """The whole configuration of a job."""
 
     seed: int = 0
-    """Of everything that is drawn."""
+    """Seed of everything random."""
     run: RunConfig = field(default_factory=RunConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     env: EnvConfig = field(default_factory=EnvConfig)
@@ -441,6 +450,6 @@ class Config:
     eval: EvalConfig = field(default_factory=EvalConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     logging: list[str] = field(default_factory=lambda: ["console", "file"])
-    """Where numbers go: console, file, tensorboard, wandb, swanlab, mlflow. All but the first two
-    are extras of the same name, as `pip install 'agentrl[wandb]'`, and must be installed; one with
-    a question mark (`"tensorboard?"`, quoted) is used only where it is."""
+    """Where metrics are logged: console, file, tensorboard, wandb, swanlab, mlflow. All but the
+    first two are extras of the same name and must be installed; with a question mark
+    (`"tensorboard?"`, quoted) a logger is used only if it is installed."""

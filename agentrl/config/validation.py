@@ -1,4 +1,4 @@
-"""What types alone do not say of a setting."""
+"""Validation of settings beyond their types."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ from agentrl.config.sections import (
     Config,
     DevicesConfig,
     EndpointConfig,
-    RecordedWhereConfig,
+    RecordedFilterConfig,
     WarmStartConfig,
 )
 from agentrl.errors import ConfigError
@@ -23,29 +23,29 @@ from agentrl.text import did_you_mean
 
 @dataclasses.dataclass(slots=True, kw_only=True, frozen=True)
 class History:
-    """What of the conversation a prompt shows."""
+    """The part of the conversation that a prompt contains."""
 
     turns: int | None = None
-    """How many of the last screens; None for all."""
+    """Number of most recent screens; None for all."""
     carries_memory: bool = False
-    """Whether what the model has written down is carried along."""
+    """Whether the prompt includes what the model wrote to its memory."""
 
 
 _MOST_AT_ONCE = 100_000
-"""Episodes of a step, in flight, or of an evaluation: beyond it is a slip of the keyboard."""
+"""Episodes of a step, in flight, or of an evaluation; anything above is a typo."""
 _MOST_TOKENS = 10_000_000
 _MOST_COLUMNS = 10_000
-"""Of an adapter."""
+"""Highest rank of an adapter."""
 _COLDEST, _HOTTEST = 0.01, 100
 _LONGEST_S = 1_000_000
-"""Eleven days; the timers of a socket end at 24."""
+"""Eleven days; socket timers overflow after 24."""
 _PICTURE_SIDE = (1, 16_384)
 _SCREEN_SIDE = (64, 4096)
 _PACKAGE = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*)+", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _HEADER = re.compile(r"[A-Za-z0-9-]+")
 _SECRET = ("authorization", "proxy-authorization", "api-key", "x-api-key", "cookie")
-"""Headers that hold what nobody else may read."""
+"""Headers that carry credentials."""
 _SAID_ELSEWHERE = {
     "model": "rollout.endpoint.model",
     "temperature": "rollout.temperature",
@@ -54,11 +54,11 @@ _SAID_ELSEWHERE = {
     "stream": None,
     "n": None,
 }
-"""Fields of a request, and which setting says them; None where they cannot be chosen."""
+"""Request fields and the setting that controls each; None if a field is fixed."""
 
 
 def parse_history(history: str) -> History:
-    """What of a conversation a prompt shows.
+    """Parse `env.history`.
 
     Raises:
         ConfigError: neither `concat`, `window:k` nor `compact:k`.
@@ -111,7 +111,7 @@ def _positive(config: Config) -> list[tuple[str, float]]:
 
 _POSITIVE = (
     "epochs", "tau_positive", "tau_negative", "kl_horizon", "critic_lr", "prime_lr", "prime_beta",
-    "correction_high",
+    "importance_high",
 )  # fmt: skip
 _SHARES = ("discount", "token_discount", "gae_lambda", "turn_gae_lambda", "overlong_buffer")
 
@@ -125,7 +125,7 @@ def _of_warm_start(config: Config, names: str) -> list[tuple[str, float]]:
 
 
 def _plain(settings: Any, names: str = "") -> list[tuple[str, float]]:
-    """Name and value of some numbers; none of settings that are not there."""
+    """Name and value of some fields; empty if `settings` is None."""
     if settings is None:
         return []
     chosen = names.split() or [field.name for field in dataclasses.fields(settings)]
@@ -150,7 +150,10 @@ def _not_negative(config: Config) -> list[tuple[str, float]]:
         ("optim.lr_warmup_steps", optim.lr_warmup_steps),
         ("optim.lr_final_ratio", optim.lr_final_ratio),
         *_of_warm_start(config, "weight_decay lr_warmup_steps lr_final_ratio"),
-        *((f"warm_start.weights.{k}", v) for k, v in (warm.weights if warm else {}).items()),
+        *(
+            (f"warm_start.phase_weights.{k}", v)
+            for k, v in (warm.phase_weights if warm else {}).items()
+        ),
     ]
 
 
@@ -172,10 +175,10 @@ def _at_most(config: Config) -> list[tuple[str, float, float]]:
 
 
 def validate(config: Config) -> None:
-    """Check what types alone do not.
+    """Check values and their combinations.
 
     Raises:
-        ConfigError: the first value that makes no sense.
+        ConfigError: the first invalid value.
     """
     for key, value in _numbers(dataclasses.asdict(config)):
         if not math.isfinite(value):
@@ -193,12 +196,12 @@ def validate(config: Config) -> None:
     if temperature <= 0:
         raise ConfigError(
             f"rollout.temperature={temperature}: must be above 0; "
-            "greedy answers teach nothing (evaluation plays greedily by itself)"
+            "greedy sampling explores nothing (evaluation also plays greedily)"
         )
     if temperature < _COLDEST:
         raise ConfigError(
-            f"rollout.temperature={temperature}: must be at least {_COLDEST}; vLLM would take "
-            "that for less, and sample otherwise than the learner computes"
+            f"rollout.temperature={temperature}: must be at least {_COLDEST}; below that vLLM "
+            "samples from a distribution other than the learner's"
         )
     for key, value in _not_negative(config):
         if value < 0:
@@ -215,7 +218,7 @@ def validate(config: Config) -> None:
     _check_endpoint(config.rollout.endpoint)
     name = config.run.name
     if name is not None and (Path(name).name != name or name in ("", "..")):
-        raise ConfigError(f"run.name={name!r}: must be the plain name of a folder")
+        raise ConfigError(f"run.name={name!r}: must be a plain folder name")
     parse_history(config.env.history)
     if (name := config.algorithm.name) not in PRESETS:
         raise ConfigError(
@@ -225,34 +228,34 @@ def validate(config: Config) -> None:
 
 
 def check_algorithm(config: Config) -> None:
-    """Check what matters to a training alone.
+    """Check what matters only to training.
 
     Raises:
-        ConfigError: settings that cannot teach anything, or that contradict each other.
+        ConfigError: settings from which nothing can be learned, or that contradict each other.
     """
     settings, rollout = config.algorithm, config.rollout
     if rollout.group_size == 1 and settings.estimator in _OF_SIBLINGS and config.train.steps > 0:
         raise ConfigError(
             f"rollout.group_size=1: algorithm.estimator={settings.estimator} compares siblings, "
-            "so nothing can be learned; 2 is the least, 8 is usual"
+            "so nothing can be learned; use at least 2, typically 8"
         )
     if settings.estimator == "remax" and rollout.seed_per == "episode":
         raise ConfigError(
-            "algorithm.estimator=remax: compares with the greedy episode of a group's seed; "
-            "rollout.seed_per=group gives it one"
+            "algorithm.estimator=remax: compares each episode with a greedy one on the group's "
+            "seed; set rollout.seed_per=group"
         )
     if settings.kl != "none" and settings.kl_coefficient == 0 and settings.kl_target == 0:
         raise ConfigError(
-            f"algorithm.kl={settings.kl}: algorithm.kl_coefficient=0 holds nothing against the "
-            "policy, and costs a second model; set one, or algorithm.kl=none"
+            f"algorithm.kl={settings.kl}: algorithm.kl_coefficient=0 loads a reference model "
+            "without any penalty; set a coefficient, or algorithm.kl=none"
         )
     usual = settings_of(settings.name)
     for name in ("kl_coefficient", "kl_target"):
         value = getattr(settings, name)
         if settings.kl == "none" and value != usual[name]:
             raise ConfigError(
-                f"algorithm.{name}={value}: algorithm.kl=none uses none; set algorithm.kl=loss or "
-                f"reward, or leave it at {usual[name]}"
+                f"algorithm.{name}={value}: has no effect with algorithm.kl=none; set "
+                f"algorithm.kl=loss or reward, or leave it at {usual[name]}"
             )
     lora = config.model.lora
     if lora.rank == 0 and lora.base != "float":
@@ -262,30 +265,31 @@ def check_algorithm(config: Config) -> None:
     bounds = settings.filter_means
     if bounds and (len(bounds) != 2 or bounds[0] > bounds[1]):
         raise ConfigError(f"algorithm.filter_means={bounds}: must be [lowest, highest]")
-    if settings.correction_low > settings.correction_high:
+    if settings.importance_low > settings.importance_high:
         raise ConfigError(
-            f"algorithm.correction_low={settings.correction_low}: must not be above "
-            f"algorithm.correction_high={settings.correction_high}"
+            f"algorithm.importance_low={settings.importance_low}: must not be above "
+            f"algorithm.importance_high={settings.importance_high}"
         )
     if settings.clip_dual < 1:
         raise ConfigError(
-            f"algorithm.clip_dual={settings.clip_dual}: must be at least 1: below it, tokens that "
-            "did harm teach nothing; a large one, such as 1000, leaves the bound out"
+            f"algorithm.clip_dual={settings.clip_dual}: must be at least 1: below it, tokens with "
+            "negative advantage have no gradient; a large value, such as 1000, disables it"
         )
     if settings.max_staleness < -1:
         raise ConfigError(
-            f"algorithm.max_staleness={settings.max_staleness}: must be at least 0, or -1 for any"
+            f"algorithm.max_staleness={settings.max_staleness}: must be at least 0, or -1 for no "
+            "limit"
         )
 
 
 _NO_ADAPTERS = (
-    "there are no adapters, as model.lora.rank is 0; give them a rank, such as 16, or leave it out"
+    "there are no adapters because model.lora.rank is 0; set a rank, such as 16, or leave this out"
 )
 _OF_SIBLINGS = ("grpo", "dr_grpo", "rloo", "state_grpo", "gigpo", "reinforce_pp_baseline", "prime")
 
 
 def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
-    """Every float below a value, by its dotted key."""
+    """Every float inside a value, with its dotted key."""
     if isinstance(value, float):
         yield key, value
     elif isinstance(value, Mapping):
@@ -316,14 +320,14 @@ def _check_pairs(config: Config) -> None:
             raise ConfigError(f"{key}={betas}: must be two decays, both at least 0 and below 1")
     if config.rollout.actors > 1 and config.rollout.launcher == "local":
         raise ConfigError(
-            f"rollout.actors={config.rollout.actors}: rollout.launcher=local plays in this process "
-            "alone; leave one of them out"
+            f"rollout.actors={config.rollout.actors}: rollout.launcher=local plays only in this "
+            "process; leave one of them out"
         )
     lease_s, command_s = config.devices.lease_s, config.devices.deadlines.command_s
     if config.rollout.actors > 1 and lease_s <= command_s:
         raise ConfigError(
             f"devices.lease_s={lease_s}: must be above devices.deadlines.command_s={command_s}, "
-            "the time that a phone may take to be told of its holder"
+            "the time that renewing a phone's lease may take"
         )
     delay = config.devices.effect_delay_ms
     if len(delay) != 2 or not 0 <= delay[0] <= delay[1]:
@@ -334,13 +338,13 @@ def _check_sharing(config: Config) -> None:
     sharing, ranks = config.train.sequence_parallel, config.train.ranks
     if ranks % sharing:
         raise ConfigError(
-            f"train.sequence_parallel={sharing}: must divide train.ranks={ranks}: so many of the "
-            "ranks share each row"
+            f"train.sequence_parallel={sharing}: must divide train.ranks={ranks}: it is the "
+            "number of ranks that share each row"
         )
     if sharing > 1 and config.model.attention not in ("auto", "sdpa"):
         raise ConfigError(
-            f"train.sequence_parallel={sharing}: ranks share rows by SDPA; "
-            f"model.attention={config.model.attention} must be sdpa, or auto"
+            f"train.sequence_parallel={sharing}: requires SDPA; "
+            f"model.attention={config.model.attention} must be sdpa or auto"
         )
 
 
@@ -349,7 +353,7 @@ def _check_source(source: Any) -> None:
     if not isinstance(serials, Sequence) or not all(isinstance(s, str) for s in serials):
         raise ConfigError(
             f"devices.source={source!r}: must be virtual:N, connected, a serial or a list of "
-            "serials; a serial of digits alone is quoted: 'devices.source=[\"0123456789\"]'"
+            "serials; quote an all-digit serial: 'devices.source=[\"0123456789\"]'"
         )
 
 
@@ -357,8 +361,8 @@ def _check_app(devices: DevicesConfig) -> None:
     source = devices.source
     if devices.app == "page" and isinstance(source, str) and source.startswith("virtual"):
         raise ConfigError(
-            f"devices.app=page: {source} has no browser that shows a page, and the app installed; "
-            "name real phones in devices.source, or leave devices.app=auto"
+            f"devices.app=page: {source} has no browser to show a page, and has the app installed; "
+            "name real phones in devices.source, or use devices.app=auto"
         )
 
 
@@ -367,32 +371,35 @@ def _check_teachers(warm: WarmStartConfig | None) -> None:
         return
     if warm.player is None:
         raise ConfigError(
-            "warm_start.player=null: somebody must teach; name runs in warm_start.recorded, or "
-            "leave the warm start out: warm_start=null"
+            "warm_start.player=null: there are no demonstrations; name runs in "
+            "warm_start.recorded, or skip the warm start with warm_start=null"
         )
-    if warm.recorded_where != RecordedWhereConfig():
+    if warm.recorded_filter != RecordedFilterConfig():
         raise ConfigError(
-            "warm_start.recorded_where: nothing is recorded; name runs in warm_start.recorded"
+            "warm_start.recorded_filter: there are no runs to filter; name some in "
+            "warm_start.recorded"
         )
 
 
 def _check_endpoint(endpoint: EndpointConfig) -> None:
-    """No value is told that may be a key."""
+    """Values that might be an API key are not quoted in messages."""
     _check_url(endpoint.url)
     name = endpoint.api_key_env
     if name is not None and not _VARIABLE.fullmatch(name):
         raise ConfigError(
-            "rollout.endpoint.api_key_env: is no name of an environment variable; it names the one "
-            "that holds the key, such as OPENAI_API_KEY"
+            "rollout.endpoint.api_key_env: not a valid name of an environment variable; give the "
+            "name of the one that holds the key, such as OPENAI_API_KEY"
         )
     for name, value in endpoint.headers.items():
         if name.lower() in _SECRET:
             raise ConfigError(
-                f"rollout.endpoint.headers.{name}: would stand in the run's configuration; put the "
-                "key into an environment variable, and name it in rollout.endpoint.api_key_env"
+                f"rollout.endpoint.headers.{name}: would be saved in the run's configuration; put "
+                "the key into an environment variable and name it in rollout.endpoint.api_key_env"
             )
         if not _HEADER.fullmatch(name) or not (value.isascii() and value.isprintable()):
-            raise ConfigError(f"rollout.endpoint.headers: {name!r} and its value make no header")
+            raise ConfigError(
+                f"rollout.endpoint.headers: {name!r} and its value are no valid header"
+            )
     try:
         json.dumps(endpoint.extra_body, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -403,7 +410,7 @@ def _check_endpoint(endpoint: EndpointConfig) -> None:
         if name in _SAID_ELSEWHERE and not may_be_left_out:
             raise ConfigError(
                 f"rollout.endpoint.extra_body.{name}: "
-                + (f"{setting} says it" if setting else "cannot be chosen; leave it out")
+                + (f"set {setting} instead" if setting else "cannot be changed; leave it out")
             )
 
 
@@ -412,26 +419,26 @@ def _check_url(url: str) -> None:
     try:
         parts = urlsplit(url)
         fine = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port or an address that cannot be
+    except ValueError:  # an invalid port or address
         fine = False
     if fine and (parts.username or parts.password or parts.query or parts.fragment):
         raise ConfigError(
-            f"{what}: must end with its path, without a name or a key in it; the variable that "
-            "holds the key is named in rollout.endpoint.api_key_env"
+            f"{what}: must not contain a user name, key, query or fragment; put the key into an "
+            "environment variable and name it in rollout.endpoint.api_key_env"
         )
     if not fine or not (url.isascii() and url.isprintable()) or " " in url:
-        raise ConfigError(f"{what}={url!r}: must read http://HOST:PORT/v1, or https")
+        raise ConfigError(f"{what}={url!r}: must look like http://HOST:PORT/v1, or https")
 
 
 def _check_privacy(config: Config) -> None:
     for package in config.devices.allow:
         if not _PACKAGE.fullmatch(package):
             raise ConfigError(
-                f"devices.allow: {package!r} is no package; name it as com.example.app"
+                f"devices.allow: {package!r} is not a package name such as com.example.app"
             )
     for box in config.devices.mask:
         if len(box) != 4 or not (0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1):
             raise ConfigError(
-                f"devices.mask: {box} is no region; it must be [left, top, right, bottom], "
-                "in [0, 1] of the screen"
+                f"devices.mask: {box} is not a region; it must be [left, top, right, bottom], "
+                "each in [0, 1] of the screen"
             )

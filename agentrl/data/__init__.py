@@ -1,1 +1,1 @@
-"""What prompts are made from."""
+"""Data sets, images, prompt templates, and the translation of observations and actions."""

@@ -1,11 +1,11 @@
-"""The answer that a reply gives, however it is marked; in linear time, whatever a model writes."""
+"""Extract the final answer from a reply, in linear time for any text a model may write."""
 
 from agentrl.actions.tags import between
 from agentrl.errors import ActionError
 
 _BOXED = r"\boxed{"
 _LONGEST = 4000
-"""Characters of an answer; what is longer is no answer, and nobody has to compare it."""
+"""Maximum characters of an answer; longer ones are rejected without comparison."""
 
 
 def answer_in(reply: str, style: str = "either") -> str:
@@ -13,20 +13,22 @@ def answer_in(reply: str, style: str = "either") -> str:
 
     Args:
         reply: what the model wrote.
-        style: `answer`, `boxed`, or `either`, which takes the box where no tag stands.
+        style: `answer`, `boxed`, or `either`, which takes the box if there is no tag.
 
     Returns:
-        The text between, without the white space around it; a box in a tag is opened.
+        The text inside, stripped; a box inside a tag is unwrapped.
 
     Raises:
-        ActionError: there is no answer, more than one tag, or an empty or endless one.
+        ActionError: the answer is missing, empty or too long, or there is more than one tag.
     """
     tags = reply.count("<answer>") + reply.count("</answer>")
     if style == "boxed" or (style == "either" and not tags):
         found = last_boxed(reply)
         if found is None:
-            wanted = r"\boxed{...}" if style == "boxed" else r"<answer>...</answer> or \boxed{...}"
-            raise ActionError(f"no {wanted} in the reply; it must hold the answer")
+            expected = (
+                r"\boxed{...}" if style == "boxed" else r"<answer>...</answer> or \boxed{...}"
+            )
+            raise ActionError(f"no {expected} in the reply; the answer must be inside it")
     else:
         found = between(reply, "answer")
     boxed = last_boxed(found)
@@ -34,28 +36,28 @@ def answer_in(reply: str, style: str = "either") -> str:
     if not answer:
         raise ActionError("the answer is empty")
     if len(answer) > _LONGEST:
-        raise ActionError(f"an answer of {len(answer)} characters; {_LONGEST} are the most")
+        raise ActionError(f"the answer has {len(answer)} characters; the maximum is {_LONGEST}")
     return answer
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What stands in the last complete `\boxed{...}`, with its own braces; None without one."""
+    r"""The content of the last complete `\boxed{...}`, nested braces included; None without one."""
     end = len(text)
     while (start := text.rfind(_BOXED, 0, end)) >= 0:
         inside = _balanced(text, start + len(_BOXED), end)
         if inside is not None:
             return inside
-        end = start  # each character is looked at once: what lies behind was incomplete
+        end = start  # what follows was incomplete; each character is examined once
     return None
 
 
 def _balanced(text: str, first: int, end: int) -> str | None:
     depth = 1
-    for place in range(first, end):
-        if text[place] == "{":
+    for index in range(first, end):
+        if text[index] == "{":
             depth += 1
-        elif text[place] == "}":
+        elif text[index] == "}":
             depth -= 1
             if depth == 0:
-                return text[first:place]
+                return text[first:index]
     return None

@@ -1,4 +1,4 @@
-"""Conversations as data sets hold them: a list of messages, as OpenAI's interface has it."""
+"""Read conversations in data sets: lists of messages in OpenAI's format."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,35 +18,35 @@ _ROLES = (
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Question:
-    """What a conversation asks."""
+    """The question of a conversation."""
 
     problem: str
-    """`<image>` stands once for each picture."""
+    """Contains one `<image>` per image."""
     images: tuple[Any, ...]
-    """As they stand there; None for one that another column holds."""
+    """Undecoded; None for an image that another column holds."""
     answer: str | None
-    """The assistant's words, if it has any."""
+    """The assistant's message, if there is one."""
 
 
 def read_messages(value: Any) -> Question:
-    """The question of a conversation, and its answer if that is in it.
+    """The question of a conversation, and its answer if it contains one.
 
     Args:
-        value: a list of `{role, content}`, or that as JSON text. A content is text, or a list of
-            parts: `{type: text, text}`, `{type: image, image}`, `{type: image_url, image_url}`.
+        value: a list of `{role, content}`, or the same as JSON text. The content is text or a list
+            of parts: `{type: text, text}`, `{type: image, image}`, `{type: image_url, image_url}`.
 
     Raises:
-        BadRow: it is no such list, or asks more than one question.
+        BadRow: it is not such a list, or has more than one question.
     """
     messages = _listed(value)
-    words: list[str] = []
+    texts: list[str] = []
     images: list[Any] = []
     answer: str | None = None
     roles = [message.get("role") for message in messages]
     if roles not in _ROLES:
         raise BadRow(
-            f"its messages are by {roles}; a question is one user's message, after a system's or "
-            "not, with the assistant's answer behind it or not"
+            f"its messages have the roles {roles}; expected is one user message, optionally with "
+            "a system message before it and the assistant's answer after it"
         )
     for message in messages:
         text = ""
@@ -57,8 +57,8 @@ def read_messages(value: Any) -> Question:
         if message["role"] == "assistant":
             answer = text.strip()
         else:
-            words.append(text)
-    return Question(problem="\n\n".join(words), images=tuple(images), answer=answer)
+            texts.append(text)
+    return Question(problem="\n\n".join(texts), images=tuple(images), answer=answer)
 
 
 def _listed(value: Any) -> Sequence[Mapping[str, Any]]:
@@ -66,7 +66,7 @@ def _listed(value: Any) -> Sequence[Mapping[str, Any]]:
         try:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
-            raise BadRow(f"its messages are no JSON: {error}") from None
+            raise BadRow(f"its messages are not valid JSON: {error}") from None
     if isinstance(value, Mapping):
         value = [value]
     if not isinstance(value, Sequence) or not value:
@@ -78,7 +78,7 @@ def _listed(value: Any) -> Sequence[Mapping[str, Any]]:
 
 
 def _parts(content: Any) -> Iterator[tuple[str, Any]]:
-    """The pieces of a message; `<image>` itself for a picture, and where that is."""
+    """The pieces of a message: (text, None), or (`<image>`, the undecoded image)."""
     if isinstance(content, str):
         yield from _text(content)
         return
@@ -88,17 +88,17 @@ def _parts(content: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(part, str):
             yield from _text(part)
         elif not isinstance(part, Mapping):
-            raise BadRow(f"a part of a message is {type(part).__name__}")
+            raise BadRow(f"a part of a message is {type(part).__name__}, not text or an object")
         elif part.get("type") == "text" or (part.get("text") and "type" not in part):
             yield from _text(str(part.get("text") or ""))
         elif part.get("type") in ("image", "image_url", "input_image"):
             yield IMAGE, _picture(part)
         else:
-            raise BadRow(f"a part of a message has the type {part.get('type')!r}")
+            raise BadRow(f"a part of a message has the unknown type {part.get('type')!r}")
 
 
 def _text(text: str) -> Iterator[tuple[str, Any]]:
-    """A text, in which `<image>` may stand for a picture of another column."""
+    """Split a text at `<image>`, which stands for an image of another column."""
     first, *rest = text.split(IMAGE)
     yield first, None
     for piece in rest:

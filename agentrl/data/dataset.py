@@ -1,4 +1,4 @@
-"""Questions from the rows of a data set, and what is wrong with them."""
+"""Turn the rows of a data set into questions, and report the rows that cannot be used."""
 
 import hashlib
 import itertools
@@ -34,12 +34,12 @@ KEYS = {
     "options": ("options", "choices"),
     "messages": ("messages", "message", "conversations"),
 }
-"""What a column may be called where nothing is said."""
+"""Default column names."""
 _NAMED = 5
-"""Bad rows that an error names."""
+"""Bad rows that an error lists."""
 _THREADS = 8
 _LOOKED_AT = 20
-"""Rows in which columns of pictures are looked for."""
+"""Rows that are searched for columns of images."""
 _PICTURES = re.compile(
     r"(img|image|pic|picture|photo|figure|screenshot)s?"
     r"([ _-]?(path|file|name|filename|bytes|data|base64|b64|url|uri)s?)*",
@@ -50,12 +50,12 @@ _PICTURE_FILE = re.compile(
 )
 _WHOLE = re.compile(r"-?\d{1,9}(\.0)?", re.ASCII)
 _AT_ONCE = 256
-"""Pictures that are held at once while they are examined."""
+"""Images held in memory at once while they are checked."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Asked:
-    """A row's words, its pictures still where they are."""
+    """A parsed row whose images are not loaded yet."""
 
     problem: str
     accepted: tuple[str, ...]
@@ -64,22 +64,22 @@ class Asked:
 
 
 class Dataset:
-    """The good rows of a table as questions; see `Source`.
+    """The valid rows of a table as questions; see `Source`.
 
     Args:
         table: of rows.
         name: of the data, for messages.
-        keys: columns by what they hold, where they are called otherwise than `KEYS` says.
-        template: Jinja2 for a question's words; None takes the problem as it stands.
-        image_root: the folder that pictures' paths must stay in; None for the table's own.
+        keys: column names by content, where they differ from `KEYS`.
+        template: Jinja2 for the question's text; None uses the problem unchanged.
+        image_root: the folder that must contain all image paths; None for the table's own.
         on_bad: `refuse` or `skip`.
-        shuffle: names the order of the rows; None keeps it.
-        part: (`train` or `eval`, the share that `eval` has); None takes all rows.
-        grade: the rule of its answers; a row that nobody could be right about is bad.
+        shuffle: seed of the order of the rows; None keeps it.
+        part: (`train` or `eval`, the fraction held out for `eval`); None takes all rows.
+        grade: how answers are graded; a row that no answer could satisfy is bad.
 
     Raises:
-        ConfigError: a column is not there, the template is broken, rows are bad and not to be
-            skipped, or none is left.
+        ConfigError: a column is missing, the template is invalid, rows are bad and may not be
+            skipped, or no row is left.
     """
 
     def __init__(
@@ -102,19 +102,19 @@ class Dataset:
             None if template is None else parsed(template, f"template={template!r:.80}")
         )
         bad, shares = self._examined(shared=part is not None)
-        self.bad: Mapping[str, str] = {table.name(place): why for place, why in bad.items()}
-        """Why a row cannot be used, by its name; whichever part it would belong to."""
-        good = [place for place in shares if place not in bad]
+        self.bad: Mapping[str, str] = {table.name(index): why for index, why in bad.items()}
+        """Why rows cannot be used, by row name, in all parts."""
+        good = [index for index in shares if index not in bad]
         if part is not None:
             split, share = part
-            good = [place for place in good if (shares[place] < share) == (split == "eval")]
+            good = [index for index in good if (shares[index] < share) == (split == "eval")]
         self._kept = np.array(good, np.int64)
         self._loaded: WeakValueDictionary[tuple[int, int], np.ndarray] = WeakValueDictionary()
         self._refuse(on_bad)
         if not good:
-            self._tell_empty(part, len(shares.keys() - bad.keys()))
-        self.guesses = self._usual_answers()
-        self._tell_unused(set() if template is None else names_in(template))
+            self._raise_empty(part, len(shares.keys() - bad.keys()))
+        self.guesses = self._common_answers()
+        self._warn_unused(set() if template is None else names_in(template))
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -123,69 +123,69 @@ class Dataset:
         """The question of a seed.
 
         Raises:
-            BadRow: its row has become bad since it was examined.
+            BadRow: its row has become unreadable since the check.
         """
-        place = int(self._kept[row_of(seed, len(self._kept), self._shuffle)])
-        name = f"{self._name} {self._table.name(place)}"
+        index = int(self._kept[row_of(seed, len(self._kept), self._shuffle)])
+        name = f"{self._name} {self._table.name(index)}"
         try:
-            asked = self._asked(self._table.row(place))
-            shown = tuple(
-                self._picture(place, number, image) for number, image in enumerate(asked.images)
+            row = self._parse(self._table.row(index))
+            images = tuple(
+                self._image(index, number, image) for number, image in enumerate(row.images)
             )
         except (BadRow, PictureError) as error:
             raise BadRow(f"{name}: {error}") from error
         return Task(
             name=name,
-            problem=asked.problem,
-            accepted=asked.accepted,
-            images=shown,
-            options=asked.options,
+            problem=row.problem,
+            accepted=row.accepted,
+            images=images,
+            options=row.options,
             guesses=self.guesses,
         )
 
-    def _picture(self, place: int, number: int, image: Any) -> Image:
-        """A picture of a row; siblings, who are asked the same at once, are shown the same one."""
-        known = self._loaded.get((place, number))
-        if known is None:
-            known = image_loading.load(image, self._root).view()
-            known.flags.writeable = False
-            self._loaded[place, number] = known
-        return known
+    def _image(self, index: int, number: int, image: Any) -> Image:
+        """An image of a row; concurrent episodes of the same question share one array."""
+        loaded = self._loaded.get((index, number))
+        if loaded is None:
+            loaded = image_loading.load(image, self._root).view()
+            loaded.flags.writeable = False
+            self._loaded[index, number] = loaded
+        return loaded
 
     def _examined(self, *, shared: bool) -> tuple[dict[int, str], dict[int, float]]:
-        """Why rows are bad; where those that can be read fall in [0, 1), if they are `shared`."""
+        """Why rows are bad; and, if `shared`, the split position in [0, 1) of each other row."""
         bad: dict[int, str] = {}
         shares: dict[int, float] = {}
-        for place in range(len(self._table)):
+        for index in range(len(self._table)):
             try:
-                asked = self._asked(self._table.row(place))
-                shares[place] = _share(asked) if shared else 0.0
+                row = self._parse(self._table.row(index))
+                shares[index] = _share(row) if shared else 0.0
             except BadRow as error:
-                bad[place] = str(error)
+                bad[index] = str(error)
         broken = image_cache.examine(lambda: self._cells(list(shares)), self._root, self._broken)
         return dict(sorted((bad | broken).items())), shares
 
-    def _cells(self, places: Sequence[int]) -> Iterator[image_cache.Cell]:
-        """The pictures of some rows as they stand there, which may be all their bytes."""
-        for place in places:
-            for image in self._asked(self._table.row(place)).images:
-                yield place, image
+    def _cells(self, indices: Sequence[int]) -> Iterator[image_cache.Cell]:
+        """The undecoded images of some rows, one by one: they may hold all their bytes."""
+        for index in indices:
+            for image in self._parse(self._table.row(index)).images:
+                yield index, image
 
     def _broken(self, cells: Iterator[image_cache.Cell]) -> dict[int, str]:
-        """Which of these pictures cannot be shown; decoding lets other threads run."""
+        """By row, why an image cannot be decoded; in threads, as decoding releases the GIL."""
 
-        def look(cell: image_cache.Cell) -> tuple[int, str] | None:
+        def check(cell: image_cache.Cell) -> tuple[int, str] | None:
             try:
                 image_loading.load(cell[1], self._root)
             except PictureError as error:
                 return cell[0], str(error)
             return None
 
-        found: dict[int, str] = {}
+        broken: dict[int, str] = {}
         with ThreadPoolExecutor(_THREADS) as pool:
             while some := list(itertools.islice(cells, _AT_ONCE)):
-                found |= dict(bad for bad in pool.map(look, some) if bad is not None)
-        return found
+                broken |= dict(bad for bad in pool.map(check, some) if bad is not None)
+        return broken
 
     def _refuse(self, on_bad: str) -> None:
         if on_bad not in ("refuse", "skip"):
@@ -197,64 +197,64 @@ class Dataset:
         rows = len(self._table)
         what = f"data={self._name}: {len(self.bad)} of {rows} rows are bad: {named}{more}"
         if on_bad == "refuse":
-            raise ConfigError(f"{what}. Mend them, or leave them out with on_bad=skip")
+            raise ConfigError(f"{what}. Fix them, or leave them out with on_bad=skip")
         if len(self.bad) == rows:
             raise ConfigError(what)
-        _tell_once(f"{what}. They are skipped (on_bad=skip)")
+        _warn_once(f"{what}. They are skipped (on_bad=skip)")
 
-    def _tell_empty(self, part: tuple[str, float] | None, rows: int) -> None:
+    def _raise_empty(self, part: tuple[str, float] | None, rows: int) -> None:
         if part is None:
-            raise ConfigError(f"data={self._name}: there is no row in it")
+            raise ConfigError(f"data={self._name}: it has no rows")
         split, share = part
         raise ConfigError(
-            f"hold_out={share}: of the {rows} rows of {self._name} none is {split}; choose another "
-            "share, or split the data yourself with data={train: ..., eval: ...}"
+            f"hold_out={share}: none of the {rows} rows of {self._name} is left for {split}; "
+            "choose another fraction, or split the data yourself with data={train: ..., eval: ...}"
         )
 
-    def _usual_answers(self) -> tuple[str, ...]:
-        """A few of the answers that the rows have, for players who guess."""
-        places = self._kept[:: max(1, len(self._kept) // 50)].tolist()
-        answers = (self._asked(self._table.row(place)).accepted[0] for place in places)
+    def _common_answers(self) -> tuple[str, ...]:
+        """A few answers of the rows, for scripted players that guess."""
+        indices = self._kept[:: max(1, len(self._kept) // 50)].tolist()
+        answers = (self._parse(self._table.row(index)).accepted[0] for index in indices)
         return tuple(sorted(dict.fromkeys(answers))[:10])
 
-    def _tell_unused(self, rendered: set[str]) -> None:
-        """Name the columns that nobody is shown, and above all those that hold pictures."""
+    def _warn_unused(self, rendered: set[str]) -> None:
+        """Warn about columns that are not used, above all those that seem to hold images."""
         used = {*self._keys.values(), *rendered}
         unused = [column for column in self._table.columns if column not in used]
         if not unused:
             return
-        words = f"data={self._name}: columns that are not used: {', '.join(map(quoted, unused))}"
-        some = [self._table.row(int(place)) for place in self._kept[:_LOOKED_AT]]
-        if "images" not in self._keys and not any(self._asked(row).images for row in some):
-            shown = [name for name in unused if _seems_pictures(name, some)]
-            if shown:
-                words += (
-                    f". The questions have no pictures, and {quoted(shown[0])} seems to hold some: "
-                    f"say keys={{images: {shown[0]}}} if it does"
+        warning = f"data={self._name}: unused columns: {', '.join(map(quoted, unused))}"
+        some = [self._table.row(int(index)) for index in self._kept[:_LOOKED_AT]]
+        if "images" not in self._keys and not any(self._parse(row).images for row in some):
+            likely = [name for name in unused if _seems_pictures(name, some)]
+            if likely:
+                warning += (
+                    f". The questions have no images, but {quoted(likely[0])} seems to hold some: "
+                    f"if so, set keys={{images: {likely[0]}}}"
                 )
-        _tell_once(words)
+        _warn_once(warning)
 
-    def _asked(self, row: Row) -> Asked:
-        said = self._said(row)
+    def _parse(self, row: Row) -> Asked:
+        question = self._question(row)
         images = _list(row.get(self._keys.get("images", "")))
-        own = [image for image in said.images if image is not None]
-        if own and images:
-            raise BadRow("it has pictures in its messages and in a column of their own")
-        images = own or images
-        problem = self._rendered(row, said.problem)
-        places = problem.count(IMAGE)
-        if not places:
+        in_messages = [image for image in question.images if image is not None]
+        if in_messages and images:
+            raise BadRow("it has images both in its messages and in a separate column")
+        images = in_messages or images
+        problem = self._rendered(row, question.problem)
+        placeholders = problem.count(IMAGE)
+        if not placeholders:
             problem = IMAGE * len(images) + problem
-        elif places != len(images):
-            raise BadRow(f"{IMAGE} stands {places} times in it, for {len(images)} pictures")
+        elif placeholders != len(images):
+            raise BadRow(f"it has {placeholders} {IMAGE} placeholders for {len(images)} images")
         if not words_of(problem) and not images:
-            raise BadRow("it asks nothing")
+            raise BadRow("the question is empty")
         if not problem.isascii():
             _check_unicode(problem)
         options = _options(row.get(self._keys.get("options", "")))
         if (option := grading.misplaced(options)) is not None:
-            raise BadRow(f"its option {quoted(option)} is the letter of another one")
-        accepted = _accepted(self._answer(row, said), options)
+            raise BadRow(f"its option {quoted(option)} is also the letter of another option")
+        accepted = _accepted(self._answer(row, question), options)
         if (why := grading.hopeless(self._grade, accepted, options)) is not None:
             raise BadRow(why)
         return Asked(
@@ -264,7 +264,7 @@ class Dataset:
             options=options,
         )
 
-    def _said(self, row: Row) -> Question:
+    def _question(self, row: Row) -> Question:
         if "messages" in self._keys:
             return read_messages(row.get(self._keys["messages"]))
         problem = row.get(self._keys["problem"])
@@ -272,9 +272,9 @@ class Dataset:
             raise BadRow(f"{self._keys['problem']} is {_kind(problem)}, not text")
         return Question(problem=problem, images=(), answer=None)
 
-    def _answer(self, row: Row, said: Question) -> Any:
+    def _answer(self, row: Row, question: Question) -> Any:
         if "answer" not in self._keys:
-            return said.answer
+            return question.answer
         return row.get(self._keys["answer"])
 
     def _rendered(self, row: Row, problem: str) -> str:
@@ -282,89 +282,89 @@ class Dataset:
             return problem
         try:
             return str(self._template.render({**row, "problem": problem})).strip()
-        except Exception as error:  # a template computes: it can fail in as many ways as a program
+        except Exception as error:  # a template is code and may raise anything
             raise BadRow(f"the template fails: {told(error)}") from error
 
 
 def _columns(table: Table, name: str, keys: dict[str, str]) -> dict[str, str]:
-    """The column of each thing that there is one for."""
+    """The column of each content that the table has."""
     if not len(table):
-        raise ConfigError(f"data={name}: there is no row in it")
+        raise ConfigError(f"data={name}: it has no rows")
     have = list(table.columns)
-    for thing, column in keys.items():
-        if thing not in KEYS:
-            raise ConfigError(f"keys.{thing}: must be one of {', '.join(KEYS)}")
+    for content, column in keys.items():
+        if content not in KEYS:
+            raise ConfigError(f"keys.{content}: must be one of {', '.join(KEYS)}")
         if column not in have:
             raise ConfigError(
-                f"keys.{thing}={column}: {name} has no such column{did_you_mean(column, have)}. "
+                f"keys.{content}={column}: {name} has no such column{did_you_mean(column, have)}. "
                 f"It has: {', '.join(have)}"
             )
     found = {
-        thing: keys.get(thing) or next((n for n in names if n in have), None)
-        for thing, names in KEYS.items()
+        content: keys.get(content) or next((n for n in names if n in have), None)
+        for content, names in KEYS.items()
     }
-    columns = {thing: column for thing, column in found.items() if column is not None}
+    columns = {content: column for content, column in found.items() if column is not None}
     if "problem" in columns and "messages" in columns:
-        # A column that is named counts; of two that are guessed, the plain words.
+        # A column named in `keys` wins; between two defaults, the plain text does.
         del columns["problem" if "messages" in keys and "problem" not in keys else "messages"]
     if "problem" not in columns and "messages" not in columns:
         raise ConfigError(
-            f"data={name}: no column is called {_any_of('problem', 'messages')}; say which holds "
+            f"data={name}: no column is named {_any_of('problem', 'messages')}; set the one with "
             f"the question, as keys={{problem: ...}}. It has: {', '.join(have)}"
         )
     if "answer" not in columns and "messages" not in columns:
         raise ConfigError(
-            f"data={name}: no column is called {_any_of('answer')}; say which holds it, as "
+            f"data={name}: no column is named {_any_of('answer')}; set the one with the answer, as "
             f"keys={{answer: ...}}. It has: {', '.join(have)}"
         )
     return columns
 
 
-def _any_of(*things: str) -> str:
-    names = [name for thing in things for name in KEYS[thing]]
+def _any_of(*contents: str) -> str:
+    names = [name for content in contents for name in KEYS[content]]
     return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 @lru_cache
-def _tell_once(words: str) -> None:
-    log.warning("%s", words)
+def _warn_once(message: str) -> None:
+    log.warning("%s", message)
 
 
 def _seems_pictures(column: str, rows: Sequence[Row]) -> bool:
-    """Whether a column is called as one of pictures, or names files of pictures."""
+    """Whether a column is named like one of images, or holds names of image files."""
     if _PICTURES.fullmatch(column):
         return True
     cells = (row.get(column) for row in rows)
     firsts = (cell[0] if isinstance(cell, list) and cell else cell for cell in cells)
-    return any(isinstance(one, str) and _PICTURE_FILE.search(one) for one in firsts)
+    return any(isinstance(cell, str) and _PICTURE_FILE.search(cell) for cell in firsts)
 
 
 def _check_unicode(text: str) -> None:
     try:
         text.encode()
-    except UnicodeEncodeError as error:  # half of a character, which JSON can hold
-        raise BadRow(f"its words are no Unicode: {error}") from None
+    except UnicodeEncodeError as error:  # a lone surrogate, which JSON can hold
+        raise BadRow(f"its text is not valid Unicode: {error}") from None
 
 
 def _list(value: Any) -> list[Any]:
-    """The values of a cell: none, one, or several; a list may be written as JSON."""
+    """The values of a cell: zero, one or several; a list may be JSON text."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return []
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
-            raise BadRow(f"{quoted(value)} is no list in JSON") from None
+            raise BadRow(f"{quoted(value)} is not a JSON list") from None
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _options(value: Any) -> tuple[str, ...]:
-    """The choices of a cell, A first: a list, or a mapping from their letters."""
+    """The options in a cell, A first: a list, or a mapping from letters."""
     if isinstance(value, str) and value.lstrip().startswith("{"):
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
-            raise BadRow(f"its options {quoted(value)} are no JSON") from None
+            raise BadRow(f"its options {quoted(value)} are not valid JSON") from None
     if isinstance(value, Mapping):
         value = _in_order(value)
     options = _list(value)
@@ -377,48 +377,48 @@ def _options(value: Any) -> tuple[str, ...]:
 
 
 def _in_order(options: Mapping[Any, Any]) -> list[Any]:
-    """The options of a mapping from their letters; Parquet has null for those that a row lacks."""
+    """The options of a mapping from letters; Parquet has null for those that a row lacks."""
     given = {str(key).upper(): value for key, value in options.items() if value is not None}
-    letters = [chr(ord("A") + place) for place in range(len(given))]
+    letters = [chr(ord("A") + index) for index in range(len(given))]
     if sorted(given) != letters:
-        raise BadRow(f"its options are under {', '.join(map(str, options))}, not under A, B, ...")
+        raise BadRow(f"its options have the keys {', '.join(map(str, options))}, not A, B, ...")
     return [given[letter] for letter in letters]
 
 
 def _accepted(answer: Any, options: Sequence[str]) -> tuple[str, ...]:
     values = answer if isinstance(answer, list | tuple) else [answer]
-    if len(values) == 1 and (place := _place(values[0], options)) is not None:
-        values = [_option_at(place, options)]
-    texts = tuple(_words(value) for value in values)
+    if len(values) == 1 and (index := _option_index(values[0], options)) is not None:
+        values = [_option_at(index, options)]
+    texts = tuple(_as_text(value) for value in values)
     if not texts or not all(texts):
         raise BadRow(f"it has no answer: {answer!r:.40}")
     return texts
 
 
-def _place(answer: Any, options: Sequence[str]) -> int | None:
-    """The place among the options that an answer is; None for one that is words.
+def _option_index(answer: Any, options: Sequence[str]) -> int | None:
+    """The index of the option that an answer gives; None for an answer in text.
 
-    A whole number is one, also where its format has no such type and makes it `1.0` or text; but
-    the words of an option are that option.
+    An integer is an index, also where the format lacks integers and stores `1.0` or text. But text
+    equal to an option means that option.
     """
-    if not options or type(answer) is int:  # a bool is a word
+    if not options or type(answer) is int:  # a bool is text
         return answer if options else None
-    words = _words(answer)
-    if not _WHOLE.fullmatch(words) or grading.plain(words) in map(grading.plain, options):
+    text = _as_text(answer)
+    if not _WHOLE.fullmatch(text) or grading.plain(text) in map(grading.plain, options):
         return None
-    return int(float(words))
+    return int(float(text))
 
 
-def _option_at(place: int, options: Sequence[str]) -> str:
-    if not 0 <= place < len(options):
-        raise BadRow(f"its answer {place} is no place of {len(options)} options, counted from 0")
-    text = str(place)
-    if text in map(grading.plain, options) and grading.plain(options[place]) != text:
-        raise BadRow(f"its answer {place} is the place of an option and the text of another one")
-    return options[place]
+def _option_at(index: int, options: Sequence[str]) -> str:
+    if not 0 <= index < len(options):
+        raise BadRow(f"its answer {index} is not an index of its {len(options)} options (from 0)")
+    text = str(index)
+    if text in map(grading.plain, options) and grading.plain(options[index]) != text:
+        raise BadRow(f"its answer {index} is the index of one option and the text of another")
+    return options[index]
 
 
-def _words(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return str(value).lower() if isinstance(value, bool) else ""
     if isinstance(value, float) and not np.isfinite(value):
@@ -430,11 +430,11 @@ def _kind(value: Any) -> str:
     return "missing" if value is None else type(value).__name__
 
 
-def _share(asked: Asked) -> float:
-    """Where a row falls in [0, 1), told by what it asks: equal questions stay together."""
-    words = [asked.problem, *asked.accepted]
-    digest = hashlib.blake2b("\0".join(words).encode(errors="replace"), digest_size=8)
-    for image in asked.images:
+def _share(row: Asked) -> float:
+    """A row's position in [0, 1), hashed from its content, so that equal questions share a part."""
+    texts = [row.problem, *row.accepted]
+    digest = hashlib.blake2b("\0".join(texts).encode(errors="replace"), digest_size=8)
+    for image in row.images:
         held = image.get("bytes") or image.get("path") if isinstance(image, Mapping) else image
         digest.update(
             held if isinstance(held, bytes) else str(held)[:10_000].encode(errors="replace")

@@ -1,4 +1,4 @@
-"""Whether an answer is right, by rules that need no library."""
+"""Grade an answer against the accepted ones, by rules that need no library."""
 
 import re
 import unicodedata
@@ -12,28 +12,28 @@ _NUMBER = re.compile(
 )
 _SIGNS = str.maketrans({"\N{MINUS SIGN}": "-", "\N{FULLWIDTH PERCENT SIGN}": "%", "$": ""})
 _LONGEST = 100
-"""Characters of a number."""
+"""Maximum characters of a number."""
 _CHOICE = re.compile(r"\(?([A-Za-z])(?:[).:]|$|\s*$)")
 _CHOICE_AND_TEXT = re.compile(r"\(?([A-Za-z])[).:]\s*(.*)", re.DOTALL)
 
 Rule = Callable[[str, Sequence[str]], bool]
-"""Takes an answer and all that are accepted."""
+"""Takes an answer and all accepted answers; True if it is correct."""
 
 
 def plain(text: str) -> str:
-    """The same words without what does not matter: case, width, white space, a full stop."""
+    """The text normalized: case, character width, white space, and a final period removed."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     return " ".join(folded.split()).removesuffix(".").rstrip()
 
 
 def exact(answer: str, accepted: Sequence[str]) -> bool:
-    """Whether it is one of the accepted texts, but for case, white space and a full stop."""
+    """Whether an answer equals an accepted text after normalization; see `plain`."""
     given = plain(answer)
     return given != "" and any(given == plain(text) for text in accepted)
 
 
 def number(text: str) -> Fraction | None:
-    """The number that a text is: `-3`, `1,200`, `.5`, `2e3`, `3/4`, `12%`; None if it is none."""
+    """Parse a number: `-3`, `1,200`, `.5`, `2e3`, `3/4`, `12%`; None if the text is not one."""
     text = text.strip().translate(_SIGNS).strip()
     if not text or len(text) > _LONGEST:
         return None
@@ -51,82 +51,84 @@ def _decimal(text: str) -> Fraction | None:
 
 
 def numeric(answer: str, accepted: Sequence[str], tolerance: float = 0.0) -> bool:
-    """Whether it is one of the accepted numbers.
+    """Whether an answer equals one of the accepted numbers.
 
     Args:
-        answer: any text; what is no number is wrong.
+        answer: any text; a text that is not a number is wrong.
         accepted: numbers.
-        tolerance: how far off it may be, as a share of the true number (of 1 where that is 0).
+        tolerance: allowed relative error (absolute if the true number is 0).
 
     Raises:
-        ValueError: an accepted answer is no number, so that nobody could be right.
+        ValueError: an accepted answer is not a number.
     """
     given = number(answer)
     for text in accepted:
         true = number(text)
         if true is None:
-            raise ValueError(f"the true answer {text[:40]!r} is no number; grade it otherwise")
+            raise ValueError(
+                f"the accepted answer {text[:40]!r} is not a number; use another grading rule"
+            )
         if given is not None and abs(given - true) <= Fraction(tolerance) * (abs(true) or 1):
             return True
     return False
 
 
 def choice(answer: str, accepted: Sequence[str], options: Sequence[str] = ()) -> bool:
-    """Whether it names the right one of some choices: `B`, `(b)`, `B. four`, or `four`.
+    """Whether an answer chooses the right option: `B`, `(b)`, `B. four`, or `four`.
 
     Args:
         answer: any text.
         accepted: letters or the texts of options.
-        options: the texts in their order, A first; without them letters alone are told apart.
+        options: the texts in order, A first; without them only letters are compared.
     """
     given = letter(answer, options)
     return given is not None and given in {letter(text, options) for text in accepted}
 
 
 def hopeless(grade: str, accepted: Sequence[str], options: Sequence[str]) -> str | None:
-    """Why nobody could be right by a rule, whatever they said; None where somebody could.
+    """Why no answer can be graded as correct; None if one can.
 
     Args:
         grade: `numeric`, `choice`, or a rule that any text can satisfy.
-        accepted: what a row calls right.
-        options: its choices, A first.
+        accepted: the accepted answers of a row.
+        options: its options, A first.
     """
     for text in accepted:
         if grade == "numeric" and number(text) is None:
-            return f"its answer {quoted(text)} is no number"
+            return f"its answer {quoted(text)} is not a number"
         if grade == "choice" and letter(text, options) is None:
-            where = "none of its options" if options else "no letter, and it has no options"
-            return f"its answer {quoted(text)} is {where}"
+            what = "none of its options" if options else "not a letter, and it has no options"
+            return f"its answer {quoted(text)} is {what}"
     return None
 
 
 def misplaced(options: Sequence[str]) -> str | None:
-    """The first option that is the letter of another one, as `a` is behind `an`; None without one.
+    """The first option whose text is the letter of another one, as in [`an`, `a`]; None without.
 
-    Nobody could tell whether a reply means the letter or the text.
+    A reply that gives it could mean the letter or the text.
     """
-    for place, option in enumerate(options):
-        named = _CHOICE.fullmatch(plain(option))
-        if named and place != ord(named[1].upper()) - ord("A") < len(options):
+    for index, option in enumerate(options):
+        match = _CHOICE.fullmatch(plain(option))
+        if match and index != ord(match[1].upper()) - ord("A") < len(options):
             return option
     return None
 
 
 def letter(text: str, options: Sequence[str] = ()) -> str | None:
-    """The letter that a text chooses, A for the first; None if it chooses none.
+    """The letter of the option that a text chooses, A for the first; None if it chooses none.
 
-    A letter with a text behind it must not contradict the options.
+    A text that follows the letter must match that option.
     """
-    words = [plain(option) for option in options]
-    if plain(text) in words:
-        return chr(ord("A") + words.index(plain(text)))
-    found = _CHOICE.fullmatch(text.strip()) or _CHOICE_AND_TEXT.fullmatch(text.strip())
-    if not found:
+    texts = [plain(option) for option in options]
+    if plain(text) in texts:
+        return chr(ord("A") + texts.index(plain(text)))
+    match = _CHOICE.fullmatch(text.strip()) or _CHOICE_AND_TEXT.fullmatch(text.strip())
+    if not match:
         return None
-    chosen, said = found[1].upper(), found[2] if len(found.groups()) > 1 else ""
-    place = ord(chosen) - ord("A")
-    if options and place >= len(options):
+    chosen, following = match[1].upper(), match[2] if len(match.groups()) > 1 else ""
+    index = ord(chosen) - ord("A")
+    if options and index >= len(options):
         return None
-    if said and options and plain(said) != words[place]:
+    if following and options and plain(following) != texts[index]:
         return None
     return chosen

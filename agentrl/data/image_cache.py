@@ -1,4 +1,4 @@
-"""Pictures that were examined before, and have not changed since, are not decoded again."""
+"""Cache of image checks, so that unchanged images of a data set are decoded only once."""
 
 import hashlib
 import itertools
@@ -15,10 +15,10 @@ log = logging.getLogger(__name__)
 
 FOLDER = Path("~/.cache/agentrl/pictures")
 _FEW = 500
-"""Pictures that are decoded sooner than remembered."""
+"""Below this many images, decoding them is faster than the cache."""
 
 Cell = tuple[int, Any]
-"""The place of a row, and one of its pictures."""
+"""The index of a row, and one of its undecoded images."""
 
 
 def examine(
@@ -26,14 +26,14 @@ def examine(
     root: Path,
     broken: Callable[[Iterator[Cell]], dict[int, str]],
 ) -> dict[int, str]:
-    """What `broken` says of these pictures, now or the last time.
+    """The result of `broken` for some images, from the cache if they have not changed.
 
-    Files are told apart by path, size and time; whatever else by all of its bytes.
+    Files are identified by path, size and modification time, other images by their bytes.
 
     Args:
-        cells: goes through the pictures as they stand in the rows; may be called twice.
-        root: the folder of their files.
-        broken: decodes them; why each of some rows is bad.
+        cells: iterates over the images; may be called twice.
+        root: the folder of image files.
+        broken: decodes the images and returns, by row, why one is broken.
     """
     if sum(1 for _ in itertools.islice(cells(), _FEW)) < _FEW:
         return broken(cells())
@@ -48,7 +48,7 @@ def examine(
         partial.write_text(json.dumps(found))
         partial.replace(kept)
     except OSError as error:  # only time is lost
-        log.info("what was seen of the pictures is not kept: %s", error)
+        log.info("the result of the image check is not cached: %s", error)
     return found
 
 
@@ -68,5 +68,5 @@ def _stamp(path: Path) -> bytes:
     try:
         stat = path.stat()
     except OSError:
-        return f"{path} is not there\0".encode(errors="replace")
+        return f"{path} is missing\0".encode(errors="replace")
     return f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\0".encode(errors="replace")

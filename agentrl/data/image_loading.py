@@ -1,4 +1,4 @@
-"""Pictures as data sets hold them: a path, bytes, base64, a data URI, PIL, or `{bytes, path}`."""
+"""Load images from data sets: a path, bytes, base64, a data URI, PIL, or `{bytes, path}`."""
 
 import base64
 import binascii
@@ -18,32 +18,32 @@ from agentrl.text import quoted
 from agentrl.types import Image
 
 _MOST_PIXELS = 64_000_000
-"""Of one picture: beyond, it is a mistake or an attack."""
+"""Maximum of one image; a larger one is a mistake or an attack."""
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "PPM", "TIFF")
-"""What is decoded here: of other formats some are programs, and PIL runs them."""
+"""The formats decoded here: some others, such as EPS, are programs that PIL would run."""
 _DATA_URI = re.compile(r"data:image/[\w.+-]+;base64,", re.ASCII | re.IGNORECASE)
 _ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]+://", re.ASCII | re.IGNORECASE)
 _BASE64 = re.compile(r"[A-Za-z0-9+/\-_\s]{64,}={0,2}\s*", re.ASCII)
-"""What is shorter, or holds a dot, is the name of a file."""
+"""A shorter text, or one with a dot, is a file name."""
 
 
 class PictureError(ValueError):
-    """A picture that is not there, not allowed, or none."""
+    """An image that is missing, not allowed, or cannot be decoded."""
 
 
 def load(value: Any, root: Path) -> Image:
-    """The picture that a cell of a data set stands for, upright, over white where it has holes.
+    """Load the image in a cell of a data set, upright, with transparency over white.
 
     Args:
         value: a path, bytes, base64, a data URI, a PIL image, an array uint8[H, W, 3], or a
-            mapping with `bytes` or `path`, as Hugging Face data sets have it.
-        root: the folder that paths are relative to, and must stay in.
+            mapping with `bytes` or `path`, as in Hugging Face data sets.
+        root: the folder that paths are relative to and must stay in.
 
     Returns:
         uint8[H, W, 3].
 
     Raises:
-        PictureError: why there is none.
+        PictureError: it cannot be loaded.
     """
     if isinstance(value, np.ndarray):
         return _checked(value)
@@ -52,33 +52,33 @@ def load(value: Any, root: Path) -> Image:
     found = source(value, root)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a broken EXIF block, of a large picture
+            warnings.simplefilter("ignore")  # such as: a broken EXIF block, a large image
             held = _regular(found, value) if isinstance(found, Path) else io.BytesIO(found)
             with PIL.Image.open(held, formats=_FORMATS) as opened:
                 return _decoded(opened)
     except FileNotFoundError:
-        raise PictureError(f"{value}: there is no such file in {root}") from None
+        raise PictureError(f"{value}: no such file in {root}") from None
     except PictureError:
         raise
     except PIL.UnidentifiedImageError:
         raise PictureError(
-            f"{quoted(value, 80)}: cannot identify it as {', '.join(_FORMATS)}"
+            f"{quoted(value, 80)}: not recognized as {', '.join(_FORMATS)}"
         ) from None
-    # A decoder meets whatever stands in a file.
+    # A decoder may raise anything on a broken file.
     except Exception as error:
         raise PictureError(f"{quoted(value, 80)}: {type(error).__name__}: {_of(error)}") from error
 
 
 def is_data_uri(value: Any) -> bool:
-    """Whether it holds a picture itself, and can never be read as a path."""
+    """Whether a value contains the image itself, and so can never be read as a path."""
     return isinstance(value, str) and _DATA_URI.match(value) is not None
 
 
 def source(value: Any, root: Path) -> Path | bytes:
-    """Where a picture's bytes are: a file below the root, or themselves.
+    """The file below the root that holds an image, or the image's bytes.
 
     Raises:
-        PictureError: it is none of the forms, or a path that leads out of the root.
+        PictureError: the value has an unknown form, or is a path outside the root.
     """
     if isinstance(value, Mapping):
         held = value.get("bytes")
@@ -92,27 +92,27 @@ def source(value: Any, root: Path) -> Path | bytes:
     ):
         return _below(root, value)
     if isinstance(value, str) and value:
-        # A long name without a dot is a file if there is one; else it is base64.
+        # A long text without a dot is a file name if that file exists, else base64.
         return named if (named := _file(root, value)) else _unpacked(value, value)
     raise PictureError(
-        f"{quoted(value, 80)} is no picture: neither path, bytes, base64 nor PIL image"
+        f"{quoted(value, 80)} is not an image: neither path, bytes, base64 nor PIL image"
     )
 
 
 def _below(root: Path, value: str | Path) -> Path:
     if _ELSEWHERE.match(str(value)):
         raise PictureError(
-            f"{quoted(value, 80)}: nothing is fetched; download it, and name the file"
+            f"{quoted(value, 80)}: URLs are not fetched; download it, and give the file's path"
         )
     try:
         path = (root / value).resolve()
         inside = path.is_relative_to(root.resolve())
     except (OSError, ValueError, RuntimeError) as error:
-        raise PictureError(f"{quoted(value, 80)}: cannot be a path: {error}") from None
+        raise PictureError(f"{quoted(value, 80)}: not a valid path: {error}") from None
     if not inside:
         raise PictureError(
-            f"{quoted(value, 80)}: leads out of {root}; name the folder that holds all pictures in "
-            "image_root"
+            f"{quoted(value, 80)}: outside {root}; set image_root to the folder that contains all "
+            "images"
         )
     return path
 
@@ -126,9 +126,9 @@ def _file(root: Path, value: str) -> Path | None:
 
 
 def _regular(path: Path, value: Any) -> Path:
-    """The same; reading from a pipe or a device may never end."""
+    """The path, if it is a regular file: reading from a pipe or a device may never end."""
     if not stat.S_ISREG(path.stat().st_mode):
-        raise PictureError(f"{quoted(value, 80)}: is no regular file")
+        raise PictureError(f"{quoted(value, 80)}: not a regular file")
     return path
 
 
@@ -143,14 +143,14 @@ def _unpacked(text: str, value: Any) -> bytes:
 def _decoded(picture: PIL.Image.Image) -> Image:
     if picture.width * picture.height > _MOST_PIXELS:
         raise PictureError(
-            f"{picture.width}x{picture.height} pixels; {_MOST_PIXELS:,} are the most"
+            f"{picture.width}x{picture.height} pixels; the maximum is {_MOST_PIXELS:,}"
         )
     upright = PIL.ImageOps.exif_transpose(picture)
     if upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info:
         shown = upright.convert("RGBA")
         ground = PIL.Image.new("RGBA", shown.size, "white")
         upright = PIL.Image.alpha_composite(ground, shown)
-    elif upright.mode.startswith("I;16"):  # PIL would clip all but the darkest
+    elif upright.mode.startswith("I;16"):  # PIL would clip values above 255
         return _checked(np.stack([(np.asarray(upright) >> 8).astype(np.uint8)] * 3, axis=-1))
     return _checked(np.array(upright.convert("RGB")))
 
@@ -158,11 +158,11 @@ def _decoded(picture: PIL.Image.Image) -> Image:
 def _checked(picture: Any) -> Image:
     if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or not picture.size:
         raise PictureError(
-            f"{picture.dtype}{list(picture.shape)} is no picture; it must be uint8[H, W, 3]"
+            f"{picture.dtype}{list(picture.shape)} is not an image; it must be uint8[H, W, 3]"
         )
     return np.asarray(picture, np.uint8)
 
 
 def _of(error: Exception) -> str:
-    # PIL names the buffer that it read from, by its address.
+    # PIL's message contains the buffer's address.
     return re.sub(r"<_io\.BytesIO object at 0x[0-9a-f]+>", "the bytes", str(error))

@@ -1,4 +1,4 @@
-"""Gymnasium spaces for words and pictures as they are: of any length, and of any size."""
+"""Gymnasium observation spaces for texts of any length and images of any size."""
 
 from typing import Any
 
@@ -8,21 +8,21 @@ import numpy as np
 from agentrl.types import Image
 
 _SIDES = (8, 32)
-"""Of the pictures that are drawn by chance, in pixels."""
+"""Range of the sides of sampled images, in pixels."""
 
 
 class AnyText(gymnasium.spaces.Text):
-    """Any text up to a length, in every script; samples are letters and digits."""
+    """Any Unicode text up to a maximum length; samples are letters and digits."""
 
     def __init__(self, max_length: int = 100_000, seed: Any = None) -> None:
         super().__init__(max_length=max_length, min_length=0, seed=seed)
 
     def contains(self, x: Any) -> bool:
-        """Whether it is a text, and not too long."""
+        """Whether `x` is a text of at most `max_length` characters."""
         return isinstance(x, str) and len(x) <= self.max_length
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """A short text: a long one tells no more."""
+        """A short random text."""
         count = int(self.np_random.integers(1, 20))
         letters = self.np_random.choice(list("abcdefghij0123456789 "), size=count)
         return "".join(map(str, letters))
@@ -37,10 +37,10 @@ class AnyText(gymnasium.spaces.Text):
 
 
 class Pictures(gymnasium.Space[tuple[Image, ...]]):
-    """Some pictures, uint8[H, W, 3] each, of any size.
+    """A tuple of images, uint8[H, W, 3] each, of any size.
 
     Args:
-        most: pictures.
+        most: maximum number of images.
         seed: of samples.
     """
 
@@ -50,11 +50,11 @@ class Pictures(gymnasium.Space[tuple[Image, ...]]):
 
     @property
     def is_np_flattenable(self) -> bool:
-        """They have no fixed size."""
+        """False: the images have no fixed size."""
         return False
 
     def contains(self, x: Any) -> bool:
-        """Whether they are pictures, and not too many."""
+        """Whether `x` is a tuple of at most `most` images."""
         return (
             isinstance(x, tuple)
             and len(x) <= self.most
@@ -69,7 +69,7 @@ class Pictures(gymnasium.Space[tuple[Image, ...]]):
         )
 
     def sample(self, mask: Any = None, probability: Any = None) -> tuple[Image, ...]:
-        """A few small pictures of noise."""
+        """A few small images of noise."""
         count = int(self.np_random.integers(0, min(self.most, 3) + 1))
         sides = self.np_random.integers(*_SIDES, size=(count, 2))
         return tuple(self.np_random.integers(0, 256, (*s, 3)).astype(np.uint8) for s in sides)

@@ -1,4 +1,4 @@
-"""What of a Gymnasium observation a model is shown: pictures and words."""
+"""Convert a Gymnasium observation to the images and the text that a model sees."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,33 +9,33 @@ from agentrl.errors import ConfigError
 from agentrl.types import Image, Observation
 
 _LEAST_SIDE = 16
-"""Of a picture; a smaller array of bytes is a grid of cells, such as a board."""
+"""Minimum side of an image; a smaller array of bytes is a grid of cells, such as a board."""
 _MOST_NUMBERS = 1000
-"""An array of more tells a model nothing, and fills its context."""
+"""Maximum size of an array in text; more numbers would only fill the context."""
 
 
 def shown(observation: Any) -> Observation:
-    """Pictures as they are, everything else as text; the parts of a dictionary by their names.
+    """Images unchanged, everything else as text, with the keys of a dictionary as labels.
 
     Args:
-        observation: a picture is uint8[H, W, 3], uint8[H, W, 1] or uint8[H, W] of at least 16
+        observation: an image is uint8[H, W, 3], uint8[H, W, 1] or uint8[H, W] of at least 16
             rows and columns.
 
     Raises:
-        ConfigError: an array that is no picture and too large to be told.
+        ConfigError: an array is not an image, and too large for text.
     """
     images: list[Image] = []
-    text = _told(observation, images)
+    text = _as_text(observation, images)
     return Observation(images=tuple(images), text=text)
 
 
-def _told(value: Any, images: list[Image]) -> str:
-    """The words for a value; its pictures are added to the list."""
+def _as_text(value: Any, images: list[Image]) -> str:
+    """The text for a value; its images are added to the list."""
     if isinstance(value, Mapping):
-        parts = ((str(key), _told(part, images)) for key, part in value.items())
-        return "\n".join(f"{key}: {words}" for key, words in parts if words)
+        parts = ((str(key), _as_text(part, images)) for key, part in value.items())
+        return "\n".join(f"{key}: {text}" for key, text in parts if text)
     if isinstance(value, tuple | list):
-        return ", ".join(words for part in value if (words := _told(part, images)))
+        return ", ".join(text for part in value if (text := _as_text(part, images)))
     if isinstance(value, np.ndarray) and value.ndim:
         return _array(value, images)
     return str(value)
@@ -47,8 +47,8 @@ def _array(value: "np.ndarray[Any, Any]", images: list[Image]) -> str:
         return ""
     if value.size > _MOST_NUMBERS:
         raise ConfigError(
-            f"the environment shows {value.dtype}{list(value.shape)}; a picture is uint8[H, W, 3] "
-            "or uint8[H, W]. Convert it in a wrapper (env.wrappers) or in a translator of your own."
+            f"the observation is {value.dtype}{list(value.shape)}; an image is uint8[H, W, 3] or "
+            "uint8[H, W]. Convert it in a wrapper (env.wrappers) or in your own translator."
         )
     if value.ndim == 1:
         return str(value)
@@ -58,7 +58,7 @@ def _array(value: "np.ndarray[Any, Any]", images: list[Image]) -> str:
 
 
 def pictures(observation: Any) -> list[Image]:
-    """The pictures that `shown` shows, without a word of the rest, however much it is."""
+    """Only the images of an observation; arrays of any size are ignored."""
     if isinstance(observation, Mapping):
         observation = list(observation.values())
     if isinstance(observation, tuple | list):
@@ -69,13 +69,13 @@ def pictures(observation: Any) -> list[Image]:
 
 
 def is_picture(value: "np.ndarray[Any, Any]") -> bool:
-    """Whether an array is a picture; a small grid of cells of one byte is not."""
-    colours = value.ndim == 2 or (value.ndim == 3 and value.shape[2] in (1, 3))
-    return colours and value.dtype == np.uint8 and min(value.shape[:2]) >= _LEAST_SIDE
+    """Whether an array is an image; a small grid of bytes is not."""
+    has_channels = value.ndim == 2 or (value.ndim == 3 and value.shape[2] in (1, 3))
+    return has_channels and value.dtype == np.uint8 and min(value.shape[:2]) >= _LEAST_SIDE
 
 
 def in_colour(picture: "np.ndarray[Any, Any]") -> Image:
-    """uint8[H, W, 3] of a picture in colours or in grey."""
+    """uint8[H, W, 3] of an image in color or grayscale."""
     if picture.ndim == 2:
         picture = picture[:, :, None]
     if picture.shape[2] == 1:

@@ -1,4 +1,4 @@
-"""Prompt templates: Jinja2 files that a user can edit."""
+"""Prompt templates: Jinja2 files that users can edit."""
 
 import sys
 from collections.abc import Callable, Collection
@@ -16,14 +16,14 @@ _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
 
 
 def find_template(path: str, what: str = "env.prompt") -> Path:
-    """A template by path, or looked for as modules are: beside the configuration that names it.
+    """Find a template: in the current folder, on sys.path, or among those of the package.
 
     Args:
         path: of the file.
-        what: the setting that it comes from.
+        what: the setting that names it.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: it does not exist.
     """
     template = path_of(path, what)
     folders = (Path(), *map(Path, sys.path), _PACKAGED, _PACKAGED.parent)
@@ -34,14 +34,14 @@ def find_template(path: str, what: str = "env.prompt") -> Path:
 
 
 def parsed(template: str, key: str) -> Template:
-    """A template that renders in a sandbox.
+    """Parse a template that renders in a sandbox.
 
     Args:
         template: Jinja2.
-        key: the setting that it stands in, for the error.
+        key: the setting that contains it, for the error.
 
     Raises:
-        ConfigError: it is no template.
+        ConfigError: it has a syntax error.
     """
     try:
         return SandboxedEnvironment(undefined=StrictUndefined).from_string(template)
@@ -51,32 +51,33 @@ def parsed(template: str, key: str) -> Template:
 
 
 def names_in(template: str) -> set[str]:
-    """What a template is to be given; it must be one."""
+    """The variables of a valid template."""
     return meta.find_undeclared_variables(SandboxedEnvironment().parse(template))
 
 
 def compiled(template: str, key: str, given: Collection[str] = ()) -> Callable[..., str]:
-    """A template as a function of the names that it may use.
+    """A template as a function of its variables.
 
     Args:
-        template: see `parsed`, like what follows.
-        key: of the setting.
-        given: those names, where they are known already.
+        template: see `parsed`.
+        key: see `parsed`.
+        given: the variables that it may use, if they are known already.
 
     Raises:
-        ConfigError: it is no template, or uses a name that it is not given; or, when it is called,
-            it cannot be rendered.
+        ConfigError: it has a syntax error or uses another variable; or, when it is called, it
+            cannot be rendered.
     """
     found = parsed(template, key)
     if given and (odd := sorted(names_in(template) - {*given, *found.globals})):
         raise ConfigError(
-            f"{key}: it uses {odd[0]!r}{did_you_mean(odd[0], given)}; it may use {', '.join(given)}"
+            f"{key}: unknown variable {odd[0]!r}{did_you_mean(odd[0], given)}; it may use "
+            f"{', '.join(given)}"
         )
 
     def render(**names: Any) -> str:
         try:
             return found.render(**names).strip()
-        except Exception as error:  # a template computes: it can fail in as many ways as a program
+        except Exception as error:  # a template is code and may raise anything
             raise ConfigError(
                 f"{key}: cannot be rendered: {type(error).__name__}: {error}"
             ) from error
@@ -85,11 +86,11 @@ def compiled(template: str, key: str, given: Collection[str] = ()) -> Callable[.
 
 
 def render_instructions(path: str | None, instructions: str) -> str:
-    """The words that open an episode.
+    """The system message of an episode.
 
     Args:
-        path: a template that may use `{{ instructions }}`; None for the instructions as they are.
-        instructions: the translator's own words.
+        path: a template that may use `{{ instructions }}`; None for the instructions unchanged.
+        instructions: those of the translator.
 
     Raises:
         ConfigError: the template does not exist or cannot be rendered.

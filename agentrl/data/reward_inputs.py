@@ -1,4 +1,4 @@
-"""What reward functions need of an episode: its replies, what it was paid, and the truth."""
+"""Accessors for reward functions: an episode's replies, environment rewards and ground truth."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,11 +9,11 @@ from agentrl.types import Episode
 
 
 class NotTold(KeyError):
-    """An environment's info does not say what a reward needs.
+    """An environment's info lacks a key that a reward function needs.
 
     Args:
         env_id: of the environment.
-        key: what it does not say.
+        key: the missing key.
     """
 
     def __init__(self, env_id: str, key: str) -> None:
@@ -27,12 +27,12 @@ def env_reward(episode: Episode) -> list[float]:
 
 
 def last_reply(episode: Episode) -> str:
-    """The last reply; empty where there was no turn."""
+    """The last reply; empty if there was no turn."""
     return episode.turns[-1].reply if episode.turns else ""
 
 
 def last_answer(episode: Episode) -> str | None:
-    """The answer that the last reply gives, in a tag or a box; None where it gives none."""
+    """The answer in the last reply, in a tag or a box; None if there is none."""
     try:
         return answer_in(last_reply(episode))
     except ActionError:
@@ -40,10 +40,10 @@ def last_answer(episode: Episode) -> str | None:
 
 
 def truth(episode: Episode, key: str) -> Any:
-    """What the environment says of an episode: in the last turn's info, else in the first.
+    """A value from the last turn's info, or else from the info of reset.
 
     Raises:
-        NotTold: nothing by that name; a reward without it would be made up.
+        NotTold: neither has the key.
     """
     for turn in episode.turns[-1:]:
         if key in turn.info:
@@ -52,15 +52,15 @@ def truth(episode: Episode, key: str) -> Any:
 
 
 def fact(episode: Episode, info: Mapping[str, Any], key: str) -> Any:
-    """What one info of an episode says.
+    """A value from one info of an episode.
 
     Args:
         episode: for the message.
-        info: of one of its turns, or of its first observation.
-        key: what it must say.
+        info: of one of its turns, or of reset.
+        key: of the value.
 
     Raises:
-        NotTold: nothing by that name; a reward without it would be made up.
+        NotTold: the info lacks the key.
     """
     if key not in info:
         raise NotTold(episode.env_id, key)
@@ -68,7 +68,7 @@ def fact(episode: Episode, info: Mapping[str, Any], key: str) -> Any:
 
 
 def accepted(episode: Episode) -> Sequence[str]:
-    """All answers that are right: `accepted` of the info, or else `ground_truth`.
+    """All accepted answers: the info's `accepted`, or else its `ground_truth`.
 
     Raises:
         NotTold: it has neither.
@@ -82,5 +82,5 @@ def accepted(episode: Episode) -> Sequence[str]:
 
 
 def options(info: Mapping[str, Any]) -> Sequence[str]:
-    """The options of a multiple choice; none where it is none."""
+    """The options of a multiple-choice question; empty for other questions."""
     return [str(option) for option in info.get("options") or ()]

@@ -1,4 +1,4 @@
-"""Rows of a data set, wherever they stand: JSONL, CSV, Parquet, or a Hugging Face data set."""
+"""Read the rows of a data set: JSONL, JSON, CSV, Parquet, or a Hugging Face data set."""
 
 import csv
 import json
@@ -13,25 +13,25 @@ from agentrl.errors import ConfigError, told
 
 GET_DATA = "pip install 'agentrl[data]'"
 _LONGEST_CELL = 100_000_000
-"""Characters; a picture in base64 may stand in it."""
+"""Maximum characters of a CSV cell, which may hold an image in base64."""
 
 Row = Mapping[str, Any]
 
 
 class BadRow(ValueError):
-    """A row that cannot be read, or asks nothing."""
+    """A row that cannot be read, or has no question."""
 
 
 class Table(Protocol):
-    """Some rows and the names of their columns."""
+    """Rows and the names of their columns."""
 
     @property
     def columns(self) -> Sequence[str]:
-        """Their names, in order."""
+        """Names of the columns, in order."""
 
     @property
     def root(self) -> Path:
-        """What the pictures' paths are relative to."""
+        """The folder that image paths are relative to."""
 
     def __len__(self) -> int: ...
 
@@ -43,7 +43,7 @@ class Table(Protocol):
         """
 
     def name(self, place: int) -> str:
-        """Where it stands, as its user would look for it."""
+        """A row's location as a user would look for it: `line 3`, `row 7`."""
 
 
 class Lines:
@@ -51,7 +51,7 @@ class Lines:
 
     Args:
         path: of the file.
-        rows: each with its number, counted from 1; a text says why it is none.
+        rows: each with its number, counted from 1; a string says why the row is invalid.
         counted: what the numbers count, `line` or `row`.
     """
 
@@ -82,8 +82,8 @@ class Columns:
     """The rows of an Arrow table or a Hugging Face data set, read one at a time.
 
     Args:
-        held: has a length, and gives the row of a place as a mapping.
-        columns: their names.
+        held: a sequence of rows, each a mapping.
+        columns: names of the columns.
         root: see Table.
     """
 
@@ -97,7 +97,7 @@ class Columns:
         """See Table.row."""
         try:
             found: Row = self._held[place]
-        except Exception as error:  # a foreign library reads foreign bytes
+        except Exception as error:  # a library may raise anything on broken data
             raise BadRow(told(error)) from error
         return found
 
@@ -107,7 +107,7 @@ class Columns:
 
 
 class _Arrow:
-    """An Arrow table as a list of rows; nothing is copied before it is asked for."""
+    """An Arrow table as a sequence of rows, converted on access."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
@@ -121,23 +121,23 @@ class _Arrow:
 
 
 def open_table(data: str, split: str | None) -> Table:
-    """The table that a file, a folder or an id of the hub names.
+    """Open a data set by file, folder or id on the Hugging Face Hub.
 
     Args:
         data: `*.jsonl`, `*.json` (a list), `*.csv`, `*.tsv`, `*.parquet`; a folder that the
-            `datasets` library reads or has written; or an id of the Hugging Face hub.
-        split: which part of what the `datasets` library reads.
+            `datasets` library reads or has written; or an id on the Hugging Face Hub.
+        split: the split to read with the `datasets` library.
 
     Raises:
-        ConfigError: there is no such thing, or nothing in it can be read.
+        ConfigError: it does not exist or cannot be read.
     """
     path = _found(data)
     if path is None or path.is_dir():
         return _hugging_face(data if path is None else str(path), split, path)
     if split is not None:
         raise ConfigError(
-            f"split={split}: {data} is one file without splits; give hold_out a share of its rows, "
-            "or name a file for each split: data={train: ..., eval: ...}"
+            f"split={split}: {data} is a single file without splits; set hold_out to a fraction of "
+            "its rows, or give one file per split: data={train: ..., eval: ...}"
         )
     readers: dict[str, Callable[[Path], Table]] = {
         ".jsonl": _jsonl,
@@ -156,23 +156,25 @@ def open_table(data: str, split: str | None) -> Table:
 
 
 def _found(data: str) -> Path | None:
-    """The file or folder, here or beside the configuration; None for an id of the hub.
+    """The file or folder, here or beside the configuration; None for an id on the hub.
 
     Raises:
-        ConfigError: it is meant as a file, and is not there.
+        ConfigError: it looks like a file, but does not exist.
     """
-    # Where libraries lie, there are folders by many names.
+    # Folders of installed libraries could match a hub id.
     libraries = tuple(sysconfig.get_paths().values())
-    for folder in ("", *(place for place in sys.path if not place.startswith(libraries))):
+    for folder in ("", *(entry for entry in sys.path if not entry.startswith(libraries))):
         path = Path(folder, data).expanduser()
         try:
             if path.is_file() or path.is_dir():
                 return path.absolute()
         except (OSError, ValueError) as error:
-            raise ConfigError(f"data={data!r}: cannot be a path: {error}") from None
+            raise ConfigError(f"data={data!r}: not a valid path: {error}") from None
     known = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
     if data.startswith((".", "/", "~")) or data.endswith(known) or data.count("/") > 1:
-        raise ConfigError(f"data={data}: no such file, neither here nor beside the configuration")
+        raise ConfigError(
+            f"data={data}: no such file, neither in the current folder nor beside the configuration"
+        )
     return None
 
 
@@ -189,14 +191,14 @@ def _parsed(line: bytes) -> Row | str:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        return f"no JSON: {_why(error)}"
+        return f"invalid JSON: {_why(error)}"
     return row if isinstance(row, dict) else f"{type(row).__name__}, not an object with keys"
 
 
 def _why(error: ValueError | RecursionError) -> str:
-    """Of one line of JSON: its line's number is told elsewhere."""
+    """The reason without a line number: each line is parsed alone."""
     if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg}, at its character {error.pos + 1}"
+        return f"{error.msg}, at character {error.pos + 1}"
     return str(error)
 
 
@@ -204,9 +206,9 @@ def _json(path: Path) -> Table:
     try:
         rows = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"data={path}: no JSON: {error}") from None
+        raise ConfigError(f"data={path}: invalid JSON: {error}") from None
     if not isinstance(rows, list):
-        raise ConfigError(f"data={path}: must hold a list of rows, not {type(rows).__name__}")
+        raise ConfigError(f"data={path}: must contain a list of rows, not {type(rows).__name__}")
     kept = [r if isinstance(r, dict) else f"{type(r).__name__}, not an object" for r in rows]
     return Lines(path, list(enumerate(kept, 1)), "row")
 
@@ -219,14 +221,15 @@ def _csv(path: Path) -> Table:
         _, header = next(records, (0, []))
         _check_header(path, header)
         for number, cells in records:
-            whole = len(cells) == len(header)
-            wrong = f"it does not have the header's {len(header)} cells"
-            rows.append((number, dict(zip(header, cells, strict=True)) if whole else wrong))
+            is_complete = len(cells) == len(header)
+            problem = f"it has {len(cells)} cells, the header {len(header)}"
+            row = dict(zip(header, cells, strict=True)) if is_complete else problem
+            rows.append((number, row))
     return Lines(path, rows)
 
 
 def _records(path: Path, file: TextIO) -> Iterator[tuple[int, list[str]]]:
-    """The cells of each row that is not empty, and the line in which it begins."""
+    """The line in which each non-empty row begins, and its cells."""
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     reader, first = csv.reader(file, delimiter=delimiter, strict=True), 1
     try:
@@ -236,20 +239,20 @@ def _records(path: Path, file: TextIO) -> Iterator[tuple[int, list[str]]]:
             first = reader.line_num + 1
     except csv.Error as error:
         raise ConfigError(
-            f"data={path}: the row that begins in line {first}: {error}. A quote that opens a cell "
-            "must close it, and one within it is written twice"
+            f"data={path}: the row that begins in line {first}: {error}. Close each quoted cell, "
+            "and double the quotes inside it"
         ) from None
 
 
 def _check_header(path: Path, names: Sequence[str]) -> None:
     if len(names) == 1 and (found := [sign for sign in ";\t|" if sign in names[0]]):
         raise ConfigError(
-            f"data={path}: its first line is {names[0]!r}, one column; between two stands a comma "
-            f"in .csv and a tab in .tsv, and no {found[0]!r}"
+            f"data={path}: its first line {names[0]!r} is a single column; columns are separated "
+            f"by commas in .csv and by tabs in .tsv, not by {found[0]!r}"
         )
-    for place, name in enumerate(names):
-        if name and name in names[:place]:
-            raise ConfigError(f"data={path}: two columns are called {name!r}; rename one")
+    for index, name in enumerate(names):
+        if name and name in names[:index]:
+            raise ConfigError(f"data={path}: two columns are named {name!r}; rename one")
 
 
 def _parquet(path: Path) -> Table:
@@ -272,36 +275,39 @@ def _hugging_face(data: str, split: str | None, folder: Path | None) -> Table:
         import datasets
     except ImportError:
         raise ConfigError(
-            f"data={data}: no such file; an id of the Hugging Face hub needs the library "
+            f"data={data}: no such file; an id on the Hugging Face Hub needs the library "
             f"`datasets`, not installed: {GET_DATA}"
         ) from None
-    written = folder is not None and any(
+    was_saved = folder is not None and any(
         (folder / name).is_file() for name in ("dataset_dict.json", "dataset_info.json")
     )
     try:
-        found = datasets.load_from_disk(data) if written else datasets.load_dataset(data)
-    except Exception as error:  # the hub, the network, or what stands in the folder
+        loaded = datasets.load_from_disk(data) if was_saved else datasets.load_dataset(data)
+    except Exception as error:  # the hub, the network or the folder's content may raise anything
         what = "cannot be loaded"
         if folder is None:
-            what = "no file or folder, here or beside the configuration, and not found on the hub"
+            what = (
+                "not a file or folder, here or beside the configuration, and cannot be loaded from "
+                "the hub"
+            )
         raise ConfigError(f"data={data}: {what}: {told(error)}") from error
-    if isinstance(found, dict):
-        if split not in found and not (split is None and len(found) == 1):
-            raise ConfigError(f"split={split}: {data} has {', '.join(map(str, found))}; name one")
-        found = found[split] if split is not None else next(iter(found.values()))
+    if isinstance(loaded, dict):
+        if split not in loaded and not (split is None and len(loaded) == 1):
+            raise ConfigError(f"split={split}: {data} has {', '.join(map(str, loaded))}; name one")
+        loaded = loaded[split] if split is not None else next(iter(loaded.values()))
     elif split is not None:
-        raise ConfigError(f"split={split}: {data} has no splits; leave the setting out")
-    # What was fetched names its pictures in the library's own cache, if it does not hold them.
+        raise ConfigError(f"split={split}: {data} has no splits; remove the setting")
+    # A fetched data set refers to image files in the library's cache, unless it contains them.
     root = Path(datasets.config.HF_CACHE_HOME) if folder is None else folder
-    return Columns(_raw(found), found.column_names, root)
+    return Columns(_raw(loaded), loaded.column_names, root)
 
 
-def _raw(found: Any) -> Any:
-    """The same with pictures as bytes and paths, however deep: we open them, and name the rows."""
-    for name, feature in found.features.items():
+def _raw(loaded: Any) -> Any:
+    """The data set with undecoded images at any depth: we decode them, to name the bad rows."""
+    for name, feature in loaded.features.items():
         if (raw := _undecoded(feature)) != feature:
-            found = found.cast_column(name, raw)
-    return found
+            loaded = loaded.cast_column(name, raw)
+    return loaded
 
 
 def _undecoded(feature: Any) -> Any:

@@ -1,4 +1,4 @@
-"""One question with its answer, and where the questions of a job come from."""
+"""A question with its answer, and the protocol of sources that provide questions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,63 +11,63 @@ from numpy.typing import NDArray
 from agentrl.types import Image
 
 _BLOCK = 1_000_000
-"""The seeds of a job's parts, such as its training or its evaluation, begin at whole millions."""
+"""Seeds of a job's parts, such as training and evaluation, begin at multiples of a million."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Task:
-    """A question, what it shows, and what is right."""
+    """A question, its images, and the accepted answers."""
 
     name: str
-    """Tells it from the others of its source: a row, or a seed."""
+    """Identifies it within its source: a row, or a seed."""
     problem: str
-    """The words; `<image>` stands once for each picture."""
+    """The text, with one `<image>` per image."""
     accepted: tuple[str, ...]
-    """All right answers, the first of which is the usual one."""
+    """All accepted answers, the canonical one first."""
     images: tuple[Image, ...] = ()
     options: tuple[str, ...] = ()
-    """Of a multiple choice, A first."""
+    """Of a multiple-choice question, A first."""
     guesses: tuple[str, ...] = ()
-    """Answers that somebody could give who looks at nothing."""
+    """Plausible answers for players that guess without looking."""
     thought: str = ""
-    """How one comes to the answer, for players; may be empty."""
+    """The reasoning that leads to the answer, for scripted players; may be empty."""
     slip: tuple[str, str] | None = None
-    """A habitual mistake, for players: the thought and the answer that it leads to."""
+    """A typical mistake, for scripted players: the reasoning and the wrong answer."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """The truth behind the question, recorded and never shown."""
+    """Ground truth behind the question, recorded and never shown."""
 
     @property
     def answer(self) -> str:
-        """The usual right answer."""
+        """The canonical answer."""
         return self.accepted[0]
 
 
 class Source(Protocol):
-    """Where questions come from: the same seed gives the same question, always."""
+    """Provides questions; the same seed always gives the same question."""
 
     def task(self, seed: int) -> Task:
         """The question of a seed."""
 
 
 def row_of(seed: int, count: int, shuffle: int | None) -> int:
-    """Which of some rows a seed stands for.
+    """The row for a seed.
 
-    Consecutive seeds go through all rows in a new order each time, so whoever knows the seed of a
-    step knows its rows: there is no position to keep, and none to lose when a run is resumed.
-    Within a block of a million seeds, which begins at a whole million as the seeds of training and
-    of evaluation do, each run of `count` seeds visits every row once.
+    Consecutive seeds visit all rows in a new order each epoch. The row depends only on the seed, so
+    a resumed run has no sampler position to restore. Within a block of a million seeds (training
+    and evaluation begin at multiples of a million), each epoch of `count` seeds visits every row
+    once.
 
     Args:
         seed: not negative.
-        count: rows.
-        shuffle: names the orders; None takes the rows as they stand.
+        count: number of rows.
+        shuffle: seed of the orders; None keeps the order of the rows.
 
     Returns:
         In [0, count).
     """
-    block, place = divmod(seed, _BLOCK)
-    epoch, place = divmod(place, count)
-    return place if shuffle is None else int(_order(count, shuffle, block, epoch)[place])
+    block, position = divmod(seed, _BLOCK)
+    epoch, position = divmod(position, count)
+    return position if shuffle is None else int(_order(count, shuffle, block, epoch)[position])
 
 
 @lru_cache(maxsize=16)

@@ -1,7 +1,7 @@
-"""A phone as the framework sees it: drivers, a pool, and waiting for the screen.
+"""Android phones: connections over ADB, captures, input, a pool, and waiting for the screen.
 
-What environments use: `open_device`, `Device`, the actions, a `Grammar`, `act_and_settle`, and a
-`Guard` around it.
+Environments use `open_device`, `Device`, the actions, `Grammar`, `act_and_settle`, and `AppGuard`,
+which keeps the agent in its app.
 """
 
 from agentrl.actions.action_grammar import Grammar, format_action, parse_action
@@ -15,40 +15,40 @@ from agentrl.actions.screen_actions import (
     Tap,
     Type,
     Wait,
-    perform,
+    dispatch_action,
 )
-from agentrl.devices.device import Deadlines, Device, Look, Result, State
-from agentrl.devices.device_opener import Around
+from agentrl.devices.device import AppState, CommandResult, Deadlines, Device, Look
+from agentrl.devices.device_opener import DeviceWrapper
 from agentrl.devices.device_sources import check_source, open_device, open_source
 from agentrl.devices.foreground_window import Window
-from agentrl.devices.guard.app_guard import Guard, Guarded, Left
+from agentrl.devices.guard.app_guard import AppExit, AppGuard, GuardedResult
 from agentrl.devices.input.settle import Settled, act_and_settle
 from agentrl.devices.pool import DevicePool
-from agentrl.devices.pool.lease import Lendable
+from agentrl.devices.pool.lease import LeasableDevice
 from agentrl.devices.pool.lender import PoolOptions
-from agentrl.devices.screen_regions import Region
+from agentrl.devices.screen_regions import ScreenRegion
 
 __all__ = [
     "Action",
-    "Around",
+    "AppExit",
+    "AppGuard",
+    "AppState",
+    "CommandResult",
     "Deadlines",
     "Device",
     "DevicePool",
+    "DeviceWrapper",
     "Done",
     "Drag",
     "Grammar",
-    "Guard",
-    "Guarded",
+    "GuardedResult",
     "Key",
-    "Left",
-    "Lendable",
+    "LeasableDevice",
     "LongPress",
     "Look",
     "PoolOptions",
-    "Region",
-    "Result",
+    "ScreenRegion",
     "Settled",
-    "State",
     "Swipe",
     "Tap",
     "Type",
@@ -56,9 +56,9 @@ __all__ = [
     "Window",
     "act_and_settle",
     "check_source",
+    "dispatch_action",
     "format_action",
     "open_device",
     "open_source",
     "parse_action",
-    "perform",
 ]

@@ -1,4 +1,4 @@
-"""A phone behind an adb server, whichever driver speaks to it."""
+"""A phone behind an adb server, with any driver."""
 
 import logging
 import threading
@@ -18,7 +18,7 @@ from agentrl.actions.screen_actions import (
     Tap,
     Type,
     Wait,
-    perform,
+    dispatch_action,
 )
 from agentrl.devices.adb import AdbServer, app_state_file
 from agentrl.devices.adb.adb_socket import Deadline
@@ -28,19 +28,19 @@ from agentrl.devices.capture import CAPTURES, Capture
 from agentrl.devices.capture.screen_size import DISPLAY, ScreenSize
 from agentrl.devices.capture.screencap_raw import RawCapture
 from agentrl.devices.connected_phone import ConnectedPhone
-from agentrl.devices.device import Deadlines, Look, Result, State
-from agentrl.devices.foreground_window import Window, package_in, window_in
-from agentrl.devices.guard.foreground import WINDOW, in_front_command
+from agentrl.devices.device import AppState, CommandResult, Deadlines, Look
+from agentrl.devices.foreground_window import Window, parse_front_package, parse_window
+from agentrl.devices.guard.foreground import WINDOW, front_check
 from agentrl.devices.input.input_commands import Touch, input_command
 from agentrl.devices.input.text_input import Keyboard
-from agentrl.devices.screen_regions import Region
+from agentrl.devices.screen_regions import ScreenRegion
 from agentrl.errors import CaptureError, DeviceError, DeviceTimeout, NotInFront
 from agentrl.types import Image
 
 log = logging.getLogger(__name__)
 
 INPUTS = ("input", "shell")
-"""Ways to run our own commands: in a shell for each call, or in one that is kept."""
+"""How our own commands are run: in a new shell per call, or in a persistent one."""
 _POLL_S = 0.02
 
 
@@ -63,8 +63,8 @@ class AdbPhone(ConnectedPhone):
             on_close: called when the device is closed.
 
         Raises:
-            ConfigError: a public address, or no adb program.
-            DeviceOffline: the phone is not there.
+            ConfigError: a public address, or adb is not installed.
+            DeviceOffline: the phone is not connected.
             DeviceTimeout: it did not become ready in time.
         """
         super().__init__(server, serial, deadlines, on_close)
@@ -79,14 +79,14 @@ class AdbPhone(ConnectedPhone):
         self.reconnect()
 
     def use(self, *, capture: str = "raw", input: str = "shell") -> None:
-        """Choose how pictures are taken and how our own commands are run.
+        """Set the capture and the input method.
 
         Args:
             capture: one of `agentrl.devices.capture.CAPTURES`.
             input: one of `INPUTS`.
 
         Raises:
-            ConfigError: it needs a library that is not installed.
+            ConfigError: the capture needs a library that is not installed.
         """
         chosen = CAPTURES[capture](self.line)
         with self._lock:
@@ -125,7 +125,7 @@ class AdbPhone(ConnectedPhone):
         self._touch(Swipe(x1, y1, x2, y2), duration_s)
 
     def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = DRAG_S) -> None:
-        """Hold what is at (x1, y1) and drop it at (x2, y2), in [0, 1]."""
+        """Pick up what is at (x1, y1) and drop it at (x2, y2), in [0, 1]."""
         self._touch(Drag(x1, y1, x2, y2), duration_s)
 
     def key(self, name: str) -> None:
@@ -133,24 +133,24 @@ class AdbPhone(ConnectedPhone):
         self._touch(Key(name))
 
     def text(self, text: str) -> None:
-        """Type text into the focused field, whatever its characters."""
+        """Type any text into the focused field."""
         deadline = self._deadline()
         commands = self._commands(Type(text), deadline)
         for command, result in zip(commands, self.run_own(commands, deadline), strict=True):
             self.checked(command, result)
 
     def launch(self, package: str, activity: str, extras: Mapping[str, str]) -> None:
-        """Start an app afresh and wait until it has the focus."""
+        """(Re)start an app and wait until it has the focus."""
         deadline = Deadline(self.deadlines.launch_s)
         start = start_command(package, activity, extras)
         started, window = self.per_call.run((start, WINDOW), deadline)
         if started.code or "Error" in started.output:
-            raise DeviceError(f"{self.serial}: {package} does not start: {started.output.strip()}")
-        front = package_in(window.output)
+            raise DeviceError(f"{self.serial}: cannot start {package}: {started.output.strip()}")
+        front = parse_front_package(window.output)
         while front != package:
             try:
                 time.sleep(min(_POLL_S, deadline.left_s()))
-                front = package_in(self._window(deadline))
+                front = parse_front_package(self._window(deadline))
             except (TimeoutError, DeviceTimeout):
                 raise DeviceTimeout(
                     f"{self.serial}: {package} was started but {front} is in front after "
@@ -162,19 +162,19 @@ class AdbPhone(ConnectedPhone):
         self._own(self._deadline(), "am", "force-stop", package_name(package))
 
     def focus(self) -> str | None:
-        """The package in front, or None if the phone names none."""
-        return package_in(self._window(self._deadline()))
+        """The package in front, or None if the phone reports none."""
+        return parse_front_package(self._window(self._deadline()))
 
     def window(self) -> Window:
-        """The window that gets the touches."""
-        return window_in(self._window(self._deadline()))
+        """The window that receives touches."""
+        return parse_window(self._window(self._deadline()))
 
-    def app_area(self) -> Region | None:
-        """None: apps have the screen themselves."""
+    def app_area(self) -> ScreenRegion | None:
+        """None: apps have the whole screen."""
         return None
 
-    def app_state(self, package: str) -> State:
-        """The state that the app of that package publishes."""
+    def app_state(self, package: str) -> AppState:
+        """The state that an app publishes."""
         (result,) = self.run_own([app_state_file.read_command(package_name(package))])
         try:
             return app_state_file.state_of(package, result)
@@ -182,23 +182,23 @@ class AdbPhone(ConnectedPhone):
             raise DeviceError(f"{self.serial}: {error}") from error
 
     def look(self, package: str) -> Look:
-        """What that app publishes now, and what is in front."""
+        """The state that an app publishes now, and the package in front."""
         state, window = self.run_own((app_state_file.read_command(package_name(package)), WINDOW))
         return self._seen(state, window)
 
     def act(
         self, action: Action, package: str, only_in: Collection[str] | None = None
     ) -> tuple[Look, Look]:
-        """Perform an action; what was known right before it and right after it."""
+        """Perform an action; returns the looks right before and right after it."""
         if isinstance(action, Wait | Done):
             before = self.look(package)
             if only_in is not None and before.front not in only_in:
                 raise self._not_in_front(only_in)
-            perform(self, action)
+            dispatch_action(self, action)
             return before, self.look(package)
         look, deadline = app_state_file.read_command(package_name(package)), self._deadline()
-        # On the phone, right before the touch: between two calls anything can come to the front.
-        gates = [] if only_in is None else [in_front_command(only_in)]
+        # Checked on the phone, right before the touch: between two calls anything can come up.
+        gates = [] if only_in is None else [front_check(only_in)]
         commands = self._commands(action, deadline)
         first, *rest = self.run_own((look, *gates, *commands, look, WINDOW), deadline)
         if only_in is not None and rest.pop(0).code:
@@ -209,11 +209,11 @@ class AdbPhone(ConnectedPhone):
         return Look(state=app_state_file.state_in(first)), self._seen(last, window)
 
     def close(self) -> None:
-        """Give the connections and the old input method back; what came with the phone is ended."""
+        """Restore the input method, close the connections and what was started with the phone."""
         try:
             self._keyboard.restore(self._deadline())
         except DeviceError as error:
-            log.warning("%s keeps ADBKeyboard as its input method: %s", self.serial, error)
+            log.warning("%s: the input method is still ADBKeyboard: %s", self.serial, error)
         self.capture.close()
         super().close()
 
@@ -238,8 +238,8 @@ class AdbPhone(ConnectedPhone):
         return self.checked(WINDOW, result)
 
     def _not_in_front(self, packages: Iterable[str]) -> NotInFront:
-        return NotInFront(f"{self.serial}: in front is not {' or '.join(sorted(packages))}")
+        return NotInFront(f"{self.serial}: {' or '.join(sorted(packages))} is not in front")
 
-    def _seen(self, state: Result, window: Result) -> Look:
-        front = package_in(self.checked(WINDOW, window))
+    def _seen(self, state: CommandResult, window: CommandResult) -> Look:
+        front = parse_front_package(self.checked(WINDOW, window))
         return Look(state=app_state_file.state_in(state), front=front)

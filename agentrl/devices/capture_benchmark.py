@@ -1,9 +1,9 @@
-"""How fast each capture and each way to run commands is on one phone, and which to take.
+"""Measures how fast each capture and input method is on one phone, and picks the fastest.
 
-`auto` measures a phone when it is opened, within `BUDGET_S`: what has not had its turn by then is
-not taken. That costs 0.1 s with a virtual phone, and with a real one mostly what its captures
-take; phones are opened in parallel. The stream is left out there, because its lag can only be
-measured around a change of the screen, which nobody asked for: `measure` does that on demand.
+`auto` measures a phone when it is opened, within `BUDGET_S`; methods not measured by then are not
+considered. This takes 0.1 s on a virtual phone; on a real one, mostly the time of its captures.
+Phones are opened in parallel. `auto` leaves the stream out, because measuring its lag requires
+changing the screen, which opening a phone must not do; `measure_methods` does so on demand.
 """
 
 import contextlib
@@ -19,9 +19,9 @@ from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb.shell_script import Command
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture import CAPTURES
-from agentrl.devices.capture.capture_trial import Trial
+from agentrl.devices.capture.capture_trial import CaptureTrial
 from agentrl.devices.capture.h264_stream import StreamCapture
-from agentrl.devices.capture.stream_latency import measured_lag_s
+from agentrl.devices.capture.stream_latency import measure_lag_s
 from agentrl.errors import ConfigError, DeviceError
 
 log = logging.getLogger(__name__)
@@ -31,10 +31,10 @@ _ROUNDS = 2
 _QUICK = ("raw", "framebuffer", "png")
 _USUAL = {"capture": "raw", "input": "shell"}
 _CLEARLY = 1.25
-"""The usual way is left for one that is faster by this factor: less than that is chance."""
+"""The default is given up for a method that is faster by this factor: less is noise."""
 _NOTHING: Command = ("true",)
 _SETTINGS: Command = ("am", "start", "-a", "android.settings.SETTINGS")
-# No key: a phone that lets no touches through lets no keys through, and is no worse to look at.
+# Not the HOME key: a phone that blocks touches over adb also blocks keys, but captures still work.
 _HOME: Command = (
     *("am", "start", "-a", "android.intent.action.MAIN"),
     *("-c", "android.intent.category.HOME"),
@@ -43,48 +43,48 @@ _HARMLESS: Command = ("input", "keyevent", "KEYCODE_UNKNOWN")
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Row:
-    """What was measured of one way."""
+class MethodTiming:
+    """The measurement of one capture or input method."""
 
     kind: Literal["capture", "input"]
     name: str
     median_ms: float | None = None
-    """None where it failed or was not measured."""
+    """None if it failed or was not measured."""
     rounds: int = 0
     failure: str = ""
-    """Why it is not to be taken on this phone."""
+    """Why it cannot be used on this phone."""
     lag_s: float | None = None
-    """Of a stream: how late it is, at most."""
+    """Upper bound of a stream's lag."""
     picked: bool = False
 
 
-def measure(
+def measure_methods(
     phone: AdbPhone, *, rounds: int = 5, change: Callable[[], None] | None = None
-) -> list[Row]:
-    """Measure every capture and every input way, and mark the fastest sound ones.
+) -> list[MethodTiming]:
+    """Measure every capture and input method, and mark the fastest that work.
 
     Args:
-        phone: awake, and with a screen that rests.
-        rounds: of each.
-        change: changes something on the screen, each time anew (`toggle`). With it every capture
-            is checked for freshness, and the lag of the stream is measured.
+        phone: awake, showing a screen that does not move.
+        rounds: measurements of each method.
+        change: changes the screen each time it is called (`screen_toggler`). With it, captures are
+            checked for freshness and the lag of the stream is measured.
 
     Returns:
-        One row per way, captures first.
+        One row per method, captures first.
     """
-    trial = Trial(phone.line, phone.deadlines.frame_s, rounds=rounds, change=change)
+    trial = CaptureTrial(phone.line, phone.deadlines.frame_s, rounds=rounds, change=change)
     rows = [_capture(phone, trial, name, change, rounds) for name in CAPTURES]
     rows += _inputs(phone, _HARMLESS, rounds, Deadline(rounds * 2 * phone.deadlines.command_s))
     return _marked(rows)
 
 
-def toggle(phone: AdbPhone) -> Callable[[], None]:
-    """Changes most of a phone's screen: to its settings, and to its home screen again.
+def screen_toggler(phone: AdbPhone) -> Callable[[], None]:
+    """A function that alternates between a phone's settings and its home screen.
 
-    For `measure`, on a phone that nothing is installed on. It goes home at once: from the settings
-    the first change would be none, and every capture stale.
+    It works on phones with nothing installed. It first goes to the home screen: if the settings
+    were already open, the first change would change nothing and every capture would look stale.
     """
-    with contextlib.suppress(DeviceError):  # what keeps it from going home is found by measuring
+    with contextlib.suppress(DeviceError):  # the measurement will report what is wrong
         phone.shell(*_HOME)
     turns = itertools.cycle((_SETTINGS, _HOME))
 
@@ -94,48 +94,50 @@ def toggle(phone: AdbPhone) -> Callable[[], None]:
     return change
 
 
-def choose(phone: AdbPhone, *, capture: str = "auto", input: str = "auto") -> list[Row]:
-    """Have a phone use what was asked for; where that is `auto`, what is measured fastest.
+def choose_methods(
+    phone: AdbPhone, *, capture: str = "auto", input: str = "auto"
+) -> list[MethodTiming]:
+    """Set a phone's capture and input method; `auto` measures them and takes the fastest.
 
     Returns:
-        What was measured.
+        The measurements.
 
     Raises:
-        ConfigError: what was asked for needs a library that is not installed.
+        ConfigError: a method needs a library that is not installed.
     """
     deadline, rows = Deadline(BUDGET_S), []
     if input == "auto":
         rows += _inputs(phone, _NOTHING, _ROUNDS, deadline)
     if capture == "auto":
-        trial = Trial(phone.line, phone.deadlines.frame_s, rounds=_ROUNDS, within=deadline)
+        trial = CaptureTrial(phone.line, phone.deadlines.frame_s, rounds=_ROUNDS, within=deadline)
         rows += [_capture(phone, trial, name, None, _ROUNDS) for name in _QUICK]
     rows = _marked(rows)
     picked = {row.kind: row.name for row in rows if row.picked}
-    taken = use(phone, **({"capture": capture, "input": input} | picked))
-    told = ", ".join(f"{row.name} {row.failure or f'{row.median_ms:.1f} ms'}" for row in rows)
-    log.info("%s: capture %s, input %s (%s)", phone.serial, *taken, told or "as asked")
+    taken = set_methods(phone, **({"capture": capture, "input": input} | picked))
+    timings = ", ".join(f"{row.name} {row.failure or f'{row.median_ms:.1f} ms'}" for row in rows)
+    log.info("%s: capture %s, input %s (%s)", phone.serial, *taken, timings or "as configured")
     return rows
 
 
-def use(phone: AdbPhone, *, capture: str, input: str) -> tuple[str, str]:
-    """Have a phone use what was asked for; where that is `auto`, the usual, without measuring.
+def set_methods(phone: AdbPhone, *, capture: str, input: str) -> tuple[str, str]:
+    """Set a phone's capture and input method; `auto` takes the defaults without measuring.
 
     Returns:
-        The names of the capture and of the way to run commands.
+        The names of the capture and the input method.
 
     Raises:
-        ConfigError: what was asked for needs a library that is not installed.
+        ConfigError: a method needs a library that is not installed.
     """
-    asked = {"capture": capture, "input": input}
-    taken = {kind: _USUAL[kind] if name == "auto" else name for kind, name in asked.items()}
+    requested = {"capture": capture, "input": input}
+    taken = {kind: _USUAL[kind] if name == "auto" else name for kind, name in requested.items()}
     phone.use(**taken)
     return taken["capture"], taken["input"]
 
 
 def _capture(
-    phone: AdbPhone, trial: Trial, name: str, change: Callable[[], None] | None, rounds: int
-) -> Row:
-    row = Row(kind="capture", name=name, rounds=rounds)
+    phone: AdbPhone, trial: CaptureTrial, name: str, change: Callable[[], None] | None, rounds: int
+) -> MethodTiming:
+    row = MethodTiming(kind="capture", name=name, rounds=rounds)
     try:
         capture = CAPTURES[name](phone.line)
     except ConfigError as error:
@@ -143,7 +145,7 @@ def _capture(
     try:
         if isinstance(capture, StreamCapture) and change is not None:
             deadline = Deadline(rounds * 2 * phone.deadlines.frame_s)
-            capture.lag_s = measured_lag_s(phone.line, capture, change, rounds, deadline)
+            capture.lag_s = measure_lag_s(phone.line, capture, change, rounds, deadline)
         seconds = trial.seconds(capture)
     except (DeviceError, TimeoutError) as error:
         return replace(row, failure=_why(phone, error))
@@ -153,10 +155,12 @@ def _capture(
     return replace(row, median_ms=1000 * statistics.median(seconds), lag_s=lag_s)
 
 
-def _inputs(phone: AdbPhone, command: Command, rounds: int, deadline: Deadline) -> list[Row]:
+def _inputs(
+    phone: AdbPhone, command: Command, rounds: int, deadline: Deadline
+) -> list[MethodTiming]:
     rows = []
     for name, shell in (("input", phone.per_call), ("shell", phone.kept)):
-        row = Row(kind="input", name=name, rounds=rounds)
+        row = MethodTiming(kind="input", name=name, rounds=rounds)
         seconds = []
         try:
             for _ in range(rounds + 1):
@@ -175,13 +179,13 @@ def _why(phone: AdbPhone, error: Exception) -> str:
     return str(error).removeprefix(f"{phone.serial}: ") or "not measured in time"
 
 
-def _marked(rows: Sequence[Row]) -> list[Row]:
-    """The rows, with the one of each kind that is to be taken."""
+def _marked(rows: Sequence[MethodTiming]) -> list[MethodTiming]:
+    """The rows, with the best of each kind marked as picked."""
     return [replace(row, picked=row is _best(rows, row.kind)) for row in rows]
 
 
-def _best(rows: Sequence[Row], kind: str) -> Row | None:
-    """The fastest sound one; the usual one where it is hardly slower."""
+def _best(rows: Sequence[MethodTiming], kind: str) -> MethodTiming | None:
+    """The fastest that works; the default if it is hardly slower."""
     sound = [row for row in rows if row.kind == kind and row.median_ms is not None]
     fastest = min(sound, key=_ms, default=None)
     for row in sound:
@@ -190,6 +194,6 @@ def _best(rows: Sequence[Row], kind: str) -> Row | None:
     return fastest
 
 
-def _ms(row: Row) -> float:
+def _ms(row: MethodTiming) -> float:
     assert row.median_ms is not None
     return row.median_ms

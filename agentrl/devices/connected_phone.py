@@ -1,26 +1,26 @@
-"""A phone behind an adb server, as far as its connection goes."""
+"""The connection of a phone behind an adb server: shells, tunnels, leases, reconnecting."""
 
 import time
 from collections.abc import Callable, Sequence
 
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.adb.adb_shells import KeptShell, Shell, ShellPerCall
+from agentrl.devices.adb.adb_shells import CommandShell, OneShotShell, PersistentShell
 from agentrl.devices.adb.adb_socket import Deadline
-from agentrl.devices.adb.device_transport import Line
-from agentrl.devices.adb.reverse_tunnels import Tunnels
-from agentrl.devices.adb.shell_script import Command, holding, spelled
-from agentrl.devices.device import Deadlines, Result
+from agentrl.devices.adb.device_transport import DeviceTransport
+from agentrl.devices.adb.reverse_tunnels import ReverseTunnels
+from agentrl.devices.adb.shell_script import Command, claim_command, quote_command
+from agentrl.devices.device import CommandResult, Deadlines
 from agentrl.errors import DeviceError, DeviceOffline
 
 _LEAST_S = 1.0
-"""To connect, however long the server took to start."""
+"""Minimum time for connecting, however long the server took to start."""
 
 
 class ConnectedPhone:
-    """Commands, tunnels and the connection itself; what `AdbPhone` builds on.
+    """Commands, tunnels and the connection itself; the base of `AdbPhone`.
 
-    What a caller gives to `shell` and `batch` runs in a shell of its own; our own commands, which
-    leave a shell as they found it, may run in one that is kept.
+    Callers' commands (`shell`, `batch`) run in a new shell each; our own commands, which leave the
+    shell's state unchanged, may run in a persistent one.
     """
 
     def __init__(
@@ -33,59 +33,59 @@ class ConnectedPhone:
         """Not connected before `reconnect`; see AdbPhone."""
         self.serial: str = serial
         self.deadlines: Deadlines = deadlines or Deadlines()
-        self.line = Line(server, serial)
-        self.per_call = ShellPerCall(self.line)
-        self.kept = KeptShell(self.line, self.per_call)
-        self.own_shell: Shell = self.kept
-        """Runs our own commands."""
+        self.line = DeviceTransport(server, serial)
+        self.per_call = OneShotShell(self.line)
+        self.kept = PersistentShell(self.line, self.per_call)
+        self.own_shell: CommandShell = self.kept
+        """Runs our own commands; persistent or not."""
         self._server = server
         self._on_close = on_close
-        self._tunnels = Tunnels(self.line)
+        self._tunnels = ReverseTunnels(self.line)
         self._serialno = ""
 
     def shell(self, *arguments: str) -> str:
-        """Run one command, each argument quoted for the phone's shell; its output."""
+        """Run one command, each argument quoted for the phone's shell; returns its output."""
         (result,) = self.batch(arguments)
         return self.checked(arguments, result)
 
-    def batch(self, *commands: Sequence[str]) -> list[Result]:
-        """Run several commands one after the other in one round trip."""
+    def batch(self, *commands: Sequence[str]) -> list[CommandResult]:
+        """Run several commands in order, in one round trip."""
         return self.per_call.run(commands, Deadline(self.deadlines.command_s))
 
     def reverse(self, remote: str, local: str) -> None:
-        """Have connections to `remote` on the phone arrive at `local` on the server's machine."""
+        """Forward connections to `remote` on the phone to `local` on the adb server's machine."""
         self._tunnels.begin(remote, local, Deadline(self.deadlines.command_s))
 
     def reverse_remove(self, remote: str) -> None:
-        """End what `reverse` began; nothing happens where there is none."""
+        """Remove what `reverse` set up; does nothing if it does not exist."""
         self._tunnels.end(remote, Deadline(self.deadlines.command_s))
 
     def serialno(self) -> str:
-        """Who the phone says it is, by whatever way it is connected."""
+        """The phone's own serial number, the same over USB and Wi-Fi."""
         if not self._serialno:
-            told = self.batch(("getprop", "ro.serialno"), ("getprop", "ro.boot.serialno"))
-            names = [result.output.strip() for result in told]
+            results = self.batch(("getprop", "ro.serialno"), ("getprop", "ro.boot.serialno"))
+            names = [result.output.strip() for result in results]
             self._serialno = next((name for name in names if name), self.serial)
         return self._serialno
 
     def hold(self, token: int) -> None:
-        """Have the phone refuse what is sent under other leases than this one."""
+        """Make the phone refuse commands sent under any other lease."""
         self.line.token = None
-        command = holding(token)
+        command = claim_command(token)
         (result,) = self.run_own([command])
         self.checked(command, result)
 
     def send_under(self, token: int | None) -> None:
-        """Send every command under a lease from now on; None sends it whoever holds the phone."""
+        """Send all further commands under this lease; None sends them whatever the lease."""
         self.line.token = token
 
     def reboot(self) -> None:
-        """Have the phone start again; `reconnect` when it is back."""
+        """Reboot the phone; call `reconnect` when it is back."""
         self.line.check_online()
         try:
             with self.line.opened("reboot:", Deadline(self.deadlines.command_s)) as link:
                 link.receive()
-        except DeviceOffline:  # it went before it could answer
+        except DeviceOffline:  # it went down before it could answer
             pass
 
     def reconnect(self) -> None:
@@ -95,26 +95,26 @@ class ConnectedPhone:
         self._server.connect(self.serial, max(_LEAST_S, end_s - time.monotonic()))
 
     def close(self) -> None:
-        """Give the connections back; what came with the phone is ended."""
+        """Close the connections and whatever was started with the phone."""
         self.kept.close()
         on_close, self._on_close = self._on_close, lambda: None
         on_close()
 
-    def checked(self, command: Command, result: Result) -> str:
-        """The output of a command that succeeded.
+    def checked(self, command: Command, result: CommandResult) -> str:
+        """The output of a command, if it succeeded.
 
         Raises:
-            DeviceError: it did not.
+            DeviceError: its exit code is not 0.
         """
         if result.code:
             raise DeviceError(
-                f"{self.serial}: {spelled(command)[:200]} failed with code {result.code}: "
-                f"{result.output.strip()[:500]}"
+                f"{self.serial}: {quote_command(command)[:200]} failed with exit code "
+                f"{result.code}: {result.output.strip()[:500]}"
             )
         return result.output
 
     def run_own(
         self, commands: Sequence[Command], deadline: Deadline | None = None
-    ) -> list[Result]:
-        """Run commands of our own, which leave the shell as they found it."""
+    ) -> list[CommandResult]:
+        """Run our own commands, which must not change the shell's state."""
         return self.own_shell.run(commands, deadline or Deadline(self.deadlines.command_s))

@@ -1,4 +1,4 @@
-"""A phone as the framework sees it."""
+"""The `Device` protocol: a phone as the rest of the framework sees it."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from typing import Any, Protocol
 
 from agentrl.actions.screen_actions import DRAG_S, LONG_PRESS_S, SWIPE_S, Action
 from agentrl.devices.foreground_window import Window
-from agentrl.devices.screen_regions import Region
+from agentrl.devices.screen_regions import ScreenRegion
 from agentrl.types import Image
 
-State = Mapping[str, Any]
-"""What an app publishes; `touches` counts the touches and keys that it has handled."""
+AppState = Mapping[str, Any]
+"""What an app publishes; `touches` counts the touches and keys that it handled."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Deadlines:
-    """How long a phone may take, in seconds."""
+    """Deadlines of the calls to a phone, in seconds."""
 
     connect_s: float = 10.0
     command_s: float = 5.0
@@ -23,12 +23,12 @@ class Deadlines:
     settle_s: float = 3.0
     launch_s: float = 15.0
     start_s: float = 30.0
-    """For all virtual phones to come up."""
+    """For starting all virtual phones."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Result:
-    """What a command on the phone gave."""
+class CommandResult:
+    """Output and exit code of a command on the phone."""
 
     output: str
     code: int
@@ -36,20 +36,20 @@ class Result:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Look:
-    """What is known of a phone at one moment without looking at its screen."""
+    """What is known about a phone at one moment without a screenshot."""
 
-    state: State | None = None
-    """What the app that was asked about publishes; None where it publishes nothing."""
+    state: AppState | None = None
+    """What the app in question publishes; None if nothing."""
     front: str | None = None
-    """The package in front; None where the phone names none, or was not asked."""
+    """The package in front; None if the phone reports none, or was not asked."""
 
 
 class Device(Protocol):
     """One connected phone. Every call ends within its deadline or raises a typed error.
 
-    Errors of every call: DeviceOffline, DeviceTimeout, DeviceError; `screenshot` also raises
-    CaptureError, and never returns a picture that the phone did not show. ValueError is for what
-    no phone is asked: a position beside the screen, no name of a key, no end of a tunnel.
+    Every call may raise DeviceOffline, DeviceTimeout or DeviceError; `screenshot` also raises
+    CaptureError, and never returns a picture that the phone did not show. ValueError means an
+    invalid argument: a position outside the screen, or an invalid key name or tunnel endpoint.
     """
 
     serial: str
@@ -61,7 +61,7 @@ class Device(Protocol):
     def screenshot(self) -> Image:
         """What the screen shows, uint8[H, W, 3]; the caller owns the array.
 
-        It is never older than the call: all that was on the screen by then is in it.
+        It is never older than the call: everything on the screen at that time is in it.
         """
 
     def tap(self, x: float, y: float) -> None:
@@ -76,78 +76,78 @@ class Device(Protocol):
         """Swipe from (x1, y1) to (x2, y2), in [0, 1]."""
 
     def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = DRAG_S) -> None:
-        """Hold what is at (x1, y1) and drop it at (x2, y2), in [0, 1]."""
+        """Pick up what is at (x1, y1) and drop it at (x2, y2), in [0, 1]."""
 
     def key(self, name: str) -> None:
         """Press a key, such as `BACK` or `HOME`."""
 
     def text(self, text: str) -> None:
-        """Type text into the focused field, whatever its characters.
+        """Type any text into the focused field.
 
         Raises:
-            DeviceError: the phone has no input method that types them.
+            DeviceError: the phone has no input method that can type it.
         """
 
     def launch(self, package: str, activity: str, extras: Mapping[str, str]) -> None:
-        """Start an app afresh and wait until it has the focus."""
+        """(Re)start an app and wait until it has the focus."""
 
     def stop(self, package: str) -> None:
         """Stop an app."""
 
     def focus(self) -> str | None:
-        """The package in front, or None if the phone names none."""
+        """The package in front, or None if the phone reports none."""
 
     def window(self) -> Window:
-        """The window that gets the touches; of a page that shows an app, that app."""
+        """The window that receives touches; for a page that shows an app, that app."""
 
-    def app_area(self) -> Region | None:
-        """Where the app lies that a page shows (`agentrl.phone_page`).
+    def app_area(self) -> ScreenRegion | None:
+        """The part of the screen where a page shows its app (`agentrl.phone_page`).
 
-        None where apps have the screen themselves, below its status bar.
+        None if apps have the whole screen, below the status bar.
         """
 
-    def app_state(self, package: str) -> State:
-        """The state that the app of that package publishes.
+    def app_state(self, package: str) -> AppState:
+        """The state that an app publishes.
 
         Raises:
-            DeviceError: it publishes none, or what it wrote is no JSON object.
+            DeviceError: it publishes none, or something other than a JSON object.
         """
 
     def look(self, package: str) -> Look:
-        """What that app publishes now, and what is in front."""
+        """The state that an app publishes now, and the package in front."""
 
     def act(
         self, action: Action, package: str, only_in: Collection[str] | None = None
     ) -> tuple[Look, Look]:
-        """Perform an action; what was known right before it and right after it.
+        """Perform an action; returns the looks right before and right after it.
 
-        The first may leave out what is in front. What comes of the action may come later.
+        The first look may lack `front`. The effect of the action may come later than the second.
 
         Args:
             action: what to do.
-            package: of the app whose published state is looked at.
-            only_in: packages; the action is only done if one of them is in front. None: always.
+            package: the app whose published state is read.
+            only_in: packages; the action is only performed if one is in front. None: always.
 
         Raises:
-            NotInFront: another one was in front, and nothing was done.
+            NotInFront: another package was in front; nothing was done.
         """
 
     def shell(self, *arguments: str) -> str:
-        """Run one command, each argument quoted for the phone's shell; its output.
+        """Run one command, each argument quoted for the phone's shell; returns its output.
 
         Raises:
             DeviceError: its exit code is not 0.
         """
 
-    def batch(self, *commands: Sequence[str]) -> list[Result]:
-        """Run several commands one after the other in one round trip, as `shell` does.
+    def batch(self, *commands: Sequence[str]) -> list[CommandResult]:
+        """Run several commands in order, in one round trip; quoting as in `shell`.
 
         Returns:
-            One result per command; an exit code other than 0 is no error here.
+            One result per command; a nonzero exit code does not raise.
         """
 
     def reverse(self, remote: str, local: str) -> None:
-        """Have connections to `remote` on the phone arrive at `local` on the server's machine.
+        """Forward connections to `remote` on the phone to `local` on the adb server's machine.
 
         Args:
             remote: such as `tcp:8080`.
@@ -155,22 +155,22 @@ class Device(Protocol):
         """
 
     def reverse_remove(self, remote: str) -> None:
-        """End what `reverse` began; nothing happens where there is none."""
+        """Remove what `reverse` set up; does nothing if it does not exist."""
 
     def serialno(self) -> str:
-        """Who the phone says it is, by whatever way it is connected."""
+        """The phone's own serial number, the same over USB and Wi-Fi."""
 
     def reboot(self) -> None:
-        """Have the phone start again; `reconnect` when it is back."""
+        """Reboot the phone; call `reconnect` when it is back."""
 
     def reconnect(self) -> None:
-        """Make the phone ready again where its connection, or the adb server, was lost.
+        """Make the phone ready again after its connection, or the adb server, was lost.
 
-        Does nothing to a phone that is ready, and never ends the adb server.
+        Does nothing to a phone that is ready, and never kills the adb server.
 
         Raises:
-            ConfigError: its address is no longer a private one.
+            ConfigError: its address is now public.
         """
 
     def close(self) -> None:
-        """Give the connections back; the phone itself stays as it is."""
+        """Close the connections; the phone itself is left as it is."""

@@ -1,4 +1,4 @@
-"""How phones are to be opened: one way for all of a job."""
+"""Opens phones with one driver, capture and input method for all phones of a job."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,28 +8,28 @@ from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import INPUTS, AdbPhone
 from agentrl.devices.capture import CAPTURES, check_installed
 from agentrl.devices.device import Deadlines
-from agentrl.devices.pool.lease import Lendable
+from agentrl.devices.pool.lease import LeasableDevice
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean, remember_serial
 
-Around = Callable[[Lendable], Lendable]
+DeviceWrapper = Callable[[LeasableDevice], LeasableDevice]
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Opener:
+class DeviceOpener:
     """Opens phones.
 
     Args:
         driver: the library that speaks ADB.
-        capture: how pictures are taken, one of CAPTURES, or `auto`.
-        input: how commands are run, one of INPUTS, or `auto`.
-        deadlines: of the calls to every phone.
-        public: serials that are connected though their address is public.
-        around: gives what is used in the place of a phone, such as the phone with a page of an app
-            around it. It may raise DeviceError and ConfigError, and is called from threads.
+        capture: one of CAPTURES, or `auto`.
+        input: one of INPUTS, or `auto`.
+        deadlines: of the calls to each phone.
+        public: serials that may be connected even though their address is public.
+        around: wraps an opened phone, for example into a phone that shows an app on a page. It may
+            raise DeviceError and ConfigError, and is called from threads.
 
     Raises:
-        ConfigError: one of these does not exist, or needs a library that is not installed.
+        ConfigError: an unknown setting, or one that needs a library that is not installed.
     """
 
     driver: str
@@ -37,7 +37,7 @@ class Opener:
     input: str
     deadlines: Deadlines
     public: tuple[str, ...] = ()
-    around: Around = lambda phone: phone
+    around: DeviceWrapper = lambda phone: phone
     server: AdbServer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -47,7 +47,7 @@ class Opener:
         ):
             if value not in known:
                 raise ConfigError(
-                    f"devices.{setting}={value} is none of {', '.join(known)}"
+                    f"devices.{setting}={value} is not one of {', '.join(known)}"
                     f"{did_you_mean(value, known)}"
                 )
         check_installed(self.capture)
@@ -56,27 +56,26 @@ class Opener:
 
     def open(
         self, serial: str, on_close: Callable[[], None] = lambda: None, *, known: bool = False
-    ) -> Lendable:
+    ) -> LeasableDevice:
         """Connect one phone.
 
         Args:
             serial: as `adb devices` names it, or `host:port`.
             on_close: called when the device is closed.
-            known: whether to take the usual ways for `auto`, to measure nothing, and
-                to put nothing around: virtual phones of our own are all the same, raw captures
-                are the fastest there, and they have the app.
+            known: skip measuring (`auto` takes the defaults) and wrapping: our own virtual phones
+                are all alike, raw captures are the fastest there, and the app is installed.
 
         Raises:
-            ConfigError: a public address, or no adb program.
+            ConfigError: a public address, or adb is not installed.
             DeviceError: the phone cannot be connected.
         """
         remember_serial(serial)
         phone = AdbPhone(self.server, serial, self.deadlines, on_close)
         try:
             if known:
-                capture_benchmark.use(phone, capture=self.capture, input=self.input)
+                capture_benchmark.set_methods(phone, capture=self.capture, input=self.input)
                 return phone
-            capture_benchmark.choose(phone, capture=self.capture, input=self.input)
+            capture_benchmark.choose_methods(phone, capture=self.capture, input=self.input)
             return self.around(phone)
         except BaseException:
             phone.close()

@@ -1,4 +1,4 @@
-"""Open phones by what a user writes: a serial, a list of them, or `virtual:8`."""
+"""Opens phones from what a user writes: a serial, a list of serials, or `virtual:8`."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -7,19 +7,19 @@ from typing import Any
 
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.device import Deadlines, Device
-from agentrl.devices.device_opener import Around, Opener
+from agentrl.devices.device_opener import DeviceOpener, DeviceWrapper
 from agentrl.devices.pool import DevicePool, lease
-from agentrl.devices.pool.connection_routes import by_phone
-from agentrl.devices.pool.lease import Lendable
+from agentrl.devices.pool.connection_routes import group_by_phone
+from agentrl.devices.pool.lease import LeasableDevice
 from agentrl.devices.pool.lender import PoolOptions
-from agentrl.devices.pool.pool_manager import Keeper
+from agentrl.devices.pool.pool_manager import PoolManager
 from agentrl.errors import ConfigError, DeviceError
-from agentrl.virtual_phone.spawn import AppLike, Phones, spawn
+from agentrl.virtual_phone.spawn import AppLike, VirtualPhones, spawn
 
 _VIRTUAL = re.compile(r"virtual(?::(\d+))?")
 CONNECTED = "connected"
-"""As a source: all phones that adb lists as ready, now and later."""
-_NO_TOKEN = "the lease {} is not known in this process, or has ended; give the serial instead"
+"""As a source: all phones that adb lists as ready, including ones that connect later."""
+_NO_TOKEN = "lease {} has ended or is not known in this process; use the serial instead"
 
 
 def open_device(
@@ -35,33 +35,33 @@ def open_device(
     effect_delay_ms: tuple[float, float] = (50, 300),
     seed: int = 0,
 ) -> Device:
-    """One connected phone.
+    """Open one phone.
 
     Args:
         spec: a serial (`emulator-5556`, `192.168.1.7:5555`), the token of a lease of this process,
-            or `virtual`, which starts a phone that ends when it is closed.
+            or `virtual`, which starts a virtual phone that ends when it is closed.
         deadlines: of its calls.
         driver: the library that speaks ADB, `adbutils` or `ppadb`.
-        capture: how pictures are taken: `raw`, `png`, `framebuffer`, `stream`, or `auto` for the
-            fastest (`agentrl.devices.capture_benchmark`).
+        capture: `raw`, `png`, `framebuffer`, `stream`, or `auto` for the fastest
+            (`agentrl.devices.capture_benchmark`).
         input: how commands are run: `input`, `shell`, or `auto` for the faster one.
-        public: serials that are connected though their address is public.
+        public: serials that may be connected even though their address is public.
         apps: installed on a virtual phone.
-        size: of a virtual phone's screen: width and height in pixels.
-        effect_delay_ms: of a virtual phone: how late effects appear, at least and at most.
+        size: width and height of a virtual phone's screen, in pixels.
+        effect_delay_ms: shortest and longest delay of effects on a virtual phone.
         seed: of a virtual phone.
 
     Raises:
-        ConfigError: a public address, an app that does not exist, a library that is not installed.
+        ConfigError: a public address, an unknown app, or a library that is not installed.
         DeviceError: the phone cannot be connected.
     """
     if "#" in spec:
-        leased = lease.find(spec)
+        leased = lease.find_lease(spec)
         if leased is None:
             raise DeviceError(_NO_TOKEN.format(spec))
         return leased
     deadlines = deadlines or Deadlines()
-    opener = Opener(
+    opener = DeviceOpener(
         driver=driver, capture=capture, input=input, deadlines=deadlines, public=tuple(public)
     )
     if _num_virtual(spec) is None:
@@ -94,38 +94,38 @@ def open_source(
     effect_delay_ms: tuple[float, float] = (50, 300),
     seed: int = 0,
     options: PoolOptions | None = None,
-    around: Around = lambda phone: phone,
+    around: DeviceWrapper = lambda phone: phone,
 ) -> DevicePool:
-    """A pool of phones; closing it, or leaving its `with`, ends those that it started.
+    """Open a pool of phones; closing it also ends the virtual phones that it started.
 
-    Two serials of one phone are two ways to it: it is lent once, and by the other way where one
-    fails.
+    Two serials of the same phone count as two routes to it: the phone is leased once, over the
+    other route if one fails.
 
     Args:
-        source: `virtual:8`, a serial, or a list of serials: of real phones, emulators, or virtual
-            phones that were started elsewhere; or `connected` for all that adb lists as ready, now
-            and later.
-        deadlines: of the calls to every phone.
+        source: `virtual:8`, a serial, a list of serials (real phones, emulators, or virtual phones
+            started elsewhere), or `connected` for all phones that adb lists as ready, including
+            ones that connect later.
+        deadlines: of the calls to each phone.
         driver: the library that speaks ADB, `adbutils` or `ppadb`.
-        capture: how pictures are taken, see `open_device`.
-        input: how commands are run, see `open_device`.
-        public: serials that are connected though their address is public.
+        capture: see `open_device`.
+        input: see `open_device`.
+        public: serials that may be connected even though their address is public.
         apps: installed on virtual phones.
-        size: of virtual phones' screens: width and height in pixels.
-        effect_delay_ms: of virtual phones: how late effects appear, at least and at most.
+        size: width and height of virtual phones' screens, in pixels.
+        effect_delay_ms: shortest and longest delay of effects on virtual phones.
         seed: of virtual phones.
-        options: how patient the pool is.
-        around: gives what is lent in the place of a phone that the source names, such as the phone
-            with a page of the app around it; not asked about virtual phones of its own. It may
-            raise DeviceError and ConfigError, and is called from threads.
+        options: quarantine, lease and reboot settings of the pool.
+        around: wraps each phone that the source names, for example into a phone that shows an app
+            on a page; not applied to virtual phones started here. It may raise DeviceError and
+            ConfigError, and is called from threads.
 
     Raises:
-        ConfigError: no source, no phone, one that cannot be reached, or a library that is not
-            installed.
+        ConfigError: an invalid source, no phone, a phone that cannot be reached, or a library that
+            is not installed.
     """
     serials, num_virtual = _parse(source)
     deadlines, options = deadlines or Deadlines(), options or PoolOptions()
-    opener = Opener(
+    opener = DeviceOpener(
         driver=driver,
         capture=capture,
         input=input,
@@ -137,7 +137,7 @@ def open_source(
         grows = source == CONNECTED
         devices = _connect(opener, _ready(opener) if grows else serials)
         return DevicePool(
-            Keeper(
+            PoolManager(
                 _by_phone(devices),
                 options,
                 server=opener.server,
@@ -158,7 +158,7 @@ def open_source(
     except BaseException:
         ending()
         raise
-    return DevicePool(Keeper([[device] for device in devices], options, on_close=ending))
+    return DevicePool(PoolManager([[device] for device in devices], options, on_close=ending))
 
 
 def check_source(
@@ -170,13 +170,14 @@ def check_source(
     input: str = "auto",
     public: Sequence[str] = (),
 ) -> None:
-    """See whether a source is one, and whether the phones that it names can be reached.
+    """Check that a source is valid and that the phones it names can be reached.
 
     Raises:
-        ConfigError: it is none, a phone cannot be reached, or a library is not installed.
+        ConfigError: the source is invalid, a phone cannot be reached, or a library is not
+            installed.
     """
     serials, num_virtual = _parse(source)
-    opener = Opener(
+    opener = DeviceOpener(
         driver=driver,
         capture=capture,
         input=input,
@@ -191,16 +192,16 @@ def check_source(
 
 
 def _parse(source: Any) -> tuple[tuple[str, ...], int | None]:
-    """The serials that a source names, or how many virtual phones."""
+    """The serials that a source names, or the number of virtual phones."""
     if isinstance(source, str):
         num_virtual = _num_virtual(source)
         if num_virtual is None and source.startswith("virtual"):
-            raise ConfigError(f"devices.source: {source!r} must read virtual:N, N at least 1")
+            raise ConfigError(f"devices.source: {source!r} must be virtual:N with N >= 1")
         return ((source,) if num_virtual is None else ()), num_virtual
     named = isinstance(source, Sequence) and all(isinstance(s, str) and s for s in source)
     if not named or not source or len(set(source)) != len(source):
         raise ConfigError(
-            f"devices.source: {source!r} must be virtual:N, {CONNECTED}, or a list of different "
+            f"devices.source: {source!r} must be virtual:N, {CONNECTED}, or a list of distinct "
             "serials"
         )
     return tuple(source), None
@@ -211,8 +212,8 @@ def _num_virtual(spec: str) -> int | None:
     return None if found is None or found[1] == "0" else int(found[1] or 1)
 
 
-def _ending(phones: Phones, server: AdbServer) -> Callable[[], None]:
-    """Ends virtual phones and has the adb server forget them."""
+def _ending(phones: VirtualPhones, server: AdbServer) -> Callable[[], None]:
+    """A function that ends virtual phones and removes them from the adb server's list."""
 
     def end() -> None:
         server.forget(phones.serials)
@@ -221,11 +222,11 @@ def _ending(phones: Phones, server: AdbServer) -> Callable[[], None]:
     return end
 
 
-def _ready(opener: Opener) -> list[str]:
-    """The phones that adb lists as ready.
+def _ready(opener: DeviceOpener) -> list[str]:
+    """The serials of the phones that adb lists as ready.
 
     Raises:
-        ConfigError: none.
+        ConfigError: there are none.
     """
     opener.server.ensure(opener.deadlines.connect_s)
     known = opener.server.devices(opener.deadlines.connect_s)
@@ -234,24 +235,26 @@ def _ready(opener: Opener) -> list[str]:
         listed = ", ".join(f"{serial} is {state}" for serial, state in known.items())
         raise ConfigError(
             f"devices.source={CONNECTED}: no phone is ready ({listed or 'adb lists none'}). "
-            "Connect one, and allow debugging on its screen (agentrl devices)."
+            "Connect one and allow debugging on its screen (agentrl devices)."
         )
     return ready
 
 
-def _by_phone(devices: Sequence[Lendable]) -> list[list[Lendable]]:
+def _by_phone(devices: Sequence[LeasableDevice]) -> list[list[LeasableDevice]]:
     try:
-        return by_phone(devices)
+        return group_by_phone(devices)
     except DeviceError as error:
         for device in devices:
             device.close()
         raise ConfigError(f"devices.source: {error}") from error
 
 
-def _connect(opener: Opener, serials: Sequence[str], *, known: bool = False) -> list[Lendable]:
+def _connect(
+    opener: DeviceOpener, serials: Sequence[str], *, known: bool = False
+) -> list[LeasableDevice]:
     """Connect all phones at once."""
 
-    def connect(serial: str) -> Lendable | Exception:
+    def connect(serial: str) -> LeasableDevice | Exception:
         try:
             return opener.open(serial, known=known)
         except (DeviceError, ConfigError) as error:
@@ -259,16 +262,16 @@ def _connect(opener: Opener, serials: Sequence[str], *, known: bool = False) -> 
 
     opener.server.ensure(opener.deadlines.connect_s)
     with ThreadPoolExecutor(max_workers=min(len(serials), 16)) as threads:
-        tried = list(threads.map(connect, serials))
-    devices = [one for one in tried if not isinstance(one, Exception)]
-    failures = [f"{one}" for one in tried if isinstance(one, Exception)]
+        results = list(threads.map(connect, serials))
+    devices = [result for result in results if not isinstance(result, Exception)]
+    failures = [f"{result}" for result in results if isinstance(result, Exception)]
     if failures:
         for device in devices:
             device.close()
         ready = ", ".join(device.serial for device in devices) or "none"
         raise ConfigError(
-            f"devices.source: {'; '.join(failures)}. Ready of those named: {ready}. Connect the "
-            "phone (agentrl devices connect HOST:PORT), take it out of devices.source, or use "
+            f"devices.source: {'; '.join(failures)}. Ready among those named: {ready}. Connect the "
+            "phone (agentrl devices connect HOST:PORT), remove it from devices.source, or use "
             "virtual:N."
         )
     return devices

@@ -1,21 +1,21 @@
-"""What is in front on a phone, as its shell tells."""
+"""Parses which window is in the foreground from the output of dumpsys."""
 
 import re
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal[
+WindowKind = Literal[
     "call", "permission", "anr", "crash", "foreign_app", "system_window", "nothing_in_front"
 ]
-"""What a window is to an app that it stands in front of; void episodes are counted by these."""
+"""What kind of window covers an app; discarded episodes are counted by it."""
 
-_TROUBLE = r"Application (?:Error|Not Responding):"
+_FAILURE = r"Application (?:Error|Not Responding):"
 _FOCUS = re.compile(
-    rf"^ *mCurrentFocus=Window\{{\S+ (?!(?:u\d+ )?{_TROUBLE})"
+    rf"^ *mCurrentFocus=Window\{{\S+ (?!(?:u\d+ )?{_FAILURE})"
     r"(?:u\d+ )?([^\s/}]+)",
     re.MULTILINE,
 )
-"""The dialog about a crashed or hung app is no package: nobody went there."""
+"""Excludes the dialog about a crashed or hung app, which is not a package."""
 _TITLE = re.compile(r"^ *mCurrentFocus=Window\{\S+ (?:u\d+ )?([^}\n]+)\}", re.MULTILINE)
 _APP = re.compile(r"^ *mFocusedApp=.*?\s([A-Za-z][\w.]*)/", re.MULTILINE)
 _CALLS = ("com.android.server.telecom", "com.android.phone")
@@ -24,31 +24,31 @@ _PERMISSIONS = ("permissioncontroller", "GrantPermissions")
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Window:
-    """The window that gets the touches."""
+    """The window that receives touches."""
 
-    kind: Kind
+    kind: WindowKind
     package: str
-    """Whose it is; the title of a window of the system, which names none."""
+    """The owner; for a system window, its title."""
 
 
-def package_in(window: str) -> str | None:
-    """The package in front, out of the output of `front.WINDOW`; None if it names none."""
+def parse_front_package(window: str) -> str | None:
+    """The package in front, from the output of `front.WINDOW`; None if it names none."""
     found = _FOCUS.search(window)
     return None if found is None else found[1]
 
 
-def window_in(output: str) -> Window:
-    """The window in front, out of the output of `front.WINDOW`.
+def parse_window(output: str) -> Window:
+    """The window in front, from the output of `front.WINDOW`.
 
-    A small window of an app itself, such as a menu, belongs to the app that has the focus.
+    A popup of an app, such as a menu, counts as the app that has the focus.
     """
     found = _TITLE.search(output)
     if found is None:
         return Window(kind="nothing_in_front", package="")
     title = found[1].strip()
     package, slash, activity = title.partition("/")
-    if re.match(_TROUBLE, title):
-        kind: Kind = "crash" if title.startswith("Application Error") else "anr"
+    if re.match(_FAILURE, title):
+        kind: WindowKind = "crash" if title.startswith("Application Error") else "anr"
         return Window(kind=kind, package=title.partition(":")[2].strip())
     if title.startswith("PopupWindow:") and (owner := _APP.search(output)):
         return Window(kind="foreign_app", package=owner[1])

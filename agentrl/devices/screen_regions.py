@@ -1,4 +1,4 @@
-"""Regions of a screen, and whether two pictures show the same but for what moves on its own."""
+"""Regions of a screen, and comparing screenshots while ignoring what moves on its own."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ Box = tuple[float, float, float, float]
 """Left, top, right and bottom of a region, in [0, 1] of the screen."""
 
 STATUS_BAR = 1 / 26
-"""Share of the height, at the top, in which a phone shows its clock."""
+"""Height of the status bar with its clock, as a fraction of the screen."""
 _TOLERANCE = 8
-"""Largest difference of a channel that is still the same picture."""
+"""Largest difference of a channel that still counts as equal."""
 _BAND = 128
-"""Rows that are compared at once: what follows the first difference is not looked at."""
+"""Rows compared at once; comparing stops at the first band that differs."""
 _SMALL = 0.02
-"""Share of the screen that a region may take which is left out because it moves on its own."""
-_NEIGHBOURS = 9
-"""Pixels around a change that belong to it: the parts of one digit are one region."""
+"""Largest area, as a fraction of the screen, of a region ignored because it moves on its own."""
+_NEIGHBORS = 9
+"""Dilation in pixels that merges nearby changes, such as the parts of one digit."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Region:
+class ScreenRegion:
     """A part of the screen, each side in [0, 1]."""
 
     left: float
@@ -34,38 +34,38 @@ class Region:
     bottom: float
 
     def holds(self, x: float, y: float) -> bool:
-        """Whether a position on the screen lies in it."""
+        """Whether a position on the screen lies inside."""
         return self.left <= x <= self.right and self.top <= y <= self.bottom
 
     def to_screen(self, x: float, y: float) -> tuple[float, float]:
-        """A position in [0, 1] of the region as one of the screen."""
+        """Convert a position in [0, 1] of the region to one of the screen."""
         wide, tall = self.right - self.left, self.bottom - self.top
         return self.left + x * wide, self.top + y * tall
 
 
-class Comparison:
-    """Compares pictures of one screen, some regions apart."""
+class ScreenComparison:
+    """Compares screenshots of one screen, ignoring some regions."""
 
     def __init__(self, mask_top: float = 0.0, ignore: Sequence[Box] = ()) -> None:
-        """Leave regions out.
+        """Set the regions to ignore.
 
         Args:
-            mask_top: share of the height that is not compared: the status bar with its clock.
-            ignore: regions that are not compared.
+            mask_top: fraction of the height to ignore at the top: the status bar with its clock.
+            ignore: regions to ignore.
 
         Raises:
-            ValueError: a region that is none.
+            ValueError: an invalid region.
         """
         for box in ignore:
             left, top, right, bottom = box
             if not (0 <= left <= right <= 1 and 0 <= top <= bottom <= 1):
-                raise ValueError(f"{box} is no region: left, top, right, bottom in [0, 1]")
+                raise ValueError(f"{box} is not a region: left, top, right, bottom in [0, 1]")
         self.mask_top = mask_top
         self._ignore = tuple(ignore)
         self._mask: NDArray[np.uint8] | None = None
 
     def same(self, one: Image, other: Image) -> bool:
-        """Whether nothing that is compared differs."""
+        """Whether two screenshots are equal outside the ignored regions, up to noise."""
         if one.shape != other.shape:
             return False
         mask = self._mask_for(one)
@@ -76,9 +76,9 @@ class Comparison:
                 return False
         return True
 
-    def without(self, more: Sequence[Box]) -> "Comparison":
-        """The same, with more regions left out."""
-        return Comparison(self.mask_top, (*self._ignore, *more)) if more else self
+    def without(self, more: Sequence[Box]) -> "ScreenComparison":
+        """A comparison that ignores more regions."""
+        return ScreenComparison(self.mask_top, (*self._ignore, *more)) if more else self
 
     def _mask_for(self, picture: Image) -> "NDArray[np.uint8] | None":
         if not self._ignore:
@@ -92,11 +92,10 @@ class Comparison:
         return self._mask
 
 
-def restless(pictures: Sequence[Image]) -> tuple[Box, ...]:
-    """The small regions in which pictures of a screen that nobody touched differ.
+def moving_regions(pictures: Sequence[Image]) -> tuple[Box, ...]:
+    """The small regions that change on an untouched screen, such as a cursor or a clock.
 
-    A blinking cursor and a running clock are such regions; what moves over more of the screen than
-    that is no ornament, and is not among them.
+    Larger moving regions are content, and are not included.
     """
     first = pictures[0]
     height, width = first.shape[:2]
@@ -106,10 +105,10 @@ def restless(pictures: Sequence[Image]) -> tuple[Box, ...]:
             return ()
         differs = (cv2.absdiff(first, picture) > _TOLERANCE).any(axis=2)
         moved |= differs.astype(np.uint8)
-    grown = cv2.dilate(moved, np.ones((_NEIGHBOURS, _NEIGHBOURS), np.uint8))
+    grown = cv2.dilate(moved, np.ones((_NEIGHBORS, _NEIGHBORS), np.uint8))
     _, _, found, _ = cv2.connectedComponentsWithStats(grown)
     boxes = []
-    for left, top, wide, high, _ in found[1:].tolist():  # the first is what stands still
+    for left, top, wide, high, _ in found[1:].tolist():  # component 0 is the background
         if wide * high <= _SMALL * width * height:
             right, bottom = (left + wide) / width, (top + high) / height
             boxes.append((left / width, top / height, right, bottom))

@@ -1,30 +1,30 @@
-"""Real phones play our apps with nothing installed: one thin page shows what is drawn here.
+"""Shows our apps in the browser of real phones, so that nothing has to be installed on them.
 
-An app runs in this process (`PagedApp`), `PageServer` serves its page, a phone reaches it through
-`adb reverse`, and `PagedDevice` is that phone as the framework sees it. `Pager` says which phones
-need one, and loads the web server with the first of them.
+An app runs in this process (`PagedApp`), `PageServer` serves its page, the phone reaches it through
+`adb reverse`, and `PagedDevice` is that phone as a `Device`. `PageAssigner` decides which phones
+need a page, and starts the web server with the first of them.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from agentrl.errors import ConfigError
-from agentrl.phone_page.page_assignment import Pager
+from agentrl.phone_page.page_assignment import PageAssigner
 
 _PUBLIC = {
     "PageServer": "agentrl.phone_page.page_server",
     "PagedApp": "agentrl.phone_page.page_app",
     "PagedDevice": "agentrl.phone_page.paged_device",
-    "Sight": "agentrl.phone_page.page_slot",
-    "Status": "agentrl.phone_page.page_app",
+    "PageVisibility": "agentrl.phone_page.page_slot",
+    "PageStatus": "agentrl.phone_page.page_app",
 }
 
-__all__ = ["PageServer", "PagedApp", "PagedDevice", "Pager", "Sight", "Status"]
+__all__ = ["PageAssigner", "PageServer", "PageStatus", "PageVisibility", "PagedApp", "PagedDevice"]
 
 if TYPE_CHECKING:
-    from agentrl.phone_page.page_app import PagedApp, Status
+    from agentrl.phone_page.page_app import PagedApp, PageStatus
     from agentrl.phone_page.page_server import PageServer
-    from agentrl.phone_page.page_slot import Sight
+    from agentrl.phone_page.page_slot import PageVisibility
     from agentrl.phone_page.paged_device import PagedDevice
 
 
@@ -37,6 +37,6 @@ def __getattr__(name: str) -> Any:
         if error.name not in ("fastapi", "uvicorn", "websockets"):
             raise
         raise ConfigError(
-            f"real phones show our apps on a page, and {error.name} serves it, which is not "
-            "installed: pip install 'agentrl[page]'"
+            f"showing apps on real phones through a page needs {error.name}, not installed: "
+            "pip install 'agentrl[page]'"
         ) from error

@@ -1,4 +1,4 @@
-"""An app that runs, and what it has been through."""
+"""Runs an app, counting its touches and surviving its crashes."""
 
 import json
 import logging
@@ -12,32 +12,32 @@ from agentrl.virtual_phone.apps.app import App
 log = logging.getLogger(__name__)
 
 
-class Played:
-    """Calls an app and counts as a virtual phone does (`agentrl.virtual_phone.phone`).
+class AppSession:
+    """Calls an app and counts its touches like a virtual phone (`agentrl.virtual_phone.phone`).
 
     Every touch, swipe, key and text that reaches a running app counts, with or without effect. An
-    app that raises is stopped, as it would be on a phone.
+    app that raises is stopped, as on a phone.
     """
 
     def __init__(self, app: App) -> None:
-        """An app that has not been launched."""
+        """Does not launch the app yet."""
         self.app = app
         self.running = False
-        """Whether it was launched, and neither stopped nor crashed since."""
+        """Whether it was launched, and has neither stopped nor crashed since."""
         self._touches = self._launches = 0
 
     def launch(self, extras: Mapping[str, str]) -> None:
-        """Start afresh.
+        """(Re)start the app.
 
         Raises:
-            ValueError: an extra that the app does not take.
+            ValueError: an extra that the app does not accept.
         """
         self.app.launch(extras)
         self._launches += 1
         self.running = True
 
     def touch(self, x: float, y: float) -> bool:
-        """A tap at (x, y) of the app's area; beside it, nothing happens. True if it had effect."""
+        """A tap at (x, y) of the app's area; True if it had an effect, which outside it has not."""
         return self._consume(lambda app: _inside(x, y) and app.touch(x, y))
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float, duration_ms: int) -> bool:
@@ -46,7 +46,7 @@ class Played:
         return self._consume(lambda app: _inside(x1, y1) and app.swipe(x1, y1, *end, duration_ms))
 
     def key(self, code: str) -> bool:
-        """A key such as `KEYCODE_BACK`; HOME is never the app's."""
+        """A key such as `KEYCODE_BACK`; HOME never reaches the app."""
         return self._consume(lambda app: code != "KEYCODE_HOME" and app.key(code))
 
     def text(self, text: str) -> bool:
@@ -54,11 +54,11 @@ class Played:
         return self._consume(lambda app: bool(getattr(app, "text", lambda _: False)(text)))
 
     def miss(self) -> bool:
-        """A touch that is nobody's; it has no effect."""
+        """Count a touch outside the app, which has no effect."""
         return self._consume(lambda app: False)
 
     def tick(self, ms: int) -> bool:
-        """Time that passes, which is no touch; True if it had an effect."""
+        """Advance the app's clock, which does not count as a touch; True if it had an effect."""
         if not self.running:
             return False
         try:
@@ -68,11 +68,11 @@ class Played:
             return True
 
     def tick_ms(self) -> int:
-        """How often the app wants to be told of time; 0 where none passes in it."""
+        """Interval of the app's clock; 0 if it has none."""
         return int(getattr(self.app, "tick_ms", 0)) if self.running else 0
 
     def published(self) -> str | None:
-        """Its state as JSON, with `touches` and `launches`; None where it does not run."""
+        """Its state as JSON, with `touches` and `launches`; None if it is not running."""
         if not self.running:
             return None
         counts = {"touches": self._touches, "launches": self._launches}
@@ -83,13 +83,13 @@ class Played:
             return None
 
     def render(self, width: int, height: int) -> Image | None:
-        """Its picture, uint8[height, width, 3]; None where it does not run."""
+        """Its picture, uint8[height, width, 3]; None if it is not running."""
         if not self.running:
             return None
         try:
             picture = self.app.render(width, height)
             if picture.shape != (height, width, 3) or picture.dtype != np.uint8:
-                raise ValueError(f"render gave {picture.dtype}{list(picture.shape)}")
+                raise ValueError(f"render returned {picture.dtype}{list(picture.shape)}")
         except Exception:
             self._crash()
             return None
@@ -106,7 +106,7 @@ class Played:
             return True
 
     def _crash(self) -> None:
-        # The phone goes on without it, and whoever plays it finds it gone.
+        # As on a phone, the app is gone and everything else goes on.
         log.exception("%s crashed", self.app.package)
         self.running = False
 

@@ -1,4 +1,4 @@
-"""Find a page on a phone's screen: it shows a pattern, and a capture is searched for it."""
+"""Locates a page on a phone's screen by a pattern that it shows."""
 
 from dataclasses import dataclass, field
 
@@ -9,52 +9,52 @@ from numpy.typing import NDArray
 from agentrl.types import Image
 
 _FRAME = (230, 0, 130)
-"""Colour of the pattern's edge; nothing of this size has it by chance."""
+"""Color of the pattern's edge; nothing of this size has it by chance."""
 _CORNERS = ((0, 160, 0), (0, 90, 230), (250, 200, 0), (0, 200, 220))
 _CELLS = 4
-"""Cells of the middle in each direction: eight bits of the number, and the same eight inverted."""
+"""Cells of the center in each direction: eight bits of the number, and the same eight inverted."""
 _CLOSE = 48
-"""Difference of a channel at which a colour is still the same on another screen."""
+"""Largest difference of a channel for a color to count as equal on another screen."""
 _COVERED = 0.025
-"""Share of the pattern that may look different: a cut-out, a round corner; one bit is more."""
+"""Fraction of the pattern that may differ: a cutout or a round corner, but less than one bit."""
 _NOISE = 8
-"""Difference of a channel that no eye sees, beyond what the phone's colours differ anyway."""
+"""Invisible difference of a channel, on top of the phone's own color deviation."""
 _SLACK = 2
-"""Pixels by which a scaled page may be longer or shorter."""
+"""Tolerance of the aspect ratio of a scaled page, in pixels."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Place:
-    """Where a page lies on its phone's screen, in pixels of a capture."""
+class PagePosition:
+    """The position of a page on its phone's screen, in pixels of a capture."""
 
     left: int
     top: int
     width: int
     height: int
     deviation: float = field(compare=False)
-    """By how much colours come out different in a capture."""
+    """Color deviation of captures, per channel."""
 
     def cut(self, capture: Image) -> Image:
         """The page's part of a capture."""
         return capture[self.top : self.top + self.height, self.left : self.left + self.width]
 
     def shows(self, capture: Image, page: Image) -> bool:
-        """Whether a capture shows exactly this page; a scaled page cannot be told, and is taken."""
-        seen = self.cut(capture)
+        """Whether a capture shows exactly this page; True for a scaled page, which is unknown."""
+        part = self.cut(capture)
         if page.shape[:2] != (self.height, self.width):
             return True
-        if seen.shape != page.shape:
+        if part.shape != page.shape:
             return False
-        return bool(cv2.norm(seen, page, cv2.NORM_INF) <= self.deviation + _NOISE)
+        return bool(cv2.norm(part, page, cv2.NORM_INF) <= self.deviation + _NOISE)
 
 
 def pattern(width: int, height: int, number: int) -> Image:
-    """What a page shows to be found, uint8[height, width, 3]; another one for the next number."""
+    """The calibration pattern, uint8[height, width, 3]; it encodes a number."""
     picture = np.full((height, width, 3), _FRAME, np.uint8)
     far_x, far_y = width - width // 4, height - height // 4
-    for corner, colour in enumerate(_CORNERS):
+    for corner, color in enumerate(_CORNERS):
         left, top = (width // 8, far_x)[corner % 2], (height // 8, far_y)[corner // 2]
-        picture[top : top + height // 8, left : left + width // 8] = colour
+        picture[top : top + height // 8, left : left + width // 8] = color
     bits = (number & 0xFF) << 8 | ~number & 0xFF
     wide, tall = width // 2 // _CELLS, height // 2 // _CELLS
     for cell in range(_CELLS * _CELLS):
@@ -63,8 +63,8 @@ def pattern(width: int, height: int, number: int) -> Image:
     return picture
 
 
-def find(capture: Image, expected: Image) -> Place | None:
-    """Where a pattern is in a capture, at any scale; None if it is not there, or not yet.
+def find_pattern(capture: Image, expected: Image) -> PagePosition | None:
+    """Locate a pattern in a capture, at any scale; None if it is not there, or not yet.
 
     Args:
         capture: of the whole screen, uint8[H, W, 3].
@@ -80,37 +80,37 @@ def find(capture: Image, expected: Image) -> Place | None:
     top, height = _extent(largest.sum(axis=1))
     if abs(width / expected.shape[1] * expected.shape[0] - height) > _SLACK:
         return None
-    seen = capture[top : top + height, left : left + width]
+    part = capture[top : top + height, left : left + width]
     scaled = cv2.resize(expected, (width, height), interpolation=cv2.INTER_AREA)
-    difference = cv2.absdiff(seen, scaled.astype(np.uint8, copy=False)).max(axis=2)
+    difference = cv2.absdiff(part, scaled.astype(np.uint8, copy=False)).max(axis=2)
     if np.count_nonzero(difference > _CLOSE) > _COVERED * difference.size:
         return None
     deviation = float(np.percentile(difference, 100 * (1 - _COVERED)))
-    return Place(left=left, top=top, width=width, height=height, deviation=deviation)
+    return PagePosition(left=left, top=top, width=width, height=height, deviation=deviation)
 
 
 def _extent(counts: NDArray[np.intp]) -> tuple[int, int]:
-    """Start and length of a side: to its ends the edge's colour is on most of a row or column.
+    """Start and length of a side, from the rows or columns mostly filled with the edge color.
 
-    A neighbour that happens to have that colour is on less of it.
+    Adjacent content that happens to have that color fills less of a row or column.
     """
     filled = np.flatnonzero(counts >= counts.max() / 2)
     return int(filled[0]), int(filled[-1] - filled[0]) + 1
 
 
-def find_again(capture: Image, page: Image, deviation: float) -> Place | None:
-    """Where a page that has moved is in a capture, by what it shows; None if it is not there.
+def find_moved_page(capture: Image, page: Image, deviation: float) -> PagePosition | None:
+    """Locate a page that has moved by its content; None if it is not there.
 
-    Only a page whose pixels are the screen's can be found like this.
+    This only works for an unscaled page.
 
     Args:
         capture: of the whole screen, uint8[H, W, 3].
         page: what the page shows.
-        deviation: by how much colours came out different when the pattern was found.
+        deviation: color deviation when the pattern was found.
     """
     height, width = page.shape[:2]
     if height > capture.shape[0] or width > capture.shape[1]:
         return None
     _, _, (left, top), _ = cv2.minMaxLoc(cv2.matchTemplate(capture, page, cv2.TM_SQDIFF))
-    place = Place(left=left, top=top, width=width, height=height, deviation=deviation)
+    place = PagePosition(left=left, top=top, width=width, height=height, deviation=deviation)
     return place if place.shows(capture, page) else None

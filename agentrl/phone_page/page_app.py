@@ -1,4 +1,4 @@
-"""An app whose screen is a page: it runs here, and a phone's browser shows what it draws."""
+"""Runs an app whose screen is a page in a phone's browser."""
 
 import json
 import logging
@@ -14,81 +14,81 @@ import numpy as np
 
 from agentrl.errors import DeviceTimeout
 from agentrl.phone_page import calibration, page_images
-from agentrl.phone_page.app_session import Played
-from agentrl.phone_page.page_images import Drawn
-from agentrl.phone_page.page_messages import Gesture, Hello
-from agentrl.phone_page.page_slot import Close, Link, Seat, Sight
-from agentrl.phone_page.painted_frames import Frames
+from agentrl.phone_page.app_session import AppSession
+from agentrl.phone_page.page_images import PageFrame
+from agentrl.phone_page.page_messages import Gesture, PageHello
+from agentrl.phone_page.page_slot import CloseReason, PageLink, PageSlot, PageVisibility
+from agentrl.phone_page.painted_frames import PaintedFrames
 from agentrl.types import Image
 from agentrl.virtual_phone.apps.app import App
 
 log = logging.getLogger(__name__)
 
 _STILL_S = 0.05
-"""How often an app in which no time passes is asked whether it does now."""
+"""Interval of checking whether an app without a clock has one now."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Status:
-    """What is known of a page at one moment."""
+class PageStatus:
+    """What is known about a page at one moment."""
 
     running: bool
-    """Whether the app was launched, and neither stopped nor crashed since."""
-    sight: Sight
+    """Whether the app was launched, and has neither stopped nor crashed since."""
+    sight: PageVisibility
     connected: bool
     size: tuple[int, int] | None
     """Width and height in its screen's pixels; None before its first connection."""
     number: int
-    """Of the newest frame."""
-    shown: Drawn | None
-    """What the page has painted last."""
+    """Number of the newest frame."""
+    shown: PageFrame | None
+    """The frame that the page painted last."""
     probes: tuple[Gesture, ...]
-    """What touched the pattern since calibration began."""
+    """Touches of the pattern since calibration began."""
 
     @property
     def settled(self) -> bool:
-        """Whether the page is in sight and shows the newest frame."""
+        """Whether the page is visible and shows the newest frame."""
         newest = self.shown is not None and self.shown.number == self.number
-        return newest and self.sight is Sight.VISIBLE
+        return newest and self.sight is PageVisibility.VISIBLE
 
 
 class PagedApp:
-    """One app and the page that it is shown on; safe for threads.
+    """One app and the page that shows it; thread-safe.
 
-    It publishes as a virtual phone does: a state counts once its picture is on the screen, which
-    is when the page says that it has painted it.
+    It publishes like a virtual phone: a state is published once its picture is on the screen,
+    which is when the page reports that it has painted it.
     """
 
     def __init__(self, app: App, *, deadline_s: float = 5.0) -> None:
-        """An app that has not been launched, on a page that is not open.
+        """The app is not launched and the page not open.
 
         Args:
-            app: what runs; nobody else may call it.
-            deadline_s: how long a call waits for the app to come back from another.
+            app: the app; nothing else may call it.
+            deadline_s: how long a call waits for another call into the app to return.
         """
         self.package = app.package
         self.activities: tuple[str, ...] = (app.activity, *getattr(app, "activities", ()))
         self.token = secrets.token_urlsafe(24)
-        """The page's address on its server; who does not know it gets nothing."""
+        """The page's secret address on its server."""
         self._deadline_s = deadline_s
         self._changed = threading.Condition()
-        self._played = Played(app)
-        self._frames = Frames()
+        self._played = AppSession(app)
+        self._frames = PaintedFrames()
         self._live_from = 0
-        """The first frame whose touches are meant for the app as it is now."""
-        self._seat = Seat()
-        self._drawn: Drawn | None = None
-        self._shown: Drawn | None = None
+        """The first frame whose touches are meant for the current run of the app."""
+        self._seat = PageSlot()
+        self._drawn: PageFrame | None = None
+        self._shown: PageFrame | None = None
         self._probes: list[Gesture] | None = None
         self._passed_s: float | None = None
-        """Up to when time has passed in the app; None while it stands still."""
+        """Time up to which the app's clock was advanced; None while it is stopped."""
 
     def launch(self, extras: Mapping[str, str]) -> None:
-        """Start afresh; touches of before that are still on their way come to nothing.
+        """(Re)start the app; earlier touches that are still on their way are dropped.
 
         Raises:
-            ValueError: an extra that the app does not take.
-            DeviceTimeout: the app hangs, as in every other call.
+            ValueError: an extra that the app does not accept.
+            DeviceTimeout: the app hangs; every other call may raise this too.
         """
         with self._held():
             self._played.launch(extras)
@@ -96,7 +96,7 @@ class PagedApp:
             self._show(redraw=True)
 
     def stop(self) -> None:
-        """Stop the app; its published state goes with it."""
+        """Stop the app; it no longer publishes a state."""
         with self._held():
             self._played.running = False
             self._show(redraw=True)
@@ -118,87 +118,94 @@ class PagedApp:
         return self._do(lambda: self._played.text(text))
 
     def miss(self) -> None:
-        """Count a touch of the phone's screen that landed beside the page: it has no effect."""
+        """Count a touch outside the page, which has no effect."""
         self._do(self._played.miss)
 
     def state(self) -> Mapping[str, Any] | None:
-        """What the app publishes; None where it does not run or no page has shown it yet."""
+        """What the app publishes; None if it is not running or no page has shown it yet."""
         with self._held():
             state = self._frames.state
         return None if state is None else dict(json.loads(state))
 
-    def status(self) -> Status:
-        """What is known of the page now."""
+    def status(self) -> PageStatus:
+        """What is known about the page now."""
         with self._held():
             return self._status()
 
-    def wait(self, enough: Callable[[Status], bool], seconds: float, complaint: str) -> Status:
-        """Wait for the page.
+    def wait(
+        self, enough: Callable[[PageStatus], bool], seconds: float, failure: str
+    ) -> PageStatus:
+        """Wait for a status of the page.
+
+        Args:
+            enough: whether a status ends the wait.
+            seconds: deadline.
+            failure: message of the timeout.
 
         Raises:
-            DeviceTimeout: what was waited for did not come in time; the complaint says what.
+            DeviceTimeout: the status did not come in time.
         """
         end = time.monotonic() + seconds
         with self._held():
             while not enough(status := self._status()):
                 left_s = end - time.monotonic()
                 if left_s <= 0:
-                    raise DeviceTimeout(f"{self.package}: {complaint} within {seconds:.1f} s")
+                    raise DeviceTimeout(f"{self.package}: {failure} within {seconds:.1f} s")
                 self._changed.wait(left_s)
             return status
 
     def calibrate(self, on: bool) -> None:
-        """Show the pattern that a page is found by in the place of the app, or no longer."""
+        """Show the calibration pattern instead of the app, or the app again."""
         with self._held():
             self._probes = [] if on else None
             self._live_from = self._frames.number + 1
             self._show(redraw=True)
 
     def drop(self) -> None:
-        """Drop the page's connection; the page comes back by itself."""
+        """Drop the page's connection; the page reconnects by itself."""
         with self._held():
             if self._seat.link is not None:
-                self._seat.link.end(Close.DROPPED)
+                self._seat.link.end(CloseReason.DROPPED)
 
-    def connect(self, link: Link, hello: Hello) -> tuple[int, bool]:
-        """A page has connected.
+    def connect(self, link: PageLink, hello: PageHello) -> tuple[int, bool]:
+        """Register a page's connection.
 
         Returns:
-            The number of its last gesture that was handled, and whether another page had to go.
+            The number of its last handled gesture, and whether another page was replaced.
         """
         with self._held():
             replaced = self._seat.take(link, hello)
             self._show(redraw=True)
             return self._seat.handled, replaced
 
-    def disconnect(self, link: Link) -> None:
-        """A connection is over."""
-        with self._changed:  # without a deadline: an app that hangs must not keep its page
+    def disconnect(self, link: PageLink) -> None:
+        """Unregister a connection."""
+        with self._changed:  # without a deadline: a hung app must not keep its page
             self._seat.leave(link)
             self._changed.notify_all()
 
-    def resize(self, link: Link, width: int, height: int) -> None:
-        """The page has this size now."""
+    def resize(self, link: PageLink, width: int, height: int) -> None:
+        """Record a new size of the page."""
         with self._held():
             if link is self._seat.link and self._seat.size != (width, height):
                 self._seat.size = (width, height)
                 self._show(redraw=True)
 
-    def look(self, link: Link, visible: bool) -> None:
-        """The page was hidden, or has come back to the front."""
+    def look(self, link: PageLink, visible: bool) -> None:
+        """Record that the page was hidden or became visible."""
         with self._held():
             if link is self._seat.link:
                 self._seat.visible = visible
                 self._changed.notify_all()
 
-    def gesture(self, link: Link, gesture: Gesture) -> int:
-        """A gesture on the page: handled once, however often it is sent.
+    def gesture(self, link: PageLink, gesture: Gesture) -> int:
+        """Handle a gesture once, however often it is sent.
 
         Returns:
-            The number of the last gesture that was handled.
+            The number of the last handled gesture.
 
         Raises:
-            BadMessage: one before it never came.
+            BadMessage: an earlier gesture is missing.
         """
         with self._held():
             if link is self._seat.link and self._seat.is_new(gesture):
@@ -206,17 +213,17 @@ class PagedApp:
             return self._seat.handled
 
     def pass_time(self, now_s: float) -> float:
-        """Let time pass in the app, while its page is to be seen and no pattern is on it.
+        """Advance the app's clock while its page is visible and not calibrating.
 
         Args:
-            now_s: by the clock of whoever calls; the whole ticks since the last call pass.
+            now_s: by the caller's clock; the app advances by the whole ticks since the last call.
 
         Returns:
-            Seconds until it should be called again.
+            Seconds until the next call.
         """
         with self._held():
-            seen = self._probes is None and self._seat.sight is Sight.VISIBLE
-            tick_ms = self._played.tick_ms() if seen else 0
+            visible = self._probes is None and self._seat.sight is PageVisibility.VISIBLE
+            tick_ms = self._played.tick_ms() if visible else 0
             if not tick_ms:
                 self._passed_s = None
                 return _STILL_S
@@ -227,14 +234,14 @@ class PagedApp:
                 self._show(redraw=True)
             return tick_ms / 1000
 
-    def draw(self) -> Drawn:
-        """The newest frame, of the page's size."""
+    def draw(self) -> PageFrame:
+        """Draw the newest frame at the page's size."""
         with self._held():
-            assert self._seat.size is not None, "a page tells its size before anything else"
+            assert self._seat.size is not None, "a page sends its size before anything else"
             width, height = self._seat.size
             area = page_images.fit(width, height)
             shown = self._picture(area, width, height)
-            self._drawn = Drawn(
+            self._drawn = PageFrame(
                 number=self._frames.draw(),
                 picture=shown,
                 area=area,
@@ -242,8 +249,8 @@ class PagedApp:
             )
             return self._drawn
 
-    def paint(self, link: Link, number: int) -> None:
-        """The page has painted the frame that was drawn last."""
+    def paint(self, link: PageLink, number: int) -> None:
+        """Record that the page painted the frame drawn last."""
         with self._held():
             if link is self._seat.link and self._frames.paint(number):
                 self._shown, self._seat.painted = self._drawn, True
@@ -260,7 +267,7 @@ class PagedApp:
             self._probes.append(gesture)
             self._changed.notify_all()
         elif gesture.frame < self._live_from:
-            log.info("%s: a touch from before the launch comes to nothing", self.package)
+            log.info("%s: dropped a touch from before the launch", self.package)
         elif gesture.cancelled:
             self.miss()
         elif gesture.is_tap:
@@ -269,7 +276,7 @@ class PagedApp:
             self.swipe(gesture.x1, gesture.y1, gesture.x2, gesture.y2, gesture.ms)
 
     def _show(self, *, redraw: bool) -> None:
-        """Publish the state as it is, with its picture."""
+        """Publish the current state, with a new picture if it changed."""
         ran = self._played.running
         state = self._played.published()
         if not self._played.running:
@@ -280,17 +287,17 @@ class PagedApp:
         if redraw and self._seat.link is not None:
             self._seat.link.wake()
 
-    def _picture(self, area: page_images.Area, width: int, height: int) -> Image:
+    def _picture(self, area: page_images.AppArea, width: int, height: int) -> Image:
         if self._probes is not None:
             return calibration.pattern(width, height, self._frames.number)
         app = self._played.render(area.width, area.height)
         if app is None:
-            self._frames.forget()  # it may have crashed just now
+            self._frames.forget()  # it may just have crashed
             return np.zeros((height, width, 3), np.uint8)
         return page_images.compose(app, area, width, height)
 
-    def _status(self) -> Status:
-        return Status(
+    def _status(self) -> PageStatus:
+        return PageStatus(
             running=self._played.running,
             sight=self._seat.sight,
             connected=self._seat.link is not None,
@@ -302,10 +309,10 @@ class PagedApp:
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """The lock, which an app that hangs keeps."""
+        """Hold the lock, which a hung app never releases."""
         if not self._changed.acquire(timeout=self._deadline_s):
             raise DeviceTimeout(
-                f"{self.package} did not come back from a call within {self._deadline_s:g} s"
+                f"{self.package} did not return from a call within {self._deadline_s:g} s"
             )
         try:
             yield

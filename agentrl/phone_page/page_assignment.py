@@ -1,45 +1,45 @@
-"""Decides which phones need a page: those that our app is not installed on."""
+"""Decides which phones need a page: those without the app installed."""
 
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from agentrl import phone_page
-from agentrl.devices import Lendable
+from agentrl.devices import LeasableDevice
 from agentrl.devices.adb.app_launch import has_package
 from agentrl.virtual_phone.spec import AppSpec, make_apps
 
 if TYPE_CHECKING:
     from agentrl.phone_page.page_server import PageServer
 
-Way = Literal["auto", "installed", "page"]
+AppDelivery = Literal["auto", "installed", "page"]
 
 
-class Pager:
-    """Gives phones the pages of some apps; all of one process share a server, and one Pager.
+class PageAssigner:
+    """Wraps phones so that they show some apps on pages; one assigner and server per process.
 
-    The server starts with the first phone that needs it. Safe for threads.
+    The server starts with the first phone that needs it. Thread-safe.
     """
 
-    def __init__(self, apps: Sequence[AppSpec], way: Way = "auto") -> None:
+    def __init__(self, apps: Sequence[AppSpec], way: AppDelivery = "auto") -> None:
         """Serves nothing yet.
 
         Args:
-            apps: to be played; every phone has instances of its own.
-            way: `installed` trusts that phones have the apps, `page` shows them as pages whatever
-                the phones have, and `auto` does so where one is not installed.
+            apps: each phone gets its own instances.
+            way: `installed` assumes that phones have the apps, `page` always shows them as pages,
+                and `auto` does so if one of them is not installed.
         """
         self._apps = tuple(apps)
         self._way = way
         self._pages: PageServer | None = None
         self._lock = threading.Lock()
 
-    def around(self, device: Lendable) -> Lendable:
-        """The phone itself where it has the apps, else the phone with their pages.
+    def around(self, device: LeasableDevice) -> LeasableDevice:
+        """The phone itself if it has the apps, else the phone with their pages.
 
         Raises:
-            DeviceError: it does not say what it has.
-            ConfigError: an app does not exist, or nothing that serves pages is installed.
+            DeviceError: the phone failed.
+            ConfigError: an app does not exist, or `agentrl[page]` is not installed.
         """
         if self._way == "installed":
             return device
@@ -49,7 +49,7 @@ class Pager:
         return phone_page.PagedDevice(device, self._server(), apps)
 
     def close(self) -> None:
-        """Serve no pages any more."""
+        """Stop serving pages."""
         with self._lock:
             if self._pages is not None:
                 self._pages.stop()

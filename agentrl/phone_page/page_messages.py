@@ -1,4 +1,4 @@
-"""What a page tells, checked: nothing that comes over its socket is trusted."""
+"""Messages from a page, parsed and validated: nothing from its socket is trusted."""
 
 import json
 import math
@@ -8,109 +8,109 @@ from dataclasses import dataclass
 from typing import Any
 
 LONGEST = 2048
-"""Characters of a message; an honest one has about 200."""
+"""Longest message in characters; a normal one has about 200."""
 SIDES = (64, 4096)
-"""Of a page, in pixels: what is smaller shows no game, what is larger is no phone."""
+"""Smallest and largest side of a page, in pixels."""
 _SLOP = 12.0
-"""CSS pixels that a finger may move and still tap: Android's 8, and a little for shaky ones."""
+"""CSS pixels that a finger may move during a tap: Android's 8 and some tolerance."""
 _LONG_PRESS_MS = 800
-"""A slow phone's tap is still a tap; Android itself calls it a long press after 500."""
+"""Android's threshold is 500; a higher one keeps a slow phone's tap a tap."""
 _LONGEST_GESTURE_MS = 3_600_000
 _PAGE = re.compile(r"[0-9a-f]{32}")
 
 
 class BadMessage(ValueError):
-    """Something that no honest page sends."""
+    """A message that a page of ours never sends."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Hello:
+class PageHello:
     """The first message of every connection."""
 
     page: str
-    """Drawn by the page when it was loaded: a connection that came back has the same."""
+    """Random id drawn when the page was loaded; the same after a reconnect."""
     width: int
-    """Of the page, in the pixels of its screen."""
+    """Of the page, in its screen's pixels."""
     height: int
     visible: bool
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Resized:
-    """The page has another size."""
+class PageResized:
+    """The page has a new size."""
 
     width: int
     height: int
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Seen:
-    """The page was hidden or has come back to the front."""
+class VisibilityChanged:
+    """The page was hidden or became visible."""
 
     visible: bool
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Painted:
-    """A frame is on the page."""
+class FramePainted:
+    """The page painted a frame."""
 
     frame: int
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Gesture:
-    """One finger, from coming down to going up."""
+    """One finger, from touching the screen to leaving it."""
 
     number: int
     """Counts from 1 on each page; sent again until it is confirmed."""
     frame: int
-    """What the page showed when the finger came down."""
+    """Number of the frame shown when the finger touched the screen."""
     x1: float
-    """Where it came down and went up, in [0, 1] of the app's area; outside, beside it."""
+    """Start and end in [0, 1] of the app's area; outside [0, 1] they are beside it."""
     y1: float
     x2: float
     y2: float
     ms: int
     moved: float
-    """How far it was away from its start at most, in CSS pixels."""
+    """Largest distance from its start, in CSS pixels."""
     cancelled: bool
-    """Whether the phone took it for a gesture of its own."""
+    """Whether the phone used it for a gesture of its own."""
 
     @property
     def is_tap(self) -> bool:
-        """Short and on the spot; everything else is a swipe, a long press one on the spot."""
+        """Whether it is short and does not move; anything else, a long press too, is a swipe."""
         return self.moved <= _SLOP and self.ms < _LONG_PRESS_MS
 
 
-Message = Hello | Resized | Seen | Painted | Gesture
+PageMessage = PageHello | PageResized | VisibilityChanged | FramePainted | Gesture
 
 
-def parse(text: str) -> Message:
-    """One message.
+def parse_message(text: str) -> PageMessage:
+    """Parse one message.
 
     Raises:
-        BadMessage: it is none, or a value in it cannot be.
+        BadMessage: not a message, or an invalid value in it.
     """
     if len(text) > LONGEST:
-        raise BadMessage(f"{len(text)} characters; at most {LONGEST} are read")
+        raise BadMessage(f"{len(text)} characters; at most {LONGEST} are allowed")
     try:
-        told = json.loads(text)
+        fields = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadMessage(f"no JSON: {error}") from error
-    kind = told.pop("type", None) if isinstance(told, dict) else None
+        raise BadMessage(f"not JSON: {error}") from error
+    kind = fields.pop("type", None) if isinstance(fields, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise BadMessage("no type that is known")
+        raise BadMessage("unknown type")
     make, checks = _KINDS[kind]
-    if told.keys() != checks.keys():
-        raise BadMessage(f"{kind} has {', '.join(checks)}, and nothing else")
-    message: Message = make(**{name: check(told[name]) for name, check in checks.items()})
+    if fields.keys() != checks.keys():
+        raise BadMessage(f"{kind} must have exactly the fields {', '.join(checks)}")
+    message: PageMessage = make(**{name: check(fields[name]) for name, check in checks.items()})
     return message
 
 
 def _whole(low: int, high: int) -> Callable[[Any], int]:
     def check(value: Any) -> int:
         if type(value) is not int or not low <= value <= high:
-            raise BadMessage(f"a whole number from {low} to {high} was expected")
+            raise BadMessage(f"expected an integer from {low} to {high}")
         return value
 
     return check
@@ -118,9 +118,9 @@ def _whole(low: int, high: int) -> Callable[[Any], int]:
 
 def _number(low: float, high: float) -> Callable[[Any], float]:
     def check(value: Any) -> float:
-        # NaN is among what json reads.
+        # json also parses NaN.
         if type(value) not in (int, float) or not math.isfinite(value) or not low <= value <= high:
-            raise BadMessage(f"a number from {low} to {high} was expected")
+            raise BadMessage(f"expected a number from {low} to {high}")
         return float(value)
 
     return check
@@ -128,22 +128,22 @@ def _number(low: float, high: float) -> Callable[[Any], float]:
 
 def _switch(value: Any) -> bool:
     if type(value) is not bool:
-        raise BadMessage("true or false was expected")
+        raise BadMessage("expected true or false")
     return value
 
 
 def _page(value: Any) -> str:
     if type(value) is not str or not _PAGE.fullmatch(value):
-        raise BadMessage("32 digits of a page's name were expected")
+        raise BadMessage("expected a page id of 32 hex digits")
     return value
 
 
 _side, _count, _share = _whole(*SIDES), _whole(0, 2**31), _number(-1000, 1000)
 _KINDS: Mapping[str, tuple[Callable[..., Any], Mapping[str, Callable[[Any], Any]]]] = {
-    "hello": (Hello, {"page": _page, "width": _side, "height": _side, "visible": _switch}),
-    "size": (Resized, {"width": _side, "height": _side}),
-    "visible": (Seen, {"visible": _switch}),
-    "painted": (Painted, {"frame": _count}),
+    "hello": (PageHello, {"page": _page, "width": _side, "height": _side, "visible": _switch}),
+    "size": (PageResized, {"width": _side, "height": _side}),
+    "visible": (VisibilityChanged, {"visible": _switch}),
+    "painted": (FramePainted, {"frame": _count}),
     "gesture": (
         Gesture,
         {

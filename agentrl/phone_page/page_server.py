@@ -1,8 +1,8 @@
-"""Serves pages to phones: loopback only, a token for each, no other origin.
+"""Serves pages to phones: only on loopback, with a secret token each, and for no other origin.
 
-It runs in a thread of the process that plays, not in a process of its own: the apps are there, the
-state of the game is then read without another hop, and it ends with that process, whatever ends
-it. A page costs this process what drawing it costs, and OpenCV and zlib let other threads run.
+It runs in a thread of the rollout process, not in a separate process: the apps are there, so the
+state of the game is read without another hop, and the server ends with that process, however it
+ends. A page costs about its drawing, and OpenCV and zlib release the GIL.
 """
 
 import asyncio
@@ -19,20 +19,20 @@ from fastapi import FastAPI, Request, Response, WebSocket
 from agentrl.errors import DeviceError, DeviceTimeout
 from agentrl.phone_page.page_app import PagedApp
 from agentrl.phone_page.page_messages import LONGEST
-from agentrl.phone_page.page_socket import Connection
+from agentrl.phone_page.page_socket import PageConnection
 
 log = logging.getLogger(__name__)
 
 _LOOPBACK = "127.0.0.1"
 _NAMES = ("localhost", _LOOPBACK)
-"""What a phone calls this machine: its own end of the tunnel."""
+"""Host names by which a phone reaches this machine: its own end of the tunnel."""
 _START_S = 10.0
 _STOP_S = 5.0
 _PING_S = 5.0
-"""How often a page is asked whether it is there; its browser answers by itself."""
+"""Interval of WebSocket pings, which the browser answers by itself."""
 _PONG_S = 10.0
 _HEADERS: Final = {
-    # Nothing but this server is asked, nobody frames the page, and nothing of it is kept.
+    # The page contacts only this server, cannot be framed, and is not cached.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -46,15 +46,14 @@ _HEADERS: Final = {
 class PageServer:
     """One server for the pages of many phones.
 
-    It can be stopped and started again, on the same port: pages come back to the games that they
-    showed.
+    It can be stopped and restarted on the same port: pages reconnect to their games.
     """
 
     def __init__(self, *, port: int = 0) -> None:
         """A server that is not running.
 
         Args:
-            port: to listen on; 0 takes a free one when it is started, and keeps it.
+            port: to listen on; 0 takes a free one on the first start, and keeps it.
         """
         self.port = port
         self._hosts: dict[str, PagedApp] = {}
@@ -65,7 +64,7 @@ class PageServer:
 
         Raises:
             DeviceError: the port is taken.
-            DeviceTimeout: the server does not come up.
+            DeviceTimeout: the server did not start in time.
         """
         if self._running is None:
             listener = _listen(self.port)
@@ -73,22 +72,22 @@ class PageServer:
             self._running = _Running(_application(self._hosts), listener)
 
     def stop(self) -> None:
-        """Drop all connections and listen no more; what the apps are doing stays as it is."""
+        """Drop all connections and stop listening; the state of the apps is kept."""
         running, self._running = self._running, None
         if running is not None:
             running.stop()
 
     def add(self, host: PagedApp) -> None:
-        """Serve this app's page."""
+        """Start serving an app's page."""
         self._hosts[host.token] = host
 
     def remove(self, host: PagedApp) -> None:
-        """Serve it no more."""
+        """Stop serving an app's page."""
         self._hosts.pop(host.token, None)
         host.drop()
 
     def url(self, host: PagedApp) -> str:
-        """Where the page is, on this machine and at the phone's end of the tunnel."""
+        """Address of the page, on this machine and at the phone's end of the tunnel."""
         return f"http://localhost:{self.port}/{host.token}"
 
     def __enter__(self) -> "PageServer":
@@ -100,7 +99,7 @@ class PageServer:
 
 
 class _Running(uvicorn.Server):
-    """uvicorn in a thread, up when it is made."""
+    """uvicorn in a thread; it is up once this is constructed."""
 
     def __init__(self, application: FastAPI, listener: socket.socket) -> None:
         super().__init__(
@@ -113,7 +112,7 @@ class _Running(uvicorn.Server):
                 ws_per_message_deflate=False,
                 lifespan="off",
                 log_config=None,
-                log_level="warning",  # below, it writes addresses, and the token is in them
+                log_level="warning",  # lower levels log URLs, which contain the token
                 access_log=False,
                 limit_concurrency=1024,
                 timeout_keep_alive=5,
@@ -122,7 +121,7 @@ class _Running(uvicorn.Server):
             )
         )
         self._up = threading.Event()
-        # A daemon: it ends with this process, and a page that hangs does not keep it alive.
+        # A daemon thread: a hung page does not keep this process alive.
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self.serve(sockets=[listener])),
             name="page server",
@@ -130,7 +129,7 @@ class _Running(uvicorn.Server):
         )
         self._thread.start()
         if not self._up.wait(_START_S):
-            raise DeviceTimeout(f"the page server did not come up within {_START_S:g} s")
+            raise DeviceTimeout(f"the page server did not start within {_START_S:g} s")
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -140,7 +139,7 @@ class _Running(uvicorn.Server):
         self.should_exit = True
         self._thread.join(_STOP_S)
         if self._thread.is_alive():
-            log.warning("the page server did not end within %g s", _STOP_S)
+            log.warning("the page server did not stop within %g s", _STOP_S)
 
 
 def _listen(port: int) -> socket.socket:
@@ -178,7 +177,7 @@ def _application(hosts: dict[str, PagedApp]) -> FastAPI:
         elif not _is_own(socket.headers, needs_origin=True):
             pass
         else:
-            await Connection(host, socket).serve()
+            await PageConnection(host, socket).serve()
             return
         await socket.close()
 
@@ -187,23 +186,23 @@ def _application(hosts: dict[str, PagedApp]) -> FastAPI:
 
 def _answer(headers: Mapping[str, str], body: bytes, media_type: str) -> Response:
     if not _is_own(headers, needs_origin=False):
-        return Response("Not from there.", 403, _HEADERS, "text/plain")
+        return Response("Forbidden origin.", 403, _HEADERS, "text/plain")
     return Response(body, 200, _HEADERS, media_type)
 
 
 def _is_own(headers: Mapping[str, str], *, needs_origin: bool) -> bool:
-    """Whether a request is for this machine by its own name, and from a page of ours.
+    """Whether a request names this machine as host and comes from one of our pages.
 
-    The host's name tells a name of somebody else's that leads here (DNS rebinding), the origin a
-    page of somebody else's in the same browser.
+    Checking the host prevents DNS rebinding; checking the origin excludes other pages in the same
+    browser.
     """
     host = headers.get("host", "")
     if host.rpartition(":")[0] not in _NAMES:
-        _refuse(f"it asks for the host {host[:80]!r}")
+        _refuse(f"unexpected host {host[:80]!r}")
         return False
     origin = headers.get("origin")
     if origin != f"http://{host}" and (needs_origin or origin is not None):
-        _refuse(f"it comes from the origin {str(origin)[:80]!r}")
+        _refuse(f"unexpected origin {str(origin)[:80]!r}")
         return False
     return True
 

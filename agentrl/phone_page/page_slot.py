@@ -1,88 +1,92 @@
-"""The place of one page: who sits there, what was handled of them, whether they can be seen."""
+"""The connection state of one page: its link, handled gestures and visibility."""
 
 from enum import StrEnum
 from typing import Protocol
 
-from agentrl.phone_page.page_messages import BadMessage, Gesture, Hello
+from agentrl.phone_page.page_messages import BadMessage, Gesture, PageHello
 
 
-class Close(StrEnum):
-    """Why a page's connection is ended from here."""
+class CloseReason(StrEnum):
+    """Why the server closes a page's connection."""
 
     REPLACED = "replaced"
-    """Another page has taken its place: it must not come back."""
+    """Another page has taken its place: it must not reconnect."""
     DROPPED = "dropped"
-    """For no fault of its own: it comes back by itself."""
+    """It may reconnect, and does so by itself."""
 
 
-class Link(Protocol):
-    """A page's connection; both calls return at once and may come from any thread."""
+class PageLink(Protocol):
+    """A page's connection; both calls return at once and are thread-safe."""
 
     def wake(self) -> None:
-        """There is something new to show."""
+        """Signal that there is something new to show."""
 
-    def end(self, why: Close) -> None:
+    def end(self, why: CloseReason) -> None:
         """Close the connection."""
 
 
-class Sight(StrEnum):
-    """Whether the page can be seen on its phone."""
+class PageVisibility(StrEnum):
+    """Whether the page is visible on its phone."""
 
     VISIBLE = "visible"
     HIDDEN = "hidden"
-    """The page said so, perhaps as the last thing before it was closed."""
+    """The page reported that it was hidden, perhaps just before it was closed."""
     LOST = "lost"
-    """It is not connected, or has just come back: nobody knows what its phone shows."""
+    """It is disconnected or has just reconnected: what its phone shows is unknown."""
 
 
-class Seat:
-    """Where one page sits at a time; a newer one takes the place of an older one."""
+class PageSlot:
+    """Tracks the one page that is connected at a time; a newer page replaces an older one."""
 
     def __init__(self) -> None:
-        """Nobody has come yet."""
-        self.link: Link | None = None
+        """No page has connected yet."""
+        self.link: PageLink | None = None
         self.visible = True
-        """What the page said last."""
+        """What the page reported last."""
         self.painted = False
-        """Whether it has painted a frame since it connected: before, it shows other things."""
+        """Whether it has painted a frame since it connected; before that it shows other things."""
         self.size: tuple[int, int] | None = None
         """Width and height of the page in its screen's pixels; None before the first."""
         self.handled = 0
-        """Number of the page's last gesture that was handled."""
+        """Number of the page's last handled gesture."""
         self._page = ""
 
     @property
-    def sight(self) -> Sight:
-        """Whether the page can be seen."""
+    def sight(self) -> PageVisibility:
+        """Whether the page is visible."""
         if not self.visible:
-            return Sight.HIDDEN
-        return Sight.VISIBLE if self.link is not None and self.painted else Sight.LOST
+            return PageVisibility.HIDDEN
+        return (
+            PageVisibility.VISIBLE
+            if self.link is not None and self.painted
+            else PageVisibility.LOST
+        )
 
-    def take(self, link: Link, hello: Hello) -> bool:
-        """A page has come, or come back over a new connection; True if another had to go.
+    def take(self, link: PageLink, hello: PageHello) -> bool:
+        """Register a new or reconnected page; True if another page was replaced.
 
-        The count of handled gestures belongs to the page and outlives its connections.
+        The count of handled gestures belongs to the page and survives reconnects.
         """
         old, self.link = self.link, link
-        stranger = hello.page != self._page
+        is_new_page = hello.page != self._page
         if old is not None:
-            old.end(Close.REPLACED if stranger else Close.DROPPED)
-        if stranger:
+            old.end(CloseReason.REPLACED if is_new_page else CloseReason.DROPPED)
+        if is_new_page:
             self._page, self.handled = hello.page, 0
         self.size = (hello.width, hello.height)
         self.visible, self.painted = hello.visible, False
-        return stranger and old is not None
+        return is_new_page and old is not None
 
-    def leave(self, link: Link) -> None:
-        """A connection is over; that of somebody who was replaced is nobody's business."""
+    def leave(self, link: PageLink) -> None:
+        """Unregister a connection; does nothing if it was already replaced."""
         if link is self.link:
             self.link = None
 
     def is_new(self, gesture: Gesture) -> bool:
-        """Whether a gesture has not been handled yet; from now on it has.
+        """Whether a gesture has not been handled yet; marks it as handled.
 
         Raises:
-            BadMessage: one before it never came.
+            BadMessage: an earlier gesture is missing.
         """
         if gesture.number <= self.handled:
             return False

@@ -1,4 +1,4 @@
-"""One page's WebSocket: what travels both ways, in which order, and how long it may take."""
+"""The server side of one page's WebSocket: frames out, gestures in, each with a deadline."""
 
 import asyncio
 import contextlib
@@ -15,14 +15,14 @@ from agentrl.phone_page import page_images, page_messages
 from agentrl.phone_page.page_app import PagedApp
 from agentrl.phone_page.page_messages import (
     BadMessage,
+    FramePainted,
     Gesture,
-    Hello,
-    Message,
-    Painted,
-    Resized,
-    Seen,
+    PageHello,
+    PageMessage,
+    PageResized,
+    VisibilityChanged,
 )
-from agentrl.phone_page.page_slot import Close
+from agentrl.phone_page.page_slot import CloseReason
 from agentrl.worker_threads import Worker
 
 log = logging.getLogger(__name__)
@@ -30,31 +30,31 @@ T = TypeVar("T")
 
 _HELLO_S = 10.0
 _CALL_S = 10.0
-"""For the app to take a touch or to draw itself."""
+"""For the app to process a touch or to draw itself."""
 _SEND_S = 10.0
 _BEAT_S = 2.0
-"""How often the page is told that the connection lives; after three missed ones it reconnects."""
+"""Interval of heartbeats to the page; it reconnects after three missed ones."""
 
 
 @dataclass(slots=True, frozen=True)
 class _Ending:
-    """What a connection is closed with; the page knows the codes."""
+    """Close code and reason of a connection; the page knows the codes."""
 
     code: int
     reason: str
 
 
 _ENDINGS: Final = {
-    Close.REPLACED: _Ending(4001, "another page has taken the place of this one"),
-    Close.DROPPED: _Ending(4002, "dropped; come back"),
+    CloseReason.REPLACED: _Ending(4001, "replaced by another page"),
+    CloseReason.DROPPED: _Ending(4002, "dropped; reconnect"),
 }
 
 
-class Connection:
-    """Serves one page until one side goes; lives on the server's event loop."""
+class PageConnection:
+    """Serves one page until either side closes; runs on the server's event loop."""
 
     def __init__(self, host: PagedApp, socket: WebSocket) -> None:
-        """A connection that is not accepted yet."""
+        """A connection that has not been accepted yet."""
         self._host = host
         self._socket = socket
         self._loop = asyncio.get_running_loop()
@@ -62,14 +62,14 @@ class Connection:
         self._idle.set()
         self._in_flight = 0
         self._ending: asyncio.Future[_Ending] = self._loop.create_future()
-        # A thread of its own: what an app takes long for must not keep the other pages waiting.
+        # A thread of its own: a slow app must not block the other pages.
         self._worker = Worker(f"page of {host.package}")
 
     def wake(self) -> None:
         """There is something new to show."""
         self._soon(self._news.set)
 
-    def end(self, why: Close) -> None:
+    def end(self, why: CloseReason) -> None:
         """Close the connection."""
         self._soon(self._end, _ENDINGS[why])
 
@@ -88,7 +88,7 @@ class Connection:
                 )
 
     async def _converse(self) -> _Ending | None:
-        """Everything, up to what it ended with; None where the page went."""
+        """Run all parts of the connection; returns how to close it, None if the page left."""
         try:
             await self._welcome()
             return await self._first(
@@ -98,13 +98,13 @@ class Connection:
             return None
         except BadMessage as error:
             log.warning("%s: page refused: %s", self._host.package, error)
-            return _Ending(4400, "no message of a page")
+            return _Ending(4400, "invalid message")
         except (DeviceTimeout, TimeoutError) as error:
-            log.warning("%s: page given up: %s", self._host.package, str(error) or "no answer")
+            log.warning("%s: page closed: %s", self._host.package, str(error) or "no answer")
             return _Ending(4500, "no answer in time")
 
     async def _first(self, *parts: Coroutine[Any, Any, T]) -> T:
-        """What the first part to end gives; the others are cancelled."""
+        """The result of the first part to end; the others are canceled."""
         tasks = [self._loop.create_task(part) for part in parts]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -116,38 +116,38 @@ class Connection:
 
     async def _welcome(self) -> None:
         hello = await asyncio.wait_for(self._receive(), _HELLO_S)
-        if not isinstance(hello, Hello):
+        if not isinstance(hello, PageHello):
             raise BadMessage("the first message must be hello")
         handled, replaced = await self._call(self._host.connect, self, hello)
         if replaced:
-            log.info("%s: a newer page takes the place of the one before", self._host.package)
-        await self._tell({"type": "welcome", "handled": handled, "replaced": replaced})
+            log.info("%s: a newer page replaces the previous one", self._host.package)
+        await self._send({"type": "welcome", "handled": handled, "replaced": replaced})
 
     async def _read(self) -> _Ending | None:
         while True:
             message = await self._receive()
             if isinstance(message, Gesture):
                 handled = await self._call(self._host.gesture, self, message)
-                await self._tell({"type": "handled", "number": handled})
-            elif isinstance(message, Painted):
+                await self._send({"type": "handled", "number": handled})
+            elif isinstance(message, FramePainted):
                 await self._call(self._host.paint, self, message.frame)
                 if message.frame == self._in_flight:
                     self._idle.set()
-            elif isinstance(message, Resized):
+            elif isinstance(message, PageResized):
                 await self._call(self._host.resize, self, message.width, message.height)
-            elif isinstance(message, Seen):
+            elif isinstance(message, VisibilityChanged):
                 await self._call(self._host.look, self, message.visible)
             else:
-                raise BadMessage("hello is said once")
+                raise BadMessage("hello may only be sent once")
 
     async def _write(self) -> _Ending | None:
-        """One frame at a time, always the newest: a slow page misses some, and lags behind none."""
+        """One frame at a time, always the newest: a slow page skips frames but never lags."""
         while True:
             await self._news.wait()
             await self._idle.wait()
             self._news.clear()
             drawn = await self._call(self._host.draw)
-            frame = await self._call(page_images.encode, drawn)
+            frame = await self._call(page_images.encode_frame, drawn)
             self._in_flight = drawn.number
             self._idle.clear()
             await asyncio.wait_for(self._socket.send_bytes(frame), _SEND_S)
@@ -155,7 +155,7 @@ class Connection:
     async def _beat(self) -> _Ending | None:
         while True:
             await asyncio.sleep(_BEAT_S)
-            await self._tell({"type": "beat"})
+            await self._send({"type": "beat"})
 
     async def _pass_time(self) -> _Ending | None:
         while True:
@@ -165,19 +165,19 @@ class Connection:
     async def _ended(self) -> _Ending | None:
         return await self._ending
 
-    async def _receive(self) -> Message:
+    async def _receive(self) -> PageMessage:
         event = await self._socket.receive()
         if event["type"] == "websocket.disconnect":
             code = event.get("code")
             if code == 1009:
-                log.warning("%s: page refused: its message is too long", self._host.package)
+                log.warning("%s: page refused: message too long", self._host.package)
             raise WebSocketDisconnect(code or 1005)
         text = event.get("text")
         if text is None:
-            raise BadMessage("a page sends text only")
-        return page_messages.parse(text)
+            raise BadMessage("pages only send text")
+        return page_messages.parse_message(text)
 
-    async def _tell(self, message: dict[str, Any]) -> None:
+    async def _send(self, message: dict[str, Any]) -> None:
         await asyncio.wait_for(self._socket.send_text(json.dumps(message)), _SEND_S)
 
     async def _call(self, function: Callable[..., T], *arguments: Any) -> T:

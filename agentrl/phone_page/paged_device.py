@@ -1,4 +1,4 @@
-"""A phone that plays our apps with nothing installed: its browser shows them, we run them."""
+"""A phone that shows our apps in its browser while they run here."""
 
 import contextlib
 import time
@@ -6,44 +6,52 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from agentrl.actions.screen_actions import DRAG_S, LONG_PRESS_S, SWIPE_S
-from agentrl.devices import Action, Lendable, Look, Region, Result, Window, perform
+from agentrl.devices import (
+    Action,
+    CommandResult,
+    LeasableDevice,
+    Look,
+    ScreenRegion,
+    Window,
+    dispatch_action,
+)
 from agentrl.devices.input.input_commands import key_code
 from agentrl.errors import DeviceError, DeviceTimeout, NotInFront
 from agentrl.phone_page.page_app import PagedApp
 from agentrl.phone_page.page_server import PageServer
-from agentrl.phone_page.page_slot import Sight
-from agentrl.phone_page.phone_browser import Browser
+from agentrl.phone_page.page_slot import PageVisibility
+from agentrl.phone_page.phone_browser import PhoneBrowser
 from agentrl.types import Image
 from agentrl.virtual_phone.apps.app import App
 
 _PAUSE_S = 0.02
 _COMPOSED_S = 0.3
-"""How long a frame that the page has painted may take to the screen, and to a capture of it."""
+"""How long a painted frame may take to reach the screen and a capture of it."""
 _NO_TAP_S = 1.0
-"""A press this long is never a tap of a page (`agentrl.phone_page.page_messages`)."""
+"""The page never takes a touch this long for a tap (`agentrl.phone_page.page_messages`)."""
 _LEAVING = ("KEYCODE_BACK", "KEYCODE_HOME")
 
 
 class PagedDevice:
-    """A phone around another device; implements `agentrl.devices.device.Device`.
+    """Wraps another device; implements `agentrl.devices.device.Device`.
 
-    Looking and touching is the phone's own: captures show what its screen shows, and taps go
-    through its input. The apps run here, and what they publish is read here.
+    Captures and touches are the phone's own: captures show its screen, and taps go through its
+    input. The apps run here, and their state is read here.
     """
 
-    def __init__(self, device: Lendable, server: PageServer, apps: Sequence[App]) -> None:
-        """A phone whose browser has not been opened.
+    def __init__(self, device: LeasableDevice, server: PageServer, apps: Sequence[App]) -> None:
+        """Does not open the browser yet.
 
         Args:
             device: the phone itself; closed with this one.
-            server: of the pages, running; many phones share it.
-            apps: to be played on it, instances for this phone alone.
+            server: running page server, shared by many phones.
+            apps: instances for this phone alone.
         """
         self.serial = device.serial
         self.deadlines = device.deadlines
         self._device = device
         self._server = server
-        self._browser = Browser(device, server)
+        self._browser = PhoneBrowser(device, server)
         self._hosts = {app.package: PagedApp(app) for app in apps}
         for host in self._hosts.values():
             server.add(host)
@@ -53,17 +61,17 @@ class PagedDevice:
         return self._device.size()
 
     def screenshot(self) -> Image:
-        """What the screen shows now, and not less than what the page has painted.
+        """What the screen shows now, including what the page has painted.
 
-        From the page to the screen a frame takes a moment: a capture that does not show it yet is
-        taken again, for as long as that may last. Something may have come over the page.
+        A painted frame takes a moment to reach the screen: a capture that does not show it yet is
+        repeated for up to that long. After that, something else may cover the page.
         """
         end = time.monotonic() + _COMPOSED_S
         host = self._browser.host
         while True:
             status, asked_s = None if host is None else host.status(), time.monotonic()
             capture = self._device.screenshot()
-            if status is None or status.sight is not Sight.VISIBLE:
+            if status is None or status.sight is not PageVisibility.VISIBLE:
                 return capture
             if self._browser.shows(capture, status) or asked_s >= end:
                 return capture
@@ -71,8 +79,8 @@ class PagedDevice:
     def tap(self, x: float, y: float) -> None:
         """Tap at (x, y), in [0, 1] of the screen.
 
-        One beside a page in front counts for its app, without effect, and goes no further: the
-        browser's own bars lead out of the game, and to settings of whoever owns the phone.
+        A tap outside a page in front counts for its app, without effect, and is not sent: the
+        browser's own bars lead out of the game and into the owner's settings.
         """
         missed = self._beside(x, y)
         if missed is None:
@@ -83,7 +91,7 @@ class PagedDevice:
     def swipe(
         self, x1: float, y1: float, x2: float, y2: float, duration_s: float = SWIPE_S
     ) -> None:
-        """Swipe from (x1, y1) to (x2, y2), in [0, 1] of the screen; beside the page as `tap`."""
+        """Swipe from (x1, y1) to (x2, y2), in [0, 1] of the screen; outside the page as `tap`."""
         missed = self._beside(x1, y1)
         if missed is None:
             self._device.swipe(x1, y1, x2, y2, duration_s)
@@ -93,18 +101,18 @@ class PagedDevice:
     def long_press(self, x: float, y: float, duration_s: float = LONG_PRESS_S) -> None:
         """Hold a finger at (x, y), in [0, 1] of the screen: for the app, a swipe on the spot.
 
-        It takes a second at least: less may pass for a tap.
+        It takes at least a second: a shorter one may be taken for a tap.
         """
         self.swipe(x, y, x, y, max(duration_s, _NO_TAP_S))
 
     def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = DRAG_S) -> None:
-        """Move a finger slowly: on a page there is nothing that the phone itself would pick up."""
+        """A slow swipe: a page has nothing that the phone itself could pick up."""
         self.swipe(x1, y1, x2, y2, duration_s)
 
     def key(self, name: str) -> None:
-        """Press a key; the app in front has it first, and BACK or HOME that it lets pass leave it.
+        """Press a key; the app in front gets it first, and an unused BACK or HOME leaves the app.
 
-        The browser has a use of its own for BACK, which is no app's.
+        BACK is never sent to the browser, which would navigate.
         """
         code, host = key_code(name), self._in_front()
         if host is None:
@@ -113,7 +121,7 @@ class PagedDevice:
             self._device.key("HOME")
 
     def text(self, text: str) -> None:
-        """Type text, into the app where one is in front."""
+        """Type text; into the app if one is in front."""
         host = self._in_front()
         if host is None:
             self._device.text(text)
@@ -121,12 +129,14 @@ class PagedDevice:
             host.text(text)
 
     def launch(self, package: str, activity: str, extras: Mapping[str, str]) -> None:
-        """Start an app afresh and wait until the screen shows it; opens the browser if need be."""
+        """(Re)start an app and wait until the screen shows it; opens the browser if needed."""
         host = self._hosts.get(package)
         if host is None or activity not in host.activities:
             apps = (f"{h.package}/{name}" for h in self._hosts.values() for name in h.activities)
             known = ", ".join(dict.fromkeys(apps)) or "none"
-            raise DeviceError(f"{self.serial}: {package}/{activity} is none of its apps: {known}")
+            raise DeviceError(
+                f"{self.serial}: {package}/{activity} is not one of its apps: {known}"
+            )
         end = time.monotonic() + self.deadlines.launch_s
         try:
             host.launch(extras)
@@ -137,22 +147,22 @@ class PagedDevice:
         self._wait_until_seen(host, end)
 
     def stop(self, package: str) -> None:
-        """Stop an app; its page stays open, and black."""
+        """Stop an app; its page stays open and turns black."""
         if package in self._hosts:
             self._hosts[package].stop()
         else:
             self._device.stop(package)
 
     def focus(self) -> str | None:
-        """The package in front; None also where the browser is, and its page cannot be reached."""
+        """The package in front; None also if the browser is, but its page is disconnected."""
         return self._browser.front()
 
     def window(self) -> Window:
-        """The window that gets the touches; of the browser's, the app that its page shows."""
+        """The window that receives touches; for the browser, the app that its page shows."""
         return self._browser.window()
 
     def app_state(self, package: str) -> Mapping[str, Any]:
-        """The state that the app of that package publishes."""
+        """The state that an app publishes."""
         if package not in self._hosts:
             return self._device.app_state(package)
         state = self._hosts[package].state()
@@ -161,76 +171,76 @@ class PagedDevice:
         return state
 
     def look(self, package: str) -> Look:
-        """What that app publishes, and what is in front."""
+        """The state that an app publishes, and the package in front."""
         return Look(state=self._published(package), front=self.focus())
 
     def act(
         self, action: Action, package: str, only_in: Collection[str] | None = None
     ) -> tuple[Look, Look]:
-        """Perform an action; what the app published before it, and a look right after."""
+        """Perform an action; returns the state before it, and a look right after it."""
         if only_in is not None and (front := self.focus()) not in only_in:
             raise NotInFront(f"{self.serial}: {front or 'nothing'} is in front")
         before = Look(state=self._published(package))
-        perform(self, action)
+        dispatch_action(self, action)
         return before, self.look(package)
 
-    def app_area(self) -> Region:
-        """Where the app that was launched last lies on the screen; it draws no status bar.
+    def app_area(self) -> ScreenRegion:
+        """The part of the screen that shows the app launched last; it has no status bar.
 
         Raises:
-            DeviceError: none was launched, or its page is not where it was.
+            DeviceError: no app was launched, or its page cannot be located.
         """
         region = self._browser.app_region()
         if region is None and self._browser.host is not None:
             self.screenshot()  # which finds a page that has moved
             region = self._browser.app_region()
         if region is None:
-            raise DeviceError(f"{self.serial}: no page is seen on its screen; launch the app")
+            raise DeviceError(f"{self.serial}: its screen shows no page; launch the app")
         return region
 
     def shell(self, *arguments: str) -> str:
         """Run one command on the phone."""
         return self._device.shell(*arguments)
 
-    def batch(self, *commands: Sequence[str]) -> list[Result]:
+    def batch(self, *commands: Sequence[str]) -> list[CommandResult]:
         """Run several commands on the phone."""
         return self._device.batch(*commands)
 
     def reverse(self, remote: str, local: str) -> None:
-        """Another tunnel from the phone to this machine."""
+        """Open another tunnel from the phone to this machine."""
         self._device.reverse(remote, local)
 
     def reverse_remove(self, remote: str) -> None:
-        """End one."""
+        """Close such a tunnel."""
         self._device.reverse_remove(remote)
 
     def hold(self, token: int) -> None:
-        """Have the phone refuse what is sent under other leases than this one."""
+        """Make the phone refuse commands sent under any other lease."""
         self._device.hold(token)
 
     def send_under(self, token: int | None) -> None:
-        """Send every command to the phone under a lease from now on; None sends it always."""
+        """Send all further commands under this lease; None sends them whatever the lease."""
         self._device.send_under(token)
 
     def serialno(self) -> str:
-        """Who the phone says it is."""
+        """The phone's own serial number."""
         return self._device.serialno()
 
     def reboot(self) -> None:
-        """Have the phone start again; `reconnect` and `launch` when it is back."""
+        """Reboot the phone; call `reconnect` and `launch` when it is back."""
         self._device.reboot()
 
     def reconnect(self) -> None:
-        """Make the phone ready again, and the tunnel, which does not outlive its connection."""
+        """Make the phone ready again, and reopen the tunnel."""
         self._device.reconnect()
         if self._browser.host is not None:
             self._browser.dig()
 
     def close(self) -> None:
-        """End the pages and close the phone."""
+        """Remove the pages and close the phone."""
         for host in self._hosts.values():
             self._server.remove(host)
-        with contextlib.suppress(DeviceError):  # a phone that is gone has no tunnel either
+        with contextlib.suppress(DeviceError):  # a phone that is gone has no tunnel
             self._browser.close()
         self._device.close()
 
@@ -244,15 +254,15 @@ class PagedDevice:
         return host if host is not None and self.focus() == host.package else None
 
     def _beside(self, x: float, y: float) -> PagedApp | None:
-        """The app in front, where a position on the screen is not on its page."""
+        """The app in front, if a position on the screen is outside its page; else None."""
         page = self._browser.page_region()
         return None if page is None or page.holds(x, y) else self._in_front()
 
     def _wait_until_seen(self, host: PagedApp, end: float) -> None:
-        """Wait until the app is in front, and on the screen as its page has painted it.
+        """Wait until the app is in front and the screen shows what its page painted.
 
         Raises:
-            DeviceTimeout: something else is there.
+            DeviceTimeout: the screen shows something else.
         """
         while True:
             status = host.wait(
@@ -265,8 +275,8 @@ class PagedDevice:
                 return
             if time.monotonic() >= end:
                 raise DeviceTimeout(
-                    f"{self.serial}: {host.package} was started, {front} is in front and the "
-                    f"screen does not show it after {self.deadlines.launch_s:g} s; is something "
-                    "over its page?"
+                    f"{self.serial}: {host.package} was started, but {front} is in front and the "
+                    f"screen does not show it after {self.deadlines.launch_s:g} s; does something "
+                    "cover its page?"
                 )
             time.sleep(_PAUSE_S)

@@ -1,33 +1,33 @@
-"""A phone's browser: opened on a page, and the page found on the screen by looking."""
+"""Opens a page in a phone's browser, and locates it on the screen."""
 
 import math
 import time
 
-from agentrl.devices import Device, Region, Window
+from agentrl.devices import Device, ScreenRegion, Window
 from agentrl.errors import DeviceError, DeviceTimeout
 from agentrl.phone_page import calibration
-from agentrl.phone_page.calibration import Place
-from agentrl.phone_page.page_app import PagedApp, Status
+from agentrl.phone_page.calibration import PagePosition
+from agentrl.phone_page.page_app import PagedApp, PageStatus
 from agentrl.phone_page.page_server import PageServer
-from agentrl.phone_page.page_slot import Sight
+from agentrl.phone_page.page_slot import PageVisibility
 from agentrl.types import Image
 
 _SAME_TAB = ("--es", "com.android.browser.application_id", "org.agentrl.page")
-"""Browsers show what one application asks for in one tab: no pile of tabs grows on the phone."""
+"""Browsers reuse one tab per calling application, so tabs do not pile up on the phone."""
 _PAUSE_S = 0.02
 _OFF = 0.02
-"""How far from where it was meant a touch may arrive, in shares of the app's area."""
+"""Largest error of a touch's position, as a fraction of the app's area."""
 
 
-class Browser:
-    """The browser of one phone, with the page of one app in it."""
+class PhoneBrowser:
+    """The browser of one phone, showing the page of one app."""
 
     def __init__(self, device: Device, server: PageServer) -> None:
-        """Not opened yet.
+        """Opens nothing yet.
 
         Args:
             device: the phone.
-            server: of the pages.
+            server: serves the pages.
         """
         self.host: PagedApp | None = None
         """The app whose page was opened last."""
@@ -35,19 +35,19 @@ class Browser:
         self._server = server
         self._dug = False
         self._package: str | None = None
-        self._place: Place | None = None
+        self._place: PagePosition | None = None
         self._size: tuple[int, int] | None = None
-        """The page's own size when its place was found."""
+        """The page's own size when it was located."""
 
     def open(self, host: PagedApp, end: float) -> None:
-        """Open the page of an app, fill the screen with it, and find it there.
+        """Open the page of an app in full screen, and locate it.
 
         Args:
             host: the app.
-            end: deadline, on the monotonic clock.
+            end: deadline, by the monotonic clock.
 
         Raises:
-            DeviceError: the phone has no browser, or touches arrive elsewhere.
+            DeviceError: the phone has no browser, or touches arrive at other positions.
             DeviceTimeout: the page did not appear in time.
         """
         self.host = None
@@ -64,31 +64,35 @@ class Browser:
         self.host = host
 
     def dig(self) -> None:
-        """Make the tunnel, which does not outlive the phone's connection."""
+        """Open the tunnel, which has to be reopened whenever the phone reconnects."""
         self._device.reverse(self._port, self._port)
         self._dug = True
 
     def close(self) -> None:
-        """End the tunnel; the page stays where it is."""
+        """Close the tunnel; the page stays open."""
         if self._dug:
             self._device.reverse_remove(self._port)
 
     def front(self) -> str | None:
-        """The package in front: the app's own where the browser shows its page.
+        """The package in front: the app's own if the browser shows its page.
 
-        None also where the browser is in front and the page cannot be reached: what the phone
-        shows is then not known, and nobody has left the app.
+        None also if the browser is in front but the page is disconnected: what the phone shows is
+        unknown then, and the app does not count as left.
         """
         front = self._device.focus()
         if self.host is None or front is None or front != self._package:
             return front
         status = self.host.status()
-        if status.sight is Sight.LOST:
+        if status.sight is PageVisibility.LOST:
             return None
-        return self.host.package if status.running and status.sight is Sight.VISIBLE else front
+        return (
+            self.host.package
+            if status.running and status.sight is PageVisibility.VISIBLE
+            else front
+        )
 
     def window(self) -> Window:
-        """The window in front; where it is the browser's own, as `front` tells it."""
+        """The window in front; the browser's own window is resolved as in `front`."""
         window = self._device.window()
         is_browsers = window.kind == "foreign_app" and window.package == self._package
         if self.host is None or not is_browsers:
@@ -98,8 +102,8 @@ class Browser:
             return Window(kind="nothing_in_front", package="")
         return Window(kind="foreign_app", package=front) if front == self.host.package else window
 
-    def shows(self, capture: Image, status: Status) -> bool:
-        """Whether a capture of the screen shows what the page has painted."""
+    def shows(self, capture: Image, status: PageStatus) -> bool:
+        """Whether a capture of the screen shows what the page painted last."""
         if self._place is None or status.shown is None:
             return False
         page = status.shown.picture
@@ -107,27 +111,27 @@ class Browser:
             return True
         if self._size == status.size or status.size != (page.shape[1], page.shape[0]):
             return False
-        # It has moved: the phone was turned, or bars have come back.
-        found = calibration.find_again(capture, page, self._place.deviation)
+        # It has moved: the phone was rotated, or bars came back.
+        found = calibration.find_moved_page(capture, page, self._place.deviation)
         if found is not None:
             self._place, self._size = found, status.size
         return found is not None
 
-    def page_region(self) -> Region | None:
-        """Where the page lies on the screen; None where it is not known."""
+    def page_region(self) -> ScreenRegion | None:
+        """The page's part of the screen; None if unknown."""
         if self.host is None or self._place is None or self.host.status().size != self._size:
             return None
         width, height = self._device.size()
         place = self._place
-        return Region(
+        return ScreenRegion(
             left=place.left / width,
             top=place.top / height,
             right=(place.left + place.width) / width,
             bottom=(place.top + place.height) / height,
         )
 
-    def app_region(self) -> Region | None:
-        """Where the app lies on the screen; None where it is not known."""
+    def app_region(self) -> ScreenRegion | None:
+        """The app's part of the screen; None if unknown."""
         page, shown = self.page_region(), self.host.status().shown if self.host else None
         if page is None or shown is None:
             return None
@@ -137,7 +141,7 @@ class Browser:
         right, bottom = page.to_screen(
             (area.left + area.width) / width, (area.top + area.height) / height
         )
-        return Region(left=left, top=top, right=right, bottom=bottom)
+        return ScreenRegion(left=left, top=top, right=right, bottom=bottom)
 
     @property
     def _port(self) -> str:
@@ -147,10 +151,12 @@ class Browser:
         view = ("am", "start", "-a", "android.intent.action.VIEW", "-d", self._server.url(host))
         answer = self._device.shell(*view, *_SAME_TAB)
         if "Error" in answer:
-            raise DeviceError(f"{self._device.serial}: no browser opens: {answer.strip()[:500]}")
+            raise DeviceError(
+                f"{self._device.serial}: cannot open a browser: {answer.strip()[:500]}"
+            )
 
-    def _find(self, host: PagedApp, end: float) -> Place:
-        """Find the pattern that the page shows.
+    def _find(self, host: PagedApp, end: float) -> PagePosition:
+        """Locate the pattern that the page shows.
 
         Raises:
             DeviceTimeout: it is not on the screen.
@@ -160,55 +166,55 @@ class Browser:
             status = host.wait(
                 lambda status: status.settled,
                 end - time.monotonic(),
-                f"{serial}: the browser was opened and its page does not answer; does it ask for "
-                "something first, or is the tunnel closed?",
+                f"{serial}: the browser was opened but its page did not answer; does the browser "
+                "ask for something first, or is the tunnel closed?",
             )
             capture = self._device.screenshot()
             assert status.shown is not None
-            found = calibration.find(capture, status.shown.picture)
+            found = calibration.find_pattern(capture, status.shown.picture)
             if found is not None:
                 self._place, self._size = found, status.size
                 return found
             if time.monotonic() >= end:
                 raise DeviceTimeout(
-                    f"{serial}: the page says that it is shown, and is not on the screen; is a "
-                    "dialog over it?"
+                    f"{serial}: the page reports that it is visible, but it is not on the screen; "
+                    "is a dialog over it?"
                 )
             time.sleep(_PAUSE_S)
 
     def _wait_until_at_rest(self, host: PagedApp, end: float) -> None:
-        """Bars slide away and the page grows: it rests where it was found before.
+        """Wait until the page no longer moves: bars slide away and it grows.
 
         Raises:
-            DeviceTimeout: it does not.
+            DeviceTimeout: it kept moving.
         """
         before = self._find(host, end)
         while (now := self._find(host, end)) != before:
             if time.monotonic() >= end:
-                raise DeviceTimeout(f"{self._device.serial}: its page does not stand still")
+                raise DeviceTimeout(f"{self._device.serial}: its page keeps moving")
             before = now
 
     def _touch(self, host: PagedApp, end: float) -> None:
-        """Touch the middle of the pattern: the page may then fill the screen, and tells where.
+        """Touch the middle of the pattern, which lets the page enter full screen.
 
         Raises:
-            DeviceError: the touch arrived elsewhere.
+            DeviceError: the touch arrived at another position.
             DeviceTimeout: it did not arrive.
         """
         self.host = host
         middle = self.app_region()
         self.host = None
-        assert middle is not None, "it was found just now"
+        assert middle is not None, "it was just located"
         self._device.tap(*middle.to_screen(0.5, 0.5))
         status = host.wait(
             lambda status: bool(status.probes),
             end - time.monotonic(),
-            f"{self._device.serial}: a tap did not arrive at the page; does the phone allow taps "
+            f"{self._device.serial}: a tap did not arrive at the page; does the phone allow input "
             "over adb (USB debugging, security settings)?",
         )
         x, y = status.probes[0].x1, status.probes[0].y1
         if math.dist((x, y), (0.5, 0.5)) > _OFF:
             raise DeviceError(
                 f"{self._device.serial}: a tap on the middle of the page arrived at ({x:.3f}, "
-                f"{y:.3f}) of it; was the phone turned just now?"
+                f"{y:.3f}) of it; was the phone just rotated?"
             )

@@ -1,7 +1,7 @@
-"""Reward functions as other trainers have them.
+"""Reward functions with the signatures of other trainers.
 
-`compute_score(reward_inputs)` takes several episodes at once, `compute_score(data_source,
-solution_str, ground_truth, extra_info)` one answer.
+EasyR1's `compute_score(reward_inputs)` scores a batch of episodes, veRL's `compute_score(
+data_source, solution_str, ground_truth, extra_info)` one answer.
 """
 
 import inspect
@@ -17,33 +17,32 @@ from agentrl.errors import AgentRLError, RewardError, told
 from agentrl.types import Episode
 
 Inputs = dict[str, Any]
-"""What a batch function is told of one episode; see `inputs_of`."""
+"""The inputs of a batch function for one episode; see `inputs_of`."""
 Row = dict[str, float]
-"""What it says of it: `overall`, and further components."""
+"""Its scores of one episode: `overall`, and further components."""
 
 BatchFunction = Callable[[list[Inputs]], Sequence[Mapping[str, Any]]]
 OVERALL = "overall"
 _MOST = 64
-"""Episodes of one call, where the function has no `most` of its own."""
+"""Maximum number of episodes per call, unless the function has an attribute `most`."""
 
 
 def inputs_of(episode: Episode) -> Inputs:
-    """One episode as a batch function is given it.
+    """The inputs of a batch function for one episode.
 
     Returns:
-        `response`, the last reply, and `responses`, all of them; `response_length`, the tokens of
-        the last reply; `ground_truth`, as the environment's info of the last turn, or else of the
-        first observation, names it; `images`, those that the last prompt showed, uint8[H, W, 3]
-        each; `env_rewards`, one per turn; `info`, that of the last turn; `data_source`, the id of
-        its environment.
+        `response`, the last reply; `responses`, all replies; `response_length`, the number of
+        tokens of the last reply; `ground_truth`, from the environment's info of the last turn, or
+        else of the reset; `images`, those of the last prompt, uint8[H, W, 3] each; `env_rewards`,
+        one per turn; `info`, of the last turn; `data_source`, the environment's id.
     """
     last = episode.turns[-1]
-    told_at = next((i for i in (last.info, episode.reset_info) if "ground_truth" in i), {})
+    source = next((i for i in (last.info, episode.reset_info) if "ground_truth" in i), {})
     return {
         "response": last.reply,
         "responses": [turn.reply for turn in episode.turns],
         "response_length": len(last.reply_ids),
-        "ground_truth": told_at.get("ground_truth"),
+        "ground_truth": source.get("ground_truth"),
         "images": list(last.images),
         "env_rewards": env_reward(episode),
         "info": dict(last.info),
@@ -52,51 +51,51 @@ def inputs_of(episode: Episode) -> Inputs:
 
 
 def by_answer(function: Callable[..., Any]) -> BatchFunction:
-    """A function of one answer, as veRL knows them, as one that takes several.
+    """Adapt a function of one answer, with veRL's signature, to a batch function.
 
     Args:
-        function: takes `data_source`, `solution_str` (the last reply) and `ground_truth`, and,
-            where it wants it, `extra_info`: the info of the last turn, `num_turns` and
-            `response_length`. Returns a number, or a dictionary with a `score`, of which other
-            numbers are components.
+        function: takes `data_source`, `solution_str` (the last reply), `ground_truth` and,
+            optionally, `extra_info`: the info of the last turn, `num_turns` and
+            `response_length`. Returns a number, or a dictionary with a `score`, whose other
+            numbers become components.
     """
     names = inspect.signature(function).parameters
-    wants_more = "extra_info" in names or any(
+    takes_extra_info = "extra_info" in names or any(
         p.kind is inspect.Parameter.VAR_KEYWORD for p in names.values()
     )
 
     def batch(inputs: list[Inputs]) -> list[dict[str, Any]]:
-        return [_row_of(function, one, wants_more) for one in inputs]
+        return [_row_of(function, episode, takes_extra_info) for episode in inputs]
 
     return batch
 
 
-def _row_of(function: Callable[..., Any], one: Inputs, wants_more: bool) -> dict[str, Any]:
-    told_beside = {"num_turns": len(one["responses"]), "response_length": one["response_length"]}
-    more = {"extra_info": one["info"] | told_beside} if wants_more else {}
-    found = function(one["data_source"], one["response"], one["ground_truth"], **more)
-    if not isinstance(found, Mapping):
-        return {OVERALL: found}
-    if "score" not in found:
-        raise ValueError(f"returned no 'score'; it has {sorted(map(str, found))[:8]}")
-    beside = {
-        name: value for name, value in found.items() if name != "score" and isinstance(value, Real)
+def _row_of(function: Callable[..., Any], inputs: Inputs, takes_extra: bool) -> dict[str, Any]:
+    counts = {"num_turns": len(inputs["responses"]), "response_length": inputs["response_length"]}
+    extra = {"extra_info": inputs["info"] | counts} if takes_extra else {}
+    result = function(inputs["data_source"], inputs["response"], inputs["ground_truth"], **extra)
+    if not isinstance(result, Mapping):
+        return {OVERALL: result}
+    if "score" not in result:
+        raise ValueError(f"returned no 'score'; it has {sorted(map(str, result))[:8]}")
+    components = {
+        name: value for name, value in result.items() if name != "score" and isinstance(value, Real)
     }
-    return {OVERALL: found["score"], **beside}
+    return {OVERALL: result["score"], **components}
 
 
 class BatchReward:
-    """Calls a batch function with the episodes that have come in while it was busy.
+    """Calls a batch function with the episodes that arrived while it was busy.
 
-    It is never called twice at once. Nobody waits for a batch to fill: the first episode is scored
-    at once, and those that end meanwhile are scored together.
+    The function is never called concurrently. No episode waits for a batch to fill: the first one
+    is scored at once, and those that end meanwhile are scored together.
 
     Args:
         name: for messages.
-        function: takes a list of inputs, and returns a row for each; its attribute `most`, where
-            it has one, is how many it is given at once.
-        deadline_s: for one episode, from the time it comes in. A call that takes longer is given
-            up, and does not hold up the others.
+        function: takes a list of inputs and returns a row for each; its attribute `most`, if it
+            has one, is the maximum batch size.
+        deadline_s: for one episode, from its arrival. A call that takes longer is abandoned and
+            does not delay others.
     """
 
     def __init__(self, name: str, function: BatchFunction, deadline_s: float) -> None:
@@ -107,10 +106,10 @@ class BatchReward:
         self._thread: threading.Thread | None = None
 
     def row(self, inputs: Inputs) -> Row:
-        """What the function says of one episode.
+        """The function's scores of one episode.
 
         Raises:
-            RewardError: it raised, took too long, or returned something that is no row.
+            RewardError: it raised, took too long, or returned something other than a row.
         """
         answer: Future[Row] = Future()
         with self._lock:
@@ -122,10 +121,10 @@ class BatchReward:
         except TimeoutError:
             with self._lock:
                 self._give_up(answer)
-            raise RewardError(f"{self._name}: nothing within {self._deadline_s:g} s") from None
+            raise RewardError(f"{self._name}: no result within {self._deadline_s:g} s") from None
 
     def _start(self) -> None:
-        # A daemon, unlike an executor's: one that hangs does not keep the process from ending.
+        # A daemon thread, unlike an executor's: if it hangs, the process can still exit.
         self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
         self._thread.start()
 
@@ -139,7 +138,7 @@ class BatchReward:
         while True:
             with self._lock:
                 if self._thread is not threading.current_thread():
-                    return  # given up, and another has taken over
+                    return  # abandoned: another thread has taken over
                 taken, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
                 if not taken:
                     self._thread = None
@@ -161,10 +160,10 @@ class BatchReward:
 
 
 def rows_of(name: str, function: BatchFunction, inputs: list[Inputs]) -> list[Row | RewardError]:
-    """What a batch function says of some episodes: a row of each, or what is wrong with it.
+    """A batch function's row for each episode, or its error.
 
-    An episode pays for itself alone: where the function fails over several, it is asked again for
-    each without the others.
+    If the function fails for a batch, it is called again for each episode alone, so that one bad
+    episode does not affect the others.
 
     Args:
         name: of the function, for messages.
@@ -172,7 +171,7 @@ def rows_of(name: str, function: BatchFunction, inputs: list[Inputs]) -> list[Ro
         inputs: one for each episode.
 
     Raises:
-        AgentRLError: raised by the function on purpose, and so about all of them.
+        AgentRLError: the function raised it deliberately; it applies to all episodes.
     """
     try:
         found: Any = function(inputs)
@@ -182,10 +181,10 @@ def rows_of(name: str, function: BatchFunction, inputs: list[Inputs]) -> list[Ro
             raise ValueError(f"returned {len(found)} rows for {len(inputs)} episodes")
     except AgentRLError:
         raise
-    except BaseException as error:  # in a thread of ours: nobody else would hear of it
+    except BaseException as error:  # in our own thread, where it would otherwise be lost
         if len(inputs) == 1:
             return [RewardError(f"{name}: {told(error)}")]
-        return [row for one in inputs for row in rows_of(name, function, [one])]
+        return [row for episode in inputs for row in rows_of(name, function, [episode])]
     return [_checked(name, row) for row in found]
 
 
@@ -194,7 +193,7 @@ def _checked(name: str, row: Any) -> Row | RewardError:
         if isinstance(row, Mapping) and row.keys() == {"error"}:
             return RewardError(f"{name}: {str(row['error'])[:500]}")
         return _plain(row)
-    except BaseException as error:  # as above: a row may be anything
+    except BaseException as error:  # a user's function may return anything
         return RewardError(f"{name}: {told(error)}")
 
 
@@ -202,7 +201,8 @@ def _plain(row: Any) -> Row:
     """A row as plain numbers.
 
     Raises:
-        TypeError, ValueError: it is no dictionary, has no `overall`, or holds what is no number.
+        TypeError, ValueError: it is not a dictionary, has no `overall`, or has a value that is not
+            a finite number.
     """
     if not isinstance(row, Mapping):
         raise TypeError(f"a row is {type(row).__name__}, not a dictionary")
@@ -213,14 +213,14 @@ def _plain(row: Any) -> Row:
 
 
 def finite(name: str, value: Any) -> float:
-    """A value as a number.
+    """A value as a finite float.
 
     Args:
         name: of the value, for messages.
         value: a number of any library.
 
     Raises:
-        TypeError, ValueError: it is none, or none that is finite.
+        TypeError, ValueError: it is not a number, or not finite.
     """
     try:
         number = float(value)

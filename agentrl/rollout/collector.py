@@ -1,4 +1,4 @@
-"""Collect groups of scored episodes, many in flight, none waiting for another."""
+"""Collect groups of scored episodes, with many in flight that never wait for each other."""
 
 import asyncio
 import logging
@@ -14,18 +14,18 @@ from agentrl.worker_threads import Workers
 log = logging.getLogger(__name__)
 
 Play = Callable[[Ticket], Awaitable[Episode]]
-"""Plays one ticket to its end; never raises for a failure of the world."""
+"""Plays one requested episode; failures of phone or environment become its outcome."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """What has been played so far; read by whoever displays it."""
+    """Counts of what has been played so far."""
 
     episodes: int = 0
     turns: int = 0
     tokens: int = 0
     void: Counter[str] = field(default_factory=Counter)
-    """Void episodes by cause, those that were played again as well."""
+    """Void episodes by cause, including those that were refilled."""
 
     def __add__(self, other: "Progress") -> "Progress":
         return Progress(
@@ -36,17 +36,17 @@ class Progress:
         )
 
     def void_metrics(self) -> dict[str, float]:
-        """How many of all the episodes were void, and what share of them, by cause.
+        """Number and share of void episodes, in total and by cause.
 
-        A share that grows is how a policy shows that learns to void the games it is losing.
+        A growing share may mean that the policy learns to void episodes that it is losing.
         """
         total = max(1, self.episodes)
         count = self.void.total()
-        numbers: dict[str, float] = {"void": count, "void_share": count / total}
+        metrics: dict[str, float] = {"void": count, "void_share": count / total}
         for reason, voided in self.void.items():
-            numbers[f"void/{reason}"] = voided
-            numbers[f"void_share/{reason}"] = voided / total
-        return numbers
+            metrics[f"void/{reason}"] = voided
+            metrics[f"void_share/{reason}"] = voided / total
+        return metrics
 
 
 def tickets_of_step(
@@ -57,9 +57,9 @@ def tickets_of_step(
     label: str = "",
     first: int = 0,
 ) -> list[Ticket]:
-    """One group for each seed, which its members share, or for each sequence of their own seeds.
+    """Requests for one group per seed, numbered from `first`.
 
-    Groups are numbered from `first`.
+    The members of a group share its seed; a sequence gives each member its own.
     """
     return [
         Ticket(
@@ -76,19 +76,19 @@ def tickets_of_step(
 
 
 class Collector:
-    """Plays tickets with a bounded number of episodes in flight.
+    """Plays requested episodes with a bounded number in flight.
 
     Args:
-        play: plays one ticket.
+        play: plays one episode.
         score: scores an episode; may raise RewardError.
-        concurrency: episodes in flight, at most.
-        max_refills: void episodes played again, per call.
-        done: told of each episode as it ends, void ones too.
-        progress: counts what has been played, while it is played.
-        scorers: the threads that score, one for each episode: one that hangs is left behind, and
-            delays no other.
-        score_s: deadline of one episode's scoring.
-        must_score: an episode that cannot be scored ends the collection, instead of being void.
+        concurrency: maximum number of episodes in flight.
+        max_refills: maximum number of void episodes that are replaced, per call.
+        done: called with each episode when it ends, including void ones.
+        progress: is updated after each episode.
+        scorers: the scoring threads, one per episode: one that hangs is abandoned and delays no
+            other.
+        score_s: deadline for scoring one episode.
+        must_score: an episode that cannot be scored ends the collection instead of being void.
     """
 
     def __init__(
@@ -112,18 +112,18 @@ class Collector:
         self._scorers = scorers
         self._score_s = score_s
         self._must_score = must_score
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     async def collect(self, tickets: Sequence[Ticket]) -> list[ScoredEpisode]:
-        """Play all tickets; void episodes are refilled while the bound allows.
+        """Play all requests; void episodes are refilled, up to `max_refills`.
 
         Returns:
-            One scored episode per ticket, in the order of the tickets; void where the refills
+            One scored episode per request, in the order of the requests; void if the refills
             ran out.
 
         Raises:
             WorldError: more than half of the episodes are void, or no phone is left.
-            RewardError: an episode cannot be scored, and must be.
+            RewardError: an episode cannot be scored, with `must_score`.
         """
         waiting = deque(enumerate(tickets))
         results: dict[int, ScoredEpisode] = {}
@@ -132,20 +132,20 @@ class Collector:
         async def worker() -> None:
             nonlocal refills
             while waiting:
-                place, ticket = waiting.popleft()
+                index, ticket = waiting.popleft()
                 scored, failure = await self._scored(await self._play(ticket))
                 self._count(scored)
                 self._done(ticket, scored)
                 if failure is not None and self._must_score:
                     raise RewardError(
                         f"{scored.episode.id}: {failure}. With rollout.reward_failure=void the "
-                        "episode would be played again instead"
+                        "episode would be replaced instead"
                     )
                 if scored.episode.outcome.void and refills > 0:
                     refills -= 1
-                    waiting.append((place, replace(ticket, attempt=ticket.attempt + 1)))
+                    waiting.append((index, replace(ticket, attempt=ticket.attempt + 1)))
                 else:
-                    results[place] = scored
+                    results[index] = scored
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -153,10 +153,10 @@ class Collector:
                     group.create_task(worker())
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
-        episodes = [results[place] for place in range(len(tickets))]
+        episodes = [results[index] for index in range(len(tickets))]
         void = [e for e in episodes if e.episode.outcome.void]
         if 2 * len(void) > len(episodes):
-            # What is left would be those who survived: no fair sample of anything.
+            # The episodes that survived would be a biased sample.
             raise WorldError(f"{len(void)} of {len(episodes)} episodes are void: {_causes(void)}")
         return episodes
 
@@ -167,11 +167,13 @@ class Collector:
         except RewardError as error:
             failure = error
         except TimeoutError:
-            failure = RewardError(f"none within {self._score_s:g} s")
-        words = str(failure)
-        if words not in self._told:  # a broken reward fails alike in every episode
-            self._told.add(words)
-            log.warning("%s is void, and so is who fails alike: %s", episode.id, words)
+            failure = RewardError(f"no reward within rollout.reward_deadline_s={self._score_s:g} s")
+        message = str(failure)
+        if message not in self._logged:  # a broken reward fails in the same way in every episode
+            self._logged.add(message)
+            log.warning(
+                "%s discarded: %s (identical failures are not logged again)", episode.id, message
+            )
         return _without_reward(episode, failure), failure
 
     def _count(self, scored: ScoredEpisode) -> None:
@@ -189,7 +191,7 @@ def _without_reward(episode: Episode, error: RewardError) -> ScoredEpisode:
 
 
 def _causes(episodes: Sequence[ScoredEpisode]) -> str:
-    """The distinct errors, most frequent first."""
+    """The three most frequent errors."""
     counts: dict[str, int] = {}
     for scored in episodes:
         error = scored.episode.error or scored.episode.outcome.value

@@ -1,7 +1,7 @@
-"""Who is given what of `env.kwargs` and `env.translator`.
+"""Distribute `env.kwargs` and `env.translator_kwargs` to the environment and its translator.
 
-What both an environment and its translator take, such as a mode of play, is given to both,
-wherever it is named.
+An argument that both the environment and the translator take, such as a game mode, is passed to
+both, in whichever section it is set.
 """
 
 import inspect
@@ -18,12 +18,12 @@ from agentrl.rollout.episode_request import Split
 from agentrl.text import did_you_mean
 
 _OF_GYMNASIUM = ("max_episode_steps", "render_mode")
-"""What `gymnasium.make` takes for itself."""
+"""Arguments of `gymnasium.make` itself."""
 _ALLOW = "allow"
 
 
 def game_of(config: EnvConfig) -> env.Game:
-    """What stands behind an environment's name, with the words and players of the configuration.
+    """The registered environment, with the translator and players of the configuration.
 
     Raises:
         ConfigError: there is no such environment.
@@ -31,32 +31,32 @@ def game_of(config: EnvConfig) -> env.Game:
     known = env.game(config.id)
     return replace(
         known,
-        translator=config.words or known.translator,
+        translator=config.translator_class or known.translator,
         players={**known.players, **config.players},
     )
 
 
 def env_kwargs(config: EnvConfig) -> dict[str, Any]:
-    """What the environment is made with, beside its phone.
+    """The arguments of the environment, except its phone.
 
     Raises:
         ConfigError: there is no such environment, or its two sections contradict each other.
     """
-    return {**for_both(config, config.translator), **config.kwargs}
+    return {**for_both(config, config.translator_kwargs), **config.kwargs}
 
 
 def env_of(config: Config, split: Split) -> EnvConfig:
-    """The environment of one kind of episodes: held-out ones may have settings of their own."""
+    """The environment of a split: held-out episodes may have their own settings (`eval.kwargs`)."""
     if split != "eval" or not config.eval.kwargs:
         return config.env
     return replace(config.env, kwargs={**config.env.kwargs, **config.eval.kwargs})
 
 
 def with_allowed(config: EnvConfig, allow: Sequence[str]) -> EnvConfig:
-    """The same environment, told which packages may be in front beside its own app.
+    """The same environment, given the packages that may be in front besides its own app.
 
     Raises:
-        ConfigError: there are some, and it does not take them.
+        ConfigError: there are such packages, but the environment does not take them.
     """
     game = game_of(config)
     if game.app is None or not allow:
@@ -64,14 +64,14 @@ def with_allowed(config: EnvConfig, allow: Sequence[str]) -> EnvConfig:
     kind = kind_of(game)
     if _ALLOW not in named(kind) and not _takes_any(kind):
         raise ConfigError(
-            f"devices.allow={list(allow)}: {config.id} guards no phone, its constructor takes no "
-            f"`{_ALLOW}`; leave the setting out"
+            f"devices.allow={list(allow)}: {config.id} does not guard its phone (its constructor "
+            f"takes no `{_ALLOW}`); leave the setting out"
         )
     return replace(config, kwargs={**config.kwargs, _ALLOW: list(allow)})
 
 
 def baselines(config: Config) -> list[str]:
-    """The scripted players that stand beside the model."""
+    """The scripted players that the model is compared with."""
     if config.eval.baselines is not None:
         return config.eval.baselines
     players = game_of(config.env).players
@@ -79,28 +79,29 @@ def baselines(config: Config) -> list[str]:
 
 
 def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> int | None:
-    """See whether an environment takes its arguments, without making it.
+    """Check that an environment takes its arguments, without making it.
 
-    One that has more to look at, such as a data set, has a class method `check_kwargs` for it.
+    An environment that needs more than that, such as a data set, has a class method
+    `check_kwargs`.
 
     Args:
         config: the environment.
-        section: where its arguments stand, for the error.
+        section: of its arguments, for error messages.
 
     Returns:
-        How many different episodes there are, where `check_kwargs` says so; else None.
+        The number of different episodes, if `check_kwargs` returns it; else None.
 
     Raises:
-        ConfigError: as `env_kwargs`; or its constructor does not take one, or lacks one.
+        ConfigError: as `env_kwargs`; or its constructor does not take an argument, or lacks one.
     """
     game = game_of(config)
     if game.app is not None and "device" in config.kwargs:
         raise ConfigError(
-            f"{section}.device={config.kwargs['device']}: an episode is given one of the phones "
-            "in devices.source; name yours there"
+            f"{section}.device={config.kwargs['device']}: each episode gets one of the phones of "
+            "devices.source; name your phone there"
         )
     if game.app is not None and _ALLOW in config.kwargs:
-        raise ConfigError(f"{section}.{_ALLOW}: name these packages in devices.allow")
+        raise ConfigError(f"{section}.{_ALLOW}: set devices.allow instead")
     kind = kind_of(game)
     taken = named(kind)
     for name in config.kwargs:
@@ -112,7 +113,7 @@ def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> int | No
     given = {"device", *(gymnasium.spec(game.id).kwargs or {}), *env_kwargs(config)}
     needed = [name for name, parameter in taken.items() if parameter.default is parameter.empty]
     if lacking := [name for name in needed if name not in given]:
-        raise ConfigError(f"{section}: {config.id} cannot do without {', '.join(lacking)}")
+        raise ConfigError(f"{section}: {config.id} requires {', '.join(lacking)}")
     if (check := getattr(kind, "check_kwargs", None)) is None:
         return None
     try:
@@ -123,19 +124,20 @@ def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> int | No
 
 
 def for_both(config: EnvConfig, section: Mapping[str, Any]) -> dict[str, Any]:
-    """What of one section is for the environment and its translator alike.
+    """The arguments of one section that both the environment and its translator take.
 
-    The common translator shares nothing: what an environment calls as it does is something else.
+    The generic translator shares none: equal names of an environment mean something else.
     """
     game = game_of(config)
     if game.translator == env.TRANSLATOR:
         return {}
     both = set(named(kind_of(game))) & set(named(registry.load(game.translator)))
-    for name in both & config.kwargs.keys() & config.translator.keys():
-        if config.kwargs[name] != config.translator[name]:
+    for name in both & config.kwargs.keys() & config.translator_kwargs.keys():
+        if config.kwargs[name] != config.translator_kwargs[name]:
             raise ConfigError(
-                f"env.translator.{name}={config.translator[name]} contradicts env.kwargs.{name}="
-                f"{config.kwargs[name]}: both are given what one of them names; name it once"
+                f"env.translator_kwargs.{name}={config.translator_kwargs[name]} contradicts "
+                f"env.kwargs.{name}={config.kwargs[name]}: environment and translator share it; "
+                "set it only once"
             )
     return {name: section[name] for name in section if name in both}
 
@@ -146,7 +148,7 @@ def kind_of(game: env.Game) -> Any:
 
 
 def named(kind: Any) -> dict[str, inspect.Parameter]:
-    """What a class or function takes by name; nothing where it does not say."""
+    """The named parameters of a class or function; empty if its signature is unknown."""
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return {name: p for name, p in _signature(kind).items() if p.kind in by_name}
 
@@ -158,5 +160,5 @@ def _takes_any(kind: Any) -> bool:
 def _signature(kind: Any) -> Mapping[str, inspect.Parameter]:
     try:
         return inspect.signature(kind).parameters
-    except (TypeError, ValueError):  # compiled ones need not tell
+    except (TypeError, ValueError):  # a compiled function may have no signature
         return {"anything": inspect.Parameter("anything", inspect.Parameter.VAR_KEYWORD)}

@@ -1,4 +1,4 @@
-"""Where episodes are played: on phones from a pool, or in environments of this process."""
+"""Pools of environments: on leased phones, or in threads and processes of this machine."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ from typing import Protocol
 from agentrl.config import Config, EnvConfig
 from agentrl.devices.pool import Borrower
 from agentrl.errors import AppLeft, DeviceError, NoDevice, PoolEmpty
-from agentrl.phone_page import Pager
+from agentrl.phone_page import PageAssigner
 from agentrl.replay.live_phones import LivePhones
 from agentrl.rollout.env_arguments import env_of, game_of, with_allowed
 from agentrl.rollout.env_processes import EnvProcesses
@@ -29,40 +29,40 @@ Settings = Callable[[Split], EnvConfig]
 
 
 class Worlds(Protocol):
-    """Some places that episodes can be played in at the same time."""
+    """Environments in which episodes are played concurrently."""
 
     count: int
-    """Episodes at the same time, at most."""
+    """Maximum number of concurrent episodes."""
     count_at_least: int
-    """Of these, those that wait for nobody else."""
+    """Number of concurrent episodes that do not depend on phones lent to other processes."""
 
     async def visit(self, act: Act, split: Split = "train") -> Episode:
-        """Play one episode in a world that nobody else uses meanwhile.
+        """Play one episode with exclusive use of an environment.
 
         Args:
             act: plays it.
-            split: what the episode is for; held-out ones may have settings of their own.
+            split: of the episode; held-out ones may have their own settings (`eval.kwargs`).
 
         Raises:
-            NoDevice: no phone is left to play on, or none became free again and again.
+            NoDevice: no phone is left, or repeatedly none became free in time.
         """
 
     def close(self) -> None:
-        """End everything that was started."""
+        """Close all environments, and the phones that were started."""
 
 
 class PhoneWorlds:
-    """One world per lease of a phone.
+    """One environment per lease of a phone.
 
     Args:
-        settings: of the environment, by what is played.
-        pool: of phones; is closed with this.
+        settings: the environment's configuration, by split.
+        pool: of phones; closed with this.
         keep_frame: see World.
         lease_s: how long an episode waits for a phone.
-        count: episodes at the same time, at most.
-        sharers: how many processes play on these phones.
+        count: maximum number of concurrent episodes.
+        sharers: number of processes that play on these phones.
         on_close: called when the phones are closed.
-        live: is told what each phone shows; None tells nobody.
+        live: receives what each phone shows, for the live view.
     """
 
     def __init__(
@@ -86,13 +86,13 @@ class PhoneWorlds:
         self._on_close = on_close
 
     async def visit(self, act: Act, split: Split = "train") -> Episode:
-        """See Worlds.visit; an episode that the phone spoiled counts against it."""
+        """See Worlds.visit; an episode that the phone spoils counts as a failure of the phone."""
         for _ in range(len(self.pool)):
             try:
                 return await self._visit(act, split)
             except PoolEmpty:
                 raise
-            except NoDevice as error:  # the others may be quick, and this phone may come back
+            except NoDevice as error:  # retry: another episode may end, or a phone may return
                 log.warning("%s", error)
                 busy = error
         raise busy
@@ -118,33 +118,33 @@ class PhoneWorlds:
         return episode
 
     def _keeper(self, serial: str) -> KeepFrame:
-        """Stores the frames of one phone, and tells of them."""
+        """Stores the frames of one phone, and passes their ids to the live view."""
         keep, live = self._keep_frame, self._live
         if keep is None or live is None:
             return keep
 
-        def keep_and_tell(image: Image) -> str:
+        def keep_and_show(image: Image) -> str:
             frame = keep(image)
             live.frame(serial, frame)
             return frame
 
-        return keep_and_tell
+        return keep_and_show
 
     def close(self) -> None:
-        """End the phones that were started."""
+        """Close the pool, and the phones that were started."""
         self.pool.close()
         self._on_close()
 
 
 class RoomWorlds:
-    """Environments without a phone, each kept for many episodes.
+    """Environments without a phone, each reused for many episodes.
 
     Args:
-        settings: of the environment, by what is played.
+        settings: the environment's configuration, by split.
         keep_frame: see World.
-        count: episodes at the same time, at most.
-        processes: that play them; None plays them in threads of this one.
-        deadline_s: for one call to an environment in another process.
+        count: maximum number of concurrent episodes.
+        processes: that run the environments; None runs them in threads of this process.
+        deadline_s: of one call to an environment in another process.
     """
 
     def __init__(
@@ -161,11 +161,11 @@ class RoomWorlds:
         self._settings = settings
         self._keep_frame = keep_frame
         self._free: dict[Split, list[World]] = defaultdict(list)
-        self._seats = asyncio.Semaphore(count)
+        self._slots = asyncio.Semaphore(count)
 
     async def visit(self, act: Act, split: Split = "train") -> Episode:
-        """See Worlds.visit; a world that failed is given up."""
-        async with self._seats:
+        """See Worlds.visit; an environment that failed is closed and replaced."""
+        async with self._slots:
             free = self._free[split]
             world = free.pop() if free else self._open(split)
             try:
@@ -202,14 +202,14 @@ def open_worlds(
     phones: SharedPhones | None = None,
     live: LivePhones | None = None,
 ) -> Worlds:
-    """The places that the configuration names.
+    """Open the environments that the configuration names.
 
     Args:
-        config: the whole job.
+        config: the job.
         keep_frame: see World.
-        share: (k, n): this process plays the k-th of n parts.
-        phones: who keeps them for all parts; None where there is one part.
-        live: is told what each phone shows; None tells nobody.
+        share: (k, n): this process is the k-th of n that play.
+        phones: the shared pool of all processes; None if there is one process.
+        live: receives what each phone shows, for the live view.
 
     Raises:
         ConfigError: a phone cannot be reached.
@@ -223,8 +223,8 @@ def open_worlds(
         return RoomWorlds(
             lambda split: env_of(config, split), keep_frame, count, processes, deadline_s
         )
-    assert n == 1 or phones is not None, "somebody keeps what is shared"
-    pager = Pager([AppSpec(app=game.app)], config.devices.app)
+    assert n == 1 or phones is not None, "several processes share one pool"
+    pager = PageAssigner([AppSpec(app=game.app)], config.devices.app)
     try:
         pool = (
             open_pool(config, pager.around)

@@ -1,6 +1,6 @@
-"""Processes that play environments: Python plays one step at a time in each, and a crash ends one.
+"""Run environments in other processes: they step in parallel, and a crash ends only one process.
 
-A process serves its environments as `agentrl serve-env` does, to its parent alone.
+Each process serves its environments over HTTP, like `agentrl serve-env`, to its parent only.
 """
 
 import itertools
@@ -27,16 +27,16 @@ from agentrl.serving.remote_env import RemoteEnv, is_up
 
 _START_S = 60.0
 _ANSWER_S = 2.0
-"""For a process that is asked whether it hangs."""
+"""For a process to show that it does not hang."""
 _LOOK_S = 1.0
-"""How often a process looks whether its parent is there."""
+"""How often a process checks that its parent is alive."""
 
 
 class EnvProcesses:
-    """Some processes, started when they are first needed and again when they have died.
+    """Processes that are started when first needed, and restarted when they have died.
 
     Args:
-        count: how many.
+        count: number of processes.
     """
 
     def __init__(self, count: int) -> None:
@@ -48,33 +48,33 @@ class EnvProcesses:
     def make(
         self, config: EnvConfig, render_mode: str | None, deadline_s: float
     ) -> "gymnasium.Env[Any, Any]":
-        """An environment in the next process; wrappers are put around it there.
+        """Make an environment, with its wrappers, in the next process.
 
         Raises:
             EnvError: the process does not start.
-            ConfigError: the environment refuses its arguments.
+            ConfigError: the environment rejects its arguments.
         """
         with self._lock:
             url = self._url(next(self._turns), config)
-        asked = {} if render_mode is None else {"render_mode": render_mode}
-        return _Played(self, url, {**asked, **env_kwargs(config)}, deadline_s, self._token)
+        mode = {} if render_mode is None else {"render_mode": render_mode}
+        return _ProcessEnv(self, url, {**mode, **env_kwargs(config)}, deadline_s, self._token)
 
     def end_hung(self, url: str) -> None:
-        """End a process that answers nobody; one where a single environment hangs goes on."""
+        """Kill a process that does not respond; one in which a single environment hangs goes on."""
         if is_up(url, _ANSWER_S):
             return
         with self._lock:
             for known in self._processes:
                 if known is not None and known[1] == url:
                     known[0].kill()
-                    known[0].wait()  # or the next one may be sent to it
+                    known[0].wait()  # otherwise the next environment may be sent to it
 
-    def _url(self, place: int, config: EnvConfig) -> str:
-        known = self._processes[place]
+    def _url(self, index: int, config: EnvConfig) -> str:
+        known = self._processes[index]
         if known is None or known[0].poll() is not None:
             if known is not None:
                 _end(known[0])
-            known = self._processes[place] = self._start(config)
+            known = self._processes[index] = self._start(config)
         return known[1]
 
     def _start(self, config: EnvConfig) -> "tuple[subprocess.Popen[bytes], str]":
@@ -82,7 +82,7 @@ class EnvProcesses:
             [sys.executable, "-m", __name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for us; we end them in good order
+            start_new_session=True,  # Ctrl-C goes to this process, which closes them in order
         )
         path = [entry or os.getcwd() for entry in sys.path]
         spec = {"env": asdict(config), "path": path, "token": self._token, "parent": os.getpid()}
@@ -93,25 +93,25 @@ class EnvProcesses:
             process.stdin.flush()
             if not select.select([process.stdout], [], [], _START_S)[0]:
                 raise EnvError(f"{config.id}: its process was not ready after {_START_S:g} s")
-            told = process.stdout.readline().decode().strip()
-            if not told:
+            url = process.stdout.readline().decode().strip()
+            if not url:
                 raise EnvError(f"{config.id}: its process ended with code {process.wait()}")
         except BaseException:
             _end(process)
             raise
-        return process, told
+        return process, url
 
     def close(self) -> None:
-        """End them, and all environments in them."""
+        """Kill the processes, and all environments in them."""
         with self._lock:
-            for place, known in enumerate(self._processes):
+            for index, known in enumerate(self._processes):
                 if known is not None:
                     _end(known[0])
-                    self._processes[place] = None
+                    self._processes[index] = None
 
 
 def tried_apart(config: EnvConfig) -> "gymnasium.Space[Any]":
-    """The actions of an environment that is made once, in a process of its own.
+    """The action space of an environment, which is made once in another process.
 
     Raises:
         EnvError, ConfigError: as `EnvProcesses.make`.
@@ -124,8 +124,8 @@ def tried_apart(config: EnvConfig) -> "gymnasium.Space[Any]":
         processes.close()
 
 
-class _Played(RemoteEnv):
-    """An environment of one of the processes, which is ended where it hangs altogether."""
+class _ProcessEnv(RemoteEnv):
+    """An environment in one of the processes, which is killed if it hangs altogether."""
 
     def __init__(self, owner: EnvProcesses, url: str, *arguments: Any) -> None:
         self._owner = owner
@@ -147,22 +147,22 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
             pipe.close()
 
 
-def _serve(spec: dict[str, Any], teller: int) -> None:
-    """Serve one kind of environment until the parent is gone."""
+def _serve(spec: dict[str, Any], url_pipe: int) -> None:
+    """Serve one kind of environment until the parent ends."""
     sys.path += [entry for entry in spec["path"] if entry not in sys.path]
     config = _config_of(spec["env"])
 
     def make(**kwargs: Any) -> "gymnasium.Env[Any, Any]":
         try:
-            return make_env(replace(config, kwargs=kwargs, translator={}))
+            return make_env(replace(config, kwargs=kwargs, translator_kwargs={}))
         except ConfigError as error:
             raise Unusable(str(error)) from error
 
     server = EnvServer(make, ("127.0.0.1", 0), spec["token"], most=100_000, idle_s=86_400.0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    os.write(teller, f"http://127.0.0.1:{server.server_address[1]}\n".encode())
+    os.write(url_pipe, f"http://127.0.0.1:{server.server_address[1]}\n".encode())
     while os.getppid() == spec["parent"]:
-        # The pipe stays open if another child of the parent holds it: both are looked at.
+        # Another child of the parent may keep the pipe open, so the parent's id is checked too.
         if select.select([0], [], [], _LOOK_S)[0] and not os.read(0, 4096):
             return
 
@@ -173,12 +173,12 @@ def _config_of(tree: dict[str, Any]) -> EnvConfig:
 
 
 def main() -> None:
-    """Play for the parent, which says what on standard input."""
+    """Serve the environment that the parent describes on standard input."""
     spec = json.loads(os.fdopen(os.dup(0), "rb", buffering=0).readline())
-    # What an environment prints goes to standard error: the parent reads one line, no more.
-    teller = os.dup(1)
+    # An environment's prints go to standard error: the parent reads exactly one line.
+    url_pipe = os.dup(1)
     os.dup2(2, 1)
-    _serve(spec, teller)
+    _serve(spec, url_pipe)
 
 
 if __name__ == "__main__":

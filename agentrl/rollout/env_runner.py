@@ -1,7 +1,7 @@
-"""One environment and its translator, driven from an event loop.
+"""Run one environment and its translator in a thread, driven from an event loop.
 
-Environments block, so each world has a thread of its own; every call has the deadline of the
-episode around it. A world whose call did not come back in time is given up, thread and all.
+Environments block, so each has its own thread. Every call is bounded by the deadline of the episode
+around it; an environment that does not return in time is abandoned together with its thread.
 """
 
 import hashlib
@@ -24,20 +24,20 @@ from agentrl.worker_threads import Worker
 log = logging.getLogger(__name__)
 
 Make = Callable[..., Any]
-"""Takes an EnvConfig and a render mode; gives the environment."""
+"""Takes an EnvConfig and a render mode; returns the environment."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Sight:
-    """What a world shows after a reset or a step."""
+    """The result of a reset or a step."""
 
     observation: Observation
     info: Mapping[str, Any]
     frames: tuple[str, ...]
     hidden: bool = False
-    """Whether it shows something that must not be recorded."""
+    """Whether the screen must not be recorded."""
     timings: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of parts of the step, as the environment tells."""
+    """Seconds of parts of the step, as reported by the environment."""
     reward: float = 0.0
     terminated: bool = False
     truncated: bool = False
@@ -45,17 +45,17 @@ class Sight:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Move:
-    """What a reply has done."""
+    """The effect of one reply."""
 
     action: Any
     unreadable: str | None
-    """Why the reply was no action."""
+    """Why the reply is not an action; None if it is."""
     after: Sight | None
-    """None where nothing was done."""
+    """The result of the step; None if no action was taken."""
 
 
 def plain(value: Any) -> Any:
-    """The same value without numpy types, so that it can be written as JSON."""
+    """The same value with numpy types converted to Python's, so that JSON can express it."""
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -66,43 +66,43 @@ def plain(value: Any) -> Any:
 
 
 def _checked(info: Any) -> Mapping[str, Any]:
-    """What an environment tells, as plain values; what others read of it must be readable.
+    """An environment's info as plain values, with the entries that the framework reads checked.
 
     Raises:
-        TypeError, ValueError: it is no dictionary, its metrics are no numbers, or its `state_key`
-            is no text.
+        TypeError, ValueError: it is not a dictionary, its metrics are not finite numbers, or its
+            `state_key` is not a string.
     """
     if not isinstance(info, Mapping):
         raise TypeError(f"info is {type(info).__name__}, not a dictionary")
-    told: dict[str, Any] = plain(info)
-    if not isinstance(told.get("state_key"), str | None):
-        raise TypeError(f"info['state_key'] is {told['state_key']!r:.80}, neither text nor None")
-    metrics = told.get("metrics", {})
+    checked: dict[str, Any] = plain(info)
+    if not isinstance(checked.get("state_key"), str | None):
+        raise TypeError(f"info['state_key'] is {checked['state_key']!r:.80}, not a string or None")
+    metrics = checked.get("metrics", {})
     if not isinstance(metrics, Mapping):
         raise TypeError(f"info['metrics'] is {metrics!r:.80}, not a dictionary of numbers")
     for name, value in metrics.items():
         if not name.isprintable():
-            raise ValueError(f"info['metrics'] has the name {name!r}, which cannot be shown")
+            raise ValueError(f"info['metrics'] has the unprintable name {name!r}")
         if not isinstance(value, int | float) or not math.isfinite(value):
             raise ValueError(f"info['metrics'][{name!r}] is {value!r:.80}, not a finite number")
-    return told
+    return checked
 
 
 def _is_hidden(info: Mapping[str, Any]) -> bool:
-    """Whether a guard says that another app is in front; why stands in the same place."""
+    """Whether the guard reports that another app is in front, so that no frame may be kept."""
     guard = info.get("guard")
     return isinstance(guard, Mapping) and bool(guard.get("no_frame"))
 
 
 def _seconds(timings: Any) -> Mapping[str, float]:
-    """What an environment tells of its time in `timings`; others may call other things so."""
+    """The numbers in an environment's `timings`; ignores an attribute of another kind."""
     if not isinstance(timings, Mapping):
         return {}
     return {str(k): float(v) for k, v in timings.items() if isinstance(v, int | float)}
 
 
 def _key_of(seen: Observation, look: Callable[[Image], Image] | None = None) -> str:
-    """The same for equal observations, or for those whose pictures look the same."""
+    """A digest of an observation; `look` makes it the same for images that look alike."""
     digest = hashlib.blake2b(seen.text.encode("utf-8", "replace"), digest_size=16)
     for image in seen.images:
         digest.update(str(image.shape).encode() + (look(image) if look else image).tobytes())
@@ -110,34 +110,35 @@ def _key_of(seen: Observation, look: Callable[[Image], Image] | None = None) -> 
 
 
 _STATUS_BAR = 0.05
-"""Share of a screen's height in which the clock and the battery never stand still."""
-_FIELDS, _LEVELS = 64, 8
+"""Share of a screen's height taken by the status bar, whose clock and battery keep changing."""
+_CELLS, _LEVELS = 64, 8
 
 
 def glance(image: Image) -> Image:
-    """uint8[64, 64], a screen as it looks at a glance: fields of 8 levels of grey each.
+    """A coarse grayscale version of a screen: 64 x 64 cells with 8 gray levels each.
 
-    A moving clock in the status bar, a cursor or the noise of a compressed capture leave it as it
-    is; the last but for fields whose grey lies at the edge of a level.
+    It does not change with the clock in the status bar or a cursor, and rarely with compression
+    noise (only in cells whose gray value lies at the edge of a level).
 
     Args:
         image: uint8[H, W, 3].
+
+    Returns:
+        uint8[64, 64].
     """
-    shown = image[int(_STATUS_BAR * len(image)) :]
-    grey = (
-        PIL.Image.fromarray(shown).convert("L").resize((_FIELDS, _FIELDS), PIL.Image.Resampling.BOX)
-    )
-    return np.asarray(grey) // (256 // _LEVELS)
+    content = PIL.Image.fromarray(image[int(_STATUS_BAR * len(image)) :]).convert("L")
+    gray = content.resize((_CELLS, _CELLS), PIL.Image.Resampling.BOX)
+    return np.asarray(gray) // (256 // _LEVELS)
 
 
 class World:
-    """One environment instance, reused for many episodes.
+    """Runs one environment instance, for many episodes.
 
     Args:
-        config: which environment.
-        keep_frame: stores a full frame and returns its id; None keeps none.
-        device: the serial of the phone it plays on; None for an environment without one.
-        lease: what the environment is given as its `device`.
+        config: the environment.
+        keep_frame: stores a full frame and returns its id; None stores none.
+        device: the serial of its phone; None for an environment without one.
+        lease: the lease token that the environment is given as its `device`.
         make: makes the environment, in its render mode.
     """
 
@@ -160,7 +161,7 @@ class World:
         self._worker = Worker(f"world-{device or 'env'}")
 
     async def reset(self, seed: int) -> Sight:
-        """Begin an episode.
+        """Start an episode.
 
         Raises:
             DeviceError: the phone failed.
@@ -169,7 +170,7 @@ class World:
         return await self._worker.call(self._reset, seed)
 
     async def act(self, reply: str) -> "Move":
-        """Do what a reply means; what is no action is done as the translator's `no_action`.
+        """Take the action of a reply, or the translator's `no_action` if it contains none.
 
         Raises:
             DeviceError: the phone failed.
@@ -201,7 +202,7 @@ class World:
         with boundary(EnvError, f"{self._config.id}.step({action!r})"):
             try:
                 observation, reward, terminated, truncated, info = self._env.step(action)
-            except ActionError as error:  # the translator's to raise; the reply was readable
+            except ActionError as error:  # only a translator may raise it
                 raise EnvError(f"{self._config.id}.step({action!r}): {told(error)}") from error
             return self._sight(observation, info, float(reward), bool(terminated), bool(truncated))
 
@@ -213,17 +214,17 @@ class World:
         terminated: bool = False,
         truncated: bool = False,
     ) -> Sight:
-        seen = self.translator.to_observation(observation, info)
-        told = _checked(info)
+        translated = self.translator.to_observation(observation, info)
+        checked = _checked(info)
         if self._config.state_key != "info":
             look = glance if self._config.state_key == "screen" else None
-            told = {**told, "state_key": _key_of(seen, look)}
-        hidden = _is_hidden(told)
+            checked = {**checked, "state_key": _key_of(translated, look)}
+        hidden = _is_hidden(checked)
         keep = None if hidden else self._keep_frame
         return Sight(
-            observation=seen,
-            info=told,
-            frames=tuple(map(keep, seen.images)) if keep else (),
+            observation=translated,
+            info=checked,
+            frames=tuple(map(keep, translated.images)) if keep else (),
             hidden=hidden,
             timings=_seconds(getattr(self._env.unwrapped, "timings", {})),
             reward=reward,
@@ -232,7 +233,7 @@ class World:
         )
 
     async def message(self, observation: Observation) -> Message:
-        """What the policy is told, in the translator's words.
+        """The message to the policy, composed by the translator.
 
         Raises:
             EnvError: the translator raised.
@@ -252,5 +253,5 @@ class World:
             return
         try:
             self._env.close()
-        except Exception as error:  # the world is gone either way
+        except Exception as error:  # the environment is abandoned either way
             log.warning("closing %s on %s: %s", self._config.id, self.device, error)

@@ -1,4 +1,4 @@
-"""Play one episode: reset, look, answer, act, until it ends."""
+"""Play one episode: reset, then observe, generate and act until it ends."""
 
 import asyncio
 import logging
@@ -30,21 +30,21 @@ _NO_ROOM = (
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Limits:
-    """How far an episode may go."""
+    """Limits of one episode."""
 
     max_turns: int
     deadline_s: float
 
 
 @dataclass(slots=True, kw_only=True)
-class _Diary:
-    """What has happened so far in one episode."""
+class _History:
+    """The episode so far."""
 
     turns: list[Turn] = field(default_factory=list)
     reset_info: Mapping[str, Any] = field(default_factory=dict)
     last: Sight | None = None
     answered: Observation | None = None
-    """What the player was shown last."""
+    """The last observation that the player replied to."""
 
 
 async def play(
@@ -58,30 +58,30 @@ async def play(
     on_turn: Callable[[Turn], None] | None = None,
     on_end: Callable[[Observation], None] | None = None,
 ) -> Episode:
-    """Play one episode to its end, whatever that is; never raises for a failure of the world.
+    """Play one episode until it ends; failures of phone or environment become its outcome.
 
     Args:
         ticket: which episode.
         env_id: of the environment, for the record.
-        world: where it is played.
-        policy: who plays.
-        seed: of the player's own draws.
-        limits: turns and seconds.
-        keep_model_frame: stores the pictures as the model saw them, instead of full frames.
-        on_turn: told of each turn as it ends.
-        on_end: told of what is seen at the end, where the player was not shown it.
+        world: runs the environment.
+        policy: the player.
+        seed: of the player's own randomness.
+        limits: of turns and seconds.
+        keep_model_frame: stores images as the model saw them, instead of full frames.
+        on_turn: called with each turn when it ends.
+        on_end: called with the final observation, unless the player has replied to it.
 
     Returns:
-        The episode; `outcome` and `error` say how it ended.
+        The episode; `outcome` and `error` describe how it ended.
     """
-    diary = _Diary()
+    history = _History()
     seat = policy.sit(world.instructions, seed)
     error = None
     try:
         async with asyncio.timeout(limits.deadline_s):
-            outcome = await _turns(ticket, world, seat, limits, diary, keep_model_frame, on_turn)
+            outcome = await _turns(ticket, world, seat, limits, history, keep_model_frame, on_turn)
     except TimeoutError:
-        outcome, error = Outcome.TIMEOUT, f"no end within {limits.deadline_s:g} s"
+        outcome, error = Outcome.TIMEOUT, f"not finished within {limits.deadline_s:g} s"
     except DeviceError as failure:
         outcome, error = Outcome.DEVICE_ERROR, f"{type(failure).__name__}: {failure}"
     except WorldError as failure:
@@ -90,9 +90,9 @@ async def play(
         seat.leave()
     if error:
         error = with_short_serials(error, [world.device] if world.device else [])
-        log.warning("%s is void after %d turns: %s", ticket.id, len(diary.turns), error)
-    last = diary.last
-    if on_end is not None and last is not None and last.observation is not diary.answered:
+        log.warning("%s void after %d turns: %s", ticket.id, len(history.turns), error)
+    last = history.last
+    if on_end is not None and last is not None and last.observation is not history.answered:
         on_end(last.observation)
     return Episode(
         id=ticket.id,
@@ -100,9 +100,9 @@ async def play(
         seed=ticket.seed,
         group=ticket.group_id,
         member=ticket.member,
-        reset_info=diary.reset_info,
+        reset_info=history.reset_info,
         instructions=world.instructions,
-        turns=tuple(diary.turns),
+        turns=tuple(history.turns),
         final_shown="" if last is None or last.hidden else last.observation.text,
         final_frames=() if last is None else last.frames,
         outcome=outcome,
@@ -116,21 +116,21 @@ async def _turns(
     world: World,
     seat: Seat,
     limits: Limits,
-    diary: _Diary,
+    history: _History,
     keep_model_frame: Callable[[Image], str] | None,
     on_turn: Callable[[Turn], None] | None,
 ) -> Outcome:
     sight = await world.reset(ticket.seed)
-    diary.reset_info = sight.info
-    diary.last = sight
-    while len(diary.turns) < limits.max_turns:
+    history.reset_info = sight.info
+    history.last = sight
+    while len(history.turns) < limits.max_turns:
         started = time.perf_counter()
         message = await world.message(sight.observation)
-        diary.answered = sight.observation
+        history.answered = sight.observation
         with boundary(EnvError, "the player's answer"):
             answer = await seat.answer(message, sight.info)
         if answer is None:
-            if not diary.turns:
+            if not history.turns:
                 raise ConfigError(_NO_ROOM)
             return Outcome.TRUNCATED
         generated = time.perf_counter()
@@ -141,10 +141,10 @@ async def _turns(
         after = move.after or _still(sight, sight.frames)
         took = {"generate": generated - started, "act": time.perf_counter() - generated}
         timings = {**after.timings, **took}
-        diary.turns.append(_turn(message, answer, move, sight, after, timings))
-        diary.last = after
+        history.turns.append(_turn(message, answer, move, sight, after, timings))
+        history.last = after
         if on_turn is not None:
-            on_turn(diary.turns[-1])
+            on_turn(history.turns[-1])
         if after.terminated:
             return Outcome.TERMINATED
         if after.truncated:
@@ -154,7 +154,7 @@ async def _turns(
 
 
 def _still(sight: Sight, frames: tuple[str, ...]) -> Sight:
-    """The same sight, at which nothing has happened: no reward, no end."""
+    """The same state without a step: no reward, not ended."""
     return Sight(observation=sight.observation, info=sight.info, frames=frames, hidden=sight.hidden)
 
 

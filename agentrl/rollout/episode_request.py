@@ -1,4 +1,4 @@
-"""What is to be played: one episode's place in a step."""
+"""A request to play one episode, and its ids and seeds."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +12,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Ticket:
-    """One episode to play; a refill is the same ticket with the next attempt."""
+    """One episode to play; a refill is the same request with the next attempt."""
 
     split: Split
     step: int
@@ -22,21 +22,21 @@ class Ticket:
     """Of the environment; shared by the members of a group."""
     attempt: int = 0
     label: str = ""
-    """Tells evaluations of the same step apart; part of the id."""
+    """Distinguishes evaluations of the same step; part of the id."""
 
     @property
     def group_id(self) -> str:
-        """Names the group within the run."""
+        """Unique id of the group within the run."""
         return f"{label_of(self.label) or self.split}-{self.step:05d}-g{self.group:03d}"
 
     @property
     def id(self) -> str:
-        """Names the episode within the run."""
+        """Unique id of the episode within the run."""
         retry = f"-r{self.attempt}" if self.attempt else ""
         return f"{self.group_id}-m{self.member:02d}{retry}"
 
     def player_seed(self, run_seed: int) -> int:
-        """The seed of the player's own draws; evaluations of one step have the same ones."""
+        """Seed of the player's own randomness; the same for all evaluations of one step."""
         split = _SPLITS.index(self.split)
         parts = (run_seed, self.step, self.group, self.member, self.attempt, split)
         mixed = 0

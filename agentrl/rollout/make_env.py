@@ -1,4 +1,4 @@
-"""Make what a configuration names: the environment, its translator and its players."""
+"""Make the environment, the translator and the scripted players that a configuration names."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from agentrl.text import did_you_mean
 
 _SPACE = "action_space"
 _spaces: "dict[str, gymnasium.Space[Any]]" = {}
-"""The actions of environments that were made once to see them."""
+"""Action spaces of environments, by configuration; each was made once to read it."""
 
 
 def make_env(
@@ -25,16 +25,16 @@ def make_env(
 ) -> "gymnasium.Env[Any, Any]":
     """The environment with its wrappers.
 
-    Gymnasium's own checks are left out: made anew for every lease of a phone, they would cost more
-    than a turn. `agentrl envs check` makes them.
+    Gymnasium's passive checker is off: repeated for every lease of a phone, it would take longer
+    than a turn. `agentrl envs check` runs it.
 
     Args:
-        config: which one.
-        render_mode: asked for where `env.kwargs` names none.
-        **place: `device`, where it is played on a phone.
+        config: the environment.
+        render_mode: used unless `env.kwargs` names one.
+        **place: `device`, for an environment that is played on a phone.
 
     Raises:
-        ConfigError: it does not exist, or something refuses its arguments.
+        ConfigError: it does not exist, or its arguments are rejected.
     """
     kwargs: dict[str, Any] = {**env_kwargs(config), **place}
     if render_mode is not None:
@@ -50,32 +50,32 @@ def open_translator(config: EnvConfig) -> env.Translator:
 
     Raises:
         ConfigError: there is no such environment, its sections contradict each other, or the
-            translator refuses its arguments.
+            translator rejects its arguments.
     """
     game = game_of(config)
-    given = {**for_both(config, config.kwargs), **config.translator}
+    given = {**for_both(config, config.kwargs), **config.translator_kwargs}
     return env.translator_of(game, {**_space_for(registry.load(game.translator), config), **given})
 
 
 def instructions_of(config: EnvConfig, translator: env.Translator) -> str:
-    """The words that open an episode: the translator's own, in the job's prompt if it has one.
+    """The instructions at the start of an episode, inside the job's prompt template if it has one.
 
     Raises:
         ConfigError: the translator fails, or the prompt does not exist or cannot be rendered.
     """
     try:
-        words = translator.instructions()
+        instructions = translator.instructions()
     except Exception as error:
-        raise ConfigError(f"env.translator: its instructions fail: {told(error)}") from error
-    return render_instructions(config.prompt, words)
+        raise ConfigError(f"env.translator_kwargs: instructions() failed: {told(error)}") from error
+    return render_instructions(config.prompt, instructions)
 
 
 def load_player(config: EnvConfig, name: str) -> env.Player:
-    """A scripted player of an environment, with those of its settings that it takes.
+    """A scripted player of an environment, with those of the environment's settings that it takes.
 
     Raises:
-        ConfigError: the environment has no such player, or none that takes something in
-            `env.player`.
+        ConfigError: the environment has no such player, or no player takes a setting of
+            `env.player_kwargs`.
     """
     players = game_of(config).players
     if name not in players:
@@ -85,45 +85,52 @@ def load_player(config: EnvConfig, name: str) -> env.Player:
         )
     kind = registry.load(players[name])
     _check_player(config, players)
-    given = {**_space_for(kind, config), **config.kwargs, **config.translator, **config.player}
+    given = {
+        **_space_for(kind, config),
+        **config.kwargs,
+        **config.translator_kwargs,
+        **config.player_kwargs,
+    }
     try:
         player: env.Player = kind(**{k: given[k] for k in named(kind) if k in given})
     except ConfigError:
         raise
     except Exception as error:
-        raise ConfigError(f"the player {name!r} of {config.id} fails: {told(error)}") from error
+        raise ConfigError(
+            f"the player {name!r} of {config.id} cannot be made: {told(error)}"
+        ) from error
     return player
 
 
 def _check_player(config: EnvConfig, players: Mapping[str, str]) -> None:
-    """See whether some player takes each of `env.player`."""
-    taken = {argument for one in players.values() for argument in named(registry.load(one))}
-    for name in config.player:
+    """Check that each setting of `env.player_kwargs` is an argument of some player."""
+    taken = {argument for player in players.values() for argument in named(registry.load(player))}
+    for name in config.player_kwargs:
         if name not in taken:
             raise ConfigError(
-                f"env.player.{name}: no player of {config.id} takes it"
+                f"env.player_kwargs.{name}: no player of {config.id} takes it"
                 f"{did_you_mean(name, taken)}. They take: {', '.join(sorted(taken))}"
             )
 
 
 def _space_for(kind: Any, config: EnvConfig) -> dict[str, Any]:
-    """The environment's actions for what takes them, and nothing for all else."""
+    """The `action_space` argument, if a translator or player takes one."""
     return {_SPACE: action_space_of(config)} if _SPACE in named(kind) else {}
 
 
 def action_space_of(config: EnvConfig) -> "gymnasium.Space[Any]":
-    """The actions of an environment without a phone; it is made once to see them.
+    """The action space of an environment without a phone, which is made once to read it.
 
     Raises:
         ConfigError: it cannot be made, or is played on a phone.
     """
     if game_of(config).app is not None:
         raise ConfigError(
-            f"{config.id} is played on a phone: its actions are not known before one is there, so "
-            "it needs a translator and players of its own"
+            f"{config.id} is played on a phone, so its action space is unknown until one is "
+            "connected: it needs its own translator and players"
         )
     key = json.dumps(
-        [config.id, config.kwargs, config.translator, [asdict(w) for w in config.wrappers]],
+        [config.id, config.kwargs, config.translator_kwargs, [asdict(w) for w in config.wrappers]],
         default=str,
     )
     if key not in _spaces:
@@ -153,6 +160,6 @@ def _wrapped(made: "gymnasium.Env[Any, Any]", config: WrapperConfig) -> "gymnasi
         wrapped: gymnasium.Env[Any, Any] = kind(made, **config.kwargs)
     except Exception as error:
         raise ConfigError(
-            f"env.wrappers: {config.wrapper} does not wrap it with {config.kwargs}: {told(error)}"
+            f"env.wrappers: {config.wrapper} failed with kwargs={config.kwargs}: {told(error)}"
         ) from error
     return wrapped

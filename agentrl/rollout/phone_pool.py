@@ -1,24 +1,24 @@
-"""The phones that a configuration names, as a pool."""
+"""Open the phones that a configuration names, as a pool."""
 
 from dataclasses import asdict
 
 from agentrl import devices, env
 from agentrl.config import Config
-from agentrl.devices.device_opener import Opener
+from agentrl.devices.device_opener import DeviceOpener
 from agentrl.replay.live_phones import PhoneState
 
 
 def open_pool(
     config: Config,
-    around: devices.Around = lambda phone: phone,
+    around: devices.DeviceWrapper = lambda phone: phone,
     lease_s: float = float("inf"),
 ) -> devices.DevicePool:
-    """The phones, for those who play in this process.
+    """Open the phones for use in this process.
 
     Args:
-        config: the whole job.
+        config: the job.
         around: see `agentrl.devices.open_source`.
-        lease_s: for so long a lease lasts that is not renewed.
+        lease_s: after which a lease expires unless it is renewed.
 
     Raises:
         ConfigError: a phone cannot be reached.
@@ -48,7 +48,7 @@ def open_pool(
 
 
 def told_of(pool: devices.DevicePool) -> list[PhoneState]:
-    """The phones of a pool, for those who look on."""
+    """The state of a pool's phones, for the live view."""
     return [
         PhoneState(
             serial=phone.serial,
@@ -61,10 +61,10 @@ def told_of(pool: devices.DevicePool) -> list[PhoneState]:
     ]
 
 
-def opener_of(config: Config, around: devices.Around) -> Opener:
-    """Opens the same phones one by one, for those who borrow them from another process."""
+def opener_of(config: Config, around: devices.DeviceWrapper) -> DeviceOpener:
+    """Opens single phones of a pool that another process owns."""
     settings = config.devices
-    return Opener(
+    return DeviceOpener(
         driver=settings.driver,
         capture=settings.capture,
         input=settings.input,

@@ -1,4 +1,4 @@
-"""Play recorded replies again: whether an environment still does what it did."""
+"""Replay recorded replies to check that an environment still behaves as it did."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,21 +20,20 @@ from agentrl.types import Episode, Image, Turn
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Rehearsal:
-    """One episode that was played again."""
+    """The first difference between an episode and its replay."""
 
     id: str
     turn: int | None
-    """From 1, the first that came out otherwise; 0 for the beginning; None where all is as it
-    was."""
+    """The first turn that differs, from 1; 0 for the reset; None if the episodes are equal."""
     what: str
-    """What came out otherwise: `frames`, `words`, `state`, `info`, `reward`, `action`, `outcome` or
-    `turns`; empty where all is as it was."""
+    """What differs: `frames`, `words`, `state`, `info`, `reward`, `action`, `outcome` or `turns`;
+    empty if the episodes are equal."""
     was: str = ""
     now: str = ""
 
     @property
     def same(self) -> bool:
-        """Whether all came out as it was recorded."""
+        """Whether the replay equals the recording."""
         return self.turn is None
 
 
@@ -43,19 +42,19 @@ def rehearse(
     recorded: Sequence[RecordedEpisode],
     done: Callable[[Rehearsal], None] = lambda rehearsal: None,
 ) -> list[Rehearsal]:
-    """Reset each episode's environment with its seed, and say again what was said.
+    """Reset each episode's environment with its seed, and repeat the recorded replies.
 
     Args:
         config: of the run; its phones are opened.
         recorded: episodes that are not void.
-        done: told of each as it ends.
+        done: called with each result.
 
     Returns:
         One for each episode, in order.
 
     Raises:
         ConfigError: a phone cannot be reached, or the environment cannot be made.
-        WorldError: nothing could be played.
+        WorldError: no phone is left.
     """
     return asyncio.run(_rehearse(config, recorded, done))
 
@@ -67,17 +66,17 @@ async def _rehearse(
         return cut_into_bands(masked(image, config.devices.mask)).id
 
     worlds = open_worlds(config, keep if config.run.frames == "device" else None, (0, 1))
-    seats = asyncio.Semaphore(worlds.count)
+    slots = asyncio.Semaphore(worlds.count)
 
-    async def one(before: RecordedEpisode) -> Rehearsal:
-        async with seats:
-            found = compared(before.episode, await _again(config, before, worlds.visit))
-        done(found)
-        return found
+    async def rehearse_one(before: RecordedEpisode) -> Rehearsal:
+        async with slots:
+            result = compared(before.episode, await _replayed(config, before, worlds.visit))
+        done(result)
+        return result
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(episode)) for episode in recorded]
+            tasks = [group.create_task(rehearse_one(episode)) for episode in recorded]
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None
     finally:
@@ -85,7 +84,7 @@ async def _rehearse(
     return [task.result() for task in tasks]
 
 
-async def _again(
+async def _replayed(
     config: Config,
     before: RecordedEpisode,
     visit: Callable[[Callable[[World], Awaitable[Episode]], Split], Awaitable[Episode]],
@@ -106,33 +105,35 @@ async def _again(
 
 
 def compared(before: Episode, after: Episode) -> Rehearsal:
-    """Where two plays of the same replies part."""
+    """The first difference between two episodes with the same replies."""
 
-    def parts(turn: int, what: str, was: Any, now: Any) -> Rehearsal:
-        return Rehearsal(id=before.id, turn=turn, what=what, was=_told(was), now=_told(now))
+    def differs(turn: int, what: str, was: Any, now: Any) -> Rehearsal:
+        return Rehearsal(
+            id=before.id, turn=turn, what=what, was=_shortened(was), now=_shortened(now)
+        )
 
     if after.error is not None:
-        return parts(len(after.turns) + 1, "outcome", before.outcome.value, after.error)
+        return differs(len(after.turns) + 1, "outcome", before.outcome.value, after.error)
     if (key := _differs(before.reset_info, after.reset_info)) is not None:
-        return parts(0, f"info[{key!r}]", before.reset_info.get(key), after.reset_info.get(key))
+        return differs(0, f"info[{key!r}]", before.reset_info.get(key), after.reset_info.get(key))
     for number, (was, now) in enumerate(zip(before.turns, after.turns, strict=False), 1):
-        for what, one, other in _of_turn(was, now):
-            if one != other:
-                return parts(number, what, one, other)
+        for what, old, new in _of_turn(was, now):
+            if old != new:
+                return differs(number, what, old, new)
         if (key := _differs(was.info, now.info)) is not None:
-            return parts(number, f"info[{key!r}]", was.info.get(key), now.info.get(key))
+            return differs(number, f"info[{key!r}]", was.info.get(key), now.info.get(key))
     if len(before.turns) != len(after.turns):
-        return parts(len(after.turns), "turns", len(before.turns), len(after.turns))
+        return differs(len(after.turns), "turns", len(before.turns), len(after.turns))
     shown = before.final_frames and after.final_frames
     if shown and before.final_frames != after.final_frames:
-        return parts(len(after.turns), "frames", before.final_frames, after.final_frames)
+        return differs(len(after.turns), "frames", before.final_frames, after.final_frames)
     return Rehearsal(id=before.id, turn=None, what="")
 
 
 def _of_turn(was: Turn, now: Turn) -> list[tuple[str, Any, Any]]:
-    """What is recorded of a turn, in the order in which it came about."""
+    """The recorded values of a turn, in the order in which they arise."""
     seen: list[tuple[str, Any, Any]] = []
-    if was.shown:  # format 1 recorded no words
+    if was.shown:  # format 1 did not record texts
         seen.append(("words", was.shown, now.shown))
     if was.frames and now.frames:
         seen.append(("frames", was.frames, now.frames))
@@ -145,11 +146,11 @@ def _of_turn(was: Turn, now: Turn) -> list[tuple[str, Any, Any]]:
 
 
 def _differs(was: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """The first entry of an info that came out otherwise; both must have it."""
-    told = to_plain(now)
-    return next((key for key in was if key in told and was[key] != told[key]), None)
+    """The first key of two infos whose values differ; keys that one of them lacks are ignored."""
+    after = to_plain(now)
+    return next((key for key in was if key in after and was[key] != after[key]), None)
 
 
-def _told(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = value if isinstance(value, str) else str(value)
     return text if len(text) <= 200 else f"{text[:200]}..."

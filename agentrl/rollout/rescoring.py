@@ -1,4 +1,4 @@
-"""Score recorded episodes by other reward functions than they were played for."""
+"""Score recorded episodes with other reward functions, and compare the scores."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,92 +17,91 @@ _DRAWS = 2000
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Rescored:
-    """One episode, as it was scored and as it is scored now."""
+    """The recorded and the new score of one episode."""
 
     id: str
     group: str
     was: float
     now: float
     components: dict[str, float]
-    """Of the new score, summed over the turns, unweighted."""
+    """Components of the new score, summed over the turns, unweighted."""
 
     @property
     def difference(self) -> float:
-        """What it gains."""
+        """The new score minus the recorded one."""
         return self.now - self.was
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Comparison:
-    """Two scores of the same episodes."""
+    """Agreement of two scores over the same episodes."""
 
     episodes: int
     was: float
     now: float
-    """Means."""
+    """Mean scores."""
     low: float
     high: float
     """The 95% bootstrap interval of the mean difference."""
     correlation: float | None
-    """Of ranks (Spearman); None where one of the two is the same for all."""
+    """Spearman's rank correlation; None if one of the scores is constant."""
     swapped: float | None
-    """Share of the pairs of siblings of whom the other one is now the better; None without
-    siblings that differed."""
+    """Share of pairs of siblings whose order is reversed; None without siblings that differed."""
 
 
 def rescore(recorded: Iterable[RecordedEpisode], rewards: Sequence[RewardConfig]) -> list[Rescored]:
-    """Score each episode anew; void ones are left out.
+    """Score each episode again, except void ones.
 
     Args:
-        recorded: episodes; their pictures are not there.
-        rewards: the functions.
+        recorded: episodes, without their images.
+        rewards: the reward functions.
 
     Raises:
-        ConfigError: a function does not exist, or needs what the environment's info does not say.
-        RewardError: it fails at an episode.
+        ConfigError: a function does not exist, or needs a value that was not recorded.
+        RewardError: a function fails for an episode.
     """
     scorer = Scorer(rewards)
-    valid = [one for one in recorded if not one.summary.outcome.void]
-    found = []
-    for one in valid:
+    valid = [episode for episode in recorded if not episode.summary.outcome.void]
+    rescored = []
+    for before in valid:
         try:
-            found.append(_rescored(one, scorer.score(one.episode)))
+            rescored.append(_rescored(before, scorer.score(before.episode)))
         except RewardError as error:
-            _refuse_untold(error, one.episode, valid)
-            raise RewardError(f"{one.summary.id}: {error}") from error
-    return found
+            _check_recorded(error, before.episode, valid)
+            raise RewardError(f"{before.summary.id}: {error}") from error
+    return rescored
 
 
-def _refuse_untold(
+def _check_recorded(
     error: RewardError, failed: Episode, recorded: Sequence[RecordedEpisode]
 ) -> None:
-    """Say what was never recorded, where that is why a reward fails.
+    """Check whether a reward fails because of a value that was never recorded.
 
     Raises:
-        ConfigError: it is.
+        ConfigError: it does.
     """
-    key = _needed(error)
-    if key is None or _tells(failed, key):
+    key = _missing_key(error)
+    if key is None or _has(failed, key):
         return
-    lacking = [one.summary.id for one in recorded if not _tells(one.episode, key)]
+    lacking = [before.summary.id for before in recorded if not _has(before.episode, key)]
     raise ConfigError(
-        f"{error}. {len(lacking)} of the {len(recorded)} episodes were recorded without {key!r} in "
-        f"their environment's info, the first of them {lacking[0]}: choose others (--split, "
-        "--label, --step), or a reward that needs none"
+        f"{error}. {len(lacking)} of {len(recorded)} episodes were recorded without {key!r} in "
+        f"their environment's info, the first is {lacking[0]}: select others (--split, --label, "
+        "--step), or use a reward that does not need it"
     ) from error
 
 
-def _needed(error: RewardError) -> str | None:
-    """What of an info a reward asks for that fails like this; None where it is nothing of it."""
+def _missing_key(error: RewardError) -> str | None:
+    """The key of info whose absence explains the error; None if it has another reason."""
     if isinstance(error.__cause__, NotTold):
         return error.__cause__.key
-    # A batch function is given None where there is no truth, and stumbles over that.
-    stumbles = any(word in str(error) for word in ("ground_truth", "NoneType"))
-    return "ground_truth" if stumbles else None
+    # Without a recorded ground truth, a batch function is given None and may fail on it.
+    is_truth = any(word in str(error) for word in ("ground_truth", "NoneType"))
+    return "ground_truth" if is_truth else None
 
 
-def _tells(episode: Episode, key: str) -> bool:
-    """Whether a reward finds this in the info of the last turn or of the first observation."""
+def _has(episode: Episode, key: str) -> bool:
+    """Whether the info of the last turn or of the reset has this key."""
     return key in episode.reset_info or any(key in turn.info for turn in episode.turns[-1:])
 
 
@@ -117,13 +116,13 @@ def _rescored(before: RecordedEpisode, after: ScoredEpisode) -> Rescored:
 
 
 def compare(rescored: Sequence[Rescored], seed: int = 0) -> Comparison:
-    """How far the two scores agree.
+    """Measure the agreement of the recorded and the new scores.
 
     Raises:
-        ValueError: there is no episode.
+        ValueError: there are no episodes.
     """
     if not rescored:
-        raise ValueError("there is no episode to compare")
+        raise ValueError("there are no episodes to compare")
     was = np.array([one.was for one in rescored])
     now = np.array([one.now for one in rescored])
     drawn = np.random.default_rng(seed).integers(len(was), size=(_DRAWS, len(was)))
@@ -147,7 +146,7 @@ def _correlation(one: np.ndarray, other: np.ndarray) -> float | None:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """Mean ranks: equal values share theirs."""
+    """Ranks of values; equal values have their mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     ranks: np.ndarray = (ends - (counts - 1) / 2)[inverse]
@@ -160,8 +159,8 @@ def _swapped(rescored: Sequence[Rescored]) -> float | None:
         groups.setdefault(one.group, []).append(one)
     pairs = swaps = 0
     for members in groups.values():
-        for place, one in enumerate(members):
-            for other in members[place + 1 :]:
+        for index, one in enumerate(members):
+            for other in members[index + 1 :]:
                 if one.was != other.was:
                     pairs += 1
                     swaps += (one.was - other.was) * (one.now - other.now) < 0

@@ -1,4 +1,4 @@
-"""Rollouts in this process, or lifted into Ray actors: the same calls."""
+"""Rollouts in this process or in Ray actors, behind the same interface."""
 
 import asyncio
 import logging
@@ -22,14 +22,13 @@ from agentrl.weight_sync.engine_link import Link, LocalLink
 log = logging.getLogger(__name__)
 
 _CLOSE_S = 30.0
-"""For an actor to end its engine and phones by itself; then it is killed, and they with it."""
+"""For an actor to close its engine and phones; then it is killed together with them."""
 
-
-_KEEPER = "the keeper of the phones"
+_KEEPER = "the shared phone pool"
 
 
 class AnyRollouts(Protocol):
-    """What the training loop sees of rollouts, wherever they run."""
+    """The interface of rollouts for the training loop, wherever they run."""
 
     async def collect(
         self, tickets: Sequence[Ticket], player: str | None = None, greedy: bool = False
@@ -54,13 +53,13 @@ class AnyRollouts(Protocol):
         """See Rollouts.sleep."""
 
     def link(self) -> Link:
-        """How the learner calls all engines; it may be sent to other processes of the cluster."""
+        """For calls from the learner to all engines; can be pickled."""
 
     async def look(self) -> Progress:
-        """How far the running collection is."""
+        """Progress of the running collection."""
 
     async def close(self) -> None:
-        """End everything that was started."""
+        """Close everything that was started."""
 
 
 class LocalRollouts:
@@ -75,13 +74,13 @@ class LocalRollouts:
         self.look, self.close = rollouts.look, rollouts.close
 
     def link(self) -> Link:
-        """To the engine of this process; called on its event loop."""
+        """A link to the engine of this process, on its event loop."""
         deadline_s = self._config.train.deadline_s
         return LocalLink(self._rollouts.call, transports.workers(self._config), deadline_s)
 
 
 class RayRollouts:
-    """Rollouts in Ray actors; groups are dealt to them in turn."""
+    """Rollouts in Ray actors; groups are distributed round-robin."""
 
     def __init__(
         self, actors: Sequence[Any], config: Config, phones: SharedPhones | None = None
@@ -92,7 +91,7 @@ class RayRollouts:
         self._settings = settings
         self._start_s = settings.start_deadline_s
         self._in_flight = [1] * len(actors)
-        """Episodes that each actor plays at the same time."""
+        """Number of concurrent episodes of each actor."""
 
     async def start(self) -> None:
         """See Rollouts.start."""
@@ -149,7 +148,7 @@ class RayRollouts:
         await self._call_all("sleep")
 
     def link(self) -> Link:
-        """From any process of the cluster to all actors."""
+        """A link from any process of the cluster to all actors."""
         workers = transports.workers(self._config)
         return RayLink(self._actors, workers, self._config.train.deadline_s)
 
@@ -158,7 +157,7 @@ class RayRollouts:
         await asyncio.gather(*(self._call(k, self._start_s, method, *arguments) for k in numbers))
 
     async def look(self) -> Progress:
-        """How far the running collection is."""
+        """Progress of the running collection."""
         seen = [await self._call(k, self._start_s, "look") for k in range(len(self._actors))]
         return sum(seen, start=Progress())
 
@@ -167,7 +166,7 @@ class RayRollouts:
         return await ray_cluster.answer(reference, f"rollout actor {number}", deadline_s)
 
     async def close(self) -> None:
-        """End the engines and phones, then the actors; last who keeps phones for all of them."""
+        """Close the engines and phones, then the actors, and last the shared phone pool."""
         actors = [(actor, f"rollout actor {k}") for k, actor in enumerate(self._actors)]
         await asyncio.gather(*(_end(*one, min(_CLOSE_S, self._start_s)) for one in actors))
         if self._phones is not None:
@@ -175,7 +174,7 @@ class RayRollouts:
 
 
 class RayLink(Link):
-    """To the engines of rollout actors.
+    """Link to the engines of rollout actors.
 
     Args:
         actors: their handles.
@@ -212,18 +211,18 @@ async def _end(actor: Any, who: str, deadline_s: float) -> None:
 
 
 def collect_deadline_s(episodes: int, in_flight: int, settings: RolloutConfig) -> float:
-    """How long an actor may take for some episodes; only one that hangs takes longer.
+    """Deadline of one actor's collection; only an actor that hangs takes longer.
 
-    Every episode and its scoring have deadlines of their own. As many waves of them are played as
-    their number asks for; refills may come one after the other, all for the same ticket.
+    Every episode and its scoring have their own deadlines. Episodes are played in waves of
+    `in_flight`; in the worst case all refills are played one after the other, for one request.
 
     Args:
-        episodes: to be played.
-        in_flight: that it plays at the same time.
-        settings: the deadlines, and how many refills there may be.
+        episodes: number of episodes to play.
+        in_flight: number of concurrent episodes of the actor.
+        settings: the deadlines and the maximum number of refills.
 
     Returns:
-        Seconds, those included in which the engine comes up.
+        Seconds, including those for the engine to start.
     """
     waves = math.ceil(episodes / in_flight) + settings.max_refills
     each_s = settings.deadline_s + settings.reward_deadline_s
@@ -231,7 +230,7 @@ def collect_deadline_s(episodes: int, in_flight: int, settings: RolloutConfig) -
 
 
 class RolloutActor:
-    """`Rollouts` in a process of its own."""
+    """`Rollouts` in its own process."""
 
     def __init__(
         self,
@@ -259,18 +258,18 @@ class RolloutActor:
 async def open_rollouts(
     config: Config, folder: Path | None, run: Path | None, version: int = 0
 ) -> AnyRollouts:
-    """Start what plays episodes, as `rollout.launcher` says.
+    """Start rollouts with the launcher of the configuration.
 
     Args:
-        config: the whole job.
-        folder: of the model; None where scripted players or a server's model alone play, always in
-            this process.
+        config: the job.
+        folder: of the model; None if only scripted players or a server's model play, which always
+            happens in this process.
         run: the run's folder; None records nothing.
-        version: of the weights in `folder`: how many training steps they have seen.
+        version: of the weights in `folder`: how many training steps they have had.
 
     Raises:
-        ConfigError: Ray is not installed, a phone cannot be reached, or the cluster's GPUs do not
-            allow `train.transfer`.
+        ConfigError: Ray is not installed, a phone cannot be reached, or `train.weight_transfer` is
+            not possible with the cluster's GPUs.
     """
     if config.rollout.launcher == "local" or folder is None:
         rollouts = Rollouts(config, folder, run, version=version)
@@ -288,7 +287,7 @@ async def _open_ray(config: Config, folder: Path, run: Path | None, version: int
     transports.check(config)  # now that its GPUs are known
     count = config.rollout.actors
     remote = ray.remote(RolloutActor).options(
-        num_cpus=0,  # episodes wait more than they compute; the engine brings its own threads
+        num_cpus=0,  # episodes mostly wait; the engine has its own threads
         num_gpus=ray_cluster.gpus_per_actor(count, config.train.ranks),
         max_concurrency=1000,
     )
@@ -313,7 +312,7 @@ async def _open_ray(config: Config, folder: Path, run: Path | None, version: int
 async def _open_phones(
     config: Config, tree: dict[str, Any], run: Path | None
 ) -> SharedPhones | None:
-    """Start who keeps the phones for several actors; nobody where nothing is played on phones."""
+    """Start the phone pool shared by several actors; None if no phones are used."""
     import ray
 
     if env.game(config.env.id).app is None:

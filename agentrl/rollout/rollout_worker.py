@@ -1,4 +1,4 @@
-"""One engine, its worlds and its recorder: plays whole steps. Knows nothing of Ray."""
+"""Play the episodes of a step with one engine, its environments and a recorder, without Ray."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,13 +39,13 @@ class Rollouts:
     """Plays episodes with a model or a scripted player.
 
     Args:
-        config: the whole job.
-        folder: of the model's configuration, tokenizer and first weights; None where scripted
-            players or a server's model alone play, and nobody learns from them here.
-        run: the run's folder; episodes are recorded below it. None records nothing.
-        share: (k, n): this is the k-th of n that share phones and concurrency.
-        phones: who keeps them; None where they are this process's own.
-        version: of the weights in `folder`: how many training steps they have seen.
+        config: the job.
+        folder: of the model's configuration, tokenizer and first weights; None if only scripted
+            players or a server's model play, and nothing is trained on their episodes here.
+        run: the run's folder, in which episodes are recorded; None records nothing.
+        share: (k, n): this is the k-th of n workers that share phones and concurrency.
+        phones: the pool shared by the workers; None if this process has its own phones.
+        version: of the weights in `folder`: how many training steps they have had.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class Rollouts:
         self.progress = Progress()
 
     async def start(self) -> int:
-        """Open the phones and the recorder; the engine starts when a model first plays.
+        """Open the phones and the recorder; the engine starts when the model first plays.
 
         Returns:
-            How many episodes are played at the same time, at least.
+            The minimum number of concurrent episodes.
 
         Raises:
             ConfigError: a phone cannot be reached.
@@ -110,7 +110,7 @@ class Rollouts:
         return self.worlds.count_at_least
 
     async def look(self) -> Progress:
-        """How far the running collection is."""
+        """Progress of the running collection."""
         return self.progress
 
     @property
@@ -118,20 +118,20 @@ class Rollouts:
         return self._config.run.frames
 
     async def load_weights(self, path: Path, version: int) -> None:
-        """Play with these weights from now on.
+        """Use these weights from now on.
 
         Raises:
-            EngineError: the engine refused them.
+            EngineError: the engine rejected them.
         """
         self._weights = (path, version)
         if self.engine is not None:
             await self.engine.load_weights(path, version)
 
     async def load_adapter(self, folder: Path, version: int) -> None:
-        """Play with these adapters from now on, on the weights that were loaded last.
+        """Use these adapters from now on, on top of the weights that were loaded last.
 
         Raises:
-            EngineError: the engine refused them.
+            EngineError: the engine rejected them.
         """
         self._adapter = (folder, version)
         if self.engine is not None:
@@ -140,10 +140,10 @@ class Rollouts:
     async def receive(
         self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
     ) -> None:
-        """Start the engine if it is not, and let it wait for weights; see `VLLMEngine.receive`.
+        """Start the engine if needed, and let it wait for weights; see `VLLMEngine.receive`.
 
         Raises:
-            EngineError: they are another model's, or it did not come to rest in time.
+            EngineError: the weights are of another model, or generation did not pause in time.
         """
         await self._started_engine()
         await self._receiver.receive(version, shapes, checked)
@@ -153,11 +153,11 @@ class Rollouts:
         await self._receiver.call(method, *arguments)
 
     async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
-        """Play with what has come; see `VLLMEngine.received`."""
+        """Use the received weights; see `VLLMEngine.received`."""
         await self._receiver.received(version, names, digest)
 
     async def sleep(self) -> None:
-        """Let the engine leave its GPU's memory to the learner, until weights come."""
+        """Free the engine's GPU memory for the learner, until the next weights arrive."""
         if self.engine is not None:
             await self._receiver.sleep()
 
@@ -169,19 +169,19 @@ class Rollouts:
     async def collect(
         self, tickets: Sequence[Ticket], player: str | None = None, greedy: bool = False
     ) -> list[ScoredEpisode]:
-        """Play these episodes, in any order and many at once.
+        """Play these episodes concurrently, in any order.
 
         Args:
             tickets: what to play; all of one split.
             player: a scripted player's name; None for the model.
-            greedy: the model takes its most probable token each time.
+            greedy: the model always takes its most probable token.
 
         Returns:
-            One scored episode per ticket, in their order.
+            One scored episode per request, in the order of the requests.
 
         Raises:
-            WorldError: not one could be played.
-            ConfigError: no such player; the engine cannot start.
+            WorldError: more than half of the episodes are void, or no phone is left.
+            ConfigError: there is no such player, or the engine cannot start.
         """
         self.progress = Progress()
         policy = await self.policy(player, greedy, tickets[0].split if tickets else "train")
@@ -209,17 +209,17 @@ class Rollouts:
         on_turn: Callable[[Turn], None],
         on_end: Callable[[Observation], None],
     ) -> ScoredEpisode:
-        """Play one episode with any policy; it is recorded, and not played again if it is void.
+        """Play one episode with any policy; it is recorded, and not refilled if it is void.
 
         Args:
             ticket: which episode.
-            policy: who plays.
-            on_turn: told of each turn as it ends.
-            on_end: told of what is seen at the end, where the player was not shown it.
+            policy: the player.
+            on_turn: called with each turn when it ends.
+            on_end: called with the final observation, unless the player has replied to it.
 
         Raises:
             RewardError: it cannot be scored.
-            WorldError: no phone could be had.
+            WorldError: no phone is available.
         """
         scored = self._scorer.score(await self._play(ticket, policy, on_turn, on_end))
         self._record(ticket, scored)
@@ -236,7 +236,7 @@ class Rollouts:
         keep = self._recorder.frame if self._recorder and self._frames == "model" else None
 
         async def act(world: World) -> Episode:
-            with self._told(world, ticket, on_turn) as tell:
+            with self._shown_live(world, ticket, on_turn) as on_turn_shown:
                 return await play(
                     ticket=ticket,
                     env_id=self._config.env.id,
@@ -247,24 +247,24 @@ class Rollouts:
                         max_turns=self._config.env.max_turns, deadline_s=rollout.deadline_s
                     ),
                     keep_model_frame=keep,
-                    on_turn=tell,
+                    on_turn=on_turn_shown,
                     on_end=on_end,
                 )
 
         return await self.worlds.visit(act, ticket.split)
 
     @contextmanager
-    def _told(
+    def _shown_live(
         self, world: World, ticket: Ticket, on_turn: Callable[[Turn], None] | None
     ) -> Iterator[Callable[[Turn], None] | None]:
-        """Tell those who look on what is played on a phone, turn by turn."""
+        """Show in the live view what is played on a phone, turn by turn."""
         live, serial = self._live, world.device
         if live is None or serial is None:
             yield on_turn
             return
         number = 0
 
-        def tell(turn: Turn) -> None:
+        def show(turn: Turn) -> None:
             nonlocal number
             number += 1
             live.turn(serial, number, turn.timings.get("act", 0.0))
@@ -273,7 +273,7 @@ class Rollouts:
 
         live.playing(serial, ticket.id)
         try:
-            yield tell
+            yield show
         finally:
             live.idle(serial)
 
@@ -282,10 +282,11 @@ class Rollouts:
             self._recorder.episode(scored, split=ticket.split, step=ticket.step)
 
     async def policy(self, player: str | None, greedy: bool, split: Split) -> Policy:
-        """Who plays: a scripted player, or the model, whose engine or server is started now.
+        """A scripted player, or the model, whose engine or server connection is started if needed.
 
         Raises:
-            ConfigError: no such player; the engine cannot start, the server does not answer.
+            ConfigError: there is no such player, the engine cannot start, or the server does not
+                answer.
         """
         if player is not None:
             return ScriptedPolicy(
@@ -349,5 +350,5 @@ class Rollouts:
         return self.engine
 
     async def close(self) -> None:
-        """End the engine and the phones; may be called twice."""
+        """Close the engine and the phones; may be called twice."""
         await self._exit.aclose()

@@ -1,4 +1,4 @@
-"""Score an episode by the reward functions that the configuration names."""
+"""Score an episode with the reward functions that the configuration names."""
 
 import functools
 import inspect
@@ -18,16 +18,16 @@ from agentrl.types import Episode, ScoredEpisode
 RewardFunction = Callable[..., float | Sequence[float]]
 _LARGEST = float(np.finfo(np.float32).max)
 Component = Callable[[Episode], dict[str, tuple[float, ...]]]
-"""Says of an episode what counts, under the component's own name, and what is told beside it."""
+"""Returns the reward per turn under the component's own name, and further values for the record."""
 
 
 class Scorer:
-    """The weighted sum of some reward functions; the environment's own reward if none is named.
+    """The weighted sum of reward functions; the environment's own reward if none is named.
 
     Args:
-        rewards: the functions. One that is a class is made once, with its kwargs, and its object
-            is called without them.
-        deadline_s: for what a batch function says of one episode.
+        rewards: the functions. A class is instantiated once with its kwargs, and the object is
+            called without them.
+        deadline_s: for a batch function to score one episode.
 
     Raises:
         ConfigError: a function does not exist, cannot be called, or does not take its kwargs.
@@ -42,10 +42,10 @@ class Scorer:
             self._parts.append(("env_reward", _per_episode("env_reward", env_reward), 1.0))
 
     def score(self, episode: Episode) -> ScoredEpisode:
-        """All components and their weighted sum; a void episode has none.
+        """All components and their weighted sum; a void episode has no reward.
 
         Raises:
-            RewardError: a function raised, or returned something that is no reward.
+            RewardError: a function raised, or returned something that is not a reward.
         """
         if episode.outcome.void or not episode.turns:
             return ScoredEpisode(
@@ -55,17 +55,17 @@ class Scorer:
         totals = [0.0] * len(episode.turns)
         for name, component, weight in self._parts:
             with boundary(RewardError, f"reward {name}"):
-                found = component(episode)
-            components |= found
-            totals = [t + weight * c for t, c in zip(totals, found[name], strict=True)]
-        # The learner computes in float32: beyond it, nothing could be told apart.
+                values = component(episode)
+            components |= values
+            totals = [t + weight * c for t, c in zip(totals, values[name], strict=True)]
+        # The learner computes in float32.
         if not all(abs(total) <= _LARGEST for total in (*totals, sum(totals))):
-            raise RewardError(f"the rewards add up to {sum(totals)}, of {totals}: too large")
+            raise RewardError(f"the rewards {totals} add up to {sum(totals)}: too large")
         return ScoredEpisode(episode=episode, components=components, rewards=tuple(totals))
 
 
 def _component(name: str, config: RewardConfig, deadline_s: float) -> Component:
-    """What a configured function says of an episode.
+    """A configured function as a component.
 
     Raises:
         ConfigError: see Scorer.
@@ -77,7 +77,7 @@ def _component(name: str, config: RewardConfig, deadline_s: float) -> Component:
 
 
 def open_function(config: RewardConfig) -> tuple[Callable[..., Any], bool]:
-    """A configured function with its kwargs, and whether it takes batches.
+    """A configured function bound to its kwargs, and whether it takes batches.
 
     Raises:
         ConfigError: see Scorer.
@@ -91,7 +91,7 @@ def open_function(config: RewardConfig) -> tuple[Callable[..., Any], bool]:
         _check_takes(config, function, (None,) * (3 if kind == "answer" else 1))
         function = functools.partial(function, **config.kwargs)
     if not callable(function):
-        raise ConfigError(f"rewards: {config.function} is no function")
+        raise ConfigError(f"rewards: {config.function} is not a function")
     return by_answer(function) if kind == "answer" else function, kind != "episode"
 
 
@@ -106,7 +106,7 @@ def _made(config: RewardConfig, kind: type) -> Any:
 
 
 def _kind(config: RewardConfig, function: Any) -> str:
-    """As it is said; else by what all functions of that kind call what they are given."""
+    """The configured kind of a function, or the one that its first parameter's name implies."""
     if config.kind != "auto":
         return config.kind
     first = next(iter(inspect.signature(function).parameters), "") if callable(function) else ""
@@ -114,7 +114,7 @@ def _kind(config: RewardConfig, function: Any) -> str:
 
 
 def _per_batch(name: str, reward: BatchReward) -> Component:
-    """`overall` under the function's own name, and the others below it."""
+    """`overall` under the function's own name, other components as `NAME/component`."""
 
     def component(episode: Episode) -> dict[str, tuple[float, ...]]:
         row = reward.row(inputs_of(episode))
@@ -135,7 +135,7 @@ def _per_episode(name: str, function: RewardFunction) -> Component:
 
 
 def _own_name(function: str, taken: Sequence[str]) -> str:
-    """The function's name; numbered from 2 where other components have it."""
+    """The function's name; numbered from 2 if other components have it."""
     stem = function.rpartition(":")[2]
     names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
     return next(name for name in names if name not in taken)
@@ -152,9 +152,9 @@ def _check_takes(config: RewardConfig, function: Any, given: Sequence[None]) -> 
 
 
 def _per_turn(name: str, value: Any, episode: Episode) -> tuple[float, ...]:
-    """One number is credited to the last turn."""
+    """A reward per turn; a single number counts for the last turn."""
     count = len(episode.turns)
     values = [0.0] * (count - 1) + [value] if np.ndim(value) == 0 else list(value)
     if len(values) != count:
         raise RewardError(f"reward {name}: {len(values)} values for {count} turns")
-    return tuple(finite("a value", one) for one in values)
+    return tuple(finite("a value", reward) for reward in values)

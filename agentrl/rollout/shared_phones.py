@@ -1,4 +1,4 @@
-"""One pool of phones for several processes: kept by one Ray actor, borrowed from by others."""
+"""Share one pool of phones between processes: one Ray actor owns it, the others borrow."""
 
 import asyncio
 import logging
@@ -13,10 +13,10 @@ from typing import Any
 from agentrl import config as configuration
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config
-from agentrl.devices import Around
+from agentrl.devices import DeviceWrapper
 from agentrl.devices.pool import Borrower, DevicePool
-from agentrl.devices.pool.lease import LeasedDevice, Lendable
-from agentrl.devices.pool.lender import Ending, Grant
+from agentrl.devices.pool.lease import LeasableDevice, LeasedDevice
+from agentrl.devices.pool.lender import LeaseEnd, LeaseGrant
 from agentrl.errors import LeaseLost
 from agentrl.replay.live_phones import LivePhones
 from agentrl.rollout.phone_pool import open_pool, opener_of, told_of
@@ -24,13 +24,13 @@ from agentrl.rollout.phone_pool import open_pool, opener_of, told_of
 log = logging.getLogger(__name__)
 
 _ANSWER_S = 30.0
-"""For the keeper to answer, beyond what it was asked to wait."""
+"""For the pool's actor to answer, in addition to the time that a caller waits for a phone."""
 _BEATS = 3
-"""Heartbeats in the time in which a lease expires."""
+"""Number of heartbeats within `devices.lease_s`."""
 
 
 class KeeperActor:
-    """A pool in a process of its own; a holder that falls silent loses its phone."""
+    """A pool in its own process; a borrower that stops renewing loses its phone."""
 
     def __init__(self, tree: dict[str, Any], run: Path | None) -> None:
         if run is not None:
@@ -44,7 +44,7 @@ class KeeperActor:
         """Open the phones.
 
         Returns:
-            How many there are, and whether more may come.
+            The number of phones, and whether it may grow.
 
         Raises:
             ConfigError: a phone cannot be reached.
@@ -57,20 +57,20 @@ class KeeperActor:
             self._live = LivePhones(self._run, "keeper", partial(told_of, pool))
         return len(pool), pool.grows
 
-    async def take(self, deadline_s: float) -> Grant:
-        """See Keeper.take."""
+    async def take(self, deadline_s: float) -> LeaseGrant:
+        """See PoolManager.take."""
         return await self._opened.keeper.take(deadline_s)
 
-    async def give_back(self, token: int, ending: Ending) -> None:
-        """See Keeper.give_back."""
+    async def give_back(self, token: int, ending: LeaseEnd) -> None:
+        """See PoolManager.give_back."""
         await self._opened.keeper.give_back(token, ending)
 
     async def renew(self, tokens: Sequence[int]) -> list[int]:
-        """See Keeper.renew."""
+        """See PoolManager.renew."""
         return self._opened.keeper.renew(tokens)
 
     async def close(self) -> None:
-        """End the phones that were started."""
+        """Close the pool, and the phones that were started."""
         if self._live is not None:
             await asyncio.to_thread(self._live.close)
         if self._pool is not None:
@@ -84,34 +84,34 @@ class KeeperActor:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class SharedPhones:
-    """What a process needs to borrow phones."""
+    """A handle with which other processes borrow phones."""
 
     keeper: Any
-    """The handle of a KeeperActor."""
+    """The Ray handle of a KeeperActor."""
     count: int
     grows: bool
 
 
 class SharedPool(Borrower):
-    """Phones that another process keeps; they are reached from here.
+    """A pool owned by another process; this process connects to its phones directly.
 
     Args:
-        phones: whose they are.
-        config: the whole job.
+        phones: the handle of the pool.
+        config: the job.
         around: see `agentrl.devices.open_source`.
     """
 
     def __init__(
-        self, phones: SharedPhones, config: Config, around: Around = lambda phone: phone
+        self, phones: SharedPhones, config: Config, around: DeviceWrapper = lambda phone: phone
     ) -> None:
         super().__init__(_RemoteLender(phones.keeper))
         self._phones = phones
         self._opener = opener_of(config, around)
         self._is_virtual = str(config.devices.source).startswith("virtual")
         self._lease_s = config.devices.lease_s
-        self._devices: dict[str, Lendable] = {}
+        self._devices: dict[str, LeasableDevice] = {}
         self._closing = threading.Event()
-        # A thread: whatever keeps the event loop busy must not cost the phones.
+        # In a thread: a busy event loop must not let leases expire.
         threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
 
     def __len__(self) -> int:
@@ -119,18 +119,18 @@ class SharedPool(Borrower):
 
     @property
     def grows(self) -> bool:
-        """Whether more phones may come."""
+        """Whether phones may be added."""
         return self._phones.grows
 
     def close(self) -> None:
-        """End all leases, and close the connections from here."""
+        """End all leases, and close this process's connections."""
         self._closing.set()
         for lease in list(self._leases.values()):
             lease.end()
         for device in self._devices.values():
             device.close()
 
-    async def _opened(self, grant: Grant) -> LeasedDevice:
+    async def _opened(self, grant: LeaseGrant) -> LeasedDevice:
         device = self._devices.get(grant.serial)
         if device is None:
             device = await asyncio.to_thread(
@@ -144,12 +144,12 @@ class SharedPool(Borrower):
         return lease
 
     def _renew(self, leases: dict[int, LeasedDevice]) -> list[int]:
-        """Those leases that go on."""
+        """Renew leases; returns the tokens of those that continue."""
         import ray
 
-        sent_s = time.monotonic()  # the keeper counts from later on
-        asked = self._phones.keeper.renew.remote(list(leases))
-        kept: list[int] = ray.get(asked, timeout=self._lease_s)
+        sent_s = time.monotonic()  # the owner counts from a later moment
+        call = self._phones.keeper.renew.remote(list(leases))
+        kept: list[int] = ray.get(call, timeout=self._lease_s)
         for token in kept:
             leases[token].until_s = sent_s + self._lease_s
         return kept
@@ -162,8 +162,10 @@ class SharedPool(Borrower):
             try:
                 if leases:
                     self._renew(leases)
-            except ray.exceptions.RayError as error:  # they expire unless a later one arrives
-                log.warning("no heartbeat: %s", ray_cluster.reason(error))
+            except ray.exceptions.RayError as error:  # leases expire unless a later one arrives
+                log.warning(
+                    "heartbeat to the shared phone pool failed: %s", ray_cluster.reason(error)
+                )
 
 
 class _RemoteLender:
@@ -172,23 +174,23 @@ class _RemoteLender:
     def __init__(self, keeper: Any) -> None:
         self._keeper = keeper
 
-    async def take(self, deadline_s: float) -> Grant:
-        asked = self._keeper.take.remote(deadline_s)
+    async def take(self, deadline_s: float) -> LeaseGrant:
+        call = self._keeper.take.remote(deadline_s)
         waiting = asyncio.ensure_future(
-            ray_cluster.answer(asked, "the keeper of the phones", deadline_s + _ANSWER_S)
+            ray_cluster.answer(call, "the shared phone pool", deadline_s + _ANSWER_S)
         )
         try:
-            grant: Grant = await asyncio.shield(waiting)
+            grant: LeaseGrant = await asyncio.shield(waiting)
         except asyncio.CancelledError:
             waiting.add_done_callback(self._refuse)
             raise
         return grant
 
-    async def give_back(self, token: int, ending: Ending) -> None:
-        asked = self._keeper.give_back.remote(token, ending)
-        await ray_cluster.answer(asked, "the keeper of the phones", _ANSWER_S)
+    async def give_back(self, token: int, ending: LeaseEnd) -> None:
+        call = self._keeper.give_back.remote(token, ending)
+        await ray_cluster.answer(call, "the shared phone pool", _ANSWER_S)
 
-    def _refuse(self, waiting: "asyncio.Future[Grant]") -> None:
-        """Give back what comes after its taker has gone."""
+    def _refuse(self, waiting: "asyncio.Future[LeaseGrant]") -> None:
+        """Return a phone that arrives after its borrower has been canceled."""
         if not waiting.cancelled() and waiting.exception() is None:
-            self._keeper.give_back.remote(waiting.result().token, Ending())
+            self._keeper.give_back.remote(waiting.result().token, LeaseEnd())

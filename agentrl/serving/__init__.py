@@ -1,1 +1,1 @@
-"""Environments that run elsewhere, with whatever they need there; told over HTTP."""
+"""Environments that run on another machine, with their own dependencies, over HTTP."""

@@ -1,12 +1,12 @@
-"""Serve a Gymnasium environment over HTTP. This file stands alone.
+"""Serve a Gymnasium environment over HTTP. This file is self-contained.
 
-It needs Python 3.9, numpy and gymnasium, and nothing of agentrl: copy it to where the environment
-can be imported, and run
+It needs Python 3.9, numpy and gymnasium, but not agentrl: copy it to where the environment can be
+imported, and run
 
     python serve_env.py module:Class --port 8100
 
-Each client gets an environment of its own, in a thread of its own. A message is a JSON head, whose
-arrays stand as bytes behind it: see `pack`. Nothing that comes in is ever executed.
+Each client gets its own environment in its own thread. A message is a JSON header followed by the
+bytes of its arrays: see `pack`. No received data is ever executed.
 """
 
 from __future__ import annotations
@@ -35,38 +35,38 @@ import numpy as np
 from gymnasium import spaces
 
 LARGEST = 1 << 28
-"""Bytes of a message."""
+"""Maximum bytes of a message."""
 LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 class Unusable(ValueError):
-    """What a client asked for cannot be; its own mistake."""
+    """An invalid request or message; the client's mistake."""
 
 
 def pack(value: Any) -> bytes:
-    """A value as bytes: numbers, text, None, lists, tuples, dictionaries, arrays and spaces.
+    """Serialize numbers, text, None, lists, tuples, dictionaries, arrays and spaces.
 
     Raises:
-        Unusable: it holds something else.
+        Unusable: the value contains something else.
     """
     blocks: list[bytes] = []
-    head = json.dumps(_told(value, blocks), allow_nan=True).encode()
+    head = json.dumps(_encoded(value, blocks), allow_nan=True).encode()
     return b"".join([struct.pack("<I", len(head)), head, *blocks])
 
 
 def unpack(message: bytes) -> Any:
-    """The inverse of `pack`; `Unusable` where the bytes are no such message."""
+    """The inverse of `pack`; raises `Unusable` for other bytes."""
     try:
         (size,) = struct.unpack_from("<I", message)
         if size > len(message) - 4:
-            raise Unusable("no message: it is not whole")
+            raise Unusable("not a valid message: it is incomplete")
         head = json.loads(message[4 : 4 + size])
-        return _read(head, memoryview(message)[4 + size :])
+        return _decoded(head, memoryview(message)[4 + size :])
     except (struct.error, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise Unusable(f"no message: {type(error).__name__}: {error}") from None
+        raise Unusable(f"not a valid message: {type(error).__name__}: {error}") from None
 
 
-def _told(value: Any, blocks: list[bytes]) -> Any:
+def _encoded(value: Any, blocks: list[bytes]) -> Any:
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "biufU":
             raise Unusable(f"an array of {value.dtype} cannot be sent")
@@ -78,37 +78,39 @@ def _told(value: Any, blocks: list[bytes]) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, tuple):
-        return {"$tuple": [_told(part, blocks) for part in value]}
+        return {"$tuple": [_encoded(part, blocks) for part in value]}
     if isinstance(value, list):
-        return [_told(part, blocks) for part in value]
+        return [_encoded(part, blocks) for part in value]
     if isinstance(value, spaces.Space):
-        return {"$space": [type(value).__name__, _told(_arguments(value), blocks)]}
+        return {"$space": [type(value).__name__, _encoded(_arguments(value), blocks)]}
     if hasattr(value, "items"):
         if any(not isinstance(key, str) or key.startswith("$") for key in value):
-            raise Unusable(f"the keys {list(value)[:5]} cannot be sent: they must be plain text")
-        return {key: _told(part, blocks) for key, part in value.items()}
+            raise Unusable(
+                f"the keys {list(value)[:5]} cannot be sent: they must be text without a leading $"
+            )
+        return {key: _encoded(part, blocks) for key, part in value.items()}
     raise Unusable(f"a {type(value).__name__} cannot be sent")
 
 
-def _read(value: Any, data: memoryview) -> Any:
+def _decoded(value: Any, data: memoryview) -> Any:
     if isinstance(value, list):
-        return [_read(part, data) for part in value]
+        return [_decoded(part, data) for part in value]
     if not isinstance(value, dict):
         return value
     if "$array" in value:
         kind, shape, start, size = value["$array"]
         dtype = np.dtype(str(kind))
         if dtype.kind not in "biufU":
-            raise Unusable(f"an array of {dtype} is not read")
+            raise Unusable(f"an array of {dtype} is not accepted")
         return np.frombuffer(data[start : start + size], dtype).reshape(shape).copy()
     if "$tuple" in value:
-        return tuple(_read(part, data) for part in value["$tuple"])
+        return tuple(_decoded(part, data) for part in value["$tuple"])
     if "$space" in value:
         name, arguments = value["$space"]
         if name not in SPACES:
-            raise Unusable(f"a space of the kind {name!r} is not read")
-        return SPACES[name](_read(arguments, data))
-    return {key: _read(part, data) for key, part in value.items()}
+            raise Unusable(f"a space of type {name!r} is not accepted")
+        return SPACES[name](_decoded(arguments, data))
+    return {key: _decoded(part, data) for key, part in value.items()}
 
 
 SPACES: dict[str, Callable[[dict[str, Any]], spaces.Space[Any]]] = {
@@ -124,18 +126,18 @@ SPACES: dict[str, Callable[[dict[str, Any]], spaces.Space[Any]]] = {
 
 
 class Unknown(spaces.Space[Any]):
-    """A space that is known by its name alone; it contains everything."""
+    """A space of which only the description is known; it contains everything."""
 
     def __init__(self, told: str) -> None:
         super().__init__()
         self.told = told
 
     def sample(self, mask: Any = None, probability: Any = None) -> Any:
-        """There is none."""
-        raise NotImplementedError(f"{self} cannot be drawn from")
+        """Always an error."""
+        raise NotImplementedError(f"{self} cannot be sampled here")
 
     def contains(self, x: Any) -> bool:
-        """Nobody here can say."""
+        """Always true: only the server can check."""
         return True
 
     def __repr__(self) -> str:
@@ -167,7 +169,7 @@ def _arguments(space: Any) -> dict[str, Any]:
 
 
 def sendable(space: spaces.Space[Any]) -> spaces.Space[Any]:
-    """The space, or one that knows its name alone where its kind cannot be sent."""
+    """The space, or an `Unknown` one with its description if its type cannot be sent."""
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: sendable(part) for key, part in space.spaces.items()})
     if isinstance(space, spaces.Tuple):
@@ -177,7 +179,7 @@ def sendable(space: spaces.Space[Any]) -> spaces.Space[Any]:
 
 
 class Room:
-    """One client's environment, in a thread of its own."""
+    """One client's environment and the thread that runs it."""
 
     def __init__(self, make: Callable[..., Any]) -> None:
         self._calls: queue.Queue[tuple[Future[Any], str, dict[str, Any]] | None] = queue.Queue()
@@ -188,7 +190,7 @@ class Room:
         threading.Thread(target=self._work, daemon=True).start()
 
     def ask(self, number: int, what: str, arguments: dict[str, Any], deadline_s: float) -> Any:
-        """Do one thing; asked again under its number, as after a lost answer, it is not redone."""
+        """Execute one call; a retry with the same number returns the first result."""
         self.used_at = time.monotonic()
         if number != self._last[0]:
             self._last = (number, Future())
@@ -247,14 +249,14 @@ class Room:
 
 
 class EnvServer(ThreadingHTTPServer):
-    """Environments by the tokens that their clients were given.
+    """An HTTP server with one environment per client key.
 
     Args:
-        make: makes one, with the client's keyword arguments.
+        make: makes an environment with the client's keyword arguments.
         address: host and port; port 0 takes a free one.
-        token: that clients must know; empty for none, on this machine alone.
-        most: environments at a time.
-        idle_s: after which an environment that nobody uses is closed.
+        token: that clients must send; may be empty only for a loopback address.
+        most: maximum number of open environments.
+        idle_s: after which an unused environment is closed.
         deadline_s: for each call.
     """
 
@@ -271,7 +273,7 @@ class EnvServer(ThreadingHTTPServer):
         deadline_s: float = 300.0,
     ) -> None:
         if address[0] not in LOCAL and not token:
-            raise Unusable(f"{address[0]} can be reached by others: set AGENTRL_ENV_TOKEN")
+            raise Unusable(f"{address[0]} is reachable from other machines: set AGENTRL_ENV_TOKEN")
         super().__init__(address, Handler)
         self.make, self.token, self.most = make, token, most
         self.idle_s, self.deadline_s = idle_s, deadline_s
@@ -279,7 +281,7 @@ class EnvServer(ThreadingHTTPServer):
         self._lock = threading.Lock()
 
     def service_actions(self) -> None:
-        """Close what nobody uses any more."""
+        """Close idle environments."""
         late = time.monotonic() - self.idle_s
         with self._lock:
             idle = [key for key, room in self._rooms.items() if room.used_at < late]
@@ -288,9 +290,9 @@ class EnvServer(ThreadingHTTPServer):
             room.close()
 
     def open(self, key: str, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """What the environment of a client is like, which names it by a key that nobody guesses."""
+        """Make a client's environment under its random key, and return its spaces and metadata."""
         if not re.fullmatch("[0-9a-f]{32}", key):
-            raise Unusable("a key has 32 hexadecimal digits, drawn by chance")
+            raise Unusable("a key must have 32 random hexadecimal digits")
         with self._lock:
             if key not in self._rooms:
                 if len(self._rooms) >= self.most:
@@ -300,9 +302,9 @@ class EnvServer(ThreadingHTTPServer):
                 self._rooms[key] = Room(self.make)
             room = self._rooms[key]
         try:
-            told: dict[str, Any] = room.ask(0, "open", {"kwargs": kwargs}, self.deadline_s)
-            return told
-        except TypeError as error:  # of an argument that it does not take
+            opened: dict[str, Any] = room.ask(0, "open", {"kwargs": kwargs}, self.deadline_s)
+            return opened
+        except TypeError as error:  # such as an unexpected argument
             self.close(key)
             raise Unusable(f"TypeError: {error}") from error
         except BaseException:
@@ -310,21 +312,21 @@ class EnvServer(ThreadingHTTPServer):
             raise
 
     def close(self, key: str) -> None:
-        """End a client's environment."""
+        """Close a client's environment."""
         with self._lock:
             room = self._rooms.pop(key, None)
         if room is not None:
             room.close()
 
     def room(self, key: str) -> Room:
-        """A client's environment."""
+        """Look up a client's environment."""
         with self._lock:
             if key not in self._rooms:
-                raise Unusable("there is no such environment: it was closed, or idle for too long")
+                raise Unusable("no such environment: it was closed, or idle for too long")
             return self._rooms[key]
 
     def answer(self, what: str, message: dict[str, Any]) -> Any:
-        """What a client is told."""
+        """Execute a client's request and return the content of the answer."""
         key = str(message.pop("key", ""))
         if what == "open":
             return self.open(key, dict(message.get("kwargs", {})))
@@ -332,7 +334,7 @@ class EnvServer(ThreadingHTTPServer):
             self.close(key)
             return None
         if what not in ("reset", "step", "render"):
-            raise Unusable(f"nothing is done at /{what}")
+            raise Unusable(f"unknown path /{what}")
         number, room = int(message.pop("number", -1)), self.room(key)
         try:
             return room.ask(number, what, message, self.deadline_s)
@@ -352,7 +354,7 @@ class Handler(BaseHTTPRequestHandler):
     server: EnvServer
 
     def do_POST(self) -> None:
-        """Carry out a call; what goes wrong is told, never the way there."""
+        """Execute a call; an error is answered with its message, never with a traceback."""
         try:
             status, answer = 200, self.server.answer(self.path.strip("/"), self._message())
             body = pack(answer)
@@ -361,9 +363,9 @@ class Handler(BaseHTTPRequestHandler):
         except PermissionError as error:
             status, body = 403, pack({"error": str(error)})
         except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            told = f"{type(error).__name__}: {error} ({os.path.basename(place[0])}:{place[1]})"
-            status, body = 500, pack({"error": told[:2000]})
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            why = f"{type(error).__name__}: {error} ({os.path.basename(frame[0])}:{frame[1]})"
+            status, body = 500, pack({"error": why[:2000]})
         self.send_response(status)
         self.send_header("Content-Type", "application/octet-stream")
         self.send_header("Content-Length", str(len(body)))
@@ -373,24 +375,24 @@ class Handler(BaseHTTPRequestHandler):
     def _message(self) -> dict[str, Any]:
         kept, self.close_connection = self.close_connection, True
         given = self.headers.get("Authorization", "")
-        wanted = f"Bearer {self.server.token}"
-        if self.server.token and not hmac.compare_digest(given.encode(), wanted.encode()):
-            raise PermissionError("the token is missing or another (AGENTRL_ENV_TOKEN)")
+        expected = f"Bearer {self.server.token}"
+        if self.server.token and not hmac.compare_digest(given.encode(), expected.encode()):
+            raise PermissionError("the token is missing or wrong (AGENTRL_ENV_TOKEN)")
         size = int(self.headers.get("Content-Length", -1))
         if not 0 <= size <= LARGEST:
-            raise Unusable(f"a message has from 0 to {LARGEST} bytes, not {size}")
+            raise Unusable(f"a message must have from 0 to {LARGEST} bytes, not {size}")
         message = unpack(self.rfile.read(size))
-        self.close_connection = kept  # what was refused unread would be taken for the next call
+        self.close_connection = kept  # an unread body would be taken for the next request
         if not isinstance(message, dict):
-            raise Unusable("a message is a dictionary")
+            raise Unusable("a message must be a dictionary")
         return message
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Every call is nobody's news."""
+        """Log nothing: calls are frequent."""
 
 
 def maker(name: str) -> Callable[..., Any]:
-    """What makes an environment: an id, `module:Class`, `module:Id` or `path/file.py:Class`."""
+    """The factory named by an id, `module:Class`, `module:Id` or `path/file.py:Class`."""
     module, _, last = name.rpartition(":")
     if module.endswith(".py"):
         path = os.path.abspath(module)
@@ -406,13 +408,15 @@ def maker(name: str) -> Callable[..., Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve until it is stopped."""
+    """Serve until interrupted."""
     parser = argparse.ArgumentParser(description="Serve a Gymnasium environment over HTTP.")
     parser.add_argument("environment", help="an id, module:Class or path/file.py:Class")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8100)
-    parser.add_argument("--most", type=int, default=256, help="environments at a time")
-    parser.add_argument("--idle", type=float, default=900.0, help="seconds until one is closed")
+    parser.add_argument("--most", type=int, default=256, help="maximum of open environments")
+    parser.add_argument(
+        "--idle", type=float, default=900.0, help="seconds until an idle one is closed"
+    )
     given = parser.parse_args(arguments)
     token = os.environ.get("AGENTRL_ENV_TOKEN", "")
     sys.path.insert(0, os.getcwd())
@@ -424,7 +428,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         server.serve_forever()
     except KeyboardInterrupt:
-        sys.stdout.write("ended\n")
+        sys.stdout.write("stopped\n")
     finally:
         server.server_close()
 

@@ -1,4 +1,4 @@
-"""An environment that a server plays, as a Gymnasium environment here."""
+"""Client of an environment server, as a Gymnasium environment."""
 
 import http.client
 import os
@@ -17,27 +17,27 @@ from agentrl.errors import ConfigError, EnvError
 from agentrl.serving.env_server import LARGEST, Unusable, pack, unpack
 
 _REFUSED = (400, 403)
-"""What the client asked for is wrong, and so is not asked for again."""
+"""HTTP statuses of requests that are invalid, and not worth a retry."""
 _AGAIN_S = 0.2
 _TRIES = 5
 
 
 class _Socket(socket.socket):
-    """Whose whole answer comes by `end`, in the seconds of `time.monotonic`."""
+    """A socket with a deadline for the whole answer, in `time.monotonic` seconds."""
 
     end = 0.0
 
     def recv_into(self, *arguments: Any) -> int:
-        """See socket.socket; TimeoutError where the time is over."""
+        """See socket.socket; TimeoutError after the deadline."""
         left_s = self.end - time.monotonic()
         if left_s <= 0:
-            raise TimeoutError("the answer did not end in time")
+            raise TimeoutError("the answer was not complete in time")
         self.settimeout(left_s)
         return super().recv_into(*arguments)
 
 
 class _Connection(http.client.HTTPConnection):
-    """With a deadline for each call as a whole."""
+    """An HTTP connection with a deadline for each call as a whole."""
 
     sock: _Socket | None
 
@@ -48,10 +48,10 @@ class _Connection(http.client.HTTPConnection):
         self.sock = _Socket(fileno=self.sock.detach())
 
     def ask(self, path: str, body: bytes, headers: dict[str, str], deadline_s: float) -> Any:
-        """The answer's status and body.
+        """Send a request and return the answer's status and body.
 
         Raises:
-            OSError, http.client.HTTPException: there is none, or it is too long.
+            OSError, http.client.HTTPException: no answer came, or it is too long.
         """
         if self.sock is None:
             self.connect()
@@ -61,27 +61,30 @@ class _Connection(http.client.HTTPConnection):
         self.request("POST", path, body, headers)
         answer = self.getresponse()
         if (answer.length or 0) > LARGEST:
-            raise http.client.HTTPException(f"an answer of {answer.length} bytes is too long")
+            raise http.client.HTTPException(
+                f"the answer has {answer.length} bytes; the maximum is {LARGEST}"
+            )
         return answer.status, answer.read(LARGEST)
 
 
 class RemoteEnv(gymnasium.Env[Any, Any]):
-    """What `agentrl serve-env` serves: the same spaces, the same steps.
+    """An environment served by `agentrl serve-env`: the same spaces, the same steps.
 
     Args:
         url: of the server, `http://HOST:PORT`.
         kwargs: for the environment's constructor.
         deadline_s: for each call.
-        token: the server's; None takes that of AGENTRL_ENV_TOKEN.
+        token: the server's; None reads AGENTRL_ENV_TOKEN.
 
     Raises:
-        ConfigError: the URL is none, or the server refuses the arguments or the token.
+        ConfigError: the URL is invalid, or the server rejects the arguments or the token.
         EnvError: no server answers.
 
-    A call whose connection breaks is made again under its number: it is never carried out twice.
+    A call whose connection breaks is retried with the same number, so that the server never
+    executes it twice.
     """
 
-    metadata = {"render_modes": ["rgb_array", "ansi"]}  # noqa: RUF012 - the server's own follow
+    metadata = {"render_modes": ["rgb_array", "ansi"]}  # noqa: RUF012 - until the server's arrive
 
     def __init__(
         self,
@@ -106,30 +109,30 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
             self.metadata = opened["metadata"]
         except (KeyError, TypeError) as error:
             self._http.close()
-            raise ConfigError(f"env.id={url}: is no server of an environment") from error
+            raise ConfigError(f"env.id={url}: not an environment server") from error
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """See gymnasium.Env.reset; EnvError where the server cannot."""
+        """See gymnasium.Env.reset; EnvError if the server fails."""
         super().reset(seed=seed)
-        told = self._call("reset", {"seed": seed, "options": options})
-        return told["observation"], told["info"]
+        answer = self._call("reset", {"seed": seed, "options": options})
+        return answer["observation"], answer["info"]
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """See gymnasium.Env.step; EnvError where the server cannot."""
-        told = self._call("step", {"action": action})
-        ends = bool(told["terminated"]), bool(told["truncated"])
-        return told["observation"], float(told["reward"]), *ends, told["info"]
+        """See gymnasium.Env.step; EnvError if the server fails."""
+        answer = self._call("step", {"action": action})
+        ends = bool(answer["terminated"]), bool(answer["truncated"])
+        return answer["observation"], float(answer["reward"]), *ends, answer["info"]
 
     def render(self) -> Any:
-        """What the server's environment draws."""
+        """See gymnasium.Env.render; EnvError if the server fails."""
         return self._call("render", {})["drawn"]
 
     def close(self) -> None:
         """Close the server's environment, if it can be reached."""
         if self._key:
-            with suppress(EnvError):  # it is closed there when it has been idle for long
+            with suppress(EnvError):  # the server closes it after its idle timeout
                 self._ask("close", {"key": self._key}, tries=1)
             self._key = ""
         self._http.close()
@@ -138,27 +141,28 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         self._number += 1
         return self._ask(what, {**message, "key": self._key, "number": self._number})
 
-    def _ask(self, what: str, message: dict[str, Any], tries: int = _TRIES) -> Any:
-        """The server's answer.
+    def _ask(self, what: str, request: dict[str, Any], tries: int = _TRIES) -> Any:
+        """Send a request, with retries, and return the server's answer.
 
         Raises:
-            ConfigError: it refuses to make an environment.
-            EnvError: it refuses, is not there, or does not answer in time.
+            ConfigError: the server refuses to make the environment.
+            EnvError: it refuses another call, cannot be reached, or does not answer in time.
         """
-        body = pack(message)
+        body = pack(request)
         for last in [False] * (tries - 1) + [True]:
             try:
                 return self._answer(what, body)
             except TimeoutError as error:
                 self._http.close()
-                raise EnvError(f"{self._url}/{what}: none within {self._deadline_s:g} s") from error
+                message = f"{self._url}/{what}: no answer within {self._deadline_s:g} s"
+                raise EnvError(message) from error
             except (OSError, http.client.HTTPException) as error:
                 self._http.close()
                 if last:
-                    gone = isinstance(error, ConnectionRefusedError)
-                    hint = " (agentrl serve-env starts a server)" if gone else ""
-                    words = f"{self._url}: {type(error).__name__}: {error}{hint}"
-                    raise EnvError(words) from error
+                    is_down = isinstance(error, ConnectionRefusedError)
+                    hint = " (agentrl serve-env starts a server)" if is_down else ""
+                    message = f"{self._url}: {type(error).__name__}: {error}{hint}"
+                    raise EnvError(message) from error
                 time.sleep(_AGAIN_S)
         raise AssertionError("the last try returns or raises")
 
@@ -166,15 +170,15 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         status, answer = self._http.ask(f"/{what}", body, headers, self._deadline_s)
         try:
-            told = unpack(answer)
-            why = "" if status == 200 else str(told["error"])
+            content = unpack(answer)
+            why = "" if status == 200 else str(content["error"])
         except (Unusable, KeyError, TypeError) as error:
-            raise EnvError(f"{self._url}: is no server of an environment: {error}") from error
+            raise EnvError(f"{self._url}: not an environment server: {error}") from error
         if status in _REFUSED and what == "open":
             raise ConfigError(f"env.id={self._url}: {why}")
         if status != 200:
             raise EnvError(f"{self._url}: {why}")
-        return told
+        return content
 
 
 def _place(url: str) -> tuple[str, int]:
@@ -182,18 +186,18 @@ def _place(url: str) -> tuple[str, int]:
         parts = urlsplit(url)
         if parts.scheme == "http" and parts.hostname and not parts.path.strip("/"):
             return parts.hostname, parts.port or 80
-    except ValueError:  # a port or an address that cannot be
+    except ValueError:  # an invalid port or address
         pass
     raise ConfigError(f"env.id={url}: must read http://HOST:PORT")
 
 
 def served(agentrl_url: str, **kwargs: Any) -> RemoteEnv:
-    """As `gymnasium.make` calls it: whatever else it is given is the environment's own."""
+    """Entry point for `gymnasium.make`; all other arguments go to the served environment."""
     return RemoteEnv(agentrl_url, kwargs)
 
 
 def is_up(url: str, deadline_s: float) -> bool:
-    """Whether a server answers at all."""
+    """Whether a server answers."""
     connection = _Connection(*_place(url), deadline_s)
     try:
         connection.ask("/up", b"", {}, deadline_s)

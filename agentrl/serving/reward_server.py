@@ -1,11 +1,11 @@
-"""Serves a batch reward function over HTTP, for `agentrl.rewards.remote:Remote` to ask.
+"""Serve a batch reward function over HTTP, for the client `agentrl.rewards.remote:Remote`.
 
 ::
 
     POST /score   {"inputs": [{...}, ...]}   ->   {"rows": [{"overall": 1.0, ...}, ...]}
     GET  /health                             ->   {"function": "..."}
 
-A row of an episode that could not be scored is `{"error": "why"}`.
+The row of an episode that could not be scored is `{"error": "why"}`.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from agentrl.worker_threads import Worker
 log = logging.getLogger(__name__)
 
 _LARGEST = 256 << 20
-"""Bytes of a request: 64 episodes with their pictures."""
+"""Maximum bytes of a request: about 64 episodes with their images."""
 
 
 class _Refused(Exception):
@@ -44,13 +44,13 @@ class _Refused(Exception):
 
 
 class RewardServer:
-    """One batch function, called in one thread; requests wait for each other.
+    """Calls one batch function in one thread, one request at a time.
 
     Args:
         name: of the function.
         function: takes inputs, returns rows.
-        deadline_s: for one call; one that takes longer is given up.
-        token: that requests must bring; None lets in whoever reaches the port.
+        deadline_s: for one call, which is abandoned after it.
+        token: that requests must send; None accepts every request.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class RewardServer:
         self._turn = asyncio.Lock()
 
     def application(self) -> FastAPI:
-        """What uvicorn runs."""
+        """The ASGI application."""
         app = FastAPI(title="agentrl reward server", docs_url=None, redoc_url=None)
         app.add_api_route("/score", self._score, methods=["POST"])
         app.add_api_route("/health", self._health, methods=["GET"])
@@ -80,14 +80,14 @@ class RewardServer:
 
     async def _body(self, request: Request) -> bytes:
         if self._token is not None:
-            brought = request.headers.get("authorization", "")
-            if not hmac.compare_digest(brought.encode(), f"Bearer {self._token}".encode()):
-                raise _Refused(401, "the token is missing or another; set AGENTRL_REWARD_TOKEN")
+            given = request.headers.get("authorization", "")
+            if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+                raise _Refused(401, "the token is missing or wrong; set AGENTRL_REWARD_TOKEN")
         body = bytearray()
         async for chunk in request.stream():
             body += chunk
             if len(body) > _LARGEST:
-                raise _Refused(413, f"more than {_LARGEST >> 20} MiB; send fewer at once")
+                raise _Refused(413, f"more than {_LARGEST >> 20} MiB; send fewer episodes at once")
         return bytes(body)
 
     async def _rows(self, inputs: list[Inputs]) -> list[Mapping[str, Any]]:
@@ -97,12 +97,12 @@ class RewardServer:
                     rows = await self._worker.call(rows_of, self._name, self._function, inputs)
             except TimeoutError:
                 self._worker.close()
-                self._worker = Worker("reward")  # that thread may never come back
-                why = f"{self._name}: nothing within {self._deadline_s:g} s"
+                self._worker = Worker("reward")  # the old thread may never return
+                why = f"{self._name}: no result within {self._deadline_s:g} s"
                 raise _Refused(504, why) from None
             except AgentRLError as error:
                 raise _Refused(500, f"{type(error).__name__}: {error}") from error
-        # Half a character, which JSON can bring, cannot be sent.
+        # A lone surrogate, which JSON can contain, cannot be sent.
         return [
             {"error": printable(str(row))}
             if isinstance(row, RewardError)
@@ -112,29 +112,29 @@ class RewardServer:
 
 
 def _inputs(body: bytes) -> list[Inputs]:
-    """The episodes of a request, their pictures as arrays.
+    """The episodes of a request, with images as arrays.
 
     Raises:
-        _Refused: it holds none.
+        _Refused: it is not a valid request.
     """
     try:
-        held = json.loads(body)
+        content = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise _Refused(400, f"no JSON: {told(error)}") from None
-    inputs = held.get("inputs") if isinstance(held, dict) else None
-    if not isinstance(inputs, list) or not all(isinstance(one, dict) for one in inputs):
+        raise _Refused(400, f"invalid JSON: {told(error)}") from None
+    inputs = content.get("inputs") if isinstance(content, dict) else None
+    if not isinstance(inputs, list) or not all(isinstance(episode, dict) for episode in inputs):
         raise _Refused(400, 'must be {"inputs": [{...}, ...]}')
-    for one in inputs:
-        images = one.get("images")
+    for episode in inputs:
+        images = episode.get("images")
         if not isinstance(images, list | None):
             raise _Refused(400, "images must be a list of data URIs")
-        one["images"] = [_picture(image) for image in images or ()]
+        episode["images"] = [_image(image) for image in images or ()]
     return inputs
 
 
-def _picture(image: Any) -> Any:
+def _image(image: Any) -> Any:
     if not image_loading.is_data_uri(image):
-        raise _Refused(400, "a picture must be a data URI")  # and never a path of this machine
+        raise _Refused(400, "an image must be a data URI")  # and never a path on this machine
     try:
         return image_loading.load(image, Path())
     except image_loading.PictureError as error:
@@ -150,29 +150,29 @@ def serve(
     token: str | None = None,
     ready: Callable[[str], None] = lambda url: None,
 ) -> None:
-    """Serve a reward function until the process is told to end.
+    """Serve a reward function until the process is stopped.
 
     Args:
         config: the function and its kwargs.
         host: the address to listen on.
         port: 0 takes a free one.
         deadline_s: for one call of the function.
-        token: that requests must bring.
-        ready: told of the address once it listens.
+        token: that requests must send.
+        ready: called with the URL once the server listens.
 
     Raises:
-        ConfigError: no batch function; or it would listen to the network without a token.
+        ConfigError: it is not a batch function, or the host is not loopback and has no token.
     """
     function, is_batch = open_function(config)
     if not is_batch:
         raise ConfigError(
-            f"{config.function} takes an episode, which does not travel; a batch function is "
-            "served: its first parameter is called reward_inputs, or --batch says so"
+            f"{config.function} takes an episode, which cannot be sent; only a batch function can "
+            "be served: name its first parameter reward_inputs, or pass --batch"
         )
     if token is None and not _is_loopback(host):
         raise ConfigError(
-            f"host={host}: others could reach it; set AGENTRL_REWARD_TOKEN here and where it is "
-            "asked, or listen on 127.0.0.1"
+            f"host={host}: reachable from other machines; set AGENTRL_REWARD_TOKEN here and on the "
+            "client, or listen on 127.0.0.1"
         )
     application = RewardServer(config.function, function, deadline_s, token).application()
     _Announcing(
@@ -182,7 +182,7 @@ def serve(
 
 
 class _Announcing(uvicorn.Server):
-    """Tells its address once it listens."""
+    """Reports its URL once it listens."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[str], None]) -> None:
         super().__init__(config)

@@ -1,7 +1,7 @@
-"""How much of what each stage of a job does, and, where it is known, about how long that takes.
+"""How much work each stage of a job does and, where measured, about how long it takes.
 
-The times are estimates, and known for the tiny model on virtual phones with vLLM alone: they rest
-on what the stages of `configs/number_game.yaml` took on two cores (docs/results.md).
+Times are estimates and known only for the tiny model on virtual phones with vLLM. They are based
+on the measured stages of `configs/number_game.yaml` on two cores (docs/results.md).
 """
 
 import math
@@ -14,41 +14,41 @@ from agentrl.rollout.env_arguments import baselines
 from agentrl.training.supervised import warm_start_marker
 
 _SCRIPTED_TURNS_PER_S = 110.0
-"""300 games of 19 turns on 32 quick phones in 51 s."""
+"""300 episodes of 19 turns on 32 virtual phones without effect delay took 51 s."""
 _MODEL_TURNS_PER_S = 55.0
-"""47 to 66 on 32 quick phones, screens one at a time."""
+"""Measured: 47 to 66 on 32 virtual phones without effect delay, one screen per prompt."""
 _CLONED_TURNS_PER_S = 170.0
-"""600 steps of 32 turns in 112 s."""
+"""600 steps of 32 turns took 112 s."""
 _LEARNED_TURNS_PER_S = 400.0
-"""The 608 turns of a training step in 0.2 to 3.8 s."""
+"""The 608 turns of a training step took 0.2 to 3.8 s."""
 _START_S = 15.0
-"""Phones, Ray and learner."""
+"""Starting phones, Ray and the learner."""
 _ENGINE_START_S = 30.0
-"""Counts where the model first plays."""
+"""Counted where the model plays first."""
 _PHONE_S = 0.05
-"""Of a turn on a phone that has the machine to itself, beside the effect's delay."""
+"""Per turn on a phone that has the machine to itself, without the effect delay."""
 _ANSWER_S = 0.1
-"""Of the model's answer to a prompt alone."""
-_MEANT = "an estimate for two cores that do nothing else"
+"""Per reply of the model to a single prompt."""
+_BASIS = "estimated for two otherwise idle cores"
 
 
 def budget(config: Config) -> dict[str, str]:
-    """What each stage does, at most, and about how long it takes.
+    """The most that each stage does, and about how long it takes.
 
-    Where times are known there is a last line for all together.
+    Where times are known, a last entry `together` gives their sum.
     """
     stages = [stage for stage in _stages(config) if stage[1]]
     if not _is_known(config):
         return {name: amount for name, amount, _ in stages}
-    told = {name: f"{amount}, {_about(seconds)}" for name, amount, seconds in stages}
+    lines = {name: f"{amount}, {_about(seconds)}" for name, amount, seconds in stages}
     total = _about(sum(seconds for *_, seconds in stages))
-    return told | {"together": f"{total}: {_MEANT}"}
+    return lines | {"together": f"{total}: {_BASIS}"}
 
 
 def _stages(config: Config) -> Iterator[tuple[str, str, float]]:
-    """Name, amount and seconds; the amount is empty where there is nothing to do."""
+    """Name, amount and seconds; the amount is empty if there is nothing to do."""
     evaluation, warm, steps = config.eval, config.warm_start, config.train.steps
-    # Every so many steps, and after the last one.
+    # Every `eval.every` steps, and after the last one.
     during = math.ceil(steps / evaluation.every) if evaluation.every else 0
     both = 2 * evaluation.episodes
     played = steps * config.rollout.groups * config.rollout.group_size
@@ -63,20 +63,20 @@ def _stages(config: Config) -> Iterator[tuple[str, str, float]]:
     amount, seconds = _games(config, both, model)
     yield "evaluation before", amount, seconds + _ENGINE_START_S
     amount, seconds = _games(config, played, 1 / (1 / model + 1 / _LEARNED_TURNS_PER_S))
-    yield "reinforcement", amount and f"{steps} steps, together {amount}", seconds
+    yield "reinforcement", amount and f"{steps} steps with {amount} in total", seconds
     yield "evaluation during", *_games(config, during * evaluation.episodes_during, model)
     yield "evaluation after", *_games(config, both, model)
 
 
 def _games(config: Config, episodes: int, turns_per_s: float) -> tuple[str, float]:
-    """Amount and seconds of so many episodes."""
+    """Amount and seconds of a number of episodes."""
     turns = config.env.max_turns
     amount = f"{episodes:,} episodes of at most {turns} turns" if episodes else ""
     return amount, episodes * turns / turns_per_s
 
 
 def _paces(config: Config) -> tuple[float, float]:
-    """Turns a second of scripted players and of the model, as far as the phones allow them."""
+    """Turns per second of scripted players and of the model, as limited by the phones."""
     rollout, devices = config.rollout, config.devices
     at_once = min(_num_virtual(devices.source) or 1, rollout.concurrency)
     turn_s = _PHONE_S + sum(devices.effect_delay_ms) / 2000
@@ -87,7 +87,7 @@ def _paces(config: Config) -> tuple[float, float]:
 
 
 def _is_known(config: Config) -> bool:
-    """Whether times were measured for such a job."""
+    """Whether times were measured for a job like this one."""
     return (
         config.model.path == "tiny"
         and config.rollout.engine == "vllm"

@@ -1,4 +1,4 @@
-"""Check a whole job before any work starts: every name resolves, everything needed is there."""
+"""Check a job before any work starts: every name resolves and every dependency is installed."""
 
 import logging
 import os
@@ -28,37 +28,37 @@ log = logging.getLogger(__name__)
 
 
 def check(config: Config, player: str | None = None, *, teaches: bool = False) -> Choice:
-    """Resolve everything that a job names, and ask the hub for a model that is not here.
+    """Resolve everything that a job names, and look up on the hub a model that is not local.
 
     Args:
         config: the job.
-        player: the scripted player that plays alone; None for a job with a model.
-        teaches: whether its warm start is still to come: what was recorded for it must be there.
+        player: the scripted player, for a job that uses no model; None for a job with a model.
+        teaches: whether the warm start is still to come; its recorded demonstrations must exist.
 
     Returns:
-        The recorded episodes that are taught; none where it teaches nothing.
+        The recorded demonstrations of the warm start; empty if there are none.
 
     Raises:
-        ConfigError: the first thing that is not there, and what to do.
+        ConfigError: the first thing that is missing or invalid, and what to do.
     """
     if player is not None:
         check_games(config, [player])
         return Choice()
     _check_job(config)
-    taught = recorded_demonstrations.check(config) if teaches else Choice()
+    demonstrations = recorded_demonstrations.check(config) if teaches else Choice()
     check_hub(config.model)
-    return taught
+    return demonstrations
 
 
 def check_player(config: Config, player: str | None) -> None:
-    """See whether somebody can play, without any training.
+    """Check that a model or a scripted player can play, without any training.
 
     Args:
         config: the job.
-        player: a scripted player; None for the model, here or behind a server.
+        player: a scripted player; None for the model, local or behind a server.
 
     Raises:
-        ConfigError: see `check`; a server is not asked yet.
+        ConfigError: see `check`; a server is not contacted yet.
     """
     if player is not None:
         check(config, player)
@@ -74,28 +74,28 @@ def check_player(config: Config, player: str | None) -> None:
 
 
 def resolve(config: Config, *, teaches: bool = True) -> dict[str, Any]:
-    """What the job would do, for `--dry-run`: the whole tree and what its names mean.
+    """What the job would do, for `--dry-run`: the whole configuration and what its names mean.
 
     Args:
         config: the job.
         teaches: see `check`.
 
     Raises:
-        ConfigError: see `check`; the hub is not asked.
+        ConfigError: see `check`; the hub is not contacted.
     """
     count = _check_job(config)
-    taught = recorded_demonstrations.check(config) if teaches else Choice()
+    demonstrations = recorded_demonstrations.check(config) if teaches else Choice()
     game = game_of(config.env)
-    later = " (no folder here: the Hugging Face hub is asked for it when the job starts)"
+    on_hub = " (not a local folder: looked up on the Hugging Face hub when the job starts)"
     return {
         "config": configuration.to_dict(config),
         "resolved": {
             "environment": game.id,
             "phone app": game.app or "none",
-            "different episodes": {k: v or "without an end" for k, v in count.items()},
+            "different episodes": {k: v or "unlimited" for k, v in count.items()},
             "players": sorted(game.players),
-            "model": config.model.path + (later if is_on_hub(config.model) else ""),
-            **({"recorded demonstrations": str(taught)} if taught.episodes else {}),
+            "model": config.model.path + (on_hub if is_on_hub(config.model) else ""),
+            **({"recorded demonstrations": str(demonstrations)} if demonstrations.episodes else {}),
             "rewards": [r.function for r in config.rewards] or ["the environment's own"],
         },
         "budget": budget(config),
@@ -105,9 +105,9 @@ def resolve(config: Config, *, teaches: bool = True) -> dict[str, Any]:
 def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
     if config.rollout.engine == "remote":
         raise ConfigError(
-            "rollout.engine=remote: the weights of a model behind a server cannot be trained; "
-            "`agentrl eval` and `agentrl play` let it play; a model of your own learns what it has "
-            "played with warm_start.recorded"
+            "rollout.engine=remote: a model behind a server cannot be trained. Play with it by "
+            "`agentrl eval` or `agentrl play`; warm_start.recorded trains a model of your own on "
+            "what it played"
         )
     warm = config.warm_start
     players = [warm.player] if warm and warm.player else []
@@ -136,7 +136,7 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
 
 
 def _check_ranks(config: Config) -> None:
-    """See whether a cluster on this machine has room for the ranks; another is not judged."""
+    """Check that this machine has room for the ranks; a cluster elsewhere is not checked."""
     ranks = config.train.ranks
     if ranks == 1:
         return
@@ -150,41 +150,40 @@ def _check_ranks(config: Config) -> None:
     gpus = transports.gpus_of(config)
     if gpus and ranks > gpus:
         raise ConfigError(
-            f"train.ranks={ranks}: each needs a GPU of its own, as NCCL wants it, and this machine "
-            f"has {gpus}; train.ranks={gpus} is the most"
+            f"train.ranks={ranks}: NCCL needs one GPU per rank, and this machine has {gpus}; set "
+            f"train.ranks={gpus} or fewer"
         )
     most = max(2, ray_cluster.cores())
     if not gpus and ranks > most:
         raise ConfigError(
-            f"train.ranks={ranks}: without a GPU, ranks share the cores, of which this machine has "
-            f"{ray_cluster.cores()}; train.ranks={most} is the most"
+            f"train.ranks={ranks}: without a GPU, ranks share this machine's {ray_cluster.cores()} "
+            f"cores; set train.ranks={most} or fewer"
         )
 
 
 def _check_attention(config: Config) -> None:
     if config.model.attention != "flash_attention_2":
         return
-    # transformers takes flash-attn's kernels from the hub where `kernels` is installed instead.
+    # With `kernels` installed instead, transformers takes the flash-attn kernels from the hub.
     if find_spec("flash_attn") is None and find_spec("kernels") is None:
         raise ConfigError(extras.NO_FLASH)
     if transports.gpus_of(config) == 0:
         raise ConfigError(
             "model.attention=flash_attention_2 needs a GPU, and there is none; "
-            "model.attention=auto takes SDPA without"
+            "model.attention=auto uses SDPA instead"
         )
     if config.model.dtype == "float32":
         raise ConfigError(
-            "model.attention=flash_attention_2: its kernels compute in half precision, and "
-            "model.dtype=float32; set model.dtype=bfloat16, or model.attention=auto"
+            "model.attention=flash_attention_2 computes in half precision, but model.dtype=float32;"
+            " set model.dtype=bfloat16 or model.attention=auto"
         )
 
 
 def check_games(config: Config, players: Iterable[str] = ()) -> dict[str, int | None]:
-    """What it takes to play, whoever plays.
+    """Check what any player needs: environment, translator, players, rewards, seeds and phones.
 
     Returns:
-        How many different episodes there are in `training` and in `evaluation`; None where
-        nobody knows.
+        The number of different episodes in `training` and in `evaluation`; None if unknown.
 
     Raises:
         ConfigError: see `check`.
@@ -196,7 +195,7 @@ def check_games(config: Config, players: Iterable[str] = ()) -> dict[str, int | 
         held_out = check_env_kwargs(env_of(config, "eval"), "eval.kwargs")
     if held_out is not None and config.eval.episodes > held_out:
         log.warning(
-            "eval.episodes=%s: only %s different ones are held out; they are played repeatedly",
+            "eval.episodes=%s: only %s different episodes are held out; they are played repeatedly",
             config.eval.episodes,
             held_out,
         )
@@ -210,7 +209,7 @@ def check_games(config: Config, players: Iterable[str] = ()) -> dict[str, int | 
         if config.env.processes:
             raise ConfigError(
                 f"env.processes={config.env.processes}: {config.env.id} is played on phones, which "
-                "compute by themselves; leave it out"
+                "run in processes of their own; leave it out"
             )
         phones = config.devices
         devices.check_source(

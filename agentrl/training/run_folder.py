@@ -1,4 +1,4 @@
-"""A run's folder: what is in it, and how its state survives any end."""
+"""The folder of a run: its files, and the state that a resumed run continues from."""
 
 import itertools
 import json
@@ -21,26 +21,26 @@ from agentrl.training.monitoring.loggers import read_metrics
 
 @dataclass(slots=True, kw_only=True)
 class State:
-    """What a resumed run needs to know, beside the learner's own state."""
+    """What a resumed run needs besides the learner's checkpoint."""
 
     step: int = 0
     """The last finished training step."""
     warm: bool = False
-    """Whether the warm start is done (or there is none)."""
+    """Whether the warm start is done, or not configured."""
     results: dict[str, Any] = field(default_factory=dict)
-    """What stands in `summary.json` so far."""
+    """The results for `summary.json` so far."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall-clock time by stage."""
     void: dict[str, int] = field(default_factory=dict)
-    """Void episodes of the whole run by cause."""
+    """Number of void episodes of the whole run, by cause."""
     best: float | None = None
-    """The best evaluation during training."""
+    """The best mean reward of an evaluation during training."""
     kl_coefficient: float | None = None
-    """Of the divergence, where it is adapted."""
+    """The adapted KL coefficient; None without `algorithm.kl_target`."""
 
 
 def _fresh(parent: Path, name: str) -> Path:
-    """A new folder with the time in its name; numbered where another job was quicker."""
+    """A new folder with the time in its name; numbered if another job has just taken that name."""
     stem = f"{name}-{time.strftime('%m%d-%H%M%S')}"
     for number in itertools.count(1):
         path = parent / (stem if number == 1 else f"{stem}-{number}")
@@ -63,10 +63,10 @@ class RunFolder:
 
     @classmethod
     def create(cls, config: Config, name: str) -> "RunFolder":
-        """A new folder below `run.dir`, with the configuration in it.
+        """Create a folder below `run.dir` and write the configuration into it.
 
         Raises:
-            ConfigError: it exists already, or cannot be made.
+            ConfigError: it exists already, or cannot be created.
         """
         path = Path(config.run.dir)
         try:
@@ -80,7 +80,7 @@ class RunFolder:
                 f"{path} exists: continue it with --resume {path}, or choose another run.name"
             ) from None
         except (OSError, ValueError) as error:
-            raise ConfigError(f"run.dir={config.run.dir}: cannot be written: {error}") from error
+            raise ConfigError(f"run.dir={config.run.dir}: cannot create a run: {error}") from error
         folder = cls(path)
         folder.save_config(folder.with_own_prompt(config))
         return folder
@@ -90,29 +90,29 @@ class RunFolder:
         """The folder of an earlier run.
 
         Raises:
-            ConfigError: there is none, or its configuration is not whole.
+            ConfigError: it is not a run, or its configuration is incomplete.
         """
         if not path.is_dir():
-            raise ConfigError(f"{path}: no such run; it should be a folder such as runs/NAME")
+            raise ConfigError(f"{path}: no such run; give its folder, such as runs/NAME")
         file = path / "config.yaml"
         if not file.is_file():
-            raise ConfigError(f"{path}: is no run (it has no config.yaml)")
+            raise ConfigError(f"{path} is not a run: it has no config.yaml")
         try:
             tree = yaml.safe_load(file.read_text(encoding="utf-8"))
         except (OSError, ValueError, yaml.YAMLError) as error:
             raise ConfigError(f"{file}: cannot be read: {error}") from error
-        # A run keeps the whole tree: defaults in place of what is lost would be another job.
+        # A run stores every section: filling a missing one with defaults would change the job.
         lost = [f.name for f in fields(Config) if not isinstance(tree, dict) or f.name not in tree]
         if lost:
             raise ConfigError(
-                f"{file}: is not whole, it has no {', '.join(lost)}. Bring back the file, or "
-                "train anew."
+                f"{file} is incomplete: missing {', '.join(lost)}. Restore the file, or start a "
+                "new run."
             )
         return cls(path)
 
     @property
     def start(self) -> Path:
-        """The model's folder as the run began."""
+        """The folder of the model that the run started from."""
         return self.path / "start"
 
     @property
@@ -121,7 +121,7 @@ class RunFolder:
         return self.path / "model"
 
     def with_own_prompt(self, config: Config) -> Config:
-        """The same configuration with a copy of its prompt template, which then stays as it is."""
+        """The same configuration with a private copy of its prompt template."""
         if config.env.prompt is None:
             return config
         shutil.copy(find_template(config.env.prompt), self.path / "prompt.jinja")
@@ -129,23 +129,23 @@ class RunFolder:
         return replace(config, env=replace(config.env, prompt=own))
 
     def save_config(self, config: Config) -> None:
-        """Keep the whole tree, as it is used from now on."""
+        """Write the whole configuration to `config.yaml`."""
         write_durably(self.path / "config.yaml", configuration.to_yaml(config))
 
     @property
     def has_begun(self) -> bool:
-        """Whether an earlier process has finished a stage of this run."""
+        """Whether a stage of this run has been finished."""
         return (self.path / "state.json").is_file()
 
     def save_state(self, state: State) -> None:
-        """Keep the state, atomically."""
+        """Write the state to `state.json`, atomically."""
         write_durably(self.path / "state.json", json.dumps(asdict(state), indent=1))
 
     def load_state(self) -> State:
-        """The state as it was last kept; a fresh one if the run died before.
+        """The state as last saved; a new one if nothing was saved yet.
 
         Raises:
-            ConfigError: the file is broken, or of another version.
+            ConfigError: the file is damaged, or of another version.
         """
         file = self.path / "state.json"
         if not file.is_file():
@@ -157,19 +157,19 @@ class RunFolder:
             state.void = {cause: int(count) for cause, count in state.void.items()}
         except (OSError, TypeError, ValueError, AttributeError) as error:
             raise ConfigError(
-                f"{file}: cannot be read as the state of a run: {error}. Bring back the file, or "
-                "train anew."
+                f"{file}: cannot be read as the state of a run: {error}. Restore the file, or "
+                "start a new run."
             ) from error
         return state
 
     def add_evaluation(self, record: dict[str, Any]) -> None:
-        """Keep one evaluation with all its seeds, in place of one of the same name and step."""
+        """Append an evaluation with its results per seed; replace one of the same name and step."""
         key = record["name"], record["step"]
         kept = [entry for entry in self._evaluations() if (entry["name"], entry["step"]) != key]
         self._write_evaluations([*kept, record])
 
     def rewind(self, step: int) -> None:
-        """Drop the evaluations of later steps: a run that goes on after this one repeats them."""
+        """Drop the evaluations after this step, which a resumed run repeats."""
         self._write_evaluations([entry for entry in self._evaluations() if entry["step"] <= step])
 
     def _evaluations(self) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What a command is pointed at: a run, a configuration, or an environment by its name."""
+"""Resolve the target of a command: a run's folder, a configuration or an environment's name."""
 
 import asyncio
 import tempfile
@@ -19,7 +19,7 @@ from agentrl.training.run_folder import RunFolder
 def open_target(
     target: Config | str | Path, overrides: Sequence[str]
 ) -> tuple[Config, Path | None]:
-    """The configuration, and the run's folder if the target is one."""
+    """The target's configuration, and the run's folder if the target is one."""
     if isinstance(target, Config):
         return configuration.resolve(target, overrides), None
     run = Path(target)
@@ -30,51 +30,54 @@ def open_target(
 
 
 def checkpoint_of(run: Path | None, name: str | None) -> Path | None:
-    """The folder of a run's checkpoint; None where none is asked for.
+    """The folder of a run's checkpoint; None without a name.
 
     Raises:
-        ConfigError: there is none of that name, or nothing that could have one.
+        ConfigError: there is no such checkpoint, or the target is not a run.
     """
     if name is None:
         return None
     if run is None:
-        raise ConfigError(f"checkpoint={name}: only a run's folder has checkpoints")
+        raise ConfigError(
+            f"checkpoint={name}: only runs have checkpoints; give a run's folder (runs/NAME)"
+        )
     return checkpoint_store.named(run, name)
 
 
 def with_own_model(config: Config, run: Path, kept: Path | None) -> Config:
-    """The same configuration with the run's own model, which may have begun as another's."""
+    """The same configuration with the run's own model in place of the one it started from."""
     own = run / ("model" if kept is None else "start")
     if kept is None and not own.is_dir():
         raise ConfigError(
             f"{run} has no final model yet: continue it with --resume, or name a checkpoint"
         )
-    if not own.is_dir():  # it began as a folder or a model of the hub
+    if not own.is_dir():  # the run started from a folder or from a model of the hub
         return config
     return replace(config, model=replace(config.model, path=str(own.absolute())))
 
 
 def is_served(config: Config, checkpoint: str | None = None) -> bool:
-    """Whether the model that plays is a server's.
+    """Whether the model that plays is behind a server.
 
     Raises:
-        ConfigError: it is, and a checkpoint is asked for.
+        ConfigError: it is, but a checkpoint is named.
     """
     served = config.rollout.engine == "remote"
     if served and checkpoint is not None:
         raise ConfigError(
-            f"checkpoint={checkpoint}: with rollout.engine=remote the server's model plays; leave "
-            "one of them out"
+            f"checkpoint={checkpoint} contradicts rollout.engine=remote, which plays with the "
+            "server's model; leave one of them out"
         )
     return served
 
 
 def with_served_model(config: Config) -> Config:
-    """The same configuration, which names the model that a server has; it is asked.
+    """The same configuration with the name of the model that the server offers; contacts it.
 
     Raises:
-        ConfigError: it cannot be reached, refuses, or has not one model alone and none is named.
-        EngineError: it fails.
+        ConfigError: the server cannot be reached or rejects the request, or it offers several
+            models and none is named.
+        EngineError: the server fails.
     """
     rollout = config.rollout
     endpoint = replace(rollout.endpoint, model=asyncio.run(served_model(rollout)))
@@ -82,37 +85,37 @@ def with_served_model(config: Config) -> Config:
 
 
 def steps_of(run: Path | None, kept: Path | None) -> int:
-    """How many training steps the model of a run or of its checkpoint has seen."""
+    """How many training steps the model of a run or of a checkpoint has had."""
     if kept is not None:
         return checkpoint_store.step_of(kept)
     return 0 if run is None else RunFolder(run).load_state().step
 
 
 def asked_name(config: Config, overrides: Sequence[str]) -> str | None:
-    """The name of the folder to record in, where an override asks for one; a run's is its own."""
-    asked = any(override.partition("=")[0].strip() == "run.name" for override in overrides)
-    return config.run.name if asked else None
+    """`run.name` if an override sets it: the name in a run's stored configuration is taken."""
+    is_set = any(override.partition("=")[0].strip() == "run.name" for override in overrides)
+    return config.run.name if is_set else None
 
 
 def check_kept(config: Config, kept: Path | None) -> None:
-    """See whether a checkpoint is of the model that a run began with, if that is a folder here.
+    """Check that a checkpoint fits the run's start model, if that is a local folder.
 
     Args:
         config: with the run's own model.
-        kept: the checkpoint; None where none is asked for.
+        kept: the checkpoint; None checks nothing.
 
     Raises:
-        ConfigError: it is another model's, or broken.
+        ConfigError: it belongs to another model, or is damaged.
     """
     if kept is not None and config.model.path != "tiny" and not is_on_hub(config.model):
         checkpoint_store.check(kept, path_of(config.model.path, "model.path"), config.model.lora)
 
 
 def model_folder(config: Config, scratch: Path, kept: Path | None) -> Path:
-    """The folder of what is evaluated; what has to be made goes into the scratch folder.
+    """The folder of the model to evaluate; a model that must be exported goes into `scratch`.
 
     Raises:
-        ConfigError: the checkpoint is another model's, or broken.
+        ConfigError: the checkpoint belongs to another model, or is damaged.
     """
     start = resolve_model(config.model, config.seed, scratch / "start")
     if kept is None:
@@ -125,27 +128,27 @@ def model_folder(config: Config, scratch: Path, kept: Path | None) -> Path:
 def merged(
     run: Path, out: Path, name: str | None = None, dtype: str | None = None, adapter: bool = False
 ) -> int:
-    """Write the model of a run's checkpoint as an ordinary Hugging Face folder.
+    """Export the model of a run's checkpoint as an ordinary Hugging Face folder.
 
     Args:
         run: the run's folder.
-        out: where; made, and there only once it is whole.
-        name: `best`, `last` or a step; None takes the best, or the last where none is.
+        out: the folder to write; it appears only when it is complete.
+        name: `best`, `last` or a step; None takes the best, or the last if there is no best.
         dtype: of the written weights; None takes the run's `model.dtype`.
-        adapter: write the adapters (`model.lora`) alone, for PEFT and vLLM.
+        adapter: write only the adapters (`model.lora`), for PEFT and vLLM.
 
     Returns:
         The training step of the checkpoint.
 
     Raises:
-        ConfigError: there is no such run or checkpoint, it is another model's or broken, or it
-            has no adapters.
+        ConfigError: there is no such run or checkpoint, the checkpoint belongs to another model
+            or is damaged, or it has no adapters.
     """
     RunFolder.existing(run)
     config, _ = open_target(run, ())
     if adapter and not config.model.lora.rank:
         raise ConfigError(
-            f"{run}: this model has no adapters (model.lora.rank is 0). Leave out --adapter"
+            f"{run}: this model has no adapters (model.lora.rank=0). Leave out --adapter"
         )
     kept = checkpoint_store.named(
         run, name or ("last" if checkpoint_store.best(run) is None else "best")
@@ -153,7 +156,7 @@ def merged(
     start = run / "start"
     try:
         with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
-            if not start.is_dir():  # it began as a folder or a model of the hub
+            if not start.is_dir():  # the run started from a folder or from a model of the hub
                 start = resolve_model(config.model, config.seed, Path(scratch) / "start")
             checkpoint_store.check(kept, start, config.model.lora)
             out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Which seeds are played when: a pure function of the run's seed and the step.
+"""Environment seeds of each stage, as a pure function of the run's seed and the step.
 
-Held-out seeds lie below `_FIRST`; above it every run seed has a range of its own, the first half
-for demonstrations and the second for training. So nothing that is evaluated is ever trained on.
+Held-out seeds are below `_FIRST`. Above it each run seed has its own range: the first half for
+demonstrations, the second for training. No seed is ever both evaluated and trained on.
 """
 
 from collections.abc import Sequence
@@ -16,23 +16,23 @@ _HALF = _RANGE // 2
 
 
 def evaluation(config: Config, episodes: int) -> list[int]:
-    """Held-out seeds."""
-    return list(range(config.eval.seeds, config.eval.seeds + episodes))
+    """Seeds of the held-out episodes."""
+    return list(range(config.eval.first_seed, config.eval.first_seed + episodes))
 
 
 def demonstration(config: Config, episodes: int) -> list[int]:
-    """Seeds of the scripted player's games."""
+    """Seeds of the scripted player's demonstrations."""
     first = _FIRST + config.seed * _RANGE
     return list(range(first, first + episodes))
 
 
 def training(config: Config, step: int, attempt: int = 0) -> Sequence[int | Sequence[int]]:
-    """One for each group of this step (from 1), or as many as it has members.
+    """One seed per group of this step, or one per member (`rollout.seed_per`).
 
     Args:
-        config: the whole job's.
+        config: the job.
         step: from 1.
-        attempt: how often groups of this step were played anew already.
+        attempt: how many times groups of this step have been replaced.
     """
     count, attempts = _seeds_of_attempt(config), _attempts(config)
     begun = ((step - 1) * attempts + attempt) * count
@@ -54,18 +54,20 @@ def _attempts(config: Config) -> int:
 
 
 def check_seeds(config: Config) -> None:
-    """Make sure that the ranges cannot meet.
+    """Check that the ranges of seeds do not overlap.
 
     Raises:
         ConfigError: they would.
     """
     most = max(config.eval.episodes, config.eval.episodes_during)
-    if config.eval.seeds < 0 or config.eval.seeds + most > _FIRST:
-        raise ConfigError(f"eval.seeds={config.eval.seeds}: must lie in [0, {_FIRST - most}]")
+    if config.eval.first_seed < 0 or config.eval.first_seed + most > _FIRST:
+        raise ConfigError(
+            f"eval.first_seed={config.eval.first_seed}: must lie in [0, {_FIRST - most}]"
+        )
     if not 0 <= config.seed < 1000:
         raise ConfigError(f"seed={config.seed}: must lie in [0, 999]")
     demos = config.warm_start.episodes if config.warm_start else 0
     if max(demos, config.train.steps * _attempts(config) * _seeds_of_attempt(config)) > _HALF:
         raise ConfigError(
-            f"more than {_HALF} seeds of one kind: lower train.steps or rollout.groups"
+            f"more than {_HALF} seeds of one kind are needed: lower train.steps or rollout.groups"
         )

@@ -1,4 +1,4 @@
-"""The process that virtual phones live in: many phones, one event loop, loopback only."""
+"""The process that hosts virtual phones: many phones, one event loop, loopback only."""
 
 import asyncio
 import ctypes
@@ -16,20 +16,20 @@ from agentrl.errors import ConfigError
 from agentrl.virtual_phone.faults import fault_plan
 from agentrl.virtual_phone.faults.fault_plan import FaultPlan
 from agentrl.virtual_phone.faults.fault_schedule import FaultSchedule
-from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.protocol.phone_server import PhoneServer
 from agentrl.virtual_phone.spec import PhonesSpec, make_apps
 
 _PR_SET_PDEATHSIG = 1
 
 
-async def serve(spec: PhonesSpec, teller: int) -> None:
+async def serve(spec: PhonesSpec, report_fd: int) -> None:
     """Run phones until standard input ends, the parent dies, or a signal asks to stop.
 
     Args:
-        spec: which phones.
-        teller: file descriptor; the one line that is written there tells the ports, or why there
-            are none.
+        spec: phones to create.
+        report_fd: file descriptor for the one line of JSON that reports the ports, or the error
+            that prevents the phones from starting.
     """
     stop = asyncio.Event()
     _die_with_parent(spec.parent, stop)
@@ -39,21 +39,21 @@ async def serve(spec: PhonesSpec, teller: int) -> None:
         for number in range(spec.num_phones):
             servers.append(_start(spec, plan, number))
     except ConfigError as error:
-        _tell(teller, {"error": str(error)})
+        _report(report_fd, {"error": str(error)})
         return
-    _tell(teller, {"ports": [server.port for server in servers]})
+    _report(report_fd, {"ports": [server.port for server in servers]})
     await stop.wait()
     for server in servers:
         server.close()
 
 
 def _start(spec: PhonesSpec, plan: FaultPlan, number: int) -> PhoneServer:
-    """One phone that listens, with what it suffers from.
+    """Start one phone with its faults, listening on a port.
 
     Raises:
-        ConfigError: one of its apps cannot be made.
+        ConfigError: one of its apps cannot be created.
     """
-    phone = Phone(
+    phone = VirtualPhone(
         make_apps(spec.apps),
         size=spec.size,
         effect_delay_ms=spec.effect_delay_ms,
@@ -67,10 +67,10 @@ def _start(spec: PhonesSpec, plan: FaultPlan, number: int) -> PhoneServer:
 
 
 def _die_with_parent(parent: int | None, stop: asyncio.Event) -> None:
-    """End when the parent is gone, also after kill -9.
+    """Stop when the parent is gone, even after kill -9.
 
-    Two ways, because each has a hole: the pipe stays open if another child of the parent holds
-    it, and the kernel's signal also comes when merely the *thread* that started us ends.
+    Two mechanisms, because each has a hole: the pipe stays open while another child of the
+    parent holds it, and the kernel's signal also fires when only the *thread* that started us ends.
     """
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -93,8 +93,8 @@ def _die_with_parent(parent: int | None, stop: asyncio.Event) -> None:
     check()
 
 
-def _tell(teller: int, message: Mapping[str, Any]) -> None:
-    os.write(teller, (json.dumps(message) + "\n").encode())
+def _report(report_fd: int, message: Mapping[str, Any]) -> None:
+    os.write(report_fd, (json.dumps(message) + "\n").encode())
 
 
 def main() -> None:
@@ -103,7 +103,7 @@ def main() -> None:
     spec = PhonesSpec.from_json(sys.argv[1])
     sys.path += [entry for entry in spec.path if entry not in sys.path]
     cv2.setNumThreads(1)
-    # What an app prints goes to standard error: the parent reads one line, and then no more.
-    teller = os.dup(1)
+    # Whatever an app prints goes to standard error: the parent reads only one line of stdout.
+    report_fd = os.dup(1)
     os.dup2(2, 1)
-    asyncio.run(serve(spec, teller))
+    asyncio.run(serve(spec, report_fd))

@@ -1,4 +1,4 @@
-"""Start virtual phones in another process."""
+"""Starts virtual phones in another process."""
 
 import json
 import os
@@ -16,24 +16,24 @@ from agentrl.virtual_phone.faults.fault_plan import FaultPlan
 from agentrl.virtual_phone.spec import AppSpec, PhonesSpec
 
 AppLike = str | tuple[str, Mapping[str, Any]] | AppSpec
-"""`module:Class`, with keyword arguments of its constructor beside it or not."""
+"""`module:Class`, optionally with keyword arguments for its constructor."""
 FaultsLike = FaultPlan | Mapping[str, Any] | str | Path
-"""A plan of faults, what stands in its file, or the file."""
+"""A fault plan, the values of its file, or the path of the file."""
 
 _SIDES = (64, 4096)
-"""Of a screen, in pixels: below there is no room for a status bar, beyond no phone."""
+"""Range of a screen's sides in pixels: the status bar needs a minimum of space."""
 _MOST = 1000
-"""Phones of one process."""
+"""Most phones in one process."""
 
 
-class Phones:
-    """Virtual phones that run in their own process; ends them when closed.
+class VirtualPhones:
+    """Virtual phones running in their own process; closing them ends it.
 
     They also end with this process, whatever ends it.
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]", ports: Sequence[int]) -> None:
-        """Made by `spawn`."""
+        """Created by `spawn`."""
         self.pid = process.pid
         self.ports = tuple(ports)
         self.serials = tuple(f"127.0.0.1:{port}" for port in ports)
@@ -41,14 +41,14 @@ class Phones:
 
     @property
     def alive(self) -> bool:
-        """Whether their process runs."""
+        """Whether the process is running."""
         return self._process.poll() is None
 
     def close(self) -> None:
-        """End the phones."""
+        """Stop the phones."""
         _end(self._process)
 
-    def __enter__(self) -> "Phones":
+    def __enter__(self) -> "VirtualPhones":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -66,33 +66,32 @@ def spawn(
     auth: bool = False,
     keys: Sequence[str] | None = None,
     deadline_s: float = 30.0,
-) -> Phones:
-    """Start phones and wait until each of them listens.
+) -> VirtualPhones:
+    """Start virtual phones and wait until all of them are listening.
 
     Args:
-        num_phones: how many, all in one process.
-        apps: installed on each.
-        size: of the screens: width and height in pixels.
-        effect_delay_ms: how late the effect of a touch appears, at least and at most.
-        seed: of the clocks and delays.
-        faults: what goes wrong with them, and when (`agentrl.virtual_phone.faults.fault_plan`).
-        auth: whether they ask computers for a key before they let them in.
-        keys: public keys that they know then; None lets in whoever asks, as an owner does who
-            presses Allow; with a list, nobody else is let in.
-        deadline_s: for all of them to be ready.
+        num_phones: number of phones, all in one process.
+        apps: apps to install on each phone.
+        size: width and height of the screens, in pixels.
+        effect_delay_ms: shortest and longest delay of the visible effect of a touch.
+        seed: seed of the clocks and delays.
+        faults: what goes wrong and when (`agentrl.virtual_phone.faults.fault_plan`).
+        auth: whether the phones require ADB authentication.
+        keys: public keys that the phones trust. None accepts every key, as if a user pressed
+            Allow; with a list, other keys are rejected.
+        deadline_s: time for all phones to be ready.
 
     Raises:
-        ConfigError: an app that does not exist, a plan that is none, or a value that makes no
-            phone.
-        DeviceTimeout: they were not ready in time.
-        DeviceError: their process ended at once.
+        ConfigError: an app does not exist, the fault plan is invalid, or a value is out of range.
+        DeviceTimeout: the phones were not ready in time.
+        DeviceError: their process ended during the start.
     """
     low, high = effect_delay_ms
     least, most = _SIDES
     are_sides = least <= min(size) <= max(size) <= most
     if not 1 <= num_phones <= _MOST or not are_sides or not 0 <= low <= high:
         raise ConfigError(
-            f"no phones can be made with num_phones={num_phones} (1 to {_MOST}), size={size} "
+            f"cannot create phones with num_phones={num_phones} (1 to {_MOST}), size={size} "
             f"(both sides {least} to {most}), effect_delay_ms={effect_delay_ms} (0 <= low <= high)"
         )
     spec = PhonesSpec(
@@ -111,17 +110,17 @@ def spawn(
         [sys.executable, "-m", "agentrl.virtual_phone", spec.to_json()],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is for us; we end them in good order
+        start_new_session=True,  # Ctrl-C must reach only us: we stop the phones cleanly
         env={**os.environ, "PYTHONPATH": os.pathsep.join(spec.path)},
     )
     try:
-        told = json.loads(_first_line(process, deadline_s))
-        if "error" in told:
-            raise ConfigError(told["error"])
+        report = json.loads(_first_line(process, deadline_s))
+        if "error" in report:
+            raise ConfigError(report["error"])
     except BaseException:
         _end(process)
         raise
-    return Phones(process, told["ports"])
+    return VirtualPhones(process, report["ports"])
 
 
 def _plan(faults: FaultsLike | None) -> FaultPlan:
@@ -151,7 +150,7 @@ def _first_line(process: "subprocess.Popen[bytes]", deadline_s: float) -> bytes:
         if not chunk:
             raise DeviceError(
                 f"the process of the virtual phones ended with code {process.wait()} before it "
-                "was ready; what it said stands above"
+                "was ready; its output is above"
             )
         line += chunk
     return line

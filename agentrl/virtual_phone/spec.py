@@ -1,4 +1,4 @@
-"""What the process of virtual phones is told: which phones, and which apps on them."""
+"""Specification of the virtual phones that a process hosts."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,12 @@ class AppSpec:
     app: str
     """`module:Class`."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """For its constructor."""
+    """Keyword arguments of its constructor."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class PhonesSpec:
-    """The phones of one process; travels to it as JSON."""
+    """The phones of one process; passed to it as JSON."""
 
     num_phones: int
     apps: tuple[AppSpec, ...] = ()
@@ -30,23 +30,23 @@ class PhonesSpec:
     effect_delay_ms: tuple[float, float] = (50, 300)
     seed: int = 0
     faults: Mapping[str, Any] = field(default_factory=dict)
-    """A plan as `agentrl.virtual_phone.faults.fault_plan.read` takes it."""
+    """A fault plan for `agentrl.virtual_phone.faults.fault_plan.read`."""
     auth: bool = False
-    """Whether they ask computers for a key."""
+    """Whether the phones require ADB authentication."""
     keys: tuple[str, ...] | None = None
-    """Public keys that they know; None lets in whoever asks."""
+    """Public keys that the phones trust; None trusts every key."""
     parent: int | None = None
-    """Process to die with; None to live on."""
+    """Process id of the parent that the phones end with; None to outlive it."""
     path: tuple[str, ...] = ()
-    """Where the parent finds its modules."""
+    """The parent's `sys.path`."""
 
     def to_json(self) -> str:
-        """As one line."""
+        """As one line of JSON."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def from_json(line: str) -> "PhonesSpec":
-        """What `to_json` wrote."""
+        """Parse the result of `to_json`."""
         tree = json.loads(line)
         tree["apps"] = tuple(AppSpec(**app) for app in tree["apps"])
         for name in ("size", "effect_delay_ms", "path", "keys"):
@@ -55,10 +55,10 @@ class PhonesSpec:
 
 
 def make_apps(specs: Sequence[AppSpec]) -> list[App]:
-    """One instance of every app.
+    """Create one instance of every app.
 
     Raises:
-        ConfigError: one does not exist, does not take its arguments, or is no app.
+        ConfigError: an app does not exist, rejects its arguments, or is not an app.
     """
     return [_make_app(spec) for spec in specs]
 
@@ -69,19 +69,19 @@ def _make_app(spec: AppSpec) -> App:
     except ConfigError:
         raise
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"app {spec.app} does not take {dict(spec.kwargs)}: {error}") from error
+        raise ConfigError(f"app {spec.app} rejects {dict(spec.kwargs)}: {error}") from error
     except BaseException as error:
         if is_ours(error):
             raise
         raise ConfigError(
-            f"app {spec.app} fails when made with {dict(spec.kwargs)}: {told(error)}"
+            f"app {spec.app} failed with {dict(spec.kwargs)}: {told(error)}"
         ) from error
     methods = (name for name in vars(App) if callable(vars(App)[name]) and name[0] != "_")
     missing = [name for name in methods if not callable(getattr(app, name, None))]
     missing += [n for n in ("package", "activity") if not isinstance(getattr(app, n, None), str)]
     if missing:
         raise ConfigError(
-            f"app {spec.app} is no app: it lacks {', '.join(missing)} "
+            f"{spec.app} is not an app: it lacks {', '.join(missing)} "
             "(agentrl.virtual_phone.apps.app.App)"
         )
     return app

@@ -1,4 +1,4 @@
-"""How a learner calls the engines that its weights go to, in the words of vLLM."""
+"""The learner's connection to engines during weight transfer, with vLLM's client interface."""
 
 import asyncio
 import pickle
@@ -9,11 +9,11 @@ from typing import Any
 
 
 class Link(ABC):
-    """What vLLM's trainer engines call; every call blocks until all engines have answered.
+    """Client of all engines, as vLLM's trainer side calls it; calls block until all answered.
 
     Args:
-        engines: how many there are.
-        workers_each: processes of each, which hold a part of its weights.
+        engines: number of engines.
+        workers_each: worker processes per engine, each with a part of the weights.
     """
 
     def __init__(self, engines: int, workers_each: int) -> None:
@@ -21,11 +21,11 @@ class Link(ABC):
 
     @property
     def workers(self) -> int:
-        """Processes of all engines together."""
+        """Worker processes of all engines together."""
         return self._engines * self._workers_each
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        """Let each engine meet the learner; with NCCL, the k-th after those before it."""
+        """Connect each engine to the learner; for NCCL, engines get consecutive ranks."""
         first = init_info.get("rank_offset")
         infos = [dict(init_info) for _ in range(self._engines)]
         if first is not None:
@@ -34,32 +34,32 @@ class Link(ABC):
         self._call("init_weight_transfer_engine", [(info,) for info in infos])
 
     def start_weight_update(self) -> None:
-        """Weights begin to come."""
+        """Announce an update to all engines."""
         self._call("start_weight_update", [()] * self._engines)
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Some weights; it returns when they are taken."""
-        if "ipc_handles" in update_info:  # no plain values, which are all that vLLM's way takes
-            told = {name: value for name, value in update_info.items() if name != "ipc_handles"}
+        """Send one chunk of the weights; returns when the engines have loaded it."""
+        if "ipc_handles" in update_info:  # vLLM's utility calls accept plain values only
+            plain = {name: value for name, value in update_info.items() if name != "ipc_handles"}
             packed = b64encode(pickle.dumps(update_info["ipc_handles"])).decode()
-            update_info = told | {"ipc_handles_pickled": packed}
+            update_info = plain | {"ipc_handles_pickled": packed}
         self._call("update_weights", [(update_info,)] * self._engines)
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """All have come."""
+        """Finish the update on all engines."""
         self._call("finish_weight_update", [()] * self._engines)
 
     @abstractmethod
     def _call(self, method: str, arguments: list[tuple[Any, ...]]) -> None:
-        """The same call to every engine, each with its own arguments."""
+        """Call a method of every engine, each with its own arguments."""
 
 
 class LocalLink(Link):
-    """To the engine of this process; called from another thread than the engine's.
+    """A link to the engine of this process, used from a thread other than the engine's.
 
     Args:
         call: the engine's `call`.
-        workers_each: see Link.
+        workers_each: see `Link`.
         deadline_s: for each call.
     """
 

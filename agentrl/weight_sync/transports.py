@@ -1,4 +1,4 @@
-"""How weights come to engines: chosen from the configuration and from what GPUs there are."""
+"""Selects and validates how weights get to the engines, by the configuration and the GPUs."""
 
 import os
 from dataclasses import replace
@@ -11,116 +11,121 @@ from agentrl.policies.engines.vllm_arguments import LORA_RANKS
 
 
 def check(config: Config) -> None:
-    """See whether weights can go as the configuration says, as far as this can be told here.
+    """Check that weights can be published as configured, as far as known before the start.
 
     Raises:
         ConfigError: they cannot.
     """
-    gpus = gpus_of(config) if _asks(config) else 0
+    gpus = gpus_of(config) if _depends_on_gpus(config) else 0
     train, lora, engine = config.train, config.model.lora, config.rollout.engine
-    asked = f"train.transfer={train.transfer}"
+    setting = f"train.weight_transfer={train.weight_transfer}"
     if serves_adapters(config):
         if engine != "vllm":
             raise ConfigError(
-                f"model.lora.serve=adapter: rollout.engine={engine} answers with whole weights, "
-                "which are as fast there; leave it out"
+                f"model.lora.serve=adapter: rollout.engine={engine} supports merged weights only, "
+                "at the same speed; remove model.lora.serve"
             )
         if lora.rank > LORA_RANKS[-1]:
             raise ConfigError(
-                f"model.lora.rank={lora.rank}: vLLM answers with adapters of {LORA_RANKS[-1]} "
-                "columns at most; model.lora.serve=merged takes more"
+                f"model.lora.rank={lora.rank}: vLLM supports adapters up to rank "
+                f"{LORA_RANKS[-1]}; lower the rank or set model.lora.serve=merged"
             )
-        if train.transfer not in ("file", "auto"):
+        if train.weight_transfer not in ("file", "auto"):
             raise ConfigError(
-                f"{asked}: model.lora.serve=adapter sends files; leave one of them out"
+                f"{setting}: model.lora.serve=adapter needs train.weight_transfer=file or auto"
             )
     elif lora.serve == "adapter":
-        raise ConfigError("model.lora.serve=adapter: there are none, as model.lora.rank is 0")
-    if train.transfer in ("shared", "ipc", "nccl") and engine != "vllm":
-        raise ConfigError(f"{asked} is vLLM's; rollout.engine={engine} takes train.transfer=file")
-    if train.transfer in ("ipc", "nccl") and gpus == 0:
+        raise ConfigError("model.lora.serve=adapter needs adapters: set model.lora.rank above 0")
+    if train.weight_transfer in ("shared", "ipc", "nccl") and engine != "vllm":
         raise ConfigError(
-            f"{asked} needs a GPU, and there is none; train.transfer=file does without"
+            f"{setting} needs rollout.engine=vllm; for {engine} set train.weight_transfer=file"
         )
-    if gpus is not None and train.transfer == "nccl" and _share_a_gpu(config, gpus):
+    if train.weight_transfer in ("ipc", "nccl") and gpus == 0:
         raise ConfigError(
-            f"{asked}: engine and learner share a GPU ({_counts(config, gpus)}), and NCCL connects "
-            "different ones; use train.transfer=ipc"
+            f"{setting} needs a GPU, and there is none; set train.weight_transfer=file"
         )
-    if gpus is not None and train.transfer == "ipc" and not _share_a_gpu(config, gpus):
+    if gpus is not None and train.weight_transfer == "nccl" and _share_a_gpu(config, gpus):
         raise ConfigError(
-            f"{asked}: engine and learner have different GPUs ({_counts(config, gpus)}), and share "
-            "no memory; use train.transfer=nccl"
+            f"{setting}: engine and learner share a GPU ({_counts(config, gpus)}), but NCCL "
+            "connects different ones; set train.weight_transfer=ipc"
         )
-    if train.transfer == "ipc" and workers(config) > 1:
-        raise ConfigError(f"{asked}: an engine on several GPUs does not share each with a learner")
+    if gpus is not None and train.weight_transfer == "ipc" and not _share_a_gpu(config, gpus):
+        raise ConfigError(
+            f"{setting}: engine and learner are on different GPUs ({_counts(config, gpus)}), which "
+            "share no memory; set train.weight_transfer=nccl"
+        )
+    if train.weight_transfer == "ipc" and workers(config) > 1:
+        raise ConfigError(
+            f"{setting}: an engine on several GPUs does not share each of them with a learner; "
+            "set train.weight_transfer=file"
+        )
     if config.rollout.sleep:
         _check_sleep(config, gpus)
 
 
 def _check_sleep(config: Config, gpus: int | None) -> None:
     if config.rollout.engine != "vllm" or gpus == 0:
-        raise ConfigError(
-            "rollout.sleep=true: vLLM on a GPU can sleep, and nothing else; leave it out"
-        )
+        raise ConfigError("rollout.sleep=true: only vLLM on a GPU can sleep; remove rollout.sleep")
     if config.train.mode == "async":
-        raise ConfigError("rollout.sleep=true: train.mode=async plays while it learns")
+        raise ConfigError(
+            "rollout.sleep=true: with train.mode=async engines play while the learner updates"
+        )
     if gpus is not None and not _share_a_gpu(config, gpus):
         raise ConfigError(
-            "rollout.sleep=true: engine and learner have different GPUs "
-            f"({_counts(config, gpus)}), and neither needs the other's room"
+            "rollout.sleep=true: engine and learner are on different GPUs "
+            f"({_counts(config, gpus)}), so sleeping frees no memory; remove rollout.sleep"
         )
 
 
 def chosen(config: Config) -> str:
     """`file`, `shared`, `ipc` or `nccl`; the same in every process of a job."""
-    if config.train.transfer != "auto":
-        return config.train.transfer
-    gpus = gpus_of(config) if _asks(config) else 0
+    if config.train.weight_transfer != "auto":
+        return config.train.weight_transfer
+    gpus = gpus_of(config) if _depends_on_gpus(config) else 0
     if not gpus or serves_adapters(config) or workers(config) > 1:
         return "file"
     if not _share_a_gpu(config, gpus):
         return "nccl"
-    # Among several GPUs nobody knows which of them a learner and an engine share.
+    # With several GPUs it is unknown which of them a learner and an engine share.
     return "ipc" if config.rollout.launcher == "local" or gpus == 1 else "file"
 
 
 def sleeps(config: Config) -> bool:
-    """Whether engines leave their GPU to the learner while it updates."""
+    """Whether engines sleep while the learner computes on their GPU."""
     if config.rollout.sleep is not None:
         return config.rollout.sleep
     return config.train.mode == "sync" and chosen(config) == "ipc"
 
 
 def without_learner(config: Config) -> Config:
-    """The same job where nobody learns: engines keep the weights that they begin with."""
+    """The same job without a learner: engines keep their initial weights."""
     return replace(
         config,
-        train=replace(config.train, transfer="file"),
+        train=replace(config.train, weight_transfer="file"),
         rollout=replace(config.rollout, sleep=False),
         model=replace(config.model, lora=replace(config.model.lora, serve="merged")),
     )
 
 
 def serves_adapters(config: Config) -> bool:
-    """Whether engines are given adapters alone."""
+    """Whether engines receive only the adapters."""
     return config.model.lora.rank > 0 and config.model.lora.serve == "adapter"
 
 
 def workers(config: Config) -> int:
-    """Processes of one engine, which hold a part of its weights each."""
+    """Worker processes per engine, each with a part of its weights."""
     kwargs = config.rollout.engine_kwargs
     return int(kwargs.get("tensor_parallel_size", 1)) * int(kwargs.get("pipeline_parallel_size", 1))
 
 
-def _asks(config: Config) -> bool:
-    """Whether it matters what GPUs there are: to look takes the import of torch."""
-    by_gpu = config.train.transfer in ("auto", "ipc", "nccl") or bool(config.rollout.sleep)
+def _depends_on_gpus(config: Config) -> bool:
+    """Whether the number of GPUs matters; counting them takes importing torch."""
+    by_gpu = config.train.weight_transfer in ("auto", "ipc", "nccl") or bool(config.rollout.sleep)
     return config.rollout.engine == "vllm" and by_gpu
 
 
 def _share_a_gpu(config: Config, gpus: int) -> bool:
-    """See `cluster.gpus_per_actor`; in one process, both take the first."""
+    """See `cluster.gpus_per_actor`; in one process, both use the first GPU."""
     if config.rollout.launcher == "local":
         return True
     return gpus < config.rollout.actors + config.train.ranks
@@ -131,7 +136,7 @@ def _counts(config: Config, gpus: int) -> str:
 
 
 def gpus_of(config: Config) -> int | None:
-    """How many the job has; None where that is a cluster that is not joined yet."""
+    """Number of GPUs of the job; None for a cluster that has not been joined yet."""
     if config.rollout.launcher == "ray":
         if (count := ray_cluster.joined_gpus()) is not None:
             return count

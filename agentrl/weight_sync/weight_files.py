@@ -1,4 +1,4 @@
-"""Weights as files: atomic, complete, and in shared memory for the engines."""
+"""Weight files: written atomically, on disk or in shared memory for the engines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SavesWeights(Protocol):
 
 
 class SavesAdapters(Protocol):
-    """Something that can write its adapters, and what is below them."""
+    """Something that can write its adapters and its base weights."""
 
     def save_base(self, path: Path) -> None:
         """Write a safetensors file, atomically."""
@@ -45,12 +45,12 @@ def publish(learner: SavesWeights, version: int) -> Path:
     """Write the weights where engines on this machine can map them, and remove older versions.
 
     Args:
-        learner: whose weights.
-        version: their number; names the file.
+        learner: writes the weights.
+        version: of the weights; names the file.
 
     Returns:
-        A safetensors file in shared memory, or in the temporary folder where there is none. It
-        lives until the next version or the end of this process.
+        A safetensors file in shared memory, or in the temporary folder if there is none. It exists
+        until the next version or the end of this process.
     """
     folder = shared_folder()
     path = folder / f"version-{version:06d}.safetensors"
@@ -62,14 +62,14 @@ def publish(learner: SavesWeights, version: int) -> Path:
 
 
 def publish_base(learner: SavesAdapters, version: int) -> Path:
-    """Write the weights below the adapters, as `publish` does; they stay."""
+    """Write the base weights below the adapters like `publish`; older versions are kept."""
     path = shared_folder() / f"base-{version:06d}.safetensors"
     learner.save_base(path)
     return path
 
 
 def publish_adapter(learner: SavesAdapters, version: int) -> Path:
-    """Write the adapters alone where engines on this machine find them; see `publish`."""
+    """Write only the adapters, like `publish`."""
     folder = shared_folder() / f"adapter-{version:06d}"
     learner.save_adapter(folder)
     for other in folder.parent.glob("adapter-*"):
@@ -79,13 +79,13 @@ def publish_adapter(learner: SavesAdapters, version: int) -> Path:
 
 
 def shared_folder() -> Path:
-    """In shared memory, or among temporary files; it lives until the end of this process."""
+    """A folder in shared memory or for temporary files; it is removed when this process exits."""
     return _shared_folder(os.getpid())
 
 
 @cache
 def _shared_folder(pid: int) -> Path:
-    """The folder of this process; a forked child gets another one."""
+    """The folder of this process; a forked child gets its own."""
     memory = Path("/dev/shm")
     root = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
     _sweep(root)
@@ -100,7 +100,7 @@ def _remove(folder: Path, pid: int) -> None:
 
 
 def _sweep(root: Path) -> None:
-    """Remove what killed processes left behind: their exit handlers never ran."""
+    """Remove folders of killed processes, whose exit handlers never ran."""
     for folder in root.glob(f"{_PREFIX}*-*"):
         pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
         if pid.isdigit() and not is_alive(int(pid)):
@@ -108,15 +108,15 @@ def _sweep(root: Path) -> None:
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], *, checked: bool = False) -> None:
-    """Write a safetensors file; it appears under its name only when it is complete.
+    """Write a safetensors file atomically.
 
     Args:
-        path: where.
+        path: of the file; its folder is created if needed.
         tensors: by name.
-        checked: with a checksum, which engines compare with what they have.
+        checked: whether to add a checksum, which engines verify.
 
     Raises:
-        OSError: the disk is full, or closed to us.
+        OSError: the disk is full or not writable.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -124,15 +124,15 @@ def write(path: Path, tensors: Mapping[str, Tensor], *, checked: bool = False) -
     path.parent.mkdir(parents=True, exist_ok=True)
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
     with replacing(path) as partial:
-        told = {DIGEST: digest(contiguous)} if checked else {}
+        checksum = {DIGEST: digest(contiguous)} if checked else {}
         try:
-            save_file(contiguous, partial, metadata={"format": "pt", **told})
+            save_file(contiguous, partial, metadata={"format": "pt", **checksum})
         except SafetensorError as error:
             raise OSError(f"{path}: cannot be written: {error}") from error
 
 
 def read(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, or of all in a folder.
+    """The tensors of a safetensors file, or of all safetensors files in a folder.
 
     Raises:
         ConfigError: there is none, or it is broken.
@@ -146,49 +146,48 @@ def read(path: Path) -> dict[str, Tensor]:
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"{path}: cannot be read as weights: {error}") from error
     if not tensors:
-        raise ConfigError(f"{path}: holds no safetensors file")
+        raise ConfigError(f"{path}: contains no safetensors file")
     return tensors
 
 
 def export(source: Path, folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write an ordinary Hugging Face folder; it appears only when it is complete.
+    """Write an ordinary Hugging Face folder atomically.
 
     Args:
         source: the folder whose configuration, tokenizer and processor files are copied.
-        folder: where; replaced if it exists.
+        folder: to write; is replaced if it exists.
         tensors: the full weights by name.
 
     Raises:
-        OSError: the disk is full, or closed to us.
+        OSError: the disk is full or not writable.
     """
     with replacing_folder(folder) as partial:
         for file in source.iterdir():
             if file.is_file() and not file.name.endswith(_WEIGHT_SUFFIXES):
                 shutil.copyfile(file, partial / file.name)
-        _tell_dtype(partial / "config.json", tensors)
+        _update_dtype(partial / "config.json", tensors)
         write(partial / "model.safetensors", tensors)
 
 
 @contextmanager
 def replacing_folder(folder: Path) -> Iterator[Path]:
-    """An empty folder to be filled.
+    """A temporary folder to fill, which replaces `folder` once all of it is on disk.
 
-    It takes its name, in place of an older one, once all of it is on the disk; where something
-    fails, the older one stays.
+    If something fails, an existing folder is left alone.
     """
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
     partial.mkdir(parents=True)
     try:
         yield partial
-        _give_name(partial, folder)
+        _rename_into_place(partial, folder)
     except OSError:
-        shutil.rmtree(partial, ignore_errors=True)  # a full disk needs the room
+        shutil.rmtree(partial, ignore_errors=True)  # to free space if the disk is full
         raise
 
 
-def _tell_dtype(file: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Let a configuration say what the weights are in: engines compute in what it says."""
+def _update_dtype(file: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Set the dtype in a model's configuration to that of its weights: engines compute in it."""
     dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}
     if not file.is_file() or len(dtypes) != 1:
         return
@@ -200,8 +199,8 @@ def _tell_dtype(file: Path, tensors: Mapping[str, Tensor]) -> None:
     file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def _give_name(partial: Path, folder: Path) -> None:
-    """To a complete folder, in place of an older one; all of it reaches the disk."""
+def _rename_into_place(partial: Path, folder: Path) -> None:
+    """Sync a complete folder to disk and give it its final name, replacing an older one."""
     for path in (*partial.rglob("*"), partial):
         sync(path)
     if folder.exists():
@@ -216,7 +215,7 @@ def _give_name(partial: Path, folder: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file or folder is on the disk."""
+    """Flush a file or folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,1 +1,1 @@
-"""Games on an Android phone: an app that draws itself, and the environment that plays it."""
+"""The number game: pick the card that the lit lamp asks for, on a phone's screen."""

@@ -1,4 +1,4 @@
-"""The number game's colours and the sizes of its numbers: for drawing and for reading."""
+"""Colors and font sizes of the number game, for drawing and for reading the screen."""
 
 PAGE = (238, 241, 246)
 PANEL = (255, 255, 255)
@@ -18,7 +18,7 @@ FONTS = {
     (True, 1): (0.22, 0.005),
     (True, 2): (0.13, 0.003),
 }
-"""Size and boldness of the numbers on cards that are narrow or not, with so many digits."""
+"""Font size and boldness of the numbers on cards, by (is narrow, number of digits)."""
 
 VALUES = 0.085
-"""Size of the font on the score board, as a share of the width like the others."""
+"""Font size on the score board, as a share of the width like the others."""

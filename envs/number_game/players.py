@@ -1,10 +1,10 @@
-"""Scripted players of the number game: they know the truth and answer as a model would.
+"""Scripted players of the number game: they see the true state and reply in a model's format.
 
-Their thought reads the screen before it decides: the numbers from left to right, the places of the
-cards from the smallest number to the largest, the lamp, the place chosen. Each word follows from
-few others, so that a small model learns to think it, and the choice itself hangs on the lamp alone.
-A card's place is `left`, `middle` or `right`; where there are four cards, or they are moved, it is
-the card's number in reading order, from 0, as in `select(0)`.
+Their reasoning reads the screen before it decides: the numbers from left to right, the positions of
+the cards from the smallest number to the largest, the lamp, the chosen position. Each word follows
+from a few others, so that a small model can learn it, and the final choice depends only on the
+lamp. A position is `left`, `middle` or `right`; with four cards, or if they are moved, it is the
+card's index in reading order, as in `select(0)`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,22 +13,22 @@ from typing import Any
 import numpy as np
 
 from agentrl.envs.number_game.app import GAME
-from agentrl.envs.number_game.places import STILL
-from agentrl.envs.number_game.rules import Phase
+from agentrl.envs.number_game.layout import FIXED_LAYOUTS
+from agentrl.envs.number_game.rules import NumberGamePhase
 from agentrl.envs.number_game.translator import MODES
 from agentrl.envs.phone_game.players import Choice, GamePlayer
 
 PLACES = ("left", "middle", "right")
 
 
-class Expert(GamePlayer):
-    """Always picks right.
+class NumberGameExpert(GamePlayer):
+    """Always picks the right card.
 
     Args:
-        mode: `tap` or `select`, as the environment's.
-        style: in which actions are said: `tag` or `tool`.
-        notes: whether it writes the lamp down where it goes out: for a history that carries what
-            is between `<memory>` and `</memory>` along.
+        mode: `tap` or `select`, the same as the environment's.
+        style: how actions are written: `tag` or `tool`.
+        notes: whether it writes down a lamp that is about to go out, for a history that keeps the
+            text between `<memory>` and `</memory>`.
     """
 
     game = GAME
@@ -39,15 +39,15 @@ class Expert(GamePlayer):
         self.notes = notes
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """The reply to the state whose truth stands in `info`."""
+        """The reply to the state described by `info`."""
         reply = super().reply(info, rng)
-        if self.notes and info["phase"] == Phase.LAMP:
+        if self.notes and info["phase"] == NumberGamePhase.LAMP:
             return f"<memory>{info['lamp']}</memory>{reply}"
         return reply
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
         """A card, or the button."""
-        if info["phase"] == Phase.PICK:
+        if info["phase"] == NumberGamePhase.PICK:
             return "cards", self.card(info, rng)
         return "button", None
 
@@ -56,35 +56,35 @@ class Expert(GamePlayer):
         return int(info["answer"])
 
     def think(self, info: Mapping[str, Any], choice: Choice) -> str:
-        """What is read off the screen, and what follows from it."""
-        if info["phase"] == Phase.LAMP:
+        """What the screen shows, and the conclusion."""
+        if info["phase"] == NumberGamePhase.LAMP:
             return str(info["lamp"])
         if choice[1] is None:
             return "next"
         numbers, places = info["numbers"], _names(info)
-        rising = sorted(range(len(numbers)), key=lambda place: numbers[place])
-        words = [*map(str, numbers), *(places[place] for place in rising), info["lamp"]]
+        ascending = sorted(range(len(numbers)), key=lambda card: numbers[card])
+        words = [*map(str, numbers), *(places[card] for card in ascending), info["lamp"]]
         return f"{' '.join(words)} {places[choice[1]]}"
 
     def say(self, info: Mapping[str, Any], name: str, index: int | None = None) -> str:
-        """A tap; or a card, where any will do in place of the button."""
+        """The text of a tap or of a selected card; in place of the button, any card will do."""
         if self.mode == "select":
             return self.calls.say("select", index or 0)
         place = _taps(info)[name]
         return self.touch(place if index is None else place[index])
 
 
-class Mediocre(Expert):
-    """Reads well, but mostly takes the largest number, whatever the lamp says.
+class NumberGameMediocre(NumberGameExpert):
+    """Reads the screen correctly, but mostly picks the largest number, whatever the lamp says.
 
-    It picks right in `skill + (1 - skill) / 3` of all rounds. A model that copies it has a habit
-    to leave behind, not only chance: under two lamps out of three its most frequent pick is wrong.
+    It is right in `skill + (1 - skill) / 3` of all rounds. A model that imitates it has a bad habit
+    to unlearn, not just noise: for two lamps out of three its most frequent pick is wrong.
 
     Args:
-        skill: the chance that it follows the lamp, in [0, 1].
-        mode: `tap` or `select`, as the environment's.
-        style: in which actions are said: `tag` or `tool`.
-        notes: see Expert.
+        skill: the probability that it follows the lamp, in [0, 1].
+        mode: `tap` or `select`, the same as the environment's.
+        style: how actions are written: `tag` or `tool`.
+        notes: see NumberGameExpert.
     """
 
     def __init__(
@@ -100,13 +100,13 @@ class Mediocre(Expert):
         return int(np.argmax(info["numbers"]))
 
 
-class Random(Expert):
-    """Taps a card or the button, and now and then anywhere on the screen; it thinks nothing.
+class NumberGameRandom(NumberGameExpert):
+    """Taps a random card or the button, and sometimes anywhere on the screen; no reasoning.
 
     Args:
         stray: the share of taps anywhere, in [0, 1].
-        mode: `tap` or `select`, as the environment's.
-        style: in which actions are said: `tag` or `tool`.
+        mode: `tap` or `select`, the same as the environment's.
+        style: how actions are written: `tag` or `tool`.
     """
 
     def __init__(self, stray: float = 0.25, mode: str = "tap", style: str = "tag") -> None:
@@ -114,7 +114,7 @@ class Random(Expert):
         self.stray = stray
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """A reply that looks at `info` for nothing but where to tap."""
+        """A random reply; `info` only provides the positions to tap."""
         cards = len(info["numbers"])
         if self.mode == "select":
             return self.say(info, "cards", int(rng.integers(cards)))
@@ -125,11 +125,11 @@ class Random(Expert):
 
 
 def _names(info: Mapping[str, Any]) -> Sequence[str]:
-    """What a thought calls the places of the cards."""
+    """The names of the cards' positions in the reasoning."""
     cards = len(info["numbers"])
     return PLACES if cards == 3 and not info.get("moved") else [str(card) for card in range(cards)]
 
 
 def _taps(info: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Where to tap; a truth that does not say so is of a game where nothing is moved."""
-    return info.get("places") or STILL[len(info["numbers"])].taps()
+    """Where to tap; facts without `places` belong to a game with the fixed layout."""
+    return info.get("places") or FIXED_LAYOUTS[len(info["numbers"])].taps()

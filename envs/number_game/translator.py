@@ -1,7 +1,7 @@
-"""The words of the number game: what the model is told, and what its reply means."""
+"""The translator of the number game: the prompt, and how replies become actions."""
 
 from agentrl.envs.number_game.app import GAME
-from agentrl.envs.number_game.levels import Level
+from agentrl.envs.number_game.levels import NumberGameLevel
 from agentrl.envs.phone_game.game import NamedCalls
 from agentrl.envs.phone_game.translator import GameTranslator
 
@@ -9,27 +9,27 @@ MODES = ("tap", "select")
 
 
 class NumberGameTranslator(GameTranslator):
-    """Shows the screen and nothing else; reads one tap, or one card in the mode `select`.
+    """Shows only the screen; parses one tap, or one card in the mode `select`.
 
     Args:
-        mode: `tap` or `select`, as the environment's.
-        instruct: whether the rules are told before the first screen. A model that was taught the
-            game by demonstrations does without.
-        style: in which actions are said: `tag` or `tool` (`agentrl.actions.tool_calls`).
-        memory: as the environment's, like all that follow; see `Level`.
-        digits: nothing is said of it.
-        cards: how many there are to choose from.
-        moved: where they lie.
-        distractor: nothing is said of it.
-        timed: after how many touches a round is lost.
+        mode: `tap` or `select`, the same as the environment's.
+        instruct: whether the prompt states the rules before the first screen. A model that was
+            trained on demonstrations does not need them.
+        style: how actions are written: `tag` or `tool` (`agentrl.actions.tool_calls`).
+        memory: the same as the environment's, like all that follow; see `NumberGameLevel`.
+        digits: not mentioned in the prompt.
+        cards: the number of cards to choose from.
+        moved: whether the prompt says that positions change.
+        distractor: not mentioned in the prompt.
+        timed: the number of touches after which a round is lost.
 
     Raises:
-        ConfigError: an unknown mode or style, or a level that does not exist.
+        ConfigError: unknown mode or style, or an invalid level.
     """
 
     game = GAME
     modes = MODES
-    level: Level
+    level: NumberGameLevel
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class NumberGameTranslator(GameTranslator):
         self.calls = NamedCalls({"select(i)": self.level.cards}, style)
 
     def how(self) -> str:
-        """How to answer in this mode, at this level."""
+        """The format of replies in this mode, at this level."""
         if self.mode == "tap":
             return super().how()
         last = self.level.cards - 1

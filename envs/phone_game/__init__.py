@@ -1,6 +1,6 @@
-"""What all phone games share: a new one is a file of rules, one of drawing, and a `register()`.
+"""The framework of all phone games: a new game is its rules, its drawing, and a `register()` line.
 
-`rules.Rules` is what a game is, `game.PhoneGame` what makes it one on a phone. `app.GameApp`,
-`env.GameEnv`, `translator.GameTranslator` and `players.GamePlayer` do the rest: a game derives from
-each of them a class that names its `PhoneGame`, and overrides what is its own.
+`rules.Rules` is the game itself; `game.PhoneGame` describes it to the framework. `app.GameApp`,
+`env.GameEnv`, `translator.GameTranslator` and `players.GamePlayer` do the rest: a game subclasses
+each of them, names its `PhoneGame`, and overrides what differs.
 """

@@ -10,12 +10,12 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from agentrl.devices import Device, Left, Settled, Swipe, Tap, open_device
+from agentrl.devices import AppExit, Device, Settled, Swipe, Tap, open_device
 from agentrl.envs.phone_game.app import GameApp
 from agentrl.envs.phone_game.game import MODES, NamedCalls, PhoneGame
-from agentrl.envs.phone_game.settings import Paced, Settings, signature
-from agentrl.envs.phone_game.stage import Stage
-from agentrl.envs.phone_game.view import on_screen
+from agentrl.envs.phone_game.game_session import GameSession
+from agentrl.envs.phone_game.page_layout import on_screen
+from agentrl.envs.phone_game.settings import LevelSettings, PacedSettings, signature
 from agentrl.errors import ConfigError, EnvError
 from agentrl.types import Image
 
@@ -24,37 +24,38 @@ Facts = Mapping[str, Any]
 Info = dict[str, Any]
 
 PRIVATE = ("touches", "launches")
-"""What the phone publishes beside the game: it tells how the phone was used before."""
+"""Published by the phone, not the game: they depend on how the phone was used before."""
 _SPOT = 0.03
-"""A swipe that ends so close to its start is a tap."""
+"""A swipe shorter than this is a tap."""
 
 
 class GameEnv(gymnasium.Env[Image, Action]):
-    """A game on a phone; a class of its own for each game names the `app`.
+    """A game on a phone. Each game subclasses it and sets `app`.
 
-    Observation: the settled screen, uint8[H, W, 3]. Action, in the mode `touch`: where to tap,
-    float32[2] in [0, 1] of the screen; of a game with swipes float32[4], from where to where, and
-    what ends where it began is a tap. In the mode `calls`: the number of a call, which touches the
-    place that the game publishes for it. Reward: the change of a number that the game publishes;
-    who leaves the game gets the lowest there is. `info` is the truth that the game publishes, with
-    `state_key` naming all on which the rest of the game hangs, `changed` telling whether the last
-    action did anything, `guard` what else came to the front, if anything did, and `metrics`.
+    Observation: the settled screen, uint8[H, W, 3]. Action in the mode `touch`: where to tap,
+    float32[2] in [0, 1] of the screen; for games with swipes float32[4], start and end, and a
+    swipe that ends where it starts is a tap. Action in the mode `calls`: the index of a call, which
+    touches the position that the game publishes for it. Reward: the change of a number that the
+    game publishes; an agent that leaves the game gets the lowest possible reward. `info` is the
+    true state that the game publishes, plus `state_key` (identifies everything that the rest of
+    the game depends on), `changed` (whether the last action did anything), `guard` (what else came
+    to the front, if anything did) and `metrics`.
 
     Args:
         device: a phone as `agentrl.devices.open_device` takes it: a serial, a lease, or `virtual`
-            for a phone of its own.
+            for a private virtual phone.
         mode: `touch` or `calls`.
-        allow: packages that may be in front beside the game; see `agentrl.devices.Guard`.
+        allow: packages that may be in front besides the game; see `agentrl.devices.Guard`.
         render_mode: None or `rgb_array`.
-        **settings: of the game's level.
+        **settings: the game's level.
 
     Raises:
-        ConfigError: a mode or a level that does not exist.
+        ConfigError: unknown mode or invalid level.
         DeviceError: the phone cannot be reached.
 
-    `reset` raises EnvError where the game's state is not that of this launch in time, and `step`
-    AppLeft where the world, and not the player, put something in front that does not go away.
-    `timings` are the seconds of the last step, as `Stage` tells them.
+    `reset` raises EnvError if the game does not publish the state of this launch in time. `step`
+    raises AppLeft if something other than the agent put an app in front that does not go away.
+    `timings` are the seconds of the last step; see `GameSession`.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012 - Gymnasium's own
@@ -78,24 +79,26 @@ class GameEnv(gymnasium.Env[Image, Action]):
         if mode not in self.modes:
             raise ConfigError(f"mode is {mode!r}; it must be one of {', '.join(self.modes)}.")
         self.mode = mode
-        self.level: Settings = self.game.level.checked(**settings)
+        self.level: LevelSettings = self.game.level.checked(**settings)
         self.render_mode = render_mode
         self._calls = self.calls()
         app = f"{self.app.__module__}:{self.app.__name__}"
         self.device: Device = open_device(device, apps=[app])
-        runs = isinstance(self.level, Paced) and self.level.runs
+        runs = isinstance(self.level, PacedSettings) and self.level.runs
         settling = {"moving": True} if runs else {"state_shows": self.shows_all()}
-        self._stage = Stage(self.device, self.game.package, self.game.activity, allow, **settling)
+        self._stage = GameSession(
+            self.device, self.game.package, self.game.activity, allow, **settling
+        )
         width, height = self.device.size()
         self.observation_space = spaces.Box(0, 255, (height, width, 3), np.uint8)
         self.action_space = self.actions()
         self.known: Facts = {}
-        """The truth of the last screen."""
+        """The true state behind the last screen."""
         self._changed = True
 
     @property
     def game(self) -> PhoneGame:
-        """What is played."""
+        """The description of the game."""
         return self.app.game
 
     @property
@@ -106,7 +109,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Image, Info]:
-        """Launch the game with this seed, or with a drawn one where none is given."""
+        """Launch the game with this seed, or with a random one if none is given."""
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(2**31)) if seed is None else seed
         self._stage.begin_step()
@@ -117,10 +120,10 @@ class GameEnv(gymnasium.Env[Image, Action]):
         return shown.frame, self._info()
 
     def step(self, action: Action) -> tuple[Image, float, bool, bool, Info]:
-        """Act, wait until the screen has settled, and read what came of it from the game."""
+        """Act, wait until the screen has settled, and read the new state from the game."""
         if not self.action_space.contains(action):
             raise ValueError(
-                f"{action!r} is no action of the mode {self.mode}: {self.action_space}"
+                f"{action!r} is not an action of mode={self.mode}: {self.action_space}"
             )
         before = self.known
         self._stage.begin_step()
@@ -128,7 +131,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
             stayed = self._act(_touch_at(np.asarray(action)))
         else:
             stayed = self.call(int(action))
-        # What is in front of who has left is none of the game: its last screen is shown.
+        # After leaving, another app is in front: keep showing the game's last screen.
         screen = self._stage.screen
         if not stayed:
             return screen, float(self.lowest(before)), True, False, {**self._info(), "left": True}
@@ -143,10 +146,10 @@ class GameEnv(gymnasium.Env[Image, Action]):
         """Give the phone back."""
         self.device.close()
 
-    # What a game may have of its own.
+    # What a game may override.
 
     def actions(self) -> "spaces.Space[Any]":
-        """The actions of this mode."""
+        """The action space of this mode."""
         if self.mode == self.modes[0]:
             return spaces.Box(0.0, 1.0, (4 if self.game.swipes else 2,), np.float32)
         return spaces.Discrete(len(self._calls))
@@ -156,25 +159,25 @@ class GameEnv(gymnasium.Env[Image, Action]):
         return NamedCalls(self.game.calls)
 
     def call(self, number: int) -> bool:
-        """Do what a call names; whether the player is still in the game."""
+        """Perform a call. Returns whether the agent is still in the game."""
         name, index = self._calls[number]
         return self.touch(name, index)
 
     def extras(self) -> dict[str, str]:
-        """What the app is launched with, beside the seed."""
+        """The launch extras besides the seed."""
         return self.level.extras()
 
     def reward(self, before: Facts, after: Facts) -> float:
-        """What an action has earned."""
+        """The reward of an action."""
         return float(self.game.scale * (after[self.game.score] - before[self.game.score]))
 
     def lowest(self, facts: Facts) -> float:
-        """What leaving earns: no more than the worst that is left, so that it never pays.
+        """The reward for leaving: at most the worst possible rest of the game, so it never pays.
 
-        A game in which that hangs on the state reads it off the facts.
+        Games in which the worst rest depends on the state compute it from the facts.
 
         Args:
-            facts: of the last screen of the game.
+            facts: the true state behind the game's last screen.
         """
         return self.game.lowest
 
@@ -183,50 +186,48 @@ class GameEnv(gymnasium.Env[Image, Action]):
         return {name: float(facts[name]) for name in self.game.metrics}
 
     def state_key(self, facts: Facts) -> str:
-        """What names a state: at equal keys, the same actions lead to the same."""
-        # Where the game lies on its phone's screen is nothing of the game.
+        """Identifies a state: with equal keys, the same actions have the same results."""
+        # Where the game lies on its phone's screen is not part of the game's state.
         state = {name: value for name, value in facts.items() if name != "places"}
-        told = json.dumps(state, sort_keys=True, ensure_ascii=False)
-        return f"{facts['seed']}/{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+        text = json.dumps(state, sort_keys=True, ensure_ascii=False)
+        return f"{facts['seed']}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
     def had_effect(self, before: Facts, after: Facts) -> bool:
-        """Whether a change of the screen was the action's."""
+        """Whether the action caused the change of the screen."""
         return True
 
     def shows_all(self) -> bool:
-        """Whether every change of what the game publishes is to be seen on its screen."""
+        """Whether every change of the published state is visible on the screen."""
         return True
 
     def facts(self, shown: Settled) -> Facts:
-        """The truth of a screen.
+        """The true state behind a screen.
 
         Raises:
-            EnvError: it cannot be known.
+            EnvError: the game publishes no state.
         """
         if shown.state is None:
-            raise EnvError("it publishes no state.")
+            raise EnvError("the game publishes no state.")
         return {name: value for name, value in shown.state.items() if name not in PRIVATE}
 
     def begins(self, shown: Settled) -> bool:
-        """Whether a screen beside which nothing is published is a game's first."""
+        """Whether a screen without published state is the first of a game."""
         return False
 
     def begin(self, seed: int) -> None:
-        """A new game is about to start."""
+        """Called before a new game is launched."""
 
     def also_told(self) -> Info:
-        """What else belongs into `info`."""
+        """Additional entries of `info`."""
         return {}
 
     def touch(self, name: str, index: int | None = None) -> bool:
-        """Touch one of the places that the game publishes; as `call`."""
+        """Touch one of the published positions. Returns whether the agent is still in the game."""
         place = self.known["places"][name]
         return self._act(_touch_at(place if index is None else place[index]))
 
-    # The rest is the frame's.
-
     def _act(self, action: Tap | Swipe) -> bool:
-        """Act and wait; whether the player is still in the game."""
+        """Act and wait until settled. Returns whether the agent is still in the game."""
         settled = self._stage.act(action)
         if settled is None:
             return False
@@ -235,17 +236,17 @@ class GameEnv(gymnasium.Env[Image, Action]):
         self._keep(settled)
         self._changed = settled.changed and self.had_effect(before, self.known)
         if how := self.known.get("closed"):
-            left = Left(kind="foreign_app", package=self.game.package, by="agent", evidence=how)
+            left = AppExit(kind="foreign_app", package=self.game.package, by="agent", evidence=how)
             self._stage.events += (left,)
             self._stage.screen = screen
             return False
         return True
 
     def _when_over(self, settled: Settled) -> Settled:
-        """The screen when what the action has begun is over.
+        """The screen once the animation that the action started has finished.
 
         Raises:
-            EnvError: it does not end.
+            EnvError: it does not finish in time.
         """
         package, deadline_s = self.game.package, self.device.deadlines.settle_s
         return self._stage.look_until(
@@ -276,7 +277,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
 
 
 def _touch_at(place: Sequence[float] | NDArray[np.float32]) -> Tap | Swipe:
-    """Two numbers are a tap; four a swipe, or a tap where they end as they began."""
+    """Two numbers are a tap; four are a swipe, or a tap if it ends where it starts."""
     if len(place) == 2:
         return Tap(float(place[0]), float(place[1]))
     x1, y1, x2, y2 = (float(share) for share in place)

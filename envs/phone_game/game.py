@@ -1,58 +1,59 @@
-"""What makes rules a game on a phone."""
+"""The description of a phone game, and its calls by name."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from agentrl.actions.tool_calls import Call, Calls
-from agentrl.envs.phone_game.rules import Rules
-from agentrl.envs.phone_game.settings import Settings
+from agentrl.envs.phone_game.rules import GameRules
+from agentrl.envs.phone_game.settings import LevelSettings
 from agentrl.errors import ActionError
 from agentrl.types import Image
 
 MODES = ("touch", "calls")
-"""How actions are said: as touches at positions, or as calls by name."""
+"""How a model writes actions: as touches at positions, or as calls by name."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class PhoneGame:
-    """One game: what it is called, its rules, its picture, its actions and its words."""
+    """One game: its package, rules, drawing, actions, prompt and rewards."""
 
     package: str
     activity: str = ".Main"
-    rules: Callable[..., Rules]
-    """Called with the seed and, by name, the settings of a level."""
+    rules: Callable[..., GameRules]
+    """Called with the seed and the level's settings as keyword arguments."""
     draw: Callable[[Any, int, int], Image]
-    """The rules' picture, uint8[height, width, 3], of a width and a height: a pure function."""
-    level: type[Settings] = Settings
+    """Pure function `(rules, width, height)` that returns the screen, uint8[height, width, 3]."""
+    level: type[LevelSettings] = LevelSettings
     calls: Mapping[str, int]
-    """Forms of the calls, such as `chop()`, `up` or `flip(card)`, and how many each of them makes:
-    1, or as many as the argument can be, counted from 0. Their names are those of the places."""
+    """Forms of the calls, such as `chop()`, `up` or `flip(card)`, and the number of values of each:
+    1 without an argument, else the number of arguments, counted from 0. Their names are the keys
+    of `GameRules.places`."""
     swipes: bool = False
-    """Whether there is anything to swipe; else its touches are taps."""
+    """Whether the game takes swipes; if not, every touch is a tap."""
     words: str | Callable[[Any], str]
-    """What a player must know, of a level: the aim, and what the screen does not tell."""
+    """The rules for the prompt, or a function of the level: the aim, and what the screen hides."""
     score: str = "score"
     """The published number whose change is the reward."""
     scale: float = 1.0
-    """What a change of 1 is worth."""
+    """The reward for a change of 1."""
     lowest: float = -1.0
-    """The reward of a player who leaves, as low as the worst that can be left of a game. Where that
-    hangs on the state, the environment overrides `GameEnv.lowest`."""
+    """The reward for leaving, as low as the worst possible rest of a game. Where that depends on
+    the state, the environment overrides `GameEnv.lowest`."""
     metrics: tuple[str, ...] = field(default=("score",))
-    """The published numbers that stand in `info["metrics"]`."""
+    """The published numbers that are copied to `info["metrics"]`."""
 
-    def told(self, level: Settings) -> str:
-        """Its words for a level."""
+    def told(self, level: LevelSettings) -> str:
+        """The rules for the prompt at a level."""
         return self.words if isinstance(self.words, str) else self.words(level)
 
 
 class NamedCalls:
-    """The calls of a game, numbered as a `Discrete` space numbers them.
+    """The calls of a game, indexed as in a `Discrete` space.
 
     Args:
-        calls: as `PhoneGame.calls`.
-        style: in which they are said.
+        calls: see `PhoneGame.calls`.
+        style: how a model writes them: `tag` or `tool`.
     """
 
     def __init__(self, calls: Mapping[str, int], style: str = "tag") -> None:
@@ -69,18 +70,18 @@ class NamedCalls:
         return len(self._all)
 
     def __getitem__(self, number: int) -> tuple[str, int | None]:
-        """The name of a call, and its argument where it has one."""
+        """The name of a call, and its argument if it has one."""
         return self._all[number]
 
     def say(self, name: str, index: int | None = None) -> str:
-        """How a model says a call."""
+        """The text with which a model makes a call."""
         return self.grammar.say(name, *(() if index is None else (str(index),)))
 
     def read(self, reply: str) -> int:
-        """The number of the call in a reply.
+        """The index of the call in a reply.
 
         Raises:
-            ActionError: it holds none, or one that does not exist.
+            ActionError: the reply has no call, or one that does not exist.
         """
         call = self.grammar.read(reply)
         return self._all.index((call.name, self._argument(call)))

@@ -1,58 +1,59 @@
-"""What the rules of a phone game are: a pure, seeded state machine with places to touch."""
+"""The interface of a game's rules: a pure, seeded state machine with named positions to touch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentrl.envs.phone_game.box import Box, Path
+from agentrl.envs.phone_game.boxes import Box, SwipePath
 
-Place = Box | Path | Sequence[Box]
-"""Where to tap, where to swipe along, or where to tap for the first, second, ... of its kind."""
+Place = Box | SwipePath | Sequence[Box]
+"""A box to tap, a path to swipe along, or several boxes to tap, one per index."""
 
 
-class Rules(ABC):
-    """One game, from its start to its end.
+class GameRules(ABC):
+    """One game, from start to end.
 
-    The same seed, settings, touches and ticks make the same state, whatever else happens. What is
-    drawn by chance hangs on the seed and on how often it was drawn, and on nothing besides.
+    The state is a function of the seed, the settings, the touches and the ticks alone. A random
+    draw depends only on the seed and on how many draws preceded it.
 
     Args:
-        seed: >= 0; names the game.
+        seed: >= 0; identifies the game.
         **settings: the fields of its level.
     """
 
     seed: int
 
     def touch(self, x: float, y: float) -> bool:
-        """A tap at (x, y), in [0, 1] of the app's area; whether anything changed."""
+        """Tap at (x, y), in [0, 1] of the app's area. Returns whether anything changed."""
         return False
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float) -> bool:
-        """A swipe from (x1, y1) to (x2, y2), in [0, 1] of the app's area; as `touch`."""
+        """Swipe from (x1, y1) to (x2, y2), in [0, 1]. Returns whether anything changed."""
         return False
 
     @property
     def tick_ms(self) -> int:
-        """Milliseconds of one tick; 0 while nothing moves by itself."""
+        """Milliseconds of one tick; 0 while nothing moves on its own."""
         return 0
 
     def tick(self) -> bool:
-        """Let `tick_ms` pass; whether anything changed."""
+        """Let `tick_ms` pass. Returns whether anything changed."""
         return False
 
     @abstractmethod
     def places(self) -> Mapping[str, Place]:
-        """What can be touched, by the name of the call that touches it: each call's, always.
+        """What to touch for each call, by the call's name. Every call is always present.
 
-        A call whose button is not on the screen touches where it would be, in vain.
+        If a call's button is not on the screen, this is where it would be; touching it does
+        nothing.
         """
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """The truth as plain JSON values, seed and settings apart.
+        """The true state as plain JSON values, without seed and settings.
 
-        `done` must be there; beside the seed, what stands here must tell everything on which the
-        rest of the game hangs, for states that are equal are taken for the same. `busy` says that
-        something is still under way and will end by itself: the environment waits for it. `closed`
-        says that the player has closed the game, and how.
+        `done` is required. Together with the seed, the state must contain everything that the rest
+        of the game depends on, because equal states are treated as the same state. `busy` means
+        that an animation is running and will end on its own: the environment waits for it.
+        `closed` means that the player has closed the game, and says how.
         """

@@ -1,4 +1,4 @@
-"""The settings of a game's levels: plain values, checked once, and told to the app as text."""
+"""The settings of a game's levels: plain values, validated once, passed to the app as text."""
 
 import inspect
 from collections.abc import Callable, Container, Mapping
@@ -12,60 +12,63 @@ _CHOICES, _TOLD = "choices", "told"
 
 
 def one_of(default: Any, choices: Container[Any], told: str) -> Any:
-    """A field of `Settings` that takes some values only.
+    """A field of `LevelSettings` with a fixed set of valid values.
 
     Args:
-        default: the plain level's.
-        choices: holds every value that it takes, of the default's type.
-        told: what they are, in words that follow "it must be".
+        default: its value at the plain level.
+        choices: contains every valid value; all have the default's type.
+        told: describes them in error messages, after "it must be".
     """
     return field(default=default, metadata={_CHOICES: choices, _TOLD: told})
 
 
 def switch(default: bool = False) -> Any:
-    """A field of `Settings` that is on or off."""
+    """A field of `LevelSettings` that is on or off."""
     return one_of(default, (False, True), "true or false")
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Settings:
-    """How hard a game is, or how it is paced: fields made by `one_of` and `switch`.
+class LevelSettings:
+    """The difficulty or pace of a game: fields made by `one_of` and `switch`.
 
     Raises:
-        ValueError: a value that its setting cannot have.
+        ValueError: a setting has an invalid value.
     """
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if type(value) is not type(one.default) or value not in one.metadata[_CHOICES]:
-                raise ValueError(f"{one.name} is {value!r}; it must be {one.metadata[_TOLD]}.")
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            choices = setting.metadata[_CHOICES]
+            if type(value) is not type(setting.default) or value not in choices:
+                raise ValueError(
+                    f"{setting.name} is {value!r}; it must be {setting.metadata[_TOLD]}."
+                )
 
     def extras(self) -> dict[str, str]:
-        """What an app is launched with to play it, as `read` takes it; what is plain is not told.
+        """The launch extras of this level, as `read` takes them, without default values.
 
-        A phone seeds its clock with all that an app is told: a setting that a game gets one day
-        leaves the pictures of its other levels what they are.
+        A phone seeds its clock with the extras of a launch, and the clock is on every screen.
+        Leaving out defaults keeps existing screens unchanged when a game gains a new setting.
         """
-        told = {one.name: getattr(self, one.name) for one in fields(self)}
-        plain = {one.name: one.default for one in fields(self)}
-        return {name: as_extra(value) for name, value in told.items() if value != plain[name]}
+        values = {setting.name: getattr(self, setting.name) for setting in fields(self)}
+        defaults = {setting.name: setting.default for setting in fields(self)}
+        return {name: as_extra(value) for name, value in values.items() if value != defaults[name]}
 
     @classmethod
     def read(cls, extras: Mapping[str, str]) -> dict[str, Any]:
-        """The settings among what an app is launched with; what has no meaning stays text."""
+        """The settings among an app's launch extras; values that do not parse stay text."""
         return {
-            one.name: _read(one.default, extras[one.name])
-            for one in fields(cls)
-            if one.name in extras
+            setting.name: _read(setting.default, extras[setting.name])
+            for setting in fields(cls)
+            if setting.name in extras
         }
 
     @classmethod
     def checked(cls, **settings: Any) -> Self:
-        """The level with these settings, as a user has written them.
+        """The level with settings from a user's configuration.
 
         Raises:
-            ConfigError: a value that its setting cannot have.
+            ConfigError: a setting has an invalid value.
         """
         try:
             return cls(**settings)
@@ -74,37 +77,37 @@ class Settings:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Paced(Settings):
-    """Settings of a game in which time passes while nobody touches it."""
+class PacedSettings(LevelSettings):
+    """Settings of a game in which time passes without touches."""
 
     clock: str = one_of(
         "paused", ("paused", "running"), "paused (time passes with actions) or running"
     )
-    """`paused`: each touch and swipe takes `ticks` ticks, and none passes while the policy thinks.
-    `running`: the phone's own time passes, whether anybody acts or not."""
+    """`paused`: each touch or swipe takes `ticks` ticks, and none pass while the policy thinks.
+    `running`: the phone's own clock runs, whether the policy acts or not."""
     ticks: int = one_of(4, range(1, 1001), "how many ticks an action takes, from 1 to 1000")
 
     @property
     def runs(self) -> bool:
-        """Whether time passes by itself."""
+        """Whether time passes on its own."""
         return self.clock == "running"
 
 
 def as_extra(value: Any) -> str:
-    """A plain value as it is told to an app."""
+    """A plain value as a launch extra."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def signature(function: Callable[..., Any], level: type[Settings]) -> inspect.Signature:
-    """What a function that takes `**settings` takes, with the settings of a level by their names.
+def signature(function: Callable[..., Any], level: type[LevelSettings]) -> inspect.Signature:
+    """The signature of a function with `**settings` replaced by the settings of a level.
 
-    Which arguments of a configuration exist, and who takes them, is seen by signatures.
+    Configuration validation reads signatures to find out which arguments exist.
     """
-    taken = list(inspect.signature(function).parameters.values())
-    named = [one for one in taken[1:] if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    parameters = list(inspect.signature(function).parameters.values())
+    named = [p for p in parameters[1:] if p.kind is not inspect.Parameter.VAR_KEYWORD]
     settings = [
-        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default)
-        for one in fields(level)
+        inspect.Parameter(setting.name, inspect.Parameter.KEYWORD_ONLY, default=setting.default)
+        for setting in fields(level)
     ]
     return inspect.Signature([*named, *settings])
 

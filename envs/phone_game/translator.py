@@ -1,4 +1,4 @@
-"""The words of a phone game: what the model is told, and what its reply means."""
+"""The translator of a phone game: the prompt, and how replies become actions."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -11,25 +11,25 @@ from agentrl.actions.action_grammar import FORMS
 from agentrl.actions.tool_calls import Calls
 from agentrl.devices import Grammar, Swipe, Tap
 from agentrl.envs.phone_game.game import MODES, NamedCalls, PhoneGame
-from agentrl.envs.phone_game.settings import Settings, signature
+from agentrl.envs.phone_game.settings import LevelSettings, signature
 from agentrl.errors import ConfigError
 from agentrl.types import IMAGE, Image, Message, Observation
 
 
 class GameTranslator:
-    """Shows the screen and nothing else; reads one touch, or one call in the mode `calls`.
+    """Shows only the screen; parses one touch, or one call in the mode `calls`.
 
-    A class of its own for each game names the `game`.
+    Each game subclasses it and sets `game`.
 
     Args:
-        mode: `touch` or `calls`, as the environment's.
-        instruct: whether the rules are told before the first screen. A model that was taught the
-            game by demonstrations does without.
-        style: in which actions are said: `tag` or `tool` (`agentrl.actions.tool_calls`).
-        **settings: of the level, as the environment's.
+        mode: `touch` or `calls`, the same as the environment's.
+        instruct: whether the prompt states the rules before the first screen. A model that was
+            trained on demonstrations does not need them.
+        style: how actions are written: `tag` or `tool` (`agentrl.actions.tool_calls`).
+        **settings: the level, the same as the environment's.
 
     Raises:
-        ConfigError: an unknown mode or style, or a level that does not exist.
+        ConfigError: unknown mode or style, or an invalid level.
     """
 
     game: ClassVar[PhoneGame]
@@ -46,46 +46,46 @@ class GameTranslator:
             raise ConfigError(f"mode is {mode!r}; it must be one of {', '.join(self.modes)}.")
         self.mode = mode
         self.instruct = instruct
-        self.level: Settings = self.game.level.checked(**settings)
+        self.level: LevelSettings = self.game.level.checked(**settings)
         self.calls = NamedCalls(self.game.calls, style)
         gestures = ("tap", "swipe") if self.game.swipes else ("tap",)
         self._gestures = Grammar(actions=gestures, style=style)
         self._touches = Calls((FORMS[name] for name in gestures), style).told()
 
     def instructions(self) -> str:
-        """The rules and the grammar of replies; empty without `instruct`."""
+        """The rules and the format of replies; empty without `instruct`."""
         return f"{self.game.told(self.level)} {self.how()}" if self.instruct else ""
 
     def how(self) -> str:
-        """How to answer in this mode."""
+        """The format of replies in this mode."""
         if self.mode == self.modes[1]:
             return f"Answer with one of {self.calls.grammar.told()}."
         positions = "positions" if self.game.swipes else "x and y"
         return f"Answer {self._touches}, {positions} from 0.00 (left, top) to 1.00."
 
     def to_observation(self, observation: Image, info: Mapping[str, Any]) -> Observation:
-        """The screen alone: the truth in `info` is never shown.
+        """The screen alone; the true state in `info` is never shown to the model.
 
         Raises:
-            ConfigError: the game is not of the level that the words are about.
+            ConfigError: the game's level differs from the translator's.
         """
-        for name, told in asdict(self.level).items():
-            if info.get(name, told) != told:
+        for name, expected in asdict(self.level).items():
+            if info.get(name, expected) != expected:
                 raise ConfigError(
-                    f"env.translator: {name} is {told!r}, and {info[name]!r} in the game; "
-                    "it must be the same in both, so give it to env.kwargs alone."
+                    f"env.translator_kwargs: {name} is {expected!r}, but {info[name]!r} in the "
+                    "game; both must be the same: set it in env.kwargs only."
                 )
         return Observation(images=(observation,))
 
     def to_message(self, observation: Observation) -> Message:
-        """One picture, no words."""
+        """One image, no text."""
         return Message(role="user", text=IMAGE, images=observation.images)
 
     def to_action(self, reply: str) -> NDArray[np.float32] | int:
-        """Where to touch, float32[2] or float32[4] of the screen, or the number of a call.
+        """Where to touch, float32[2] or float32[4] of the screen, or the index of a call.
 
         Raises:
-            ActionError: the reply holds no action, or one that this game does not take.
+            ActionError: the reply has no action, or one that this game does not support.
         """
         if self.mode == self.modes[1]:
             return self.to_call(reply)
@@ -99,9 +99,9 @@ class GameTranslator:
         return np.array(touch, dtype=np.float32)
 
     def to_call(self, reply: str) -> int:
-        """The number of the call in a reply; as `to_action`."""
+        """The index of the call in a reply; raises like `to_action`."""
         return self.calls.read(reply)
 
     def no_action(self) -> None:
-        """A reply that is no action leaves the game as it is."""
+        """A reply without an action leaves the game unchanged."""
         return

@@ -1,1 +1,1 @@
-"""Questions with one answer each: over data sets of one's own, or drawn here."""
+"""Single-turn question answering: over a user's data set, or over generated questions."""

@@ -1,30 +1,30 @@
-"""Arithmetic in words and signs, with whole answers."""
+"""Generated arithmetic questions with whole-number answers."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
 from agentrl.data.tasks import Task
-from agentrl.envs.qa.split import HOLD_OUT, Part
+from agentrl.envs.qa.question_split import HOLD_OUT, QuestionSplit
 
 LEVELS = ("easy", "hard")
 _SIGNS = {"+": 1, "-": 1, "*": 2}
 
 Drawn = tuple[str, int, str]
-"""The term, its value and the thought behind it."""
+"""The expression, its value, and the reasoning."""
 
 
 class Arithmetic:
-    """Questions such as "What is 7 + 5?", drawn from their seeds.
+    """Questions such as "What is 7 + 5?", one per seed.
 
     Args:
         level: `easy`: two numbers below 10, added or subtracted. `hard`: three numbers below 100
             and their products, with brackets.
-        split: `train` or `eval`, told by the term; None draws from all terms.
-        hold_out: the share of terms that is `eval`.
+        split: `train` or `eval`, determined by the expression; None draws from all expressions.
+        hold_out: the share of expressions that belong to `eval`.
 
     Raises:
-        ValueError: no such level or split, or nothing in it.
+        ValueError: unknown level or split, or an empty split.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Arithmetic:
         if level not in LEVELS:
             raise ValueError(f"level={level!r}: must be one of {', '.join(LEVELS)}")
         self._hard = level == "hard"
-        self._part = Part(split, hold_out, (term for term, _, _ in self._draws(0)))
+        self._part = QuestionSplit(split, hold_out, (term for term, _, _ in self._draws(0)))
 
     def task(self, seed: int) -> Task:
         """The question of a seed."""
@@ -64,7 +64,7 @@ def _easy(rng: np.random.Generator) -> Drawn:
 
 
 def _hard(rng: np.random.Generator) -> Drawn:
-    """`(a x b) y c`, with the brackets where the signs would be read otherwise."""
+    """`(a x b) y c`, with brackets only if precedence requires them."""
     a, b, c = map(int, rng.integers(2, 100, 3))
     first, second = map(str, rng.choice(list(_SIGNS), 2))
     inner = f"{a} {first} {b}"

@@ -1,4 +1,4 @@
-"""Counting: shapes of a few colours and sizes, and how many of them are red circles."""
+"""Generated counting questions: how many shapes in a picture have certain properties?"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from agentrl.data.tasks import Task
-from agentrl.envs.qa.shapes import Canvas, outline
+from agentrl.envs.qa.canvas import Canvas, outline
 from agentrl.types import Image
 
-COLOURS = {
+COLORS = {
     "red": (220, 50, 47),
     "green": (40, 170, 70),
     "blue": (45, 95, 220),
@@ -18,38 +18,38 @@ COLOURS = {
 SHAPES = ("circle", "square", "triangle")
 SIZES = {"small": 0.7, "large": 1.0}
 _OFF = 0.05
-"""Of a cell, that a shape may stand off its middle."""
+"""Maximum offset of a shape from the center of its cell, in cells."""
 _SEEN = 0.55
-"""Of its own area that every shape shows at least, whatever lies over it."""
+"""Minimum visible share of every shape's area."""
 _TRIES = 40
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Level:
-    """How hard the pictures are."""
+class CountingLevel:
+    """The difficulty of the pictures."""
 
     side: int
-    """Cells of a row and of a column."""
+    """Cells per row and per column."""
     least: int
-    """Shapes, at least."""
+    """Minimum number of shapes."""
     most: int
-    """And at most."""
+    """Maximum number of shapes."""
     free: bool
-    """They lie anywhere, also over each other; else each has a cell of its own."""
+    """Shapes lie anywhere and may overlap; otherwise each has its own cell."""
 
 
 LEVELS = {
-    "easy": Level(side=3, least=1, most=9, free=False),
-    "hard": Level(side=5, least=8, most=16, free=True),
+    "easy": CountingLevel(side=3, least=1, most=9, free=False),
+    "hard": CountingLevel(side=5, least=8, most=16, free=True),
 }
 
 
 @dataclass(slots=True, kw_only=True)
 class Thing:
-    """One shape; place and radius in cells, from the upper left corner."""
+    """One shape; position and radius in cells, from the upper left corner."""
 
     shape: str
-    colour: str
+    color: str
     size: str
     x: float = 0.0
     y: float = 0.0
@@ -61,15 +61,15 @@ class Thing:
 
 
 class Counting:
-    """Questions such as "How many red circles are there?", drawn from their seeds.
+    """Questions such as "How many red circles are there?", one per seed.
 
     Args:
-        level: `easy`: up to 9 shapes, none over another. `hard`: 8 to 16, anywhere, and a size may
-            be asked for as well.
-        pixels: of the picture's sides.
+        level: `easy`: up to 9 shapes that do not overlap. `hard`: 8 to 16 shapes anywhere, and the
+            question may also name a size.
+        pixels: width and height of the picture.
 
     Raises:
-        ValueError: no such level, or a picture too small to see anything in.
+        ValueError: unknown level, or the picture is too small or too large.
     """
 
     def __init__(self, level: str = "easy", pixels: int = 252) -> None:
@@ -87,7 +87,7 @@ class Counting:
         total = int(rng.integers(level.least, level.most + 1))
         count = int(rng.integers(0, min(total, 9) + 1))
         things = [_thing(rng, wanted, fits=k < count) for k in range(total)]
-        if level.free:  # what lies over what tells nothing about the answer
+        if level.free:  # the stacking order must not reveal the answer
             things = [things[k] for k in rng.permutation(total)]
         place = _scatter if level.free else _seat
         things = place(rng, things, level)
@@ -104,44 +104,44 @@ class Counting:
         )
 
 
-def _wanted(rng: np.random.Generator, level: Level) -> dict[str, str]:
-    """What is asked for: mostly a colour and a shape; else a colour or a shape."""
-    wanted = {"colour": str(rng.choice(list(COLOURS))), "shape": str(rng.choice(SHAPES))}
+def _wanted(rng: np.random.Generator, level: CountingLevel) -> dict[str, str]:
+    """The properties to count: mostly a color and a shape, sometimes only one, or also a size."""
+    wanted = {"color": str(rng.choice(list(COLORS))), "shape": str(rng.choice(SHAPES))}
     kind = rng.random()
     if kind < 0.1:
         del wanted["shape"]
     elif kind < 0.2:
-        del wanted["colour"]
+        del wanted["color"]
     elif level.free and kind < 0.5:
         wanted["size"] = str(rng.choice(list(SIZES)))
     return wanted
 
 
 def _thing(rng: np.random.Generator, wanted: dict[str, str], fits: bool) -> Thing:
-    """A shape that fits, or one that misses by little: mostly in one property alone."""
+    """A shape that fits, or a near miss: mostly one that differs in a single property."""
     named = {
-        "colour": str(rng.choice(list(COLOURS))),
+        "color": str(rng.choice(list(COLORS))),
         "shape": str(rng.choice(SHAPES)),
         "size": str(rng.choice(list(SIZES))),
     }
     kept = dict(wanted)
     if not fits:
         choices: dict[str, list[str]] = {
-            "colour": list(COLOURS),
+            "color": list(COLORS),
             "shape": list(SHAPES),
             "size": list(SIZES),
         }
-        # Looking at the colour alone is often wrong: most shapes that miss have the right one.
-        order = [n for n in ("shape", "size", "colour") if n in wanted]
+        # Counting by color alone should fail: most shapes that miss have the right color.
+        order = [n for n in ("shape", "size", "color") if n in wanted]
         missed = order[:1] if rng.random() < 0.6 else list(map(str, rng.permutation(order)[:2]))
         for name in missed:
             kept[name] = str(rng.choice([v for v in choices[name] if v != wanted[name]]))
     named |= kept
-    return Thing(shape=named["shape"], colour=named["colour"], size=named["size"])
+    return Thing(shape=named["shape"], color=named["color"], size=named["size"])
 
 
-def _seat(rng: np.random.Generator, things: list[Thing], level: Level) -> list[Thing]:
-    """Each in a cell of its own, a little off its middle."""
+def _seat(rng: np.random.Generator, things: list[Thing], level: CountingLevel) -> list[Thing]:
+    """Place each shape in its own cell, slightly off center."""
     cells = rng.permutation(level.side**2)[: len(things)]
     for thing, cell in zip(things, cells.tolist(), strict=True):
         thing.radius = 0.31 * SIZES[thing.size]
@@ -150,8 +150,8 @@ def _seat(rng: np.random.Generator, things: list[Thing], level: Level) -> list[T
     return things
 
 
-def _scatter(rng: np.random.Generator, things: list[Thing], level: Level) -> list[Thing]:
-    """Anywhere, those behind first; one that would hide another too much is left out."""
+def _scatter(rng: np.random.Generator, things: list[Thing], level: CountingLevel) -> list[Thing]:
+    """Place shapes anywhere, back to front; drop one if it would hide another too much."""
     fine = 16
     owner = np.full((level.side * fine, level.side * fine), -1)
     kept: list[Thing] = []
@@ -173,35 +173,35 @@ def _scatter(rng: np.random.Generator, things: list[Thing], level: Level) -> lis
 
 def _covers(thing: Thing, side: int, fine: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
     canvas = Canvas(side, side, (0, 0, 0))
-    centre = (thing.x * fine, thing.y * fine)
-    canvas.fill(outline(thing.shape, centre, thing.radius * fine), (255, 255, 255))
+    center = (thing.x * fine, thing.y * fine)
+    canvas.fill(outline(thing.shape, center, thing.radius * fine), (255, 255, 255))
     return canvas.picture()[..., 0] > 127
 
 
-def _draw(things: list[Thing], level: Level, pixels: int) -> Image:
+def _draw(things: list[Thing], level: CountingLevel, pixels: int) -> Image:
     canvas, cell = Canvas(pixels, pixels), pixels / level.side
     for thing in things:
-        centre = (thing.x * cell, thing.y * cell)
-        if level.free:  # an edge tells two of one colour apart where they overlap
-            canvas.fill(outline(thing.shape, centre, thing.radius * cell * 1.08), (60, 60, 60))
-        canvas.fill(outline(thing.shape, centre, thing.radius * cell), COLOURS[thing.colour])
+        center = (thing.x * cell, thing.y * cell)
+        if level.free:  # an outline separates overlapping shapes of the same color
+            canvas.fill(outline(thing.shape, center, thing.radius * cell * 1.08), (60, 60, 60))
+        canvas.fill(outline(thing.shape, center, thing.radius * cell), COLORS[thing.color])
     return canvas.picture()
 
 
 def _told(wanted: dict[str, str]) -> str:
     """`small red circles`, `red shapes`."""
-    words = [wanted[name] for name in ("size", "colour") if name in wanted]
+    words = [wanted[name] for name in ("size", "color") if name in wanted]
     return " ".join([*words, f"{wanted.get('shape', 'shape')}s"])
 
 
 def _counted(
-    things: list[Thing], wanted: dict[str, str], asked: dict[str, str], level: Level
+    things: list[Thing], wanted: dict[str, str], asked: dict[str, str], level: CountingLevel
 ) -> str:
-    """Look at each place in reading order, say what is there, and how many wanted ones that makes.
+    """The reasoning: each position in reading order, what is there, and the running count.
 
-    Of a shape the properties are said that the question asks for, no others: each word follows from
-    one place of the picture, or from the few words before it, so that a small model learns to
-    count. Where shapes lie anywhere, they are taken row by row.
+    Only properties that the question asks for are named: each word follows from one position in the
+    picture or from the few words before it, so that a small model learns to count. Shapes that lie
+    anywhere are listed row by row.
     """
     words, count = [], 0
     for thing in _in_order(things, level):
@@ -210,7 +210,7 @@ def _counted(
     return "".join(words)
 
 
-def _in_order(things: list[Thing], level: Level) -> list[Thing | None]:
+def _in_order(things: list[Thing], level: CountingLevel) -> list[Thing | None]:
     if level.free:
         return [*sorted(things, key=lambda thing: (int(thing.y), thing.x))]
     cells: list[Thing | None] = [None] * level.side**2
@@ -222,23 +222,25 @@ def _in_order(things: list[Thing], level: Level) -> list[Thing | None]:
 def _named(thing: Thing | None, asked: dict[str, str]) -> str:
     if thing is None:
         return "none"
-    # As the question does: where any shape is asked for, each is a "shape".
-    words = [getattr(thing, name) for name in ("size", "colour") if name in asked]
+    # As in the question: if it names no shape, each one is a "shape".
+    words = [getattr(thing, name) for name in ("size", "color") if name in asked]
     return " ".join([*words, thing.shape if "shape" in asked else "shape"])
 
 
-def _careless(things: list[Thing], wanted: dict[str, str], level: Level) -> tuple[str, str] | None:
-    """Looking at the first property alone, the colour where one is asked for."""
+def _careless(
+    things: list[Thing], wanted: dict[str, str], level: CountingLevel
+) -> tuple[str, str] | None:
+    """The habitual mistake: count by color alone, if the question names more than the color."""
     if len(wanted) < 2:
         return None
-    loose = {"colour": wanted["colour"]}
+    loose = {"color": wanted["color"]}
     return _counted(things, loose, wanted, level), str(sum(t.fits(loose) for t in things))
 
 
 def _facts(thing: Thing) -> dict[str, Any]:
     return {
         "shape": thing.shape,
-        "colour": thing.colour,
+        "color": thing.color,
         "size": thing.size,
         "at": [round(float(thing.x), 2), round(float(thing.y), 2)],
     }

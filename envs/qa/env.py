@@ -1,44 +1,45 @@
-"""A question and its answer, as a Gymnasium environment of one step."""
+"""Question answering as a Gymnasium environment with one step per episode."""
 
 import copy
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any
 
 import gymnasium
 
+from agentrl.data import grading
 from agentrl.data.observation_spaces import AnyText, Pictures
 from agentrl.data.tasks import Task
-from agentrl.envs.qa.grades import grader
-from agentrl.envs.qa.sources import open_source
+from agentrl.envs.qa.question_sources import open_source
+from agentrl.errors import ConfigError
 
 
 class QA(gymnasium.Env[dict[str, Any], str]):
-    """One question an episode; the action is the answer.
+    """One question per episode; the action is the answer.
 
-    The observation holds the `text`, in which `<image>` stands once for each picture, and the
-    `images`. The reward is 1 for a right answer, else 0.
+    The observation holds the `text`, with one `<image>` per picture, and the `images`. The reward
+    is 1 for a right answer, else 0.
 
     Args:
-        data: `counting`, `geometry` or `arithmetic`, drawn here; a file (.jsonl, .csv, .parquet); a
-            folder or an id of the Hugging Face hub; or `{split: any of these}`.
-        split: one of the data's own splits; or, with `hold_out`, `train` or `eval`. Of geometry and
+        data: `counting`, `geometry` or `arithmetic` for generated questions; a file (.jsonl, .csv,
+            .parquet); a folder; an id of the Hugging Face hub; or `{split: any of these}`.
+        split: one of the data's splits; or, with `hold_out`, `train` or `eval`. For geometry and
             arithmetic `train` or `eval`; None draws from all questions.
-        hold_out: the share of questions that belong to `eval`, told by what they ask; 0 for none.
-            None is 0 of a data set, and 0.2 of what is drawn in splits.
-        level: of what is drawn here, `easy` or `hard`; None for `easy`.
-        pixels: of the sides of counting's and geometry's pictures; None for their own size.
-        keys: the columns that hold `problem`, `answer`, `images`, `options` or `messages`, where
-            they are called otherwise.
-        template: Jinja2 for the words of a question, with the row's columns and `problem`; or a
-            file that ends in .jinja.
-        image_root: the folder that holds the pictures; None for the data file's own.
-        on_bad: `refuse` a data set if a row is bad, or `skip` such rows.
-        shuffle: names the order of a data set's rows; None keeps them as they stand.
-        grade: `exact`, `numeric`, `choice`, or `none` where a reward function alone knows.
-        tolerance: of `numeric`, as a share of the true number.
+        hold_out: the share of questions that belong to `eval`, determined by their content; 0 for
+            none. None means 0 for data sets and 0.2 for generated questions with splits.
+        level: difficulty of generated questions, `easy` or `hard`; None for `easy`.
+        pixels: width and height of generated pictures; None for the default size.
+        keys: the columns that hold `problem`, `answer`, `images`, `options` or `messages`, if they
+            have other names.
+        template: Jinja2 template of the question, with the row's columns and `problem`; or a file
+            that ends in .jinja.
+        image_root: the folder with the pictures; None for the data file's own folder.
+        on_bad: `refuse` a data set with a bad row, or `skip` such rows.
+        shuffle: the seed of the order of a data set's rows; None keeps their order.
+        grade: `exact`, `numeric`, `choice`, or `none` if only a reward function can grade.
+        tolerance: for `numeric`, relative to the true number.
 
     Raises:
-        ConfigError: the data is not there, or bad, or a setting means nothing to it.
+        ConfigError: the data is missing or bad, or a setting does not apply to it.
     """
 
     def __init__(
@@ -77,13 +78,13 @@ class QA(gymnasium.Env[dict[str, Any], str]):
 
     @classmethod
     def check_kwargs(cls, **kwargs: Any) -> int | None:
-        """See whether the data is there and good, before anything is played.
+        """Check the data before any episode runs.
 
         Returns:
-            How many questions there are; None where they are drawn without an end.
+            The number of questions; None if they are generated without limit.
 
         Raises:
-            ConfigError: as the constructor.
+            ConfigError: like the constructor.
         """
         source = cls(**kwargs)._source
         return len(source) if isinstance(source, Sized) else None
@@ -91,11 +92,11 @@ class QA(gymnasium.Env[dict[str, Any], str]):
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Ask the question of this seed; without one, a question drawn by chance."""
+        """Ask the question of this seed, or a random one if none is given."""
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(1 << 31))
         self._task = self._source.task(drawn if seed is None else seed)
-        # Those of the task may be siblings' as well; an observation is its reader's own.
+        # Other episodes may share the task's images; the caller owns its observation.
         images = tuple(image.copy() for image in self._task.images)
         shown = {"text": self._task.problem, "images": images}
         return shown, _info(self._task)
@@ -108,12 +109,12 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         info = _info(task)
         if right is not None:
             info |= {"right": right, "metrics": {"accuracy": float(right)}}
-        # The question is answered: there is nothing more to see.
+        # The episode is over: there is nothing more to show.
         return {"text": "", "images": ()}, float(right or 0), True, False, info
 
 
 def _info(task: Task) -> dict[str, Any]:
-    """The truth, for rewards and players."""
+    """The true answer and the facts, for rewards and players."""
     info: dict[str, Any] = {
         "task": task.name,
         "problem": task.problem,
@@ -130,3 +131,29 @@ def _info(task: Task) -> dict[str, Any]:
     if task.facts:
         info["facts"] = copy.deepcopy(dict(task.facts))
     return info
+
+
+GRADES = ("exact", "numeric", "choice", "none")
+
+
+def grader(grade: str, tolerance: float) -> Callable[[str, Task], bool | None]:
+    """The grading function for a name; it returns None if the answer cannot be graded.
+
+    Raises:
+        ConfigError: unknown rule, or an invalid tolerance.
+    """
+    if grade not in GRADES:
+        raise ConfigError(f"grade={grade!r}: must be one of {', '.join(GRADES)}")
+    if not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
+        raise ConfigError(f"tolerance={tolerance!r}: must lie in [0, 1)")
+
+    def is_right(answer: str, task: Task) -> bool | None:
+        if grade == "none":
+            return None
+        if grade == "numeric":
+            return grading.numeric(answer, task.accepted, tolerance)
+        if grade == "choice":
+            return grading.choice(answer, task.accepted, task.options)
+        return grading.exact(answer, task.accepted)
+
+    return is_right

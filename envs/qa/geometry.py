@@ -1,12 +1,12 @@
-"""Geometry with a figure: lengths, angles and areas that follow from what is written in it."""
+"""Generated geometry questions: lengths, angles and areas of a labeled figure."""
 
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from agentrl.data.tasks import Task
-from agentrl.envs.qa.shapes import Canvas, Point
-from agentrl.envs.qa.split import HOLD_OUT, Part
+from agentrl.envs.qa.canvas import Canvas, Point
+from agentrl.envs.qa.question_split import HOLD_OUT, QuestionSplit
 from agentrl.types import Image
 
 LEVELS = ("easy", "hard")
@@ -16,22 +16,22 @@ _MARK = (190, 60, 40)
 _TRIPLES = ((3, 4, 5), (6, 8, 10), (5, 12, 13), (8, 15, 17), (9, 12, 15), (7, 24, 25))
 
 Drawn = tuple[str, int, str]
-"""The question, its answer and the thought behind it."""
+"""The question, its answer, and the reasoning."""
 
 
 class Geometry:
-    """Questions about a figure, drawn from their seeds; every answer is a whole number.
+    """Questions about a figure, one per seed; every answer is a whole number.
 
     Args:
-        level: `easy`: the area or the perimeter of a rectangle, the third angle of a triangle.
-            `hard`: also a right triangle's longest side, the area of an L, an angle outside.
-        pixels: of the picture's sides.
-        split: `train` or `eval`, told by the kind of the figure, what is asked of it and its
-            numbers, in whatever order they stand; None draws from all questions.
-        hold_out: the share of questions that is `eval`.
+        level: `easy`: area or perimeter of a rectangle, third angle of a triangle. `hard`: also
+            the hypotenuse of a right triangle, the area of an L shape, an exterior angle.
+        pixels: width and height of the picture.
+        split: `train` or `eval`, determined by the kind of figure, the question and the numbers in
+            any order; None draws from all questions.
+        hold_out: the share of questions that belong to `eval`.
 
     Raises:
-        ValueError: no such level or split, nothing in it, or a picture too small to read.
+        ValueError: unknown level or split, an empty split, or a picture too small or too large.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Geometry:
             raise ValueError(f"pixels={pixels}: must lie in [112, 2048]")
         self._kinds = _EASY if level == "easy" else _EASY + _HARD
         self._pixels = pixels
-        self._part = Part(split, hold_out, (_asked(*drawn) for drawn in self._draws(0)))
+        self._part = QuestionSplit(split, hold_out, (_asked(*drawn) for drawn in self._draws(0)))
 
     def task(self, seed: int) -> Task:
         """The question of a seed."""
@@ -73,12 +73,12 @@ class Geometry:
 
 
 def _asked(kind: str, figure: "_Figure", drawn: Drawn) -> str:
-    """The same text for a figure and for one that is turned."""
+    """A text that is the same for a figure and its rotations."""
     return " ".join([kind, drawn[0], *sorted(text for text, _, _ in figure.texts)])
 
 
 class _Figure:
-    """A polygon, lines over it and words over both, on 100 by 100 units."""
+    """A polygon with lines and labels on top, on 100 by 100 units."""
 
     def __init__(self) -> None:
         self.corners: list[Point] = []
@@ -86,21 +86,21 @@ class _Figure:
         self.texts: list[tuple[str, Point, bool]] = []
 
     def polygon(self, corners: list[Point]) -> None:
-        """Filled and outlined; a figure has one."""
+        """Set the figure's polygon, filled and outlined."""
         self.corners = corners
         for a, b in zip(corners, [*corners[1:], corners[0]], strict=True):
             self.line(a, b)
 
     def line(self, a: Point, b: Point) -> None:
-        """A straight line."""
+        """Add a straight line."""
         self.lines.append((a, b))
 
     def write(self, text: str, at: Point, mark: bool = False) -> None:
-        """A short text around a point; what is asked for is marked."""
+        """Add a label centered at a point; `mark` highlights the unknown."""
         self.texts.append((text, at, mark))
 
     def square_mark(self, corner: Point) -> None:
-        """The sign of a right angle, up and to the right of a corner."""
+        """Add the mark of a right angle, up and to the right of a corner."""
         x, y = corner
         for a, b in (((x, y - 6), (x + 6, y - 6)), ((x + 6, y - 6), (x + 6, y))):
             self.line(a, b)
@@ -135,7 +135,7 @@ def _rectangle(rng: np.random.Generator, figure: _Figure) -> Drawn:
 
 
 def _triangle(rng: np.random.Generator) -> tuple[list[Point], list[int]]:
-    """The corners of a triangle and its whole angles there, in degrees."""
+    """The corners of a triangle and its angles there, in whole degrees."""
     while True:
         a, b = map(int, rng.integers(30, 110, 2))
         if 180 - a - b >= 30:
@@ -156,7 +156,7 @@ def _triangle(rng: np.random.Generator) -> tuple[list[Point], list[int]]:
 
 
 def _inside(corners: list[Point], number: int, share: float = 0.26) -> Point:
-    """A point near a corner, towards the middle of the figure."""
+    """A point near a corner, towards the center of the figure."""
     middle = np.mean(corners, axis=0)
     x, y = (1 - share) * np.array(corners[number]) + share * middle
     return float(x), float(y)
@@ -190,7 +190,7 @@ def _longest_side(rng: np.random.Generator, figure: _Figure) -> Drawn:
 
 
 def _ell(rng: np.random.Generator, figure: _Figure) -> Drawn:
-    """A rectangle that lacks its upper right corner."""
+    """An L shape: a rectangle without its upper right corner."""
     w, h = map(int, rng.integers(6, 16, 2))
     cut_w, cut_h = int(rng.integers(2, w - 2)), int(rng.integers(2, h - 2))
     scale = 60 / max(w, h)

@@ -1,4 +1,4 @@
-"""Scripted players of questions: they know the answer and reply as a model would."""
+"""Scripted players for questions: they see the true answer and reply in a model's format."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,22 +6,22 @@ from typing import Any
 import numpy as np
 
 
-class Expert:
-    """Always right.
+class QAExpert:
+    """Always answers correctly.
 
     Args:
-        style: how answers are marked, as the translator's.
+        style: how answers are marked, the same as the translator's.
     """
 
     def __init__(self, style: str = "either") -> None:
         self._boxed = style == "boxed"
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """The reply to the question whose truth stands in `info`."""
+        """The reply to the question described by `info`."""
         return self._say(*self.choose(info, rng))
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> tuple[str, str]:
-        """A thought and an answer."""
+        """The reasoning and the answer."""
         return str(info.get("thought", "")), str(info["ground_truth"])
 
     def _say(self, thought: str, answer: str) -> str:
@@ -29,14 +29,14 @@ class Expert:
         return f"<think>{thought}</think>{marked}"
 
 
-class Mediocre(Expert):
-    """Makes the question's habitual mistake most of the time, where it has one, else a guess.
+class QAMediocre(QAExpert):
+    """Mostly makes the question's habitual mistake if it has one, else guesses.
 
-    A model that copies it has a habit to leave behind, not only chance.
+    A model that imitates it has a bad habit to unlearn, not just noise.
 
     Args:
-        skill: the chance that it answers as the expert does, in [0, 1].
-        style: how answers are marked, as the translator's.
+        skill: the probability that it answers like the expert, in [0, 1].
+        style: how answers are marked, the same as the translator's.
     """
 
     def __init__(self, skill: float = 0.3, style: str = "either") -> None:
@@ -44,31 +44,31 @@ class Mediocre(Expert):
         self.skill = skill
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> tuple[str, str]:
-        """The right thought and answer, or a habit's."""
+        """The right reasoning and answer, or those of the habitual mistake."""
         if rng.random() < self.skill:
             return super().choose(info, rng)
         if info.get("slip"):
             thought, answer = info["slip"]
             return str(thought), str(answer)
-        if info.get("thought"):  # a question that nobody gets wrong by habit
+        if info.get("thought"):  # a question without a habitual mistake
             return super().choose(info, rng)
         return "", _guess(info, rng)
 
 
-class Random(Expert):
-    """Guesses without a look, and thinks nothing.
+class QARandom(QAExpert):
+    """Guesses without looking; no reasoning.
 
     Args:
-        style: how answers are marked, as the translator's.
+        style: how answers are marked, the same as the translator's.
     """
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> tuple[str, str]:
-        """No thought, and any answer."""
+        """No reasoning, and a random answer."""
         return "", _guess(info, rng)
 
 
 def _guess(info: Mapping[str, Any], rng: np.random.Generator) -> str:
-    """One of the options or usual answers; a digit where there is neither."""
+    """A random option or plausible answer; a digit if the question has neither."""
     options = info.get("options") or ()
     letters = [chr(ord("A") + k) for k in range(len(options))]
     choices = letters or info.get("guesses") or [str(digit) for digit in range(10)]

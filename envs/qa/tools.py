@@ -1,4 +1,4 @@
-"""Tools that a model may use on its way to an answer: a calculator, and a closer look."""
+"""Tools that a model can use before it answers: a calculator and image zoom."""
 
 import ast
 from fractions import Fraction
@@ -9,30 +9,30 @@ import numpy as np
 from agentrl.types import Image
 
 _LONGEST = 200
-"""Characters of a term."""
+"""Maximum length of an expression, in characters."""
 _LARGEST = 10**60
 _DIGITS = 12
-"""Of a result that is not whole."""
+"""Significant digits of a result that is not a whole number."""
 _SIDE = 4096
 
 
 def calculate(term: str) -> str:
-    """The value of a term of numbers, `+ - * / // % **` and brackets.
+    """Evaluate an expression of numbers, `+ - * / // % **` and brackets.
 
-    The term is read as a tree and each node is computed here: nothing of it is ever run.
+    The expression is parsed into a syntax tree and evaluated node by node: no code is executed.
 
     Returns:
         A whole number, or a decimal rounded to twelve digits.
 
     Raises:
-        ValueError: it is no such term, its value is not defined, or it is too large.
+        ValueError: not such an expression, or its value is undefined or too large.
     """
     if len(term) > _LONGEST:
-        raise ValueError(f"a term of {len(term)} characters; {_LONGEST} are the most")
+        raise ValueError(f"the expression has {len(term)} characters; the limit is {_LONGEST}")
     try:
         tree = ast.parse(term.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ValueError(f"{term!r} is no term of numbers") from None
+        raise ValueError(f"{term!r} is not an expression of numbers") from None
     value = _value(tree)
     return str(value) if value.denominator == 1 else f"{float(value):.{_DIGITS}g}"
 
@@ -51,7 +51,7 @@ def _value(node: ast.expr) -> Fraction:
         return -value if isinstance(node.op, ast.USub) else value
     if isinstance(node, ast.BinOp):
         return _bounded(_joined(node.op, _value(node.left), _value(node.right)))
-    raise ValueError(f"{type(node).__name__} is nothing that is calculated; use numbers and signs")
+    raise ValueError(f"{type(node).__name__} is not supported; use numbers and operators")
 
 
 def _joined(sign: ast.operator, a: Fraction, b: Fraction) -> Fraction:
@@ -64,7 +64,7 @@ def _joined(sign: ast.operator, a: Fraction, b: Fraction) -> Fraction:
     if isinstance(sign, ast.Pow):
         return _power(a, b)
     if not isinstance(sign, ast.Div | ast.FloorDiv | ast.Mod):
-        raise ValueError(f"{type(sign).__name__} is no sign that is known")
+        raise ValueError(f"the operator {type(sign).__name__} is not supported")
     if not b:
         raise ValueError("division by zero")
     if isinstance(sign, ast.Div):
@@ -74,8 +74,8 @@ def _joined(sign: ast.operator, a: Fraction, b: Fraction) -> Fraction:
 
 def _power(a: Fraction, b: Fraction) -> Fraction:
     if b.denominator != 1 or abs(b) > 64 or (not a and b < 0):
-        raise ValueError(f"{a} ** {b}: the exponent must be whole, and 64 at most")
-    # Of what is larger, no more than its size is computed.
+        raise ValueError(f"{a} ** {b}: the exponent must be a whole number, at most 64")
+    # Estimate the size first: computing a huge power would take too long.
     if max(abs(a.numerator), a.denominator).bit_length() * abs(b) > 1000:
         raise ValueError(f"{a} ** {b} is too large")
     return a ** int(b)
@@ -83,27 +83,27 @@ def _power(a: Fraction, b: Fraction) -> Fraction:
 
 def _bounded(value: Fraction) -> Fraction:
     if max(abs(value.numerator), value.denominator) > _LARGEST:
-        raise ValueError("a value on the way is too large")
+        raise ValueError("an intermediate value is too large")
     return value
 
 
 def zoom(picture: Image, box: tuple[float, float, float, float], side: int) -> Image:
-    """A part of a picture, as large as is asked for.
+    """Crop a picture and resize the crop.
 
     Args:
         picture: uint8[H, W, 3].
         box: left, top, right and bottom in [0, 1].
-        side: of the result's longer side, in pixels.
+        side: length of the result's longer side, in pixels.
 
     Returns:
-        uint8[H, W, 3], in the shape of the box.
+        uint8[H, W, 3], with the aspect ratio of the box.
 
     Raises:
-        ValueError: the box lies outside or holds nothing.
+        ValueError: the box is empty or lies outside of the picture, or the side is too long.
     """
     left, top, right, bottom = box
     if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1) or not 1 <= side <= _SIDE:
-        raise ValueError(f"{box} is no box; it must be left, top, right and bottom in [0, 1]")
+        raise ValueError(f"{box} is not a box; it must be left, top, right and bottom in [0, 1]")
     height, width = picture.shape[:2]
     x0, y0 = int(left * width), int(top * height)
     x1, y1 = max(x0 + 1, round(right * width)), max(y0 + 1, round(bottom * height))

@@ -1,4 +1,4 @@
-"""The words around a question."""
+"""The translator of questions: the prompt, and how replies become answers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,26 +15,28 @@ STYLES = {
 
 
 class QATranslator:
-    r"""Asks the question, and reads `<answer>42</answer>` or `\boxed{42}`.
+    r"""Asks the question, and parses `<answer>42</answer>` or `\boxed{42}`.
 
     Args:
         style: how an answer is marked: `answer`, `boxed` or `either`.
-        instruct: whether the model is told how to answer; a data set's own words may do that.
-        instructions: these words instead of ours.
+        instruct: whether the prompt explains how to answer; a data set's questions may do that.
+        instructions: replaces the default instructions.
 
     Raises:
-        ConfigError: there is no such style.
+        ConfigError: unknown style.
     """
 
     def __init__(
         self, style: str = "either", instruct: bool = True, instructions: str | None = None
     ) -> None:
         if style not in STYLES:
-            raise ConfigError(f"env.translator.style={style!r}: must be one of {', '.join(STYLES)}")
+            raise ConfigError(
+                f"env.translator_kwargs.style={style!r}: must be one of {', '.join(STYLES)}"
+            )
         self._style, self._instruct, self._instructions = style, instruct, instructions
 
     def instructions(self) -> str:
-        """How to answer; empty where nothing is to be said."""
+        """How to answer; may be empty."""
         if self._instructions is not None:
             return self._instructions
         if not self._instruct:
@@ -46,21 +48,21 @@ class QATranslator:
         return f"Reply as {STYLES[self._style]}."
 
     def to_observation(self, observation: Any, info: Mapping[str, Any]) -> Observation:
-        """The words and pictures of the question."""
+        """The text and images of the question."""
         return Observation(images=tuple(observation["images"]), text=observation["text"])
 
     def to_message(self, observation: Observation) -> Message:
-        """The question as it stands; its `<image>`s are counted where the data is read."""
+        """The question unchanged; its `<image>` markers were checked when the data was read."""
         return Message(role="user", text=observation.text, images=observation.images)
 
     def to_action(self, reply: str) -> str:
         """The answer.
 
         Raises:
-            ActionError: the reply holds none, or several.
+            ActionError: the reply has no answer, or several.
         """
         return answer_in(reply, self._style)
 
     def no_action(self) -> str:
-        """A reply without an answer is an empty one, which is always wrong."""
+        """A reply without an answer counts as an empty answer, which is always wrong."""
         return ""

@@ -1,4 +1,4 @@
-"""The rules: the boxes and the player in a room, and what a move does."""
+"""The rules of Sokoban: boxes and player in a room, and the effect of a move."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ CHARACTERS = "# .$@*+"
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Board:
-    """A room with its boxes and its player."""
+    """A room with boxes and the player."""
 
     room: Room
     boxes: int
     player: int
-    """The cell's number."""
+    """Index of the player's cell."""
 
     @property
     def solved(self) -> bool:
@@ -25,19 +25,19 @@ class Board:
 
     @property
     def on_target(self) -> int:
-        """How many boxes are on a target."""
+        """Number of boxes on a target."""
         return (self.boxes & self.room.targets).bit_count()
 
     @property
     def num_boxes(self) -> int:
-        """As many as there are targets."""
+        """Number of boxes, equal to the number of targets."""
         return self.boxes.bit_count()
 
     def move(self, direction: int) -> "Board":
-        """The board after a move; itself where a wall or a second box is in the way.
+        """The board after a move; `self` if a wall or a second box blocks it.
 
         Args:
-            direction: index of `MOVES`.
+            direction: index into `MOVES`.
         """
         step = self.room.steps[direction]
         to, boxes = self.player + step, self.boxes

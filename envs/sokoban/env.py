@@ -9,60 +9,60 @@ from gymnasium import spaces
 
 from agentrl.envs.sokoban.board import CHARACTERS, MOVES, Board
 from agentrl.envs.sokoban.deadlock import is_deadlocked
-from agentrl.envs.sokoban.picture import draw
-from agentrl.envs.sokoban.source import open_source
+from agentrl.envs.sokoban.drawing import draw
+from agentrl.envs.sokoban.level_sources import open_source
 from agentrl.errors import ConfigError
 from agentrl.types import Image
 
 OBSERVATIONS = ("text", "image", "both")
 DEADLOCKS = ("off", "tell", "end")
 STEP, BOX_ON, BOX_OFF, SOLVED = -0.1, 1.0, -1.0, 10.0
-"""The rewards that the field uses, as in gym-sokoban."""
+"""The usual rewards, as in gym-sokoban."""
 
 _Observation = str | Image | dict[str, Any]
 _Info = dict[str, Any]
 
 
 class Sokoban(gymnasium.Env[_Observation, Any]):
-    """Push every box onto a target; who moves against a box pushes it, two are too heavy.
+    """Push every box onto a target. Moving against a box pushes it; two boxes block each other.
 
-    Observation: the board as text (rows of `# .$@*+`, joined by line breaks), as a picture
+    Observation: the board as text (rows of `# .$@*+`, joined by line breaks), as an image
     uint8[H, W, 3], or both, `{"text": ..., "image": ...}`. Actions: `Discrete(4)`, up, down, left,
-    right; a move that is blocked takes its turn. Reward: -0.1 for each step, +1 for a box that
-    comes onto a target, -1 for one that leaves it, +10 when all are there, which ends the episode.
+    right; a blocked move still takes a step. Reward: -0.1 per step, +1 for a box that moves onto a
+    target, -1 for one that leaves it, +10 when all are on targets, which ends the episode.
 
-    `info` holds `board` (text), `seed`, `level` (which one of a file's), `moves`, `pushes`,
-    `on_target`, `boxes`, `optimal` (moves of a shortest solution, None where it is not known),
-    `changed` (whether the last action moved anything), `success`, `deadlock` (None if not looked
-    for), `state_key` (seed and board), and `metrics`: `success`, `on_target` (share of the boxes)
-    and `efficiency` (optimal moves by those made, 0 without success), and `deadlock`.
+    `info` holds `board` (text), `seed`, `level` (index in the level files), `moves`, `pushes`,
+    `on_target`, `boxes`, `optimal` (moves of a shortest solution, None if unknown), `changed`
+    (whether the last action moved anything), `success`, `deadlock` (None if not checked),
+    `state_key` (seed and board), and `metrics`: `success`, `on_target` (share of the boxes),
+    `efficiency` (optimal moves divided by moves made, 0 without success), and `deadlock`.
 
     Args:
-        size: of generated levels, walls included, as the field counts: `5` has 3 by 3 cells
-            inside. One number, or `[height, width]`; None for 7.
-        boxes: of generated levels, as many as targets; None for 1.
-        min_moves: of a shortest solution of generated levels, at least; None for 1.
-        max_moves: of a shortest solution of generated levels, at most; None for no bound.
-        split: `all` levels, those of `train`, or those of `eval`.
-        held_out: the share that is `eval`'s.
-        held_out_by: what belongs to one side as a whole: a `room` (walls and targets, however
-            turned or mirrored), so that no board of one side is ever met on the other; or, where
-            rooms are few, a `level` as it stands, boxes and player included.
-        levels: a file of levels, or a folder of such, in Boxoban's format; None to generate them.
-            The seed counts through them; they have the size, boxes and solutions that they have.
+        size: size of generated levels including walls: `5` has 3 by 3 cells inside. One number,
+            or `[height, width]`; None for 7.
+        boxes: boxes, and targets, of generated levels; None for 1.
+        min_moves: minimum length of a shortest solution of generated levels; None for 1.
+        max_moves: maximum length of a shortest solution of generated levels; None for no limit.
+        split: `all` levels, or those of `train` or `eval`.
+        held_out: the share of levels that belong to `eval`.
+        held_out_by: the unit that is held out: a `room` (walls and targets, including rotations and
+            mirror images), so that no board of one split occurs in the other; or, if there are only
+            few rooms, a `level` including boxes and player.
+        levels: a file or folder of levels in Boxoban's format; None to generate them. The seed
+            counts through them; size, boxes and solution lengths are those of the levels.
         observation: `text`, `image` or `both`.
-        cell: pixels of a cell's side.
-        max_steps: after which the episode is truncated.
-        deadlock: `tell` in `info` whether the board is certainly lost; `end` the episode there
-            and charge the steps that are left, so that to lose early is not worth more than to
-            lose late; `off`.
-        solver_states: how long the shortest solution of a level from a file is looked for, in
-            states; 0 not at all. Generated levels have been solved.
+        cell: side of a cell in pixels.
+        max_steps: the episode is truncated after this many steps.
+        deadlock: `tell`: report in `info` whether the board is certainly lost. `end`: end the
+            episode there and charge for the remaining steps, so that losing early is not better
+            than losing late. `off`: do not check.
+        solver_states: search limit for the shortest solution of a level from a file, in states; 0
+            for no search. Generated levels are always solved.
         render_mode: None, `rgb_array` or `ansi`.
 
     Raises:
-        ConfigError: one of them does not exist, or levels that cannot be had; or something is asked
-            of generated levels where a file's are played.
+        ConfigError: an invalid argument, missing levels, or an argument for generated levels
+            together with `levels`.
     """
 
     metadata = {"render_modes": ["rgb_array", "ansi"], "render_fps": 8}  # noqa: RUF012 - Gymnasium's
@@ -111,17 +111,17 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
 
     @classmethod
     def check_kwargs(cls, **kwargs: Any) -> None:
-        """See whether such levels can be had, before anything is played.
+        """Check that the levels exist, before any episode runs.
 
         Raises:
-            ConfigError: as the constructor.
+            ConfigError: like the constructor.
         """
         cls(**kwargs)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[_Observation, _Info]:
-        """Begin the level of this seed, or of a drawn one where none is given."""
+        """Start the level of this seed, or of a random one if none is given."""
         super().reset(seed=seed)
         self._seed = int(self.np_random.integers(2**31)) if seed is None else seed
         self._level = self._source.draw(self._seed)
@@ -132,9 +132,9 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
         return self._seen(), self._info()
 
     def step(self, action: int) -> tuple[_Observation, float, bool, bool, _Info]:
-        """Move, and push what is in the way."""
+        """Move the player, pushing a box in the way."""
         if not isinstance(action, int | np.integer) or not 0 <= action < len(MOVES):
-            raise ValueError(f"{action!r} is no action: 0 up, 1 down, 2 left, 3 right")
+            raise ValueError(f"{action!r} is not an action: 0 up, 1 down, 2 left, 3 right")
         before, after = self._board, self._board.move(int(action))
         self._board, self._changed = after, after is not before
         self._moves += 1
@@ -157,7 +157,7 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
         return self._seen(), reward, over, truncated, self._info()
 
     def render(self) -> Image | str | None:
-        """The board, as a picture or as text."""
+        """The board as an image or as text, depending on `render_mode`."""
         if self.render_mode == "rgb_array":
             return draw(self._board, self.cell)
         return self._text if self.render_mode == "ansi" else None
@@ -204,7 +204,7 @@ def _check(name: str, value: str | None, known: Sequence[str | None]) -> None:
 
 
 def _space(observation: str, height: int, width: int, cell: int) -> "spaces.Space[Any]":
-    """Where observations lie; the sizes are those of the largest level."""
+    """The observation space, sized for the largest level."""
     text = spaces.Text(height * (width + 1) - 1, charset=f"{CHARACTERS}\n")
     image = spaces.Box(0, 255, (height * cell, width * cell, 3), np.uint8)
     both = spaces.Dict({"text": text, "image": image})

@@ -1,9 +1,8 @@
-"""Scripted players of Sokoban: they know the board and answer as a model would.
+"""Scripted players of Sokoban: they see the board and reply in a model's format.
 
-Their thought reads the board before it decides: row and column of the player, of the box that is
-pushed next and of its target, each from 0 with the walls counted, then the way it will be pushed.
-Each word follows from few others, so that a small model learns to think it, and can say on boards
-that it never saw where things are.
+Their reasoning reads the board before it decides: row and column of the player, of the box to push
+next and of its target, counted from 0 including walls, then the direction of the push. Each word
+follows from a few others, so that a small model can learn it and locate things on unseen boards.
 """
 
 from collections.abc import Mapping
@@ -13,34 +12,34 @@ import numpy as np
 
 from agentrl.actions.tool_calls import Calls
 from agentrl.envs.sokoban.board import MOVES, Board
+from agentrl.envs.sokoban.board_parser import parse
 from agentrl.envs.sokoban.deadlock import is_deadlocked
-from agentrl.envs.sokoban.parsing import parse
 from agentrl.envs.sokoban.room import bits
-from agentrl.envs.sokoban.solver import OutOfReach, solve
+from agentrl.envs.sokoban.solver import SearchLimitReached, solve
 
 _STATES = 100_000
 _KEPT = 100_000
 
 
 class Plan(NamedTuple):
-    """What a player is about to do."""
+    """The next push of a player, and its next move."""
 
     box: int
-    """The cell of the box that it pushes next."""
+    """The cell of the box to push next."""
     target: int
-    """The cell where that box is to go."""
+    """The cell that the box should reach."""
     push: int
-    """Index of `MOVES`: the way it will be pushed."""
+    """The direction of the push, index into `MOVES`."""
     move: int
-    """Index of `MOVES`: what comes first."""
+    """The next move, index into `MOVES`."""
 
 
-class Expert:
-    """Follows a shortest solution; goes straight at a box where there is none, or none is found.
+class SokobanExpert:
+    """Follows a shortest solution; without one, it goes straight for the nearest box.
 
     Args:
-        style: of actions, `tag` or `tool`.
-        think: whether it says its thought before its action.
+        style: how actions are written: `tag` or `tool`.
+        think: whether it writes its reasoning before the action.
     """
 
     def __init__(self, style: str = "tag", think: bool = True) -> None:
@@ -48,27 +47,27 @@ class Expert:
         self._think = think
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """The reply to the board that stands in `info`."""
+        """The reply to the board in `info`."""
         plan = self.plan(info["board"], rng)
         thought = _thought(parse(info["board"]), plan) if self._think else ""
         return thought + self._calls.say(MOVES[plan.move])
 
     def plan(self, text: str, rng: np.random.Generator) -> Plan:
-        """What to do on a board."""
+        """The plan for a board."""
         return best(text) or straight(parse(text))
 
 
-class Mediocre(Expert):
-    """Follows a shortest solution, but in some turns it runs straight at the box and pushes on.
+class SokobanMediocre(SokobanExpert):
+    """Follows a shortest solution, but in some turns goes straight for the nearest box and pushes.
 
-    It goes to the nearest box that is on no target, rows before columns where both are as far, and
-    pushes it wherever that leads, often into a corner. A model that copies it has a habit to leave
-    behind, not only chance.
+    It approaches the nearest box that is not on a target, along the longer axis first, and pushes
+    it regardless of the result, often into a corner. A model that imitates it has a bad habit to
+    unlearn, not just noise.
 
     Args:
-        skill: the chance of a move by the solution, in [0, 1].
-        style: of actions, `tag` or `tool`.
-        think: whether it says its thought before its action.
+        skill: the probability of following the solution, in [0, 1].
+        style: how actions are written: `tag` or `tool`.
+        think: whether it writes its reasoning before the action.
     """
 
     def __init__(self, skill: float = 0.7, style: str = "tag", think: bool = True) -> None:
@@ -76,20 +75,20 @@ class Mediocre(Expert):
         self.skill = skill
 
     def plan(self, text: str, rng: np.random.Generator) -> Plan:
-        """What to do on a board."""
+        """The plan for a board."""
         return super().plan(text, rng) if rng.random() < self.skill else straight(parse(text))
 
 
-class Random(Expert):
-    """Moves at random and thinks nothing."""
+class SokobanRandom(SokobanExpert):
+    """Makes random moves; no reasoning."""
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """A reply that looks at nothing."""
+        """A random move."""
         return self._calls.say(MOVES[rng.integers(len(MOVES))])
 
 
 def best(text: str) -> Plan | None:
-    """The beginning of a shortest solution; None where there is none, or none is found."""
+    """The plan of a shortest solution; None if there is none, or none was found."""
     moves, board = _solution(text), parse(text)
     box = target = push = None
     for move in moves:
@@ -97,7 +96,7 @@ def best(text: str) -> Plan | None:
         if after.boxes != board.boxes:
             if box is None:
                 box, push, target = after.player, move, after.player
-            if after.player == target:  # the same box, one cell on
+            if after.player == target:  # the same box, pushed one cell further
                 target += board.room.steps[move]
         board = after
     if box is None or target is None or push is None:
@@ -106,7 +105,7 @@ def best(text: str) -> Plan | None:
 
 
 def straight(board: Board) -> Plan:
-    """Straight to the nearest box that is on no target, and on."""
+    """The plan to go straight for the nearest box that is not on a target, and push it."""
     width = board.room.width
     box = _nearest(board.player, board.boxes & ~board.room.targets or board.boxes, width)
     target = _nearest(box, board.room.targets & ~board.boxes or board.room.targets, width)
@@ -119,29 +118,29 @@ def straight(board: Board) -> Plan:
 
 
 def _nearest(cell: int, cells: int, width: int) -> int:
-    """The cell of a set that is the fewest rows and columns away."""
+    """The cell of a set with the smallest Manhattan distance."""
     row, column = divmod(cell, width)
     return min(bits(cells), key=lambda c: abs(c // width - row) + abs(c % width - column))
 
 
 def _thought(board: Board, plan: Plan) -> str:
     cells = (board.player, plan.box, plan.target)
-    places = [str(number) for cell in cells for number in divmod(cell, board.room.width)]
-    return f"<think>{' '.join(places)} {MOVES[plan.push]}</think>"
+    numbers = [str(number) for cell in cells for number in divmod(cell, board.room.width)]
+    return f"<think>{' '.join(numbers)} {MOVES[plan.push]}</think>"
 
 
 _known: dict[str, tuple[int, ...]] = {}
-"""What is left of solutions that were found, by board: solved once, not at every turn."""
+"""Remaining moves of known solutions, by board, so that each level is solved only once."""
 
 
 def _solution(text: str) -> tuple[int, ...]:
-    """A shortest solution; no moves where there is none, none is found, or none is needed."""
+    """A shortest solution; no moves if there is none, none was found, or none is needed."""
     if (moves := _known.get(text)) is not None:
         return moves
     board = parse(text)
     try:
         moves = () if is_deadlocked(board) else solve(board, _STATES) or ()
-    except OutOfReach:
+    except SearchLimitReached:
         moves = ()
     if len(_known) > _KEPT:
         _known.clear()

@@ -1,8 +1,8 @@
-"""A room: walls, floor and targets, and what follows from them alone.
+"""A room: walls, floor and targets, and properties that depend only on them.
 
-Sets of cells are whole numbers: bit `row * width + column` stands for a cell. A search then asks
-about all cells at once with a few shifts. Around the floor stand walls, so that no shift carries a
-cell of the floor from one row into the next.
+Sets of cells are integer bit masks: bit `row * width + column` is a cell. A search then handles all
+cells at once with a few shifts. The floor is enclosed by walls, so that no shift carries a floor
+cell from one row into the next.
 """
 
 from collections.abc import Iterator
@@ -10,29 +10,29 @@ from dataclasses import dataclass
 from functools import cached_property
 
 
-# No slots: what is derived from a room is kept in it.
+# No slots: cached properties need a __dict__.
 @dataclass(kw_only=True, frozen=True)
 class Room:
-    """What never changes in a level."""
+    """The constant part of a level."""
 
     height: int
-    """Rows, walls included."""
+    """Rows including walls."""
     width: int
-    """Columns, walls included."""
+    """Columns including walls."""
     floor: int
     """Cells that the player could reach if there were no boxes."""
     targets: int
     outside: int = 0
-    """Cells that are drawn as floor and that nobody can reach; all others are walls."""
+    """Unreachable cells that are drawn as floor; all remaining cells are walls."""
 
     @cached_property
     def steps(self) -> tuple[int, int, int, int]:
-        """How far a move takes a cell's number: up, down, left, right."""
+        """Offsets of a cell's index for a move up, down, left and right."""
         return (-self.width, self.width, -1, 1)
 
     @cached_property
     def plan(self) -> bytes:
-        """The room without boxes and player, as text; every row ends with a line break."""
+        """The room as text, without boxes and player; every row ends with a line break."""
         cells = bytearray(b"#" * (self.height * self.width))
         for mark, mask in ((b" ", self.floor | self.outside), (b".", self.targets)):
             for cell in bits(mask):
@@ -42,17 +42,17 @@ class Room:
 
     @cached_property
     def distances(self) -> tuple[dict[int, int], ...]:
-        """For each target, and each cell: the least pushes that take a box there, alone."""
+        """For each target: the minimum number of pushes from each cell, ignoring other boxes."""
         return tuple(self._distances(target) for target in bits(self.targets))
 
     @cached_property
     def dead(self) -> int:
-        """The floor from which a box cannot be pushed to any target, even alone in the room."""
-        alive = {cell for found in self.distances for cell in found}
+        """Floor cells from which a box cannot reach any target, even without other boxes."""
+        alive = {cell for distances in self.distances for cell in distances}
         return self.floor & ~sum(1 << cell for cell in alive)
 
     def reach(self, player: int, boxes: int) -> int:
-        """The cells where the player can walk without a push."""
+        """The cells that the player can reach without pushing."""
         free, width = self.floor & ~boxes, self.width
         reached = edge = 1 << player
         while edge:
@@ -76,7 +76,7 @@ class Room:
 
 
 def bits(mask: int) -> Iterator[int]:
-    """The cells of a set, in rising order."""
+    """The cells of a set, in ascending order."""
     while mask:
         lowest = mask & -mask
         yield lowest.bit_length() - 1
@@ -84,5 +84,5 @@ def bits(mask: int) -> Iterator[int]:
 
 
 def moved(mask: int, step: int) -> int:
-    """All cells of a set, moved by a step."""
+    """All cells of a set, shifted by a step."""
     return mask << step if step > 0 else mask >> -step

@@ -1,8 +1,8 @@
-"""The shortest solution of a board, in moves.
+"""Finds the shortest solution of a board, in moves.
 
-A* over pushes: a state is where the boxes are and where the last push has left the player, an edge
-is the shortest walk to a box and the push, and costs its moves. The estimate is the least number
-of pushes if no box were in another's way, each box with a target of its own.
+A* over pushes: a state is the positions of the boxes and of the player after the last push; an edge
+is the shortest walk to a box plus the push, and its cost is the number of moves. The heuristic is
+the minimum number of pushes, with a distinct target per box, if boxes did not block each other.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,15 +16,15 @@ from agentrl.envs.sokoban.room import Room, bits, moved
 _FAR = 1 << 20
 """More pushes than any solution has."""
 _MATCHED = 6
-"""With more boxes than that the estimate gives several boxes the same target."""
+"""With more boxes than this, the heuristic lets several boxes share a target."""
 
 
-class OutOfReach(Exception):
-    """The search looked at as many states as it may, and has no answer."""
+class SearchLimitReached(Exception):
+    """The search reached its limit of states without an answer."""
 
 
-class State(NamedTuple):
-    """What a search goes through."""
+class SearchState(NamedTuple):
+    """A state of the search."""
 
     boxes: int
     player: int
@@ -36,39 +36,39 @@ class Push(NamedTuple):
     walk: int
     """Moves before the push."""
     stand: int
-    """The player's cell before the push; the box is the next cell in its direction."""
+    """The player's cell before the push; the box is on the next cell in its direction."""
     direction: int
-    """Index of `MOVES`."""
+    """Index into `MOVES`."""
 
 
 def solve(board: Board, limit: int = 100_000) -> tuple[int, ...] | None:
     """A shortest solution.
 
     Args:
-        board: to solve.
-        limit: states that may be expanded, which bounds time and memory.
+        board: the board to solve.
+        limit: maximum number of expanded states, which bounds time and memory.
 
     Returns:
-        Indices of `MOVES`; none where it is solved already, None where it has no solution.
+        Indices into `MOVES`, empty if the board is already solved; None if it has no solution.
 
     Raises:
-        OutOfReach: the limit was reached before it was certain.
+        SearchLimitReached: the limit was reached without an answer.
     """
-    room, start = board.room, State(board.boxes, board.player)
+    room, start = board.room, SearchState(board.boxes, board.player)
     estimate = _estimate(room)
-    costs: dict[State, int] = {start: 0}
-    came: dict[State, tuple[State, Push]] = {}
+    costs: dict[SearchState, int] = {start: 0}
+    came: dict[SearchState, tuple[SearchState, Push]] = {}
     queue = [(estimate(board.boxes), 0, start)]
     expanded = 0
     while queue:
         _, negative, state = heappop(queue)
         if -negative > costs[state]:
-            continue  # it was reached by a shorter way since
+            continue  # a shorter path was found since
         if state.boxes == room.targets:
             return _moves(room, state, came)
         expanded += 1
         if expanded > limit:
-            raise OutOfReach(f"no answer after {limit} states")
+            raise SearchLimitReached(f"no answer after {limit} states")
         for push in pushes(room, state):
             after, cost = pushed(room, state, push), push.walk + 1 - negative
             if cost < costs.get(after, _FAR) and (rest := estimate(after.boxes)) < _FAR:
@@ -77,12 +77,12 @@ def solve(board: Board, limit: int = 100_000) -> tuple[int, ...] | None:
     return None
 
 
-def pushes(room: Room, state: State) -> Iterator[Push]:
-    """Every push that does not take its box to a dead cell, with the shortest walk to it."""
+def pushes(room: Room, state: SearchState) -> Iterator[Push]:
+    """All pushes that do not move a box to a dead cell, each with the shortest walk to it."""
     boxes, width = state.boxes, room.width
     free = room.floor & ~boxes
     safe = free & ~room.dead
-    # A box one step ahead, and a cell that may take it two steps ahead.
+    # Cells with a box one step ahead and a safe cell two steps ahead.
     stands = [free & moved(boxes, -step) & moved(safe, -2 * step) for step in room.steps]
     wanted = stands[0] | stands[1] | stands[2] | stands[3]
     reached = edge = 1 << state.player
@@ -98,15 +98,17 @@ def pushes(room: Room, state: State) -> Iterator[Push]:
         walk += 1
 
 
-def pushed(room: Room, state: State, push: Push) -> State:
+def pushed(room: Room, state: SearchState, push: Push) -> SearchState:
     """The state after a push."""
     box = push.stand + room.steps[push.direction]
-    return State(state.boxes ^ (1 << box | 1 << box + room.steps[push.direction]), box)
+    return SearchState(state.boxes ^ (1 << box | 1 << box + room.steps[push.direction]), box)
 
 
 def _estimate(room: Room) -> Callable[[int], int]:
-    """A function of the boxes: the least pushes; `_FAR` or more where all is lost."""
-    rows = {cell: [found.get(cell, _FAR) for found in room.distances] for cell in bits(room.floor)}
+    """The heuristic: maps boxes to the minimum number of pushes; `_FAR` or more if unsolvable."""
+    rows = {
+        cell: [pushes.get(cell, _FAR) for pushes in room.distances] for cell in bits(room.floor)
+    }
     count = len(room.distances)
     if count > _MATCHED:
         return cache(lambda boxes: sum(min(rows[box]) for box in bits(boxes)))
@@ -127,7 +129,7 @@ def _estimate(room: Room) -> Callable[[int], int]:
 
 
 def _choices(count: int) -> list[list[tuple[int, int, int]]]:
-    """For each box in turn: the targets taken before, the one it takes, those taken then."""
+    """For each box in turn: (targets taken before, target it takes, targets taken after)."""
     return [
         [
             (taken, target, taken | 1 << target)
@@ -139,8 +141,10 @@ def _choices(count: int) -> list[list[tuple[int, int, int]]]:
     ]
 
 
-def _moves(room: Room, last: State, came: Mapping[State, tuple[State, Push]]) -> tuple[int, ...]:
-    """The moves that led to a state, walks included."""
+def _moves(
+    room: Room, last: SearchState, came: Mapping[SearchState, tuple[SearchState, Push]]
+) -> tuple[int, ...]:
+    """The moves that lead to a state, including walks."""
     moves: list[int] = []
     while last in came:
         last, push = came[last]
@@ -148,11 +152,11 @@ def _moves(room: Room, last: State, came: Mapping[State, tuple[State, Push]]) ->
     return tuple(reversed(moves))
 
 
-def _walk(room: Room, state: State, end: int) -> list[int]:
+def _walk(room: Room, state: SearchState, end: int) -> list[int]:
     """The moves of a shortest walk between the boxes."""
     came: dict[int, tuple[int, int]] = {}
     queue = [state.player]
-    for cell in queue:  # grows meanwhile
+    for cell in queue:  # grows during the loop
         for direction, step in enumerate(room.steps):
             to = cell + step
             if to not in came and to != state.player and (room.floor & ~state.boxes) >> to & 1:

@@ -1,4 +1,4 @@
-"""The words of Sokoban: what the model is told, and what its reply means."""
+"""The translator of Sokoban: the prompt, and how replies become actions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,18 +19,18 @@ _IMAGE = (
 
 
 class SokobanTranslator:
-    """Shows the board as the environment does, and reads one move.
+    """Shows the board as text or image, and parses one move.
 
     Args:
-        style: of actions, `tag` or `tool`.
-        instruct: whether the rules are told before the first board. A model that was taught by
-            demonstrations does without.
-        observation: as the environment's; says what the signs mean.
-        spaced: a blank between the characters of a row, and `_` for floor. The tokenizers of
-            large models join signs that stand together, and lose count of them.
+        style: how actions are written: `tag` or `tool`.
+        instruct: whether the prompt states the rules before the first board. A model that was
+            trained on demonstrations does not need them.
+        observation: the same as the environment's; selects the legend in the prompt.
+        spaced: whether to put a blank between the characters of a row, and `_` for floor. The
+            tokenizers of large models merge adjacent characters, and the model loses count.
 
     Raises:
-        ConfigError: a style that does not exist.
+        ConfigError: unknown style.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class SokobanTranslator:
         self._spaced = spaced
 
     def instructions(self) -> str:
-        """The rules, the signs and the grammar of replies; empty without `instruct`."""
+        """The rules, the legend and the format of replies; empty without `instruct`."""
         if not self._instruct:
             return ""
         signs = []
@@ -57,11 +57,11 @@ class SokobanTranslator:
         return " ".join([_RULES, *signs, self.how()])
 
     def how(self) -> str:
-        """How to answer: the moves."""
+        """The format of replies."""
         return f"Answer with one of {self._calls.told()}."
 
     def to_observation(self, observation: Any, info: Mapping[str, Any]) -> Observation:
-        """The picture, the text, or both."""
+        """The image, the text, or both."""
         if isinstance(observation, str):
             return Observation(text=self._written(observation))
         if isinstance(observation, Mapping):
@@ -71,7 +71,7 @@ class SokobanTranslator:
         return Observation(images=(observation,))
 
     def to_message(self, observation: Observation) -> Message:
-        """The picture, then the text."""
+        """The image, then the text."""
         parts = [IMAGE] * len(observation.images) + [observation.text] * bool(observation.text)
         return Message(role="user", text="\n".join(parts), images=observation.images)
 
@@ -79,12 +79,12 @@ class SokobanTranslator:
         """The index of the move.
 
         Raises:
-            ActionError: the reply names none, several, or something else.
+            ActionError: the reply has no move, several, or an unknown one.
         """
         return MOVES.index(self._calls.read(reply).name)
 
     def no_action(self) -> None:
-        """A reply that is no action leaves the board as it is."""
+        """A reply without an action leaves the board unchanged."""
         return
 
     def _written(self, text: str) -> str:

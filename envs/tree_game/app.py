@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from agentrl.envs.phone_game.app import GameApp
 from agentrl.envs.phone_game.game import PhoneGame
-from agentrl.envs.phone_game.rules import Rules
-from agentrl.envs.tree_game import drawing, shell
-from agentrl.envs.tree_game.miniprogram import MiniProgram, Shows
-from agentrl.envs.tree_game.rules import Level, TreeGame
+from agentrl.envs.phone_game.rules import GameRules
+from agentrl.envs.tree_game import drawing, wechat_drawing
+from agentrl.envs.tree_game.mini_program import MiniProgram, Shows
+from agentrl.envs.tree_game.rules import TreeGameLevel, TreeGameRules
 from agentrl.types import Image
 
 PACKAGE = "com.tencent.mm"
@@ -16,20 +16,20 @@ GAME_ACTIVITY = ".plugin.appbrand.ui.AppBrandUI"
 NAME = "Tree of power"
 
 
-def _rules(seed: int, **level: object) -> Rules:
-    return MiniProgram(TreeGame(seed, **level), is_open=True)
+def _rules(seed: int, **level: object) -> GameRules:
+    return MiniProgram(TreeGameRules(seed, **level), is_open=True)
 
 
 def _draw(program: MiniProgram, width: int, height: int) -> Image:
     if program.shows is Shows.CHATS:
-        return shell.draw_chats(NAME, width, height)
-    assert isinstance(program.game, TreeGame), "there is no other game in it"
+        return wechat_drawing.draw_chats(NAME, width, height)
+    assert isinstance(program.game, TreeGameRules), "there is no other game in it"
     picture = drawing.draw(program.game, width, height)
-    shell.draw_around(picture, program.shows)
+    wechat_drawing.draw_around(picture, program.shows)
     return picture
 
 
-def _words(level: Level) -> str:
+def _words(level: TreeGameLevel) -> str:
     """What a player of this level must know."""
     chops = "one chop" if level.chops == 1 else f"{level.chops} chops"
     told = (
@@ -50,7 +50,7 @@ GAME = PhoneGame(
     activity=GAME_ACTIVITY,
     rules=_rules,
     draw=_draw,
-    level=Level,
+    level=TreeGameLevel,
     calls={"chop()": 1, "replace()": 1, "decompose()": 1},
     words=_words,
 )
@@ -66,7 +66,7 @@ class TreeGameApp(GameApp):
     game = GAME
     activities = (CHATS_ACTIVITY, GAME_ACTIVITY)
 
-    def begin(self, extras: Mapping[str, str]) -> Rules:
+    def begin(self, extras: Mapping[str, str]) -> GameRules:
         """The game, open or behind its entry."""
         program = super().begin(extras)
         assert isinstance(program, MiniProgram), "that is what this game's rules are"

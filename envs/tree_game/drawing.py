@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from agentrl.envs.phone_game import paint, pieces
-from agentrl.envs.phone_game.box import Box
-from agentrl.envs.phone_game.paint import Colour
-from agentrl.envs.phone_game.pieces import Piece
+from agentrl.envs.phone_game import paint, piece_cache
+from agentrl.envs.phone_game.boxes import Box
+from agentrl.envs.phone_game.paint import Color
+from agentrl.envs.phone_game.piece_cache import Piece
 from agentrl.envs.tree_game import layout
 from agentrl.envs.tree_game.equipment import ATTRIBUTES, SLOTS, Equipment
-from agentrl.envs.tree_game.rules import Phase, TreeGame
+from agentrl.envs.tree_game.rules import TreeGamePhase, TreeGameRules
 from agentrl.types import Image
 
 _PAGE = (240, 245, 238)
@@ -17,13 +17,13 @@ _EDGE = (208, 216, 206)
 _INK = (28, 40, 34)
 _QUIET = (124, 136, 128)
 _UP, _DOWN = (22, 168, 76), (224, 48, 44)
-_BLUE, _AMBER, _GREY = (38, 99, 235), (214, 130, 20), (196, 204, 198)
+_BLUE, _AMBER, _GRAY = (38, 99, 235), (214, 130, 20), (196, 204, 198)
 _TRUNK, _BARK, _CROWN = (134, 92, 58), (108, 72, 44), (96, 170, 92)
 _NUMBER = 0.085
 """Size of the font of numbers, as a share of the width like the others."""
 
 
-def draw(game: TreeGame, width: int, height: int) -> Image:
+def draw(game: TreeGameRules, width: int, height: int) -> Image:
     """Draw the app's area, the capsule apart.
 
     Args:
@@ -35,8 +35,8 @@ def draw(game: TreeGame, width: int, height: int) -> Image:
         uint8[height, width, 3]; the caller owns it.
     """
     if game.drop is None:
-        return pieces.draw((_main, ()), _on_main(game), width, height)
-    return pieces.draw((_popup, ()), _on_popup(game, game.drop), width, height)
+        return piece_cache.draw((_main, ()), _on_main(game), width, height)
+    return piece_cache.draw((_popup, ()), _on_popup(game, game.drop), width, height)
 
 
 def _main(picture: Image) -> None:
@@ -49,29 +49,29 @@ def _main(picture: Image) -> None:
         paint.text(picture, caption, column, board.down(0.84), 0.036, _QUIET)
     for slot, box in zip(SLOTS, layout.SLOTS, strict=True):
         _panel(picture, box)
-        paint.text(picture, slot, box.centre[0], box.down(0.24), 0.042, _QUIET)
+        paint.text(picture, slot, box.center[0], box.down(0.24), 0.042, _QUIET)
     _draw_tree(picture)
 
 
-def _on_main(game: TreeGame) -> Iterator[Piece]:
+def _on_main(game: TreeGameRules) -> Iterator[Piece]:
     board, chops = layout.BOARD, f"{game.chop}/{game.level.chops}"
     yield paint.text, (str(game.power), 0.3, board.down(0.42), _NUMBER, _INK)
     yield paint.text, (chops, 0.78, board.down(0.42), _NUMBER, _INK)
     for piece, box in zip(game.worn, layout.SLOTS, strict=True):
-        yield paint.text, (str(piece.power), box.centre[0], box.down(0.64), 0.07, _INK)
-    if game.phase is Phase.CHOPPING:
+        yield paint.text, (str(piece.power), box.center[0], box.down(0.64), 0.07, _INK)
+    if game.phase is TreeGamePhase.CHOPPING:
         yield _draw_chips, (game.swings,)
     yield from _last(game)
-    yield _draw_axe, (game.phase is Phase.READY, game.swings % 2 if game.swings else 0)
+    yield _draw_axe, (game.phase is TreeGamePhase.READY, game.swings % 2 if game.swings else 0)
 
 
-def _last(game: TreeGame) -> Iterator[Piece]:
+def _last(game: TreeGameRules) -> Iterator[Piece]:
     """What the last choice has brought, at the foot of the tree."""
-    words = "No chop is left." if game.phase is Phase.FINAL else "Tap the axe."
+    words = "No chop is left." if game.phase is TreeGamePhase.FINAL else "Tap the axe."
     yield paint.text, (words, 0.5, layout.TREE.down(0.93), 0.048, _INK)
     if game.last is not None:
-        colour = _UP if game.last > 0 else _DOWN if game.last < 0 else _QUIET
-        yield paint.text, (f"{game.last:+d}", 0.54, layout.BOARD.down(0.42), 0.056, colour)
+        color = _UP if game.last > 0 else _DOWN if game.last < 0 else _QUIET
+        yield paint.text, (f"{game.last:+d}", 0.54, layout.BOARD.down(0.42), 0.056, color)
 
 
 def _popup(picture: Image) -> None:
@@ -80,44 +80,44 @@ def _popup(picture: Image) -> None:
     _title(picture, "NEW PIECE")
     _panel(picture, layout.POPUP)
     for box, caption in ((layout.OLD, "old"), (layout.NEW, "new")):
-        paint.text(picture, caption, *box.centre, 0.056, _QUIET)
+        paint.text(picture, caption, *box.center, 0.056, _QUIET)
     for row, attribute in zip(layout.CELLS, ATTRIBUTES, strict=True):
-        paint.text(picture, attribute, *row[0].centre, 0.048, _INK)
+        paint.text(picture, attribute, *row[0].center, 0.048, _INK)
     for box, label, face in (
         (layout.DECOMPOSE, "Decompose", _AMBER),
         (layout.REPLACE, "Replace", _BLUE),
     ):
         paint.rounded(picture, box, face, 0.03)
-        paint.text(picture, label, *box.centre, 0.062, _PANEL)
+        paint.text(picture, label, *box.center, 0.062, _PANEL)
 
 
-def _on_popup(game: TreeGame, drop: Equipment) -> Iterator[Piece]:
+def _on_popup(game: TreeGameRules, drop: Equipment) -> Iterator[Piece]:
     worn = game.worn[drop.slot]
-    yield paint.text, (SLOTS[drop.slot], 0.14, layout.OLD.centre[1], 0.056, _INK)
+    yield paint.text, (SLOTS[drop.slot], 0.14, layout.OLD.center[1], 0.056, _INK)
     rows = zip(layout.CELLS, worn.values, drop.values, game.differences, game.arrows, strict=True)
     for (_, left, right, beside), old, new, difference, arrow in rows:
-        yield paint.text, (str(old), *left.centre, _NUMBER, _QUIET)
-        yield paint.text, (str(new), *right.centre, _NUMBER, _INK)
+        yield paint.text, (str(old), *left.center, _NUMBER, _QUIET)
+        yield paint.text, (str(new), *right.center, _NUMBER, _INK)
         yield _draw_change, (beside, abs(difference), arrow, 0.07)
     if game.level.total == "shown":
         sign = (game.change > 0) - (game.change < 0)
-        yield paint.text, ("power", 0.14, layout.TOTAL.centre[1], 0.056, _INK)
+        yield paint.text, ("power", 0.14, layout.TOTAL.center[1], 0.056, _INK)
         total = layout.part(layout.TOTAL, 0.27, 1.0)
         yield _draw_change, (total, abs(game.change), sign, 0.11)
 
 
 def _draw_change(picture: Image, box: Box, size: int, arrow: int, font: float) -> None:
     """An arrow, green up or red down, and how much; a quiet `=` for no change."""
-    x, y = box.centre
+    x, y = box.center
     if not arrow:
         paint.text(picture, "=", x, y, font, _QUIET)
         return
-    colour = _UP if arrow > 0 else _DOWN
+    color = _UP if arrow > 0 else _DOWN
     tall, wide = 0.28 * (box.bottom - box.top), font * 0.5
     middle, tip = box.across(0.24), -tall if arrow > 0 else tall
     corners = ((middle - wide, y - tip), (middle + wide, y - tip), (middle, y + tip))
-    paint.polygon(picture, corners, colour)
-    paint.text(picture, str(size), box.across(0.66), y, font, colour, 0.003)
+    paint.polygon(picture, corners, color)
+    paint.text(picture, str(size), box.across(0.66), y, font, color, 0.003)
 
 
 def _draw_tree(picture: Image) -> None:
@@ -140,9 +140,9 @@ def _draw_chips(picture: Image, swings: int) -> None:
 
 
 def _draw_axe(picture: Image, is_ready: bool, tilt: int) -> None:
-    """The button with the axe; grey where there is nothing to chop."""
+    """The button with the axe; gray where there is nothing to chop."""
     box = layout.AXE
-    paint.rounded(picture, box, _BLUE if is_ready else _GREY, 0.04)
+    paint.rounded(picture, box, _BLUE if is_ready else _GRAY, 0.04)
     x, right = box.across(0.5), box.across(0.5) + 0.04 * tilt
     top, bottom, left = box.down(0.18), box.down(0.82), right - 0.07
     haft = ((right - 0.01, top), (right + 0.01, top), (x + 0.01, bottom), (x - 0.01, bottom))
@@ -156,7 +156,7 @@ def _title(picture: Image, words: str) -> None:
     paint.text(picture, words, box.across(0.5), box.down(0.5), 0.048, _QUIET)
 
 
-def _panel(picture: Image, box: Box, face: Colour = _PANEL) -> None:
+def _panel(picture: Image, box: Box, face: Color = _PANEL) -> None:
     """A box with a thin edge."""
     paint.rounded(picture, box, _EDGE, 0.025)
     inner = Box(box.left + 0.005, box.top + 0.003, box.right - 0.005, box.bottom - 0.003)

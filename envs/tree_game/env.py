@@ -1,11 +1,12 @@
-"""The tree game as a Gymnasium environment over a phone."""
+"""The tree game as a Gymnasium environment over a phone, and its translator."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from agentrl.envs.phone_game.env import GameEnv
-from agentrl.envs.tree_game.app import TreeGameApp
-from agentrl.envs.tree_game.rules import Level, Phase
+from agentrl.envs.phone_game.translator import GameTranslator
+from agentrl.envs.tree_game.app import GAME, TreeGameApp
+from agentrl.envs.tree_game.rules import TreeGameLevel, TreeGamePhase
 
 _Facts = Mapping[str, Any]
 
@@ -25,11 +26,11 @@ class TreeGame(GameEnv):
     what lies between the worst and the best; `power`; and `accuracy`, right choices among all
     chops, made or not.
 
-    Args and errors: as `GameEnv`, and the settings of `agentrl.envs.tree_game.rules.Level`.
+    Args and errors: as `GameEnv`, and the settings of `agentrl.envs.tree_game.rules.TreeGameLevel`.
     """
 
     app = TreeGameApp
-    level: Level
+    level: TreeGameLevel
 
     def lowest(self, facts: _Facts) -> float:
         """The worst for each decision that is left."""
@@ -42,7 +43,11 @@ class TreeGame(GameEnv):
 
     def state_key(self, facts: _Facts) -> str:
         """What is to be decided; on the main screen, what is worn as well, for it is shown."""
-        shown = facts["old"] if facts["phase"] == Phase.DROP else [facts["power"], facts["worn"]]
+        shown = (
+            facts["old"]
+            if facts["phase"] == TreeGamePhase.DROP
+            else [facts["power"], facts["worn"]]
+        )
         told = "/".join(str(facts[name]) for name in ("seed", "chop", "phase", "shows"))
         return f"{told}/{_spelled(shown)}"
 
@@ -50,3 +55,13 @@ class TreeGame(GameEnv):
 def _spelled(values: Any) -> str:
     """Numbers within lists as one short text."""
     return "-".join(map(_spelled, values)) if isinstance(values, list) else str(values)
+
+
+class TreeGameTranslator(GameTranslator):
+    """Shows the screen and nothing else; reads one tap, or `chop()`, `replace()`, `decompose()`.
+
+    Args and errors: as `GameTranslator`, and the settings of
+    `agentrl.envs.tree_game.rules.TreeGameLevel`.
+    """
+
+    game = GAME

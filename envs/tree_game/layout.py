@@ -10,7 +10,7 @@ the two buttons. Main screen: title and capsule; the power; six slots in two row
 axe.
 """
 
-from agentrl.envs.phone_game.box import Box, Grid
+from agentrl.envs.phone_game.boxes import Box, Grid
 
 COLUMNS, ROWS = 4, 9
 _GRID = Grid(columns=COLUMNS, rows=ROWS)

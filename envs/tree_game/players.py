@@ -11,10 +11,10 @@ import numpy as np
 
 from agentrl.envs.phone_game.players import Choice, GamePlayer, RandomPlayer
 from agentrl.envs.tree_game.app import GAME
-from agentrl.envs.tree_game.rules import Phase
+from agentrl.envs.tree_game.rules import TreeGamePhase
 
 
-class Expert(GamePlayer):
+class TreeGameExpert(GamePlayer):
     """Replaces a piece if that raises the power.
 
     Args:
@@ -26,7 +26,7 @@ class Expert(GamePlayer):
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
         """Chop, or what is to be done with the drop."""
-        if info["phase"] != Phase.DROP:
+        if info["phase"] != TreeGamePhase.DROP:
             return "chop", None
         return self.decide(info, rng), None
 
@@ -44,7 +44,7 @@ class Expert(GamePlayer):
         return " ".join([*map(str, info["differences"]), way])
 
 
-class Mediocre(Expert):
+class TreeGameMediocre(TreeGameExpert):
     """Reads well, but mostly wears whatever is new.
 
     A model that copies it has a habit to leave behind, not only chance: its most frequent choice
@@ -65,7 +65,7 @@ class Mediocre(Expert):
         return str(info["optimal"]) if rng.random() < self.skill else "replace"
 
 
-class Random(RandomPlayer):
+class TreeGameRandom(RandomPlayer):
     """Touches the axe and the buttons, and now and then anything; thinks nothing.
 
     Args and errors: as `RandomPlayer`.
@@ -75,6 +75,6 @@ class Random(RandomPlayer):
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
         """One of the buttons on the screen."""
-        if info["phase"] != Phase.DROP:
+        if info["phase"] != TreeGamePhase.DROP:
             return "chop", None
         return ("replace", "decompose")[int(rng.integers(2))], None

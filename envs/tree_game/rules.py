@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.envs.phone_game.rules import Place, Rules
-from agentrl.envs.phone_game.settings import Settings, one_of
+from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.settings import LevelSettings, one_of
 from agentrl.envs.tree_game import layout
 from agentrl.envs.tree_game.equipment import ATTRIBUTES, Equipment, draw_drop, draw_worn, reach
 
@@ -23,7 +23,7 @@ _STREAM = 3
 """Sets the chance of wrong arrows apart from that of pieces."""
 
 
-class Phase(StrEnum):
+class TreeGamePhase(StrEnum):
     """What the player is to do."""
 
     READY = "ready"
@@ -37,7 +37,7 @@ class Phase(StrEnum):
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Level(Settings):
+class TreeGameLevel(LevelSettings):
     """What a tree game asks of its player. No setting changes what drops."""
 
     total: str = one_of("shown", ("shown", "hidden"), "shown or hidden")
@@ -48,12 +48,12 @@ class Level(Settings):
     chop_ms: int = one_of(300, range(5001), "milliseconds that a chop takes, from 0 to 5000")
 
 
-class TreeGame(Rules):
+class TreeGameRules(GameRules):
     """One game of a few chops.
 
     Args:
         seed: >= 0; the same seed drops the same pieces.
-        **level: settings of `Level`.
+        **level: settings of `TreeGameLevel`.
 
     Raises:
         ValueError: a level that does not exist.
@@ -61,9 +61,9 @@ class TreeGame(Rules):
 
     def __init__(self, seed: int = 0, **level: Any) -> None:
         self.seed = seed
-        self.level = Level(**level)
+        self.level = TreeGameLevel(**level)
         self.worn = list(draw_worn(seed))
-        self.phase = Phase.READY
+        self.phase = TreeGamePhase.READY
         self.chop = 0
         """How many drops are decided."""
         self.swings = 0
@@ -81,7 +81,7 @@ class TreeGame(Rules):
     @property
     def drop(self) -> Equipment | None:
         """The piece that is to be decided on."""
-        return draw_drop(self.seed, self.chop) if self.phase is Phase.DROP else None
+        return draw_drop(self.seed, self.chop) if self.phase is TreeGamePhase.DROP else None
 
     @property
     def old(self) -> Equipment | None:
@@ -112,11 +112,11 @@ class TreeGame(Rules):
 
     def touch(self, x: float, y: float) -> bool:
         """Chop, replace or decompose; elsewhere, and where there is nothing to, nothing happens."""
-        if self.phase is Phase.READY and layout.AXE.holds(x, y):
+        if self.phase is TreeGamePhase.READY and layout.AXE.holds(x, y):
             self._begin_chop()
-        elif self.phase is Phase.DROP and layout.REPLACE.holds(x, y):
+        elif self.phase is TreeGamePhase.DROP and layout.REPLACE.holds(x, y):
             self._decide(replace=True)
-        elif self.phase is Phase.DROP and layout.DECOMPOSE.holds(x, y):
+        elif self.phase is TreeGamePhase.DROP and layout.DECOMPOSE.holds(x, y):
             self._decide(replace=False)
         else:
             return False
@@ -125,13 +125,13 @@ class TreeGame(Rules):
     @property
     def tick_ms(self) -> int:
         """Time passes while the axe swings."""
-        return _SWING_MS if self.phase is Phase.CHOPPING else 0
+        return _SWING_MS if self.phase is TreeGamePhase.CHOPPING else 0
 
     def tick(self) -> bool:
         """One swing of the axe; after the last a piece drops."""
         self.swings += 1
         if self.swings * _SWING_MS >= self.level.chop_ms:
-            self.phase = Phase.DROP
+            self.phase = TreeGamePhase.DROP
         return True
 
     def places(self) -> Mapping[str, Place]:
@@ -160,13 +160,13 @@ class TreeGame(Rules):
             "last": self.last,
             "right": self.right,
             "score": round(self.score, 4),
-            "busy": self.phase is Phase.CHOPPING,
-            "done": self.phase is Phase.FINAL,
+            "busy": self.phase is TreeGamePhase.CHOPPING,
+            "done": self.phase is TreeGamePhase.FINAL,
         }
 
     def _begin_chop(self) -> None:
         self.swings = 0
-        self.phase = Phase.CHOPPING if self.level.chop_ms else Phase.DROP
+        self.phase = TreeGamePhase.CHOPPING if self.level.chop_ms else TreeGamePhase.DROP
 
     def _decide(self, *, replace: bool) -> None:
         drop, change = self.drop, self.change
@@ -178,7 +178,7 @@ class TreeGame(Rules):
         if replace:
             self.worn[drop.slot] = drop
         self.chop += 1
-        self.phase = Phase.FINAL if self.chop == self.level.chops else Phase.READY
+        self.phase = TreeGamePhase.FINAL if self.chop == self.level.chops else TreeGamePhase.READY
 
     def _optimal(self) -> str | None:
         """The better choice; where both are as good, the one that is said first in the game."""

@@ -21,15 +21,15 @@ def test_algorithms_are_listed_with_their_settings(capsys: pytest.CaptureFixture
     for name in PRESETS:
         assert name in listed
     assert cli.run(["algorithms", "dapo"]) == 0
-    told = capsys.readouterr().out
-    assert "clip_high: 0.28   # elsewhere 0.2\n" in told
+    output = capsys.readouterr().out
+    assert "clip_high: 0.28   # default 0.2\n" in output
     assert cli.run(["algorithms", "dapo", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["filter_groups"] is True
     assert cli.run(["algorithms", "dapp"]) == 2
     assert "did you mean 'dapo'?" in capsys.readouterr().err
 
 
-def test_no_setting_of_an_algorithm_is_broken_where_80_columns_are_all(
+def test_settings_of_algorithms_are_not_broken_at_80_columns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -43,7 +43,7 @@ def test_no_setting_of_an_algorithm_is_broken_where_80_columns_are_all(
 
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """A training loop that only remembers what it was asked."""
+    """A training loop that only records its calls."""
     module = ModuleType("agentrl.training.trainer.train")
     module.calls = []  # type: ignore[attr-defined]
 
@@ -72,7 +72,7 @@ def test_a_mistyped_command_is_a_users_mistake(arguments: list[str]) -> None:
     assert cli.run(arguments) == 2
 
 
-def test_train_passes_its_overrides_on(loop: Any) -> None:
+def test_train_passes_overrides_on(loop: Any) -> None:
     assert cli.run(["train", "number_game", "train.steps=3", "seed=2"]) == 0
     ((config, keywords),) = loop.calls
     assert config == "number_game"
@@ -105,11 +105,11 @@ def test_resume_takes_a_folder_or_the_newest_run(loop: Any, tmp_path: Path, caps
     capsys.readouterr()
     assert cli.run(["train", str(config), "--resume"]) == 0
     assert loop.calls[-1][1]["resume"] == new
-    assert f"going on with {new}, with its own settings" in capsys.readouterr().out
+    assert f"resuming {new} with its own configuration" in capsys.readouterr().out
     assert cli.run(["train", str(config), "--resume", "run.name=other"]) == 2
 
 
-def test_a_run_that_is_not_there_is_told_as_a_run(
+def test_a_missing_run_is_reported_as_a_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nowhere, out = str(tmp_path / "nope"), str(tmp_path / "out")
@@ -118,8 +118,8 @@ def test_a_run_that_is_not_there_is_told_as_a_run(
         ["train", "--resume", nowhere, "--dry-run"], ["train", "number_game", "--resume", nowhere],
     ):  # fmt: skip
         assert cli.run(arguments) == 2
-        told = capsys.readouterr().err
-        assert f"{nowhere}: no such run; it should be a folder such as runs/NAME" in told
+        output = capsys.readouterr().err
+        assert f"{nowhere}: no such run; " in output
     assert cli.run(["train", f"{nowhere}.yaml", "--resume"]) == 2
     assert "no such configuration" in capsys.readouterr().err
     assert not any(tmp_path.iterdir())
@@ -138,7 +138,7 @@ def test_dry_run_prints_what_resolves(
     assert "Did you mean" in capsys.readouterr().err
 
 
-def test_eval_takes_an_environment_and_names_a_folder_that_is_not_there(
+def test_eval_accepts_an_environment_and_reports_a_missing_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--policy", "random", "--episodes", "3", f"run.dir={tmp_path}"]
@@ -146,9 +146,9 @@ def test_eval_takes_an_environment_and_names_a_folder_that_is_not_there(
     assert "FrozenLake-v1" in capsys.readouterr().out
     (run,) = tmp_path.iterdir()
     assert cli.run(["eval", f"{run}7", *arguments]) == 2
-    told = capsys.readouterr().err
-    assert "there is no such folder or file" in told
-    assert f"did you mean '{run.name}'" in told
+    output = capsys.readouterr().err
+    assert "no such file or folder" in output
+    assert f"did you mean '{run.name}'" in output
 
 
 def test_eval_plays_prints_and_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,7 +168,7 @@ def test_eval_plays_prints_and_records(tmp_path: Path, capsys: pytest.CaptureFix
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_eval_without_the_console_says_nothing_on_the_way(
+def test_eval_without_the_console_logger_prints_no_progress(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = [f"run.dir={tmp_path}", "logging=[file]", "--episodes=2", "--policy=guesser"]
@@ -176,7 +176,7 @@ def test_eval_without_the_console_says_nothing_on_the_way(
     assert not capsys.readouterr().err
 
 
-def test_eval_of_a_configuration_says_that_its_model_is_untrained(
+def test_eval_of_a_configuration_warns_that_its_model_is_untrained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def played(*_: Any) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def test_eval_of_a_configuration_says_that_its_model_is_untrained(
     assert not caplog.text
 
 
-def test_doctor_names_everything_and_how_to_mend_it(
+def test_doctor_lists_everything_and_how_to_fix_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(cli.install_doctor, "_version", lambda package: None)
@@ -205,7 +205,7 @@ def test_doctor_names_everything_and_how_to_mend_it(
     assert "agentrl[wandb]" in output
 
 
-def test_doctor_finds_what_is_no_adb_server_on_its_port(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_detects_a_foreign_server_on_the_adb_port(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def reply() -> None:
@@ -220,10 +220,10 @@ def test_doctor_finds_what_is_no_adb_server_on_its_port(monkeypatch: pytest.Monk
         (found,) = (one for one in cli.install_doctor.examine() if one.what == "adb server")
         replying.join(10)
     assert found.state == "missing"
-    assert "ANDROID_ADB_SERVER_PORT" in found.mend
+    assert "ANDROID_ADB_SERVER_PORT" in found.fix
 
 
-def test_broken_links_end_every_command(
+def test_broken_links_fail_every_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken() -> None:
@@ -234,10 +234,10 @@ def test_broken_links_end_every_command(
     assert capsys.readouterr().err == "ConfigError: links are text files\n"
 
 
-def test_doctor_tells_of_a_torchvision_that_others_cannot_import():
+def test_doctor_reports_a_torchvision_that_others_cannot_import():
     found = cli.install_doctor.vision_beside("2.13.0+cpu", "0.28.0")
     assert found is not None
-    assert "torchvision==0.28.0+cpu --index-url https://" in found.mend
+    assert "torchvision==0.28.0+cpu --index-url https://" in found.fix
     for torch, torchvision in (
         ("2.13.0+cpu", "0.28.0+cpu"), ("2.13.0", "0.28.0"), (None, "0.28.0"), ("2.13.0+cpu", None),
     ):  # fmt: skip

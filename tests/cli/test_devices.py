@@ -64,16 +64,16 @@ def test_a_command_arrives_as_it_is_given_and_its_code_comes_back(
 def test_ways_are_measured(serial: str, capsys: pytest.CaptureFixture[str]) -> None:
     table = said(capsys, "bench", serial, "--rounds=1")
     assert "picked" in table
-    assert "Take them: devices.capture=" in table
+    assert "Use them: devices.capture=" in table
 
 
 def test_the_doctor_says_who_can_be_played_on(
     serial: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "1 of 1 phones can be played on." in said(capsys, "doctor", serial)
-    ill = said(capsys, "doctor", "NOSUCHPHONE", code=1)
-    assert "mend:" in ill
-    assert "0 of 1 phones can be played on." in ill
+    assert "1 of 1 phones are ready for jobs." in said(capsys, "doctor", serial)
+    unusable = said(capsys, "doctor", "NOSUCHPHONE", code=1)
+    assert "fix:" in unusable
+    assert "0 of 1 phones are ready for jobs." in unusable
 
 
 def test_who_comes_and_goes_is_told(adb_server: AdbServer, serial: str) -> None:
@@ -95,7 +95,7 @@ def test_who_comes_and_goes_is_told(adb_server: AdbServer, serial: str) -> None:
 def test_a_phone_is_disconnected(
     adb_server: AdbServer, serial: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert said(capsys, "disconnect", serial) == f"{serial} is gone\n"
+    assert said(capsys, "disconnect", serial) == f"{serial} is disconnected\n"
     assert serial not in adb_server.devices()
     assert cli.run(["devices", "disconnect", serial]) == 2
     assert "is not connected" in capsys.readouterr().err
@@ -106,9 +106,9 @@ def test_a_phone_is_disconnected(
     ("address", "code", "words"),
     [
         ("127.0.0.1:1", "123456", "Failed: |is too old to pair"),
-        ("127.0.0.1:1", "12345", "has not six digits"),
-        ("127.0.0.1:1", "$(id)a", "has not six digits"),
-        ("phone", "123456", "no HOST:PORT"),
+        ("127.0.0.1:1", "12345", "must have six digits"),
+        ("127.0.0.1:1", "$(id)a", "must have six digits"),
+        ("phone", "123456", "not HOST:PORT"),
         ("8.8.8.8:1", "123456", "public address"),
     ],
 )
@@ -131,7 +131,7 @@ def test_an_address_is_connected_or_refused(
 ) -> None:
     adb_server.disconnect(serial)
     assert said(capsys, "connect", serial) == f"{serial} is ready\n"
-    for address, words in (("phone", "no HOST:PORT"), ("8.8.8.8:5555", "public address")):
+    for address, words in (("phone", "not HOST:PORT"), ("8.8.8.8:5555", "public address")):
         assert cli.run(["devices", "connect", address]) == 2
         assert words in capsys.readouterr().err
 

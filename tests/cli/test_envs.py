@@ -18,45 +18,45 @@ def agentrl(*arguments: str, folder: Path, timeout: float = 170) -> subprocess.C
     )  # fmt: skip
 
 
-def test_what_is_registered_is_listed(capsys) -> None:
+def test_list_shows_registered_environments(capsys) -> None:
     assert run(["envs", "list"]) == 0
     listed = capsys.readouterr().out
     assert "NumberGame-v0" in listed
     assert "FrozenLake-v1" not in listed
     assert run(["envs", "list", "--all"]) == 0
-    listed, _, lacking = capsys.readouterr().out.partition("Not here: ")
+    listed, _, lacking = capsys.readouterr().out.partition("Unavailable: ")
     assert "FrozenLake-v1" in listed
     assert "robotics" in lacking.partition("\n")[0]
     assert "Ant-v2" in lacking
     assert "Ant-v2" not in listed
 
 
-def test_an_environment_of_gymnasium_is_checked(capsys) -> None:
+def test_check_accepts_an_environment_of_gymnasium(capsys) -> None:
     assert run(["envs", "check", "FrozenLake-v1", "env.kwargs.map_name=8x8", "--steps=5"]) == 0
-    told = capsys.readouterr().out
-    assert "Discrete(64)" in told
-    assert "wrong" not in told
+    output = capsys.readouterr().out
+    assert "Discrete(64)" in output
+    assert "wrong" not in output
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "complaint"),
+    ("arguments", "code", "message"),
     [
-        (["FrozenLake-v1", "env.kwargs.map=1"], 1, "does not take them"),
+        (["FrozenLake-v1", "env.kwargs.map=1"], 1, "rejects them"),
         (["FrozenLak-v1"], 1, "did you mean"),
         (["FrozenLake-v1", "env.kwarg.map=1"], 2, "kwarg"),
         (["no_such.yaml"], 2, "no such configuration"),
     ],
 )
-def test_what_cannot_be_checked_is_told(capsys, arguments, code, complaint) -> None:
+def test_check_reports_mistakes(capsys, arguments, code, message) -> None:
     assert run(["envs", "check", *arguments]) == code
     out, err = capsys.readouterr()
-    assert complaint in out + err
+    assert message in out + err
 
 
 @pytest.mark.parametrize(
     "name", ["My_game", "class", "json", "2d", "numpy", "a b", "../x", "a" * 70]
 )
-def test_names_that_no_new_module_can_have_are_refused(capsys, tmp_path, name) -> None:
+def test_new_refuses_names_that_no_module_can_have(capsys, tmp_path, name) -> None:
     assert run(["envs", "new", name, "--where", str(tmp_path)]) == 2
     assert "ConfigError" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
@@ -67,7 +67,7 @@ def new(folder: Path) -> Path:
     return folder / "my_game"
 
 
-def test_a_new_environment_passes_its_own_tests_and_resolves(tmp_path, capsys) -> None:
+def test_a_new_environment_passes_its_own_tests_and_a_dry_run(tmp_path, capsys) -> None:
     folder = new(tmp_path)
     assert run(["envs", "new", "my_game", "--where", str(tmp_path)]) == 2  # not written over
     assert "there already" in capsys.readouterr().err
@@ -84,7 +84,7 @@ def test_a_new_environment_passes_its_own_tests_and_resolves(tmp_path, capsys) -
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_new_environment_is_learned(tmp_path) -> None:
+def test_a_new_environment_can_be_learned(tmp_path) -> None:
     folder = new(tmp_path)
     done = agentrl("train", "config.yaml", "run.name=it", folder=folder, timeout=880)
     assert done.returncode == 0, done.stderr[-3000:]

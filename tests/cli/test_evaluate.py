@@ -1,4 +1,4 @@
-"""`agentrl eval CONFIG --policy PLAYER`, on phones."""
+"""`agentrl eval CONFIG --policy PLAYER` on phones."""
 
 import json
 import subprocess

@@ -15,7 +15,7 @@ UP = [sys.executable, "-c", "from agentrl.cli.phone import app; app()", "up"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_phone_up_tells_how_to_reach_them_and_stops_cleanly(
+def test_phone_up_prints_how_to_connect_and_stops_cleanly(
     adb_server: AdbServer, number: signal.Signals
 ) -> None:
     process = subprocess.Popen(
@@ -45,34 +45,32 @@ def test_phone_up_tells_how_to_reach_them_and_stops_cleanly(
     )
     assert size.stdout == b"Physical size: 360x640\n"
     process.send_signal(number)
-    told = process.communicate(timeout=20)[0]
-    assert told.endswith("The phones are gone.\n")
+    output = process.communicate(timeout=20)[0]
+    assert output.endswith("The phones are stopped.\n")
     assert process.returncode == 0
     assert not set(serials) & set(adb_server.devices())
 
 
-def test_the_doctor_finds_its_probe_on_the_phones_of_phone_up(adb_server: AdbServer) -> None:
+def test_phones_of_phone_up_have_the_probe_app_of_the_doctor(adb_server: AdbServer) -> None:
     process = subprocess.Popen(
         UP, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
     )
     assert process.stdout is not None
     serial = process.stdout.readline().strip()
     assert f"-s {serial} shell" in process.stdout.readline()
-    told = subprocess.run(
+    result = subprocess.run(
         [find_adb(), "-s", serial, "shell", "pm list packages org.agentrl.probe"],
         capture_output=True,
         stdin=subprocess.DEVNULL,
         timeout=20,
         check=True,
     )
-    assert b"package:org.agentrl.probe\n" in told.stdout
+    assert b"package:org.agentrl.probe\n" in result.stdout
     process.terminate()
     process.communicate(timeout=20)
 
 
-def test_phone_up_gives_the_phones_the_faults_of_a_file(
-    adb_server: AdbServer, tmp_path: Path
-) -> None:
+def test_phone_up_injects_the_faults_of_a_file(adb_server: AdbServer, tmp_path: Path) -> None:
     (tmp_path / "flaky.yaml").write_text("all: {always: {slow_start_s: 0.5}}")
     process = subprocess.Popen(
         [
@@ -89,24 +87,24 @@ def test_phone_up_gives_the_phones_the_faults_of_a_file(
     assert process.stdout is not None
     serial = process.stdout.readline().strip()
     assert f"-s {serial} shell" in process.stdout.readline()
-    told = subprocess.run(
+    result = subprocess.run(
         [find_adb(), "-s", serial, "shell", "getprop debug.agentrl.fault.slow_start_s"],
         capture_output=True,
         stdin=subprocess.DEVNULL,
         timeout=20,
         check=True,
     )
-    assert told.stdout == b"0.5\n"
+    assert result.stdout == b"0.5\n"
     process.terminate()
     process.communicate(timeout=20)
 
 
-def test_more_phones_than_start_are_refused() -> None:
+def test_too_many_phones_are_refused() -> None:
     with pytest.raises(ConfigError, match="num_phones=1000000"):
         spawn(1_000_000)
 
 
-def test_phone_up_refuses_faults_that_are_none(tmp_path: Path) -> None:
+def test_phone_up_rejects_unknown_faults(tmp_path: Path) -> None:
     (tmp_path / "flaky.yaml").write_text("all: {always: {slow_strat_s: 0.5}}")
     done = subprocess.run(
         [*UP, "--faults", str(tmp_path / "flaky.yaml")],
@@ -118,7 +116,7 @@ def test_phone_up_refuses_faults_that_are_none(tmp_path: Path) -> None:
     assert b"did you mean 'slow_start_s'" in done.stderr
 
 
-def test_phone_up_without_a_server_says_why(adb_server: AdbServer) -> None:
+def test_phone_up_reports_an_unreachable_adb_server(adb_server: AdbServer) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", "from agentrl.cli import main; main()", "phone", *UP[3:]],
         env={**os.environ, "ANDROID_ADB_SERVER_ADDRESS": "a..b"},

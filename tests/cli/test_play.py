@@ -13,7 +13,7 @@ from agentrl.cli.terminal_images import picture
 from agentrl.training.supervised.action_phrasing import untagged
 
 LAKE = ["play", "FrozenLake-v1", "env.kwargs.is_slippery=false"]
-NAMES = "env.translator.names=[left, down, right, up]"
+NAMES = "env.translator_kwargs.names=[left, down, right, up]"
 
 
 def play(monkeypatch: pytest.MonkeyPatch, typed: str, *arguments: str) -> int:
@@ -29,9 +29,9 @@ def recorded(folder: Path) -> list[replay.Summary]:
 def test_a_person_plays_by_typing_actions(monkeypatch, capsys, tmp_path) -> None:
     way = ["down", "fly", "<action>down</action>", "right", "right", "down", "right"]
     assert play(monkeypatch, "\n".join(way) + "\n", f"run.dir={tmp_path}") == 0
-    told = capsys.readouterr().out
-    assert "'fly' is no action" in told
-    assert "terminated after 6 turns, reward 1" in told
+    output = capsys.readouterr().out
+    assert "'fly' is not an action" in output
+    assert "terminated after 6 turns, reward 1" in output
     (episode,) = recorded(tmp_path)
     assert episode.total == 1.0
     (game,) = tmp_path.iterdir()
@@ -41,21 +41,21 @@ def test_a_person_plays_by_typing_actions(monkeypatch, capsys, tmp_path) -> None
     assert played.final_shown == "15"
 
 
-def test_a_person_names_actions_in_any_style_and_is_told_which_there_are(
+def test_a_person_names_actions_in_any_style_and_is_shown_the_valid_ones(
     monkeypatch, capsys, tmp_path
 ) -> None:
-    arguments = "env.translator.style=tool", f"run.dir={tmp_path}"
+    arguments = "env.translator_kwargs.style=tool", f"run.dir={tmp_path}"
     assert play(monkeypatch, "fly\ndown\n\n", *arguments) == 0
-    told = capsys.readouterr().out
-    assert "there is no action 'fly'; there are left, down, right, up" in told
-    assert '{"name": "down", "arguments": {}}' in told
+    output = capsys.readouterr().out
+    assert "unknown action 'fly'; the actions are left, down, right, up" in output
+    assert '{"name": "down", "arguments": {}}' in output
 
 
 @pytest.mark.parametrize("style", ["tag", "tool"])
-def test_a_person_is_told_the_actions_where_a_model_is_told_nothing(
+def test_a_person_is_shown_the_actions_even_if_the_model_gets_no_instructions(
     monkeypatch, capsys, tmp_path, style
 ) -> None:
-    silent = "env.translator.instructions=''", f"env.translator.style={style}"
+    silent = "env.translator_kwargs.instructions=''", f"env.translator_kwargs.style={style}"
     assert play(monkeypatch, "down\n\n", *silent, f"run.dir={tmp_path}") == 0
     assert capsys.readouterr().out.startswith("Answer with one of left, down, right, up.")
     (episode,) = recorded(tmp_path)
@@ -63,15 +63,15 @@ def test_a_person_is_told_the_actions_where_a_model_is_told_nothing(
     assert replay.open(game).episode(episode.id).episode.instructions == ""
 
 
-def test_forms_of_calls_are_told_without_their_tags() -> None:
+def test_call_formats_are_shown_without_tags() -> None:
     for style in ("tag", "tool"):
-        told = untagged(f"Answer {Calls(['tap(x, y)', 'wait()'], style).told()}.")
-        assert told == (
+        shown = untagged(f"Answer {Calls(['tap(x, y)', 'wait()'], style).told()}.")
+        assert shown == (
             "Answer tap(x, y), wait()." if style == "tag" else "Answer tap(x, y), wait."
         )
 
 
-def test_the_folder_has_the_name_that_is_asked_for(monkeypatch, capsys, tmp_path) -> None:
+def test_the_run_folder_has_the_given_name(monkeypatch, capsys, tmp_path) -> None:
     arguments = f"run.dir={tmp_path}", "run.name=mine"
     assert play(monkeypatch, "down\n\n", *arguments) == 0
     assert recorded(tmp_path)
@@ -80,28 +80,28 @@ def test_the_folder_has_the_name_that_is_asked_for(monkeypatch, capsys, tmp_path
     assert "mine exists" in capsys.readouterr().err
 
 
-def test_who_stops_in_the_middle_has_played_so_far(monkeypatch, capsys, tmp_path) -> None:
+def test_an_episode_that_is_stopped_early_is_recorded(monkeypatch, capsys, tmp_path) -> None:
     assert play(monkeypatch, "down\n\n", f"run.dir={tmp_path}") == 0
     assert "truncated after 1 turn, " in capsys.readouterr().out
     assert play(monkeypatch, "", f"run.dir={tmp_path}") == 2
     assert "nothing was played" in capsys.readouterr().err
 
 
-def test_a_scripted_player_is_watched(capsys, tmp_path) -> None:
+def test_a_scripted_player_can_be_watched(capsys, tmp_path) -> None:
     assert run([*LAKE, "--policy=random", "--seed=3", f"run.dir={tmp_path}"]) == 0
-    told = capsys.readouterr().out
-    assert told.count("<action>") >= len(recorded(tmp_path)[0].rewards)
+    output = capsys.readouterr().out
+    assert output.count("<action>") >= len(recorded(tmp_path)[0].rewards)
 
 
-def test_a_model_plays_whatever_a_learner_of_its_job_would_need(tmp_path) -> None:
+def test_a_model_plays_regardless_of_settings_that_concern_only_the_learner(tmp_path) -> None:
     hf = "rollout.engine=hf", "rollout.max_new_tokens=4", "env.max_turns=1"
     command = [*LAKE, NAMES, "--policy=model", *hf, f"run.dir={tmp_path}"]
-    assert run([*command, "train.transfer=nccl", "rollout.sleep=true"]) == 0
+    assert run([*command, "train.weight_transfer=nccl", "rollout.sleep=true"]) == 0
     assert len(recorded(tmp_path)) == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
         (["FrozenLake-v1", "--policy=exprt"], "no player 'exprt'"),
         (["FrozenLake-v0"], "use `FrozenLake-v1`"),
@@ -109,12 +109,12 @@ def test_a_model_plays_whatever_a_learner_of_its_job_would_need(tmp_path) -> Non
         (["FrozenLake-v1", "env.max_turns=0"], "env.max_turns"),
     ],
 )
-def test_what_cannot_be_played_is_told(capsys, tmp_path, arguments, complaint) -> None:
+def test_play_reports_mistakes(capsys, tmp_path, arguments, message) -> None:
     assert run(["play", *arguments, f"run.dir={tmp_path}"]) == 2
-    assert complaint in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_a_picture_shows_two_pixels_to_a_character() -> None:
+def test_an_image_shows_two_pixels_per_character() -> None:
     image = np.zeros((4, 2, 3), np.uint8)
     image[0], image[3] = (255, 0, 0), (0, 0, 255)
     shown = picture(image, 2)

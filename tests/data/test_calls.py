@@ -23,14 +23,14 @@ SAID = st.one_of(
 
 @pytest.mark.parametrize("style", STYLES)
 @given(said=SAID)
-def test_what_is_said_is_read(style: str, said: tuple[str, tuple[str, ...]]) -> None:
+def test_a_written_action_is_parsed_back(style: str, said: tuple[str, tuple[str, ...]]) -> None:
     calls, (name, arguments) = Calls(FORMS, style=style), said
     call = calls.read(f"<think>so</think>{calls.say(name, *arguments)}")
     assert call.name == name
     assert list(map(json.loads, call.arguments)) == list(map(json.loads, arguments))
 
 
-def test_each_style_says_it_in_its_way() -> None:
+def test_each_style_has_its_own_syntax() -> None:
     assert TAG.say("tap", "0.21", "0.70") == "<action>tap(0.21, 0.70)</action>"
     assert TAG.say("up") == "<action>up</action>"
     assert TAG.say("chop") == "<action>chop()</action>"
@@ -44,11 +44,11 @@ def test_each_style_says_it_in_its_way() -> None:
 
 
 @pytest.mark.parametrize("word", ["true", "null", "NaN", "-Infinity", "BACK"])
-def test_a_bare_word_is_text_whatever_json_makes_of_it(word: str) -> None:
+def test_a_bare_word_is_text_even_if_it_is_a_json_constant(word: str) -> None:
     assert TOOL.read(TOOL.say("key", word)).arguments == (f'"{word}"',)
 
 
-def test_a_name_without_arguments_is_read_with_and_without_parentheses() -> None:
+def test_parentheses_are_optional_without_arguments() -> None:
     for reply in ("<action>up()</action>", "<action> chop </action>", "<action>chop( )</action>"):
         assert TAG.read(reply).arguments == ()
     assert TOOL.read('<tool_call>{"name": "up"}</tool_call>') == Call(name="up")
@@ -60,32 +60,34 @@ def test_arguments_may_be_json_within_json_in_any_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("calls", "inside", "told"),
+    ("calls", "inside", "message"),
     [
-        (TAG, "down", "no action"),
+        (TAG, "down", "not an action"),
         (TAG, "taps(1, 2)", "did you mean 'tap'"),
         (TAG, "tap(1)", "takes 2 arguments"),
         (TAG, "chop(1)", "takes no arguments"),
-        (TAG, 'say("a, b)', "quote is not closed"),
-        (TAG, "__import__('os')(1)", "there is no action|no action"),
-        (TOOL, "tap(1, 2)", "no JSON object"),
-        (TOOL, "[" * 5000, "no JSON object"),
-        (TOOL, '["tap"]', "no JSON object"),
-        (TOOL, '{"name": "fly"}', "there is no action 'fly'"),
+        (TAG, 'say("a, b)', "unclosed quote"),
+        (TAG, "__import__('os')(1)", "unknown action"),
+        (TOOL, "tap(1, 2)", "not a JSON object"),
+        (TOOL, "[" * 5000, "not a JSON object"),
+        (TOOL, '["tap"]', "not a JSON object"),
+        (TOOL, '{"name": "fly"}', "unknown action 'fly'"),
         (TOOL, '{"name": "tap", "arguments": {"x": 1}}', "takes the arguments"),
         (TOOL, '{"name": "tap", "arguments": {"x": 1, "y": true}}', "neither a number nor text"),
         (TOOL, '{"name": "tap", "arguments": {"x": 1, "y": [2]}}', "neither a number nor text"),
         (TOOL, '{"name": "tap", "arguments": "{"}', "takes the arguments"),
     ],
 )
-def test_what_is_no_action_is_told(calls: Calls, inside: str, told: str) -> None:
+def test_an_invalid_action_is_an_error_with_its_reason(
+    calls: Calls, inside: str, message: str
+) -> None:
     tag = "action" if calls is TAG else "tool_call"
-    with pytest.raises(ActionError, match=told):
+    with pytest.raises(ActionError, match=message):
         calls.read(f"<{tag}>{inside}</{tag}>")
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_an_action_or_none(text: str) -> None:
+def test_any_text_is_an_action_or_an_action_error(text: str) -> None:
     for calls, tag in ((TAG, "action"), (TOOL, "tool_call")):
         try:
             call = calls.read(f"<{tag}>{text}</{tag}>")
@@ -94,7 +96,7 @@ def test_any_text_is_an_action_or_none(text: str) -> None:
         assert call.name in calls.names
 
 
-def test_a_megabyte_of_quotes_takes_no_time() -> None:
+def test_a_megabyte_of_quotes_is_rejected_quickly() -> None:
     started = time.monotonic()
     with pytest.raises(ActionError):
         TAG.read(f'<action>say({chr(34) + "," * 500_000}{chr(92)}")</action>')
@@ -104,6 +106,8 @@ def test_a_megabyte_of_quotes_takes_no_time() -> None:
 @pytest.mark.parametrize(
     ("forms", "style"), [((), "tag"), (("up", "up"), "tag"), (("up",), "tags")]
 )
-def test_a_set_that_cannot_be_is_refused(forms: tuple[str, ...], style: str) -> None:
+def test_an_empty_or_duplicate_set_or_unknown_style_is_a_config_error(
+    forms: tuple[str, ...], style: str
+) -> None:
     with pytest.raises(ConfigError):
         Calls(forms, style=style)

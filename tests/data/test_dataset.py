@@ -54,14 +54,14 @@ def write_json(path, rows):
         ("a.parquet", write_parquet),
     ],
 )
-def test_every_format_asks_the_same_questions(tmp_path, name, write):
+def test_every_format_gives_the_same_questions(tmp_path, name, write):
     data = opened(write(tmp_path / name, sums(5)))
     assert [(t.problem, t.answer) for t in all_of(data)] == [
         (f"What is {n} + 1?", str(n + 1)) for n in range(5)
     ]
 
 
-def test_parquet_holds_pictures_as_bytes_and_as_hugging_face_has_them(tmp_path):
+def test_parquet_images_may_be_bytes_or_in_hugging_face_format(tmp_path):
     rows = [
         {"problem": "?", "answer": "a", "images": [{"bytes": png(picture(n)), "path": None}] * 2}
         for n in (10, 20)
@@ -91,7 +91,7 @@ def hugging_face(tmp_path):
     return tmp_path / "kept"
 
 
-def test_hugging_face_data_set_is_read_with_its_splits_and_pictures(hugging_face):
+def test_hugging_face_data_set_is_read_with_its_splits_and_images(hugging_face):
     data = opened(hugging_face, "test")
     assert [(t.problem, t.answer) for t in all_of(data)] == [
         ("<image>q4", "a4"),
@@ -104,14 +104,14 @@ def test_hugging_face_data_set_is_read_with_its_splits_and_pictures(hugging_face
         opened(hugging_face, "eval")
 
 
-def test_folder_that_the_datasets_library_reads(tmp_path):
+def test_a_folder_is_read_by_the_datasets_library(tmp_path):
     pytest.importorskip("datasets")
     (tmp_path / "set").mkdir()
     write_jsonl(tmp_path / "set" / "train.jsonl", sums(3))
     assert len(opened(tmp_path / "set", "train")) == 3
 
 
-def test_picture_of_a_hugging_face_data_set_that_is_broken_is_named_by_its_row(tmp_path):
+def test_a_broken_image_of_a_hugging_face_data_set_is_reported_by_row(tmp_path):
     datasets = pytest.importorskip("datasets")
     broken = [{"bytes": png(), "path": None}, {"bytes": b"broken", "path": None}]
     features = datasets.Features(
@@ -120,14 +120,14 @@ def test_picture_of_a_hugging_face_data_set_that_is_broken_is_named_by_its_row(t
         images=datasets.List(datasets.Image()),
     )
     datasets.Dataset.from_dict(
-        {"problem": ["a", "b"], "answer": ["1", "2"], "images": [[one] for one in broken]},
+        {"problem": ["a", "b"], "answer": ["1", "2"], "images": [[image] for image in broken]},
         features=features,
     ).save_to_disk(str(tmp_path / "kept"))
-    with pytest.raises(ConfigError, match=r"1 of 2 rows are bad: row 2: .*cannot identify"):
+    with pytest.raises(ConfigError, match=r"1 of 2 rows are bad: row 2: .*not recognized"):
         opened(tmp_path / "kept")
 
 
-def test_picture_in_the_messages_of_a_hugging_face_data_set_is_opened_by_us(tmp_path, monkeypatch):
+def test_a_postscript_image_in_hugging_face_messages_is_not_executed(tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets")
     started = []
     monkeypatch.setattr(PIL.EpsImagePlugin, "Ghostscript", lambda *a, **k: started.append(a))
@@ -140,7 +140,7 @@ def test_picture_in_the_messages_of_a_hugging_face_data_set_is_opened_by_us(tmp_
             messages=datasets.List({"role": text, "content": content}), answer=text
         ),
     ).save_to_disk(str(tmp_path / "kept"))
-    with pytest.raises(ConfigError, match=r"1 of 1 rows are bad: row 1: .*cannot identify"):
+    with pytest.raises(ConfigError, match=r"1 of 1 rows are bad: row 1: .*not recognized"):
         opened(tmp_path / "kept")
     assert not started
 
@@ -149,20 +149,20 @@ def test_picture_in_the_messages_of_a_hugging_face_data_set_is_opened_by_us(tmp_
     ("name", "content", "words"),
     [
         ("a.txt", "", "must be a folder, or end in"),
-        ("a.jsonl", "", "no row in it"),
-        ("a.json", "{}", "must hold a list"),
-        ("a.json", "[", "no JSON"),
-        ("a.csv", "\xff", "no row|cannot be read"),
+        ("a.jsonl", "", "it has no rows"),
+        ("a.json", "{}", "must contain a list"),
+        ("a.json", "[", "JSON"),
+        ("a.csv", "\xff", "no rows|cannot be read"),
         ("a.parquet", "PAR1", "cannot be read"),
     ],
 )
-def test_file_that_holds_no_table_is_refused(tmp_path, name, content, words):
+def test_a_file_without_a_table_is_a_config_error(tmp_path, name, content, words):
     (tmp_path / name).write_text(content)
     with pytest.raises(ConfigError, match=words):
         opened(tmp_path / name)
 
 
-def test_file_that_is_not_there_is_no_id_of_the_hub(tmp_path):
+def test_a_missing_file_is_not_taken_for_a_hub_id(tmp_path):
     for name in ("./nothing.jsonl", "nothing.jsonl", str(tmp_path / "nothing"), "~/nothing/at"):
         with pytest.raises(ConfigError, match="no such file"):
             open_table(name, None)
@@ -171,7 +171,7 @@ def test_file_that_is_not_there_is_no_id_of_the_hub(tmp_path):
 # --- columns, templates, messages ---------------------------------------------------------
 
 
-def test_columns_may_be_called_anything(tmp_path):
+def test_columns_may_have_any_name(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", [{"q": "1 + 1?", "a": 2, "hint": "even"}])
     data = opened(path, keys={"problem": "q", "answer": "a"}, template="{{ problem }} ({{ hint }})")
     assert (data.task(0).problem, data.task(0).answer) == ("1 + 1? (even)", "2")
@@ -182,38 +182,38 @@ def test_columns_may_be_called_anything(tmp_path):
     [
         ({"keys": {"problem": "questoin"}}, r"no such column \(did you mean 'question'\?\)"),
         ({"keys": {"problm": "question"}}, "must be one of problem, answer"),
-        ({}, "no column is called answer"),
+        ({}, "no column is named answer"),
         ({"keys": {"answer": "right"}, "template": "{{ problem"}, "template="),
         ({"keys": {"answer": "right"}, "template": "{{ nothing }}"}, "1 of 1 rows are bad"),
         ({"keys": {"answer": "right"}, "on_bad": "ignore"}, "must be refuse or skip"),
     ],
 )
-def test_wrong_key_or_template_is_told(tmp_path, settings, words):
+def test_a_wrong_key_or_template_is_a_config_error(tmp_path, settings, words):
     path = write_jsonl(tmp_path / "a.jsonl", [{"question": "?", "right": "!"}])
     with pytest.raises(ConfigError, match=words):
         opened(path, **settings)
 
 
 @pytest.mark.parametrize("column", ["img", "image_path", "Picture", "photo", "where"])
-def test_pictures_in_a_column_of_another_name_are_told(tmp_path, caplog, column):
+def test_a_likely_image_column_of_another_name_is_suggested(tmp_path, caplog, column):
     row = {"problem": "?", "answer": "1", "id": 7, column: "a.png"}
     opened(write_jsonl(tmp_path / f"{column}.jsonl", [row, row]))
-    assert f"{column}.jsonl: columns that are not used: 'id', '{column}'. The qu" in caplog.text
-    assert f"say keys={{images: {column}}} if it does" in caplog.text
+    assert f"{column}.jsonl: unused columns: 'id', '{column}'. The qu" in caplog.text
+    assert f"if so, set keys={{images: {column}}}" in caplog.text
 
 
-def test_columns_that_are_not_used_are_told_once(tmp_path, caplog):
+def test_unused_columns_are_reported_once(tmp_path, caplog):
     (tmp_path / "a.png").write_bytes(png())
     row = {"problem": "?", "answer": "1", "image": "a.png", "img": "a.png", "hint": "x", "id": 7}
     path = write_jsonl(tmp_path / "several.jsonl", [row])
     for _ in range(2):
         opened(path, template="{{ problem }} {{ hint }}")
     assert [record.getMessage() for record in caplog.records] == [
-        "data=several.jsonl: columns that are not used: 'img', 'id'"
+        "data=several.jsonl: unused columns: 'img', 'id'"
     ]
 
 
-def test_template_cannot_reach_beyond_its_row(tmp_path):
+def test_a_template_is_sandboxed(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", sums(1))
     with pytest.raises(ConfigError, match="rows are bad"):
         opened(path, template="{{ problem.__class__.__mro__[1].__subclasses__() }}")
@@ -239,7 +239,7 @@ CONVERSATION = [
 
 @pytest.mark.parametrize("name", ["messages", "message"])
 @pytest.mark.parametrize("written", [False, True])
-def test_messages_are_questions_with_their_pictures_in_place(tmp_path, name, written):
+def test_messages_keep_the_positions_of_their_images(tmp_path, name, written):
     (tmp_path / "a.png").write_bytes(png())
     cell = json.dumps(CONVERSATION) if written else CONVERSATION
     task = opened(write_jsonl(tmp_path / "a.jsonl", [{name: cell}])).task(0)
@@ -248,7 +248,7 @@ def test_messages_are_questions_with_their_pictures_in_place(tmp_path, name, wri
     assert [image.shape for image in task.images] == [(6, 8, 3)] * 2
 
 
-def test_pictures_of_messages_may_stand_in_a_column(tmp_path):
+def test_images_of_messages_may_be_in_a_column(tmp_path):
     (tmp_path / "a.png").write_bytes(png())
     said = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "what?"}]}]
     row = {"messages": said, "images": ["a.png"], "answer": "it"}
@@ -259,22 +259,25 @@ def test_pictures_of_messages_may_stand_in_a_column(tmp_path):
 @pytest.mark.parametrize(
     ("messages", "words"),
     [
-        ("[{", "no JSON"),
+        ("[{", "JSON"),
         ([], "not a list of messages"),
         (["hello"], "not an object"),
         ([{"role": "user", "content": 3}], "neither text nor parts"),
         ([{"role": "user", "content": [{"type": "video"}]}], "type 'video'"),
-        ([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}], "messages are by"),
+        (
+            [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}],
+            "messages have the roles",
+        ),
         ([{"role": "user", "content": "a"}], "no answer"),
     ],
 )
-def test_messages_that_ask_no_single_question_are_bad_rows(tmp_path, messages, words):
+def test_messages_without_exactly_one_question_are_bad_rows(tmp_path, messages, words):
     path = write_jsonl(tmp_path / "a.jsonl", [{"messages": messages}])
     with pytest.raises(ConfigError, match=words):
         opened(path)
 
 
-def test_options_make_a_multiple_choice(tmp_path):
+def test_options_make_a_multiple_choice_question(tmp_path):
     rows = [
         {"problem": "?", "options": ["red", "blue"], "answer": "B"},
         {"problem": "?", "options": '["red", "blue"]', "answer": 1},
@@ -284,7 +287,7 @@ def test_options_make_a_multiple_choice(tmp_path):
     assert (first.answer, second.answer) == ("B", "blue")
 
 
-def test_options_may_stand_under_their_letters(tmp_path):
+def test_options_may_be_a_mapping_from_letters(tmp_path):
     held = [
         {"B": "two", "A": "one", "C": "three"},
         {"a": "one", "b": "two", "c": "three", "d": None},
@@ -300,14 +303,14 @@ def test_options_may_stand_under_their_letters(tmp_path):
     [
         ("A. one\nB. two", r"its options are 'A. one\\nB. two'; they must be a list"),
         (5, "its options are '5'; they must be a list"),
-        ({"A": "one", "C": "three"}, "its options are under A, C, not under A, B"),
-        ({"text": ["one"], "label": ["A"]}, "its options are under text, label, not under"),
-        ('{"A"', "are no JSON"),
+        ({"A": "one", "C": "three"}, "its options have the keys A, C, not A, B"),
+        ({"text": ["one"], "label": ["A"]}, "its options have the keys text, label, not"),
+        ('{"A"', "are not valid JSON"),
         ([{"A": "one"}], "an option is dict, not text"),
         (["one", None], "an option is missing, not text"),
     ],
 )
-def test_options_that_cannot_be_told_apart_are_refused(tmp_path, options, words):
+def test_invalid_options_are_config_errors(tmp_path, options, words):
     row = {"problem": "?", "options": options, "answer": "A"}
     with pytest.raises(ConfigError, match=words):
         opened(write_jsonl(tmp_path / "a.jsonl", [row]))
@@ -327,28 +330,26 @@ def test_options_that_cannot_be_told_apart_are_refused(tmp_path, options, words)
         ([], "1", "1"),
     ],
 )
-def test_place_of_an_option_is_one_whatever_type_the_format_has_for_it(
-    tmp_path, options, answer, accepted
-):
+def test_an_option_index_may_have_any_numeric_type(tmp_path, options, answer, accepted):
     row = {"problem": "?", "options": options, "answer": answer}
     task = opened(write_jsonl(tmp_path / "a.jsonl", [row])).task(0)
     assert task.accepted == (accepted,)
 
 
 @pytest.mark.parametrize("answer", ["2", 2.0, "-1"])
-def test_place_that_is_none_is_refused_whatever_its_type(tmp_path, answer):
+def test_an_index_out_of_range_is_a_config_error(tmp_path, answer):
     row = {"problem": "?", "options": ["one", "two"], "answer": answer}
-    with pytest.raises(ConfigError, match="is no place of 2 options"):
+    with pytest.raises(ConfigError, match="is not an index of its 2 options"):
         opened(write_jsonl(tmp_path / "a.jsonl", [row]))
 
 
-def test_place_stands_in_a_csv_as_in_json(tmp_path):
+def test_an_option_index_works_in_csv_and_json(tmp_path):
     rows = [{"problem": "?", "options": '["one", "two"]', "answer": 1}]
     for path in (write_csv(tmp_path / "a.csv", rows), write_jsonl(tmp_path / "a.jsonl", rows)):
         assert opened(path, grade="choice").task(0).accepted == ("two",)
 
 
-def test_yes_or_no_is_no_place_of_an_option(tmp_path):
+def test_a_boolean_is_not_an_option_index(tmp_path):
     row = {"problem": "?", "options": ["false", "true"], "answer": False}
     other = {"problem": "?", "options": ["true", "false"], "answer": False}
     data = opened(write_jsonl(tmp_path / "a.jsonl", [row, other]))
@@ -356,31 +357,31 @@ def test_yes_or_no_is_no_place_of_an_option(tmp_path):
 
 
 @pytest.mark.parametrize("answer", [2, [2]])
-def test_number_that_is_a_place_and_another_options_text_is_refused(tmp_path, answer):
+def test_a_number_that_is_an_index_and_another_options_text_is_refused(tmp_path, answer):
     row = {"problem": "?", "options": [1, 2, 3, 5], "answer": answer}
-    with pytest.raises(ConfigError, match="answer 2 is the place of an option and the text of"):
+    with pytest.raises(ConfigError, match="answer 2 is the index of one option and the text of"):
         opened(write_jsonl(tmp_path / "a.jsonl", [row]))
     row["options"] = [0, 1, 2, 3]
     assert opened(write_jsonl(tmp_path / "b.jsonl", [row])).task(0).accepted == ("2",)
 
 
-def test_number_that_is_no_place_is_refused(tmp_path):
+def test_an_integer_that_is_not_an_index_is_refused(tmp_path):
     row = {"problem": "?", "options": ["red", "blue"], "answer": 2}
-    with pytest.raises(ConfigError, match="answer 2 is no place of 2 options, counted from 0"):
+    with pytest.raises(ConfigError, match=r"answer 2 is not an index of its 2 options \(from 0\)"):
         opened(write_jsonl(tmp_path / "a.jsonl", [row]))
 
 
 @pytest.mark.parametrize(
     "options", [["an", "a", "the"], ["b", "a"], ["the", "(a)"], ["C.", "x", "y"]]
 )
-def test_option_that_is_the_letter_of_another_one_is_refused(tmp_path, options):
+def test_an_option_that_is_the_letter_of_another_is_refused(tmp_path, options):
     row = {"problem": "?", "options": options, "answer": "B"}
-    with pytest.raises(ConfigError, match=r"its option '.*' is the letter of another one"):
+    with pytest.raises(ConfigError, match=r"its option '.*' is also the letter of another option"):
         opened(write_jsonl(tmp_path / "a.jsonl", [row]))
 
 
 @pytest.mark.parametrize("options", [["a", "b"], ["x", "y"], ["A. red", "B. blue"], ["an", "the"]])
-def test_option_that_is_its_own_letter_or_nobodys_is_kept(tmp_path, options):
+def test_an_option_that_is_its_own_or_no_options_letter_is_kept(tmp_path, options):
     row = {"problem": "?", "options": options, "answer": "B"}
     assert opened(write_jsonl(tmp_path / "a.jsonl", [row])).task(0).options == tuple(options)
 
@@ -389,19 +390,22 @@ def test_option_that_is_its_own_letter_or_nobodys_is_kept(tmp_path, options):
 
 
 BAD = [
-    ({"problem": "<image> <image>?", "answer": "1", "images": ["a.png"]}, "stands 2 times"),
+    (
+        {"problem": "<image> <image>?", "answer": "1", "images": ["a.png"]},
+        "has 2 <image> placeholders",
+    ),
     ({"problem": "?", "answer": "1", "images": ["gone.png"]}, "no such file"),
-    ({"problem": "?", "answer": "1", "images": ["../a.png"]}, "leads out of"),
+    ({"problem": "?", "answer": "1", "images": ["../a.png"]}, "outside"),
     ({"problem": "?", "answer": None}, "no answer"),
     ({"problem": "?", "answer": "  "}, "no answer"),
     ({"problem": None, "answer": "1"}, "problem is missing, not text"),
-    ({"problem": " ", "answer": "1"}, "asks nothing"),
+    ({"problem": " ", "answer": "1"}, "question is empty"),
     ({"answer": "1"}, "problem is missing"),
-    ({"problem": "\ud800", "answer": "1"}, "no Unicode"),
+    ({"problem": "\ud800", "answer": "1"}, "not valid Unicode"),
 ]
 
 
-def test_bad_rows_are_named_counted_and_refused_or_skipped(tmp_path, caplog):
+def test_bad_rows_are_reported_and_refused_or_skipped(tmp_path, caplog):
     good = {"problem": "?", "answer": "1", "images": ["a.png"]}
     (tmp_path / "a.png").write_bytes(png())
     path = write_jsonl(tmp_path / "a.jsonl", [good, *(row for row, _ in BAD), good])
@@ -410,7 +414,7 @@ def test_bad_rows_are_named_counted_and_refused_or_skipped(tmp_path, caplog):
     with pytest.raises(ConfigError) as refused:
         opened(path)
     said = str(refused.value)
-    assert "11 of 13 rows are bad: line 2: <image> stands 2 times" in said
+    assert "11 of 13 rows are bad: line 2: it has 2 <image> placeholders" in said
     assert "and 6 more" in said
     assert "on_bad=skip" in said
     data = opened(path, on_bad="skip")
@@ -418,11 +422,11 @@ def test_bad_rows_are_named_counted_and_refused_or_skipped(tmp_path, caplog):
     assert "They are skipped" in caplog.text
     for (_, words), why in zip(BAD, data.bad.values(), strict=False):
         assert words in why
-    assert data.bad["line 12"].startswith("no JSON")
+    assert data.bad["line 12"].startswith("invalid JSON")
     assert data.bad["line 13"] == "list, not an object with keys"
 
 
-def test_bad_rows_are_counted_once_whichever_part_is_asked_for(tmp_path, caplog):
+def test_bad_rows_are_reported_once_for_all_parts(tmp_path, caplog):
     rows = [{"problem": f"q{n}", "answer": "1"} for n in range(10)]
     path = write_jsonl(tmp_path / "a.jsonl", [*rows, {"problem": " ", "answer": "1"}])
     parts = [opened(path, on_bad="skip", part=(split, 0.5)) for split in ("train", "eval")]
@@ -431,13 +435,13 @@ def test_bad_rows_are_counted_once_whichever_part_is_asked_for(tmp_path, caplog)
     assert caplog.text.count("1 of 11 rows are bad") == 1
 
 
-def test_share_that_leaves_no_row_for_a_part_is_named(tmp_path):
+def test_a_fraction_that_leaves_a_part_empty_is_a_config_error(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", [{"problem": "?", "answer": "1"}])
-    with pytest.raises(ConfigError, match=r"hold_out=0.001: of the 1 rows of a.jsonl none is eval"):
+    with pytest.raises(ConfigError, match=r"none of the 1 rows of a.jsonl is left for eval"):
         opened(path, part=("eval", 0.001))
 
 
-def test_data_without_one_good_row_is_refused_in_any_case(tmp_path):
+def test_data_without_a_valid_row_is_refused_even_with_skip(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", [{"problem": "?", "answer": None}] * 3)
     with pytest.raises(ConfigError, match="3 of 3 rows are bad"):
         opened(path, on_bad="skip")
@@ -452,7 +456,7 @@ def folder_of_pictures(folder, count, corrupt):
     return write_jsonl(folder / "a.jsonl", rows)
 
 
-def test_three_corrupt_pictures_among_ten_thousand_are_named(tmp_path):
+def test_three_corrupt_images_among_ten_thousand_are_reported(tmp_path):
     corrupt = {17: jpeg()[:-400], 4242: b"", 9999: b"GIF89a nothing"}
     path = folder_of_pictures(tmp_path, 10_000, corrupt)
     with pytest.raises(ConfigError) as refused:
@@ -464,7 +468,7 @@ def test_three_corrupt_pictures_among_ten_thousand_are_named(tmp_path):
     assert len(opened(path, on_bad="skip")) == 9997
 
 
-def test_pictures_that_have_not_changed_are_not_decoded_again(tmp_path, monkeypatch):
+def test_unchanged_images_are_not_decoded_again(tmp_path, monkeypatch):
     monkeypatch.setattr(image_cache, "_FEW", 1)
     path = folder_of_pictures(tmp_path, 10, {3: b""})
     decoded = []
@@ -479,7 +483,7 @@ def test_pictures_that_have_not_changed_are_not_decoded_again(tmp_path, monkeypa
     assert [*counts, len(decoded)] == [10, 10, 20]
 
 
-def test_siblings_are_shown_one_picture_that_nobody_can_change(tmp_path):
+def test_siblings_share_one_read_only_image(tmp_path):
     (tmp_path / "a.png").write_bytes(png(picture(1)))
     rows = [{"problem": "?", "answer": "a", "images": ["a.png", "a.png"]}]
     data = opened(write_jsonl(tmp_path / "a.jsonl", rows))
@@ -489,16 +493,16 @@ def test_siblings_are_shown_one_picture_that_nobody_can_change(tmp_path):
         first.images[0][0, 0] = 0
 
 
-def test_row_that_became_bad_after_it_was_examined_is_an_error_and_no_black_picture(tmp_path):
+def test_an_image_that_disappears_after_the_check_is_an_error(tmp_path):
     (tmp_path / "a.png").write_bytes(png())
     row = {"problem": "?", "answer": "1", "images": ["a.png"]}
     data = opened(write_jsonl(tmp_path / "a.jsonl", [row]))
     (tmp_path / "a.png").unlink()
-    with pytest.raises(BadRow, match=r"a.jsonl line 1: a.png: there is no such file"):
+    with pytest.raises(BadRow, match=r"a.jsonl line 1: a.png: no such file"):
         data.task(0)
 
 
-def test_row_of_a_list_is_named_by_its_number(tmp_path):
+def test_a_row_of_a_json_list_is_reported_by_number(tmp_path):
     path = write_json(tmp_path / "a.json", [*sums(2), 3])
     with pytest.raises(ConfigError, match="1 of 3 rows are bad: row 3: int, not an object"):
         opened(path)
@@ -506,15 +510,15 @@ def test_row_of_a_list_is_named_by_its_number(tmp_path):
 
 
 @pytest.mark.parametrize("sign", [";", "\t"])
-def test_csv_that_is_divided_otherwise_is_told_so(tmp_path, sign):
+def test_a_csv_with_another_delimiter_is_a_config_error(tmp_path, sign):
     (tmp_path / "a.csv").write_text(f"problem{sign}answer\nq{sign}1\n")
-    with pytest.raises(ConfigError, match="between two stands a comma"):
+    with pytest.raises(ConfigError, match="columns are separated by commas"):
         opened(tmp_path / "a.csv")
 
 
-def test_line_of_a_csv_that_lacks_cells_is_bad(tmp_path):
+def test_a_csv_row_with_missing_cells_is_bad(tmp_path):
     (tmp_path / "a.csv").write_text("problem,answer\nq,1\nonly one\n")
-    with pytest.raises(ConfigError, match=r"1 of 2 rows are bad: line 3: .*2 cells"):
+    with pytest.raises(ConfigError, match=r"1 of 2 rows are bad: line 3: it has 1 cells"):
         opened(tmp_path / "a.csv")
 
 
@@ -528,13 +532,13 @@ def test_line_of_a_csv_that_lacks_cells_is_bad(tmp_path):
     ],
 )
 @pytest.mark.parametrize("on_bad", ["refuse", "skip"])
-def test_quote_that_nothing_closes_takes_no_rows_with_it(tmp_path, lines, first, on_bad):
+def test_an_unclosed_quote_is_an_error_at_its_row(tmp_path, lines, first, on_bad):
     (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
     with pytest.raises(ConfigError, match=f"the row that begins in line {first}: .*quote"):
         opened(tmp_path / "a.csv", on_bad=on_bad)
 
 
-def test_row_of_several_lines_is_named_by_the_first(tmp_path):
+def test_a_row_of_several_lines_is_reported_by_its_first_line(tmp_path):
     (tmp_path / "a.csv").write_text('problem,answer\n\n"a ""big""\nquestion",1\nq,2\n')
     asked = all_of(opened(tmp_path / "a.csv"))
     assert [(t.name, t.problem) for t in asked] == [
@@ -543,9 +547,9 @@ def test_row_of_several_lines_is_named_by_the_first(tmp_path):
     ]
 
 
-def test_column_that_stands_twice_is_refused(tmp_path):
+def test_a_duplicate_column_is_refused(tmp_path):
     (tmp_path / "a.csv").write_text("question,question,answer\nreal,other,1\n")
-    with pytest.raises(ConfigError, match="two columns are called 'question'"):
+    with pytest.raises(ConfigError, match="two columns are named 'question'"):
         opened(tmp_path / "a.csv")
 
 
@@ -564,7 +568,7 @@ def test_consecutive_seeds_visit_every_row_once_an_epoch(count, block, epoch, sh
     assert sorted(rows) == list(range(count))
 
 
-def test_order_is_another_in_each_epoch_and_for_each_run_and_the_same_when_asked_again():
+def test_the_order_differs_per_epoch_and_shuffle_and_is_reproducible():
     def order(first, shuffle=0):
         return [row_of(first + n, 100, shuffle) for n in range(100)]
 
@@ -574,7 +578,7 @@ def test_order_is_another_in_each_epoch_and_for_each_run_and_the_same_when_asked
     assert order(0, shuffle=None) == list(range(100))
 
 
-def test_held_out_rows_are_others_and_stay_so_when_the_file_is_reordered(tmp_path):
+def test_held_out_rows_are_disjoint_and_independent_of_the_file_order(tmp_path):
     rows = sums(300)
     path = write_jsonl(tmp_path / "a.jsonl", rows)
     problems = {
@@ -588,7 +592,7 @@ def test_held_out_rows_are_others_and_stay_so_when_the_file_is_reordered(tmp_pat
     assert {t.problem for t in all_of(opened(other, part=("eval", 0.2)))} == problems["eval"]
 
 
-def test_data_is_read_from_many_threads(tmp_path):
+def test_data_can_be_read_from_many_threads(tmp_path):
     data = opened(write_jsonl(tmp_path / "a.jsonl", sums(50)), shuffle=3)
     found, threads = [], []
     for _ in range(4):
@@ -603,7 +607,7 @@ def test_data_is_read_from_many_threads(tmp_path):
     assert np.unique(found[0]).size == 50
 
 
-def test_folder_of_a_library_is_no_data_set(tmp_path, monkeypatch):
+def test_a_folder_of_an_installed_library_is_not_a_data_set(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("json", "numpy"):
         assert tables._found(name) is None

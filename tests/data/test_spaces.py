@@ -31,7 +31,7 @@ def actions(space: gymnasium.Space[Any], seed: int) -> Any:
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("name", SPACES)
 @given(seed=st.integers(0, 2**31 - 1))
-def test_every_action_is_read_as_it_was_said(name: str, style: str, seed: int) -> None:
+def test_every_written_action_is_parsed_back(name: str, style: str, seed: int) -> None:
     space, settings = SPACES[name]
     speech, action = speech_of(space, style=style, **settings), actions(space, seed)
     if name == "text":
@@ -48,54 +48,54 @@ def test_every_action_is_read_as_it_was_said(name: str, style: str, seed: int) -
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "complaint"),
+    ("name", "call", "message"),
     [
-        ("discrete", "left", "no action"),
+        ("discrete", "left", "not an action"),
         ("multi", "act(c, 1)", "one of a, b"),
         ("multi", "act(a)", "takes 2 arguments"),
-        ("multi", r'act("\q", 1)', "no text in quotes"),
-        ("multi", 'act("a"x, 1)', "no text in quotes"),
-        ("multi", 'act("a\n", 1)', "no text in quotes"),
-        ("box", "act(0.5, x)", "gas is 'x', no number"),
-        ("box", "act(2, 1)", "it goes from -1 to 1"),
-        ("box", "act(NaN, 1)", "no number"),
-        ("box", "act(1e999, 1)", "no number"),
-        ("box", "act(true, 1)", "no number"),
-        ("whole", "act(0.5, 1)", "no whole number"),
-        ("whole", f"act({'9' * 400}, 1)", "no whole number"),
-        ("text", "xyz", "none of the texts"),
+        ("multi", r'act("\q", 1)', "not a valid quoted text"),
+        ("multi", 'act("a"x, 1)', "not a valid quoted text"),
+        ("multi", 'act("a\n", 1)', "not a valid quoted text"),
+        ("box", "act(0.5, x)", "gas is 'x', not a number"),
+        ("box", "act(2, 1)", "it must be from -1 to 1"),
+        ("box", "act(NaN, 1)", "not a number"),
+        ("box", "act(1e999, 1)", "not a number"),
+        ("box", "act(true, 1)", "not a number"),
+        ("whole", "act(0.5, 1)", "not a whole number"),
+        ("whole", f"act({'9' * 400}, 1)", "not a whole number"),
+        ("text", "xyz", "not a text that the environment accepts"),
     ],
 )
-def test_what_is_no_action_says_why(name: str, said: str, complaint: str) -> None:
+def test_an_invalid_action_is_an_error_with_its_reason(name: str, call: str, message: str) -> None:
     space, settings = SPACES[name]
-    with pytest.raises(ActionError, match=complaint):
-        speech_of(space, **settings).read(f"<action>{said}</action>")
+    with pytest.raises(ActionError, match=message):
+        speech_of(space, **settings).read(f"<action>{call}</action>")
 
 
 @pytest.mark.parametrize(
-    ("space", "settings", "complaint"),
+    ("space", "settings", "message"),
     [
-        (Discrete(2), {"names": ["a"]}, "must be 2 names"),
+        (Discrete(2), {"names": ["a"]}, "must be 2 unique names"),
         (Discrete(2), {"names": "ab"}, "must be a list"),
-        (Discrete(2), {"names": ["a", " a"]}, "each once"),
-        (Discrete(2), {"names": ["jump (high)", "duck"]}, "holds a bracket"),
-        (MultiDiscrete([2]), {"names": [["a, b", "c"]]}, "holds a bracket"),
-        (Discrete(2), {"parameters": ["x"]}, "has no parts"),
+        (Discrete(2), {"names": ["a", " a"]}, "unique"),
+        (Discrete(2), {"names": ["jump (high)", "duck"]}, "contains a bracket"),
+        (MultiDiscrete([2]), {"names": [["a, b", "c"]]}, "contains a bracket"),
+        (Discrete(2), {"parameters": ["x"]}, "has no components"),
         (MultiDiscrete([2, 2]), {"names": [["a", "b"]]}, "must be 2 lists"),
-        (MultiDiscrete([2, 2]), {"parameters": ["x", "x"]}, "each once"),
-        (MultiDiscrete([2, 2]), {"parameters": ["x", "y z"]}, "plain"),
-        (MultiDiscrete([[2, 2], [2, 2]]), {}, "one row"),
-        (Box(0.0, 1.0, (2, 2)), {}, "one row"),
+        (MultiDiscrete([2, 2]), {"parameters": ["x", "x"]}, "unique"),
+        (MultiDiscrete([2, 2]), {"parameters": ["x", "y z"]}, "identifiers"),
+        (MultiDiscrete([[2, 2], [2, 2]]), {}, "not one-dimensional"),
+        (Box(0.0, 1.0, (2, 2)), {}, "not one-dimensional"),
         (Box(0.0, 1.0, (2,)), {"names": ["a"]}, "no actions to name"),
         (Dict({"a": Discrete(2)}), {}, "write a translator"),
     ],
 )
-def test_what_does_not_fit_a_space_is_refused(space, settings, complaint) -> None:
-    with pytest.raises(ConfigError, match=complaint):
+def test_settings_that_do_not_fit_a_space_are_config_errors(space, settings, message) -> None:
+    with pytest.raises(ConfigError, match=message):
         speech_of(space, **settings)
 
 
-def test_a_tool_call_names_its_parts() -> None:
+def test_a_tool_call_names_its_parameters() -> None:
     space, settings = SPACES["multi"]
     said = speech_of(space, style="tool", **settings).say(np.array([1, 0]))
     call = json.loads(said.removeprefix("<tool_call>").removesuffix("</tool_call>"))

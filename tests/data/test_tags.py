@@ -15,17 +15,17 @@ def test_the_only_action_is_found() -> None:
     "reply",
     ["", "<action>", "</action>a<action>", "<action>a</action><action>b</action>", "<action>a"],
 )
-def test_anything_else_is_no_action(reply: str) -> None:
+def test_anything_else_is_an_action_error(reply: str) -> None:
     with pytest.raises(ActionError, match="exactly one"):
         action_in(reply)
 
 
-def test_a_megabyte_of_tags_takes_no_time() -> None:
+def test_a_megabyte_of_tags_is_rejected_quickly() -> None:
     started = time.monotonic()
     with pytest.raises(ActionError):
         action_in("<action>" * 125_000)
     assert time.monotonic() - started < 1
 
 
-def test_what_steers_a_terminal_is_spelt_out() -> None:
+def test_control_characters_are_escaped() -> None:
     assert printable("a\x1b[31mred\x07\nb\u202e") == "a\\x1b[31mred\\x07\nb\\u202e"

@@ -12,7 +12,7 @@ from agentrl.devices.adb_phone import AdbPhone
 from agentrl.virtual_phone import spawn
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from agentrl.virtual_phone.host_process import PhoneServer
-from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.phone import VirtualPhone
 
 _OUR_MARK = re.compile(r"==[0-9a-f]{16}==\d+")
 _OF_WINDOW = ("dumpsys window displays", "grep -E ^ *m(CurrentFocus|FocusedApp)=")
@@ -22,7 +22,7 @@ _OF_WINDOW = ("dumpsys window displays", "grep -E ^ *m(CurrentFocus|FocusedApp)=
 class WatchedPhone:
     """A phone in this process, so that what its shell ran can be read."""
 
-    phone: Phone
+    phone: VirtualPhone
     serial: str
 
     def ran(self) -> list[tuple[str, ...]]:
@@ -49,7 +49,7 @@ def watched_phone() -> Iterator[WatchedPhone]:
     ready, loop = threading.Event(), asyncio.new_event_loop()
 
     async def start() -> PhoneServer:
-        phone = Phone([ProbeApp()], effect_delay_ms=(0, 0))
+        phone = VirtualPhone([ProbeApp()], effect_delay_ms=(0, 0))
         server = PhoneServer(phone)
         found.append(WatchedPhone(phone=phone, serial=f"127.0.0.1:{server.port}"))
         return server

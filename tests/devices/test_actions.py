@@ -16,25 +16,25 @@ from agentrl.devices import (
     Tap,
     Type,
     Wait,
-    perform,
+    dispatch_action,
 )
-from agentrl.devices.input.input_commands import input_command, key_code, pixel
+from agentrl.devices.input.input_commands import input_command, key_code, to_pixel
 
 
 @given(st.floats(0, 1), st.integers(1, 5000))
 def test_every_position_is_a_pixel_of_the_screen(position: float, length: int) -> None:
-    assert 0 <= int(pixel(position, length)) < length
+    assert 0 <= int(to_pixel(position, length)) < length
 
 
 @pytest.mark.parametrize("position", [-0.01, 1.01, float("nan"), float("inf")])
 def test_what_is_beside_the_screen_is_no_pixel(position: float) -> None:
     with pytest.raises(ValueError, match="outside"):
-        pixel(position, 720)
+        to_pixel(position, 720)
 
 
 @pytest.mark.parametrize("name", ["", "BACK; reboot", "BACK\n", "B\u0410CK", "--help", "A" * 99])
 def test_what_is_no_name_of_a_key_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="no name of a key"):
+    with pytest.raises(ValueError, match="not a valid key name"):
         key_code(name)
 
 
@@ -78,7 +78,7 @@ def test_every_action_is_one_call_to_the_phone(
 ) -> None:
     phone = Recorder()
     start = time.monotonic()
-    perform(cast(Device, phone), action)
+    dispatch_action(cast(Device, phone), action)
     assert phone.calls == calls
     if isinstance(action, Wait):
         assert time.monotonic() - start >= action.seconds

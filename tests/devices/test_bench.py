@@ -6,16 +6,21 @@ import pytest
 from agentrl.devices import capture_benchmark, open_device
 from agentrl.devices.adb_phone import INPUTS, AdbPhone
 from agentrl.devices.capture import CAPTURES, screencap_raw
-from agentrl.devices.capture_benchmark import Row, choose, measure, toggle
+from agentrl.devices.capture_benchmark import (
+    MethodTiming,
+    choose_methods,
+    measure_methods,
+    screen_toggler,
+)
 from agentrl.errors import CaptureError, ConfigError
 
 PACKAGE = "org.agentrl.probe"
 
 
-def rows(**medians: float | None) -> list[Row]:
+def rows(**medians: float | None) -> list[MethodTiming]:
     kinds = {name: "input" if name in INPUTS else "capture" for name in medians}
     return [
-        Row(kind=kinds[name], name=name, median_ms=median)  # type: ignore[arg-type]
+        MethodTiming(kind=kinds[name], name=name, median_ms=median)  # type: ignore[arg-type]
         for name, median in medians.items()
     ]
 
@@ -48,7 +53,7 @@ def phone(virtual_serial: str, opened: Callable[..., AdbPhone]) -> Iterator[AdbP
     device.shell("setprop", "debug.agentrl.fault.capture", "")
 
 
-def by_name(measured: list[Row]) -> dict[str, Row]:
+def by_name(measured: list[MethodTiming]) -> dict[str, MethodTiming]:
     return {row.name: row for row in measured}
 
 
@@ -60,7 +65,7 @@ def test_every_way_of_a_phone_is_measured_or_says_why_not(phone: AdbPhone) -> No
         touches.append(1)
         phone.tap(0.5, 0.25)
 
-    found = by_name(measure(phone, rounds=2, change=change))
+    found = by_name(measure_methods(phone, rounds=2, change=change))
     assert set(found) == {*CAPTURES, *INPUTS}
     for row in found.values():
         assert row.failure == ""
@@ -74,7 +79,7 @@ def test_every_way_of_a_phone_is_measured_or_says_why_not(phone: AdbPhone) -> No
 
 @pytest.mark.adb
 def test_the_settings_and_the_home_screen_are_change_enough(phone: AdbPhone) -> None:
-    found = by_name(measure(phone, rounds=1, change=toggle(phone)))
+    found = by_name(measure_methods(phone, rounds=1, change=screen_toggler(phone)))
     assert {row.failure for row in found.values()} == {""}
     assert phone.focus() != PACKAGE
 
@@ -82,14 +87,14 @@ def test_the_settings_and_the_home_screen_are_change_enough(phone: AdbPhone) -> 
 @pytest.mark.adb
 def test_a_phone_that_shows_its_settings_is_not_taken_for_stale(phone: AdbPhone) -> None:
     phone.shell("am", "start", "-a", "android.settings.SETTINGS")
-    found = by_name(measure(phone, rounds=1, change=toggle(phone)))
+    found = by_name(measure_methods(phone, rounds=1, change=screen_toggler(phone)))
     assert {row.failure for row in found.values()} == {""}
 
 
 @pytest.mark.adb
 def test_a_capture_that_fails_on_a_phone_is_not_picked(phone: AdbPhone) -> None:
     phone.shell("setprop", "debug.agentrl.fault.capture", "truncated")
-    found = by_name(measure(phone, rounds=1))
+    found = by_name(measure_methods(phone, rounds=1))
     assert "ended after" in found["raw"].failure
     assert "cut off" in found["png"].failure
     assert not any(found[name].picked for name in ("raw", "png"))
@@ -100,7 +105,7 @@ def test_a_stale_capture_is_not_picked(phone: AdbPhone, monkeypatch: pytest.Monk
     monkeypatch.setattr("agentrl.devices.capture.capture_trial._FRESH_S", 0.3)
     monkeypatch.setattr("agentrl.devices.capture.stream_latency._FRESH_S", 0.3)
     phone.shell("setprop", "debug.agentrl.fault.capture", "stale")
-    found = by_name(measure(phone, rounds=1, change=lambda: phone.tap(0.5, 0.25)))
+    found = by_name(measure_methods(phone, rounds=1, change=lambda: phone.tap(0.5, 0.25)))
     for name in CAPTURES:
         assert "it is stale: a change did not show in 0.3 s" in found[name].failure
         assert not found[name].picked
@@ -116,7 +121,7 @@ def test_a_capture_of_something_else_is_not_picked(
         "read",
         lambda self, link: np.ascontiguousarray(read(self, link)[::-1]),
     )
-    found = by_name(measure(phone, rounds=1))
+    found = by_name(measure_methods(phone, rounds=1))
     assert "something else than other captures" in found["raw"].failure
 
 
@@ -126,7 +131,7 @@ def test_auto_takes_what_was_measured_within_its_time_and_says_so(
 ) -> None:
     monkeypatch.setattr(capture_benchmark, "BUDGET_S", 60.0)
     with caplog.at_level("INFO", "agentrl.devices.capture_benchmark"):
-        found = by_name(choose(phone))
+        found = by_name(choose_methods(phone))
     assert set(found) == {"raw", "framebuffer", "png", *INPUTS}
     picked = [row.name for row in found.values() if row.picked]
     assert len(picked) == 2
@@ -141,7 +146,7 @@ def test_without_time_the_usual_ways_are_taken(
 ) -> None:
     monkeypatch.setattr(capture_benchmark, "BUDGET_S", 0.0)
     phone.use(capture="png", input="input")
-    assert {row.failure for row in choose(phone)} == {"not measured in time"}
+    assert {row.failure for row in choose_methods(phone)} == {"not measured in time"}
     assert isinstance(phone.capture, screencap_raw.RawCapture)
     assert phone.own_shell is phone.kept
 
@@ -150,7 +155,7 @@ def test_without_time_the_usual_ways_are_taken(
 def test_a_phone_that_sleeps_is_opened_all_the_same(phone: AdbPhone, virtual_serial: str) -> None:
     phone.shell("setprop", "debug.agentrl.fault.capture", "black")
     device = open_device(virtual_serial)
-    with pytest.raises(CaptureError, match="black all over"):
+    with pytest.raises(CaptureError, match="is all black"):
         device.screenshot()
     device.close()
 

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl.devices import Action, Done, Drag, Key, LongPress, Swipe, Tap, Type, Wait
-from agentrl.devices.foreground_window import Kind, Window, package_in, window_in
-from agentrl.devices.guard.exit_attribution import Evidence, judge
+from agentrl.devices.foreground_window import Window, WindowKind, parse_front_package, parse_window
+from agentrl.devices.guard.exit_attribution import ExitEvidence, attribute_exit
 
 share = st.floats(0, 1)
 touches: st.SearchStrategy[Any] = st.one_of(
@@ -17,13 +17,15 @@ touches: st.SearchStrategy[Any] = st.one_of(
     st.builds(Key, st.sampled_from(["HOME", "BACK", "MENU", "KEYCODE_ENTER"])),
     st.builds(Type, st.text(min_size=1)),
 )
-windows = st.builds(Window, kind=st.sampled_from(get_args(Kind)), package=st.just("com.other"))
+windows = st.builds(
+    Window, kind=st.sampled_from(get_args(WindowKind)), package=st.just("com.other")
+)
 MIDDLE, APP = Tap(0.5, 0.5), Window(kind="foreign_app", package="com.other")
 
 
 def by(window: Window, action: Action | None, handled: bool | None, seconds: float = 0.1) -> str:
-    evidence = Evidence(action=action, handled=handled, seconds=seconds)
-    return judge(window, evidence, soon_s=2.0)[0]
+    evidence = ExitEvidence(action=action, handled=handled, seconds=seconds)
+    return attribute_exit(window, evidence, soon_s=2.0)[0]
 
 
 @settings(deadline=None, max_examples=50)
@@ -61,7 +63,7 @@ def test_ways_out_of_every_app_are_the_agents(action: Action, handled: bool | No
 )
 @pytest.mark.parametrize("kind", ["foreign_app", "system_window", "crash"])
 def test_a_touch_that_no_app_counts_is_the_reason_for_what_comes_soon(
-    kind: Kind, handled: bool | None, seconds: float, expected: str
+    kind: WindowKind, handled: bool | None, seconds: float, expected: str
 ) -> None:
     assert by(Window(kind=kind, package="x"), MIDDLE, handled, seconds) == expected
 
@@ -70,7 +72,9 @@ def test_a_touch_that_no_app_counts_is_the_reason_for_what_comes_soon(
     ("kind", "expected"),
     [("foreign_app", "world"), ("crash", "world"), ("system_window", "agent")],
 )
-def test_a_touch_that_an_app_did_not_count_may_have_been_lost(kind: Kind, expected: str) -> None:
+def test_a_touch_that_an_app_did_not_count_may_have_been_lost(
+    kind: WindowKind, expected: str
+) -> None:
     assert by(Window(kind=kind, package="x"), MIDDLE, handled=False) == expected
 
 
@@ -109,7 +113,7 @@ def test_a_hang_is_told_after_five_seconds_and_began_at_the_first_touch_without_
 )  # fmt: skip
 def test_what_a_window_is_stands_in_its_title(focus: str, kind: str, package: str) -> None:
     told = f"  mCurrentFocus={focus}\n  mFocusedApp=ActivityRecord{{d4 u0 org.game/.Main t1}}\n"
-    assert window_in(told) == Window(kind=kind, package=package)  # type: ignore[arg-type]
+    assert parse_window(told) == Window(kind=kind, package=package)  # type: ignore[arg-type]
 
 
 def test_a_title_among_the_windows_is_not_what_is_in_front() -> None:
@@ -117,5 +121,5 @@ def test_a_title_among_the_windows_is_not_what_is_in_front() -> None:
         "  Window #0 Window{a1 u0 mCurrentFocus=Window{b2 u0 org.game/.Main}}:\n"
         "  mCurrentFocus=Window{a1 u0 org.other/.Main}\n"
     )
-    assert package_in(told) == "org.other"
-    assert window_in(told) == Window(kind="foreign_app", package="org.other")
+    assert parse_front_package(told) == "org.other"
+    assert parse_window(told) == Window(kind="foreign_app", package="org.other")

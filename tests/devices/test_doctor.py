@@ -9,7 +9,7 @@ import pytest
 from agentrl.devices import Deadlines
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.device import Result
+from agentrl.devices.device import CommandResult
 from agentrl.devices.doctor import Finding, examine, phone_probes, phone_readings
 from agentrl.virtual_phone import spawn
 
@@ -49,7 +49,7 @@ def test_a_well_phone_is_well(adb_server: AdbServer, phone: AdbPhone) -> None:
         "rotation", "in front", "typing", "apps start", "touches", "resolution", "capture raw",
         "capture png", "text",
     } <= found.keys()  # fmt: skip
-    assert "one that jobs take" in "".join(f.detail for f in found.values())
+    assert "one that jobs use" in "".join(f.detail for f in found.values())
     assert phone.focus() != phone_probes.PROBE
 
 
@@ -62,10 +62,10 @@ def test_a_well_phone_is_well(adb_server: AdbServer, phone: AdbPhone) -> None:
         (("dumpsys", "battery", "set", "level", "7"), "battery", "7%"),
         (("setprop", FAULT + "storage_mb", "1"), "storage", "0.0 GB free"),
         (("setprop", FAULT + "rotation", "1"), "rotation", "turned to the left"),
-        (("setprop", FAULT + "dialog", "anr"), "in front", "does not respond"),
+        (("setprop", FAULT + "dialog", "anr"), "in front", "is not responding"),
         (("setprop", FAULT + "dialog", "crash"), "in front", "has crashed"),
         (("setprop", FAULT + "dialog", "call"), "in front", "a call"),
-        (("setprop", FAULT + "dialog", "permission"), "in front", "a dialog of the system"),
+        (("setprop", FAULT + "dialog", "permission"), "in front", "a system dialog"),
         (("setprop", FAULT + "front", "com.example.shop"), "in front", "com.example.shop"),
         (("setprop", FAULT + "latency_ms", "200"), "commands", "slow"),
         (("setprop", FAULT + "drop", "0.5"), "commands", "failed"),
@@ -87,11 +87,11 @@ def test_what_is_wrong_is_named_with_a_mend(
     [
         ("capture", "black", "capture raw", "black"),
         ("capture", "truncated", "capture raw", "ended after"),
-        ("capture", "header", "capture raw", "no frame"),
-        ("capture", "empty", "capture raw", "no frame"),
+        ("capture", "header", "capture raw", "not a frame"),
+        ("capture", "empty", "capture raw", "not a frame"),
         ("capture", "secure", "capture raw", "forbids captures"),
         ("capture", "stale", "capture raw", "stale"),
-        ("input", "lost", "touches", "did nothing"),
+        ("input", "lost", "touches", "had no effect"),
         ("slow_start_s", "0.6", "apps start", "slow"),
         ("publish_late_s", "0.6", "touches", "late"),
     ],
@@ -147,8 +147,8 @@ def test_one_phone_behind_two_serials_is_told(adb_server: AdbServer, phone: AdbP
 def told(*outputs: str) -> dict[str, Finding]:
     """What a phone whose commands print this, in the order of COMMANDS, is said to have."""
     rest = iter(outputs)
-    results = [Result(output=next(rest, ""), code=0) for _ in phone_readings.COMMANDS]
-    return {finding.what: finding for finding in phone_readings.read(results)}
+    results = [CommandResult(output=next(rest, ""), code=0) for _ in phone_readings.COMMANDS]
+    return {finding.what: finding for finding in phone_readings.parse_readings(results)}
 
 
 def test_a_phone_that_says_nothing_makes_nobody_stumble() -> None:

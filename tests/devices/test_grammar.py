@@ -19,7 +19,7 @@ from agentrl.devices import (
     format_action,
     parse_action,
 )
-from agentrl.devices.input.input_commands import pixel
+from agentrl.devices.input.input_commands import to_pixel
 from agentrl.errors import ActionError, ConfigError
 
 Spelling = Literal["unit", "thousand", "pixels", "tool"]
@@ -80,14 +80,14 @@ def test_a_reply_is_an_action_or_an_action_error(reply: str, name: str) -> None:
         ("<action>tap(0.5, 0.5)</action> <action>tap(0.1, 0.1)</action>", "2 complete"),
         ("<action>tap(0.5, 0.5)", "0 complete"),
         ("<action>tap(1.2, 0.5)</action>", r"1\.2 is outside the screen; positions are in \[0, 1"),
-        ("<action>tap(-0.1, 0.5)</action>", "'-0.1' is no number"),
-        ("<action>tap(nan, 0.5)</action>", "'nan' is no number"),
-        ("<action>tap(1e-1, 0.5)</action>", "'1e-1' is no number"),
-        ("<action>tap(\u0660, 0.5)</action>", "is no number"),
+        ("<action>tap(-0.1, 0.5)</action>", "'-0.1' is not a number"),
+        ("<action>tap(nan, 0.5)</action>", "'nan' is not a number"),
+        ("<action>tap(1e-1, 0.5)</action>", "'1e-1' is not a number"),
+        ("<action>tap(\u0660, 0.5)</action>", "is not a number"),
         ("<action>tap(0.5)</action>", "takes 2 arguments, not 1"),
         ("<action>drag(0.5, 0.5)</action>", "takes 4 arguments, not 2"),
         ("<action>tab(0.5, 0.5)</action>", "did you mean 'tap'"),
-        ("<action>shell(reboot)</action>", "there is no action 'shell'"),
+        ("<action>shell(reboot)</action>", "unknown action 'shell'"),
         ("<action>key(POWER)</action>", "keys are BACK"),
         ("<action>key(BACK; reboot)</action>", "there is no key"),
         ("<action>wait(1000)</action>", "from 0 to 5"),
@@ -100,9 +100,9 @@ def test_a_reply_is_an_action_or_an_action_error(reply: str, name: str) -> None:
         ('<action>type(["a"])</action>', "one JSON string"),
         (f"<action>type({'[' * 100_000})</action>", "one JSON string"),
         ('<action>type("\\u0000")</action>', "NUL"),
-        ('<action>type("\\ud800")</action>', "half a character"),
+        ('<action>type("\\ud800")</action>', "lone surrogate"),
         (f'<action>type("{"x" * (MAX_TEXT + 1)}")</action>', "at most 500 characters"),
-        ("<action>go left</action>", "there are tap"),
+        ("<action>go left</action>", "the actions are tap"),
     ],
 )
 def test_what_is_no_action_says_why(reply: str, complaint: str) -> None:
@@ -134,7 +134,7 @@ def test_a_position_beside_the_screen_is_moved_to_its_edge_where_that_was_asked_
 ) -> None:
     grammar = Grammar(positions=positions, outside="clamp")
     assert grammar.parse(f"<action>tap({said})</action>") == Tap(*where)
-    with pytest.raises(ActionError, match=r"outside the screen|no number"):
+    with pytest.raises(ActionError, match=r"outside the screen|not a number"):
         Grammar(positions=positions).parse(f"<action>tap({said})</action>")
 
 
@@ -142,7 +142,7 @@ def test_a_position_beside_the_screen_is_moved_to_its_edge_where_that_was_asked_
 def test_a_pixel_of_the_picture_is_that_pixel_of_a_screen_of_its_size(x: int, y: int) -> None:
     action = GRAMMARS["pixels"].parse(f"<action>tap({x}, {y})</action>")
     assert isinstance(action, Tap)
-    assert (pixel(action.x, WIDTH), pixel(action.y, HEIGHT)) == (str(x), str(y))
+    assert (to_pixel(action.x, WIDTH), to_pixel(action.y, HEIGHT)) == (str(x), str(y))
 
 
 def test_a_pixel_beyond_the_picture_is_outside() -> None:
@@ -162,8 +162,8 @@ def test_a_grammar_takes_the_actions_and_keys_that_it_names() -> None:
     ("settings", "complaint"),
     [
         ({"positions": "thousands"}, "did you mean 'thousand'"),
-        ({"positions": "pixels"}, "needs the picture's size"),
-        ({"positions": "pixels", "size": (0, 5)}, "needs the picture's size"),
+        ({"positions": "pixels"}, "needs the image size"),
+        ({"positions": "pixels", "size": (0, 5)}, "needs the image size"),
         ({"outside": "ignore"}, "refuse, clamp"),
         ({"actions": ("tab",)}, "did you mean 'tap'"),
     ],

@@ -6,7 +6,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from agentrl.devices import Action, Device, Guard, Key, Look, Tap, Wait, open_device
+from agentrl.devices import Action, AppGuard, Device, Key, Look, Tap, Wait, open_device
 from agentrl.devices.adb import AdbServer
 from agentrl.errors import AppLeft, CaptureError, NotInFront, ScreenTurned
 
@@ -76,9 +76,9 @@ def phone(opened: Device, say: Say) -> Interrupted:
 
 
 @pytest.fixture
-def guard(phone: Interrupted) -> Guard:
+def guard(phone: Interrupted) -> AppGuard:
     # A slow machine takes long to look, too.
-    guard = Guard(cast(Device, phone), PACKAGE, soon_s=60)
+    guard = AppGuard(cast(Device, phone), PACKAGE, soon_s=60)
     guard.act(Wait(0.0), before=phone.screenshot())
     return guard
 
@@ -87,7 +87,7 @@ def halves(phone: Interrupted) -> list[int]:
     return list((cast(Device, phone).look(PACKAGE).state or {})["halves"])
 
 
-def test_where_nothing_happens_there_is_no_event(guard: Guard, phone: Interrupted) -> None:
+def test_where_nothing_happens_there_is_no_event(guard: AppGuard, phone: Interrupted) -> None:
     guarded = guard.act(TOP, before=phone.screenshot())
     assert (guarded.left, guarded.events, halves(phone)[0]) == (False, (), 1)
     assert guarded.settled is not None
@@ -103,7 +103,7 @@ def test_where_nothing_happens_there_is_no_event(guard: Guard, phone: Interrupte
     ],
 )
 def test_what_came_before_the_action_is_sent_away_and_meets_no_touch(
-    guard: Guard, phone: Interrupted, say: Say, faults: dict[str, str], kind: str
+    guard: AppGuard, phone: Interrupted, say: Say, faults: dict[str, str], kind: str
 ) -> None:
     before = phone.screenshot()
     say(**faults)
@@ -117,28 +117,28 @@ def test_what_came_before_the_action_is_sent_away_and_meets_no_touch(
 
 @pytest.mark.parametrize("dialog", ["anr", "crash"])
 def test_on_a_dialog_about_the_app_nothing_is_pressed(
-    guard: Guard, phone: Interrupted, say: Say, dialog: str
+    guard: AppGuard, phone: Interrupted, say: Say, dialog: str
 ) -> None:
     before = phone.screenshot()
     say(dialog=dialog)
-    with pytest.raises(AppLeft, match=f"^{dialog}: .*nothing is pressed on it; by the world"):
+    with pytest.raises(AppLeft, match=f"^{dialog}: .*no key is pressed on it; by the world"):
         guard.act(TOP, before=before)
 
 
-def test_what_does_not_go_away_is_void(guard: Guard, phone: Interrupted, say: Say) -> None:
+def test_what_does_not_go_away_is_void(guard: AppGuard, phone: Interrupted, say: Say) -> None:
     say(focus="com.android.settings/.Settings")
     with pytest.raises(AppLeft, match=r"^foreign_app: .*com\.android\.settings is in front after"):
         guard.act(TOP, before=phone.screenshot())
 
 
-def test_nothing_in_front_is_void(guard: Guard, phone: Interrupted, say: Say) -> None:
+def test_nothing_in_front_is_void(guard: AppGuard, phone: Interrupted, say: Say) -> None:
     say(focus="null")
     with pytest.raises(AppLeft, match=r"^nothing_in_front: "):
         guard.act(TOP, before=phone.screenshot())
 
 
 def test_a_phone_that_does_not_know_what_is_in_front_is_waited_for_and_no_key_is_pressed(
-    guard: Guard, phone: Interrupted, say: Say
+    guard: AppGuard, phone: Interrupted, say: Say
 ) -> None:
     before = phone.screenshot()
     say(focus="com.android.chrome/.Main")  # as where a page in a browser has lost its connection
@@ -148,26 +148,26 @@ def test_a_phone_that_does_not_know_what_is_in_front_is_waited_for_and_no_key_is
 
 
 def test_an_app_that_is_no_longer_as_it_was_is_void(
-    guard: Guard, phone: Interrupted, say: Say
+    guard: AppGuard, phone: Interrupted, say: Say
 ) -> None:
     before = phone.screenshot()
     phone.launch(PACKAGE, ".Main", {})
     say(dialog="call")
-    with pytest.raises(AppLeft, match=f"{PACKAGE} is not as it was"):
+    with pytest.raises(AppLeft, match=f"the state of {PACKAGE} changed"):
         guard.act(TOP, before=before)
 
 
 @pytest.mark.parametrize("key", ["HOME", "BACK"])
-def test_the_agents_own_key_is_its_leaving(guard: Guard, phone: Interrupted, key: str) -> None:
+def test_the_agents_own_key_is_its_leaving(guard: AppGuard, phone: Interrupted, key: str) -> None:
     guarded = guard.act(Key(key), before=phone.screenshot())
     (event,) = guarded.events
     assert (guarded.left, guarded.settled, event.by) == (True, None, "agent")
-    assert f"the key {key}" in event.evidence
+    assert f"{key} is a system key" in event.evidence
     assert event.told()["no_frame"] == "org.agentrl.launcher is in front"
 
 
 def test_a_touch_that_another_window_took_is_the_agents_leaving(
-    guard: Guard, phone: Interrupted, say: Say
+    guard: AppGuard, phone: Interrupted, say: Say
 ) -> None:
     say(input="NotificationShade")
     (event,) = guard.act(TOP, before=phone.screenshot()).events
@@ -175,26 +175,28 @@ def test_a_touch_that_another_window_took_is_the_agents_leaving(
     assert "did not count" in event.evidence
 
 
-def test_a_menu_of_the_app_is_no_other_window(guard: Guard, phone: Interrupted, say: Say) -> None:
+def test_a_menu_of_the_app_is_no_other_window(
+    guard: AppGuard, phone: Interrupted, say: Say
+) -> None:
     say(focus="PopupWindow:7f3")
     guarded = guard.act(TOP, before=phone.screenshot())
     assert (guarded.left, guarded.events, halves(phone)[0]) == (False, (), 1)
 
 
 def test_a_touch_that_the_app_counts_late_has_led_nowhere(
-    guard: Guard, phone: Interrupted, say: Say
+    guard: AppGuard, phone: Interrupted, say: Say
 ) -> None:
     say(publish_late_s="0.2")
     phone.after = lambda: say(front=CHROME)
     guarded = guard.act(TOP, before=phone.screenshot())
     (event,) = guarded.events
     assert (event.kind, event.by, guarded.left) == ("foreign_app", "world", False)
-    assert "had counted the touch" in event.evidence
+    assert "had already counted the touch" in event.evidence
     assert halves(phone)[0] == 1
 
 
 def test_a_call_that_came_with_the_touch_is_declined_and_play_goes_on(
-    guard: Guard, phone: Interrupted, say: Say
+    guard: AppGuard, phone: Interrupted, say: Say
 ) -> None:
     before = phone.screenshot()
     phone.before = lambda: say(dialog="call")
@@ -209,7 +211,7 @@ def test_a_call_that_came_with_the_touch_is_declined_and_play_goes_on(
     assert np.array_equal(guarded.settled.frame, phone.screenshot())
 
 
-def test_a_call_hides_no_leaving(guard: Guard, phone: Interrupted, say: Say) -> None:
+def test_a_call_hides_no_leaving(guard: AppGuard, phone: Interrupted, say: Say) -> None:
     phone.after = lambda: say(dialog="call")
     guarded = guard.act(Key("HOME"), before=phone.screenshot())
     assert [(e.kind, e.by) for e in guarded.events] == [
@@ -222,27 +224,27 @@ def test_a_call_hides_no_leaving(guard: Guard, phone: Interrupted, say: Say) -> 
     "faults", [{"dialog": "crash"}, {"dialog": "call"}, {"front": CHROME}], ids=str
 )
 def test_what_comes_after_a_touch_that_was_lost_is_void(
-    guard: Guard, phone: Interrupted, say: Say, faults: dict[str, str]
+    guard: AppGuard, phone: Interrupted, say: Say, faults: dict[str, str]
 ) -> None:
     say(input="lost")
     phone.after = lambda: say(**faults, input="")
-    with pytest.raises(AppLeft, match=f"{PACKAGE} never got the touch; by the world"):
+    with pytest.raises(AppLeft, match=f"{PACKAGE} never received the touch; by the world"):
         guard.act(TOP, before=phone.screenshot())
 
 
 def test_a_crash_after_a_counted_touch_is_the_worlds(
-    guard: Guard, phone: Interrupted, say: Say
+    guard: AppGuard, phone: Interrupted, say: Say
 ) -> None:
     phone.launch(PACKAGE, ".Main", {})
     guard.begin()
     guard.act(Wait(0.0), before=phone.screenshot())
     phone.after = lambda: say(dialog="crash")
-    with pytest.raises(AppLeft, match=r"^crash: .*by the world: the app had counted"):
+    with pytest.raises(AppLeft, match=r"^crash: .*by the world: the app had already counted"):
         guard.act(TOP, before=phone.screenshot())
 
 
 def test_a_hang_that_is_told_at_once_began_before_the_touch(
-    guard: Guard, phone: Interrupted, say: Say
+    guard: AppGuard, phone: Interrupted, say: Say
 ) -> None:
     phone.after = lambda: say(dialog="anr")
     say(input="lost")
@@ -251,7 +253,7 @@ def test_a_hang_that_is_told_at_once_began_before_the_touch(
 
 
 def test_a_touch_meets_no_window_that_comes_right_before_it(
-    guard: Guard, phone: Interrupted, say: Say
+    guard: AppGuard, phone: Interrupted, say: Say
 ) -> None:
     before = phone.screenshot()
     phone.before = lambda: say(front=CHROME)
@@ -265,7 +267,7 @@ def test_a_touch_meets_no_window_that_comes_right_before_it(
 
 
 def test_a_touch_meets_no_window_that_comes_again_when_it_was_sent_away(
-    guard: Guard, phone: Interrupted, say: Say
+    guard: AppGuard, phone: Interrupted, say: Say
 ) -> None:
     def come_twice() -> None:
         say(front=CHROME)
@@ -283,8 +285,8 @@ def test_a_touch_meets_no_window_that_comes_again_when_it_was_sent_away(
 def test_a_touch_on_a_screen_that_was_turned_meanwhile_is_void(
     phone: Interrupted, say: Say
 ) -> None:
-    guard = Guard(cast(Device, phone), PACKAGE, turns=False)
-    free = Guard(cast(Device, phone), PACKAGE)
+    guard = AppGuard(cast(Device, phone), PACKAGE, turns=False)
+    free = AppGuard(cast(Device, phone), PACKAGE)
     before = phone.screenshot()
     say(rotation="1")
     with pytest.raises(ScreenTurned, match=r"was 720x1280 when Tap.* and is 1280x720 after it"):
@@ -297,7 +299,7 @@ def test_a_touch_on_a_screen_that_was_turned_meanwhile_is_void(
 
 
 def test_a_capture_that_is_stale_since_a_call_came_is_known(
-    guard: Guard, phone: Interrupted, say: Say
+    guard: AppGuard, phone: Interrupted, say: Say
 ) -> None:
     settled = guard.act(Wait(0.0), before=phone.screenshot()).settled
     assert settled is not None
@@ -307,15 +309,17 @@ def test_a_capture_that_is_stale_since_a_call_came_is_known(
         guard.act(TOP, before=settled.frame, state_shows=True)
 
 
-def test_a_package_that_is_allowed_is_no_event(guard: Guard, phone: Interrupted, say: Say) -> None:
+def test_a_package_that_is_allowed_is_no_event(
+    guard: AppGuard, phone: Interrupted, say: Say
+) -> None:
     say(front=CHROME)
-    allowing = Guard(cast(Device, phone), PACKAGE, [CHROME])
+    allowing = AppGuard(cast(Device, phone), PACKAGE, [CHROME])
     guarded = allowing.act(Wait(0.0), before=phone.screenshot())
     assert (guarded.events, guarded.settled and guarded.settled.front) == ((), CHROME)
 
 
 def test_a_call_from_before_is_declined_at_the_beginning(
-    guard: Guard, phone: Interrupted, say: Say
+    guard: AppGuard, phone: Interrupted, say: Say
 ) -> None:
     say(dialog="call")
     assert phone.focus() == "com.android.dialer"

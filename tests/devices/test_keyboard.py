@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.devices import Result
+from agentrl.devices import CommandResult
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb.shell_script import Command
 from agentrl.devices.input.text_input import ADB_KEYBOARD, Keyboard, broadcasts, input_text
@@ -26,9 +26,9 @@ class PlayedPhone:
         self.commands: list[Command] = []
         self._installed = installed
 
-    def run(self, commands: Sequence[Command], deadline: Deadline) -> list[Result]:
+    def run(self, commands: Sequence[Command], deadline: Deadline) -> list[CommandResult]:
         self.commands += commands
-        return [Result(output=self._answer(tuple(command)), code=0) for command in commands]
+        return [CommandResult(output=self._answer(tuple(command)), code=0) for command in commands]
 
     def _answer(self, command: tuple[str, ...]) -> str:
         match command:
@@ -133,11 +133,11 @@ def test_a_phone_without_adbkeyboard_says_what_to_do() -> None:
 def test_an_input_method_that_never_runs_is_an_error() -> None:
     phone = PlayedPhone()
     phone.unbound = 10**6
-    with pytest.raises(DeviceError, match="ADBKeyboard does not start"):
+    with pytest.raises(DeviceError, match="ADBKeyboard did not start"):
         Keyboard("P", phone.run).commands("é", Deadline(0.1))
 
 
-@pytest.mark.parametrize(("text", "why"), [("a\0", "NUL"), ("\ud83d", "half a character")])
+@pytest.mark.parametrize(("text", "why"), [("a\0", "NUL"), ("\ud83d", "lone surrogate")])
 def test_what_nobody_can_type_is_refused(text: str, why: str) -> None:
     phone = PlayedPhone()
     with pytest.raises(DeviceError, match=why):

@@ -12,9 +12,9 @@ import pytest
 from agentrl.devices import Deadlines, Device, Done, Tap, Type, Wait, open_device
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.app_state_file import state_in
-from agentrl.devices.adb.drivers import DRIVERS, link_of
+from agentrl.devices.adb.drivers import DRIVERS, socket_class
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.device import Result
+from agentrl.devices.device import CommandResult
 from agentrl.devices.foreground_window import Window
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout, NotInFront
 from agentrl.virtual_phone import spawn
@@ -104,7 +104,7 @@ def test_an_action_is_only_done_in_the_apps_that_were_named(phone: Device, windo
     touches = phone.app_state(PACKAGE)["touches"]
     phone.shell("setprop", "debug.agentrl.fault.focus", window)
     for action in (Tap(0.5, 0.25), Wait(0)):
-        with pytest.raises(NotInFront, match=f"com.example.pay or {PACKAGE}"):
+        with pytest.raises(NotInFront, match=f"com.example.pay or {PACKAGE} is not in front"):
             phone.act(action, PACKAGE, allowed)
     for front in (f"{PACKAGE}/.Main", "com.example.pay/com.example.pay.Main", ""):
         phone.shell("setprop", "debug.agentrl.fault.focus", front)
@@ -116,7 +116,7 @@ def test_an_action_is_only_done_in_the_apps_that_were_named(phone: Device, windo
 def test_an_action_that_the_phone_refuses_is_an_error(phone: Device) -> None:
     with pytest.raises(ValueError, match="outside"):
         phone.act(Tap(1.5, 0.25), PACKAGE)
-    with pytest.raises(DeviceError, match="no name of a package"):
+    with pytest.raises(DeviceError, match="is not a package name"):
         phone.act(Tap(0.5, 0.25), "../etc")
 
 
@@ -145,7 +145,9 @@ def test_a_screenshot_belongs_to_its_caller(virtual_phone: Device) -> None:
 
 
 def test_a_failing_command_names_itself_its_code_and_its_words(virtual_phone: Device) -> None:
-    with pytest.raises(DeviceError, match=r"cat /nowhere failed with code 1: cat: /nowhere: No"):
+    with pytest.raises(
+        DeviceError, match=r"cat /nowhere failed with exit code 1: cat: /nowhere: No"
+    ):
         virtual_phone.shell("cat", "/nowhere")
 
 
@@ -225,7 +227,7 @@ def test_a_driver_whose_library_is_not_installed_says_how_to_install_it(
 ) -> None:
     for name in ("ppadb.connection", "agentrl.devices.adb.drivers.ppadb_link"):
         monkeypatch.setitem(sys.modules, name, None)
-    link_of.cache_clear()
+    socket_class.cache_clear()
     with pytest.raises(ConfigError, match=r"pip install 'agentrl\[ppadb\]'"):
         open_device("virtual", driver="ppadb")
 
@@ -260,4 +262,4 @@ def test_a_title_of_two_lines_is_not_the_app_in_front(
 
 @pytest.mark.parametrize("touches", ['"7"', "NaN", "null", "[]", "{}", "true", "2.5", "9" * 5000])
 def test_a_count_of_touches_that_is_no_number_is_none(touches: str) -> None:
-    assert state_in(Result(output=f'{{"touches": {touches}}}', code=0)) is None
+    assert state_in(CommandResult(output=f'{{"touches": {touches}}}', code=0)) is None

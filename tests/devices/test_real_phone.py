@@ -80,7 +80,7 @@ def test_words_reach_the_shell_as_they_are(phone: AdbPhone) -> None:
 def test_nothing_is_touched_where_another_app_is_in_front(phone: AdbPhone) -> None:
     front = phone.focus()
     for action in (Tap(0.5, 0.5), Key("BACK")):
-        with pytest.raises(NotInFront, match=r"in front is not org\.example\.nobody"):
+        with pytest.raises(NotInFront, match=r"org\.example\.nobody is not in front"):
             phone.act(action, "org.example.nobody", ["org.example.nobody"])
     assert phone.focus() == front
     assert front is not None

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from agentrl.devices.screen_regions import Box, Comparison, restless
+from agentrl.devices.screen_regions import Box, ScreenComparison, moving_regions
 from agentrl.types import Image
 
 
@@ -16,18 +16,18 @@ def blank(height: int = 1280, width: int = 720) -> Image:
 def test_one_band_of_the_screen_that_differs_is_a_change(row: int, same: bool) -> None:
     after = blank()
     after[row, 719] = 9
-    assert Comparison(1 / 26).same(blank(), after) == same
+    assert ScreenComparison(1 / 26).same(blank(), after) == same
 
 
 def test_a_little_noise_is_none_and_another_size_is_one() -> None:
-    compare = Comparison()
+    compare = ScreenComparison()
     assert compare.same(blank(), blank() + 8)
     assert not compare.same(blank(), blank() + 9)
     assert not compare.same(blank(), blank(720, 1280))
 
 
 def test_what_is_in_an_ignored_region_is_no_change_and_beside_it_is_one() -> None:
-    compare = Comparison(ignore=[(0.5, 0.25, 0.75, 0.5)])
+    compare = ScreenComparison(ignore=[(0.5, 0.25, 0.75, 0.5)])
     inside, beside = ((320, 360), (639, 539)), ((640, 360), (319, 360), (320, 359), (639, 540))
     for row, column in (*inside, *beside):
         after = blank()
@@ -42,17 +42,17 @@ def test_what_is_in_an_ignored_region_is_no_change_and_beside_it_is_one() -> Non
     "box", [(0.5, 0, 0.4, 1), (0, 0, 1, 1.1), (-0.1, 0, 1, 1), (float("nan"), 0, 1, 1)]
 )
 def test_what_is_no_region_is_refused(box: Box) -> None:
-    with pytest.raises(ValueError, match="is no region"):
-        Comparison(ignore=[box])
+    with pytest.raises(ValueError, match="is not a region"):
+        ScreenComparison(ignore=[box])
 
 
 def test_what_moves_on_its_own_is_found_and_left_out() -> None:
     first, second, third = blank(), blank(), blank()
     second[100:140, 60:64] = 255  # a cursor
     third[30:60, 600:640] = 90  # a clock
-    found = restless([first, second, third])
+    found = moving_regions([first, second, third])
     assert len(found) == 2
-    compare = Comparison().without(found)
+    compare = ScreenComparison().without(found)
     assert compare.same(first, second)
     assert compare.same(second, third)
     third[700, 300] = 255
@@ -62,6 +62,6 @@ def test_what_moves_on_its_own_is_found_and_left_out() -> None:
 def test_what_moves_over_the_screen_is_no_ornament() -> None:
     second = blank()
     second[200:900] = 255
-    assert restless([blank(), second]) == ()
-    assert restless([blank(), blank()]) == ()
-    assert restless([blank(), blank(720, 1280)]) == ()
+    assert moving_regions([blank(), second]) == ()
+    assert moving_regions([blank(), blank()]) == ()
+    assert moving_regions([blank(), blank(720, 1280)]) == ()

@@ -165,7 +165,7 @@ def test_a_capture_that_fails_for_a_moment_is_taken_again(
     mend.join()
     assert settled.changed
     fault(capture="black")
-    with pytest.raises(CaptureError, match="black all over"):
+    with pytest.raises(CaptureError, match="is all black"):
         act_and_settle(phone, TOP, before=settled.frame, package=PACKAGE, settle_s=0.5)
 
 

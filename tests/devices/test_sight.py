@@ -13,16 +13,16 @@ from agentrl import extras
 from agentrl.devices.vision import (
     UNREAD,
     WHOLE,
-    Audit,
     Glyphs,
     OcrReader,
     Template,
-    find,
-    nearest,
+    VisionAudit,
+    color_fraction,
+    color_regions,
+    dominant_color,
+    find_template,
     ocr,
-    regions_of,
-    share_of,
-    wilson,
+    wilson_interval,
 )
 from agentrl.errors import ConfigError
 
@@ -92,31 +92,31 @@ def test_share_of_a_colour_is_the_painted_share_also_when_compressed():
     frame = screen()
     frame[:160, :180] = _RED
     for seen in (frame, jpeg(frame), noisy(frame)):
-        assert share_of(seen, _RED) == pytest.approx(1 / 8, abs=0.01)
-        assert share_of(seen, _RED, (0, 0, 0.5, 0.25)) > 0.97
-        assert share_of(seen, _GREEN) < 0.01
+        assert color_fraction(seen, _RED) == pytest.approx(1 / 8, abs=0.01)
+        assert color_fraction(seen, _RED, (0, 0, 0.5, 0.25)) > 0.97
+        assert color_fraction(seen, _GREEN) < 0.01
 
 
 def test_regions_are_apart_and_the_largest_comes_first():
     frame = screen()
     frame[100:200, 50:150] = _GREEN
     frame[400:440, 200:240] = _GREEN
-    large, small = regions_of(jpeg(frame), _GREEN)
+    large, small = color_regions(jpeg(frame), _GREEN)
     assert large.area == pytest.approx(100 * 100 / (360 * 640), rel=0.05)
     assert large.box == pytest.approx((50 / 360, 100 / 640, 150 / 360, 200 / 640), abs=0.01)
     assert small.box == pytest.approx((200 / 360, 400 / 640, 240 / 360, 440 / 640), abs=0.01)
-    assert regions_of(frame, _RED) == ()
+    assert color_regions(frame, _RED) == ()
 
 
 def test_a_box_has_the_nearest_colour_of_a_palette_or_none():
     frame = screen()
     frame[:320] = (225, 60, 50)
     palette = {"red": _RED, "green": _GREEN}
-    assert nearest(jpeg(frame), palette, (0, 0, 1, 0.5)) == "red"
-    assert nearest(frame, palette, (0, 0.5, 1, 1)) is None
-    assert nearest(frame, palette, (0, 0.2, 1, 0.8), share=0.9) is None
+    assert dominant_color(jpeg(frame), palette, (0, 0, 1, 0.5)) == "red"
+    assert dominant_color(frame, palette, (0, 0.5, 1, 1)) is None
+    assert dominant_color(frame, palette, (0, 0.2, 1, 0.8), share=0.9) is None
     with pytest.raises(ValueError, match="palette is empty"):
-        nearest(frame, {})
+        dominant_color(frame, {})
 
 
 # --- templates --------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def test_a_template_is_found_where_it_was_put(x, y, spoiled):
     frame = screen(160, 200)
     put(frame, picture(), x, y)
     seen = spoiled(frame) if spoiled else frame
-    (match,) = find(seen, Template(pixels=picture(), screen_width=160))
+    (match,) = find_template(seen, Template(pixels=picture(), screen_width=160))
     assert match.box == pytest.approx((x / 160, y / 200, (x + 24) / 160, (y + 24) / 200), abs=0.013)
     assert match.score > 0.9
 
@@ -138,7 +138,7 @@ def test_a_template_is_found_on_screens_of_other_sizes():
     for width in (360, 1080):
         frame = screen(width, width * 16 // 9)
         put(frame, picture(48 * width // 720), width // 4, width // 2)
-        (match,) = find(frame, template, (0.2, 0.2, 0.4, 0.4))
+        (match,) = find_template(frame, template, (0.2, 0.2, 0.4, 0.4))
         assert match.box[0] == pytest.approx(0.25, abs=0.01)
         assert match.box[2] - match.box[0] == pytest.approx(48 / 720, rel=0.1)
 
@@ -148,9 +148,9 @@ def test_each_of_several_is_found_once_and_another_picture_is_not():
     for x in (20, 100, 104 + 24):
         put(frame, picture(), x, 50)
     put(frame, picture(shapes="O"), 200, 300)
-    found = find(frame, Template(pixels=picture(), screen_width=360), threshold=0.9)
+    found = find_template(frame, Template(pixels=picture(), screen_width=360), threshold=0.9)
     assert sorted(round(match.box[0] * 360) for match in found) == [20, 100, 128]
-    assert len(find(frame, Template(pixels=picture(), screen_width=360), most=2)) == 2
+    assert len(find_template(frame, Template(pixels=picture(), screen_width=360), most=2)) == 2
 
 
 def test_what_is_transparent_is_not_compared(tmp_path):
@@ -163,18 +163,18 @@ def test_what_is_transparent_is_not_compared(tmp_path):
     frame[200:300, 200:300] = np.where(stripes[..., None], (20, 20, 20), (230, 230, 90))
     shown = mask > 0
     frame[230:254, 240:264][shown] = picture()[shown]
-    (match,) = find(frame, template, scales=(1.0,))
+    (match,) = find_template(frame, template, scales=(1.0,))
     assert (round(match.box[0] * 360), round(match.box[1] * 640)) == (240, 230)
     whole = Template(pixels=picture(), screen_width=360)
-    assert find(frame, whole, scales=(1.0,), threshold=0.9) == ()
+    assert find_template(frame, whole, scales=(1.0,), threshold=0.9) == ()
 
 
 def test_templates_that_cannot_be_found_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="one colour"):
+    with pytest.raises(ValueError, match="a single color"):
         Template.cut(screen(), (0, 0, 0.1, 0.1))
     with pytest.raises(ValueError, match="mask"):
         Template(pixels=picture(), screen_width=360, mask=np.zeros((3, 3), np.uint8))
-    with pytest.raises(ConfigError, match=r"absent\.png is no picture"):
+    with pytest.raises(ConfigError, match=r"absent\.png is not an 8-bit picture"):
         Template.read(tmp_path / "absent.png", 360)
 
 
@@ -214,10 +214,10 @@ def test_glyphs_without_ink_are_refused():
 @pytest.mark.parametrize("level", [0, 255])
 def test_on_flat_frames_of_any_size_nothing_is_found(glyphs, sides, level):
     frame = np.full((*sides, 3), level, np.uint8)
-    assert find(frame, Template(pixels=picture(), screen_width=360)) == ()
+    assert find_template(frame, Template(pixels=picture(), screen_width=360)) == ()
     assert glyphs.read(frame, WHOLE).text == ""
-    assert nearest(frame, {"red": _RED}) is None
-    assert regions_of(frame, _RED) == ()
+    assert dominant_color(frame, {"red": _RED}) is None
+    assert color_regions(frame, _RED) == ()
 
 
 @pytest.mark.parametrize(
@@ -233,18 +233,18 @@ def test_on_flat_frames_of_any_size_nothing_is_found(glyphs, sides, level):
 )
 def test_what_is_no_frame_is_refused(glyphs, frame):
     for look in (
-        lambda: share_of(frame, _RED),
-        lambda: regions_of(frame, _RED),
-        lambda: find(frame, Template(pixels=picture(), screen_width=360)),
+        lambda: color_fraction(frame, _RED),
+        lambda: color_regions(frame, _RED),
+        lambda: find_template(frame, Template(pixels=picture(), screen_width=360)),
         lambda: glyphs.read(frame, WHOLE),
     ):
-        with pytest.raises(ValueError, match="a frame is uint8"):
+        with pytest.raises(ValueError, match="a frame must be uint8"):
             look()
 
 
 def test_what_is_no_box_is_refused():
-    with pytest.raises(ValueError, match="is no box"):
-        share_of(screen(), _RED, (0.5, 0, 0.4, 1))
+    with pytest.raises(ValueError, match="is not a box"):
+        color_fraction(screen(), _RED, (0.5, 0, 0.4, 1))
 
 
 # --- OCR --------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ def test_text_is_read_by_ocr():
     frame = screen(480, 200)
     put(frame, digits("Gold 1234", 40), 20, 10)
     put(frame, digits("Level 7", 40), 200, 110)
-    reader: ocr.Reader = OcrReader()
+    reader: ocr.TextReader = OcrReader()
     first, second = reader.read(frame)
     assert (first.text.replace(" ", ""), second.text.replace(" ", "")) == ("Gold1234", "Level7")
     assert first.box[1] < 0.5 < second.box[1]
@@ -277,7 +277,7 @@ def test_text_is_read_by_ocr():
 
 def test_an_audit_counts_and_hands_over_what_was_misread():
     kept, frame = [], screen(4, 4)
-    audit = Audit(keep=kept.append)
+    audit = VisionAudit(keep=kept.append)
     told = audit.compare(
         {"score": 90, "lamp": UNREAD, "places": (0.5, [1, 2]), "extra": 1},
         {"score": 100, "lamp": None, "places": [0.5, [1, 2]], "seed": 7},
@@ -292,7 +292,7 @@ def test_an_audit_counts_and_hands_over_what_was_misread():
     }
     assert [(d.field, d.read, d.true) for d in kept] == [("score", 90, 100), ("lamp", UNREAD, None)]
     assert all(d.frame is frame for d in kept)
-    again = Audit()
+    again = VisionAudit()
     again.take(told)
     assert again.summary() == audit.summary()
     assert audit.table().splitlines()[1].split() == [
@@ -308,19 +308,19 @@ def test_an_audit_counts_and_hands_over_what_was_misread():
 
 @pytest.mark.parametrize(("read", "true"), [(True, 1), (0, False), ("1", 1), ([1], [1, 2])])
 def test_what_differs_does_not_agree(read, true):
-    assert not Audit().add("fact", read, true)
+    assert not VisionAudit().add("fact", read, true)
 
 
 def test_wilson_gives_the_published_intervals():
-    assert wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)  # Newcombe, 1998
-    assert wilson(0, 20) == pytest.approx((0.0, 0.1611), abs=1e-4)
+    assert wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)  # Newcombe, 1998
+    assert wilson_interval(0, 20) == pytest.approx((0.0, 0.1611), abs=1e-4)
 
 
 @given(of=st.integers(1, 10_000), share=st.floats(0, 1))
 def test_wilson_holds_the_share_and_mirrors(of, share):
     successes = round(of * share)
-    low, high = wilson(successes, of)
+    low, high = wilson_interval(successes, of)
     assert 0 <= low <= successes / of + 1e-12
     assert successes / of - 1e-12 <= high <= 1
-    other = wilson(of - successes, of)
+    other = wilson_interval(of - successes, of)
     assert math.isclose(low, 1 - other[1], abs_tol=1e-9)

@@ -7,10 +7,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from agentrl.envs.number_game.app import NumberGameApp
-from agentrl.envs.number_game.levels import Level
-from agentrl.envs.number_game.players import Expert
+from agentrl.envs.number_game.levels import NumberGameLevel
+from agentrl.envs.number_game.players import NumberGameExpert
 from agentrl.envs.number_game.translator import NumberGameTranslator
-from agentrl.envs.phone_game.box import to_app
+from agentrl.envs.phone_game.boxes import to_app
 
 SETTINGS: dict[str, tuple[Any, ...]] = {
     "memory": (False, True),
@@ -28,7 +28,7 @@ SEEDS = st.integers(min_value=0, max_value=2**32)
 def launched(seed: int, rounds: int = 3, **level: Any) -> NumberGameApp:
     """The app as the environment launches it."""
     app = NumberGameApp()
-    app.launch({"seed": str(seed), "rounds": str(rounds), **Level(**level).extras()})
+    app.launch({"seed": str(seed), "rounds": str(rounds), **NumberGameLevel(**level).extras()})
     return app
 
 
@@ -38,7 +38,7 @@ def tap(app: NumberGameApp, place: list[float]) -> bool:
     return app.touch(x, to_app(y))
 
 
-def play(app: NumberGameApp, player: Expert, turns: int, seed: int = 0) -> dict[str, Any]:
+def play(app: NumberGameApp, player: NumberGameExpert, turns: int, seed: int = 0) -> dict[str, Any]:
     """The truth after so many turns, or at the end of the game."""
     rng, translator = np.random.default_rng(seed), NumberGameTranslator()
     for _ in range(turns):

@@ -8,7 +8,7 @@ import numpy as np
 
 from agentrl import registry
 from agentrl.env import game
-from agentrl.envs.phone_game.settings import Paced
+from agentrl.envs.phone_game.settings import PacedSettings
 
 SHORT: Mapping[str, Mapping[str, Any]] = {
     "Game2048-v0": {"goal": 32},
@@ -53,6 +53,6 @@ def after(app: Any, move: str | int) -> Any:
     """The app after a move and the time that it takes; the app itself stays as it is."""
     app = copy.deepcopy(app)
     app.rules.flip(move) if isinstance(move, int) else app.rules.move(move)
-    for _ in range(app.level.ticks if isinstance(app.level, Paced) else 0):
+    for _ in range(app.level.ticks if isinstance(app.level, PacedSettings) else 0):
         app.rules.tick()
     return app

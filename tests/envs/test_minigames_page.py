@@ -3,7 +3,7 @@ import time
 import numpy as np
 import pytest
 
-from agentrl.envs.phone_game.box import to_app
+from agentrl.envs.phone_game.boxes import to_app
 from agentrl.phone_page import PagedApp
 from agentrl.phone_page.page_messages import Gesture
 from tests.envs.minigames import SHORT, extras, new_app, player

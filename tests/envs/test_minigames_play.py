@@ -15,7 +15,7 @@ from agentrl import registry
 from agentrl.env import game, make_translator
 from agentrl.envs.minigames.flip import players as flip_players
 from agentrl.envs.minigames.flip.rules import Flip
-from agentrl.envs.phone_game.box import to_app
+from agentrl.envs.phone_game.boxes import to_app
 from tests.envs.minigames import SHORT, extras, new_app, player
 
 IDS = list(SHORT)
@@ -193,7 +193,7 @@ def test_the_picture_of_all_games_is_what_its_program_draws() -> None:
     assert np.abs(drawn - shown).mean() < 1, "run: python docs/make_minigames.py"
 
 
-@pytest.mark.parametrize("player", [flip_players.Expert, flip_players.Mediocre])
+@pytest.mark.parametrize("player", [flip_players.FlipExpert, flip_players.FlipMediocre])
 @pytest.mark.parametrize("seed", range(5))
 def test_notes_of_flip_hold_what_was_seen_and_thoughts_what_is_best(player, seed):
     game, writer = Flip(seed, pairs=3), player(mode="calls", notes=True)
@@ -215,7 +215,7 @@ def test_notes_of_flip_hold_what_was_seen_and_thoughts_what_is_best(player, seed
         assert set(note.split()) - {"-"} == seen
         assert int(best) == writer.best(state)
         assert bool(unknown) != (f"{picture}{best}" in seen)
-        if isinstance(writer, flip_players.Expert) and writer.skill == 1:
+        if isinstance(writer, flip_players.FlipExpert) and writer.skill == 1:
             assert card == best
         game.flip(int(card))
     assert game.won
@@ -224,4 +224,4 @@ def test_notes_of_flip_hold_what_was_seen_and_thoughts_what_is_best(player, seed
 def test_without_notes_flip_says_its_action_alone():
     state = Flip(0, pairs=3).state()
     rng = np.random.default_rng(0)
-    assert flip_players.Expert(mode="calls").reply(state, rng) == "<action>flip(0)</action>"
+    assert flip_players.FlipExpert(mode="calls").reply(state, rng) == "<action>flip(0)</action>"

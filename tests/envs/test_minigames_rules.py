@@ -110,7 +110,7 @@ def test_a_level_that_cannot_be_is_refused(make: Any, wrong: dict[str, int]) -> 
 
 @pytest.mark.parametrize("make", [Timberman, Snake, FlappyBird, SpaceFighter])
 def test_a_move_that_does_not_exist_is_refused(make: Any) -> None:
-    with pytest.raises(ValueError, match="'jump' is no move"):
+    with pytest.raises(ValueError, match="'jump' is not a move"):
         make(0).move("jump")
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from agentrl.envs.number_game import drawing, layout
 from agentrl.envs.number_game.app import NumberGameApp
-from agentrl.envs.number_game.rules import NumberGame, Phase
-from agentrl.envs.phone_game.box import Box, tap_at, to_app, to_screen
+from agentrl.envs.number_game.rules import NumberGamePhase, NumberGameState
+from agentrl.envs.phone_game.boxes import Box, tap_at, to_app, to_screen
 
 
 @pytest.fixture
@@ -67,10 +67,10 @@ def test_what_is_put_together_from_kept_parts_is_what_is_drawn_stroke_by_stroke(
 ) -> None:
     rng = np.random.default_rng(size[0])
     for seed in range(2):
-        game = NumberGame(seed, rounds=11, memory=memory)
+        game = NumberGameState(seed, rounds=11, memory=memory)
         while True:
             assert np.array_equal(drawing.render(game, *size), drawing.draw(game, *size))
-            if game.phase is Phase.FINAL:
+            if game.phase is NumberGamePhase.FINAL:
                 break
             if not game.pick(int(rng.integers(3))):
                 game.advance()

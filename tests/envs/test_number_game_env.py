@@ -12,9 +12,9 @@ from gymnasium.utils.env_checker import check_env
 from agentrl.envs.number_game import layout
 from agentrl.envs.number_game.app import PACKAGE
 from agentrl.envs.number_game.env import NumberGame
-from agentrl.envs.number_game.players import Expert
+from agentrl.envs.number_game.players import NumberGameExpert
 from agentrl.envs.number_game.translator import NumberGameTranslator
-from agentrl.envs.phone_game.box import STATUS_BAR, Box, tap_at
+from agentrl.envs.phone_game.boxes import STATUS_BAR, Box, tap_at
 from agentrl.errors import AppLeft, CaptureError, ConfigError, EnvError
 
 
@@ -36,7 +36,7 @@ def test_the_environment_keeps_gymnasiums_contract(env: NumberGame) -> None:
 
 
 def test_the_expert_wins_all_its_picks_and_a_pick_pays_at_once(env: NumberGame) -> None:
-    rng, translator, player = np.random.default_rng(0), NumberGameTranslator(), Expert()
+    rng, translator, player = np.random.default_rng(0), NumberGameTranslator(), NumberGameExpert()
     _, info = env.reset(seed=5)
     rewards, keys, terminated = [], [info["state_key"]], False
     while not terminated:
@@ -100,7 +100,7 @@ def test_captures_that_have_gone_stale_are_no_screens_of_the_game(
     fault(capture="stale")
     with pytest.raises(CaptureError, match="the captures are stale"):
         env.step(tap(layout.CARDS[info["answer"]]))
-    with pytest.raises(CaptureError, match="launched and the screen stayed as it was"):
+    with pytest.raises(CaptureError, match="launched, but the screen did not change"):
         env.reset(seed=6)
     fault(capture="")
     shown, _ = env.reset(seed=7)
@@ -203,7 +203,7 @@ def test_the_state_of_an_old_game_is_not_taken_for_the_new_one(
     assert (info["seed"], info["round"], info["right"] + info["wrong"]) == (seed, 1, 0)
     env.device.deadlines = replace(env.device.deadlines, launch_s=1.5)
     fault(publish_late_s="inf")
-    with pytest.raises(EnvError, match=f"launched with the seed {seed} and publishes no state"):
+    with pytest.raises(EnvError, match=f"launched with seed {seed}, but did not publish the state"):
         env.reset(seed=seed)
 
 

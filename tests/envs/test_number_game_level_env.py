@@ -13,7 +13,7 @@ from agentrl.devices import Deadlines, open_device
 from agentrl.devices.adb import AdbServer
 from agentrl.envs.number_game.app import NumberGameApp
 from agentrl.envs.number_game.env import NumberGame
-from agentrl.envs.number_game.players import Expert, Random
+from agentrl.envs.number_game.players import NumberGameExpert, NumberGameRandom
 from agentrl.errors import ConfigError
 from agentrl.rollout.make_env import open_translator
 
@@ -51,7 +51,9 @@ def make(phone: str) -> Iterator[Callable[..., NumberGame]]:
         one.close()
 
 
-def play(env: NumberGame, player: Expert, seed: int, **settings: Any) -> list[tuple[Any, ...]]:
+def play(
+    env: NumberGame, player: NumberGameExpert, seed: int, **settings: Any
+) -> list[tuple[Any, ...]]:
     """Screen, reward and truth of each step of one game, at most 60."""
     translator = open_translator(EnvConfig(id="NumberGame-v0", kwargs=settings))
     rng = np.random.default_rng(seed)
@@ -84,14 +86,14 @@ def test_the_expert_wins_and_the_game_repeats(
     make: Callable[..., NumberGame], level: dict[str, Any], mode: str
 ) -> None:
     env = make(rounds=2, mode=mode, **level)
-    first = play(env, Expert(mode), 5, mode=mode, **level)
-    again = play(env, Expert(mode), 5, mode=mode, **level)
+    first = play(env, NumberGameExpert(mode), 5, mode=mode, **level)
+    again = play(env, NumberGameExpert(mode), 5, mode=mode, **level)
     assert sum(reward for _, reward, _ in first) == 2
     assert (first[-1][2]["score"], first[-1][2]["done"]) == (120, True)
     for (one, _, truth), (other, _, repeated) in zip(first, again, strict=True):
         assert np.array_equal(one, other)
         assert truth == repeated
-    stray = play(env, Random(mode=mode), 6, mode=mode, **level)
+    stray = play(env, NumberGameRandom(mode=mode), 6, mode=mode, **level)
     last = stray[-1][2]
     assert sum(reward for _, reward, _ in stray) == last["right"] - last["wrong"]
 

@@ -9,13 +9,11 @@ from hypothesis import strategies as st
 from agentrl.config import EnvConfig
 from agentrl.envs.number_game import layout
 from agentrl.envs.number_game.app import NumberGameApp
-from agentrl.envs.number_game.levels import Level
-from agentrl.envs.number_game.players import Expert, Mediocre, Random
-from agentrl.envs.number_game.rounds import draw_rounds
-from agentrl.envs.number_game.rules import NumberGame, Phase
-from agentrl.envs.number_game.tips import draw_tip
+from agentrl.envs.number_game.levels import NumberGameLevel, draw_rounds, draw_tip
+from agentrl.envs.number_game.players import NumberGameExpert, NumberGameMediocre, NumberGameRandom
+from agentrl.envs.number_game.rules import NumberGamePhase, NumberGameState
 from agentrl.envs.number_game.translator import NumberGameTranslator
-from agentrl.envs.phone_game.box import tap_at
+from agentrl.envs.phone_game.boxes import tap_at
 from agentrl.errors import ActionError, ConfigError
 from agentrl.rollout.make_env import open_translator
 from tests.envs.levels import ALL, LEVELS, SEEDS, launched, play, tap
@@ -31,7 +29,7 @@ WRONG: list[dict[str, Any]] = [
 @settings(deadline=None)
 def test_numbers_are_distinct_and_one_of_them_is_right(seed: int, level: dict[str, Any]) -> None:
     numbers = range(1, 10) if level["digits"] == 1 else range(10, 100)
-    for drawn in draw_rounds(seed, 10, Level(**level)):
+    for drawn in draw_rounds(seed, 10, NumberGameLevel(**level)):
         assert len(set(drawn.numbers)) == level["cards"]
         assert set(drawn.numbers) <= set(numbers)
         right = drawn.numbers[drawn.answer]
@@ -42,9 +40,9 @@ def test_numbers_are_distinct_and_one_of_them_is_right(seed: int, level: dict[st
 @given(SEEDS, LEVELS)
 @settings(deadline=None)
 def test_a_setting_changes_nothing_that_is_anothers(seed: int, level: dict[str, Any]) -> None:
-    game = NumberGame(seed, **level)
+    game = NumberGameState(seed, **level)
     alone = {name: level[name] for name in ("digits", "cards")}
-    assert game.rounds == NumberGame(seed, **alone).rounds
+    assert game.rounds == NumberGameState(seed, **alone).rounds
     assert game.tip == (draw_tip(seed, 0, game.level.numbers) if level["distractor"] else None)
 
 
@@ -53,7 +51,7 @@ def test_a_setting_changes_nothing_that_is_anothers(seed: int, level: dict[str, 
 def test_the_expert_wins_every_round_of_every_level(seed: int) -> None:
     for level in ALL:
         turns = 3 * (3 if level["memory"] else 2) - 1
-        state = play(launched(seed, **level), Expert(), turns)
+        state = play(launched(seed, **level), NumberGameExpert(), turns)
         assert (state["right"], state["score"], state["done"]) == (3, 130, True), level
 
 
@@ -61,14 +59,19 @@ def test_the_expert_wins_every_round_of_every_level(seed: int) -> None:
 @settings(deadline=None, max_examples=5)
 def test_random_taps_are_counted_and_never_break_a_game(seed: int) -> None:
     for level in ALL:
-        state = play(launched(seed, **level), Random(stray=0.5), 40, seed)
+        state = play(launched(seed, **level), NumberGameRandom(stray=0.5), 40, seed)
         assert state["score"] == 100 + 10 * (state["right"] - state["wrong"])
         assert json.loads(json.dumps(state)) == state
 
 
 def test_the_mediocre_player_takes_the_largest_of_four() -> None:
     right = [
-        play(launched(seed, 10, cards=4, digits=2, moved=True), Mediocre(skill=0.3), 100, seed)
+        play(
+            launched(seed, 10, cards=4, digits=2, moved=True),
+            NumberGameMediocre(skill=0.3),
+            100,
+            seed,
+        )
         for seed in range(60)
     ]
     assert 0.46 < sum(state["right"] for state in right) / 600 < 0.61  # 0.3 + 0.7 / 3
@@ -78,18 +81,18 @@ def test_a_thought_names_cards_by_number_where_there_are_four_or_they_are_moved(
     app = launched(3, cards=4, digits=2)
     numbers = app.state()["numbers"]
     rising = [str(numbers.index(number)) for number in sorted(numbers)]
-    reply = Expert("select").reply(app.state(), RNG)
+    reply = NumberGameExpert("select").reply(app.state(), RNG)
     card = app.state()["answer"]
     words = [*map(str, numbers), *rising, app.state()["lamp"], str(card)]
     assert reply == f"<think>{' '.join(words)}</think><action>select({card})</action>"
-    moved = Expert().reply(launched(3, moved=True).state(), RNG)
+    moved = NumberGameExpert().reply(launched(3, moved=True).state(), RNG)
     assert "left" not in moved
 
 
 def test_a_tap_of_the_experts_lands_where_things_lie() -> None:
     app = launched(2, moved=True)
     x, y = app.state()["places"]["cards"][app.state()["answer"]]
-    reply = Expert().reply(app.state(), RNG)
+    reply = NumberGameExpert().reply(app.state(), RNG)
     assert reply.endswith(f"<action>tap({x:.2f}, {y:.2f})</action>")
 
 
@@ -98,13 +101,13 @@ def test_a_tap_of_the_experts_lands_where_things_lie() -> None:
 def test_a_round_is_lost_with_its_last_touch_as_by_a_wrong_pick(
     seed: int, timed: int, memory: bool
 ) -> None:
-    game = NumberGame(seed, rounds=2, timed=timed, memory=memory)
-    for score, phase in ((90, Phase.REVEAL), (80, Phase.FINAL)):
+    game = NumberGameState(seed, rounds=2, timed=timed, memory=memory)
+    for score, phase in ((90, NumberGamePhase.REVEAL), (80, NumberGamePhase.FINAL)):
         if memory:
             assert not game.miss(), "the clock stands until the cards are turned"
             game.advance()
         for left in range(timed - 1, -1, -1):
-            assert game.phase is Phase.PICK
+            assert game.phase is NumberGamePhase.PICK
             assert game.miss()
             assert game.time_left == left
         assert (game.phase, game.score, game.change) == (phase, score, -10)
@@ -140,7 +143,7 @@ def test_a_touch_takes_no_time_where_there_is_no_clock() -> None:
 
 def test_the_next_game_is_of_the_same_level() -> None:
     app = launched(3, rounds=1, cards=4, digits=2, moved=True, timed=2)
-    play(app, Expert(), 1)
+    play(app, NumberGameExpert(), 1)
     assert tap(app, app.state()["places"]["button"])
     assert app.state() == launched(4, rounds=1, cards=4, digits=2, moved=True, timed=2).state()
 
@@ -155,11 +158,13 @@ def test_a_line_of_no_use_changes_with_the_round_and_says_no_rule() -> None:
 @given(LEVELS)
 @settings(deadline=None)
 def test_a_level_survives_its_launch(level: dict[str, Any]) -> None:
-    assert Level(**Level.read(Level(**level).extras())) == Level(**level)
+    assert NumberGameLevel(
+        **NumberGameLevel.read(NumberGameLevel(**level).extras())
+    ) == NumberGameLevel(**level)
 
 
 def test_the_plain_game_is_launched_told_and_published_as_it_always_was() -> None:
-    assert Level().extras() == {"memory": "false"}, "more would change the phone's clock"
+    assert NumberGameLevel().extras() == {"memory": "false"}, "more would change the phone's clock"
     drawn = [(r.lamp, r.numbers) for r in draw_rounds(0, 2) + draw_rounds(7, 1)]
     assert drawn == [("red", (8, 3, 5)), ("green", (1, 8, 2)), ("red", (5, 9, 6))]
     state = launched(3).state()
@@ -172,9 +177,9 @@ def test_the_plain_game_is_launched_told_and_published_as_it_always_was() -> Non
 def test_a_level_that_does_not_exist_is_refused(wrong: dict[str, Any]) -> None:
     ((name, value),) = wrong.items()
     with pytest.raises(ValueError, match=f"{name} is {value!r}; it must be"):
-        Level(**wrong)
+        NumberGameLevel(**wrong)
     with pytest.raises(ConfigError, match=f"{name} is {value!r}; it must be"):
-        Level.checked(**wrong)
+        NumberGameLevel.checked(**wrong)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +236,7 @@ def test_words_about_another_level_are_refused(level: dict[str, Any]) -> None:
     screen, state = np.zeros((4, 3, 3), np.uint8), launched(0, **level).state()
     assert NumberGameTranslator(**level).to_observation(screen, state).images == (screen,)
     other = {**level, "cards": 7 - level["cards"]}
-    with pytest.raises(ConfigError, match=r"cards is \d, and \d in the game"):
+    with pytest.raises(ConfigError, match=r"cards is \d, but \d in the game"):
         NumberGameTranslator(**other).to_observation(screen, state)
 
 

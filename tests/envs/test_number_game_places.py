@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl.devices.input.input_commands import pixel
-from agentrl.envs.number_game import drawing, layout, palette, parts
+from agentrl.devices.input.input_commands import to_pixel
+from agentrl.envs.number_game import drawing, layout, palette
 from agentrl.envs.number_game.app import PACKAGE, NumberGameApp
-from agentrl.envs.number_game.layout import Box
-from agentrl.envs.number_game.levels import Level
-from agentrl.envs.number_game.places import places
-from agentrl.envs.number_game.rules import NumberGame, Phase
+from agentrl.envs.number_game.layout import Box, round_layout
+from agentrl.envs.number_game.levels import NumberGameLevel
+from agentrl.envs.number_game.rules import NumberGamePhase, NumberGameState
 from agentrl.envs.phone_game import paint
-from agentrl.envs.phone_game.box import to_screen
-from agentrl.envs.phone_game.pieces import Piece
+from agentrl.envs.phone_game.boxes import to_screen
+from agentrl.envs.phone_game.piece_cache import Piece
 from agentrl.virtual_phone.phone import Phone
 from tests.envs.levels import ALL, LEVELS, SEEDS, launched
 
@@ -55,9 +54,9 @@ def pixels(box: Box, width: int, height: int) -> Area:
 def test_nothing_overlaps_and_all_lies_inside(
     seed: int, level: dict[str, Any], size: tuple[int, int], index: int
 ) -> None:
-    game = NumberGame(seed, **level)
+    game = NumberGameState(seed, **level)
     game.index = index
-    where = places(game)
+    where = round_layout(game)
     boxes = [layout.BOARD, *layout.LAMPS, where.words, *where.cards, where.button]
     width, height = size
     areas = [pixels(box, width, height) for box in boxes]
@@ -77,10 +76,10 @@ def test_a_tap_in_the_middle_of_a_card_picks_it_on_a_phone_of_any_size(
     phone = Phone([app], size=size, effect_delay_ms=(0, 0))
 
     def tap(place: list[float]) -> None:
-        phone.hands.touch(int(pixel(place[0], size[0])), int(pixel(place[1], size[1])))
+        phone.hands.touch(int(to_pixel(place[0], size[0])), int(to_pixel(place[1], size[1])))
 
     for card in range(level["cards"]):
-        phone.tasks.launch(PACKAGE, {"seed": str(seed), **Level(**level).extras()})
+        phone.tasks.launch(PACKAGE, {"seed": str(seed), **NumberGameLevel(**level).extras()})
         where = app.state()["places"]
         if level["memory"]:
             tap(where["button"])
@@ -94,9 +93,9 @@ def test_cards_and_button_move_to_every_place_there_is() -> None:
     for cards in (3, 4):
         seen, buttons, rounds = set(), set(), set()
         for seed in range(60):
-            game = NumberGame(seed, moved=True, cards=cards)
+            game = NumberGameState(seed, moved=True, cards=cards)
             for game.index in range(3):
-                where = places(game)
+                where = round_layout(game)
                 seen |= set().union(*(cells(box) for box in where.cards))
                 buttons.add(where.button)
                 rounds.add((seed, where))
@@ -106,18 +105,18 @@ def test_cards_and_button_move_to_every_place_there_is() -> None:
 
 
 def test_moved_cards_count_in_reading_order_and_stay_for_a_round() -> None:
-    game = NumberGame(4, moved=True, memory=True, cards=4)
-    face_down = places(game)
+    game = NumberGameState(4, moved=True, memory=True, cards=4)
+    face_down = round_layout(game)
     starts = [(round(box.top, 6), box.left) for box in face_down.cards]
     assert starts == sorted(starts)
     game.advance()
-    assert places(game) == face_down
+    assert round_layout(game) == face_down
     game.pick(0)
-    assert places(game) == face_down
+    assert round_layout(game) == face_down
 
 
 def test_four_cards_lie_side_by_side() -> None:
-    lefts = [box.left for box in places(NumberGame(0, cards=4)).cards]
+    lefts = [box.left for box in round_layout(NumberGameState(0, cards=4)).cards]
     assert lefts == sorted(lefts)
     assert len(lefts) == 4
 
@@ -139,7 +138,7 @@ def test_the_same_seed_gives_the_same_frames(seed: int, level: dict[str, Any]) -
 def test_parts_put_together_are_the_picture_drawn_stroke_by_stroke(
     seed: int, level: dict[str, Any], size: tuple[int, int]
 ) -> None:
-    game, rng = NumberGame(seed, rounds=2, **level), np.random.default_rng(seed)
+    game, rng = NumberGameState(seed, rounds=2, **level), np.random.default_rng(seed)
     for _ in range(12):
         assert np.array_equal(drawing.render(game, *size), drawing.draw(game, *size))
         if rng.random() < 0.5:
@@ -152,8 +151,8 @@ def test_parts_put_together_are_the_picture_drawn_stroke_by_stroke(
 def test_no_part_touches_another_and_none_is_cut_off(size: tuple[int, int]) -> None:
     width, height = size
     for level in ALL:
-        for game in stages(NumberGame(11, rounds=1, **level)):
-            drawn = [ink(piece, *size) for piece in parts.pieces(game)]
+        for game in stages(NumberGameState(11, rounds=1, **level)):
+            drawn = [ink(piece, *size) for piece in drawing.pieces(game)]
             drawn = [area for area in drawn if any(area)]
             for left, top, right, bottom in drawn:
                 assert 0 < left < right < width
@@ -163,11 +162,11 @@ def test_no_part_touches_another_and_none_is_cut_off(size: tuple[int, int]) -> N
 
 
 def test_the_caption_of_the_yellow_lamp_says_what_it_asks_of_four_cards() -> None:
-    captions = [caption for caption, _ in parts._MEANING[4]]
+    captions = [caption for caption, _ in drawing._MEANING[4]]
     assert captions == ["largest", "second largest", "smallest"]
     three, four = np.zeros((2, 616, 360, 3), np.uint8)
-    parts.background(three, 3)
-    parts.background(four, 4)
+    drawing.background(three, 3)
+    drawing.background(four, 4)
     left, top, right, bottom = pixels(layout.LAMPS[1], 360, 616)
     assert not np.array_equal(three[top:bottom, left:right], four[top:bottom, left:right])
     three[top:bottom, left:right] = four[top:bottom, left:right]
@@ -176,11 +175,11 @@ def test_the_caption_of_the_yellow_lamp_says_what_it_asks_of_four_cards() -> Non
 
 @pytest.mark.parametrize("moved", [False, True])
 def test_the_bar_is_as_long_as_the_share_of_touches_that_is_left(moved: bool) -> None:
-    game = NumberGame(3, timed=4, moved=moved)
+    game = NumberGameState(3, timed=4, moved=moved)
     lengths = []
     for _ in range(5):
         blue = (drawing.render(game, 720, 1231) == palette.BLUE).all(axis=2)
-        left, top, right, _ = pixels(places(game).words, 720, 1231)
+        left, top, right, _ = pixels(round_layout(game).words, 720, 1231)
         lengths.append(int(blue[top : top + 30, left:right].any(axis=0).sum()))
         game.miss()
     assert lengths[0] > 500
@@ -188,16 +187,18 @@ def test_the_bar_is_as_long_as_the_share_of_touches_that_is_left(moved: bool) ->
 
 
 def test_a_tip_is_all_that_a_distractor_draws() -> None:
-    plain, told = (drawing.render(NumberGame(3, distractor=d), 360, 616) for d in (False, True))
+    plain, told = (
+        drawing.render(NumberGameState(3, distractor=d), 360, 616) for d in (False, True)
+    )
     _, top, _, bottom = pixels(layout.WORDS, 360, 616)
     rows = np.flatnonzero((plain != told).any(axis=(1, 2)))
     assert top + 0.8 * (bottom - top) < rows[0] < rows[-1] < bottom + 5
 
 
-def stages(game: NumberGame) -> Any:
+def stages(game: NumberGameState) -> Any:
     """The game as it stands at each of its screens, up to its last."""
     yield game
-    if game.phase is Phase.LAMP:
+    if game.phase is NumberGamePhase.LAMP:
         game.advance()
         yield game
     while not game.over:
@@ -209,20 +210,22 @@ def stages(game: NumberGame) -> Any:
 def test_numbers_and_captions_stay_within_their_boxes(size: tuple[int, int]) -> None:
     width = size[0]
     for level in ALL:
-        game = NumberGame(5, **{**level, "memory": False})
+        game = NumberGameState(5, **{**level, "memory": False})
         widest = "88" if level["digits"] == 2 else "8"
-        for card, box in enumerate(places(game).cards):
-            _, (_, _, _, font, colour, bold) = parts._card(game, card, box)
-            text = (paint.text, (widest, *box.centre, font, colour, bold))
+        for card, box in enumerate(round_layout(game).cards):
+            _, (_, _, _, font, color, bold) = drawing._card(game, card, box)
+            text = (paint.text, (widest, *box.center, font, color, bold))
             assert is_within(ink(text, *size), pixels(box, *size), room=0.02 * width)
-        for (caption, font), box in zip(parts._MEANING[level["cards"]], layout.LAMPS, strict=True):
-            text = (paint.text, (caption, *box.centre, font, (0, 0, 0), 0.0))
+        for (caption, font), box in zip(
+            drawing._MEANING[level["cards"]], layout.LAMPS, strict=True
+        ):
+            text = (paint.text, (caption, *box.center, font, (0, 0, 0), 0.0))
             assert is_within(ink(text, *size), pixels(box, *size), room=0.006 * width)
 
 
 @lru_cache(maxsize=4096)
 def ink(piece: Piece, width: int, height: int) -> Area:
-    """The area of a picture of one colour that a part changes; (0, 0, 0, 0) if nothing."""
+    """The area of a picture of one color that a part changes; (0, 0, 0, 0) if nothing."""
     picture = np.full((height, width, 3), 77, np.uint8)
     stroke, shown = piece
     stroke(picture, *shown)

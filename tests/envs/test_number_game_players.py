@@ -2,15 +2,15 @@ import numpy as np
 import pytest
 
 from agentrl.envs.number_game.app import NumberGameApp
-from agentrl.envs.number_game.players import Expert, Mediocre, Random
-from agentrl.envs.number_game.rules import Phase
+from agentrl.envs.number_game.players import NumberGameExpert, NumberGameMediocre, NumberGameRandom
+from agentrl.envs.number_game.rules import NumberGamePhase
 from agentrl.envs.number_game.translator import NumberGameTranslator
-from agentrl.envs.phone_game.box import to_app
+from agentrl.envs.phone_game.boxes import to_app
 from agentrl.errors import ActionError, ConfigError
 from agentrl.types import Observation
 
 
-def play(player: Expert, seed: int, memory: bool = False) -> int:
+def play(player: NumberGameExpert, seed: int, memory: bool = False) -> int:
     """Right picks of one game of ten rounds, at most 100 taps."""
     app, rng, translator = NumberGameApp(), np.random.default_rng(seed), NumberGameTranslator()
     app.launch({"seed": str(seed), "memory": str(memory)})
@@ -24,11 +24,11 @@ def play(player: Expert, seed: int, memory: bool = False) -> int:
 
 @pytest.mark.parametrize("memory", [False, True])
 def test_the_expert_wins_every_round(memory: bool) -> None:
-    assert [play(Expert(), seed, memory) for seed in range(5)] == [10] * 5
+    assert [play(NumberGameExpert(), seed, memory) for seed in range(5)] == [10] * 5
 
 
 def test_the_mediocre_player_prefers_the_largest_number() -> None:
-    player, rng = Mediocre(skill=0.3), np.random.default_rng(0)
+    player, rng = NumberGameMediocre(skill=0.3), np.random.default_rng(0)
     red = {"numbers": [7, 3, 5], "lamp": "red", "answer": 1}
     chosen = [player.card(red, rng) for _ in range(1000)]
     assert set(chosen) == {0, 1}
@@ -38,27 +38,27 @@ def test_the_mediocre_player_prefers_the_largest_number() -> None:
 
 
 def test_the_random_player_picks_a_third_right() -> None:
-    right = [play(Random(), seed) for seed in range(100)]
+    right = [play(NumberGameRandom(), seed) for seed in range(100)]
     assert 0.27 < np.mean(right) / 10 < 0.4
 
 
 def test_a_thought_reads_the_numbers_orders_the_places_and_ends_with_the_choice() -> None:
     state = {"phase": "pick", "lamp": "red", "numbers": [7, 3, 5], "answer": 1}
-    reply = Expert().reply(state, np.random.default_rng(0))
+    reply = NumberGameExpert().reply(state, np.random.default_rng(0))
     thought = "<think>7 3 5 middle right left red middle</think>"
     assert reply == thought + "<action>tap(0.50, 0.70)</action>"
 
 
 def test_in_the_memory_game_the_lamp_is_noted_before_the_cards_are_turned() -> None:
     state = {"phase": "lamp", "lamp": "red", "numbers": [7, 3, 5], "answer": 1}
-    reply = Expert().reply(state, np.random.default_rng(0))
+    reply = NumberGameExpert().reply(state, np.random.default_rng(0))
     assert reply == "<think>red</think><action>tap(0.50, 0.90)</action>"
 
 
 def test_in_the_mode_select_a_card_is_named() -> None:
     app, translator = NumberGameApp(), NumberGameTranslator(mode="select")
     app.launch({"seed": "3"})
-    reply = Expert(mode="select").reply(app.state(), np.random.default_rng(0))
+    reply = NumberGameExpert(mode="select").reply(app.state(), np.random.default_rng(0))
     assert translator.to_action(reply) == app.state()["answer"]
     assert "select" in translator.instructions()
 
@@ -96,17 +96,19 @@ def test_the_model_is_shown_the_screen_and_never_the_truth() -> None:
 def test_actions_can_be_said_as_tool_calls(mode: str) -> None:
     app, rng = NumberGameApp(), np.random.default_rng(0)
     translator = NumberGameTranslator(mode=mode, style="tool")
-    reply = Expert(mode, "tool").reply(app.state(), rng)
+    reply = NumberGameExpert(mode, "tool").reply(app.state(), rng)
     assert "<tool_call>" in reply
     assert "<tool_call>" in translator.instructions()
     action = translator.to_action(reply)
-    plain = NumberGameTranslator(mode=mode).to_action(Expert(mode).reply(app.state(), rng))
+    plain = NumberGameTranslator(mode=mode).to_action(
+        NumberGameExpert(mode).reply(app.state(), rng)
+    )
     assert np.array_equal(action, plain)
 
 
 def test_who_takes_notes_writes_the_lamp_down_where_it_goes_out() -> None:
     rng = np.random.default_rng(0)
-    lamp = {"phase": Phase.LAMP, "lamp": "green", "numbers": [1, 2, 3]}
-    for player in (Expert(notes=True), Mediocre(notes=True)):
+    lamp = {"phase": NumberGamePhase.LAMP, "lamp": "green", "numbers": [1, 2, 3]}
+    for player in (NumberGameExpert(notes=True), NumberGameMediocre(notes=True)):
         assert player.reply(lamp, rng).startswith("<memory>green</memory><think>green</think>")
-    assert "<memory>" not in Expert().reply(lamp, rng)
+    assert "<memory>" not in NumberGameExpert().reply(lamp, rng)

@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 
 import agentrl
 from agentrl import cli
-from agentrl.devices.vision import UNREAD, Audit
+from agentrl.devices.vision import UNREAD, VisionAudit
+from agentrl.envs.number_game import fact_source
 from agentrl.envs.number_game.app import NumberGameApp
 from agentrl.envs.number_game.env import NumberGame
-from agentrl.envs.number_game.levels import Level
-from agentrl.envs.number_game.players import Expert
-from agentrl.envs.number_game.reading import read_screen
+from agentrl.envs.number_game.fact_source import FactSource
+from agentrl.envs.number_game.levels import NumberGameLevel
+from agentrl.envs.number_game.players import NumberGameExpert
+from agentrl.envs.number_game.screen_reader import read_screen
 from agentrl.envs.number_game.translator import NumberGameTranslator
-from agentrl.envs.number_game.truth import Truth
 from agentrl.errors import ConfigError, EnvError
 from agentrl.types import Image
 from agentrl.virtual_phone.system.screen import Frame, bar_height, compose
@@ -44,12 +45,12 @@ def png(frame: Frame) -> Image:
 def h264(frame: Frame) -> Image:
     """Through the phone's own encoder and the framework's decoder."""
     pytest.importorskip("av")
-    from agentrl.devices.capture.h264_decoder import Decoder, rgb
+    from agentrl.devices.capture.h264_decoder import H264Decoder, rgb
     from agentrl.virtual_phone.system.screen_recorder import Recorder
 
     recorder = Recorder(frame.size, 4_000_000, container=False)
     try:
-        decoded = Decoder().feed(recorder._encode(frame, 0.0))
+        decoded = H264Decoder().feed(recorder._encode(frame, 0.0))
     finally:
         recorder.close()
     assert decoded is not None
@@ -58,7 +59,7 @@ def h264(frame: Frame) -> Image:
 
 def wrong(read: dict[str, Any], app: NumberGameApp) -> dict[str, Any]:
     """What was not read as it is."""
-    return dict(Audit().compare(read, app.state())["differs"])
+    return dict(VisionAudit().compare(read, app.state())["differs"])
 
 
 @given(
@@ -75,7 +76,7 @@ def test_every_screen_is_read_as_it_is(seed, level, size, touches, capture) -> N
         places = app.state()["places"]
         where = [*places["cards"], places["button"], places["button"]]
         tap(app, where[touch] if touch < len(where) else [0.5, 0.01])
-    read = read_screen(capture(shown(app, size)), Level(**level))
+    read = read_screen(capture(shown(app, size)), NumberGameLevel(**level))
     assert wrong(read, app) == {}
     truth = app.state()
     dark = level["memory"] and truth["phase"] != "lamp"
@@ -84,7 +85,7 @@ def test_every_screen_is_read_as_it_is(seed, level, size, touches, capture) -> N
     assert ("time_left" in read) == bool(level["timed"])
 
 
-def test_a_card_of_the_buttons_colour_beside_it_is_no_button() -> None:
+def test_a_card_of_the_buttons_color_beside_it_is_no_button() -> None:
     level = {"digits": 2, "cards": 4, "moved": True, "memory": True}
     app = launched(1000001, 10, **level)
     while not app.state()["done"]:
@@ -92,16 +93,16 @@ def test_a_card_of_the_buttons_colour_beside_it_is_no_button() -> None:
         places = truth["places"]
         picks = truth["phase"] == "pick"
         tap(app, places["cards"][truth["answer"]] if picks else places["button"])
-    read = read_screen(raw(shown(app)), Level(**level))
+    read = read_screen(raw(shown(app)), NumberGameLevel(**level))
     assert wrong(read, app) == {}
     assert (read["phase"], read["right"]) == ("final", 10)
 
 
 @pytest.mark.parametrize("sides", [(1, 1), (7, 3), (640, 360), (40, 900)])
-@pytest.mark.parametrize("grey", [0, 255])
-def test_of_frames_that_show_no_game_nothing_is_made_up(sides, grey) -> None:
-    for level in (Level(), Level(moved=True, cards=4, digits=2, timed=3)):
-        read = read_screen(np.full((*sides, 3), grey, np.uint8), level)
+@pytest.mark.parametrize("gray", [0, 255])
+def test_of_frames_that_show_no_game_nothing_is_made_up(sides, gray) -> None:
+    for level in (NumberGameLevel(), NumberGameLevel(moved=True, cards=4, digits=2, timed=3)):
+        read = read_screen(np.full((*sides, 3), gray, np.uint8), level)
         assert set(map(str, read.values())) == {UNREAD}
 
 
@@ -109,15 +110,15 @@ def test_what_is_covered_is_unread_and_the_rest_is_read() -> None:
     app = launched(5)
     frame = raw(shown(app))
     frame[140:250] = 30  # a dialog over the lamps
-    read = read_screen(frame, Level())
+    read = read_screen(frame, NumberGameLevel())
     assert wrong(read, app).keys() == {"lamp", "answer"}
 
 
 def test_a_truth_that_does_not_exist_and_a_clock_too_fine_are_refused() -> None:
     with pytest.raises(ConfigError, match="truth is 'seen'; it must be one of state, sight, audit"):
-        Truth("seen", Level())
-    with pytest.raises(ConfigError, match="timed is 41; with truth=sight at most 40"):
-        Truth("sight", Level(timed=41))
+        FactSource("seen", NumberGameLevel())
+    with pytest.raises(ConfigError, match="timed is 41; with truth=sight it must be at most 40"):
+        FactSource("sight", NumberGameLevel(timed=41))
 
 
 @pytest.fixture(scope="module")
@@ -129,8 +130,8 @@ def env(adb_server: object) -> Iterator[NumberGame]:
 
 def played(env: NumberGame, truth: str, seed: int = 5) -> tuple[list[float], list[dict[str, Any]]]:
     """The expert's rewards and infos, with another source of truth."""
-    env._told = Truth(truth, env.level)
-    rng, translator, player = np.random.default_rng(0), NumberGameTranslator(), Expert()
+    env._told = FactSource(truth, env.level)
+    rng, translator, player = np.random.default_rng(0), NumberGameTranslator(), NumberGameExpert()
     rewards, infos, over = [], [env.reset(seed=seed)[1]], False
     while not over:
         action = translator.to_action(player.reply(infos[-1], rng))
@@ -153,12 +154,11 @@ def test_by_sight_alone_the_expert_plays_as_by_the_state(env: NumberGame) -> Non
 def test_an_audit_tells_what_was_read_wrong_and_lets_the_state_decide(
     env: NumberGame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agentrl.envs.number_game import truth
 
-    def read_badly(frame: Image, level: Level) -> dict[str, Any]:
+    def read_badly(frame: Image, level: NumberGameLevel) -> dict[str, Any]:
         return read_screen(frame, level) | {"score": 7}
 
-    monkeypatch.setattr(truth, "read_screen", read_badly)
+    monkeypatch.setattr(fact_source, "read_screen", read_badly)
     rewards, infos = played(env, "audit")
     assert rewards == [0, 1, 0, 0, 1]
     assert infos[-1]["score"] == 120
@@ -170,9 +170,10 @@ def test_an_audit_tells_what_was_read_wrong_and_lets_the_state_decide(
 def test_a_screen_that_cannot_be_read_is_the_worlds_failure(
     env: NumberGame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agentrl.envs.number_game import truth
 
-    monkeypatch.setattr(truth, "read_screen", lambda frame, level: {"round": 1, "score": UNREAD})
+    monkeypatch.setattr(
+        fact_source, "read_screen", lambda frame, level: {"round": 1, "score": UNREAD}
+    )
     with pytest.raises(EnvError, match="cannot be read: score"):
         played(env, "sight")
 

@@ -3,15 +3,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.envs.number_game.rounds import LAMPS, draw_rounds
-from agentrl.envs.number_game.rules import NumberGame, Phase
+from agentrl.envs.number_game.levels import LAMPS, draw_rounds
+from agentrl.envs.number_game.rules import NumberGamePhase, NumberGameState
 
 SEEDS = st.integers(min_value=0, max_value=2**32)
 
 
-def finish(game: NumberGame, rng: np.random.Generator) -> None:
-    while game.phase is not Phase.FINAL:
-        game.pick(int(rng.integers(3))) if game.phase is Phase.PICK else game.advance()
+def finish(game: NumberGameState, rng: np.random.Generator) -> None:
+    while game.phase is not NumberGamePhase.FINAL:
+        game.pick(int(rng.integers(3))) if game.phase is NumberGamePhase.PICK else game.advance()
 
 
 @given(SEEDS)
@@ -39,7 +39,7 @@ def test_lamps_and_answers_are_about_equally_frequent() -> None:
 
 @given(SEEDS, st.booleans())
 def test_score_counts_ten_up_or_down_for_each_pick(seed: int, memory: bool) -> None:
-    game = NumberGame(seed, memory=memory)
+    game = NumberGameState(seed, memory=memory)
     finish(game, np.random.default_rng(seed))
     state = game.state()
     assert state["right"] + state["wrong"] == 10
@@ -48,7 +48,7 @@ def test_score_counts_ten_up_or_down_for_each_pick(seed: int, memory: bool) -> N
 
 
 def test_a_picked_round_is_locked_until_the_button_opens_the_next() -> None:
-    game = NumberGame(1)
+    game = NumberGameState(1)
     assert not game.advance()
     assert game.pick(game.round.answer)
     assert game.state()["change"] == 10
@@ -58,8 +58,8 @@ def test_a_picked_round_is_locked_until_the_button_opens_the_next() -> None:
 
 
 def test_memory_shows_the_lamp_before_the_cards_can_be_picked() -> None:
-    game = NumberGame(1, memory=True)
-    assert game.phase is Phase.LAMP
+    game = NumberGameState(1, memory=True)
+    assert game.phase is NumberGamePhase.LAMP
     assert not game.pick(0)
     assert game.advance()
     assert game.pick(0)
@@ -68,4 +68,4 @@ def test_memory_shows_the_lamp_before_the_cards_can_be_picked() -> None:
 @pytest.mark.parametrize("arguments", [{"seed": -1}, {"rounds": 0}])
 def test_a_game_that_cannot_be_is_refused(arguments: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=r"must be 0 or more|at least 1"):
-        NumberGame(**arguments)
+        NumberGameState(**arguments)

@@ -1,21 +1,26 @@
 import numpy as np
 import pytest
 
-from agentrl.devices import Region, Settled
-from agentrl.devices.vision import Audit
+from agentrl.devices import ScreenRegion, Settled
+from agentrl.devices.vision import VisionAudit
 from agentrl.envs.number_game.app import NumberGameApp
-from agentrl.envs.number_game.levels import Level
-from agentrl.envs.number_game.reading import read_screen
-from agentrl.envs.phone_game.view import in_layout, on_screen
+from agentrl.envs.number_game.levels import NumberGameLevel
+from agentrl.envs.number_game.screen_reader import read_screen
+from agentrl.envs.phone_game.page_layout import in_layout, on_screen
 from agentrl.types import Image
 
 # A page that fills a long screen; one between the bars of its browser; one on a tablet's side.
 SCREENS = [
-    ((720, 1600), Region(left=0.0, top=0.0, right=1.0, bottom=1.0)),
-    ((720, 1280), Region(left=0.0, top=0.125, right=1.0, bottom=0.9625)),
-    ((1280, 800), Region(left=0.3125, top=0.0, right=0.6875, bottom=1.0)),
+    ((720, 1600), ScreenRegion(left=0.0, top=0.0, right=1.0, bottom=1.0)),
+    ((720, 1280), ScreenRegion(left=0.0, top=0.125, right=1.0, bottom=0.9625)),
+    ((1280, 800), ScreenRegion(left=0.3125, top=0.0, right=0.6875, bottom=1.0)),
 ]
-LEVELS = [Level(), Level(digits=2, cards=4), Level(moved=True, timed=5), Level(memory=True)]
+LEVELS = [
+    NumberGameLevel(),
+    NumberGameLevel(digits=2, cards=4),
+    NumberGameLevel(moved=True, timed=5),
+    NumberGameLevel(memory=True),
+]
 
 
 def shown(screen: Image) -> Settled:
@@ -25,8 +30,8 @@ def shown(screen: Image) -> Settled:
     )  # fmt: skip
 
 
-def on(app: NumberGameApp, size: tuple[int, int], area: Region) -> Image:
-    """A screen of that size, grey where the app is not."""
+def on(app: NumberGameApp, size: tuple[int, int], area: ScreenRegion) -> Image:
+    """A screen of that size, gray where the app is not."""
     width, height = size
     screen = np.full((height, width, 3), 60, np.uint8)
     top, bottom = round(area.top * height), round(area.bottom * height)
@@ -38,9 +43,9 @@ def on(app: NumberGameApp, size: tuple[int, int], area: Region) -> Image:
 @pytest.mark.parametrize("level", LEVELS, ids=str)
 @pytest.mark.parametrize(("size", "area"), SCREENS)
 def test_a_game_on_a_page_is_read_and_tapped_where_it_lies(
-    size: tuple[int, int], area: Region, level: Level
+    size: tuple[int, int], area: ScreenRegion, level: NumberGameLevel
 ) -> None:
-    app, audit, moves = NumberGameApp(), Audit(), 0
+    app, audit, moves = NumberGameApp(), VisionAudit(), 0
     for seed in range(4):
         app.launch({"seed": str(seed), "rounds": "2", **level.extras()})
         while not app.state()["done"]:

@@ -13,7 +13,7 @@ import pytest
 
 from agentrl import registry
 from agentrl.env import game
-from agentrl.envs.phone_game.box import to_app
+from agentrl.envs.phone_game.boxes import to_app
 
 DIGESTS: Mapping[str, str] = {
     "NumberGame-v0": "af2104bc9bb092df",

@@ -38,7 +38,7 @@ def made(**kwargs):
 def questions(tmp_path):
     (tmp_path / "a.png").write_bytes(png())
     rows = [
-        {"problem": "<image>How grey?", "answer": str(n), "images": ["a.png"]} for n in range(9)
+        {"problem": "<image>How gray?", "answer": str(n), "images": ["a.png"]} for n in range(9)
     ]
     return write_jsonl(tmp_path / "questions.jsonl", rows)
 
@@ -148,7 +148,7 @@ def test_shapes_are_drawn_with_smooth_edges_and_stay_on_the_picture():
         shades = max(shades, len(np.unique(picture.reshape(-1, 3), axis=0)))
         border = np.concatenate([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
         assert (border == picture[0, 0]).all()
-    assert shades > 30  # four colours and the ground, but for the edges
+    assert shades > 30  # four colors and the ground, but for the edges
 
 
 def test_sums_of_arithmetic_and_geometry_follow_from_their_thoughts():
@@ -163,22 +163,31 @@ def test_sums_of_arithmetic_and_geometry_follow_from_their_thoughts():
     [
         ({"data": "counting", "level": "harder"}, "level='harder'"),
         ({"data": "counting", "pixels": 5}, "pixels=5"),
-        ({"data": "counting", "keys": {"problem": "q"}}, "counting is drawn"),
-        ({"data": "counting", "split": "train"}, "leave split out"),
-        ({"data": "arithmetic", "pixels": 100}, "pixels=100: arithmetic is drawn.* leave pixels"),
+        ({"data": "counting", "keys": {"problem": "q"}}, "counting is generated"),
+        ({"data": "counting", "split": "train"}, "remove split"),
+        (
+            {"data": "arithmetic", "pixels": 100},
+            "pixels=100: arithmetic is generated.* remove pixels",
+        ),
         ({"data": "arithmetic", "split": "test"}, "split='test': must be one of train, eval"),
         ({"data": "arithmetic", "hold_out": 0.1}, "hold_out=0.1, split=None"),
         ({"data": "geometry", "split": "eval", "hold_out": 1.0}, r"hold_out=1.0: .* in \[0, 1\)"),
-        ({"data": "arithmetic", "split": "eval", "hold_out": 1e-6}, "none is eval; choose another"),
-        ({"data": "geometry", "split": "eval", "hold_out": 0.0}, "none is eval; choose another"),
-        ({"data": "counting", "shuffle": 1}, "shuffle=1: counting is drawn.* leave shuffle out"),
-        ({"data": "arithmetic", "shuffle": None}, "shuffle=None: arithmetic is drawn"),
-        ({"data": "geometry", "on_bad": "skip"}, "on_bad='skip': geometry is drawn"),
-        ({"data": "counting", "grade": "choice"}, "counting is drawn, and has no options"),
+        (
+            {"data": "arithmetic", "split": "eval", "hold_out": 1e-6},
+            "falls into split=eval; choose another",
+        ),
+        (
+            {"data": "geometry", "split": "eval", "hold_out": 0.0},
+            "falls into split=eval; choose another",
+        ),
+        ({"data": "counting", "shuffle": 1}, "shuffle=1: counting is generated.* remove shuffle"),
+        ({"data": "arithmetic", "shuffle": None}, "shuffle=None: arithmetic is generated"),
+        ({"data": "geometry", "on_bad": "skip"}, "on_bad='skip': geometry is generated"),
+        ({"data": "counting", "grade": "choice"}, "counting is generated and has no options"),
         ({"data": "counting", "pixels": "wide"}, "pixels='wide': must be a whole number"),
-        ({"data": None}, "data=None: must name a file"),
-        ({"data": 5}, "data=5: must name a file"),
-        ({"data": {"train": None}, "split": "train"}, "data=None: must name a file"),
+        ({"data": None}, "data=None: must be a file"),
+        ({"data": 5}, "data=5: must be a file"),
+        ({"data": {"train": None}, "split": "train"}, "data=None: must be a file"),
         ({"data": "a.jsonl", "hold_out": "abc"}, "hold_out='abc': must be a share"),
         ({"data": "a.jsonl", "keys": ["a"]}, r"keys=\['a'\]: must be columns"),
         ({"data": "a.jsonl", "keys": {"answer": 1}}, "keys.answer=1: must be the name of a col"),
@@ -190,7 +199,7 @@ def test_sums_of_arithmetic_and_geometry_follow_from_their_thoughts():
         ({"data": "nothing.jsonl"}, "no such file"),
         ({"grade": "exactly"}, "grade='exactly'"),
         ({"tolerance": 2.0}, "tolerance=2.0"),
-        ({"data": {"train": "counting"}, "split": "eval"}, "data names train"),
+        ({"data": {"train": "counting"}, "split": "eval"}, "data has the splits train"),
         ({"shuffel": 1}, "did you mean 'shuffle'"),
     ],
 )
@@ -203,7 +212,7 @@ def test_mistakes_are_told_before_anything_is_played(kwargs, words):
     ("given", "words"), [({"level": "hard"}, "level='hard'"), ({"pixels": 84}, "pixels=84")]
 )
 def test_settings_of_what_is_drawn_are_refused_over_a_file(questions, given, words):
-    with pytest.raises(ConfigError, match=f"{words}: only what is drawn takes it"):
+    with pytest.raises(ConfigError, match=f"{words}: applies only to generated questions"):
         made(data=str(questions), **given)
 
 
@@ -327,9 +336,9 @@ def test_answers_are_graded_as_it_is_said(tmp_path):
         ("choice", {"options": ["one", "two"], "answer": "four"}, "'four' is none of its options"),
         ("choice", {"options": ["one", "two"], "answer": "C"}, "'C' is none of its options"),
         ("choice", {"options": ["one", "two"], "answer": ["A", "3"]}, "'3' is none of its options"),
-        ("choice", {"answer": "four"}, "'four' is no letter, and it has no options"),
-        ("numeric", {"answer": "four"}, "'four' is no number"),
-        ("numeric", {"answer": ["4", "IV"]}, "'IV' is no number"),
+        ("choice", {"answer": "four"}, "'four' is not a letter, and it has no options"),
+        ("numeric", {"answer": "four"}, "'four' is not a number"),
+        ("numeric", {"answer": ["4", "IV"]}, "'IV' is not a number"),
     ],
 )
 def test_row_that_nobody_could_be_right_about_is_bad(tmp_path, grade, row, words):
@@ -349,7 +358,7 @@ def test_translator_asks_as_it_stands_and_reads_the_answer(questions):
     translator = agentrl.make_translator("QA-v0", {"style": "boxed"})
     observation, info = env.reset(seed=3)
     message = translator.to_message(translator.to_observation(observation, info))
-    assert (message.text, len(message.images)) == ("<image>How grey?", 1)
+    assert (message.text, len(message.images)) == ("<image>How gray?", 1)
     assert r"\boxed{your answer}" in translator.instructions()
     assert translator.to_action(r"so \boxed{3}") == "3"
     with pytest.raises(ActionError):

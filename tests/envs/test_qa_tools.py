@@ -37,7 +37,7 @@ def test_terms_are_calculated_exactly(term, value):
     ],
 )  # fmt: skip
 def test_what_is_no_term_or_too_much_is_a_value_error(term):
-    with pytest.raises(ValueError, match=r"term|calculated|large|exponent|zero|sign"):
+    with pytest.raises(ValueError, match=r"expression|supported|large|exponent|zero"):
         calculate(term)
 
 
@@ -61,7 +61,7 @@ def test_zoom_shows_a_part_enlarged():
     assert (part == (0, 0, 255)).all()
     assert zoom(image, (0.99, 0.99, 1, 1), 8).shape == (8, 8, 3)
     for box in ((0.5, 0, 0.5, 1), (0, 0, 1, 1.1), (float("nan"), 0, 1, 1)):
-        with pytest.raises(ValueError, match="is no box"):
+        with pytest.raises(ValueError, match="is not a box"):
             zoom(image, box, 60)
 
 
@@ -88,7 +88,7 @@ def test_example_is_played_with_tools_in_both_styles(example, style):
             observation, reward, done, _, info = env.step(action)
             turns += 1
         assert (reward, turns) == (1.0, 2)
-    assert kinds == {"sum", "colour"}
+    assert kinds == {"sum", "color"}
 
 
 def test_example_keeps_the_contract_and_tells_what_a_tool_cannot_do(example):
@@ -97,7 +97,7 @@ def test_example_keeps_the_contract_and_tells_what_a_tool_cannot_do(example):
         warnings.simplefilter("error")
         check_env(env, skip_render_check=True)
     env.reset(seed=0)
-    for tool, argument, words in [(0, "9", "no such box"), (1, "os.exit()", "nothing that is")]:
+    for tool, argument, words in [(0, "9", "no such box"), (1, "os.exit()", "not supported")]:
         observation, reward, done, _, _ = env.step({"tool": tool, "argument": argument})
         assert (reward, done) == (0.0, False)
         assert words in observation["text"]

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 import agentrl
 from agentrl.config import EnvConfig
 from agentrl.envs.sokoban.board import CHARACTERS, MOVES
+from agentrl.envs.sokoban.board_parser import parse
 from agentrl.envs.sokoban.deadlock import is_deadlocked
+from agentrl.envs.sokoban.drawing import draw
 from agentrl.envs.sokoban.env import Sokoban
-from agentrl.envs.sokoban.parsing import parse
-from agentrl.envs.sokoban.picture import draw
-from agentrl.envs.sokoban.players import Expert, Mediocre, Random, best
+from agentrl.envs.sokoban.players import SokobanExpert, SokobanMediocre, SokobanRandom, best
 from agentrl.envs.sokoban.translator import SokobanTranslator
 from agentrl.errors import ActionError, ConfigError
 from agentrl.rewards import sokoban as rewards
@@ -190,8 +190,8 @@ def test_a_level_that_takes_too_long_to_solve_has_no_optimal_length(
         ({"cell": 1}, "cell is 1"),
         ({"max_steps": 0}, "max_steps is 0"),
         ({"split": "test"}, "split is 'test'"),
-        ({"size": 5, "min_moves": 40}, "ask for less moves, fewer boxes or more room"),
-        ({"size": [4, 4]}, "leave no room"),
+        ({"size": 5, "min_moves": 40}, "use fewer moves, fewer boxes or a larger room"),
+        ({"size": [4, 4]}, "have no room"),
         ({"levels": "/nowhere/levels.txt"}, "cannot be read"),
         ({"render_mode": "human"}, "render_mode is 'human'"),
     ],
@@ -206,7 +206,7 @@ def test_what_is_asked_of_generated_levels_is_refused_beside_a_file(
     level: Callable[..., gymnasium.Env[Any, Any]], given: dict[str, int]
 ) -> None:
     (name,) = given
-    said = f"{name}: for generated levels only, and levels=.*{name}=null"
+    said = f"{name}: only for generated levels, but levels=.*{name}=null"
     with pytest.raises(ConfigError, match=said):
         level(TWO_BOXES, **given)
     level(TWO_BOXES, **dict.fromkeys(given))  # null, where another file gives one
@@ -215,14 +215,16 @@ def test_what_is_asked_of_generated_levels_is_refused_beside_a_file(
 def test_several_that_are_asked_for_in_vain_are_named_together(
     level: Callable[..., gymnasium.Env[Any, Any]],
 ) -> None:
-    with pytest.raises(ConfigError, match="size, boxes: for generated levels only"):
+    with pytest.raises(ConfigError, match="size, boxes: only for generated levels"):
         level(TWO_BOXES, boxes=2, size=5)
 
 
 def test_levels_that_cannot_be_had_are_told_before_anything_is_played(tmp_path: Path) -> None:
     (tmp_path / "levels.txt").write_text(TWO_BOXES)
     for wrong in ({"size": 99}, {"levels": str(tmp_path / "levels.txt"), "min_moves": 1}):
-        with pytest.raises(ConfigError, match=r"env.kwargs: (the height is 99|min_moves: for gen)"):
+        with pytest.raises(
+            ConfigError, match=r"env.kwargs: (the height is 99|min_moves: only for gen)"
+        ):
             check_env_kwargs(EnvConfig(id="Sokoban-v0", kwargs=wrong))
 
 
@@ -241,7 +243,7 @@ def test_a_split_without_levels_is_told(level: Callable[..., gymnasium.Env[Any, 
         except ConfigError as error:
             splits.append(str(error))
     (said,) = splits
-    assert "none of its levels is of the split" in said
+    assert "none of its levels belongs to split" in said
 
 
 # --- picture --------------------------------------------------------------------------------
@@ -271,7 +273,7 @@ def test_what_the_expert_says_is_what_the_translator_reads(style: str) -> None:
         _, info = env.reset(seed=seed)
         over = False
         while not over:
-            reply = Expert(style=style).reply(info, rng)
+            reply = SokobanExpert(style=style).reply(info, rng)
             *_, over, _, info = env.step(translator.to_action(reply))
         assert info["success"]
         assert info["moves"] == info["optimal"]
@@ -318,7 +320,7 @@ def test_spaced_text_has_a_blank_between_the_signs() -> None:
 # --- players --------------------------------------------------------------------------------
 
 
-def success(player: Expert, games: int = 100, **kwargs: Any) -> float:
+def success(player: SokobanExpert, games: int = 100, **kwargs: Any) -> float:
     env = agentrl.make("Sokoban-v0", size=5, min_moves=3, max_steps=30, **kwargs)
     rng, solved = np.random.default_rng(0), 0
     for seed in range(games):
@@ -332,10 +334,10 @@ def success(player: Expert, games: int = 100, **kwargs: Any) -> float:
 
 
 def test_the_expert_solves_all_and_the_others_do_not() -> None:
-    assert success(Expert()) == 1.0
-    assert 0.0 < success(Random(), deadlock="end") < 0.3
-    assert 0.4 < success(Mediocre(), deadlock="end") < 0.8
-    assert success(Mediocre(skill=0.0), deadlock="end") < 0.3
+    assert success(SokobanExpert()) == 1.0
+    assert 0.0 < success(SokobanRandom(), deadlock="end") < 0.3
+    assert 0.4 < success(SokobanMediocre(), deadlock="end") < 0.8
+    assert success(SokobanMediocre(skill=0.0), deadlock="end") < 0.3
 
 
 LOST, DONE = "#####\n#$ .#\n# @ #\n#####", "#####\n# @*#\n#####"
@@ -343,7 +345,7 @@ LOST, DONE = "#####\n#$ .#\n# @ #\n#####", "#####\n# @*#\n#####"
 
 @pytest.mark.parametrize("board", [LOST, DONE])
 def test_where_nothing_helps_the_expert_still_answers(board: str) -> None:
-    reply = Expert().reply({"board": board}, np.random.default_rng(0))
+    reply = SokobanExpert().reply({"board": board}, np.random.default_rng(0))
     assert SokobanTranslator().to_action(reply) in range(4)
 
 
@@ -353,11 +355,11 @@ AROUND = "######\n#.   #\n#@$  #\n#    #\n######"
 
 def test_a_thought_says_where_player_box_and_target_are_and_which_way_to_push() -> None:
     rng, info = np.random.default_rng(0), {"board": AROUND}
-    reply = Expert().reply(info, rng)
+    reply = SokobanExpert().reply(info, rng)
     assert reply == "<think>2 1 2 2 1 1 up</think><action>down</action>"
-    hasty = Mediocre(skill=0.0).reply(info, rng)
+    hasty = SokobanMediocre(skill=0.0).reply(info, rng)
     assert hasty == "<think>2 1 2 2 1 1 right</think><action>right</action>"
-    assert Expert(think=False).reply(info, rng) == "<action>down</action>"
+    assert SokobanExpert(think=False).reply(info, rng) == "<action>down</action>"
 
 
 def test_of_two_boxes_the_one_that_is_pushed_next_is_named_with_its_own_target() -> None:

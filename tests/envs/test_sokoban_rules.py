@@ -5,23 +5,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl.envs.sokoban.board import MOVES, Board
+from agentrl.envs.sokoban.board_parser import parse
 from agentrl.envs.sokoban.deadlock import frozen, is_deadlocked
-from agentrl.envs.sokoban.generator import Kind, generate
-from agentrl.envs.sokoban.levels import levels_in, read_levels
-from agentrl.envs.sokoban.parsing import parse
-from agentrl.envs.sokoban.solver import OutOfReach, solve
-from agentrl.envs.sokoban.split import canonical, room_belongs
+from agentrl.envs.sokoban.level_files import levels_in, read_levels
+from agentrl.envs.sokoban.level_generator import LevelKind, generate
+from agentrl.envs.sokoban.level_split import canonical, room_belongs
+from agentrl.envs.sokoban.solver import SearchLimitReached, solve
 from agentrl.errors import ConfigError
 from tests.envs.sokoban_search import move, shortest
 
 SEEDS = st.integers(min_value=0, max_value=2**32)
 KINDS = st.sampled_from(
     [
-        Kind(height=5, width=5),
-        Kind(height=4, width=8),
-        Kind(height=3, width=5),
-        Kind(height=6, width=5, boxes=2),
-        Kind(height=6, width=6, boxes=3),
+        LevelKind(height=5, width=5),
+        LevelKind(height=4, width=8),
+        LevelKind(height=3, width=5),
+        LevelKind(height=6, width=5, boxes=2),
+        LevelKind(height=6, width=6, boxes=3),
     ]
 )
 WALKS = st.lists(st.integers(min_value=0, max_value=3), max_size=60)
@@ -53,12 +53,12 @@ def boards(draw: st.DrawFn) -> Board:
     try:
         return parse("\n".join(rows))
     except ConfigError:  # something that the player can never come to
-        return generate(draw(SEEDS), Kind(height=5, width=5)).board
+        return generate(draw(SEEDS), LevelKind(height=5, width=5)).board
 
 
 @given(SEEDS, KINDS, WALKS)
 @settings(max_examples=50, deadline=None)
-def test_moves_do_what_the_plain_rules_say(seed: int, kind: Kind, walk: list[int]) -> None:
+def test_moves_do_what_the_plain_rules_say(seed: int, kind: LevelKind, walk: list[int]) -> None:
     board = generate(seed, kind).board
     for direction in walk:
         text = board.text()
@@ -90,7 +90,7 @@ def test_a_board_that_can_be_solved_is_never_called_lost(board: Board) -> None:
 
 @given(SEEDS, KINDS)
 @settings(max_examples=40, deadline=None)
-def test_no_board_on_the_way_to_a_solution_is_called_lost(seed: int, kind: Kind) -> None:
+def test_no_board_on_the_way_to_a_solution_is_called_lost(seed: int, kind: LevelKind) -> None:
     board = generate(seed, kind).board
     for direction in solve(board) or ():
         assert not is_deadlocked(board)
@@ -101,7 +101,9 @@ def test_no_board_on_the_way_to_a_solution_is_called_lost(seed: int, kind: Kind)
 
 @given(SEEDS, KINDS, WALKS)
 @settings(max_examples=60, deadline=None)
-def test_a_lost_board_of_a_walk_has_no_solution(seed: int, kind: Kind, walk: list[int]) -> None:
+def test_a_lost_board_of_a_walk_has_no_solution(
+    seed: int, kind: LevelKind, walk: list[int]
+) -> None:
     board = generate(seed, kind).board
     for direction in walk:
         board = board.move(direction)
@@ -112,7 +114,7 @@ def test_a_lost_board_of_a_walk_has_no_solution(seed: int, kind: Kind, walk: lis
 def test_most_lost_boards_of_one_box_are_found() -> None:
     lost = found = 0
     for seed in range(60):
-        board = generate(seed, Kind(height=5, width=5)).board
+        board = generate(seed, LevelKind(height=5, width=5)).board
         for step in range(40):
             board = board.move((seed * 7 + step * step * 5 + step // 3) % 4)
         if shortest(board.text()) is None:
@@ -166,8 +168,8 @@ def test_corners_and_walls_without_a_target_ruin_a_box(text: str, lost: bool) ->
 
 
 def test_a_search_that_takes_too_long_says_so() -> None:
-    board = generate(0, Kind(height=8, width=8, boxes=3)).board
-    with pytest.raises(OutOfReach, match="after 1 states"):
+    board = generate(0, LevelKind(height=8, width=8, boxes=3)).board
+    with pytest.raises(SearchLimitReached, match="after 1 states"):
         solve(board, limit=1)
 
 
@@ -176,7 +178,9 @@ def test_a_search_that_takes_too_long_says_so() -> None:
 
 @given(SEEDS, KINDS)
 @settings(max_examples=50, deadline=None)
-def test_a_generated_level_can_be_solved_in_the_moves_that_it_says(seed: int, kind: Kind) -> None:
+def test_a_generated_level_can_be_solved_in_the_moves_that_it_says(
+    seed: int, kind: LevelKind
+) -> None:
     level = generate(seed, kind)
     assert level == generate(seed, kind)
     assert level.optimal == shortest(level.board.text())
@@ -187,21 +191,21 @@ def test_a_generated_level_can_be_solved_in_the_moves_that_it_says(seed: int, ki
 
 
 def test_difficulty_is_the_length_of_a_shortest_solution() -> None:
-    kind = Kind(height=7, width=7, boxes=2, min_moves=15, max_moves=20)
+    kind = LevelKind(height=7, width=7, boxes=2, min_moves=15, max_moves=20)
     lengths = {generate(seed, kind).optimal for seed in range(30)}
     assert lengths <= set(range(15, 21))
     assert len(lengths) > 3
 
 
 def test_five_by_five_with_one_box_has_hundreds_of_levels() -> None:
-    kind = Kind(height=5, width=5)
+    kind = LevelKind(height=5, width=5)
     assert len({generate(seed, kind).board for seed in range(1000)}) > 500
 
 
 def test_no_board_of_a_held_out_level_is_met_in_training_even_turned_or_mirrored() -> None:
     met = {}
     for split in ("train", "eval"):
-        kind = Kind(height=5, width=5, split=split)
+        kind = LevelKind(height=5, width=5, split=split)
         rooms = {generate(seed, kind).board.room for seed in range(400)}
         assert all(room_belongs(room, split, kind.held_out) for room in rooms)
         met[split] = {canonical(room) for room in rooms}
@@ -212,7 +216,7 @@ def test_no_board_of_a_held_out_level_is_met_in_training_even_turned_or_mirrored
 def test_levels_can_be_held_out_one_by_one() -> None:
     met = {}
     for split in ("train", "eval"):
-        kind = Kind(height=5, width=5, min_moves=3, split=split, held_out_by="level")
+        kind = LevelKind(height=5, width=5, min_moves=3, split=split, held_out_by="level")
         met[split] = {generate(seed, kind).board.text() for seed in range(400)}
     assert min(map(len, met.values())) > 50
     assert not met["train"] & met["eval"]
@@ -241,13 +245,13 @@ def test_a_turned_or_mirrored_room_is_the_same_room() -> None:
 )
 def test_levels_that_cannot_be_are_refused_at_once(settings: dict[str, int], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        Kind(**settings)
+        LevelKind(**settings)
 
 
 def test_levels_that_are_too_rare_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentrl.envs.sokoban.generator._TRIES", 100)
+    monkeypatch.setattr("agentrl.envs.sokoban.level_generator._TRIES", 100)
     with pytest.raises(ConfigError, match="no level in 100 tries"):
-        generate(0, Kind(height=5, width=5, min_moves=90))
+        generate(0, LevelKind(height=5, width=5, min_moves=90))
 
 
 # --- files of levels ------------------------------------------------------------------------
@@ -260,7 +264,7 @@ def written(boards: list[Board]) -> str:
 
 @given(st.lists(st.tuples(SEEDS, KINDS), min_size=1, max_size=4))
 @settings(max_examples=20, deadline=None)
-def test_what_is_written_is_read_again(drawn: list[tuple[int, Kind]]) -> None:
+def test_what_is_written_is_read_again(drawn: list[tuple[int, LevelKind]]) -> None:
     levels = [generate(seed, kind).board for seed, kind in drawn]
     assert levels_in(written(levels)) == levels
 
@@ -283,14 +287,17 @@ SOUND = "; 7\n#####\n#@$.#\n#####\n"
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("; 0\n#####\n#@$x#\n#####\n", r"some.txt, line 3, column 4: 'x' is none of"),
+        ("; 0\n#####\n#@$x#\n#####\n", r"some.txt, line 3, column 4: 'x' is not one of"),
         (SOUND + "\n; 8\n#####\n#@$ #\n#####\n", r"some.txt, line 7: 1 boxes .* and 0 targets"),
         ("#####\n# $.#\n#####\n", r"line 1: 0 players"),
         ("#####\n#@$.\n#####\n", r"line 2, column 5: the player can leave"),
         ("##  #\n#@$.#\n#####\n", r"line 1, column 3: the player can leave"),
-        ("#######\n#@$.#$#\n#####.#\n#######\n", r"line 2, column 6: a box where the player"),
-        ("#####\n#@ *#\n#####\n", r"line 1: every box is on a target already"),
-        ("; only a name\n\n", r"some.txt: no level in it"),
+        (
+            "#######\n#@$.#$#\n#####.#\n#######\n",
+            r"line 2, column 6: the player can never reach this box",
+        ),
+        ("#####\n#@ *#\n#####\n", r"line 1: every box is already on a target"),
+        ("; only a name\n\n", r"some.txt: contains no level"),
     ],
 )
 def test_a_broken_level_is_named_by_file_line_and_column(text: str, said: str) -> None:

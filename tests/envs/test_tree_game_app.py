@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from agentrl.envs.phone_game.box import to_screen
+from agentrl.envs.phone_game.boxes import to_screen
 from agentrl.envs.tree_game import layout
 from agentrl.envs.tree_game.app import CHATS_ACTIVITY, GAME_ACTIVITY, TreeGameApp
-from agentrl.envs.tree_game.miniprogram import CAPSULE, CIRCLE, DOTS, ENTRY, SHEET
+from agentrl.envs.tree_game.mini_program import CAPSULE, CIRCLE, DOTS, ENTRY, SHEET
 from tests.envs.tree import launched, tap
 
 SIZES = [(720, 1231), (1080, 2308), (333, 777), (90, 160), (1231, 720)]
@@ -20,11 +20,11 @@ def test_the_capsules_circle_leads_out_of_the_game_and_the_entry_back_into_it() 
     tap(app, "chop")
     before, kept = app.render(180, 308), app.state()
     assert (app.activity, "closed" in app.state()) == (GAME_ACTIVITY, False)
-    assert app.touch(*CIRCLE.centre)
+    assert app.touch(*CIRCLE.center)
     assert app.state()["closed"] == "the capsule's circle closes the game"
     assert app.activity == CHATS_ACTIVITY
     assert not tap(app, "replace"), "the game is not there"
-    assert app.touch(*ENTRY.centre)
+    assert app.touch(*ENTRY.center)
     assert app.state() == kept
     assert np.array_equal(app.render(180, 308), before)
 
@@ -32,13 +32,13 @@ def test_the_capsules_circle_leads_out_of_the_game_and_the_entry_back_into_it() 
 def test_the_dots_open_a_menu_that_the_next_touch_closes() -> None:
     app = launched(4)
     before, kept = app.render(180, 308), app.state()
-    assert app.touch(*DOTS.centre)
+    assert app.touch(*DOTS.center)
     assert app.state()["shows"] == "menu"
     assert not np.array_equal(app.render(180, 308), before)
-    assert app.touch(*SHEET.centre)
+    assert app.touch(*SHEET.center)
     assert app.state() == kept
-    app.touch(*DOTS.centre)
-    app.touch(*CIRCLE.centre)
+    app.touch(*DOTS.center)
+    app.touch(*CIRCLE.center)
     assert "closed" in app.state()
 
 
@@ -46,9 +46,9 @@ def test_below_a_menu_the_axe_stands_still() -> None:
     app = launched(4, chop_ms=300)
     tap(app, "chop")
     assert app.tick_ms == 50
-    app.touch(*DOTS.centre)
+    app.touch(*DOTS.center)
     assert app.tick_ms == 0
-    app.touch(*SHEET.centre)
+    app.touch(*SHEET.center)
     app.tick(300)
     assert app.state()["phase"] == "drop"
 
@@ -57,13 +57,13 @@ def test_started_from_its_icon_wechat_shows_its_chats() -> None:
     app = TreeGameApp()
     assert (app.activity, app.state()["shows"]) == (CHATS_ACTIVITY, "chats")
     assert not app.touch(0.5, 0.9)
-    app.touch(*ENTRY.centre)
+    app.touch(*ENTRY.center)
     assert (app.activity, app.state()["shows"]) == (GAME_ACTIVITY, "game")
 
 
 def test_no_place_of_the_game_lies_below_the_capsule_or_in_a_bar_of_the_phone() -> None:
     for box in (layout.AXE, layout.REPLACE, layout.DECOMPOSE):
-        x, y = box.centre
+        x, y = box.center
         assert not CAPSULE.holds(x, y)
         assert to_screen(y) < 0.94
 

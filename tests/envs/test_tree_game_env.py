@@ -11,13 +11,12 @@ from gymnasium.utils.env_checker import check_env
 
 from agentrl.devices import Device, open_device
 from agentrl.devices.vision import Template
-from agentrl.envs.phone_game.box import to_screen
+from agentrl.envs.phone_game.boxes import to_screen
 from agentrl.envs.tree_game.app import CHATS_ACTIVITY, GAME_ACTIVITY, PACKAGE, TreeGameApp
-from agentrl.envs.tree_game.entry import open_mini_program
-from agentrl.envs.tree_game.env import TreeGame
-from agentrl.envs.tree_game.miniprogram import CIRCLE, DOTS
-from agentrl.envs.tree_game.players import Expert
-from agentrl.envs.tree_game.translator import TreeGameTranslator
+from agentrl.envs.tree_game.env import TreeGame, TreeGameTranslator
+from agentrl.envs.tree_game.mini_program import CIRCLE, DOTS
+from agentrl.envs.tree_game.players import TreeGameExpert
+from agentrl.envs.tree_game.wechat_entry import open_mini_program
 from agentrl.errors import DeviceTimeout
 from tests.envs.tree import launched
 
@@ -33,7 +32,7 @@ def env() -> Iterator[TreeGame]:
 
 def play(env: TreeGame, seed: int) -> tuple[list[Any], list[float], dict[str, Any]]:
     """The expert's game: screens, rewards, and the last info."""
-    rng, words, player = np.random.default_rng(0), TreeGameTranslator(), Expert()
+    rng, words, player = np.random.default_rng(0), TreeGameTranslator(), TreeGameExpert()
     screen, info = env.reset(seed=seed)
     screens, rewards, done = [screen], [], False
     while not done:
@@ -45,7 +44,7 @@ def play(env: TreeGame, seed: int) -> tuple[list[Any], list[float], dict[str, An
 
 
 def tap(box: Any) -> Any:
-    x, y = box.centre
+    x, y = box.center
     return np.array([x, to_screen(y)], np.float32)
 
 

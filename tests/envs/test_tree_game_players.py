@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from agentrl.envs.tree_game.players import Expert, Mediocre, Random
-from agentrl.envs.tree_game.translator import TreeGameTranslator
+from agentrl.envs.tree_game.env import TreeGameTranslator
+from agentrl.envs.tree_game.players import TreeGameExpert, TreeGameMediocre, TreeGameRandom
 from agentrl.rewards import tree_game
 from agentrl.types import Episode, Outcome, Turn
 from tests.envs.tree import launched, play, tap
@@ -11,41 +11,44 @@ from tests.envs.tree import launched, play, tap
 def test_the_expert_has_no_regret_in_any_level() -> None:
     levels = [{}, {"total": "hidden"}, {"noise": 50}, {"chops": 5}]
     for level in levels:
-        ends = [play(Expert(), seed, **level) for seed in range(5)]
+        ends = [play(TreeGameExpert(), seed, **level) for seed in range(5)]
         assert [end["regret"] for end in ends] == [0.0] * 5
         assert all(end["done"] for end in ends)
 
 
 def test_chance_regrets_half_and_a_player_who_mostly_replaces_less() -> None:
-    def regret(player: Expert | Random) -> float:
+    def regret(player: TreeGameExpert | TreeGameRandom) -> float:
         return float(np.mean([play(player, seed)["regret"] for seed in range(60)]))
 
-    assert 0.4 < regret(Random()) < 0.6
-    assert 0.3 < regret(Mediocre()) < 0.48
-    assert 0.4 < regret(Mediocre(skill=0.0)) < 0.6
+    assert 0.4 < regret(TreeGameRandom()) < 0.6
+    assert 0.3 < regret(TreeGameMediocre()) < 0.48
+    assert 0.4 < regret(TreeGameMediocre(skill=0.0)) < 0.6
 
 
 def test_a_thought_says_what_the_popup_says_whatever_is_chosen() -> None:
     app, rng = launched(4), np.random.default_rng(0)
-    assert Expert().reply(app.state(), rng).startswith("<think>next</think>")
+    assert TreeGameExpert().reply(app.state(), rng).startswith("<think>next</think>")
     tap(app, "chop")
     way = "up" if app.state()["change"] > 0 else "down"
-    for player in (Expert(), Mediocre(skill=0.0)):
+    for player in (TreeGameExpert(), TreeGameMediocre(skill=0.0)):
         assert player.reply(app.state(), rng).startswith(f"<think>{way}</think>")
     hidden = {**app.state(), "total": "hidden"}
     told = " ".join(map(str, app.state()["differences"]))
-    assert Expert().reply(hidden, rng).startswith(f"<think>{told} {way}</think>")
+    assert TreeGameExpert().reply(hidden, rng).startswith(f"<think>{told} {way}</think>")
 
 
 @pytest.mark.parametrize("style", ["tag", "tool"])
 def test_calls_are_said_and_read_in_both_styles(style: str) -> None:
     words, rng = TreeGameTranslator(mode="calls", style=style), np.random.default_rng(0)
     app = launched(4)
-    assert words.to_action(Expert("calls", style).reply(app.state(), rng)) == 0
+    assert words.to_action(TreeGameExpert("calls", style).reply(app.state(), rng)) == 0
     tap(app, "chop")
-    chosen = words.to_action(Expert("calls", style).reply(app.state(), rng))
+    chosen = words.to_action(TreeGameExpert("calls", style).reply(app.state(), rng))
     assert chosen == {"replace": 1, "decompose": 2}[app.state()["optimal"]]
-    assert words.to_action(Random(mode="calls", style=style).reply(app.state(), rng)) in (1, 2)
+    assert words.to_action(TreeGameRandom(mode="calls", style=style).reply(app.state(), rng)) in (
+        1,
+        2,
+    )
     assert "chop" in words.instructions()
 
 

@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 
 from agentrl.envs.tree_game import layout
 from agentrl.envs.tree_game.equipment import WEIGHTS, Equipment, draw_drop, draw_worn, reach
-from agentrl.envs.tree_game.rules import Level, Phase, TreeGame
+from agentrl.envs.tree_game.rules import TreeGameLevel, TreeGamePhase, TreeGameRules
 from tests.envs.tree import launched, tap
 
 SEEDS = st.integers(min_value=0, max_value=2**32)
 CHOICES = st.lists(st.booleans(), min_size=4, max_size=4)
 
 
-def played(seed: int, choices: list[bool], **level: object) -> TreeGame:
+def played(seed: int, choices: list[bool], **level: object) -> TreeGameRules:
     """A game in which True replaces."""
-    game = TreeGame(seed, **{"chops": len(choices), "chop_ms": 0, **level})
+    game = TreeGameRules(seed, **{"chops": len(choices), "chop_ms": 0, **level})
     for replace in choices:
-        assert game.touch(*layout.AXE.centre)
-        assert game.touch(*(layout.REPLACE if replace else layout.DECOMPOSE).centre)
+        assert game.touch(*layout.AXE.center)
+        assert game.touch(*(layout.REPLACE if replace else layout.DECOMPOSE).center)
     return game
 
 
@@ -35,12 +35,12 @@ def test_no_way_to_play_ends_outside_the_reach_and_some_end_at_its_ends(seed: in
 @given(SEEDS, st.integers(1, 12))
 @settings(deadline=None)
 def test_who_always_takes_the_better_piece_ends_at_the_best(seed: int, chops: int) -> None:
-    game = TreeGame(seed, chops=chops, chop_ms=0)
-    while game.phase is not Phase.FINAL:
-        game.touch(*layout.AXE.centre)
+    game = TreeGameRules(seed, chops=chops, chop_ms=0)
+    while game.phase is not TreeGamePhase.FINAL:
+        game.touch(*layout.AXE.center)
         state = game.state()
         right = layout.REPLACE if state["optimal"] == "replace" else layout.DECOMPOSE
-        game.touch(*right.centre)
+        game.touch(*right.center)
     assert game.power == game.state()["best_power"] == reach(seed, chops)[1]
     assert (game.state()["regret"], game.right) == (0.0, chops)
 
@@ -50,15 +50,15 @@ def test_who_always_takes_the_better_piece_ends_at_the_best(seed: int, chops: in
 def test_the_score_is_how_much_better_each_choice_was_and_the_power_their_sum(
     seed: int, choices: list[bool]
 ) -> None:
-    game, power, score = TreeGame(seed, chops=4, chop_ms=0), 0, 0.0
+    game, power, score = TreeGameRules(seed, chops=4, chop_ms=0), 0, 0.0
     start = game.power
     for replace in choices:
-        game.touch(*layout.AXE.centre)
+        game.touch(*layout.AXE.center)
         change = game.change
         assert change == sum(w * d for w, d in zip(WEIGHTS, game.differences, strict=True))
         power += change if replace else 0
         score += float(np.clip((change if replace else -change) / 100, -1, 1))
-        game.touch(*(layout.REPLACE if replace else layout.DECOMPOSE).centre)
+        game.touch(*(layout.REPLACE if replace else layout.DECOMPOSE).center)
     assert game.power == start + power
     assert game.state()["score"] == pytest.approx(score, abs=1e-3)
     assert 0 <= game.state()["regret"] <= 1
@@ -71,7 +71,7 @@ def test_what_drops_hangs_on_the_seed_and_on_no_choice(
 ) -> None:
     first, second = played(seed, one, chops=5), played(seed, other, chops=5)
     for game in (first, second):
-        game.touch(*layout.AXE.centre)
+        game.touch(*layout.AXE.center)
     assert first.drop == second.drop == draw_drop(seed, 4)
     assert len(draw_worn(seed)) == 6
 
@@ -88,15 +88,15 @@ def test_any_touches_leave_plain_json_and_the_same_ones_lead_to_the_same(
 
 
 def test_a_chop_takes_a_moment_and_is_not_to_be_hurried() -> None:
-    game = TreeGame(3, chop_ms=120)
-    assert (game.tick_ms, game.touch(*layout.REPLACE.centre)) == (0, False)
-    assert game.touch(*layout.AXE.centre)
+    game = TreeGameRules(3, chop_ms=120)
+    assert (game.tick_ms, game.touch(*layout.REPLACE.center)) == (0, False)
+    assert game.touch(*layout.AXE.center)
     assert game.state()["busy"]
-    assert not game.touch(*layout.AXE.centre)
+    assert not game.touch(*layout.AXE.center)
     for _ in range(3):
-        assert (game.phase, game.tick_ms) == (Phase.CHOPPING, 50)
+        assert (game.phase, game.tick_ms) == (TreeGamePhase.CHOPPING, 50)
         game.tick()
-    assert (game.phase, game.tick_ms, game.state()["busy"]) == (Phase.DROP, 0, False)
+    assert (game.phase, game.tick_ms, game.state()["busy"]) == (TreeGamePhase.DROP, 0, False)
 
 
 def test_pieces_trade_their_attributes_off() -> None:
@@ -138,4 +138,4 @@ def test_noise_turns_some_arrows_and_touches_no_number() -> None:
 )
 def test_a_level_that_does_not_exist_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="must be"):
-        Level(**wrong)  # type: ignore[arg-type]
+        TreeGameLevel(**wrong)  # type: ignore[arg-type]

@@ -9,12 +9,12 @@ import numpy as np
 
 from agentrl.envs.phone_game import paint
 from agentrl.envs.phone_game.app import GameApp
-from agentrl.envs.phone_game.box import Box, Grid, Path
+from agentrl.envs.phone_game.boxes import Box, Grid, SwipePath
 from agentrl.envs.phone_game.env import GameEnv
 from agentrl.envs.phone_game.game import PhoneGame
 from agentrl.envs.phone_game.players import GamePlayer, RandomPlayer
-from agentrl.envs.phone_game.rules import Rules
-from agentrl.envs.phone_game.settings import Paced, one_of
+from agentrl.envs.phone_game.rules import GameRules
+from agentrl.envs.phone_game.settings import PacedSettings, one_of
 from agentrl.envs.phone_game.translator import GameTranslator
 
 COLUMNS = 4
@@ -25,11 +25,11 @@ WORK = GRID.cell(2, 5)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Level(Paced):
+class Level(PacedSettings):
     goal: int = one_of(20, range(1, 1000), "a score")
 
 
-class Toy(Rules):
+class Toy(GameRules):
     def __init__(self, seed, **level):
         self.seed, self.level = seed, Level(**level)
         self.at, self.score, self.ticks, self.work = seed % COLUMNS, 0, 0, 0
@@ -64,7 +64,7 @@ class Toy(Rules):
         return True
 
     def places(self):
-        left = Path(0.8, 0.5, 0.2, 0.5)
+        left = SwipePath(0.8, 0.5, 0.2, 0.5)
         return {"go": CELLS, "left": left, "leave": DOOR, "work": WORK}
 
     def state(self):

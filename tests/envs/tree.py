@@ -4,17 +4,17 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.envs.phone_game.box import to_app
+from agentrl.envs.phone_game.boxes import to_app
 from agentrl.envs.phone_game.players import GamePlayer
 from agentrl.envs.tree_game.app import TreeGameApp
-from agentrl.envs.tree_game.rules import Level
-from agentrl.envs.tree_game.translator import TreeGameTranslator
+from agentrl.envs.tree_game.env import TreeGameTranslator
+from agentrl.envs.tree_game.rules import TreeGameLevel
 
 
 def launched(seed: int = 0, **level: Any) -> TreeGameApp:
     """The app as the environment launches it, with a tree that is quick to chop."""
     app = TreeGameApp()
-    app.launch({"seed": str(seed), **Level(**{"chop_ms": 0, **level}).extras()})
+    app.launch({"seed": str(seed), **TreeGameLevel(**{"chop_ms": 0, **level}).extras()})
     return app
 
 

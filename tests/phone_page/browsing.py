@@ -14,16 +14,16 @@ import numpy as np
 from playwright.sync_api import sync_playwright
 
 from agentrl.types import Image
-from agentrl.virtual_phone.apps.app_tasks import Tasks
-from agentrl.virtual_phone.apps.installed_app import Installed
-from agentrl.virtual_phone.apps.system_apps import BROWSER, Page
-from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.apps.app_tasks import AppTasks
+from agentrl.virtual_phone.apps.installed_app import InstalledApp
+from agentrl.virtual_phone.apps.system_apps import BROWSER, TextPage
+from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.protocol.adb_stream import Buffer
 from agentrl.virtual_phone.protocol.phone_server import PhoneServer
 from agentrl.virtual_phone.system import screen
-from agentrl.virtual_phone.system.network import Listener, Network
-from agentrl.virtual_phone.system.phone_display import Shown
-from agentrl.virtual_phone.system.pipe import splice
+from agentrl.virtual_phone.system.network import PhoneNetwork, PortListener
+from agentrl.virtual_phone.system.phone_display import VisibleState
+from agentrl.virtual_phone.system.pipe import relay
 from tests.phone_page.phones import Tab
 
 TOOLBAR = 50
@@ -78,7 +78,7 @@ class Chromium:
             browser.close()
 
 
-class BrowserApp(Page):
+class BrowserApp(TextPage):
     """The browser as an app of the phone: its bar, and the page below."""
 
     def __init__(self, phone: "BrowsingPhone") -> None:
@@ -94,7 +94,7 @@ class BrowserApp(Page):
         return False
 
 
-class BridgedNetwork(Network):
+class BridgedNetwork(PhoneNetwork):
     """The phone's ports, which its browser finds at an address of this machine."""
 
     def __init__(self, loopback: str) -> None:
@@ -102,7 +102,7 @@ class BridgedNetwork(Network):
         self._loopback = loopback
         self._servers: dict[str, asyncio.Task[asyncio.Server]] = {}
 
-    def listen(self, address: str, listener: Listener) -> str:
+    def listen(self, address: str, listener: PortListener) -> str:
         found = super().listen(address, listener)
         bound = socket.create_server((self._loopback, int(found.removeprefix("tcp:"))))
         started = asyncio.start_server(functools.partial(self._join, found), sock=bound)
@@ -126,7 +126,7 @@ class BridgedNetwork(Network):
         if other is None:
             writer.close()
         else:
-            await splice(_SocketEnd(reader, writer), other)
+            await relay(_SocketEnd(reader, writer), other)
 
 
 class _SocketEnd:
@@ -152,7 +152,7 @@ class _SocketEnd:
         self._writer.close()
 
 
-class BrowsingPhone(Phone):
+class BrowsingPhone(VirtualPhone):
     """A phone that opens web pages in Chromium, below its status bar and the browser's own bar."""
 
     def __init__(self, start: Callable[..., Any], loopback: str, **options: Any) -> None:
@@ -166,7 +166,7 @@ class BrowsingPhone(Phone):
         self.tasks.bring = self._bring  # type: ignore[method-assign]
 
     @property
-    def captured(self) -> Shown:
+    def captured(self) -> VisibleState:
         shown = super().captured
         if shown.front != BROWSER or self.dialog is not None:
             return shown
@@ -177,11 +177,11 @@ class BrowsingPhone(Phone):
 
     def _bring(self, package: str, activity: str | None = None, *, text: str = "") -> None:
         if package != BROWSER:
-            Tasks.bring(self.tasks, package, activity, text=text)
+            AppTasks.bring(self.tasks, package, activity, text=text)
         elif "  " not in text:  # else it is the title, which Chromium shows by itself
             self.opened.append(text)
             self.chromium.go(text)
-            self.tasks.pages[BROWSER] = Installed(app=BrowserApp(self))
+            self.tasks.pages[BROWSER] = InstalledApp(app=BrowserApp(self))
             self.tasks.launch(BROWSER, {"text": text})
 
     def _on_change(self) -> None:

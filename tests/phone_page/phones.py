@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 from playwright.sync_api import Browser, CDPSession, Page
 
-from agentrl.devices import Deadlines, Result, Window
+from agentrl.devices import CommandResult, Deadlines, Window
 from agentrl.errors import DeviceError
 from agentrl.phone_page import PagedApp
 from agentrl.types import Image
@@ -179,8 +179,8 @@ class ChromiumPhone:
             self.page.goto(arguments[5])
         return ""
 
-    def batch(self, *commands: Sequence[str]) -> list[Result]:
-        return [Result(output=self.shell(*command), code=0) for command in commands]
+    def batch(self, *commands: Sequence[str]) -> list[CommandResult]:
+        return [CommandResult(output=self.shell(*command), code=0) for command in commands]
 
     def reverse(self, remote: str, local: str) -> None:
         assert remote == local, "one server, one port"

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl.phone_page import calibration
-from agentrl.phone_page.calibration import Place
+from agentrl.phone_page.calibration import PagePosition
 from agentrl.types import Image
 
 
@@ -30,8 +30,8 @@ def test_a_page_is_found_to_the_pixel(
 ) -> None:
     page = calibration.pattern(width, height, number)
     capture = on_screen(screen(width + left + 20, height + top + 20), page, left, top)
-    found = calibration.find(capture, page)
-    assert found == Place(left=left, top=top, width=width, height=height, deviation=0)
+    found = calibration.find_pattern(capture, page)
+    assert found == PagePosition(left=left, top=top, width=width, height=height, deviation=0)
     assert found.deviation == 0
     assert np.array_equal(found.cut(capture), page)
 
@@ -41,7 +41,7 @@ def test_a_page_is_found_on_a_screen_of_another_resolution(scale: float) -> None
     page = calibration.pattern(720, 1200, 5)
     scaled = cv2.resize(page, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
     capture = on_screen(screen(1200, 2000), scaled.astype(np.uint8), 10, 90)
-    found = calibration.find(capture, page)
+    found = calibration.find_pattern(capture, page)
     assert found is not None
     assert (found.left, found.top) == (10, 90)
     assert (found.width, found.height) == (round(720 * scale), round(1200 * scale))
@@ -52,7 +52,7 @@ def test_a_page_is_found_behind_a_cut_out_and_in_other_colours() -> None:
     seen = np.clip(page + np.array([9, -7, 5]), 0, 255).astype(np.uint8)
     seen[:30, 330:390] = 0
     capture = on_screen(screen(720, 1280), seen, 0, 50)
-    found = calibration.find(capture, page)
+    found = calibration.find_pattern(capture, page)
     assert found is not None
     assert (found.left, found.top, found.width, found.height) == (0, 50, 720, 1200)
     assert 5 <= found.deviation <= 9
@@ -61,28 +61,28 @@ def test_a_page_is_found_behind_a_cut_out_and_in_other_colours() -> None:
 def test_what_is_no_page_or_an_older_one_is_not_found() -> None:
     page = calibration.pattern(720, 1200, 5)
     capture = on_screen(screen(720, 1280), page, 0, 50)
-    assert calibration.find(screen(720, 1280), page) is None
-    assert calibration.find(np.zeros((1280, 720, 3), np.uint8), page) is None
-    assert calibration.find(capture, calibration.pattern(720, 1200, 6)) is None
-    assert calibration.find(capture, calibration.pattern(720, 1280, 5)) is None
+    assert calibration.find_pattern(screen(720, 1280), page) is None
+    assert calibration.find_pattern(np.zeros((1280, 720, 3), np.uint8), page) is None
+    assert calibration.find_pattern(capture, calibration.pattern(720, 1200, 6)) is None
+    assert calibration.find_pattern(capture, calibration.pattern(720, 1280, 5)) is None
     covered = capture.copy()
     covered[400:700, 100:600] = 240  # a dialog
-    assert calibration.find(covered, page) is None
+    assert calibration.find_pattern(covered, page) is None
 
 
 def test_a_page_that_has_moved_is_found_by_what_it_shows() -> None:
     page = screen(300, 400, seed=1)
     capture = on_screen(screen(320, 500), page, 7, 61)
-    found = calibration.find_again(capture, page, 0)
-    assert found == Place(left=7, top=61, width=300, height=400, deviation=0)
+    found = calibration.find_moved_page(capture, page, 0)
+    assert found == PagePosition(left=7, top=61, width=300, height=400, deviation=0)
     capture[100:120, 50:70] ^= 255
-    assert calibration.find_again(capture, page, 0) is None
-    assert calibration.find_again(capture, screen(321, 400), 0) is None
+    assert calibration.find_moved_page(capture, page, 0) is None
+    assert calibration.find_moved_page(capture, screen(321, 400), 0) is None
 
 
 def test_a_capture_shows_a_page_only_where_every_pixel_agrees() -> None:
     page = screen(300, 400, seed=1)
-    place = Place(left=7, top=61, width=300, height=400, deviation=2)
+    place = PagePosition(left=7, top=61, width=300, height=400, deviation=2)
     capture = on_screen(screen(320, 500), page, 7, 61)
     assert place.shows(capture, page)
     near = np.clip(page.astype(int) + 9, 0, 255).astype(np.uint8)

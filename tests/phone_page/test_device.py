@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser
 
-from agentrl.devices import Guard, Tap, Wait, Window
+from agentrl.devices import AppGuard, Tap, Wait, Window
 from agentrl.devices.pool.lease import LeasedDevice
 from agentrl.envs.number_game import layout
 from agentrl.envs.number_game.app import PACKAGE, NumberGameApp
@@ -87,8 +87,8 @@ def test_a_phone_plays_a_game_on_its_page_as_a_virtual_phone_does(
         for turn, box in enumerate((layout.CARDS[1], layout.BUTTON, layout.CARDS[2])):
             seen = app_on(device, device.screenshot())
             assert np.array_equal(seen, app.render(seen.shape[1], seen.shape[0]))
-            before, after = device.act(Tap(*area.to_screen(*box.centre)), PACKAGE)
-            app.touch(*box.centre)
+            before, after = device.act(Tap(*area.to_screen(*box.center)), PACKAGE)
+            app.touch(*box.center)
             assert after.front == PACKAGE
             assert before.state is not None
             assert before.state["touches"] == touches + turn
@@ -187,7 +187,7 @@ def test_the_window_in_front_is_the_apps_as_long_as_its_page_shows_it(
     paged: Callable[..., Paged],
 ) -> None:
     device, phone = paged()
-    guard = Guard(device, PROBE)
+    guard = AppGuard(device, PROBE)
     guard.begin()
     assert device.window() == Window(kind="foreign_app", package=LAUNCHER)
     device.launch(PROBE, ".Main", {})
@@ -219,7 +219,7 @@ def test_a_page_that_is_not_connected_is_nothing_in_front(paged: Callable[..., P
     until(lambda: device.focus() is None or None, "the connection is still there")
     assert device.window().kind == "nothing_in_front"
     with pytest.raises(AppLeft, match=r"^nothing_in_front"):
-        Guard(device, PROBE).act(Wait(0.0), before=device.screenshot())
+        AppGuard(device, PROBE).act(Wait(0.0), before=device.screenshot())
 
 
 def test_a_page_that_moves_on_the_screen_is_found_again(paged: Callable[..., Paged]) -> None:
@@ -248,9 +248,9 @@ def test_something_over_the_page_is_no_launched_app(paged: Callable[..., Paged])
 
 def test_what_cannot_be_launched_says_why(paged: Callable[..., Paged]) -> None:
     device, phone = paged()
-    with pytest.raises(DeviceError, match=r"com\.example\.other/\.Main is none"):
+    with pytest.raises(DeviceError, match=r"com\.example\.other/\.Main is not one"):
         device.launch("com.example.other", ".Main", {})
-    with pytest.raises(DeviceError, match="is none of its apps"):
+    with pytest.raises(DeviceError, match="is not one of its apps"):
         device.launch(PROBE, ".Other", {})
     with pytest.raises(DeviceError, match="refuses its extras: refuse=now"):
         device.launch(PROBE, ".Main", {"refuse": "now"})
@@ -258,7 +258,7 @@ def test_what_cannot_be_launched_says_why(paged: Callable[..., Paged]) -> None:
         device.app_area()
     device.deadlines = replace(device.deadlines, launch_s=0.5)
     phone.shell = lambda *_: "Error: Activity not started, unable to resolve Intent"  # type: ignore[method-assign]
-    with pytest.raises(DeviceError, match="no browser opens: Error: Activity not started"):
+    with pytest.raises(DeviceError, match="cannot open a browser: Error: Activity not started"):
         device.launch(PROBE, ".Main", {})
     phone.shell = lambda *_: ""  # type: ignore[method-assign]
     with pytest.raises(DeviceTimeout, match="its page does not answer"):

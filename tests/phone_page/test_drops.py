@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from agentrl.phone_page import PagedApp, PageServer, Sight
+from agentrl.phone_page import PagedApp, PageServer, PageVisibility
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from tests.phone_page.conftest import OpenPage
 from tests.phone_page.phones import Tab, wait_for
@@ -21,7 +21,7 @@ def open_probe(open_page: OpenPage) -> tuple[PagedApp, Tab]:
 
 def wait_until_lost(host: PagedApp) -> None:
     host.wait(lambda status: not status.connected, 30, "the connection was not lost")
-    assert host.status().sight is Sight.LOST
+    assert host.status().sight is PageVisibility.LOST
 
 
 def test_a_connection_that_is_dropped_comes_back_to_the_same_game(open_page: OpenPage) -> None:

@@ -1,11 +1,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.phone_page.painted_frames import Frames
+from agentrl.phone_page.painted_frames import PaintedFrames
 
 
 def test_a_state_counts_when_its_picture_is_painted() -> None:
-    frames = Frames()
+    frames = PaintedFrames()
     frames.change("launched", redraw=True)
     assert frames.state is None
     assert frames.draw() == 1
@@ -17,7 +17,7 @@ def test_a_state_counts_when_its_picture_is_painted() -> None:
 
 
 def test_a_touch_without_effect_counts_at_once_where_the_picture_is_painted() -> None:
-    frames = Frames()
+    frames = PaintedFrames()
     frames.change("one", redraw=True)
     frames.change("one, touched", redraw=False)
     assert frames.state is None
@@ -28,7 +28,7 @@ def test_a_touch_without_effect_counts_at_once_where_the_picture_is_painted() ->
 
 
 def test_a_picture_that_is_not_on_its_way_cannot_be_painted() -> None:
-    frames = Frames()
+    frames = PaintedFrames()
     frames.change("one", redraw=True)
     assert not frames.paint(1)
     frames.draw()
@@ -38,7 +38,7 @@ def test_a_picture_that_is_not_on_its_way_cannot_be_painted() -> None:
 
 
 def test_what_is_forgotten_is_not_published() -> None:
-    frames = Frames()
+    frames = PaintedFrames()
     frames.change("one", redraw=True)
     frames.paint(frames.draw())
     frames.forget()
@@ -47,7 +47,7 @@ def test_what_is_forgotten_is_not_published() -> None:
 
 @given(st.lists(st.sampled_from(["change", "touch", "draw", "paint"]), max_size=60))
 def test_the_state_is_always_that_of_the_picture_on_the_page(steps: list[str]) -> None:
-    frames, drawn, on_page = Frames(), 0, 0
+    frames, drawn, on_page = PaintedFrames(), 0, 0
     shown: dict[int, str | None] = {0: None}  # by picture: the last state that it belonged to
     for count, step in enumerate(steps):
         if step in ("change", "touch"):

@@ -3,9 +3,9 @@ import threading
 import pytest
 
 from agentrl.errors import DeviceTimeout
-from agentrl.phone_page import PagedApp, Sight
-from agentrl.phone_page.page_messages import BadMessage, Gesture, Hello
-from agentrl.phone_page.page_slot import Close
+from agentrl.phone_page import PagedApp, PageVisibility
+from agentrl.phone_page.page_messages import BadMessage, Gesture, PageHello
+from agentrl.phone_page.page_slot import CloseReason
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from tests.envs.toy import ToyApp
 
@@ -15,17 +15,17 @@ class FakeLink:
 
     def __init__(self) -> None:
         self.wakes = 0
-        self.ended: list[Close] = []
+        self.ended: list[CloseReason] = []
 
     def wake(self) -> None:
         self.wakes += 1
 
-    def end(self, why: Close) -> None:
+    def end(self, why: CloseReason) -> None:
         self.ended.append(why)
 
 
-def hello(page: str = "a", *, visible: bool = True, width: int = 400) -> Hello:
-    return Hello(page=page * 32, width=width, height=800, visible=visible)
+def hello(page: str = "a", *, visible: bool = True, width: int = 400) -> PageHello:
+    return PageHello(page=page * 32, width=width, height=800, visible=visible)
 
 
 def gesture(number: int, frame: int, y: float = 0.25, **values: float | bool) -> Gesture:
@@ -50,10 +50,10 @@ def test_a_state_is_published_when_the_page_has_painted_it(host: PagedApp) -> No
     link = FakeLink()
     assert host.state() is None
     assert host.connect(link, hello()) == (0, False)
-    assert host.status().sight is Sight.LOST, "it shows something else until it paints"
+    assert host.status().sight is PageVisibility.LOST, "it shows something else until it paints"
     assert host.state() is None
     paint(host, link)
-    assert host.status().sight is Sight.VISIBLE
+    assert host.status().sight is PageVisibility.VISIBLE
     state = host.state()
     assert state is not None
     assert state == {
@@ -119,7 +119,7 @@ def test_another_page_counts_its_own_gestures_and_ends_the_one_before(host: Page
     frame = paint(host, older)
     host.gesture(older, gesture(1, frame))
     assert host.connect(newer, hello("b", width=300)) == (0, True)
-    assert older.ended == [Close.REPLACED]
+    assert older.ended == [CloseReason.REPLACED]
     host.gesture(newer, gesture(1, frame))
     # What comes late from the older one changes nothing.
     host.look(older, False)
@@ -155,21 +155,21 @@ def test_a_touch_of_an_older_launch_or_of_the_pattern_is_not_the_games(host: Pag
 
 def test_a_page_is_not_in_sight_while_it_is_hidden_lost_or_just_back(host: PagedApp) -> None:
     link = FakeLink()
-    assert host.status().sight is Sight.LOST
+    assert host.status().sight is PageVisibility.LOST
     host.connect(link, hello())
     paint(host, link)
     host.look(link, False)
-    assert host.status().sight is Sight.HIDDEN
+    assert host.status().sight is PageVisibility.HIDDEN
     host.look(link, True)
-    assert host.status().sight is Sight.VISIBLE
+    assert host.status().sight is PageVisibility.VISIBLE
     host.disconnect(link)
-    assert host.status().sight is Sight.LOST
+    assert host.status().sight is PageVisibility.LOST
     host.connect(link, hello())
-    assert host.status().sight is Sight.LOST
+    assert host.status().sight is PageVisibility.LOST
     paint(host, link)
     host.look(link, False)
     host.disconnect(link)
-    assert host.status().sight is Sight.HIDDEN, "its last word"
+    assert host.status().sight is PageVisibility.HIDDEN, "its last word"
 
 
 def test_an_app_that_takes_no_such_extra_goes_on_with_what_it_was(host: PagedApp) -> None:
@@ -218,7 +218,7 @@ def test_an_app_that_hangs_keeps_nobody_waiting_for_long() -> None:
     thread = threading.Thread(target=host.touch, args=(0.5, 0.5))
     thread.start()
     assert begun.wait(10)
-    with pytest.raises(DeviceTimeout, match=r"did not come back from a call within 0\.05 s"):
+    with pytest.raises(DeviceTimeout, match=r"did not return from a call within 0\.05 s"):
         host.state()
     free.set()
     thread.join(10)

@@ -19,7 +19,7 @@ from agentrl.devices.doctor import examine
 from agentrl.devices.pool.lease import LeasedDevice
 from agentrl.envs.number_game.env import NumberGame
 from agentrl.errors import ConfigError
-from agentrl.phone_page import Pager
+from agentrl.phone_page import PageAssigner
 from agentrl.virtual_phone.spec import AppSpec
 from tests.phone_page.browsing import BAR, TOOLBAR, Chromium, Station
 from tests.phone_page.conftest import start_chromium
@@ -140,7 +140,7 @@ def test_the_doctor_tries_such_a_phone_out_on_a_page(
     assert len(station.phone.opened) == opened + 1
     for words in (
         r"ok    apps start  .* as a page in its browser", r"(ok|note) +touches .*",
-        r"ok    capture raw +fresh", r"ok    capture png +fresh", "1 of 1 phones can be played on",
+        r"ok    capture raw +fresh", r"ok    capture png +fresh", "1 of 1 phones are ready",
     ):  # fmt: skip
         assert re.search(words, said), said
     assert station.phone.tasks.front is None, "it was left on its home screen"
@@ -159,7 +159,9 @@ def test_the_doctor_tells_a_tap_on_a_page_that_arrives_elsewhere(
     true_tap = Chromium.tap
     monkeypatch.setattr(Chromium, "tap", beside)
     with (
-        closing(Pager([AppSpec(app="agentrl.virtual_phone.apps.probe_app:ProbeApp")])) as pager,
+        closing(
+            PageAssigner([AppSpec(app="agentrl.virtual_phone.apps.probe_app:ProbeApp")])
+        ) as pager,
         closing(examine(adb_server, station.serial, paged=pager.around)) as findings,  # type: ignore[type-var]
     ):
         touches = next(found for found in findings if found.what == "touches")
@@ -175,7 +177,7 @@ def test_the_doctor_looks_at_the_screen_where_nothing_serves_pages(
 
     found = {one.what: one for one in examine(adb_server, station.serial, paged=lacks)}
     assert (found["touches"].state, found["capture raw"].state) == ("note", "ok")
-    assert "not tried: uvicorn" in found["touches"].detail
+    assert "not tested: uvicorn" in found["touches"].detail
 
 
 @pytest.fixture
@@ -183,7 +185,10 @@ def game(adb_server: AdbServer, station: Station) -> Iterator[NumberGame]:
     """The number game on its page, with a clock that every touch moves."""
     phone = AdbPhone(adb_server, station.serial)
     phone.deadlines = replace(phone.deadlines, settle_s=20.0, launch_s=60.0)
-    with closing(Pager([AppSpec(app=GAME)])) as pager, closing(pager.around(phone)) as device:
+    with (
+        closing(PageAssigner([AppSpec(app=GAME)])) as pager,
+        closing(pager.around(phone)) as device,
+    ):
         lease = LeasedDevice(device, f"{station.serial}#test")
         yield NumberGame(device=lease.token, rounds=2, timed=3)
         lease.end()

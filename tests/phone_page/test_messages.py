@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from agentrl.phone_page.page_messages import (
     BadMessage,
+    FramePainted,
     Gesture,
-    Hello,
-    Painted,
-    Resized,
-    Seen,
-    parse,
+    PageHello,
+    PageResized,
+    VisibilityChanged,
+    parse_message,
 )
 
 HELLO = {"type": "hello", "page": "0" * 32, "width": 720, "height": 1280, "visible": True}
@@ -27,11 +27,15 @@ def without_type(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_every_message_of_a_page_is_read() -> None:
-    assert parse(json.dumps(HELLO)) == Hello(**without_type(HELLO))
-    assert parse(json.dumps(GESTURE)) == Gesture(**without_type(GESTURE))
-    assert parse('{"type": "size", "width": 64, "height": 4096}') == Resized(width=64, height=4096)
-    assert parse('{"type": "visible", "visible": false}') == Seen(visible=False)
-    assert parse('{"type": "painted", "frame": 7}') == Painted(frame=7)
+    assert parse_message(json.dumps(HELLO)) == PageHello(**without_type(HELLO))
+    assert parse_message(json.dumps(GESTURE)) == Gesture(**without_type(GESTURE))
+    assert parse_message('{"type": "size", "width": 64, "height": 4096}') == PageResized(
+        width=64, height=4096
+    )
+    assert parse_message('{"type": "visible", "visible": false}') == VisibilityChanged(
+        visible=False
+    )
+    assert parse_message('{"type": "painted", "frame": 7}') == FramePainted(frame=7)
 
 
 BAD = [
@@ -48,7 +52,7 @@ BAD = [
 @pytest.mark.parametrize("text", BAD, ids=range(len(BAD)))
 def test_what_no_page_sends_is_refused(text: str) -> None:
     with pytest.raises(BadMessage):
-        parse(text)
+        parse_message(text)
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e9", '"0.5"', "null", "true"])
@@ -56,13 +60,13 @@ def test_what_no_page_sends_is_refused(text: str) -> None:
 def test_no_position_is_anything_but_a_number_of_this_world(name: str, value: str) -> None:
     text = json.dumps({**GESTURE, name: "?"}).replace('"?"', value)
     with pytest.raises(BadMessage):
-        parse(text)
+        parse_message(text)
 
 
 @pytest.mark.parametrize("page", ["", "0" * 31, "G" * 32, "0" * 33, "0" * 31 + "\n", 7, None])
 def test_a_name_of_a_page_has_32_digits(page: object) -> None:
     with pytest.raises(BadMessage):
-        parse(json.dumps({**HELLO, "page": page}))
+        parse_message(json.dumps({**HELLO, "page": page}))
 
 
 VALUES = st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=9)
@@ -75,13 +79,13 @@ NAMES = st.sampled_from([*GESTURE, *HELLO])
 @example("\ud800")
 def test_junk_is_refused_and_raises_nothing_else(text: str) -> None:
     with pytest.raises(BadMessage):
-        parse(text)
+        parse_message(text)
 
 
 @pytest.mark.parametrize(
     ("moved", "ms", "is_tap"), [(0, 0, True), (12, 799, True), (12.5, 50, False), (0, 800, False)]
 )
 def test_a_tap_is_short_and_on_the_spot(moved: float, ms: int, is_tap: bool) -> None:
-    gesture = parse(json.dumps({**GESTURE, "moved": moved, "ms": ms}))
+    gesture = parse_message(json.dumps({**GESTURE, "moved": moved, "ms": ms}))
     assert isinstance(gesture, Gesture)
     assert gesture.is_tap is is_tap

@@ -8,7 +8,7 @@ from agentrl.devices import open_device
 from agentrl.devices.adb import AdbServer
 from agentrl.envs.number_game import layout
 from agentrl.envs.number_game.app import PACKAGE, NumberGameApp
-from agentrl.phone_page import PagedApp, PageServer, Sight
+from agentrl.phone_page import PagedApp, PageServer, PageVisibility
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from tests.phone_page.conftest import OpenPage, start_chromium
 from tests.phone_page.phones import Tab, tap_app, wait_for
@@ -78,7 +78,7 @@ def test_every_screen_shows_what_the_app_draws_and_touches_land_where_they_are_m
             assert after["picked"] == control
     assert_page_shows(tab, host, app)
     # Just beside a control nothing happens, and is counted.
-    tap_app(tab, host, layout.CARDS[0].left - 0.01, layout.CARDS[0].centre[1])
+    tap_app(tab, host, layout.CARDS[0].left - 0.01, layout.CARDS[0].center[1])
     assert wait_for(host, touches=5)["phase"] == "pick"
 
 
@@ -96,7 +96,7 @@ def test_a_screen_of_its_own_ratio_is_met_to_the_pixel(
     wait_for(host, touches=0)
     assert_page_fits(tab, host)
     assert_page_shows(tab, host, app)
-    tap_app(tab, host, *layout.CARDS[2].centre)
+    tap_app(tab, host, *layout.CARDS[2].center)
     assert wait_for(host, touches=1)["picked"] == 2
     browser.close()
 
@@ -130,7 +130,7 @@ def test_the_same_seeds_give_the_same_games_as_on_a_virtual_phone(
             assert wait_for(host, **counts) == expected
             if turn % 3 == 0:
                 assert np.array_equal(tab.screenshot(), phone.screenshot()[bar:])
-            x, y = chance.choice(list(BOXES.values())).centre
+            x, y = chance.choice(list(BOXES.values())).center
             px, py = int(x * width) + 0.5, int(y * height) + 0.5
             tab.tap(px, py)
             phone.tap(px / width, (py + bar) / (height + bar))
@@ -191,7 +191,7 @@ def test_a_mouse_plays_as_a_finger_does(open_page: OpenPage) -> None:
     host = numbers()
     tab = open_page(host, 360, 640, 1)
     wait_for(host, touches=0)
-    x, y = layout.CARDS[1].centre
+    x, y = layout.CARDS[1].center
     tab.page.mouse.click(360 * x, 640 * y)
     assert wait_for(host, touches=1)["picked"] == 1
 
@@ -219,7 +219,7 @@ def test_a_screen_that_is_turned_is_drawn_anew_and_touches_still_land(open_page:
     wait_for(host, touches=0)
     tab.page.set_viewport_size({"width": 640, "height": 360})
     host.wait(lambda status: status.settled and status.size == (1280, 720), 30, "turned")
-    tap_app(tab, host, *layout.CARDS[0].centre)
+    tap_app(tab, host, *layout.CARDS[0].center)
     assert wait_for(host, touches=1)["picked"] == 0
 
 
@@ -265,16 +265,16 @@ def test_a_page_that_is_hidden_is_not_in_front(
     ours = window.send("Target.createTarget", {"url": server.url(host)})["targetId"]
     wait_for(host, touches=0)
     other = window.send("Target.createTarget", {"url": "about:blank"})["targetId"]
-    host.wait(lambda status: status.sight is Sight.HIDDEN, 30, "hidden")
+    host.wait(lambda status: status.sight is PageVisibility.HIDDEN, 30, "hidden")
     # What changes meanwhile is neither painted nor published.
-    host.touch(*layout.CARDS[0].centre)
+    host.touch(*layout.CARDS[0].center)
     assert host.state()["touches"] == 0  # type: ignore[index]
     window.send("Target.closeTarget", {"targetId": other})
     assert wait_for(host, touches=1)["picked"] == 0
     # A page that is closed says so, and is not taken for one whose connection went.
     window.send("Target.closeTarget", {"targetId": ours})
     status = host.wait(lambda status: not status.connected, 30, "closed")
-    assert status.sight is Sight.HIDDEN
+    assert status.sight is PageVisibility.HIDDEN
     window.detach()
 
 
@@ -292,7 +292,7 @@ def test_a_newer_page_takes_the_place_of_an_older_one_and_both_are_told(
     wait_for(host, touches=1)
     assert newer.notice() is None
     assert "a newer page takes the place" in caplog.text
-    tap_app(newer, host, *layout.CARDS[0].centre)
+    tap_app(newer, host, *layout.CARDS[0].center)
     assert wait_for(host, touches=2)["picked"] == 0
     # The older one does not fight for its place.
     older.page.wait_for_timeout(500)

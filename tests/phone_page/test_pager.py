@@ -6,7 +6,7 @@ import pytest
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.errors import ConfigError
-from agentrl.phone_page import PagedDevice, Pager
+from agentrl.phone_page import PageAssigner, PagedDevice
 from agentrl.virtual_phone import spawn
 from agentrl.virtual_phone.spec import AppSpec
 
@@ -25,19 +25,19 @@ def phone(adb_server: AdbServer) -> Iterator[AdbPhone]:
 
 
 def test_a_phone_that_has_the_app_needs_no_page(phone: AdbPhone) -> None:
-    with closing(Pager([PROBE])) as pager:
+    with closing(PageAssigner([PROBE])) as pager:
         assert pager.around(phone) is phone
-    with closing(Pager([GAME], "installed")) as pager:
+    with closing(PageAssigner([GAME], "installed")) as pager:
         assert pager.around(phone) is phone
 
 
 def test_a_phone_that_lacks_the_app_gets_its_page(phone: AdbPhone) -> None:
-    with closing(Pager([GAME])) as pager:
+    with closing(PageAssigner([GAME])) as pager:
         assert isinstance(pager.around(phone), PagedDevice)
-    with closing(Pager([PROBE], "page")) as pager:
+    with closing(PageAssigner([PROBE], "page")) as pager:
         assert isinstance(pager.around(phone), PagedDevice)
     with (
-        closing(Pager([AppSpec(app="nowhere:App")])) as pager,
+        closing(PageAssigner([AppSpec(app="nowhere:App")])) as pager,
         pytest.raises(ConfigError),
     ):
         pager.around(phone)

@@ -22,7 +22,7 @@ from websockets.exceptions import (
 from websockets.sync.client import ClientConnection, connect
 
 from agentrl.errors import DeviceError
-from agentrl.phone_page import PagedApp, PageServer, Sight, page_server, page_socket
+from agentrl.phone_page import PagedApp, PageServer, PageVisibility, page_server, page_socket
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from tests.phone_page.test_messages import GESTURE, HELLO
 
@@ -101,7 +101,7 @@ def get(server: PageServer, path: str, **headers: str) -> http.client.HTTPRespon
     return answer
 
 
-def wait_for_sight(host: PagedApp, sight: Sight) -> None:
+def wait_for_sight(host: PagedApp, sight: PageVisibility) -> None:
     host.wait(lambda status: status.sight is sight, 10, f"it is not {sight}")
 
 
@@ -183,7 +183,7 @@ def test_what_no_page_says_first_is_refused_logged_and_nobodys_loss(
 ) -> None:
     page = FakePage(dial(host.token))
     page.paint()
-    wait_for_sight(host, Sight.VISIBLE)
+    wait_for_sight(host, PageVisibility.VISIBLE)
     hostile = dial(host.token)
     hostile.send(message)
     with pytest.raises(ConnectionClosed) as closed:
@@ -194,7 +194,7 @@ def test_what_no_page_says_first_is_refused_logged_and_nobodys_loss(
     assert host.token not in caplog.text
     assert host.status().settled
     page.say(type="visible", visible=False)
-    wait_for_sight(host, Sight.HIDDEN)
+    wait_for_sight(host, PageVisibility.HIDDEN)
 
 
 @pytest.mark.parametrize(
@@ -210,11 +210,11 @@ def test_what_no_page_says_later_ends_its_connection_and_leaves_the_game(
 ) -> None:
     page = FakePage(dial(host.token))
     page.paint()
-    wait_for_sight(host, Sight.VISIBLE)
+    wait_for_sight(host, PageVisibility.VISIBLE)
     state = host.state()
     page.socket.send(message)
     assert page.closing() == 4400
-    wait_for_sight(host, Sight.LOST)
+    wait_for_sight(host, PageVisibility.LOST)
     assert "page refused" in caplog.text
     assert host.state() == state
 
@@ -227,7 +227,7 @@ def test_a_huge_message_is_refused_without_being_read(
     with contextlib.suppress(ConnectionClosed):
         page.socket.send("x" * 1_000_000)
     assert page.closing() in (1006, 1009)
-    wait_for_sight(host, Sight.LOST)
+    wait_for_sight(host, PageVisibility.LOST)
     assert "too long" in caplog.text
 
 
@@ -243,7 +243,7 @@ def test_a_page_that_says_nothing_is_given_up(
         dial(host.token).recv(10)
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 4500
-    assert "page given up" in caplog.text
+    assert "page closed" in caplog.text
 
 
 def test_a_page_that_fell_silent_is_given_up_by_the_server(
@@ -288,10 +288,10 @@ def test_an_app_that_hangs_keeps_no_other_page_waiting(
     frame = stuck.paint()
     stuck.say(**{**GESTURE, "frame": frame, "moved": 0})
     page.paint()
-    wait_for_sight(host, Sight.VISIBLE)
+    wait_for_sight(host, PageVisibility.VISIBLE)
     assert stuck.closing() == 4500
     free.set()
-    wait_for_sight(hanging, Sight.LOST)
+    wait_for_sight(hanging, PageVisibility.LOST)
     assert FakePage(dial(hanging.token)).welcome["handled"] == 1
 
 
@@ -324,7 +324,7 @@ def test_a_page_from_elsewhere_is_refused_and_logged(
     with pytest.raises(InvalidStatus) as refused:
         dial(host.token, origin=origin)
     assert refused.value.response.status_code == 403
-    assert "page refused: it comes from the origin" in caplog.text
+    assert "page refused: unexpected origin" in caplog.text
     assert not host.status().connected
 
 
@@ -333,7 +333,7 @@ def test_another_name_for_this_machine_is_refused(
 ) -> None:
     for name in ("evil.example", f"evil.example:{server.port}", "", "localhost.evil.example:80"):
         assert get(server, f"/{host.token}", Host=name).status == 403
-        assert "page refused: it asks for the host" in caplog.text
+        assert "page refused: unexpected host" in caplog.text
         caplog.clear()
     assert get(server, f"/{host.token}").status == 200
     assert get(server, f"/{host.token}", Origin="http://evil.example").status == 403
@@ -376,7 +376,7 @@ def test_a_server_that_is_not_installed_is_named_with_its_mend() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False
     )
-    assert "ConfigError: real phones show our apps on a page, and uvicorn serves it" in done.stderr
+    assert "ConfigError: showing apps on real phones through a page needs uvicorn" in done.stderr
     assert "pip install 'agentrl[page]'" in done.stderr
 
 

@@ -264,10 +264,10 @@ def test_a_pipe_in_place_of_a_file_is_refused_without_blocking(tmp_path: Path) -
     os.mkfifo(tmp_path / ".lock")
     assert is_worked_in(tmp_path) is None
     run = replay.open(tmp_path)
-    with pytest.raises(ConfigError, match="is no file"):
+    with pytest.raises(ConfigError, match="is not a regular file"):
         run.episode("a")
     os.mkfifo(tmp_path / "episodes" / "index-other.jsonl")
-    with pytest.raises(ConfigError, match="is no file"):
+    with pytest.raises(ConfigError, match="is not a regular file"):
         run.episodes()
 
 

@@ -109,7 +109,7 @@ def test_rewards_compare_the_answer_with_the_truth():
 
 
 def test_truth_of_the_wrong_kind_or_none_at_all_is_no_silent_zero():
-    with pytest.raises(ValueError, match="no number"):
+    with pytest.raises(ValueError, match="not a number"):
         matching.numeric(answered("<answer>1</answer>", "many"))
     with pytest.raises(KeyError, match="ground_truth"):
         matching.exact(episode_of(TICKET, turns=1))

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
-from agentrl.rewards import maths, verify
+from agentrl.rewards import math_worker, maths
 from agentrl.rewards.length import soft_punishment
-from agentrl.rewards.verifier import Verifier
+from agentrl.rewards.math_verifier import Verifier
 from agentrl.rollout.scoring import Scorer
 from tests.rollout.test_batches import answered
 
@@ -88,12 +88,12 @@ def test_answer_that_took_all_its_time_is_unsettled_at_once_whatever_stands_arou
 
 @pytest.mark.parametrize(("computed_s", "known"), [(0.1, False), (5.0, True)])
 def test_answer_that_waited_for_others_is_tried_again(computed_s, known):
-    found = verify._found([b"{}"], computed_s, 5.0)
+    found = math_worker._found([b"{}"], computed_s, 5.0)
     assert found == {"right": False, "unsettled": True, "known": known}
 
 
 def test_truth_that_is_not_read_in_time_is_an_error():
-    assert verify._found([], 0.1, 5.0) == {"error": "the truth is not read within 5 s"}
+    assert math_worker._found([], 0.1, 5.0) == {"error": "the truth is not read within 5 s"}
 
 
 def test_truth_that_cannot_be_read_is_its_own_alone(verifier):
@@ -128,7 +128,7 @@ def test_whatever_is_written_is_right_or_wrong_or_unsettled(verifier, reply):
 def test_its_process_ends_with_the_one_that_asks(asked):
     question = json.dumps([{"truth": "42", "said": None, "reply": asked, "words": False}])
     code = (
-        "from agentrl.rewards.verifier import Verifier; v = Verifier(1.0); p = v._running();"
+        "from agentrl.rewards.math_verifier import Verifier; v = Verifier(1.0); p = v._running();"
         f"p.stdin.write({question.encode()!r} + b'\\n' if {bool(asked)} else b''); p.stdin.flush();"
         "print(p.pid, flush=True); import os; os._exit(9)"
     )
@@ -206,7 +206,7 @@ def test_lack_of_the_library_is_told_before_any_work(monkeypatch):
 def test_verifier_says_nothing_but_json(tmp_path):
     asked = [[{"truth": "1", "said": "1", "reply": "", "words": False}] * 2, []]
     done = subprocess.run(
-        [sys.executable, "-m", "agentrl.rewards.verify", "5", "2"],
+        [sys.executable, "-m", "agentrl.rewards.math_worker", "5", "2"],
         input="".join(json.dumps(one) + "\n" for one in asked),
         capture_output=True,
         text=True,

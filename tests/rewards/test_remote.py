@@ -135,7 +135,7 @@ def test_half_a_character_in_an_error_is_told_and_fails_nothing(server):
 
 
 def test_call_that_hangs_over_there_is_given_up_and_the_next_is_answered(server):
-    with pytest.raises(RewardError, match="nothing within 3 s"):
+    with pytest.raises(RewardError, match="no result within 3 s"):
         Remote(server, attempts=1)(inputs("hang"))
     assert Remote(server)(inputs("42"))[0]["overall"] == 1.5
 
@@ -144,7 +144,7 @@ def test_request_that_is_none_is_refused_with_words(server):
     import httpx
 
     for body, words in [
-        (b"{", "no JSON"),
+        (b"{", "invalid JSON"),
         (b"[]", "must be"),
         (json.dumps({"inputs": [{"images": 5}]}).encode(), "a list of data URIs"),
         (json.dumps({"inputs": [{"images": {"a": 1}}]}).encode(), "a list of data URIs"),

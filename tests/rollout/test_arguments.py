@@ -38,19 +38,19 @@ agentrl.register("PhoneBoard-v0", f"{__name__}:Board", app=f"{__name__}:Board", 
 
 
 def board(kwargs, translator=None, id="Board-v0"):
-    return EnvConfig(id=id, kwargs=kwargs, translator=translator or {})
+    return EnvConfig(id=id, kwargs=kwargs, translator_kwargs=translator or {})
 
 
 @pytest.mark.parametrize(
     "config", [board({"mode": "select"}), board({}, {"mode": "select"})], ids=["env", "translator"]
 )
-def test_what_both_take_is_given_to_both(config):
+def test_shared_arguments_reach_environment_and_translator(config):
     assert env_kwargs(config) == {"mode": "select"}
     assert open_translator(config).mode == "select"
     assert load_player(config, "player").given == ("select", 0, False)
 
 
-def test_what_one_takes_is_given_to_it_alone():
+def test_other_arguments_reach_only_the_one_that_takes_them():
     config = board({"size": 4, "rounds": 5}, {"polite": True})
     assert env_kwargs(config) == {"size": 4, "rounds": 5}
     assert open_translator(config).polite
@@ -59,17 +59,17 @@ def test_what_one_takes_is_given_to_it_alone():
 
 def test_players_have_settings_of_their_own():
     config = board({"rounds": 5})
-    config.player = {"rounds": 7, "polite": True}
+    config.player_kwargs = {"rounds": 7, "polite": True}
     assert load_player(config, "player").given == ("tap", 7, True)
-    config.player = {"polit": True}
-    with pytest.raises(ConfigError, match=r"env\.player\.polit.*did you mean 'polite'"):
+    config.player_kwargs = {"polit": True}
+    with pytest.raises(ConfigError, match=r"env\.player_kwargs\.polit.*did you mean 'polite'"):
         load_player(config, "player")
 
 
-def test_contradiction_between_the_two_is_refused():
+def test_contradicting_arguments_are_an_error():
     config = board({"mode": "tap"}, {"mode": "select"})
     for use in (env_kwargs, open_translator):
-        with pytest.raises(ConfigError, match=r"translator\.mode=select contradicts env\.kwargs"):
+        with pytest.raises(ConfigError, match=r"kwargs\.mode=select contradicts env\.kwargs"):
             use(config)
     assert env_kwargs(board({"mode": "tap"}, {"mode": "tap"})) == {"mode": "tap"}
 
@@ -82,7 +82,7 @@ def test_contradiction_between_the_two_is_refused():
         board({"whatever": 1}, id="AnyBoard-v0"),
     ],
 )
-def test_arguments_that_are_taken_pass(config):
+def test_valid_arguments_pass(config):
     check_env_kwargs(config)
 
 
@@ -90,17 +90,17 @@ def test_arguments_that_are_taken_pass(config):
     ("kwargs", "words"),
     [
         ({"size": 3, "rouds": 5}, r"env\.kwargs\.rouds: .*did you mean 'rounds'.*size, mode, roun"),
-        ({}, r"env\.kwargs: Board-v0 cannot do without size"),
+        ({}, r"env\.kwargs: Board-v0 requires size"),
         ({"size": 3, "disable_env_checker": True}, r"env\.kwargs\.disable_env_checker: Board-v0"),
     ],
 )
-def test_arguments_that_are_not_taken_are_named(kwargs, words):
+def test_invalid_arguments_are_named(kwargs, words):
     with pytest.raises(ConfigError, match=words):
         check_env_kwargs(board(kwargs))
 
 
 @pytest.mark.adb
-def test_mode_of_the_number_game_is_said_once(adb_server, tmp_path):
+def test_mode_of_the_number_game_is_set_once(adb_server, tmp_path):
     settings = ["env.kwargs={mode: select}", "devices.source=virtual:1", f"run.dir={tmp_path}"]
     found = agentrl.evaluate("number_game", policy="expert", episodes=1, overrides=settings)
     assert found["accuracy"] == 1.0
@@ -112,5 +112,5 @@ def test_allowed_packages_reach_an_environment_with_a_phone_that_takes_them():
     assert env_kwargs(with_allowed(game, chrome)) == {"allow": chrome}
     assert with_allowed(game, []) is game
     assert with_allowed(board({"size": 4}), chrome).kwargs == {"size": 4}, "it has no phone"
-    with pytest.raises(ConfigError, match="PhoneBoard-v0 guards no phone"):
+    with pytest.raises(ConfigError, match="PhoneBoard-v0 does not guard its phone"):
         with_allowed(board({"size": 4}, id="PhoneBoard-v0"), chrome)

@@ -108,7 +108,7 @@ def test_functions_of_one_answer_work_unchanged(tmp_path):
         scored("of_other_names")
 
 
-def test_inputs_hold_what_an_episode_was():
+def test_inputs_describe_the_episode():
     inputs = inputs_of(answered(turns=3))
     assert (inputs["response"], inputs["response_length"]) == ("42", 3)
     assert len(inputs["responses"]) == 3
@@ -118,12 +118,12 @@ def test_inputs_hold_what_an_episode_was():
     assert inputs["info"] == {"ground_truth": "42"}
 
 
-def test_truth_may_stand_in_the_first_info():
+def test_ground_truth_may_come_from_the_reset_info():
     episode = dataclasses.replace(episode_of(TICKET, turns=1), reset_info={"ground_truth": "7"})
     assert inputs_of(episode)["ground_truth"] == "7"
 
 
-def test_kind_can_be_said_where_the_parameter_has_another_name():
+def test_kind_can_be_configured_for_another_parameter_name():
     assert batch("of_other_name", kind="batch").score(answered()).total == 2.0
     with pytest.raises(RewardError, match="of_other_name"):
         batch("of_other_name").score(answered())
@@ -144,7 +144,7 @@ def test_kind_can_be_said_where_the_parameter_has_another_name():
         ("no_row", "a row is float"),
     ],
 )
-def test_nonsense_is_a_typed_error_and_never_a_silent_zero(name, words):
+def test_invalid_result_is_a_typed_error_and_never_a_silent_zero(name, words):
     with pytest.raises(RewardError, match=words):
         batch(name).score(answered())
 
@@ -154,7 +154,7 @@ def test_config_error_of_a_reward_ends_the_job():
         batch("misconfigured").score(answered())
 
 
-def test_class_is_made_once_with_its_kwargs_and_refused_before_any_work():
+def test_class_is_instantiated_once_and_checked_before_any_work():
     scorer = batch("Counter", kwargs={"first": 3})
     assert [scorer.score(answered()).total for _ in range(2)] == [3.0, 4.0]
     with pytest.raises(ConfigError, match="first must not be negative"):
@@ -183,7 +183,7 @@ def test_episodes_that_end_while_it_is_busy_are_scored_together():
     assert sizes == [1, 5]
 
 
-def test_huge_number_in_one_row_is_that_rows_alone():
+def test_huge_number_affects_only_its_own_row():
     huge = [{"overall": 1.0}, {"overall": 10**400}, {"error": "why"}]
     good, large, told = rows_of("reward", lambda reward_inputs: huge, [{}, {}, {}])
     assert good == {"overall": 1.0}
@@ -193,7 +193,7 @@ def test_huge_number_in_one_row_is_that_rows_alone():
     assert str(told) == "reward: why"
 
 
-def test_one_bad_episode_does_not_take_the_others_of_its_batch_with_it():
+def test_one_bad_episode_does_not_affect_the_rest_of_its_batch():
     entered, release = threading.Event(), threading.Event()
 
     def picky(reward_inputs):
@@ -230,9 +230,9 @@ def hangs_once():
     hang.set()
 
 
-def test_call_that_hangs_is_given_up_and_does_not_hold_up_the_next(hangs_once):
+def test_call_that_hangs_is_abandoned_and_does_not_delay_the_next(hangs_once):
     reward = BatchReward("hangs_once", hangs_once, 0.3)
-    with pytest.raises(RewardError, match=r"nothing within 0.3 s"):
+    with pytest.raises(RewardError, match=r"no result within 0.3 s"):
         reward.row({})
     assert reward.row({}) == {"overall": 1.0}
 
@@ -247,12 +247,12 @@ def test_siblings_with_equal_replies_and_pictures_wait_for_one_that_hangs_withou
         until(lambda: hangs_once.calls)
         time.sleep(2.0)  # so that those who come now have time left when the first is given up
         others = [pool.submit(reward.row, inputs()) for _ in range(3)]
-        with pytest.raises(RewardError, match="nothing within"):
+        with pytest.raises(RewardError, match="no result within"):
             first.result()
         assert [other.result() for other in others] == [{"overall": 1.0}] * 3
 
 
-def test_function_is_given_as_many_at_once_as_it_wants():
+def test_batch_size_is_limited_by_the_function():
     class OneByOne:
         most = 1
 
@@ -265,7 +265,7 @@ def test_function_is_given_as_many_at_once_as_it_wants():
         assert {row["overall"] for row in pool.map(reward.row, [{}] * 4)} == {1.0}
 
 
-async def test_failure_ends_the_job_where_it_must_not_be_passed_over():
+async def test_failure_ends_the_job_if_configured():
     done = []
 
     async def play(ticket):

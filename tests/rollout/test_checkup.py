@@ -99,31 +99,31 @@ def wrong_with(config, what, deadline_s=60.0):
     return found.detail
 
 
-def test_nothing_is_wrong_with_a_sound_environment() -> None:
+def test_a_valid_environment_passes() -> None:
     found = {f.what: f for f in examine(EnvConfig(id=NAME), steps=10)}
     assert {f.state for f in found.values()} == {"ok"}, found
     assert "32x32" in found["what is shown"].detail
-    assert found["another process"].detail == "plays as here"
+    assert found["another process"].detail == "same episode as here"
 
 
 @pytest.mark.parametrize(
     ("fault", "where", "told"),
     [
         ("construction", "made", "no such level"),
-        ("chance", "seeds", "differ in what is observed at step 0"),
+        ("chance", "seeds", "differ in the observation at step 0"),
         ("deaf", "seeds", "differ"),
         ("floats", "gymnasium's checker", "not within the observation space"),
-        ("no json", "info", "no JSON"),
+        ("no json", "info", "JSON cannot express"),
         ("reset", "reset after the end", "not again"),
         ("nan", "reset after the end", "reward nan at step 1"),
-        ("shared", "copies", "otherwise"),
+        ("shared", "copies", "differ from one alone"),
     ],
 )
-def test_each_fault_is_found_and_told(fault: str, where: str, told: str) -> None:
+def test_each_fault_is_found(fault: str, where: str, told: str) -> None:
     assert told in wrong_with(EnvConfig(id=NAME, kwargs={"fault": fault}), where)
 
 
-def test_a_space_that_instances_share_is_left_alone() -> None:
+def test_a_shared_action_space_is_not_modified() -> None:
     """Two threads that drew from it would take each other's actions."""
     Sick.action_space.seed(3)
     expected = [Sick.action_space.sample() for _ in range(30)]
@@ -138,7 +138,7 @@ def test_timings_in_info_are_noted() -> None:
     assert (found.state, found.detail) == ("note", "'at' differs at step 0")
 
 
-def test_an_environment_that_hangs_is_told_in_time() -> None:
+def test_an_environment_that_hangs_is_reported_in_time() -> None:
     started = time.monotonic()
     config = EnvConfig(id=NAME, kwargs={"fault": "hang"})
     assert wrong_with(config, "seeds", deadline_s=0.2) == "no answer within 0.2 s"
@@ -146,9 +146,10 @@ def test_an_environment_that_hangs_is_told_in_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"), [("end", "ended its process with code 0"), ("lock", "nothing else runs")]
+    ("fault", "told"),
+    [("end", "ended its process with code 0"), ("lock", "no other thread could run")],
 )
-def test_an_environment_that_takes_its_process_along_is_told(fault, told, monkeypatch) -> None:
+def test_an_environment_that_ends_its_process_is_reported(fault, told, monkeypatch) -> None:
     monkeypatch.setattr(isolated_check, "_SPARE_S", 12.0)
     config = EnvConfig(id=NAME, kwargs={"fault": fault})
     made, last = isolated_check.examine_apart(config, 10, 8.0)
@@ -157,18 +158,18 @@ def test_an_environment_that_takes_its_process_along_is_told(fault, told, monkey
     assert told in last.detail
 
 
-def test_what_a_process_of_its_own_finds_is_what_is_found_here() -> None:
+def test_checks_in_another_process_find_the_same() -> None:
     config = EnvConfig(id=NAME, kwargs={"fault": "construction"})
     assert [*isolated_check.examine_apart(config, 10)] == [*examine(config, 10)]
 
 
-def test_words_that_take_what_is_no_action_are_told() -> None:
+def test_a_translator_that_accepts_invalid_replies_is_reported() -> None:
     id = f"{__name__}:SickWords-v0"
     assert "became" in wrong_with(EnvConfig(id=id), "replies")
-    crash = EnvConfig(id=id, translator={"crash": True})
+    crash = EnvConfig(id=id, translator_kwargs={"crash": True})
     assert "KeyError" in wrong_with(crash, "replies")
 
 
-def test_a_player_that_is_not_understood_is_told() -> None:
+def test_a_player_with_invalid_replies_is_reported() -> None:
     config = EnvConfig(id=f"{__name__}:SickPlayer-v0")
-    assert "says 'hm'" in wrong_with(config, "player mumbler")
+    assert "replied 'hm'" in wrong_with(config, "player mumbler")

@@ -42,7 +42,7 @@ def test_every_actor_finds_its_share_on_one_gpu(
 
 
 @pytest.mark.parametrize("running", [True, False])
-def test_a_session_is_ended_by_whoever_began_it(
+def test_a_session_is_ended_only_by_its_owner(
     monkeypatch: pytest.MonkeyPatch, running: bool
 ) -> None:
     ray = FakeRay(running=running)

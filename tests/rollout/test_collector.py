@@ -55,7 +55,7 @@ def collector(play, *, concurrency=4, max_refills=4, done=lambda t, s: None, sco
     return made, progress
 
 
-async def test_episodes_come_back_in_the_order_of_their_tickets():
+async def test_episodes_return_in_the_order_of_their_requests():
     async def play(ticket):
         await asyncio.sleep(0.001 * (7 - ticket.member))
         return episode_of(ticket)
@@ -124,7 +124,7 @@ async def test_step_without_one_valid_episode_is_an_error_that_names_the_cause()
 
 
 @pytest.mark.parametrize("value", [float("nan"), [1.0, 2.0, 3.0]])
-async def test_reward_that_is_none_voids_the_episode(value):
+async def test_invalid_reward_voids_the_episode(value):
     async def play(ticket):
         return episode_of(ticket, turns=2)
 
@@ -142,7 +142,7 @@ async def test_reward_that_is_none_voids_the_episode(value):
     assert "RewardError" in episodes[0].episode.error
 
 
-async def test_failures_that_are_alike_are_told_once(caplog):
+async def test_identical_failures_are_logged_once(caplog):
     async def play(ticket):
         return episode_of(ticket)
 
@@ -156,7 +156,7 @@ async def test_failures_that_are_alike_are_told_once(caplog):
     assert caplog.text.count("no key 'changed'") == 1
 
 
-async def test_reward_that_hangs_voids_its_episode_alone():
+async def test_reward_that_hangs_voids_only_its_own_episode():
     async def play(ticket):
         return episode_of(ticket)
 
@@ -169,7 +169,7 @@ async def test_reward_that_hangs_voids_its_episode_alone():
     made = Collector(play, score, 2, 0, lambda t, s: None, progress, Workers("s"), score_s=0.2)
     episodes = await made.collect(tickets_of_step("train", 1, [5], 3))
     assert [e.episode.outcome.void for e in episodes] == [True, False, False]
-    assert "none within 0.2 s" in episodes[0].episode.error
+    assert "no reward within rollout.reward_deadline_s=0.2 s" in episodes[0].episode.error
 
 
 @pytest.mark.parametrize(
@@ -184,11 +184,11 @@ async def test_reward_that_hangs_voids_its_episode_alone():
         (Outcome.ENV_ERROR, None, "env_error"),
     ],
 )
-def test_void_episodes_are_counted_by_what_voided_them(outcome, error, expected):
+def test_void_episodes_are_counted_by_cause(outcome, error, expected):
     assert cause(outcome, error) == expected
 
 
-def test_shares_of_void_episodes_are_of_all_that_were_played():
+def test_void_shares_are_relative_to_all_played_episodes():
     played = Progress(episodes=8, void=Counter({"call": 2, "timeout": 1}))
     assert played.void_metrics() == {
         "void": 3, "void_share": 3 / 8,

@@ -34,7 +34,7 @@ def countdown(**fault):
     config.env = EnvConfig(
         id="tests.rollout.games:Countdown-v0",
         kwargs=fault,
-        translator={"names": ["down", "up"]},
+        translator_kwargs={"names": ["down", "up"]},
     )
     return in_two_actors(config)
 
@@ -80,7 +80,7 @@ async def ended(pids):
 
 @slow
 @pytest.mark.adb
-async def test_groups_are_dealt_to_the_actors_and_come_back_in_the_order_of_their_tickets(
+async def test_groups_are_distributed_and_return_in_the_order_of_their_requests(
     two_actors,
 ):
     rollouts, run = two_actors
@@ -97,7 +97,7 @@ async def test_groups_are_dealt_to_the_actors_and_come_back_in_the_order_of_thei
 
 @slow
 @pytest.mark.adb
-async def test_actor_that_is_killed_ends_the_collection_at_once_and_leaves_nothing(two_actors):
+async def test_killed_actor_ends_the_collection_at_once_and_leaves_no_process(two_actors):
     rollouts, _ = two_actors
     processes = await processes_of(rollouts)
     assert [len(of_one) for of_one in processes] == [1, 1, 2], "the phones are one process"
@@ -118,7 +118,7 @@ async def test_actor_that_is_killed_ends_the_collection_at_once_and_leaves_nothi
 
 
 @slow
-async def test_actor_that_hangs_is_given_up_at_its_deadline_and_leaves_nothing(tiny_vlm, tmp_path):
+async def test_hanging_actor_is_abandoned_at_its_deadline_and_leaves_no_process(tiny_vlm, tmp_path):
     rollouts = await open_rollouts(countdown(), tiny_vlm, tmp_path)
     processes = await processes_of(rollouts)
     hasty = replace(
@@ -136,13 +136,13 @@ async def test_actor_that_hangs_is_given_up_at_its_deadline_and_leaves_nothing(t
     await ended(chain.from_iterable(processes))
 
 
-def test_deadline_of_a_collection_counts_what_is_played_at_the_same_time():
+def test_deadline_of_a_collection_depends_on_concurrency():
     settings = RolloutConfig()
     alone, together = (collect_deadline_s(100, n, settings) for n in (1, 32))
     assert together == 600 + (4 + 8) * (600 + 60)  # start; four waves, eight refills; scoring
     assert together < 2.5 * 3600 < alone
 
 
-def test_deadline_of_a_collection_lets_one_ticket_have_all_refills():
+def test_deadline_of_a_collection_allows_all_refills_for_one_request():
     settings = RolloutConfig(max_refills=3, deadline_s=10, reward_deadline_s=0, start_deadline_s=0)
     assert collect_deadline_s(4, 4, settings) >= (1 + 3) * 10

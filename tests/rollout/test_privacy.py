@@ -11,7 +11,7 @@ import pytest
 from agentrl.config import Config, EnvConfig
 from agentrl.devices import Tap, format_action, open_device
 from agentrl.devices.adb import find_adb
-from agentrl.envs.number_game.players import Expert
+from agentrl.envs.number_game.players import NumberGameExpert
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.replay import Run
 from agentrl.replay import open as open_run
@@ -84,7 +84,7 @@ class Interrupted:
                 assert time.monotonic() < end
             if not self.wait:
                 return format_action(Tap(0.5, 0.99))
-        return Expert().reply(info, rng)
+        return NumberGameExpert().reply(info, rng)
 
 
 def shell(serial, *words):
@@ -149,13 +149,13 @@ def screen_of_chrome(serial):
         phone.close()
 
 
-async def test_a_recorded_episode_does_not_name_its_phone(tmp_path):
+async def test_recorded_episodes_do_not_contain_the_serial(tmp_path):
     address = "192.168.1.7:5555"
     (ticket,) = tickets_of_step("train", 1, [6], 1)
     config = EnvConfig(
         id="tests.rollout.games:Countdown-v0",
         kwargs={"fault": "offline", "phone": address},
-        translator={"names": ["down", "up"]},
+        translator_kwargs={"names": ["down", "up"]},
     )
     world = World(config, None, device=address)
     try:

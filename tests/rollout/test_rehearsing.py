@@ -19,13 +19,13 @@ def evaluated(folder: Path, *arguments: str) -> Path:
     return run
 
 
-def test_deterministic_environment_comes_out_as_it_was(tmp_path, capsys):
+def test_deterministic_environment_replays_identically(tmp_path, capsys):
     run = evaluated(tmp_path, "sokoban", "--episodes=4")
     assert agentrl(["rehearse", str(run)]) == 0
     assert "4 of 4 episodes came out as they were recorded" in capsys.readouterr().out
 
 
-def test_changed_environment_is_told_with_turn_and_value(tmp_path, capsys):
+def test_changed_environment_is_reported_with_turn_and_value(tmp_path, capsys):
     run = evaluated(tmp_path, "sokoban", "--episodes=3")
     capsys.readouterr()
     assert agentrl(["rehearse", str(run), "env.kwargs.size=6", "--json"]) == 1
@@ -37,7 +37,7 @@ def test_changed_environment_is_told_with_turn_and_value(tmp_path, capsys):
 
 
 @pytest.mark.adb
-def test_screens_of_a_phone_come_out_pixel_by_pixel(adb_server, tmp_path, capsys):
+def test_screens_of_a_phone_replay_identically(adb_server, tmp_path, capsys):
     arguments = ("env.kwargs.rounds=2", "devices.source=virtual:2", "rollout.launcher=local")
     run = evaluated(tmp_path, "number_game", "--episodes=2", *arguments)
     played = replay.open(run)
@@ -65,19 +65,19 @@ def test_the_first_difference_is_named(change, turn_number, what):
     assert found.same == (turn_number is None)
 
 
-def test_what_was_not_recorded_differs_from_nothing():
+def test_unrecorded_values_are_not_compared():
     before = episode("e", turns=(turn(shown="", frames=()),))
     assert compared(before, episode("e", turns=(turn(shown="new", frames=("a",)),))).same
 
 
-def test_frames_that_were_named_otherwise_are_told(tmp_path, capsys):
+def test_frames_with_other_ids_are_reported(tmp_path, capsys):
     run = evaluated(tmp_path, "sokoban", "--episodes=1")
     (run / "frames" / "ab").mkdir(parents=True)
     assert agentrl(["rehearse", str(run)]) == 2
     assert "an older agentrl has recorded its frames" in capsys.readouterr().err
 
 
-def test_what_cannot_be_read_is_not_said_to_be_removed(tmp_path, capsys):
+def test_unreadable_episodes_are_not_reported_as_removed(tmp_path, capsys):
     run = evaluated(tmp_path, "sokoban", "--episodes=1")
     (summary,) = replay.open(run).episodes()
     file = episode_file(run, summary.id)
@@ -88,7 +88,7 @@ def test_what_cannot_be_read_is_not_said_to_be_removed(tmp_path, capsys):
     assert "retention" not in told
 
 
-def test_nothing_to_rehearse_is_told(tmp_path, capsys):
+def test_nothing_to_rehearse_is_an_error(tmp_path, capsys):
     run = evaluated(tmp_path, "sokoban", "--episodes=1")
     assert agentrl(["rehearse", str(run), "--split", "demo"]) == 2
     assert "no episode that is not void is like this" in capsys.readouterr().err

@@ -17,14 +17,14 @@ def one(was: float, now: float, group: str = "g") -> Rescored:
     return Rescored(id="e", group=group, was=was, now=now, components={})
 
 
-def test_scores_that_agree_in_order_swap_nobody():
+def test_scores_with_the_same_order_swap_no_pair():
     found = compare([one(0, 1), one(1, 2), one(3, 30)])
     assert (found.episodes, found.was, found.now) == (3, pytest.approx(4 / 3), 11)
     assert (found.correlation, found.swapped) == (pytest.approx(1), 0)
     assert found.low <= found.now - found.was <= found.high
 
 
-def test_siblings_that_change_places_are_counted_within_their_group():
+def test_swapped_siblings_are_counted_within_their_group():
     found = compare(
         [one(0, 2, "a"), one(1, 1, "a"), one(2, 0, "b"), one(2, 5, "b"), one(3, 6, "b")]
     )
@@ -44,7 +44,7 @@ def run(tmp_path):
     return tmp_path / "run"
 
 
-def test_episodes_are_scored_by_another_function_and_void_ones_are_not(run, tmp_path):
+def test_another_function_scores_all_but_void_episodes(run, tmp_path):
     (tmp_path / "short.py").write_text("def score(episode):\n    return -len(episode.turns)\n")
     opened = replay.open(run)
     recorded = [opened.episode(summary.id) for summary in opened.episodes()]
@@ -74,17 +74,17 @@ def test_the_command_takes_a_file_with_compute_score(run, tmp_path, capsys):
         (["--reward", "agentrl.rewards.form:effect", "--weight", "1", "--weight", "2"], "2 times"),
         (
             ["--reward", "agentrl.rewards.sokoban:success"],
-            "3 of the 3 episodes were recorded without 'success' in their environment's info, the "
-            "first of them e0: choose others (--split, --label, --step), or a reward that needs "
-            "none",
+            "3 of 3 episodes were recorded without 'success' in their environment's info, the "
+            "first is e0: select others (--split, --label, --step), or use a reward that does not "
+            "need it",
         ),
         (
             ["--reward", "agentrl.rewards.matching:exact"],
-            "3 of the 3 episodes were recorded without 'ground_truth'",
+            "3 of 3 episodes were recorded without 'ground_truth'",
         ),
     ],
 )
-def test_what_cannot_score_is_told(run, capsys, arguments, words):
+def test_reward_that_cannot_score_is_an_error(run, capsys, arguments, words):
     assert agentrl(["rescore", str(run), *arguments]) != 0
     assert words in capsys.readouterr().err
 
@@ -96,7 +96,7 @@ def test_what_cannot_score_is_told(run, capsys, arguments, words):
         ("broken", "1 / 0", "e0: reward compute_score: ZeroDivisionError"),
     ],
 )
-def test_batch_function_that_lacks_the_truth_is_told_from_one_that_fails(
+def test_missing_ground_truth_is_distinguished_from_a_failing_function(
     run, tmp_path, capsys, name, said, words
 ):
     lines = ["def compute_score(reward_inputs):", f"    return [{said} for one in reward_inputs]"]

@@ -120,13 +120,13 @@ async def test_last_phone_that_fails_ends_the_collection_and_says_why(
     adb_server, tiny_vlm, tmp_path
 ):
     broken = partial(breaking, partial(fault, "offline_s", "inf"))
-    with pytest.raises(PoolEmpty, match=r"1 in quarantine.*The last failure: .*DeviceOffline"):
+    with pytest.raises(PoolEmpty, match=r"1 in quarantine.*Last failure: .*DeviceOffline"):
         await collect(number_game("virtual:1"), tiny_vlm, tmp_path, broken)
     assert [s.outcome for s in replay.open(tmp_path).episodes()[-1:]] == [Outcome.DEVICE_ERROR]
 
 
 @pytest.mark.adb
-async def test_phone_that_is_connected_while_episodes_run_plays(adb_server, tiny_vlm, tmp_path):
+async def test_phone_connected_during_a_collection_is_used(adb_server, tiny_vlm, tmp_path):
     with spawn(2, ["agentrl.envs.number_game.app:NumberGameApp"], effect_delay_ms=(0, 0)) as phones:
         first, second = phones.serials
         adb_server.connect(first)
@@ -149,13 +149,13 @@ async def test_phone_that_is_connected_while_episodes_run_plays(adb_server, tiny
     assert next(row for row in stats if row.serial == second).leases > 0
 
 
-async def test_environment_that_hangs_voids_its_episodes_which_are_recorded(tiny_vlm, tmp_path):
+async def test_environment_that_hangs_voids_its_recorded_episodes(tiny_vlm, tmp_path):
     """Every sixth seed hangs: one of two groups, in spite of its refills."""
     config = Config()
     config.env = EnvConfig(
         id="tests.rollout.games:Countdown-v0",
         kwargs={"fault": "hang", "every": 6},
-        translator={"names": ["down", "up"]},
+        translator_kwargs={"names": ["down", "up"]},
     )
     config.rollout.deadline_s, config.rollout.max_refills = 0.5, 2
     rollouts = Rollouts(config, tiny_vlm, tmp_path)
@@ -166,17 +166,17 @@ async def test_environment_that_hangs_voids_its_episodes_which_are_recorded(tiny
 
     assert [e.episode.outcome.void for e in episodes] == [e.episode.seed == 6 for e in episodes]
     void = [s for s in replay.open(tmp_path).episodes() if s.outcome.void]
-    assert {(s.outcome, s.error) for s in void} == {(Outcome.TIMEOUT, "no end within 0.5 s")}
+    assert {(s.outcome, s.error) for s in void} == {(Outcome.TIMEOUT, "not finished within 0.5 s")}
     assert progress.void == {"timeout": len(void)} == {"timeout": 8 + 2}
     assert all(not any(s.rewards) for s in void)
 
 
-async def test_held_out_episodes_have_settings_of_their_own() -> None:
+async def test_held_out_episodes_may_have_their_own_settings() -> None:
     config = Config(
         env=EnvConfig(
             id="tests.rollout.games:Countdown-v0",
             kwargs={"length": 2, "said": "!"},
-            translator={"names": ["down", "up"]},
+            translator_kwargs={"names": ["down", "up"]},
         )
     )
     config.eval.kwargs = {"length": 4}

@@ -14,12 +14,12 @@ def scorer(*names, **fields):
     return Scorer([RewardConfig(function=f"tests.rollout.rewards:{n}", **fields) for n in names])
 
 
-def test_one_number_is_credited_to_the_last_turn():
+def test_a_single_number_counts_for_the_last_turn():
     scored = scorer("given").score(episode_of(TICKET, turns=3))
     assert scored.rewards == (0.0, 0.0, 1.0)
 
 
-def test_components_are_kept_and_their_weighted_sum_is_the_reward():
+def test_the_reward_is_the_weighted_sum_of_its_components():
     parts = [
         RewardConfig(function="tests.rollout.rewards:given", weight=0.5),
         RewardConfig(function="tests.rollout.rewards:per_turn", weight=2.0, kwargs={"scale": 3.0}),
@@ -58,7 +58,7 @@ def test_reward_that_raises_is_a_typed_error():
         (-1e39, "too large"),
     ],
 )
-def test_what_is_no_reward_is_refused_as_in_a_batch(value, words):
+def test_invalid_reward_is_an_error_as_in_a_batch(value, words):
     with pytest.raises(RewardError, match=words):
         scorer("returns", kwargs={"value": value}).score(episode_of(TICKET, turns=2))
 
@@ -68,17 +68,17 @@ def test_what_is_no_reward_is_refused_as_in_a_batch(value, words):
     [
         ("tests.rollout.rewards:gven", {}, "did you mean 'given'"),
         ("tests.rollout.nothing:x", {}, "cannot be imported"),
-        ("tests.rollout.rewards:NUMBER", {}, "is no function"),
+        ("tests.rollout.rewards:NUMBER", {}, "is not a function"),
         ("tests.rollout.rewards:per_turn", {"scael": 2}, "does not take its kwargs"),
         ("no_colon", {}, "must read module:name"),
     ],
 )
-def test_reward_that_does_not_exist_is_refused_before_any_work(function, kwargs, words):
+def test_unknown_reward_is_an_error_before_any_work(function, kwargs, words):
     with pytest.raises(ConfigError, match=words):
         Scorer([RewardConfig(function=function, kwargs=kwargs)])
 
 
-def test_two_components_of_one_name_are_both_kept():
+def test_components_with_the_same_name_are_both_kept():
     parts = [
         RewardConfig(function="tests.rollout.rewards:per_turn", kwargs={"scale": scale})
         for scale in (1.0, 2.0)
@@ -87,7 +87,7 @@ def test_two_components_of_one_name_are_both_kept():
     assert scored.components == {"per_turn": (1.0,), "per_turn-2": (2.0,)}
 
 
-def test_a_second_component_of_one_name_is_the_second_whatever_else_begins_like_it():
+def test_components_with_the_same_name_are_numbered():
     parts = [
         RewardConfig(function=f"tests.rollout.rewards:{name}")
         for name in ("per_turn_again", "per_turn", "per_turn", "per_turn")
@@ -96,5 +96,5 @@ def test_a_second_component_of_one_name_is_the_second_whatever_else_begins_like_
     assert list(scored.components) == ["per_turn_again", "per_turn", "per_turn-2", "per_turn-3"]
 
 
-def test_number_of_numpy_is_a_number():
+def test_numpy_numbers_are_numbers():
     assert scorer("numpy_number").score(episode_of(TICKET, turns=2)).rewards == (0.0, 2.0)

@@ -69,7 +69,7 @@ async def shared(adb_server):
         ray_cluster.leave_cluster()
 
 
-async def test_phones_of_holders_that_died_or_hung_are_lent_again_and_refuse_them(shared):
+async def test_phones_of_dead_or_hanging_borrowers_are_lent_again_and_refuse_them(shared):
     pool, (_, hung), ((dead_pid, first), (hung_pid, second)) = shared
     assert first != second
     await asyncio.sleep(1.5 * LEASE_S)

@@ -1,4 +1,4 @@
-"""How weights go to engines, on which GPUs, and what cannot be asked for."""
+"""The choice of the weight transport, and rejected settings."""
 
 import asyncio
 import pickle
@@ -16,7 +16,7 @@ from agentrl.weight_sync.engine_link import Link, LocalLink
 
 def job(transfer="auto", launcher="ray", actors=1, ranks=1, **more):
     config = Config()
-    config.train.transfer, config.train.ranks = transfer, ranks
+    config.train.weight_transfer, config.train.ranks = transfer, ranks
     config.rollout.launcher, config.rollout.actors = launcher, actors
     config.rollout.engine = more.pop("engine", "vllm")
     config.rollout.sleep = more.pop("sleep", None)
@@ -56,14 +56,14 @@ def with_gpus(monkeypatch):
         (4, job(kwargs={"tensor_parallel_size": 2}), "file", False),
     ],
 )
-def test_way_of_weights_follows_from_who_shares_a_gpu(with_gpus, gpus, config, kind, sleeps):
+def test_the_transport_depends_on_which_gpus_are_shared(with_gpus, gpus, config, kind, sleeps):
     with_gpus(gpus)
     transports.check(config)
     assert transports.chosen(config) == kind
     assert transports.sleeps(config) is sleeps
 
 
-def test_unless_another_way_is_asked_for_weights_go_as_a_file(with_gpus):
+def test_weights_are_published_as_files_by_default(with_gpus):
     with_gpus(1)
     assert transports.chosen(Config()) == "file"
     assert not transports.sleeps(Config())
@@ -72,31 +72,35 @@ def test_unless_another_way_is_asked_for_weights_go_as_a_file(with_gpus):
 @pytest.mark.parametrize(
     ("gpus", "config", "words"),
     [
-        (0, job("ipc"), "train.transfer=ipc needs a GPU"),
-        (0, job("nccl"), "train.transfer=nccl needs a GPU"),
-        (1, job("nccl"), "1 engines, 1 ranks, 1 GPUs.*use train.transfer=ipc"),
-        (8, job("nccl", launcher="local"), "use train.transfer=ipc"),
-        (2, job("ipc"), "different GPUs.*use train.transfer=nccl"),
+        (0, job("ipc"), "train.weight_transfer=ipc needs a GPU"),
+        (0, job("nccl"), "train.weight_transfer=nccl needs a GPU"),
+        (1, job("nccl"), "1 engines, 1 ranks, 1 GPUs.*set train.weight_transfer=ipc"),
+        (8, job("nccl", launcher="local"), "set train.weight_transfer=ipc"),
+        (2, job("ipc"), "different GPUs.*set train.weight_transfer=nccl"),
         (1, job("ipc", kwargs={"tensor_parallel_size": 2}), "on several GPUs"),
-        (1, job("ipc", engine="hf"), "is vLLM's; rollout.engine=hf takes train.transfer=file"),
-        (0, job("shared", engine="hf"), "is vLLM's"),
+        (
+            1,
+            job("ipc", engine="hf"),
+            "needs rollout.engine=vllm; for hf set train.weight_transfer=file",
+        ),
+        (0, job("shared", engine="hf"), "needs rollout.engine=vllm"),
         (0, job(sleep=True), "vLLM on a GPU can sleep"),
         (1, job(sleep=True, engine="hf"), "vLLM on a GPU can sleep"),
-        (1, job(sleep=True, mode="async"), "plays while it learns"),
-        (2, job(sleep=True), "neither needs the other's room"),
-        (0, job(serve="adapter"), "model.lora.rank is 0"),
-        (0, job(serve="adapter", rank=4, engine="hf"), "rollout.engine=hf answers with whole"),
-        (0, job("shared", serve="adapter", rank=4), "sends files"),
-        (0, job(serve="adapter", rank=513), "512 columns at most"),
+        (1, job(sleep=True, mode="async"), "engines play while the learner updates"),
+        (2, job(sleep=True), "sleeping frees no memory"),
+        (0, job(serve="adapter"), "needs adapters: set model.lora.rank"),
+        (0, job(serve="adapter", rank=4, engine="hf"), "rollout.engine=hf supports merged"),
+        (0, job("shared", serve="adapter", rank=4), "needs train.weight_transfer=file or auto"),
+        (0, job(serve="adapter", rank=513), "up to rank 512"),
     ],
 )
-def test_what_cannot_be_is_told_before_any_work(with_gpus, gpus, config, words):
+def test_impossible_transfers_are_rejected_before_any_work(with_gpus, gpus, config, words):
     with_gpus(gpus)
     with pytest.raises(ConfigError, match=words):
         transports.check(config)
 
 
-def test_without_a_cluster_and_a_gpu_there_is_none_and_a_cluster_is_not_judged(monkeypatch):
+def test_gpus_of_a_cluster_are_unknown_until_it_is_joined(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert ray_cluster.joined_gpus() is None
     with pytest.raises(ConfigError, match="needs a GPU"):
@@ -105,7 +109,7 @@ def test_without_a_cluster_and_a_gpu_there_is_none_and_a_cluster_is_not_judged(m
     transports.check(job("nccl"))
 
 
-def test_who_evaluates_needs_nothing_that_a_learner_would(with_gpus):
+def test_evaluation_does_not_check_settings_of_the_learner(with_gpus):
     with_gpus(0)
     for config in (job("nccl", sleep=True), job(serve="adapter", rank=4, engine="hf")):
         alone = transports.without_learner(config)
@@ -116,7 +120,7 @@ def test_who_evaluates_needs_nothing_that_a_learner_would(with_gpus):
 
 
 class Told(Link):
-    """Keeps what each engine would be told."""
+    """Records the calls to each engine."""
 
     def __init__(self, engines, workers_each):
         super().__init__(engines, workers_each)
@@ -126,7 +130,7 @@ class Told(Link):
         self.calls.append((method, arguments))
 
 
-def test_engines_of_several_workers_meet_the_learner_one_behind_the_other():
+def test_engines_with_several_workers_get_consecutive_ranks():
     link = Told(3, 2)
     assert link.workers == 6
     link.init_weight_transfer_engine({"rank_offset": 1, "world_size": 7})
@@ -135,15 +139,15 @@ def test_engines_of_several_workers_meet_the_learner_one_behind_the_other():
     assert all(info["world_size"] == 7 for (info,) in arguments)
 
 
-def test_handles_of_memory_travel_as_vllm_takes_them():
+def test_ipc_handles_are_pickled_as_vllm_expects():
     link, handles = Told(1, 1), {"GPU-1": (0, b"handle")}
     link.update_weights({"names": ["a"], "ipc_handles": handles})
-    ((_, [(told,)]),) = link.calls
-    assert told.keys() == {"names", "ipc_handles_pickled"}
-    assert pickle.loads(b64decode(told["ipc_handles_pickled"])) == handles
+    ((_, [(update,)]),) = link.calls
+    assert update.keys() == {"names", "ipc_handles_pickled"}
+    assert pickle.loads(b64decode(update["ipc_handles_pickled"])) == handles
 
 
-async def test_local_engine_that_does_not_answer_is_given_up_at_the_deadline():
+async def test_a_local_engine_that_does_not_answer_times_out():
     async def call(method, *arguments):
         await asyncio.Event().wait()
 
@@ -152,7 +156,7 @@ async def test_local_engine_that_does_not_answer_is_given_up_at_the_deadline():
         await asyncio.to_thread(link.start_weight_update)
 
 
-async def test_local_engine_is_called_on_its_own_loop_and_its_failure_is_raised():
+async def test_a_local_engine_is_called_on_its_own_loop_and_its_error_is_raised():
     seen = []
 
     async def call(method, *arguments):
@@ -165,6 +169,6 @@ async def test_local_engine_is_called_on_its_own_loop_and_its_failure_is_raised(
     assert seen == [("update_weights", ({"path": "x"},), asyncio.get_running_loop())]
 
 
-def test_link_to_actors_can_be_sent_to_the_learner():
+def test_a_link_to_actors_can_be_pickled():
     link = pickle.loads(pickle.dumps(RayLink([], 1, 5.0)))
     assert link.workers == 0

@@ -21,7 +21,7 @@ from tests.rollout.test_collector import episode_of
 
 
 @pytest.mark.adb
-async def test_episode_waits_for_a_busy_phone_only_so_long(adb_server):
+async def test_waiting_for_a_busy_phone_is_bounded(adb_server):
     async def play(world):
         raise AssertionError("there was no phone to play on")
 
@@ -43,7 +43,7 @@ async def test_episode_waits_for_a_busy_phone_only_so_long(adb_server):
         (Outcome.TERMINATED, None, False),
     ],
 )
-async def test_episode_that_was_given_up_or_left_neither_counts_nor_makes_up_for_a_failure(
+async def test_abandoned_or_left_episode_changes_no_failure_count(
     adb_server, third, error, put_aside
 ):
     (ticket,) = tickets_of_step("train", 1, [5], 1)
@@ -61,12 +61,12 @@ async def test_episode_that_was_given_up_or_left_neither_counts_nor_makes_up_for
 
 
 @pytest.mark.parametrize("processes", [0, 2])
-async def test_processes_play_as_threads_do(processes: int) -> None:
+async def test_processes_give_the_same_episodes_as_threads(processes: int) -> None:
     wrapper = WrapperConfig(wrapper="gymnasium.wrappers:TimeLimit", kwargs={"max_episode_steps": 4})
     settings = EnvConfig(
         id="tests.rollout.games:Countdown-v0",
         kwargs={"length": 9},
-        translator={"names": ["down", "up"]},
+        translator_kwargs={"names": ["down", "up"]},
         wrappers=[wrapper],
         processes=processes,
     )
@@ -93,7 +93,7 @@ class Hangs(gymnasium.Env):
 """
 
 
-def test_process_that_hangs_is_ended_and_the_next_game_has_another(tmp_path: Path) -> None:
+def test_hanging_process_is_killed_and_replaced(tmp_path: Path) -> None:
     file = tmp_path / f"hangs_{tmp_path.name}.py"
     file.write_text(HANGS)
     processes, config = EnvProcesses(1), EnvConfig(id=f"{file}:Hangs")
@@ -106,14 +106,14 @@ def test_process_that_hangs_is_ended_and_the_next_game_has_another(tmp_path: Pat
         processes.close()
 
 
-def test_environment_that_ends_its_process_when_made_is_told(tmp_path: Path) -> None:
+def test_environment_that_ends_its_process_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / f"ends_{tmp_path.name}.py"
     file.write_text(f"import os\n{HANGS}    def __init__(self): os._exit(0)\n")
     with pytest.raises(ConfigError, match="cannot be made: EnvError"):
         action_space_of(EnvConfig(id=f"{file}:Hangs", processes=1))
 
 
-def test_environment_in_a_process_renders_as_its_arguments_say() -> None:
+def test_environment_in_a_process_honors_render_mode() -> None:
     processes = EnvProcesses(1)
     try:
         config = EnvConfig(id="FrozenLake-v1", kwargs={"render_mode": "ansi"})
@@ -130,7 +130,7 @@ async def test_process_that_crashes_voids_its_episodes_and_is_started_again() ->
     settings = EnvConfig(
         id="tests.rollout.games:Countdown-v0",
         kwargs={"fault": "kill", "every": 3},
-        translator={"names": ["down", "up"]},
+        translator_kwargs={"names": ["down", "up"]},
         processes=1,
     )
     config = Config(env=settings)
@@ -159,7 +159,7 @@ if __name__ == "__main__":
 """
 
 
-def test_processes_end_with_their_parent_whatever_ends_it(tmp_path: Path) -> None:
+def test_processes_end_with_their_parent_however_it_ends(tmp_path: Path) -> None:
     (tmp_path / "holder.py").write_text(HOLDER)
     holder = subprocess.Popen(
         [sys.executable, str(tmp_path / "holder.py")], stdout=subprocess.PIPE, text=True

@@ -1,4 +1,4 @@
-"""Environments over HTTP, with the real server in a process of its own."""
+"""Environments over HTTP, with the real server in a separate process."""
 
 import http.client
 import os
@@ -70,7 +70,7 @@ Start = Callable[..., tuple[str, subprocess.Popen[str]]]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts the program as it is printed, which knows nothing of agentrl."""
+    """Starts a copy of the server program, without agentrl."""
     (tmp_path / "game.py").write_text(GAME)
     program = tmp_path / "copied.py"
     program.write_text(Path(env_server.__file__).read_text())
@@ -102,7 +102,9 @@ def remote() -> Iterator[Callable[..., RemoteEnv]]:
         yield lambda *given, **named: opened.enter_context(closing(RemoteEnv(*given, **named)))
 
 
-def test_it_plays_as_it_would_here(start: Start, tmp_path: Path, monkeypatch) -> None:
+def test_a_served_environment_behaves_like_a_local_one(
+    start: Start, tmp_path: Path, monkeypatch
+) -> None:
     url, _ = start()
     monkeypatch.chdir(tmp_path)
     there = make_env(EnvConfig(id=url, kwargs={"length": 2, "render_mode": "rgb_array"}))
@@ -129,7 +131,9 @@ def assert_same(ours: Any, theirs: Any) -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
-async def test_episodes_are_collected_from_it_and_its_failures_void_them(start: Start) -> None:
+async def test_episodes_are_collected_from_a_server_and_discarded_when_it_fails(
+    start: Start,
+) -> None:
     url, process = start()
     config = Config(
         env=EnvConfig(id=url, kwargs={"fault": "break"}, translator={"parameters": ["a", "b"]})
@@ -150,7 +154,7 @@ async def test_episodes_are_collected_from_it_and_its_failures_void_them(start: 
         await rollouts.close()
 
 
-def test_what_it_raises_is_told_and_another_game_can_begin(start: Start, remote) -> None:
+def test_an_exception_is_reported_and_the_environment_can_be_reset(start: Start, remote) -> None:
     env = remote(start()[0], {"fault": "break"})
     env.reset(seed=1)
     with pytest.raises(EnvError, match=r"RuntimeError: the game broke \(game\.py"):
@@ -159,14 +163,14 @@ def test_what_it_raises_is_told_and_another_game_can_begin(start: Start, remote)
     assert env.step(PLAY)[1] == 0.5
 
 
-def test_a_call_that_takes_too_long_is_given_up(start: Start, remote) -> None:
+def test_a_slow_call_times_out(start: Start, remote) -> None:
     env = remote(start()[0], {"fault": "hang"}, deadline_s=4.0)
     env.reset(seed=1)
-    with pytest.raises(EnvError, match=r"none within 4 s"):
+    with pytest.raises(EnvError, match=r"no answer within 4 s"):
         env.step(PLAY)
 
 
-def test_a_call_that_is_made_again_is_carried_out_once(start: Start, remote) -> None:
+def test_a_retried_call_is_executed_once(start: Start, remote) -> None:
     env = remote(start()[0])
     env.reset(seed=1)
     first = env.step(PLAY)
@@ -177,15 +181,17 @@ def test_a_call_that_is_made_again_is_carried_out_once(start: Start, remote) -> 
     assert env.step(PLAY)[4]["n"] == 2
 
 
-def test_an_environment_whose_opening_is_asked_for_again_is_opened_once(start: Start) -> None:
+def test_a_retried_open_makes_one_environment(start: Start) -> None:
     url, _ = start("--most", "1")
     for _ in range(2):
-        status, told = post(url, "open", pack({"key": "0" * 32}))
-        assert (status, told["render_mode"]) == (200, None)
+        status, answer = post(url, "open", pack({"key": "0" * 32}))
+        assert (status, answer["render_mode"]) == (200, None)
     assert post(url, "open", pack({"key": "1" * 32}))[0] == 400
 
 
-def test_a_constructor_that_fails_voids_and_one_that_refuses_ends(start: Start, remote) -> None:
+def test_a_failing_constructor_is_an_env_error_and_a_wrong_argument_a_config_error(
+    start: Start, remote
+) -> None:
     url, _ = start()
     with pytest.raises(EnvError, match="OSError: too many"):
         remote(url, {"fault": "full"})
@@ -193,7 +199,7 @@ def test_a_constructor_that_fails_voids_and_one_that_refuses_ends(start: Start, 
         remote(url, {"lenght": 2})
 
 
-def test_arguments_of_an_environment_may_be_called_as_the_servers_are(
+def test_arguments_of_the_environment_may_have_the_names_of_the_clients(
     start: Start, tmp_path
 ) -> None:
     url, _ = start()
@@ -202,14 +208,14 @@ def test_arguments_of_an_environment_may_be_called_as_the_servers_are(
     there.close()
 
 
-def test_who_does_not_know_the_secret_sends_no_message(start: Start) -> None:
+def test_a_body_without_the_token_is_not_read(start: Start) -> None:
     url, _ = start(AGENTRL_ENV_TOKEN="s3cret")
     with socket.create_connection(urlsplit(url).netloc.split(":"), timeout=20) as connection:
         connection.sendall(b"POST /open HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n")
         assert connection.recv(100).startswith(b"HTTP/1.1 403")
 
 
-def test_a_server_that_dies_is_told(start: Start, remote) -> None:
+def test_a_dead_server_is_an_env_error(start: Start, remote) -> None:
     url, process = start()
     env = remote(url)
     env.reset(seed=1)
@@ -222,7 +228,7 @@ def test_a_server_that_dies_is_told(start: Start, remote) -> None:
         RemoteEnv(url)
 
 
-def test_an_environment_that_nobody_uses_is_closed(start: Start, remote) -> None:
+def test_an_idle_environment_is_closed(start: Start, remote) -> None:
     env = remote(start("--idle", "1.0", "--most", "1")[0])
     with pytest.raises(ConfigError, match="--most"):
         remote(env._url)
@@ -235,11 +241,11 @@ def test_an_environment_that_nobody_uses_is_closed(start: Start, remote) -> None
         env.reset(seed=1)
 
 
-def test_who_does_not_know_the_secret_is_refused(start: Start, remote, monkeypatch) -> None:
+def test_a_wrong_token_is_refused(start: Start, remote, monkeypatch) -> None:
     url, _ = start(AGENTRL_ENV_TOKEN="s3cret")
     for wrong in ("", "another"):
         monkeypatch.setenv("AGENTRL_ENV_TOKEN", wrong)
-        with pytest.raises(ConfigError, match="the token is missing or another"):
+        with pytest.raises(ConfigError, match="the token is missing or wrong"):
             RemoteEnv(url)
     monkeypatch.setenv("AGENTRL_ENV_TOKEN", "s3cret")
     remote(url)
@@ -248,22 +254,22 @@ def test_who_does_not_know_the_secret_is_refused(start: Start, remote, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "told"),
+    ("path", "body", "message"),
     [
-        ("open", b"", "no message"),
-        ("open", b"\xff\xff\xff\xff{}", "no message"),
-        ("open", pack([1]), "is a dictionary"),
+        ("open", b"", "not a valid message"),
+        ("open", b"\xff\xff\xff\xff{}", "not a valid message"),
+        ("open", pack([1]), "must be a dictionary"),
         ("open", pack({"key": "0" * 32, "kwargs": {"lenght": 2}}), "unexpected keyword"),
-        ("open", pack({"key": "../x"}), "32 hexadecimal"),
+        ("open", pack({"key": "../x"}), "32 random hexadecimal"),
         ("step", pack({"key": "x", "action": 1}), "no such environment"),
-        ("_make", pack({"key": "x"}), "nothing is done"),
-        ("open", b"[" * 100_000, "no message"),
+        ("_make", pack({"key": "x"}), "unknown path"),
+        ("open", b"[" * 100_000, "not a valid message"),
     ],
 )
-def test_what_is_no_call_is_refused(start: Start, path: str, body: bytes, told: str) -> None:
+def test_an_invalid_request_is_refused(start: Start, path: str, body: bytes, message: str) -> None:
     status, answer = post(start()[0], path, body)
     assert status in (400, 500)
-    assert told in answer["error"]
+    assert message in answer["error"]
 
 
 def post(url: str, path: str, body: bytes) -> tuple[int, Any]:
@@ -273,7 +279,7 @@ def post(url: str, path: str, body: bytes) -> tuple[int, Any]:
         return response.status, unpack(response.read())
 
 
-def test_what_is_no_server_is_told() -> None:
+def test_an_invalid_url_is_a_config_error() -> None:
     for url in ("http://", "http://127.0.0.1:1/path", "https://127.0.0.1:1"):
         with pytest.raises(ConfigError, match="must read http"):
             RemoteEnv(url)
@@ -282,8 +288,8 @@ def test_what_is_no_server_is_told() -> None:
 
 
 @pytest.fixture
-def liar() -> Iterator[Callable[..., str]]:
-    """Serves one answer to whatever it is asked."""
+def fixed_server() -> Iterator[Callable[..., str]]:
+    """Serves the same answer to every request."""
     running: list[ThreadingHTTPServer] = []
 
     def begin(status: int, body: bytes, length: int | None = None, pause_s: float = 0.0) -> str:
@@ -315,18 +321,18 @@ def liar() -> Iterator[Callable[..., str]]:
 @pytest.mark.parametrize(
     ("status", "body"), [(200, pack({})), (200, pack([1])), (500, pack([1])), (200, b"<html>")]
 )
-def test_what_answers_otherwise_is_no_server(liar, status: int, body: bytes) -> None:
-    with pytest.raises((ConfigError, EnvError), match="is no server of an environment"):
-        RemoteEnv(liar(status, body))
+def test_an_unexpected_answer_is_an_error(fixed_server, status: int, body: bytes) -> None:
+    with pytest.raises((ConfigError, EnvError), match="not an environment server"):
+        RemoteEnv(fixed_server(status, body))
 
 
-def test_an_answer_that_trickles_or_never_ends_is_given_up(liar) -> None:
+def test_an_answer_that_is_slow_or_too_long_is_an_error(fixed_server) -> None:
     started = time.monotonic()
-    with pytest.raises(EnvError, match="none within 2 s"):
-        RemoteEnv(liar(200, b"x" * 100, pause_s=0.5), deadline_s=2.0)
+    with pytest.raises(EnvError, match="no answer within 2 s"):
+        RemoteEnv(fixed_server(200, b"x" * 100, pause_s=0.5), deadline_s=2.0)
     assert time.monotonic() - started < 15
-    with pytest.raises(EnvError, match="too long"):
-        RemoteEnv(liar(200, b"x", length=10**12))
+    with pytest.raises(EnvError, match="the maximum is"):
+        RemoteEnv(fixed_server(200, b"x", length=10**12))
 
 
 VALUES = st.recursive(
@@ -340,7 +346,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_a_value_arrives_as_it_was_sent(value: Any) -> None:
+def test_a_value_survives_the_round_trip(value: Any) -> None:
     def check(sent: Any, got: Any) -> None:
         assert type(got) is type(sent)
         if isinstance(sent, np.ndarray):
@@ -373,17 +379,17 @@ def test_a_value_arrives_as_it_was_sent(value: Any) -> None:
         spaces.Dict({"b": spaces.Discrete(2), "a": spaces.MultiBinary([2, 2])}),
     ],
 )
-def test_a_space_arrives_as_it_was_sent(space: gymnasium.Space[Any]) -> None:
+def test_a_space_survives_the_round_trip(space: gymnasium.Space[Any]) -> None:
     assert unpack(pack(env_server.sendable(space))) == space
 
 
-def test_a_space_that_cannot_be_sent_is_known_by_its_name() -> None:
+def test_an_unsupported_space_arrives_as_its_description() -> None:
     got = unpack(pack(env_server.sendable(spaces.Sequence(spaces.Discrete(2)))))
     assert "Sequence" in repr(got)
     assert got.contains("anything")
 
 
-def test_what_cannot_be_sent_is_told() -> None:
+def test_an_unsupported_value_is_an_error() -> None:
     for value in (object(), {1: 2}, {"$array": 1}, np.array([object()])):
         with pytest.raises(Unusable, match="cannot be sent"):
             pack({"a": value})

@@ -1,4 +1,4 @@
-"""LoRA: adapters are what PEFT makes of them, and engines get whole weights."""
+"""LoRA: adapters match PEFT's, and engines receive merged weights."""
 
 import json
 
@@ -36,7 +36,7 @@ def moved(start, learner):
     return {n for n, t in learner.weights().items() if not torch.equal(t, start[n])}
 
 
-def test_adapters_alone_learn_and_change_nothing_at_first(make_learner, lora, kit, tiny_vlm):
+def test_only_adapters_are_trained_and_they_start_as_a_no_op(make_learner, lora, kit, tiny_vlm):
     start = begun(tiny_vlm, lora)
     learner = make_learner(lora)
     assert not moved(start, learner)
@@ -53,7 +53,7 @@ def test_adapters_alone_learn_and_change_nothing_at_first(make_learner, lora, ki
     assert held < whole / 2  # two moments of each adapter, and of nothing else
 
 
-def test_engines_get_what_the_learner_computes(make_learner, lora, kit, tmp_path):
+def test_published_weights_are_the_merged_model(make_learner, lora, kit, tmp_path):
     learner, item = make_learner(lora), sample(kit, 1)
     for _ in range(3):
         learner.update([item])
@@ -66,7 +66,7 @@ def test_engines_get_what_the_learner_computes(make_learner, lora, kit, tmp_path
     )
 
 
-def test_four_bits_are_near_and_take_less_room(make_learner, config, tiny_vlm):
+def test_four_bit_weights_are_close_and_take_less_memory(make_learner, config, tiny_vlm):
     config.model.lora = LoraConfig(rank=4, base="nf4")
     learner = make_learner(config)
     plain = load_model(tiny_vlm).state_dict()
@@ -83,7 +83,7 @@ def test_four_bits_are_near_and_take_less_room(make_learner, config, tiny_vlm):
     assert four < full * 0.15
 
 
-def test_taken_weights_are_those_below_new_adapters(make_learner, lora, kit, tmp_path):
+def test_loaded_weights_replace_the_base_and_reset_the_adapters(make_learner, lora, kit, tmp_path):
     learner, item = make_learner(lora), sample(kit, 1)
     learner.update([item])
     learner.save_weights(tmp_path / "weights.safetensors")
@@ -99,7 +99,7 @@ def test_taken_weights_are_those_below_new_adapters(make_learner, lora, kit, tmp
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "prime"])
-def test_models_beside_the_policy_have_adapters_too(make_learner, lora, kit, algorithm):
+def test_critic_and_reward_model_have_adapters_too(make_learner, lora, kit, algorithm):
     config = configuration.resolve(lora, [f"algorithm.name={algorithm}"])
     learner = make_learner(config)
     items = [sample(kit, 1)]
@@ -108,7 +108,7 @@ def test_models_beside_the_policy_have_adapters_too(make_learner, lora, kit, alg
     assert any(".lora_A." in name for name in held)
 
 
-def test_an_implicit_reward_begins_as_the_policy_with_its_adapters(make_learner, lora, kit):
+def test_an_implicit_reward_model_starts_as_the_policy_with_its_adapters(make_learner, lora, kit):
     learner = make_learner(configuration.resolve(lora, ["algorithm.name=prime"]))
     items = [sample(kit, 1)]
     learner.begin_cloning(WarmStartConfig())
@@ -120,7 +120,7 @@ def test_an_implicit_reward_begins_as_the_policy_with_its_adapters(make_learner,
     assert judged.implicit_logprobs == pytest.approx(judged.reference_logprobs, abs=1e-4)
 
 
-def test_a_reference_is_the_policy_as_it_was(make_learner, lora, kit):
+def test_a_reference_model_is_the_policy_before_training(make_learner, lora, kit):
     config = configuration.resolve(lora, ["algorithm.kl=loss", "algorithm.kl_coefficient=0.1"])
     learner, item = make_learner(config), sample(kit, 1)
     assert learner.update([item])["kl"] == pytest.approx(0, abs=1e-6)
@@ -128,7 +128,7 @@ def test_a_reference_is_the_policy_as_it_was(make_learner, lora, kit):
     assert not any(".lora_" in name for name in learner._parts.reference.live())
 
 
-def test_a_job_goes_on_to_the_last_bit(make_learner, lora, kit, tmp_path):
+def test_resuming_with_adapters_is_bit_equal(make_learner, lora, kit, tmp_path):
     items = [sample(kit, i) for i in range(2)]
     straight = make_learner(lora)
     for step in range(4):
@@ -142,11 +142,11 @@ def test_a_job_goes_on_to_the_last_bit(make_learner, lora, kit, tmp_path):
     for name, tensor in straight._parts.live().items():
         assert torch.equal(tensor, resumed._parts.live()[name]), name
     other = make_learner(configuration.resolve(lora, ["model.lora.rank=8"]))
-    with pytest.raises(ConfigError, match=r"its model\.lora is"):
+    with pytest.raises(ConfigError, match=r"it has model\.lora="):
         other.restore(tmp_path / "state")
 
 
-def test_pefts_own_reading_of_the_adapters_is_the_merged_model(
+def test_peft_loads_the_written_adapters_as_the_merged_model(
     make_learner, lora, kit, tmp_path, capsys, tiny_vlm
 ):
     run, learner = tmp_path / "run", make_learner(lora)
@@ -172,7 +172,7 @@ def test_pefts_own_reading_of_the_adapters_is_the_merged_model(
         torch.testing.assert_close(found[name], tensor, msg=name)
 
 
-def test_adapters_that_are_not_all_are_not_written_alone(
+def test_exporting_only_adapters_is_refused_if_the_base_changed_too(
     make_learner, lora, kit, tmp_path, capsys, tiny_vlm
 ):
     run, learner = tmp_path / "run", make_learner(lora)
@@ -184,11 +184,11 @@ def test_adapters_that_are_not_all_are_not_written_alone(
     learner.load_weights(tmp_path / "warm.safetensors")
     checkpoint_store.save(run, 1, learner, {"step": 1}, keep=1, best=True)
     assert cli.run(["merge", str(run), str(tmp_path / "adapter"), "--adapter"]) == 2
-    assert "its warm start has become part of the weights below" in capsys.readouterr().err
+    assert "its warm start was merged into the base weights" in capsys.readouterr().err
     assert not (tmp_path / "adapter").exists()
 
 
-def test_what_a_killed_process_left_is_written_over(tmp_path):
+def test_leftovers_of_a_killed_process_are_overwritten(tmp_path):
     (tmp_path / ".adapter.partial").mkdir()
     (tmp_path / ".adapter.partial" / "old").touch()
     one = {f"layer.lora_{which}.default.weight": torch.ones(2, 2) for which in "AB"}
@@ -201,20 +201,18 @@ def test_what_a_killed_process_left_is_written_over(tmp_path):
         }
 
 
-def test_a_target_that_does_not_exist_is_told_before_anything_starts(tmp_path, capsys):
+def test_an_unknown_target_is_reported_before_anything_starts(tmp_path, capsys):
     command = ["train", "number_game", "--dry-run", "model.lora.rank=4"]
     assert cli.run([*command, "model.lora.targets=[q_porj]"]) == 2
     said = capsys.readouterr().err
-    assert "model.lora.targets: 'q_porj' is no linear layer" in said
+    assert "model.lora.targets: 'q_porj' matches no linear layer" in said
     assert "did you mean 'q_proj'" in said
     assert cli.run([*command, "model.lora.targets=[q_proj,v_proj]"]) == 0
     assert cli.run(["train", "number_game", "--dry-run", "model.lora.rank=-1"]) == 2
     assert "model.lora.rank=-1: must not be below 0" in capsys.readouterr().err
 
 
-def test_a_run_without_adapters_has_none_to_write(
-    make_learner, config, kit, tmp_path, capsys, tiny_vlm
-):
+def test_a_run_without_adapters_exports_none(make_learner, config, kit, tmp_path, capsys, tiny_vlm):
     run, learner = tmp_path / "run", make_learner(config)
     run.mkdir()
     (run / "config.yaml").write_text(configuration.to_yaml(config))
@@ -226,7 +224,7 @@ def test_a_run_without_adapters_has_none_to_write(
 
 
 @pytest.mark.parametrize(("kept", "here"), [(4, 0), (0, 4), (4, 8)])
-def test_a_checkpoint_with_other_adapters_does_not_become_a_model(
+def test_a_checkpoint_with_other_adapters_is_not_exported(
     make_learner, config, tmp_path, capsys, tiny_vlm, kept, here
 ):
     run = tmp_path / "run"
@@ -236,11 +234,11 @@ def test_a_checkpoint_with_other_adapters_does_not_become_a_model(
     (run / "config.yaml").write_text(configuration.to_yaml(config))
     (run / "start").symlink_to(tiny_vlm)
     assert cli.run(["merge", str(run), str(tmp_path / "out")]) == 2
-    assert "belongs to another job: its model.lora is" in capsys.readouterr().err
+    assert "belongs to another job: it has model.lora=" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
-def test_adapters_that_vllm_would_not_answer_with_are_told_before_anything_starts(tmp_path, capsys):
+def test_adapters_that_vllm_does_not_support_are_reported_before_anything_starts(tmp_path, capsys):
     command = ["train", "number_game", "--dry-run", "model.lora.rank=4", "model.lora.serve=adapter"]
     assert cli.run([*command, "model.lora.targets=[q_proj, qkv]"]) == 2
     assert "vision tower, such as model.visual.blocks.0.attn.qkv" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from agentrl.training.trainer.rollout_prefetch import Ahead
 
 
 @pytest.mark.parametrize("lag", [0, 1, 3])
-async def test_nothing_is_played_further_ahead_than_the_bound(lag):
+async def test_prefetching_stays_within_the_lag(lag):
     learned, begun = 0, list[tuple[int, int]]()
 
     async def play(step: int) -> int:
@@ -33,7 +33,7 @@ async def test_nothing_is_played_further_ahead_than_the_bound(lag):
     await ahead.close()
 
 
-async def test_what_cannot_be_played_is_told_in_its_step():
+async def test_a_failure_to_play_is_raised_in_its_own_step():
     async def play(step: int) -> int:
         if step == 2:
             raise WorldError("no phone is left")
@@ -46,7 +46,7 @@ async def test_what_cannot_be_played_is_told_in_its_step():
     await ahead.close()
 
 
-async def test_what_is_being_played_ends_with_the_job():
+async def test_prefetching_ends_with_the_job():
     ended = asyncio.Event()
 
     async def play(step: int) -> None:
@@ -62,7 +62,7 @@ async def test_what_is_being_played_ends_with_the_job():
 
 
 @pytest.mark.timeout(300)
-def test_episodes_go_on_with_new_weights(tmp_path):
+def test_episodes_continue_with_new_weights(tmp_path):
     settings = [
         f"run.dir={tmp_path}", "run.name=it", "train.mode=async", "train.lag=1", "train.steps=4",
         "rollout.engine=hf", "rollout.launcher=local", "warm_start=null", "eval.episodes=2",

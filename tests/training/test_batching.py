@@ -47,13 +47,13 @@ def test_turns_that_extend_each_other_become_one_sample():
     assert merged.images == PICTURES[:2]
 
 
-def test_tokens_of_a_turn_may_deserve_different_things():
+def test_tokens_of_a_turn_may_have_different_advantages():
     played = episode(conversation([[2, 3], [4]]))
     [one] = to_samples(played, [[0.5, 0.25], [-1.0]], [[1.0, 2.0], [3.0]], number=7)
     assert (one.advantages, one.returns, one.episode) == ((0.5, 0.25, -1.0), (1.0, 2.0, 3.0), 7)
 
 
-def test_a_turn_that_starts_anew_starts_a_new_sample():
+def test_a_turn_with_a_fresh_prompt_starts_a_new_sample():
     turns = [turn([1], [2]), turn([9], [3]), turn([9, 3, 8], [4])]
     first, second = samples_of(turns, [1.0, 2.0, 3.0])
     assert first.token_ids == (1, 2)
@@ -61,12 +61,12 @@ def test_a_turn_that_starts_anew_starts_a_new_sample():
     assert (second.places, second.advantages, second.turns) == ((1, 3), (2.0, 3.0), (1, 2))
 
 
-def test_a_prompt_that_repeats_the_words_but_not_the_reply_is_not_merged():
+def test_a_prompt_that_repeats_the_prompt_but_not_the_reply_starts_a_new_sample():
     assert len(samples_of([turn([1], [2]), turn([1, 3], [4])], [1.0, 1.0])) == 2
     assert len(samples_of([turn([1], [2, 3]), turn([1, 2], [4])], [1.0, 1.0])) == 2
 
 
-def test_what_holds_no_sampled_token_gives_no_samples():
+def test_episodes_without_sampled_tokens_give_no_samples():
     assert samples_of([turn()], [1.0], Outcome.DEVICE_ERROR) == []
     assert samples_of([], []) == []
     assert samples_of([turn([1], []), turn([5], [2])], [1.0, 2.0])[0].token_ids == (5, 2)
@@ -92,7 +92,7 @@ def test_every_layout_gives_the_same_advantage_to_the_same_tokens(replies, data)
     assert len(samples_of(together, credit)) == 1
 
 
-def test_a_batch_is_padded_on_the_right_and_holds_every_picture_once(kit):
+def test_a_batch_is_padded_on_the_right_and_holds_every_image_once(kit):
     samples = [sample(kit, 0, pictures=2), sample(kit, 1, reply=2)]
     batch = whole(samples, kit)
     lengths = [len(s.token_ids) for s in samples]
@@ -105,11 +105,11 @@ def test_a_batch_is_padded_on_the_right_and_holds_every_picture_once(kit):
     flat = batch.token_ids.flatten()
     torch.testing.assert_close(flat[batch.sources + 1], batch.targets)
     assert flat[batch.lasts].tolist() == [s.token_ids[-1] for s in samples]
-    told = [value for s in samples for value in s.logprobs]
-    torch.testing.assert_close(batch.columns["logprobs"], torch.tensor(told))
+    expected = [value for s in samples for value in s.logprobs]
+    torch.testing.assert_close(batch.columns["logprobs"], torch.tensor(expected))
 
 
-def test_siblings_are_laid_out_as_one_tree_with_their_picture_once(kit):
+def test_siblings_form_one_tree_with_their_image_once(kit):
     first = sample(kit, 0)
     siblings = [
         type(first)(**{**fields(first), "token_ids": (*first.token_ids[:-2], 7 + k, 9)})
@@ -131,7 +131,7 @@ def test_siblings_are_laid_out_as_one_tree_with_their_picture_once(kit):
     assert batch.positions[:, 0, own : own + 2].tolist() == positions[:, -2:].tolist()
 
 
-def test_samples_that_show_other_pictures_are_never_put_together(kit):
+def test_samples_with_different_images_never_share_a_prefix(kit):
     one, other = sample(kit, 0), sample(kit, 0)
     other = type(one)(**{**fields(one), "images": (255 - one.images[0],)})
     (rows,) = micro_batches([one, other], Packing(max_tokens=1000, width=1e9), kit.image_token_id)
@@ -144,11 +144,11 @@ def fields(one):
     return {name: getattr(one, name) for name in one.__slots__}
 
 
-def test_a_sample_teaches_where_a_token_has_an_advantage(kit):
+def test_a_sample_has_an_advantage_if_any_token_has(kit):
     assert teaches(sample(kit, 0, advantage=0.5))
     assert not teaches(sample(kit, 0, advantage=0.0))
 
 
-def test_advantages_must_be_one_for_each_turn():
+def test_the_number_of_advantages_must_match_the_turns():
     with pytest.raises(AssertionError):
         to_samples(episode([turn()]), [])

@@ -11,25 +11,25 @@ def stages(*overrides, name="number_game"):
     return budget(configuration.load(name, overrides))
 
 
-def minutes(told):
-    return float(re.search(r"about ([0-9.]+) min", told)[1])
+def minutes(lines):
+    return float(re.search(r"about ([0-9.]+) min", lines)[1])
 
 
-def test_minutes_stand_beside_the_counts():
-    told = stages("train.steps=20")
-    assert told["demonstrations"].startswith("300 episodes of at most 24 turns, about 1.")
-    assert told["warm start"].startswith("600 steps of 32 turns, about 1.9 min")
-    assert told["reinforcement"].startswith("20 steps, together 640 episodes of at most 24 turns, ")
-    together = told.pop("together")
+def test_times_are_shown_with_the_counts():
+    lines = stages("train.steps=20")
+    assert lines["demonstrations"].startswith("300 episodes of at most 24 turns, about 1.")
+    assert lines["warm start"].startswith("600 steps of 32 turns, about 1.9 min")
+    assert lines["reinforcement"].startswith("20 steps with 640 episodes of at most 24 turns")
+    together = lines.pop("together")
     assert "estimate" in together
-    assert minutes(together) == pytest.approx(sum(map(minutes, told.values())), abs=1)
+    assert minutes(together) == pytest.approx(sum(map(minutes, lines.values())), abs=1)
     # docs/results.md: 12 minutes.
     assert 9 <= minutes(together) <= 14
 
 
 def test_stages_without_work_are_left_out():
-    told = stages("warm_start=null", "eval.every=0", "eval.baselines=[]", "train.steps=0")
-    assert set(told) == {"start", "evaluation before", "evaluation after", "together"}
+    lines = stages("warm_start=null", "eval.every=0", "eval.baselines=[]", "train.steps=0")
+    assert set(lines) == {"start", "evaluation before", "evaluation after", "together"}
 
 
 def test_fewer_and_slower_phones_take_longer():
@@ -51,16 +51,16 @@ def test_fewer_and_slower_phones_take_longer():
         ("number_game", ["devices.source=[emulator-5554]"]),
     ],
 )
-def test_without_an_estimate_the_counts_stand_alone(name, overrides):
-    told = stages(*overrides, name=name)
-    assert "reinforcement" in told
-    assert "together" not in told
-    assert not any("min" in amount for amount in told.values())
+def test_without_an_estimate_only_counts_are_shown(name, overrides):
+    lines = stages(*overrides, name=name)
+    assert "reinforcement" in lines
+    assert "together" not in lines
+    assert not any("min" in amount for amount in lines.values())
 
 
 def test_model_that_is_warm_costs_no_warm_start(tmp_path):
-    told = stages(f"model.path={tmp_path}")
-    assert {"demonstrations", "warm start"} <= told.keys()
+    lines = stages(f"model.path={tmp_path}")
+    assert {"demonstrations", "warm start"} <= lines.keys()
     warm_start_marker.mark(configuration.load("number_game"), tmp_path)
-    told = stages(f"model.path={tmp_path}")
-    assert not {"demonstrations", "warm start"} & told.keys()
+    lines = stages(f"model.path={tmp_path}")
+    assert not {"demonstrations", "warm start"} & lines.keys()

@@ -25,7 +25,7 @@ def names(run):
     return sorted(p.name for p in (run / "checkpoints").iterdir())
 
 
-def test_the_last_ones_and_the_best_one_are_kept(tmp_path):
+def test_the_latest_checkpoints_and_the_best_one_are_kept(tmp_path):
     for step in range(1, 6):
         checkpoint_store.save(
             tmp_path, step, Notebook(step), {"step": step}, keep=2, best=step == 2
@@ -35,7 +35,7 @@ def test_the_last_ones_and_the_best_one_are_kept(tmp_path):
     assert checkpoint_store.best(tmp_path).name == "step-00002"
 
 
-def test_a_checkpoint_is_the_best_from_the_moment_it_is_there(tmp_path, monkeypatch):
+def test_a_checkpoint_and_its_best_mark_appear_together(tmp_path, monkeypatch):
     def killed(*_):
         raise KeyboardInterrupt
 
@@ -49,14 +49,14 @@ def test_a_checkpoint_is_the_best_from_the_moment_it_is_there(tmp_path, monkeypa
     assert names(tmp_path) == ["step-00002", "step-00003"]
 
 
-def test_a_checkpoint_brings_back_learner_and_loop(tmp_path):
+def test_loading_a_checkpoint_restores_learner_and_loop(tmp_path):
     folder = checkpoint_store.save(tmp_path, 7, Notebook(3), {"step": 7, "best": None}, keep=1)
     learner = Notebook()
     assert checkpoint_store.load(folder, learner) == {"step": 7, "best": None}
     assert learner.number == 3
 
 
-def test_a_save_that_dies_loses_no_earlier_checkpoint(tmp_path):
+def test_a_save_that_dies_keeps_earlier_checkpoints(tmp_path):
     whole = checkpoint_store.save(tmp_path, 1, Notebook(1), {"step": 1}, keep=1)
     with pytest.raises(KeyboardInterrupt):
         checkpoint_store.save(tmp_path, 2, Notebook(2, dies=True), {"step": 2}, keep=1)
@@ -68,7 +68,7 @@ def test_a_save_that_dies_loses_no_earlier_checkpoint(tmp_path):
 def test_a_run_without_checkpoints_has_no_latest(tmp_path):
     assert checkpoint_store.latest(tmp_path) is None
     assert checkpoint_store.best(tmp_path) is None
-    with pytest.raises(ConfigError, match="no checkpoint"):
+    with pytest.raises(ConfigError, match="cannot be read as a checkpoint"):
         checkpoint_store.load(tmp_path, Notebook())
 
 
@@ -81,7 +81,7 @@ def test_saving_a_step_again_replaces_it(tmp_path):
     assert names(tmp_path) == ["step-00004"]
 
 
-def test_a_copy_of_a_checkpoint_is_none_and_is_left_alone(tmp_path):
+def test_a_copy_of_a_checkpoint_is_ignored_and_not_pruned(tmp_path):
     folder = checkpoint_store.save(tmp_path, 1, Notebook(1), {"step": 1}, keep=1)
     shutil.copytree(folder, folder.with_name("step-00001-backup"))
     assert checkpoint_store.latest(tmp_path) == folder
@@ -98,7 +98,7 @@ class Crowded(Notebook):
         raise OSError("no space left on device")
 
 
-def test_a_save_that_finds_no_room_leaves_the_room_it_took(tmp_path):
+def test_a_save_on_a_full_disk_removes_what_it_wrote(tmp_path):
     checkpoint_store.save(tmp_path, 1, Notebook(1), {"step": 1}, keep=1)
     with pytest.raises(OSError, match="no space"):
         checkpoint_store.save(tmp_path, 2, Crowded(), {"step": 2}, keep=1)
@@ -108,13 +108,13 @@ def test_a_save_that_finds_no_room_leaves_the_room_it_took(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"step": 3}, "is of step 3, and its folder of step 2"),
-        ({"step": True}, "says no step"),
-        ({"best": "high"}, "best='high' is no number"),
-        ({"kl_coefficient": [1]}, r"kl_coefficient=\[1\] is no number"),
+        ({"step": 3}, "has step 3, but its folder is step 2"),
+        ({"step": True}, "has no step"),
+        ({"best": "high"}, "best='high' is not a number"),
+        ({"kl_coefficient": [1]}, r"kl_coefficient=\[1\] is not a number"),
     ],
 )
-def test_a_checkpoint_with_values_of_another_kind_is_refused(tmp_path, change, said):
+def test_a_checkpoint_with_values_of_the_wrong_type_is_refused(tmp_path, change, said):
     trainer = {"step": 2, "best": 0.5} | change
     folder = checkpoint_store.save(tmp_path, 2, Notebook(2), trainer, keep=1)
     with pytest.raises(ConfigError, match=rf"{said}\. Remove this checkpoint"):
@@ -122,7 +122,7 @@ def test_a_checkpoint_with_values_of_another_kind_is_refused(tmp_path, change, s
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"step": "two"}', '{"step": 2'])
-def test_a_checkpoint_that_says_no_step_is_refused(tmp_path, text):
+def test_a_checkpoint_without_a_step_is_refused(tmp_path, text):
     folder = checkpoint_store.save(tmp_path, 2, Notebook(2), {"step": 2}, keep=1)
     (folder / "trainer.json").write_text(text)
     with pytest.raises(ConfigError, match="step-00002"):

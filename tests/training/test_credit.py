@@ -1,4 +1,4 @@
-"""Credit of whole episodes: the laws that every estimator keeps, whatever the layout.
+"""Advantages: the laws that every estimator satisfies, whatever the layout.
 
 The laws are those of docs/algorithms.md.
 """
@@ -36,7 +36,7 @@ def scored(rewards, keys=None, tokens=2, outcome=Outcome.TERMINATED):
 
 @st.composite
 def steps(draw):
-    """Groups of episodes with what a critic and others say of them."""
+    """Groups of episodes."""
     groups = []
     for _ in range(draw(st.integers(1, 3))):
         group = []
@@ -62,8 +62,8 @@ def steps(draw):
     return groups
 
 
-def told(groups, seed=0):
-    """What others say of each episode, drawn by what the episode is, not by where it stands."""
+def scores(groups, seed=0):
+    """Random model outputs for each episode, seeded by its content and not by its position."""
     found = []
     for group in groups:
         for one in group:
@@ -80,7 +80,7 @@ def told(groups, seed=0):
 
 
 def credited(groups, settings, judgements=None, greedy=None):
-    played = trajectories(groups, judgements or told(groups), greedy or [0.25] * len(groups))
+    played = trajectories(groups, judgements or scores(groups), greedy or [0.25] * len(groups))
     return split(credit(played, settings).advantages, groups)
 
 
@@ -95,7 +95,7 @@ def test_every_layout_gives_the_same_advantage_to_the_same_tokens(groups, estima
     seen = []
     for layout in (conversation, windowed, apart):
         shown = [[layout(one) for one in group] for group in groups]
-        assert credited(shown, config(estimator), told(groups)) == advantages
+        assert credited(shown, config(estimator), scores(groups)) == advantages
         episodes = [one.episode for group in shown for one in group]
         seen.append(
             [
@@ -151,7 +151,7 @@ def last_raised(groups, shift):
 
 
 def assert_unmoved(groups, moved, chosen):
-    found = flat(credited(moved, chosen, told(groups)))
+    found = flat(credited(moved, chosen, scores(groups)))
     assert found == pytest.approx(flat(credited(groups, chosen)), abs=1e-6)
 
 
@@ -197,7 +197,7 @@ def counting_down(scored):
 
 
 @pytest.mark.parametrize("estimator", OF_TURNS)
-def test_a_shift_that_is_discounted_otherwise_is_no_shift(estimator):
+def test_a_shift_that_is_discounted_differently_changes_advantages(estimator):
     """What law 4 leaves out: of turns at one state, one is followed by more of them."""
     group = [[scored([0.0, 1.0], ["a", "a"]), scored([2.0], ["a"])]]
     moved = last_raised(group, 8)
@@ -217,7 +217,7 @@ def test_shifting_the_reward_of_every_turn_changes_no_advantage(groups, estimato
 
 
 @pytest.mark.parametrize("estimator", sorted(ESTIMATORS))
-def test_what_an_episode_alone_in_its_group_gets(estimator):
+def test_advantages_of_a_single_episode_in_a_group(estimator):
     """0 where episodes are compared; turns are compared with others of their own episode."""
     groups = [[scored([0.0, 1.0], ["a", "a"], tokens=1)]]
     found = flat(credited(groups, config(estimator)))
@@ -228,9 +228,9 @@ def test_what_an_episode_alone_in_its_group_gets(estimator):
 
 
 @given(groups=steps(), estimator=ANY, noise=st.floats(-100, 100))
-def test_tokens_that_were_not_sampled_have_no_part(groups, estimator, noise):
+def test_tokens_outside_the_mask_have_no_influence(groups, estimator, noise):
     """Law 3: whatever stands where none was."""
-    played = trajectories(groups, told(groups), [0.25] * len(groups))
+    played = trajectories(groups, scores(groups), [0.25] * len(groups))
     names = ("rewards", "values", "implicit")
     filled = {n: torch.where(played.tokens, getattr(played, n), noise) for n in names}
     expected = credit(played, config(estimator))
@@ -256,7 +256,7 @@ def test_permuting_episodes_permutes_advantages(groups, estimator, data):
 
 
 @given(groups=steps(), estimator=ANY)
-def test_void_episodes_get_nothing_and_change_nothing(groups, estimator):
+def test_void_episodes_get_zero_and_do_not_affect_others(groups, estimator):
     valid = [[one for one in group if not one.episode.outcome.void] for group in groups]
     found = credited(groups, config(estimator))
     kept, start = [], 0
@@ -274,21 +274,21 @@ def test_void_episodes_get_nothing_and_change_nothing(groups, estimator):
 
 @given(groups=steps(), estimator=ANY)
 @settings(max_examples=30)
-def test_whitening_brings_the_tokens_of_a_step_to_mean_0(groups, estimator):
-    played = trajectories(groups, told(groups), [0.25] * len(groups))
+def test_whitened_advantages_have_mean_0_over_a_step(groups, estimator):
+    played = trajectories(groups, scores(groups), [0.25] * len(groups))
     found = credit(played, config(estimator, whiten=True)).advantages[played.tokens]
     if len(found):
         assert found.mean().item() == pytest.approx(0, abs=1e-6)
 
 
-def test_a_critic_bootstraps_where_a_limit_ended_the_episode_and_not_at_its_end():
+def test_a_critic_bootstraps_truncated_episodes_and_not_terminated_ones():
     both = [[scored([0.0]), scored([0.0], outcome=Outcome.TRUNCATED)]]
     judged = [Judgement(values=(0.0, 0.0), last_value=8.0)] * 2
     found = credited(both, config("gae", gae_lambda=1.0), judged)
     assert found == [[[0.0, 0.0]], [[4.0, 4.0]]]  # discounted once, from turn to turn
 
 
-def test_returns_are_what_a_critic_learns():
+def test_gae_also_returns_the_critics_targets():
     groups = [[scored([1.0, 3.0], tokens=1)]]
     judged = [Judgement(values=(0.5, 2.0))]
     found = credit(trajectories(groups, judged), config("gae", gae_lambda=1.0))
@@ -298,7 +298,7 @@ def test_returns_are_what_a_critic_learns():
     assert credit(trajectories(groups, judged), config("grpo")).returns is None
 
 
-def test_the_divergence_costs_reward_where_it_is_asked_to():
+def test_kl_in_the_reward_lowers_token_rewards():
     group = [[scored([1.0], tokens=2), scored([0.0], tokens=2)]]
     judged = [Judgement(divergence=(1.0, 3.0)), Judgement(divergence=(0.0, 0.0))]
     played = trajectories(group, judged, kl_coefficient=0.25)
@@ -306,7 +306,7 @@ def test_the_divergence_costs_reward_where_it_is_asked_to():
     assert played.returns.tolist() == [0, 0]
 
 
-def test_a_turn_without_tokens_hands_its_reward_to_the_one_before():
+def test_the_reward_of_a_turn_without_tokens_goes_to_the_turn_before():
     turns = [turn(reply=(2, 3)), turn(reply=()), turn(reply=(4,))]
     one = ScoredEpisode(episode=episode(turns), components={}, rewards=(1.0, 2.0, 4.0))
     played = trajectories([[one]])
@@ -315,7 +315,7 @@ def test_a_turn_without_tokens_hands_its_reward_to_the_one_before():
     assert played.discounts(0.5, 0.9).tolist() == [[0.9, 0.5, 0.5]]
 
 
-def test_states_are_compared_where_every_turn_of_a_group_names_one_and_episodes_else():
+def test_state_grpo_falls_back_to_episodes_unless_every_turn_has_a_state_key():
     named = [scored([0.0, 1.0]), scored([0.0, 0.0])]
     nameless = [scored([0.0, 1.0], ["a", None]), scored([0.0, 0.0])]
     found = credited([named, nameless], config("state_grpo", discount=0.0))
@@ -323,7 +323,7 @@ def test_states_are_compared_where_every_turn_of_a_group_names_one_and_episodes_
     assert found[2][0] == found[2][1] == pytest.approx([0.7071] * 2, abs=1e-4)
 
 
-def test_gigpo_without_any_state_says_what_to_do():
+def test_gigpo_without_state_keys_raises_an_error_with_a_fix():
     groups = [[scored([0.0], [None]), scored([1.0], [None])]]
     with pytest.raises(ConfigError, match=r"env\.state_key=screen"):
         check_states(groups, config("gigpo"))
@@ -331,7 +331,7 @@ def test_gigpo_without_any_state_says_what_to_do():
     check_states([[scored([0.0], [None], outcome=Outcome.TIMEOUT)]], config("gigpo"))
 
 
-def test_company_is_the_share_of_turns_that_met_another():
+def test_state_match_fraction_is_the_share_of_turns_at_a_state_that_occurs_again():
     group = [
         scored([0.0, 1.0], ["a", "b"]),
         scored([1.0, 0.0], ["a", "c"]),

@@ -23,26 +23,26 @@ def close(found, *rows):
     torch.testing.assert_close(found, numbers(*rows), atol=2e-6, rtol=2e-6)
 
 
-def test_grpo_normalises_among_siblings():
+def test_grpo_normalizes_among_siblings():
     returns, group = torch.tensor([1.0, 2.0, 3.0, 7.0]).double(), torch.tensor([0, 0, 0, 1])
     # mean 2, standard deviation (ddof 1) of 1, 2, 3 is 1; the fourth is alone
     close(estimators.grpo(returns, group, YES), *[-1, 0, 1, 0])
 
 
-def test_void_episodes_are_left_out_of_the_mean_and_get_nothing():
+def test_void_episodes_are_excluded_from_the_mean_and_get_zero():
     returns, group = torch.tensor([1.0, 100.0, 3.0]).double(), torch.zeros(3, dtype=torch.long)
     found = estimators.grpo(returns, group, torch.tensor([True, False, True]))
     # mean 2, standard deviation sqrt(2)
     close(found, *[-1 / math.sqrt(2), 0, 1 / math.sqrt(2)])
 
 
-def test_equal_rewards_teach_nothing_even_where_their_mean_rounds():
+def test_equal_rewards_give_zero_advantage_even_if_their_mean_rounds():
     returns, group = torch.tensor([0.1, 0.1, 0.1]).double(), torch.zeros(3, dtype=torch.long)
     for estimate in (estimators.grpo, estimators.dr_grpo, estimators.rloo):
         assert estimate(returns, group, YES[:3]).tolist() == [0, 0, 0]
 
 
-def test_dr_grpo_is_not_divided_and_rloo_compares_with_the_others():
+def test_dr_grpo_does_not_divide_and_rloo_leaves_one_out():
     returns, group = torch.tensor([1.0, 2.0, 6.0]).double(), torch.zeros(3, dtype=torch.long)
     close(estimators.dr_grpo(returns, group, YES[:3]), *[-2, -1, 3])
     # the others' means: 4, 3.5, 1.5
@@ -50,11 +50,11 @@ def test_dr_grpo_is_not_divided_and_rloo_compares_with_the_others():
 
 
 @pytest.mark.parametrize("estimate", [estimators.grpo, estimators.dr_grpo, estimators.rloo])
-def test_an_episode_without_company_teaches_nothing(estimate):
+def test_a_single_episode_gets_zero_advantage(estimate):
     assert estimate(torch.tensor([5.0]).double(), torch.tensor([0]), YES[:1]).tolist() == [0]
 
 
-def test_returns_to_go_pass_over_what_was_not_sampled():
+def test_returns_to_go_skip_tokens_that_were_not_sampled():
     rewards = numbers([1, 0, 9, 2, 4])
     mask = bools([True, True, False, True, True])
     # from the end: 4; 2 + 4/2 = 4; the gap is passed over; 0 + 4/2 = 2; 1 + 2/2 = 2
@@ -69,7 +69,7 @@ def test_turn_grpo_compares_every_turn_of_a_group():
     close(found, [-2 / 3 / spread, -1 / 6 / spread], [5 / 6 / spread, 0])
 
 
-def test_gigpo_adds_what_an_episode_and_what_a_state_says():
+def test_gigpo_adds_episode_and_state_advantages():
     rewards = numbers([0, 1], [1, 0], [0, 0])
     mask = torch.ones(3, 2, dtype=torch.bool)
     states = torch.tensor([[0, 1], [0, 2], [0, 1]])
@@ -93,7 +93,7 @@ def test_gigpo_counts_an_episode_once_however_many_turns_it_has():
     close(found, [-half] * 3, [half, 0, 0])
 
 
-def test_the_same_state_of_another_group_is_another_state():
+def test_states_of_different_groups_are_not_compared():
     rewards, mask = numbers([0], [4], [1], [2]), torch.ones(4, 1, dtype=torch.bool)
     states, group = torch.zeros(4, 1).long(), torch.tensor([0, 0, 1, 1])
     half = 1 / math.sqrt(2)
@@ -101,7 +101,7 @@ def test_the_same_state_of_another_group_is_another_state():
     close(found, [-half], [half], [-half], [half])
 
 
-def test_reinforce_pp_credits_a_turn_with_what_later_ones_earn():
+def test_reinforce_pp_includes_rewards_of_later_turns():
     rewards = numbers([0, 9, 2], [0, 0, 0])
     mask = bools([True, False, True], [True, True, False])
     found = estimators.reinforce_pp(rewards, mask, YES[:2])
@@ -110,7 +110,7 @@ def test_reinforce_pp_credits_a_turn_with_what_later_ones_earn():
     close(found, [a, 0, a], [-a, -a, 0])
 
 
-def test_reinforce_pp_baseline_is_white_over_the_batch():
+def test_reinforce_pp_baseline_is_whitened_over_the_batch():
     returns = torch.tensor([1.0, 3.0, 5.0, 5.0]).double()
     mask = bools([True, True], [True, False], [True, False], [True, False])
     found = estimators.reinforce_pp_baseline(returns, mask, torch.tensor([0, 0, 1, 1]), YES)
@@ -119,14 +119,14 @@ def test_reinforce_pp_baseline_is_white_over_the_batch():
     close(found, [-0.8 / s, -0.8 / s], [1.2 / s, 0], [0.2 / s, 0], [0.2 / s, 0])
 
 
-def test_remax_takes_the_greedy_return_from_every_token():
+def test_remax_subtracts_the_greedy_return_from_every_token():
     rewards = numbers([0, 0, 3], [0, 1, 0])
     mask = bools([True, False, True], [True, True, False])
     found = estimators.remax(rewards, mask, YES[:2], torch.tensor([1.0, 2.0]).double())
     close(found, [2, 0, 2], [-1, -1, 0])
 
 
-def test_gae_carries_value_and_advantage_over_what_was_not_sampled():
+def test_gae_carries_value_and_advantage_across_tokens_that_were_not_sampled():
     rewards, values = numbers([0, 7, 1]), numbers([0.5, 9, 0.25])
     mask = bools([True, False, True])
     advantages, returns = estimators.gae(
@@ -137,7 +137,7 @@ def test_gae_carries_value_and_advantage_over_what_was_not_sampled():
     close(returns, [0.3125, 0, 1.0])
 
 
-def test_gae_bootstraps_where_a_limit_ended_the_episode():
+def test_gae_bootstraps_truncated_episodes():
     rewards, values, mask = numbers([0, 1]), numbers([0, 0]), bools([True, True])
     ended, _ = estimators.gae(rewards, values, mask, torch.tensor([0.0]).double())
     cut, _ = estimators.gae(rewards, values, mask, torch.tensor([4.0]).double(), discount=0.5)
@@ -159,7 +159,7 @@ def test_turn_gae_of_a_worked_example():
     close(returns, [1.95, 1.95, 3.0, 3.0])
 
 
-def test_what_tokens_earn_within_a_turn_lies_ahead_of_the_turn_before_it():
+def test_rewards_within_a_turn_count_for_the_turn_before_it():
     # a penalty of 1 on the first token of the second turn
     rewards, values = numbers([0, 0, -1, 0]), torch.zeros(1, 4).double()
     mask, turn = torch.ones(1, 4, dtype=torch.bool), torch.tensor([[0, 0, 1, 1]])
@@ -169,7 +169,7 @@ def test_what_tokens_earn_within_a_turn_lies_ahead_of_the_turn_before_it():
     close(advantages, [-0.5, -0.5, -1, 0])
 
 
-def test_prime_compares_outcome_and_process_with_the_others():
+def test_prime_leaves_one_out_for_outcome_and_process():
     rewards = numbers([0, 1], [0, 0])
     implicit = numbers([0.2, 0.4], [0.1, 0.1])
     mask = torch.ones(2, 2, dtype=torch.bool)
@@ -179,7 +179,7 @@ def test_prime_compares_outcome_and_process_with_the_others():
     close(found, [1.4, 1.3], [-1.4, -1.2])
 
 
-def test_prime_of_an_episode_alone_teaches_nothing():
+def test_prime_gives_a_single_episode_zero_advantage():
     found = estimators.prime(
         numbers([0, 1]), numbers([1, 1]), bools([True, True]), torch.zeros(1).long(), YES[:1]
     )
@@ -191,7 +191,7 @@ def test_whitening_of_a_worked_example():
     close(found, [-1, 0], [0, 1])
 
 
-def test_outcomes_are_told_by_a_cross_entropy_whose_slope_is_taught():
+def test_bce_gradients_are_the_derivative_of_the_cross_entropy():
     ratios, labels, beta = [0.0, 2.0, -1.0], [1.0, 1.0, 0.0], 0.5
     found, loss = slopes(ratios, labels, beta)
     chances = [1 / (1 + math.exp(-beta * ratio)) for ratio in ratios]

@@ -1,4 +1,4 @@
-"""Trees of samples and rows of trees: nothing is lost, and a token sees what it saw before."""
+"""Prefix trees and their rows: no token is lost, and attention is that of separate samples."""
 
 import numpy as np
 from hypothesis import given
@@ -15,7 +15,7 @@ def keys(samples):
     return [np.array(sample, dtype=np.int64) for sample in samples]
 
 
-def test_siblings_that_begin_alike_become_one_tree():
+def test_siblings_with_a_common_prefix_become_one_tree():
     (tree,) = grow(keys([[7, 8, 1, 2], [7, 8, 3], [7, 8, 1, 4]]), MANY, np.inf)
     assert tree.length == 6
     assert [(index, shared) for index, shared in tree.tokens] == [(0, 0), (2, 3), (1, 2)]
@@ -25,14 +25,14 @@ def test_siblings_that_begin_alike_become_one_tree():
     assert tree.ends().tolist() == [6, 6, 5, 4, 5, 6]
 
 
-def test_equal_samples_take_no_more_than_one():
+def test_equal_samples_take_the_space_of_one():
     (tree,) = grow(keys([[1, 2], [1, 2], [1]]), MANY, np.inf)
     assert tree.length == 2
     assert {i: p.tolist() for i, p in tree.paths.items()} == {0: [0, 1], 1: [0, 1], 2: [0]}
 
 
 @given(samples=SAMPLES, most=st.integers(1, 40), width=st.sampled_from([1.0, 10.0, np.inf]))
-def test_every_token_sees_exactly_what_it_saw_in_its_sample(samples, most, width):
+def test_every_token_attends_to_exactly_its_own_sample(samples, most, width):
     trees = grow(keys(samples), most, width)
     assert sorted(i for tree in trees for i in tree.paths) == list(range(len(samples)))
     for tree in trees:
@@ -46,11 +46,11 @@ def test_every_token_sees_exactly_what_it_saw_in_its_sample(samples, most, width
             for depth, place in enumerate(path):
                 seen = [k for k in range(tree.length) if k <= place < ends[k]]
                 assert seen == path[: depth + 1].tolist()
-        told = sum(len(samples[index]) - shared for index, shared in tree.tokens)
-        assert told == tree.length
+        total = sum(len(samples[index]) - shared for index, shared in tree.tokens)
+        assert total == tree.length
 
 
-def test_samples_are_put_together_only_where_that_is_cheaper():
+def test_samples_share_a_tree_only_if_that_is_cheaper():
     alike = [[1, 2, 3] + [k] * 30 for k in range(4, 8)]
     assert len(grow(keys(alike), MANY, width=1.0)) == 4  # three tokens saved, at 33 x 30 masked
     assert len(grow(keys(alike), MANY, width=1e6)) == 1
@@ -70,7 +70,7 @@ def test_rows_hold_each_tree_once_within_the_budget(lengths, most):
     assert batches == rows(trees, most)
 
 
-def test_longest_trees_come_first_and_short_ones_fill_up_rows():
+def test_longest_trees_come_first_and_short_ones_fill_rows():
     trees = [prefix_tree.alone(index, length) for index, length in enumerate([3, 9, 4, 9, 2])]
     placed = [
         [[next(iter(tree.paths)) for tree in row] for row in batch] for batch in rows(trees, 27)
@@ -81,7 +81,7 @@ def test_longest_trees_come_first_and_short_ones_fill_up_rows():
 
 
 @given(SAMPLES, st.integers(1, 20))
-def test_lines_hold_every_sample_once_and_no_more_than_fits(samples, most):
+def test_single_row_batches_hold_every_sample_once_within_the_budget(samples, most):
     trees = [prefix_tree.alone(index, len(key)) for index, key in enumerate(samples)]
     found = lines(trees, most)
     assert sorted(i for [line] in found for tree in line for i in tree.paths) == [

@@ -68,7 +68,7 @@ def test_two_ranks_equal_one(two_ranks, tiny_vlm, kit, tmp_path):
         alone.close()
 
 
-def test_a_mistake_inside_a_rank_arrives_as_it_was_made(two_ranks, tmp_path):
+def test_a_config_error_in_a_rank_is_raised_unchanged(two_ranks, tmp_path):
     with pytest.raises(ConfigError, match="cannot be read"):
         two_ranks.restore(tmp_path / "nothing.pt")
 

@@ -127,7 +127,7 @@ def test_a_shifted_engine_is_reported_as_mismatch(make_learner, config, kit):
     assert metrics["mismatch_max"] == pytest.approx(0.1, abs=1e-4)
 
 
-def test_mismatch_is_reported_where_nothing_teaches(make_learner, config, kit):
+def test_mismatch_is_reported_if_all_advantages_are_zero(make_learner, config, kit):
     learner = make_learner(config)
     before = learner.weights()
     metrics = learner.update([sample(kit, k, advantage=0.0) for k in range(3)])
@@ -141,9 +141,7 @@ def test_mismatch_is_reported_where_nothing_teaches(make_learner, config, kit):
     assert "mismatch_max" not in learner.update([])
 
 
-def test_mismatch_is_of_turns_from_the_whole_step_and_of_so_many_at_most(
-    make_learner, config, kit, monkeypatch
-):
+def test_mismatch_samples_the_whole_step_within_a_bound(make_learner, config, kit, monkeypatch):
     items = [sample(kit, k, advantage=float(k == 0)) for k in range(9)]
     learner = make_learner(config)
     assert learner.update(items, step=1)["mismatch_tokens"] == 54
@@ -154,7 +152,9 @@ def test_mismatch_is_of_turns_from_the_whole_step_and_of_so_many_at_most(
     assert learner.update(items)["mismatch_tokens"] == 6
 
 
-def test_splitting_into_micro_batches_changes_no_mismatch(make_learner, config, kit, monkeypatch):
+def test_splitting_into_micro_batches_does_not_change_the_mismatch(
+    make_learner, config, kit, monkeypatch
+):
     monkeypatch.setattr(logprob_mismatch, "MAX_SAMPLES", 5)
     items = [sample(kit, k, reply=3 + k, pictures=k % 3) for k in range(7)]
     results = []
@@ -181,7 +181,7 @@ def test_splitting_into_micro_batches_changes_neither_loss_nor_gradient(
     assert results[1] == pytest.approx(results[2], rel=1e-4)
 
 
-def test_a_picture_that_siblings_share_is_looked_at_once_with_the_same_gradient(
+def test_an_image_shared_by_siblings_is_encoded_once_with_the_same_gradient(
     make_learner, config, kit
 ):
     # the same screens, answered differently
@@ -199,7 +199,7 @@ def test_a_picture_that_siblings_share_is_looked_at_once_with_the_same_gradient(
         assert together[name] == pytest.approx(apart[name], rel=1e-4)
 
 
-def test_the_last_token_of_a_reply_is_learned_and_not_read(make_learner, config, kit):
+def test_the_last_token_of_a_reply_is_a_target_but_not_an_input(make_learner, config, kit):
     items = [sample(kit, k, reply=3 + k % 2, pictures=k % 2) for k in range(4)]
     items.append(changed(items[0], token_ids=(*items[0].token_ids[:-1], 40)))  # alike but for it
     learner, whole_samples = make_learner(config), make_learner(config)
@@ -214,7 +214,7 @@ def test_the_last_token_of_a_reply_is_learned_and_not_read(make_learner, config,
         assert apart[name] == pytest.approx(together[name], rel=1e-4)
 
 
-def test_samples_without_advantage_cost_nothing_and_change_nothing(make_learner, config, kit):
+def test_samples_without_advantage_are_skipped_with_the_same_gradient(make_learner, config, kit):
     items = [sample(kit, 0, advantage=1.0), sample(kit, 1, advantage=0.0)]
     learner = make_learner(config)
     metrics = learner.update(items)
@@ -239,7 +239,7 @@ def test_epochs_and_minibatches_are_optimizer_steps(make_learner, config, kit):
     assert same(first.weights(), second.weights())
 
 
-def test_the_reference_holds_the_policy_back(make_learner, config, kit, tmp_path):
+def test_kl_to_the_reference_restrains_the_policy(make_learner, config, kit, tmp_path):
     config.algorithm.kl, config.algorithm.kl_coefficient = "loss", 10.0
     config.algorithm.epochs = 3
     learner = make_learner(config)
@@ -269,7 +269,7 @@ def test_a_step_that_is_not_finite_is_skipped_and_five_in_a_row_end_the_run(
     assert learner.update([sample(kit, 0)])["skipped"] == 0
 
 
-def test_cloning_learns_the_answers(make_learner, config, kit):
+def test_supervised_steps_learn_the_replies(make_learner, config, kit):
     learner = make_learner(config)
     items = [sample(kit, k, reply=3) for k in range(4)]
     learner.begin_cloning(WarmStartConfig())
@@ -283,7 +283,7 @@ def test_cloning_learns_the_answers(make_learner, config, kit):
     learner.end_cloning()
 
 
-def test_going_on_from_a_state_is_bit_equal_to_never_stopping(make_learner, config, kit, tmp_path):
+def test_resuming_is_bit_equal_to_never_stopping(make_learner, config, kit, tmp_path):
     config.algorithm.epochs, config.algorithm.minibatch = 2, 3
     config.optim.lr_warmup_steps = 5
     items = [sample(kit, k) for k in range(6)]
@@ -300,13 +300,13 @@ def test_going_on_from_a_state_is_bit_equal_to_never_stopping(make_learner, conf
     assert same(learner.weights(), resumed.weights())
 
 
-def test_cloning_goes_on_from_a_state_as_well(make_learner, config, kit, tmp_path):
+def test_supervised_training_resumes_from_a_state_too(make_learner, config, kit, tmp_path):
     items = [sample(kit, k) for k in range(3)]
     learner, resumed = make_learner(config), make_learner(config)
     learner.begin_cloning(WarmStartConfig())
     learner.clone(items, 1e-3)
     learner.save_state(tmp_path / "state")
-    with pytest.raises(ConfigError, match="begin cloning first"):
+    with pytest.raises(ConfigError, match="call begin_cloning first"):
         resumed.restore(tmp_path / "state")
     resumed.begin_cloning(WarmStartConfig())
     resumed.restore(tmp_path / "state")
@@ -314,17 +314,17 @@ def test_cloning_goes_on_from_a_state_as_well(make_learner, config, kit, tmp_pat
     assert same(learner.weights(), resumed.weights())
 
 
-def test_another_jobs_state_and_a_broken_one_are_refused(make_learner, config, tmp_path):
+def test_a_state_of_another_job_and_a_broken_one_are_refused(make_learner, config, tmp_path):
     learner, state = make_learner(config), tmp_path / "state"
     learner.save_state(state)
     plain = json.loads((state / "plain.json").read_text())
     for changed, said in (
-        ({"job": plain["job"] | {"model.path": "elsewhere"}}, r"its model\.path is 'elsewhere'"),
-        ({"steps": {}}, "is not whole: KeyError"),
-        ({"version": None, "job": None}, "is not whole: TypeError"),
-        ({"version": "two"}, "'two' is no count"),
-        ({"optimizer_steps": -1}, "-1 is no count.*Remove this checkpoint"),
-        ({"steps": {"policy": dict.fromkeys(plain["steps"]["policy"], 1.5)}}, "1.5 is no count"),
+        ({"job": plain["job"] | {"model.path": "elsewhere"}}, r"it has model\.path='elsewhere'"),
+        ({"steps": {}}, "is incomplete: KeyError"),
+        ({"version": None, "job": None}, "is incomplete: TypeError"),
+        ({"version": "two"}, "'two' is not a count"),
+        ({"optimizer_steps": -1}, "-1 is not a count.*Remove this checkpoint"),
+        ({"steps": {"policy": dict.fromkeys(plain["steps"]["policy"], 1.5)}}, "1.5 is not a count"),
     ):
         (state / "plain.json").write_text(json.dumps(plain | changed))
         with pytest.raises(ConfigError, match=said):
@@ -336,13 +336,13 @@ def test_another_jobs_state_and_a_broken_one_are_refused(make_learner, config, t
         learner.restore(tmp_path / "nowhere")
 
 
-def test_how_adapters_are_served_is_no_part_of_a_state(make_learner, config, tmp_path):
+def test_a_state_does_not_depend_on_how_adapters_are_served(make_learner, config, tmp_path):
     make_learner(config).save_state(tmp_path / "state")
     config.model.lora.serve = "adapter"
     make_learner(config).restore(tmp_path / "state")
 
 
-def test_a_reference_that_begins_with_a_resumed_run_is_told(
+def test_a_reference_that_starts_with_a_resumed_run_is_logged(
     make_learner, config, kit, tmp_path, caplog
 ):
     learner = make_learner(config)
@@ -353,12 +353,12 @@ def test_a_reference_that_begins_with_a_resumed_run_is_told(
     make_learner(config).restore(tmp_path / "before")
     assert "as it is now" not in caplog.text
     make_learner(config).restore(tmp_path / "after")
-    assert "measured from the model as it is now" in caplog.text
+    assert "measured against the model as it is now" in caplog.text
 
 
 @pytest.mark.parametrize("file", [".metadata", "__0_0.distcp"])
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04half", None])
-def test_a_state_that_is_cut_is_refused_and_changes_nothing_else(
+def test_a_truncated_state_is_refused_and_nothing_is_changed(
     make_learner, config, tmp_path, file, content
 ):
     learner, state = make_learner(config), tmp_path / "state"
@@ -370,7 +370,7 @@ def test_a_state_that_is_cut_is_refused_and_changes_nothing_else(
         tensor_shards.read(state, "policy/")
 
 
-def test_a_checkpoint_runs_no_code(make_learner, config, tmp_path):
+def test_loading_a_checkpoint_runs_no_code(make_learner, config, tmp_path):
     class Harm:
         def __reduce__(self):
             return os.mkdir, (str(tmp_path / "harm"),)
@@ -379,12 +379,12 @@ def test_a_checkpoint_runs_no_code(make_learner, config, tmp_path):
     learner.save_state(state)
     (state / ".metadata").write_bytes(pickle.dumps(Harm()))
     for read in (learner.restore, lambda folder: tensor_shards.read(folder, "policy/")):
-        with pytest.raises(ConfigError, match="mkdir has no place in a checkpoint"):
+        with pytest.raises(ConfigError, match="mkdir is not allowed in a checkpoint"):
             read(state)
     assert not (tmp_path / "harm").exists()
 
 
-def test_a_disk_that_is_full_loses_no_earlier_checkpoint(make_learner, config, kit, tmp_path):
+def test_a_full_disk_keeps_earlier_checkpoints(make_learner, config, kit, tmp_path):
     learner = make_learner(config)
     whole = checkpoint_store.save(tmp_path, 1, learner, {"step": 1}, keep=1)
     before = learner.weights()
@@ -402,7 +402,7 @@ def test_a_disk_that_is_full_loses_no_earlier_checkpoint(make_learner, config, k
     assert checkpoint_store.save(tmp_path, 2, learner, {"step": 2}, keep=1).is_dir()
 
 
-def test_a_checkpoint_becomes_an_ordinary_model(make_learner, config, kit, tmp_path, capsys):
+def test_a_checkpoint_is_exported_as_an_ordinary_model(make_learner, config, kit, tmp_path, capsys):
     run, learner = tmp_path / "run", make_learner(config)
     run.mkdir()
     (run / "config.yaml").write_text(configuration.to_yaml(config))
@@ -433,10 +433,10 @@ def test_a_checkpoint_becomes_an_ordinary_model(make_learner, config, kit, tmp_p
     ("layers", "said"),
     [
         (1, "policy/model.language_model.layers.1.self_attn.q_proj.weight is missing"),
-        (3, "it has policy/model.language_model.layers.2."),
+        (3, "belongs to another model: policy/model.language_model.layers.2."),
     ],
 )
-def test_a_checkpoint_of_another_model_is_refused_alike_by_all_who_read_it(
+def test_a_checkpoint_of_another_model_is_refused_by_all_readers(
     make_learner, config, tmp_path, tiny_vlm, capsys, layers, said
 ):
     config.rollout.engine, config.rollout.launcher = "hf", "local"
@@ -466,9 +466,7 @@ def test_a_checkpoint_of_another_model_is_refused_alike_by_all_who_read_it(
 
 
 @pytest.mark.parametrize("told_apart", [False, True])
-def test_a_checkpoint_of_a_model_with_tied_weights_becomes_a_model(
-    config, tmp_path, tiny_vlm, told_apart
-):
+def test_a_checkpoint_with_tied_weights_is_exported(config, tmp_path, tiny_vlm, told_apart):
     run = tmp_path / "run"
     start = shutil.copytree(tiny_vlm, run / "start")
     if not told_apart:
@@ -487,7 +485,7 @@ def test_a_checkpoint_of_a_model_with_tied_weights_becomes_a_model(
     learner.close()
 
 
-def test_a_checkpoint_that_is_cut_does_not_become_a_model(make_learner, config, tmp_path, capsys):
+def test_a_truncated_checkpoint_is_not_exported(make_learner, config, tmp_path, capsys):
     run, learner = tmp_path / "run", make_learner(config)
     run.mkdir()
     (run / "config.yaml").write_text(configuration.to_yaml(config))
@@ -495,10 +493,10 @@ def test_a_checkpoint_that_is_cut_does_not_become_a_model(make_learner, config, 
     folder = checkpoint_store.save(run, 1, learner, {"step": 1}, keep=1)
     (folder / "learner" / "plain.json").write_text("{}")
     assert cli.run(["merge", str(run), str(tmp_path / "out")]) == 2
-    assert "is not whole: KeyError('job')" in capsys.readouterr().err
+    assert "is incomplete: KeyError('job')" in capsys.readouterr().err
 
 
-def test_masters_of_bfloat16_take_half_the_room_and_learn(make_learner, config, kit):
+def test_bfloat16_master_weights_take_half_the_memory_and_learn(make_learner, config, kit):
     items = [sample(kit, 1)]
     exact = make_learner(config)
     small = make_learner(
@@ -517,7 +515,7 @@ def test_masters_of_bfloat16_take_half_the_room_and_learn(make_learner, config, 
     assert not same(before, small.weights())
 
 
-def test_what_is_not_trained_is_kept_as_it_is_computed(make_learner, config):
+def test_frozen_weights_are_kept_in_the_compute_dtype(make_learner, config):
     settings = ["model.dtype=bfloat16", "model.freeze_vision=true"]
     learner = make_learner(configuration.resolve(config, settings))
     types = {n.startswith("model.visual."): t.dtype for n, t in learner._model.live().items()}

@@ -107,7 +107,7 @@ def test_killed_run_resumes_bit_for_bit(whole_run):
     assert weights[0] == weights[1]
 
 
-def test_run_keeps_within_its_room_and_its_curves_are_whole(tmp_path, capsys):
+def test_run_stays_within_its_size_limit_with_complete_curves(tmp_path, capsys):
     settings = [f"run.dir={tmp_path}", "run.name=kept", "run.keep_gb=1e-5", "warm_start.cache=null"]
     shorter = ["train.steps=2", "warm_start.steps=20"]
     assert cli.run(["train", str(EXAMPLE), *SMALL, *shorter, *settings]) == 0
@@ -125,7 +125,7 @@ def contents_of(run: Path) -> dict[Path, bytes]:
     return {p: p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name != ".lock"}
 
 
-def test_finished_run_resumes_to_nothing_new(whole_run, caplog, monkeypatch):
+def test_resuming_a_finished_run_does_nothing(whole_run, caplog, monkeypatch):
     run, _ = whole_run
     before = contents_of(run)
     monkeypatch.setattr(train, "open_rollouts", None)
@@ -134,7 +134,7 @@ def test_finished_run_resumes_to_nothing_new(whole_run, caplog, monkeypatch):
     assert contents_of(run) == before
 
 
-def test_finished_run_goes_on_when_more_is_asked_for(tmp_path):
+def test_finished_run_continues_with_more_steps(tmp_path):
     folder = RunFolder(tmp_path)
     folder.model.mkdir()
     folder.write_summary({"random": {}, "before": {}, "after": {}, "steps": 4})
@@ -172,7 +172,7 @@ def test_checkpoint_plays_as_it_did_in_the_run(whole_run):
     }
 
 
-def test_last_step_competes_for_the_best_checkpoint(whole_run, capsys):
+def test_last_step_can_be_the_best_checkpoint(whole_run, capsys):
     run, _ = whole_run
     lines = (run / "evaluations.jsonl").read_text().splitlines()
     evaluations = {entry["name"]: entry for entry in map(json.loads, lines)}
@@ -197,9 +197,9 @@ def test_plan_counts_the_evaluation_of_the_last_step(steps, every, games):
     assert "evaluation during" not in budget(settings)
 
 
-def test_checkpoint_that_is_not_kept_is_named(whole_run):
+def test_missing_checkpoint_is_named_in_the_error(whole_run):
     run, _ = whole_run
-    with pytest.raises(ConfigError, match=r"no checkpoint '99'.*of steps: 3, 4"):
+    with pytest.raises(ConfigError, match=r"no checkpoint '99'.*steps: 3, 4"):
         checkpoint_store.named(run, "99")
     assert checkpoint_store.named(run, "last").name == "step-00004"
 
@@ -228,9 +228,9 @@ def taught_run(whole_run):
     return whole.with_name("taught"), mark, done
 
 
-def test_model_that_has_had_its_warm_start_goes_without(taught_run):
+def test_second_warm_start_of_a_model_is_skipped(taught_run):
     run, mark, done = taught_run
-    assert "LitButton-v0 (warm_start.again=true repeats it)" in done.stderr
+    assert "LitButton-v0 (warm_start.repeat=true repeats it)" in done.stderr
     assert "demonstrations" not in done.stdout  # the budget
     assert not any(e.split == "demo" for e in replay.open(run).episodes())
     assert (
@@ -241,21 +241,21 @@ def test_model_that_has_had_its_warm_start_goes_without(taught_run):
     assert json.loads(mark)["warm_starts"]["LitButton-v0"]["player"] == "guesser"
 
 
-def test_run_plays_with_its_own_model_whatever_it_began_with(taught_run):
+def test_run_plays_with_its_own_model(taught_run):
     run, *_ = taught_run
     assert agentrl.evaluate(run, episodes=2)["episodes"] == 2
 
 
-def test_settings_that_a_checkpoint_refuses_do_not_become_the_runs_own(whole_run, caplog):
+def test_settings_that_a_checkpoint_rejects_are_not_saved(whole_run, caplog):
     run, _ = whole_run
     before = (run / "config.yaml").read_bytes()
     with pytest.raises(ConfigError, match=r"its algorithm\.estimator is 'state_grpo'"):
         train.train("", resume=run, overrides=["algorithm.name=ppo", "train.steps=5"])
     assert (run / "config.yaml").read_bytes() == before
-    assert "go on with" not in caplog.text
+    assert "resume with" not in caplog.text
 
 
-def test_run_goes_on_with_the_model_that_it_began_with(tmp_path, tiny_vlm, monkeypatch):
+def test_run_resumes_with_its_start_model(tmp_path, tiny_vlm, monkeypatch):
     went_on = []
 
     async def go_on(config, *_, **__):
@@ -279,7 +279,7 @@ def test_run_goes_on_with_the_model_that_it_began_with(tmp_path, tiny_vlm, monke
     assert went_on == [{"layers": 3}, {"layers": 4, "hidden": 128}]
 
 
-def test_states_without_names_are_told_before_anything_is_learned(tmp_path):
+def test_missing_state_keys_are_an_error_before_any_update(tmp_path):
     settings = ["env.state_key=info", "algorithm.name=gigpo", "eval.episodes=2", "logging=[file]"]
     with pytest.raises(ConfigError, match=r"FrozenLake-v1 names no state.*env\.state_key=screen"):
         train.train("frozen_lake", overrides=[*settings, f"run.dir={tmp_path}"])
@@ -287,7 +287,7 @@ def test_states_without_names_are_told_before_anything_is_learned(tmp_path):
     assert [e.split for e in replay.open(run).episodes()] == ["eval"] * 2
 
 
-def test_run_that_another_process_works_on_is_left_alone(whole_run):
+def test_run_in_use_by_another_process_is_not_touched(whole_run):
     run, _ = whole_run
     with working_in(run):
         done = subprocess.run(command("--resume", run), capture_output=True, text=True, timeout=60)
@@ -296,7 +296,7 @@ def test_run_that_another_process_works_on_is_left_alone(whole_run):
     assert "Traceback" not in done.stderr
 
 
-def test_engine_that_keeps_old_weights_is_complained_of(tmp_path, caplog, monkeypatch):
+def test_engine_with_old_weights_is_a_warning(tmp_path, caplog, monkeypatch):
     load = Rollouts.load_weights
 
     async def load_the_first_alone(self, path, version):
@@ -310,7 +310,7 @@ def test_engine_that_keeps_old_weights_is_complained_of(tmp_path, caplog, monkey
     assert "step 2: engine and learner disagree" in caplog.text
 
 
-def test_name_of_an_existing_run_is_refused(whole_run):
+def test_name_of_an_existing_run_is_an_error(whole_run):
     _, settings = whole_run
     done = subprocess.run(
         command(EXAMPLE, *settings, "run.name=whole"), capture_output=True, text=True, timeout=60
@@ -320,7 +320,7 @@ def test_name_of_an_existing_run_is_refused(whole_run):
     assert "Traceback" not in done.stderr
 
 
-def test_interrupted_run_says_how_to_go_on(whole_run):
+def test_interrupted_run_says_how_to_resume(whole_run):
     whole, settings = whole_run
     run = whole.with_name("interrupted")
     process = subprocess.Popen(
@@ -338,5 +338,5 @@ def test_interrupted_run_says_how_to_go_on(whole_run):
     assert process.returncode == 130
     assert output.count("interrupted: stopping") == 1
     kept = checkpoint_store.step_of(checkpoint_store.latest(run))
-    assert f"kept up to step {kept}; go on with: agentrl train --resume {run}" in output
+    assert f"kept up to step {kept}; resume with: agentrl train --resume {run}" in output
     assert "Traceback" not in output

@@ -41,7 +41,7 @@ def test_clipped_tokens_receive_no_gradient():
     assert logprobs.grad.tolist() == [0.0, 0.0, 0.0]
 
 
-def test_gspo_has_one_ratio_for_a_reply():
+def test_gspo_has_one_ratio_per_reply():
     # two replies: log-ratios 1e-4, 3e-4 of mean 2e-4, and 1e-3, 3e-3 of mean 2e-3
     logprobs = torch.tensor([1e-4, 3e-4, 1e-3, 3e-3], dtype=torch.float64).requires_grad_()
     turn = torch.tensor([0, 0, 1, 1])
@@ -59,7 +59,7 @@ def test_gspo_has_one_ratio_for_a_reply():
     assert logprobs.grad.tolist() == pytest.approx([-math.exp(2e-4)] * 2 + [0, 0], abs=1e-9)
 
 
-def test_cispo_clips_the_weight_and_never_the_gradient():
+def test_cispo_clips_the_ratio_and_keeps_the_gradient():
     ratios = torch.tensor([0.5, 8.0])
     logprobs = (ratios.log() - 1).requires_grad_()
     result = cispo(
@@ -91,7 +91,7 @@ def test_the_first_step_is_the_plain_policy_gradient(name):
 
 
 @given(difference=st.floats(-1e4, 1e4), credit=st.floats(-10, 10), name=ANY)
-def test_losses_stay_finite_whatever_the_ratio(difference, credit, name):
+def test_losses_stay_finite_for_any_ratio(difference, credit, name):
     logprobs = torch.tensor([difference], requires_grad=True)
     loss = loss_of(name, logprobs, torch.zeros(1), torch.tensor([credit])).loss
     loss.sum().backward()
@@ -107,7 +107,7 @@ def test_losses_stay_finite_whatever_the_ratio(difference, credit, name):
     name=ANY,
     data=st.data(),
 )  # fmt: skip
-def test_the_order_of_tokens_changes_no_loss(rows, name, data):
+def test_losses_do_not_depend_on_the_order_of_tokens(rows, name, data):
     order = data.draw(st.permutations(range(len(rows))))
     logprobs, old, credit = (torch.tensor([r[i] for r in rows]).double() for i in range(3))
     turn = torch.tensor([row[3] for row in rows])
@@ -140,7 +140,7 @@ def test_k3_is_never_negative_and_bounded(difference):
 
 
 @given(st.lists(st.tuples(st.floats(0.5, 1), st.floats(0.5, 1)), min_size=2, max_size=6))
-def test_k1_and_k3_are_right_on_average(pairs):
+def test_k1_and_k3_are_unbiased(pairs):
     """Over all outcomes of two distributions, k1 and k3 are the divergence itself."""
     p, q = (torch.tensor(column).double() for column in zip(*pairs, strict=True))
     p, q = p / p.sum(), q / q.sum()
@@ -149,7 +149,7 @@ def test_k1_and_k3_are_right_on_average(pairs):
         torch.testing.assert_close((p * ESTIMATES[name](p.log(), q.log())).sum(), exact)
 
 
-def test_an_adapted_coefficient_moves_towards_its_target():
+def test_the_adaptive_kl_coefficient_moves_toward_its_target():
     assert kl.adapted(0.1, 0.02, 0.01, 10.0) == pytest.approx(0.1 * 1.02)
     assert kl.adapted(0.1, 0.0, 0.01, 10.0) == pytest.approx(0.1 * 0.98)
     assert kl.adapted(0.1, 0.0101, 0.01, 1.0) == pytest.approx(0.1 * 1.01)
@@ -188,15 +188,15 @@ def test_the_weights_of_means_sum_to_one(counts, aggregate, data):
 )
 def test_corrections_of_worked_examples(kind, expected):
     ratios = torch.tensor([0.25, 2.0, 4.0, 1.0], dtype=torch.float64)
-    config = AlgorithmConfig(correction=kind, correction_low=0.5, correction_high=2.0)
+    config = AlgorithmConfig(importance_correction=kind, importance_low=0.5, importance_high=2.0)
     turn = torch.tensor([0, 0, 1, 1])
     found = importance_correction.weights(ratios.log(), torch.zeros(4).double(), turn, config)
     assert found.tolist() == pytest.approx(expected)
 
 
-def test_a_correction_has_no_gradient():
+def test_importance_weights_have_no_gradient():
     old = torch.zeros(2, requires_grad=True)
-    config = AlgorithmConfig(correction="token_truncate")
+    config = AlgorithmConfig(importance_correction="token_truncate")
     found = importance_correction.weights(old, torch.zeros(2), torch.zeros(2).long(), config)
     assert not found.requires_grad
 

@@ -30,7 +30,7 @@ def test_gradients_are_scaled_to_the_global_norm():
     assert optimizer.steps == {"a": 1, "b": 1}
 
 
-def test_a_gradient_that_is_not_finite_moves_nothing():
+def test_a_step_with_a_gradient_that_is_not_finite_is_skipped():
     weight = nn.Parameter(torch.ones(1))
     optimizer = Optimizer({"w": weight}, Alone())
     weight.grad = torch.tensor([math.nan])
@@ -41,7 +41,7 @@ def test_a_gradient_that_is_not_finite_moves_nothing():
     assert optimizer.steps == {"w": 0}
 
 
-def test_a_state_that_was_never_stepped_steps_as_a_new_one():
+def test_a_restored_state_without_steps_acts_like_a_new_optimizer():
     """What is saved before the first step is no other state than none."""
     moved = []
     for looked_at in (False, True):

@@ -75,7 +75,7 @@ def killed_and_resumed(adb_server, tmp_path_factory):
 
 
 @pytest.mark.timeout(600)
-def test_killed_run_goes_on_with_the_seeds_that_come_next(killed_and_resumed):
+def test_killed_run_resumes_with_the_next_seeds(killed_and_resumed):
     run = killed_and_resumed
     config = configuration.load(run / "config.yaml")
     summary = json.loads((run / "summary.json").read_text())
@@ -90,7 +90,7 @@ def test_killed_run_goes_on_with_the_seeds_that_come_next(killed_and_resumed):
 
 
 @pytest.mark.timeout(600)
-def test_killed_run_goes_on_with_its_weights_and_optimizer(killed_and_resumed):
+def test_killed_run_resumes_with_its_weights_and_optimizer(killed_and_resumed):
     """The step after the kill, learned again here from what was recorded, ends where it did."""
     run = killed_and_resumed
     config = configuration.load(run / "config.yaml")
@@ -135,7 +135,7 @@ def _samples_of_step(run, config, step):
     return samples
 
 
-def test_summary_holds_what_a_user_is_promised(killed_and_resumed):
+def test_summary_has_the_documented_entries(killed_and_resumed):
     summary = json.loads((killed_and_resumed / "summary.json").read_text())
     players = {when: summary[when] for when in ("random", "expert")}
     for when, how in itertools.product(("before", "after"), ("sampled", "greedy")):
@@ -152,7 +152,7 @@ def test_summary_holds_what_a_user_is_promised(killed_and_resumed):
     assert all(seconds > 0 for seconds in summary["seconds"].values())
 
 
-def test_effects_that_come_late_are_waited_for(killed_and_resumed):
+def test_delayed_effects_are_waited_for(killed_and_resumed):
     recorded = replay.open(killed_and_resumed)
     episodes = [e for e in recorded.episodes() if e.split == "train" and not e.outcome.void]
     turns = [turn for e in episodes for turn in recorded.episode(e.id).episode.turns]

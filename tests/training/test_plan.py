@@ -15,7 +15,7 @@ from agentrl.weight_sync import transports
     ("overrides", "looked_at"),
     [([], ["env.kwargs"]), (["eval.kwargs.size=5"], ["env.kwargs", "eval.kwargs"])],
 )
-def test_what_an_environment_takes_is_looked_at_once(monkeypatch, overrides, looked_at):
+def test_arguments_of_an_environment_are_checked_once(monkeypatch, overrides, looked_at):
     """For a data set it is read whole."""
     seen = []
 
@@ -31,9 +31,9 @@ def test_what_an_environment_takes_is_looked_at_once(monkeypatch, overrides, loo
     assert count == {"training": 7, "evaluation": 3 if "eval.kwargs" in seen else 7}
 
 
-def test_way_of_weights_that_is_not_there_is_told_before_any_work():
-    overrides = ["rollout.engine=hf", "rollout.launcher=local", "train.transfer=shared"]
-    with pytest.raises(ConfigError, match=r"train\.transfer=shared is vLLM's"):
+def test_unavailable_weight_transport_is_an_error_before_any_work():
+    overrides = ["rollout.engine=hf", "rollout.launcher=local", "train.weight_transfer=shared"]
+    with pytest.raises(ConfigError, match=r"train\.transfer=shared needs rollout\.engine=vllm"):
         plan.resolve(configuration.load("counting", overrides))
 
 
@@ -58,21 +58,21 @@ def job(*overrides):
     ("cores", "gpus", "ranks", "said"),
     [
         (1, 0, 2, None),
-        (1, 0, 3, "the cores, of which this machine has 1; train.ranks=2 is the most"),
+        (1, 0, 3, "share this machine's 1 cores; set train.ranks=2 or fewer"),
         (4, 0, 4, None),
-        (4, 0, 5, "of which this machine has 4; train.ranks=4"),
+        (4, 0, 5, "share this machine's 4 cores; set train.ranks=4"),
         (1, 4, 4, None),
-        (64, 4, 8, "each needs a GPU of its own, as NCCL wants it, and this machine has 4"),
-        (64, 1, 2, "and this machine has 1; train.ranks=1 is the most"),
+        (64, 4, 8, "NCCL needs one GPU per rank, and this machine has 4"),
+        (64, 1, 2, "and this machine has 1; set train.ranks=1 or fewer"),
     ],
 )
-def test_ranks_are_no_more_than_this_machine_has_room_for(machine, cores, gpus, ranks, said):
+def test_more_ranks_than_this_machine_can_hold_are_an_error(machine, cores, gpus, ranks, said):
     machine(cores, gpus)
     with pytest.raises(ConfigError, match=said) if said else nullcontext():
         plan.resolve(job(f"train.ranks={ranks}"))
 
 
-def test_ranks_on_a_cluster_elsewhere_are_not_judged(machine, monkeypatch):
+def test_ranks_on_a_remote_cluster_are_not_checked(machine, monkeypatch):
     machine()
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     plan.resolve(job("train.ranks=64"))
@@ -89,7 +89,7 @@ def test_ranks_on_a_cluster_elsewhere_are_not_judged(machine, monkeypatch):
         (None, ["flash_attn"], "bfloat16", None),
     ],
 )
-def test_flash_attn_is_missed_before_any_work(machine, gpus, packages, dtype, said):
+def test_missing_flash_attn_is_an_error_before_any_work(machine, gpus, packages, dtype, said):
     machine(gpus=gpus, packages=packages)
     with pytest.raises(ConfigError, match=said) if said else nullcontext():
         plan.resolve(job("model.attention=flash_attention_2", f"model.dtype={dtype}"))
@@ -98,7 +98,7 @@ def test_flash_attn_is_missed_before_any_work(machine, gpus, packages, dtype, sa
 @pytest.mark.parametrize(
     "learners", ["train.ranks=64", "algorithm.kl_coefficient=0.1", "model.lora.base=nf4"]
 )
-def test_what_a_learner_alone_lacks_keeps_nobody_from_playing(machine, learners):
+def test_requirements_of_the_learner_do_not_prevent_playing(machine, learners):
     machine()
     with pytest.raises(ConfigError):
         plan.check(job(learners))

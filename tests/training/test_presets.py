@@ -1,4 +1,4 @@
-"""Every algorithm, from scored episodes of pictures and words to an update of the model."""
+"""Every algorithm, from scored episodes with images to an update of the model."""
 
 import dataclasses
 import itertools
@@ -64,12 +64,10 @@ def test_every_preset_learns_at_its_defaults(make_learner, groups, name):
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_neither_micro_batches_nor_shared_beginnings_change_what_is_learned(
-    make_learner, groups, name
-):
+def test_micro_batches_and_shared_prefixes_do_not_change_the_update(make_learner, groups, name):
     """Law 2, and that nothing of the packing is an approximation."""
     extra = {"kl": "loss", "kl_coefficient": 0.1, "entropy_coefficient": 0.01}
-    extra |= {"correction": "sequence_truncate"}
+    extra |= {"importance_correction": "sequence_truncate"}
     found = []
     for budget, share in itertools.product((1, 150, 100_000), (False, True)):
         config = preset(name, **extra)
@@ -80,7 +78,7 @@ def test_neither_micro_batches_nor_shared_beginnings_change_what_is_learned(
         assert other == pytest.approx(found[0], rel=2e-4, abs=1e-6)
 
 
-def test_a_divergence_in_the_reward_lowers_what_strays(make_learner, groups):
+def test_kl_in_the_reward_lowers_the_advantage_of_diverging_tokens(make_learner, groups):
     config = preset("reinforce_pp", kl="reward", kl_estimate="k1", kl_coefficient=0.5, epochs=2)
     learner, _, _ = learn(make_learner, config, groups)
     taught = lesson(groups, config, learner.judge, version=1, seed=1, kl_coefficient=0.5)
@@ -101,10 +99,10 @@ def test_a_divergence_in_the_reward_lowers_what_strays(make_learner, groups):
         {"name": "pf_ppo"},
         {"name": "grpo", "entropy_coefficient": 0.1},
         {"name": "grpo", "kl": "loss", "kl_coefficient": 0.1},
-        {"name": "grpo", "correction": "token_mask"},
+        {"name": "grpo", "importance_correction": "token_mask"},
     ],
 )
-def test_what_older_weights_sampled_has_no_part_in_any_loss(make_learner, groups, changes):
+def test_stale_tokens_are_in_no_loss(make_learner, groups, changes):
     learner = make_learner(preset(max_staleness=1, **changes))
     for version, stale in ((1, 0.0), (2, 1.0)):
         taught = lesson(groups, learner._config, learner.judge, version=version, seed=1)
@@ -115,7 +113,7 @@ def test_what_older_weights_sampled_has_no_part_in_any_loss(make_learner, groups
         assert ("implicit_grad_norm" in metrics) == (changes["name"] == "prime" and not stale)
 
 
-def test_of_a_reply_of_two_weights_the_newer_part_is_learned(groups):
+def test_only_the_fresh_part_of_a_reply_across_two_versions_is_trained_on(groups):
     def aged(scored):
         turns = [
             dataclasses.replace(turn, reply_versions=(0, *[1] * (len(turn.reply_ids) - 1)))
@@ -138,7 +136,7 @@ def test_of_a_reply_of_two_weights_the_newer_part_is_learned(groups):
         assert rest.token_ids == sample.token_ids
 
 
-def test_episodes_are_drawn_by_the_size_of_their_return():
+def test_episodes_are_resampled_by_the_size_of_their_return():
     drawn = episode_selection.resampled([0.0, 1.0, -3.0, 0.0], 1.0, seed=0)
     assert len(drawn) == 4
     assert set(drawn) <= {1, 2}
@@ -149,7 +147,7 @@ def test_episodes_are_drawn_by_the_size_of_their_return():
     assert episode_selection.resampled([1.0, 2.0], 0.0, seed=0) == [0, 1]
 
 
-def test_an_episode_drawn_twice_counts_as_two(make_learner, groups):
+def test_an_episode_drawn_twice_counts_twice(make_learner, groups):
     taught = lesson(
         groups, preset("grpo", resample_power=3.0), lambda samples: [], version=0, seed=3
     )
@@ -161,12 +159,12 @@ def test_an_episode_drawn_twice_counts_as_two(make_learner, groups):
 @pytest.mark.parametrize(
     ("length", "penalty"), [(5, 0.0), (6, 0.0), (7, -0.25), (8, -0.5), (10, -1.0), (12, -1.0)]
 )
-def test_overlong_replies_pay(length, penalty):
+def test_overlong_replies_are_penalized(length, penalty):
     assert episode_selection.overlong_penalty(length, 10, 4.0, 1.0) == pytest.approx(penalty)
     assert episode_selection.overlong_penalty(length, 10, 0.0, 1.0) == 0
 
 
-def test_groups_are_open_where_their_returns_differ(groups):
+def test_groups_with_different_returns_have_a_learning_signal(groups):
     config = preset("dapo")
     closed = [dataclasses.replace(one, rewards=(1.0, 0.0, 0.0)) for one in groups[0]]
     assert episode_selection.is_open(groups[0], config)
@@ -176,7 +174,7 @@ def test_groups_are_open_where_their_returns_differ(groups):
     assert not episode_selection.is_open(closed, preset("grpo", filter_means=[1.5, 2.0]))
 
 
-def test_a_preset_fills_what_nobody_sets():
+def test_a_preset_sets_only_what_the_user_did_not():
     config = configuration.from_dict({"algorithm": {"name": "dapo", "clip_low": 0.1}})
     assert (config.algorithm.clip_low, config.algorithm.clip_high) == (0.1, 0.28)
     assert config.algorithm.filter_groups
@@ -194,36 +192,40 @@ def test_a_preset_fills_what_nobody_sets():
         ({"epochs": 0}, "algorithm.epochs=0: must be above 0"),
     ],
 )
-def test_settings_without_sense_are_told(tree, said):
-    with pytest.raises(ConfigError) as told:
+def test_contradictory_settings_are_rejected(tree, said):
+    with pytest.raises(ConfigError) as error:
         configuration.from_dict({"algorithm": tree})
-    assert said in str(told.value)
+    assert said in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("settings", "rollout", "said"),
     [
         ({"name": "rloo"}, {"group_size": 1}, "rollout.group_size=1: algorithm.estimator=rloo"),
-        ({"name": "remax"}, {"seed_per": "episode"}, "rollout.seed_per=group gives it one"),
-        ({"kl": "loss", "kl_coefficient": 0.0}, {}, "kl_coefficient=0 holds nothing"),
-        ({"kl_coefficient": 0.1}, {}, "algorithm.kl_coefficient=0.1: algorithm.kl=none uses none"),
+        ({"name": "remax"}, {"seed_per": "episode"}, "set rollout.seed_per=group"),
+        ({"kl": "loss", "kl_coefficient": 0.0}, {}, "kl_coefficient=0 loads a reference"),
+        (
+            {"kl_coefficient": 0.1},
+            {},
+            "kl_coefficient=0.1: has no effect with algorithm.kl=none",
+        ),
         ({"kl_target": 0.1}, {}, "set algorithm.kl=loss or reward, or leave it at 0.0"),
         ({"filter_means": [1.0]}, {}, "must be [lowest, highest]"),
-        ({"correction_low": 3.0}, {}, "must not be above algorithm.correction_high=2.0"),
-        ({"max_staleness": -2}, {}, "must be at least 0, or -1 for any"),
+        ({"importance_low": 3.0}, {}, "must not be above algorithm.importance_high=2.0"),
+        ({"max_staleness": -2}, {}, "must be at least 0, or -1 for no limit"),
         ({"clip_dual": 0.0}, {}, "algorithm.clip_dual=0.0: must be at least 1"),
     ],
 )
-def test_settings_that_cannot_teach_are_told(settings, rollout, said):
+def test_settings_that_cannot_learn_are_rejected(settings, rollout, said):
     config = Config(algorithm=AlgorithmConfig(**settings))
     for name, value in rollout.items():
         setattr(config.rollout, name, value)
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as error:
         check_algorithm(config)
-    assert said in str(told.value)
+    assert said in str(error.value)
 
 
-def test_weight_of_a_divergence_that_a_preset_brings_may_stay_where_none_is_wanted(monkeypatch):
+def test_the_kl_coefficient_of_a_preset_may_stay_if_kl_is_none(monkeypatch):
     held = dataclasses.replace(PRESETS["grpo"], settings={"kl": "loss", "kl_coefficient": 0.04})
     monkeypatch.setattr(algorithm_settings, "PRESETS", {**PRESETS, "grpo": held})
     check_algorithm(configuration.load("number_game", ["algorithm.name=grpo"]))
@@ -232,7 +234,7 @@ def test_weight_of_a_divergence_that_a_preset_brings_may_stay_where_none_is_want
     check_algorithm(switched_off)
 
 
-def test_switching_off_the_divergence_of_a_file_takes_its_weight_too(tmp_path):
+def test_setting_kl_none_overrides_the_kl_coefficient_of_a_file(tmp_path):
     file = tmp_path / "job.yaml"
     file.write_text("algorithm: {kl: loss, kl_coefficient: 0.04, kl_target: 0.1, clip_low: 0.1}")
     held = configuration.load(file).algorithm
@@ -246,14 +248,14 @@ def test_switching_off_the_divergence_of_a_file_takes_its_weight_too(tmp_path):
         check_algorithm(contradicts)
 
 
-def test_one_episode_teaches_where_no_siblings_are_compared():
+def test_a_single_episode_suffices_if_no_siblings_are_compared():
     for name in ("ppo", "turn_ppo", "reinforce_pp", "remax", "turn_grpo"):
         config = Config(algorithm=AlgorithmConfig(name=name))
         config.rollout.group_size = 1
         check_algorithm(config)
 
 
-def test_another_algorithm_can_be_asked_of_a_configuration_that_was_written_out(tmp_path):
+def test_the_algorithm_of_a_written_configuration_can_be_overridden(tmp_path):
     mine = configuration.load("number_game", ["algorithm.name=dapo", "algorithm.clip_high=0.5"])
     (tmp_path / "config.yaml").write_text(configuration.to_yaml(mine))
     same = configuration.load(tmp_path / "config.yaml").algorithm

@@ -16,11 +16,11 @@ from tests.training.episodes import play
 
 STEPS = 20
 FEW = 5
-"""Of those whose loss alone is another."""
+"""Algorithms that differ only in the loss."""
 CASES = {
     "grpo": {},
     "dapo": {"kl": "loss", "kl_coefficient": 0.1, "epochs": 2, "minibatch": 3},
-    "ppo": {"correction": "token_truncate", "entropy_coefficient": 0.01},
+    "ppo": {"importance_correction": "token_truncate", "entropy_coefficient": 0.01},
     "turn_ppo": {"kl": "reward", "kl_coefficient": 0.1},
     "gspo": {"epochs": 2},
     "cispo": {"epochs": 2},
@@ -51,21 +51,21 @@ def losses(name: str, folder: Path, rank: int = 0, world: int = 1, meet: str | N
     ends = [Outcome.TERMINATED, Outcome.TRUNCATED, Outcome.TERMINATED]
     groups = [[play(kit, seed, m, end) for m, end in enumerate(ends)] for seed in range(2)]
     learner = Learner(config, folder, rank, world, meet)
-    told = []
+    rows = []
     try:
         for step in range(steps(name)):
             taught = lesson(
                 groups, config, learner.judge, version=step, seed=step, kl_coefficient=0.1
             )
             metrics = learner.update(taught.samples, slopes=taught.slopes)
-            told.append([metrics[k] for k in ("loss", "grad_norm", "entropy")])
-            told[-1] += [
+            rows.append([metrics[k] for k in ("loss", "grad_norm", "entropy")])
+            rows[-1] += [
                 metrics[k] for k in ("value_loss", "implicit_grad_norm", "kl") if k in metrics
             ]
         check_weights_one_by_one(learner)
     finally:
         learner.close()
-    return told
+    return rows
 
 
 def check_weights_one_by_one(learner: Learner) -> None:
@@ -79,9 +79,9 @@ def check_weights_one_by_one(learner: Learner) -> None:
 
 def one_of_two(rank: int, folder: Path, out: Path, names: list[str]) -> None:
     for name in names:
-        told = losses(name, folder, rank, 2, f"file://{out / name}")
+        rows = losses(name, folder, rank, 2, f"file://{out / name}")
         if rank == 0:
-            (out / f"{name}.json").write_text(json.dumps(told))
+            (out / f"{name}.json").write_text(json.dumps(rows))
 
 
 def by_two(folder: Path, out: Path, names: list[str]) -> Path:
@@ -129,5 +129,5 @@ def test_two_ranks_learn_what_one_does(name, quick, tiny_vlm):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", OTHERS)
-def test_two_ranks_learn_what_one_does_by_every_other_way(name, others, tiny_vlm):
+def test_two_ranks_learn_what_one_does_with_every_other_loss(name, others, tiny_vlm):
     check(name, others, tiny_vlm)

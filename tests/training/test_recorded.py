@@ -102,17 +102,22 @@ def lessons(config: Config, taught: list[Demonstration], model: Path) -> Lessons
     ("name", "overrides"),
     [
         ("number_game", ["env.history=window:1", *PHONES]),
-        ("number_game", ["env.history=concat", "env.translator={instruct: true}", *PHONES]),
+        ("number_game", ["env.history=concat", "env.translator_kwargs={instruct: true}", *PHONES]),
         (
             "number_game_memory",
-            ["env.history=compact:2", "env.player={notes: true}", "env.kwargs.rounds=2", *PHONES],
+            [
+                "env.history=compact:2",
+                "env.player_kwargs={notes: true}",
+                "env.kwargs.rounds=2",
+                *PHONES,
+            ],
         ),
         ("sokoban", ["env.history=window:2", *PICTURE]),
-        ("sokoban", ["env.history=concat", "env.translator={instruct: true}", *PICTURE]),
+        ("sokoban", ["env.history=concat", "env.translator_kwargs={instruct: true}", *PICTURE]),
     ],
     ids=["phones window", "phones concat", "phones compact", "room window", "room concat"],
 )
-async def test_record_teaches_token_by_token_and_pixel_by_pixel_what_was_played(
+async def test_recorded_episodes_give_the_tokens_and_pixels_that_were_played(
     adb_server, tiny_vlm, tmp_path, name, overrides, frames
 ):
     where = [f"run.dir={tmp_path}", f"run.frames={frames}"]
@@ -158,13 +163,13 @@ def human(config: Config, *said: str) -> Path:
 WAY = ("down", "down", "right", "right", "down", "right")
 
 
-def test_person_is_cloned_in_the_style_of_the_job(tiny_vlm, tmp_path):
+def test_episodes_of_a_person_are_converted_to_the_action_format_of_the_job(tiny_vlm, tmp_path):
     run = human(lake(tmp_path), *WAY)
     for style, reply in (
         ("tag", "<action>down</action>"),
         ("tool", '<tool_call>{"name": "down", "arguments": {}}</tool_call>'),
     ):
-        config = lake(tmp_path, f"env.translator.style={style}")
+        config = lake(tmp_path, f"env.translator_kwargs.style={style}")
         config = taught_by(config, run)
         plan.check(config, teaches=True)
         (one,) = learnt(config, tiny_vlm)
@@ -177,9 +182,9 @@ def test_person_is_cloned_in_the_style_of_the_job(tiny_vlm, tmp_path):
         assert tuple(taught) == encoder.reply_ids(reply)
 
 
-def test_taps_of_a_person_are_read_and_taught_in_either_style(adb_server, tiny_vlm, tmp_path):
+def test_taps_of_a_person_are_converted_to_either_action_format(adb_server, tiny_vlm, tmp_path):
     where = [f"run.dir={tmp_path}", *PHONES]
-    asked = "env.translator={style: tool}"
+    asked = "env.translator_kwargs={style: tool}"
     run = human(configuration.load("number_game", [asked, *where]), "tap(0.5, 0.60)", "tap(0.1, 1)")
     said = '<tool_call>{"name": "tap", "arguments": {"x": 0.5, "y": 0.60}}</tool_call>'
     for override, reply in ((asked, said), ("env.id=NumberGame-v0", None)):
@@ -189,12 +194,12 @@ def test_taps_of_a_person_are_read_and_taught_in_either_style(adb_server, tiny_v
         assert [image.shape for image in one.episode.turns[0].images] == [(140, 84, 3)]
 
 
-def test_persons_turns_are_never_relabelled_and_are_weighed_by_their_phase(
+def test_turns_of_a_person_are_never_relabeled_and_are_weighted_by_phase(
     adb_server, tiny_vlm, tmp_path
 ):
     config = configuration.load("number_game", [f"run.dir={tmp_path}", *PHONES])
     run = human(config, "tap(0.17, 0.7)", "tap(0.01, 0.01)")
-    config = taught_by(config, run, player="expert", weights={"reveal": 0.0})
+    config = taught_by(config, run, player="expert", phase_weights={"reveal": 0.0})
     taught = learnt(config, tiny_vlm)
     assert not any(one.by_player for one in taught)
     turns = taught[0].episode.turns
@@ -209,13 +214,13 @@ def test_persons_turns_are_never_relabelled_and_are_weighed_by_their_phase(
     assert {sample.token_ids for sample in drawn} == set(kept)
 
 
-async def test_words_of_another_prompt_give_way_to_the_jobs_own(tiny_vlm, tmp_path, caplog):
+async def test_instructions_of_the_job_replace_recorded_ones(tiny_vlm, tmp_path, caplog):
     template = tmp_path / "mine.jinja"
     template.write_text("Be brave. {{ instructions }}")
     run, _ = await played(lake(tmp_path, "warm_start.player=random"), None)
     config = taught_by(lake(tmp_path, f"env.prompt={template}"), run)
     plan.check(config, teaches=True)
-    assert "3 of 3 episodes were played under other instructions" in caplog.text
+    assert "3 of 3 episodes were played with other instructions" in caplog.text
     encoder = open_encoder(config.model, tiny_vlm)
     for one in learnt(config, tiny_vlm):
         start = encoder.preamble("Be brave.")
@@ -235,27 +240,27 @@ def unread(tree: dict, *places: int) -> None:
         tree["turns"][place] |= {"reply": "hm", "action": None, "parse_error": "it is no action"}
 
 
-async def test_what_cannot_be_taught_is_left_out_and_told_once(tiny_vlm, tmp_path, caplog):
+async def test_unusable_episodes_are_skipped_and_logged_once(tiny_vlm, tmp_path, caplog):
     config = lake(tmp_path, "warm_start.player=random")
     run, _ = await played(config, None, count=5)
     edit(run, 0, unread)
     index = next((run / "episodes").glob("index-*.jsonl"))
     lines = [json.loads(line) for line in index.read_text().splitlines()]
     lines[1] |= {"outcome": "env_error", "error": "EnvError: it broke"}
-    lines[2]["seed"] = config.eval.seeds + 3
+    lines[2]["seed"] = config.eval.first_seed + 3
     index.write_text("".join(json.dumps(line) + "\n" for line in lines))
     config = taught_by(config, run)
     plan.check(config, teaches=True)
-    (told,) = [r.getMessage() for r in caplog.records if "left out" in r.getMessage()]
+    (told,) = [r.getMessage() for r in caplog.records if "skipped" in r.getMessage()]
     turns = sum(line["turns"] for line in lines[3:])
     assert f"2 episodes of {turns} turns; left out: 1 without a reply that was an action" in told
-    assert ", 1 void, 1 of held-out seeds (eval.seeds)" in told
+    assert ", 1 void, 1 of held-out seeds (eval.first_seed)" in told
     assert plan.resolve(config)["resolved"]["recorded demonstrations"].startswith("2 episodes")
     assert len(learnt(config, tiny_vlm)) == 2
 
 
 @pytest.mark.parametrize("history", ["window:1", "window:2", "concat"])
-async def test_reply_that_was_no_action_is_shown_as_it_was_said_and_not_taught(
+async def test_invalid_replies_appear_only_as_context(
     tiny_vlm, tmp_path, monkeypatch, caplog, history
 ):
     babble = "Let me think about it for longer than I may. "
@@ -274,7 +279,7 @@ async def test_reply_that_was_no_action_is_shown_as_it_was_said_and_not_taught(
     plan.check(config, teaches=True)
     turns = [turn for episode in live for turn in episode.turns]
     readable = [turn for turn in turns if turn.parse_error is None]
-    assert f"{len(readable)} turns, and {len(turns) - len(readable)} that are only" in caplog.text
+    assert f"{len(readable)} turns, and {len(turns) - len(readable)} used only" in caplog.text
 
     again = {one.episode.id: one for one in learnt(config, tiny_vlm)}
     for episode in live:
@@ -289,44 +294,52 @@ async def test_reply_that_was_no_action_is_shown_as_it_was_said_and_not_taught(
         assert any(babble.strip() in encoder.text(one.token_ids) for one in drawn)
 
 
-def test_what_is_taught_is_chosen_as_episodes_are_listed(tmp_path):
+def test_episodes_are_selected_with_the_filters_of_the_list(tmp_path):
     run = human(lake(tmp_path), *WAY)
     lost = human(lake(tmp_path), "right", "down")
     config = lake(tmp_path)
     both = taught_by(config, run, lost)
-    where = both.warm_start.recorded_where
+    where = both.warm_start.recorded_filter
     assert len(recorded_demonstrations.choose(both).episodes) == 2
-    won = taught_by(config, run, lost, recorded_where=replace(where, least=1.0, label="human"))
+    won = taught_by(config, run, lost, recorded_filter=replace(where, least=1.0, label="human"))
     assert [one.run.path for one in recorded_demonstrations.choose(won).episodes] == [run]
-    none = taught_by(config, run, lost, recorded_where=replace(where, label="expert"))
-    with pytest.raises(ConfigError, match=r"0 episodes of 0 turns\. Wanted .*'expert'"):
+    none = taught_by(config, run, lost, recorded_filter=replace(where, label="expert"))
+    with pytest.raises(ConfigError, match=r"0 episodes with 0 turns\. The filter is .*'expert'"):
         plan.resolve(none)
-    odd = taught_by(config, run, recorded_where=replace(where, split="evl"))
-    with pytest.raises(ConfigError, match=r"recorded_where\.split='evl': must be one of"):
+    odd = taught_by(config, run, recorded_filter=replace(where, split="evl"))
+    with pytest.raises(ConfigError, match=r"recorded_filter\.split='evl': must be one of"):
         plan.resolve(odd)
 
 
 @pytest.mark.parametrize(
     ("overrides", "change", "words"),
     [
-        (["env.id=CliffWalking-v1", "env.kwargs={}"], None, "is of FrozenLake-v1, not of env.id"),
-        (["env.translator.names=[a, b, c, d]"], None, "which is no action here"),
-        (["env.translator.names=[right, down, left, up]"], None, "which meant .* and means"),
-        ([], unread, "left out: 1 without a reply that was an action"),
+        (
+            ["env.id=CliffWalking-v1", "env.kwargs={}"],
+            None,
+            "was played in FrozenLake-v1, but .* env.id",
+        ),
+        (["env.translator_kwargs.names=[a, b, c, d]"], None, "which is not an action in this job"),
+        (
+            ["env.translator_kwargs.names=[right, down, left, up]"],
+            None,
+            "which meant .* when recorded and means",
+        ),
+        ([], unread, "skipped: 1 without any valid action"),
         (
             [],
             lambda tree: tree["turns"][0].update(action=None, parse_error="it is no action"),
-            "which meant nothing and means",
+            "which meant no action when recorded and means",
         ),
         (
             [],
             lambda tree: tree["turns"][0].update(shown="", frames=[]),
-            "left out: 1 with a screen that was private",
+            "skipped: 1 with a private screen",
         ),
         (
             [],
             lambda tree: [turn.pop("shown") for turn in tree["turns"]],
-            r"without the words that were shown \(format 1\)",
+            r"without the texts that were shown \(format 1\)",
         ),
     ],
     ids=[
@@ -339,7 +352,7 @@ def test_what_is_taught_is_chosen_as_episodes_are_listed(tmp_path):
         "format 1",
     ],
 )
-async def test_what_is_not_as_it_should_be_is_refused_before_anything_starts(
+async def test_unusable_recordings_are_an_error_before_anything_starts(
     tmp_path, overrides, change, words
 ):
     run, _ = await played(lake(tmp_path, "warm_start.player=random"), None, count=1)
@@ -353,31 +366,31 @@ async def test_what_is_not_as_it_should_be_is_refused_before_anything_starts(
     plan.check(config)  # what was taught once needs its record no more
 
 
-def test_run_that_is_not_there_is_refused(tmp_path):
+def test_missing_run_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match=r"warm_start\.recorded: .*no such run"):
         plan.resolve(taught_by(lake(tmp_path), tmp_path / "nowhere"))
 
 
-async def test_pictures_must_have_been_recorded_whole(tmp_path):
+async def test_images_must_have_been_recorded_completely(tmp_path):
     def job(*overrides: str) -> Config:
         return configuration.load("sokoban", [*PICTURE, f"run.dir={tmp_path}", *overrides])
 
     blind, _ = await played(job("run.frames=none"), None, count=1)
-    with pytest.raises(ConfigError, match=r"no pictures \(run\.frames=none\)"):
+    with pytest.raises(ConfigError, match=r"no images \(run\.frames=none\)"):
         plan.resolve(taught_by(job(), blind))
     masked, _ = await played(job("devices.mask=[[0, 0, 1, 0.1]]"), None, count=1)
-    with pytest.raises(ConfigError, match=r"black in places \(devices\.mask\)"):
+    with pytest.raises(ConfigError, match=r"masked regions \(devices\.mask\)"):
         plan.resolve(taught_by(job(), masked))
     small, _ = await played(job("run.frames=model", "model.max_pixels=800"), None, count=1)
     with pytest.raises(ConfigError, match="another model's size"):
         plan.resolve(taught_by(job(), small))
     lost, (episode,) = await played(job(), None, count=1)
     packs.lose(lost, episode.turns[0].frames[0])
-    with pytest.raises(ConfigError, match="left out: 1 with a picture that was lost"):
+    with pytest.raises(ConfigError, match="skipped: 1 with a missing image file"):
         plan.resolve(taught_by(job(), lost))
 
 
-async def test_other_episodes_take_another_clone(tmp_path):
+async def test_cache_depends_on_the_recorded_episodes(tmp_path):
     def folder(**changes: object) -> Path | None:
         job = taught_by(lake(tmp_path), run, cache=str(tmp_path), **changes)
         return warm_start.cache_folder(job, recorded_demonstrations.choose(job).episodes)
@@ -385,20 +398,20 @@ async def test_other_episodes_take_another_clone(tmp_path):
     run, _ = await played(lake(tmp_path, "warm_start.player=random"), None)
     before = folder()
     assert folder() == before
-    where = lake(tmp_path).warm_start.recorded_where
-    assert folder(recorded_where=replace(where, split="demo")) != before
+    where = lake(tmp_path).warm_start.recorded_filter
+    assert folder(recorded_filter=replace(where, split="demo")) != before
     edit(run, 1, lambda tree: tree["turns"][0]["info"].update(phase="first"))
     assert folder() != before
 
 
-async def test_reply_that_the_model_could_not_end_is_refused(tiny_vlm, tmp_path):
+async def test_reply_longer_than_the_models_limit_is_an_error(tiny_vlm, tmp_path):
     run, _ = await played(lake(tmp_path, "warm_start.player=random"), None, count=1)
     config = taught_by(lake(tmp_path, "rollout.max_new_tokens=2"), run)
     with pytest.raises(ConfigError, match="which the warm start teaches"):
         learnt(config, tiny_vlm)
 
 
-def test_job_learns_from_recorded_games_alone_and_goes_on_without_them(tmp_path):
+def test_job_trains_on_recorded_episodes_only_and_resumes_without_them(tmp_path):
     small = ["train.steps=1", "rollout.group_size=4", "eval.episodes=2", "logging=[file]"]
     small += ["eval.baselines=[]", "checkpoint.every=1"]
     small += ["warm_start.steps=60", "warm_start.batch=12", "warm_start.lr_warmup_steps=5"]
@@ -421,7 +434,7 @@ def test_job_learns_from_recorded_games_alone_and_goes_on_without_them(tmp_path)
         train.train(job)
 
 
-def test_job_reads_what_was_recorded_once(tmp_path, monkeypatch):
+def test_recorded_episodes_are_read_once(tmp_path, monkeypatch):
     small = ["train.steps=0", "eval.episodes=1", "logging=[file]", "eval.baselines=[]"]
     small += ["warm_start.steps=1", "env.max_turns=2", f"warm_start.cache={tmp_path / 'cache'}"]
     run = human(lake(tmp_path), *WAY)
@@ -437,7 +450,7 @@ def test_job_reads_what_was_recorded_once(tmp_path, monkeypatch):
     assert opened == [summary.id for summary in replay.open(run).episodes()]
 
 
-def test_players_games_are_taught_beside_what_was_recorded(tmp_path):
+def test_scripted_player_adds_to_recorded_demonstrations(tmp_path):
     small = ["train.steps=0", "eval.episodes=1", "logging=[file]", "eval.baselines=[]"]
     small += ["warm_start.steps=2", "warm_start.episodes=3", "env.max_turns=4"]
     run = human(lake(tmp_path), *WAY)

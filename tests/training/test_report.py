@@ -54,7 +54,7 @@ def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
     assert entry["reward"] is None
 
 
-def test_a_resumed_job_drops_what_it_does_again(tmp_path: Path) -> None:
+def test_a_resumed_job_drops_repeated_steps(tmp_path: Path) -> None:
     run_a_job(tmp_path, ["file"])
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"stage": "reinf')
@@ -68,7 +68,7 @@ def test_a_resumed_job_drops_what_it_does_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "advice"), [("consol", "did you mean 'console'"), ("x", "Known")])
-def test_an_unknown_logger_is_a_users_mistake(tmp_path: Path, name: str, advice: str) -> None:
+def test_an_unknown_logger_is_a_config_error(tmp_path: Path, name: str, advice: str) -> None:
     with pytest.raises(ConfigError, match=advice):
         Reporter(tmp_path, [name], Amounts())
 
@@ -154,7 +154,7 @@ def wandb_history(content: bytes) -> list[dict[str, Any]]:
     return found
 
 
-def test_mlflow_keeps_the_numbers_of_a_job_that_went_on(tmp_path: Path, monkeypatch) -> None:
+def test_mlflow_continues_the_run_of_a_resumed_job(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     run_a_job(tmp_path, ["mlflow"])
     run_a_job(tmp_path, ["mlflow"])
@@ -249,7 +249,7 @@ def test_the_panel_fits_and_every_heading_has_its_value(tmp_path: Path, width: i
 
 @pytest.mark.parametrize("width", [80, 100])
 @pytest.mark.parametrize("success", ["success", "accuracy"])
-def test_the_panel_has_everything_a_user_asks_for(tmp_path: Path, width: int, success: str) -> None:
+def test_the_panel_shows_the_main_metrics(tmp_path: Path, width: int, success: str) -> None:
     metrics = {
         "train/reward": -123.45, "train/turns": 24.0, f"train/{success}": 0.8125,
         "train/score": 178.75, "train/unreadable": 0.0156, "learner/loss": -0.0123,
@@ -268,7 +268,7 @@ def test_the_panel_has_everything_a_user_asks_for(tmp_path: Path, width: int, su
         assert values[names.index(name)].isdigit()
 
 
-def test_the_panel_shows_the_numbers_of_the_present_stage_only(tmp_path: Path) -> None:
+def test_the_panel_shows_only_the_current_stage(tmp_path: Path) -> None:
     display = Display(tmp_path, Amounts(steps=4), Console(file=io.StringIO()))
     display.stage("baseline random")
     display.log("evaluation", 0, {"random/reward": 11.0})
@@ -284,7 +284,7 @@ def test_the_panel_shows_the_numbers_of_the_present_stage_only(tmp_path: Path) -
     assert "22" in "".join(panel(display, 80))
 
 
-def test_a_panel_of_what_does_not_train_counts_no_steps(tmp_path: Path) -> None:
+def test_the_panel_of_an_evaluation_counts_no_steps(tmp_path: Path) -> None:
     display = Display(tmp_path, Amounts(), Console(file=io.StringIO()))
     display.stage("evaluation")
     display.progress(3, 8, "expert: 12 turns")
@@ -319,7 +319,7 @@ def test_the_time_left_follows_the_pace(monkeypatch: pytest.MonkeyPatch) -> None
     assert outlook.share() == pytest.approx(0.5)
 
 
-def test_the_jobs_time_left_is_told_once_all_that_comes_has_shown_its_pace(
+def test_the_jobs_time_left_is_shown_once_every_pace_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock(monkeypatch)
@@ -385,7 +385,7 @@ def test_the_curve_is_readable() -> None:
     assert [text.get_text() for text in legend.get_texts()] == ["random", "expert", "train"]
 
 
-def test_a_curve_that_fails_does_not_hide_the_runs_own_error(
+def test_a_failing_curve_does_not_hide_the_runs_own_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(_: Path) -> None:
@@ -421,11 +421,11 @@ def test_every_logger_survives_a_job_that_ends_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0 s"), (59.6, "1:00"), (185, "3:05"), (3725, "1:02:05")]
 )
-def test_spans_are_told_shortly(seconds: float, text: str) -> None:
+def test_durations_are_short(seconds: float, text: str) -> None:
     assert span(seconds) == text
 
 
-def test_headlines_take_what_is_worth_a_look() -> None:
+def test_headline_selects_the_main_metrics() -> None:
     numbers = {"train/reward": 1.25, "learner/loss": 0.5, "seconds/update": 3.0}
     assert headline(numbers) == [("reward", "1.25"), ("loss", "0.5")]
     assert headline({"rollout/tokens_per_s": 12345.6}) == [("tokens/s", "12,346")]

@@ -54,7 +54,7 @@ def tiny_qwen3():
     return Qwen3VLForConditionalGeneration._from_config(config)
 
 
-def test_a_shared_picture_of_a_tower_with_deep_features_gives_the_same_gradient():
+def test_a_shared_image_with_deepstack_features_gives_the_same_gradient():
     scorer = TokenScorer(tiny_qwen3(), [IMAGE])
     ids = torch.randint(0, 290, (2, 20))
     ids[:, 2:8] = IMAGE

@@ -17,19 +17,19 @@ def played(config: Config, step: int) -> list[list[int]]:
     return [[t.seed for t in tickets if t.group == group] for group in range(3)]
 
 
-def test_a_group_shares_its_seed_and_no_step_plays_another_ones() -> None:
+def test_a_group_shares_its_seed_and_steps_share_none() -> None:
     first, second = (played(made(), step) for step in (1, 2))
     assert all(len(set(group)) == 1 for group in first + second)
     assert len({group[0] for group in first + second}) == 6
 
 
-def test_episodes_have_seeds_of_their_own_where_they_are_asked_for() -> None:
+def test_episodes_have_their_own_seeds_with_seed_per_episode() -> None:
     groups = [g for step in (1, 2) for g in played(made("rollout.seed_per=episode"), step)]
     assert len({seed for group in groups for seed in group}) == 24
 
 
 @pytest.mark.parametrize("per", ["group", "episode"])
-def test_no_seed_is_played_by_two_runs_or_for_two_ends(per: str) -> None:
+def test_runs_and_splits_share_no_seed(per: str) -> None:
     of = [made(f"rollout.seed_per={per}", f"seed={seed}") for seed in (0, 1)]
     trained = [{s for step in (1, 50) for g in played(one, step) for s in g} for one in of]
     shown = [set(seeds.demonstration(one, 50)) for one in of]
@@ -38,7 +38,7 @@ def test_no_seed_is_played_by_two_runs_or_for_two_ends(per: str) -> None:
     assert not any(a & b for a in trained for b in (*shown, held_out))
 
 
-def test_more_seeds_than_there_are_is_refused() -> None:
+def test_too_many_seeds_are_an_error() -> None:
     many = ["train.steps=1000000"]
     seeds.check_seeds(made(*many))
     with pytest.raises(ConfigError, match="more than"):

@@ -1,4 +1,4 @@
-"""Weights by vLLM's weight transfer, and adapters alone, from a real learner to a real engine."""
+"""vLLM's weight transfer, and serving of adapters, from a real learner to a real engine."""
 
 import asyncio
 import json
@@ -75,7 +75,7 @@ async def send(learner, engine, version, *, link=None, kind="shared"):
 
 
 @in_the_engines_loop
-async def test_weights_in_chunks_are_those_that_answer_also_about_known_pictures(
+async def test_an_engine_uses_chunked_weights_even_for_cached_images(
     engine, encoder, tiny_vlm, config: Config, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("agentrl.policies.engines.vllm_transfer._CHUNK_BYTES", 1 << 20)
@@ -96,7 +96,7 @@ async def test_weights_in_chunks_are_those_that_answer_also_about_known_pictures
 
 
 @in_the_engines_loop
-async def test_weights_of_another_model_are_refused_before_any_has_come(
+async def test_weights_of_another_model_are_refused_before_any_is_sent(
     engine, encoder, tiny_vlm, config
 ):
     learner = Learner(config, tiny_vlm)
@@ -112,7 +112,7 @@ async def test_weights_of_another_model_are_refused_before_any_has_come(
 
 
 @in_the_engines_loop
-async def test_bit_that_was_lost_on_the_way_is_found_and_the_engine_answers_no_more(
+async def test_a_flipped_bit_is_detected_and_the_engine_stops_answering(
     engine, encoder, tiny_vlm, config
 ):
     """The last of this engine's tests."""
@@ -128,7 +128,7 @@ async def test_bit_that_was_lost_on_the_way_is_found_and_the_engine_answers_no_m
 
 
 @pytest.mark.slow
-async def test_head_tied_to_the_embedding_follows_weights_in_chunks(encoder, config, tmp_path):
+async def test_a_tied_output_head_follows_chunked_weights(encoder, config, tmp_path):
     pytest.importorskip("vllm")
     first, second = (
         families.tie(tiny_model.build(tmp_path / f"{seed}", seed, embedding_std=0.1))
@@ -183,13 +183,13 @@ def reinforced(folder, *settings):
 @pytest.mark.parametrize(
     "settings",
     [
-        ["train.transfer=shared", "rollout.launcher=ray", "train.ranks=2"],
-        ["train.transfer=shared", "train.mode=async"],
+        ["train.weight_transfer=shared", "rollout.launcher=ray", "train.ranks=2"],
+        ["train.weight_transfer=shared", "train.mode=async"],
         pytest.param(["model.lora.rank=4", "model.lora.serve=adapter"], marks=needs_peft),
     ],
     ids=["two ranks", "async", "adapter"],
 )
-def test_engine_of_a_whole_job_computes_what_its_learner_does(tmp_path, settings):
+def test_the_engine_of_a_job_computes_what_its_learner_does(tmp_path, settings):
     pytest.importorskip("vllm")
     steps = reinforced(tmp_path, *settings)
     assert [step["step"] for step in steps] == [1, 2]
@@ -203,7 +203,7 @@ needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a 
 
 @pytest.mark.gpu
 @needs_a_gpu
-async def test_weights_by_ipc_come_to_an_engine_that_slept(encoder, config, tiny_vlm, tmp_path):
+async def test_weights_reach_a_sleeping_engine_by_ipc(encoder, config, tiny_vlm, tmp_path):
     """Nobody has run it yet."""
     other = tiny_model.build(tmp_path / "other", 1)
     shared = VLLMEngine(
@@ -227,15 +227,15 @@ async def test_weights_by_ipc_come_to_an_engine_that_slept(encoder, config, tiny
 
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
-def test_weights_by_nccl_come_to_engines_on_other_gpus(tmp_path):
+def test_weights_reach_engines_on_other_gpus_by_nccl(tmp_path):
     """Nobody has run it yet."""
-    steps = reinforced(tmp_path, "train.transfer=nccl", "rollout.launcher=ray")
+    steps = reinforced(tmp_path, "train.weight_transfer=nccl", "rollout.launcher=ray")
     assert all(step["learner/mismatch_max"] < 1e-2 for step in steps)
 
 
 @needs_peft
 @in_the_engines_loop
-async def test_adapters_alone_answer_as_the_merged_model_also_about_known_pictures(
+async def test_served_adapters_answer_like_the_merged_model_even_for_cached_images(
     adapted, encoder, tiny_vlm, config, tmp_path
 ):
     config.model.lora = LoraConfig(rank=4, alpha=8, serve="adapter")
@@ -258,7 +258,7 @@ async def test_adapters_alone_answer_as_the_merged_model_also_about_known_pictur
 
 @needs_peft
 @in_the_engines_loop
-async def test_other_weights_below_the_adapters_follow_a_warm_start(
+async def test_base_weights_are_published_after_a_warm_start(
     adapted, encoder, tiny_vlm, config, tmp_path
 ):
     config.model.lora = LoraConfig(rank=4, alpha=8, serve="adapter")
@@ -276,7 +276,7 @@ async def test_other_weights_below_the_adapters_follow_a_warm_start(
 
 @needs_peft
 @in_the_engines_loop
-async def test_checksums_of_adapters_are_compared(adapted, encoder, tiny_vlm, config, tmp_path):
+async def test_checksums_of_adapters_are_verified(adapted, encoder, tiny_vlm, config, tmp_path):
     config.model.lora = LoraConfig(rank=4, alpha=8, serve="adapter")
     config.train.check_weights = True
     learner = Learner(config, tiny_vlm)

@@ -28,8 +28,8 @@ STEPS = 4
 ALGORITHMS = {
     "grpo": {},
     "dapo": {"kl": "loss", "kl_coefficient": 0.1, "epochs": 2, "minibatch": 3},
-    "ppo": {"correction": "token_truncate", "entropy_coefficient": 0.01},
-    "gspo": {"epochs": 2, "correction": "sequence_truncate"},
+    "ppo": {"importance_correction": "token_truncate", "entropy_coefficient": 0.01},
+    "gspo": {"epochs": 2, "importance_correction": "sequence_truncate"},
     "prime": {},
 }
 MODELS = {
@@ -62,30 +62,30 @@ def settings(name: str, world: int, sharing: int) -> Config:
     return config
 
 
-def told(metrics: dict[str, float]) -> dict[str, float]:
+def without_times(metrics: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if name != "seconds"}
 
 
 def episodes(name, folder, open_learner, steps=STEPS, first=0):
-    """What every step of an algorithm tells."""
+    """The metrics of every step of an algorithm."""
     kit, (config, learner) = kit_for(folder), open_learner(name, folder)
     ends = [Outcome.TERMINATED, Outcome.TRUNCATED, Outcome.TERMINATED]
     groups = [[play(kit, seed, m, end) for m, end in enumerate(ends)] for seed in range(2)]
     found = []
     for step in range(first, first + steps):
         taught = lesson(groups, config, learner.judge, version=step, seed=step, kl_coefficient=0.1)
-        found.append(told(learner.update(taught.samples, slopes=taught.slopes)))
+        found.append(without_times(learner.update(taught.samples, slopes=taught.slopes)))
     return found, learner
 
 
 def texts(name, folder, open_learner):
-    """What every step of a model that may see no pictures tells, and steps of cloning."""
+    """The metrics of steps of a model that may be text-only, and of supervised steps."""
     kit, (_, learner) = kit_for(folder), open_learner(name, folder)
     shown, side = (1, 1) if name == "text" else (3, kit.patching.side)
     items = [sample(kit, k, reply=3 + k, pictures=k % shown, side=side) for k in range(5)]
-    found = [told(learner.update(items)) for _ in range(STEPS)]
+    found = [without_times(learner.update(items)) for _ in range(STEPS)]
     learner.begin_cloning(WarmStartConfig())
-    return found + [told(learner.clone(items, 1e-3)) for _ in range(2)], learner
+    return found + [without_times(learner.clone(items, 1e-3)) for _ in range(2)], learner
 
 
 def kept(folder, open_learner):
@@ -106,7 +106,7 @@ def kept(folder, open_learner):
 
 
 def gradients(folder, open_learner):
-    """Of a sum that tells the tokens of samples with pictures apart, whole, by parameter."""
+    """Full gradients by parameter, of a sum that weights samples with images differently."""
     kit, (_, learner) = kit_for(folder), open_learner("rows", folder)
     side = kit.patching.side
     batch = whole([sample(kit, k, reply=3 + k, pictures=k % 3, side=side) for k in range(4)], kit)
@@ -178,14 +178,14 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def two(folders, tmp_path_factory):
-    """What two ranks told, and where they left a checkpoint and gradients."""
+    """The metrics of two ranks, and the folder with their checkpoint and gradients."""
     out = tmp_path_factory.mktemp("two")
     spawn(2, everything, folders, out)
     return [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)], out
 
 
 def one(run, name, folder):
-    """What one rank tells, with whole rows."""
+    """The metrics of one rank with whole rows."""
     found, learner = run(name, folder, opener([]))
     learner.close()
     return found
@@ -201,7 +201,7 @@ def assert_same(found, expected, name=""):
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", [*EPISODES, *FAMILIES])
-def test_ranks_that_share_rows_learn_what_one_does(name, two, folders):
+def test_sequence_parallel_ranks_learn_what_one_does(name, two, folders):
     (found, others), _ = two
     expected = one(
         episodes if name in EPISODES else texts, name, folders.get(name, folders["tiny"])
@@ -224,7 +224,7 @@ def test_every_parameter_has_the_gradient_of_whole_rows(name, two, folders):
 
 
 @pytest.mark.timeout(300)
-def test_what_ranks_that_share_rows_saved_one_goes_on_with(two, folders):
+def test_one_rank_resumes_from_sequence_parallel_ranks(two, folders):
     _, out = two
     expected, learner = episodes("ppo", folders["tiny"], opener([]), STEPS + 1)
     learner.close()
@@ -237,7 +237,7 @@ def test_what_ranks_that_share_rows_saved_one_goes_on_with(two, folders):
 
 
 @pytest.mark.timeout(300)
-def test_ranks_keep_their_share_of_a_long_row(two, folders):
+def test_ranks_hold_only_their_slice_of_a_long_row(two, folders):
     (found, _), _ = two
     alone = kept(folders["tiny"], opener([]))
     assert alone["widths"] == [alone["length"]]
@@ -247,7 +247,7 @@ def test_ranks_keep_their_share_of_a_long_row(two, folders):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_groups_of_ranks_share_rows_of_their_own(folders, tmp_path):
+def test_each_group_of_ranks_shares_its_own_rows(folders, tmp_path):
     spawn(4, four, folders["tiny"], tmp_path)
     expected = one(episodes, "ppo", folders["tiny"])
     for rank in range(4):
@@ -264,30 +264,30 @@ def test_groups_of_ranks_share_rows_of_their_own(folders, tmp_path):
             ["train.ranks=2", "train.sequence_parallel=2", "model.attention=eager"],
             "model.attention=eager must be sdpa, or auto",
         ),
-        (["train.ranks=3", "train.sequence_parallel=3"], "must divide 4"),
+        (["train.ranks=3", "train.sequence_parallel=3"], "must divide.* 4 attention heads"),
     ],
 )
-def test_ranks_that_cannot_share_rows_are_refused_before_any_work(overrides, said):
+def test_unsupported_sequence_parallelism_is_refused_before_any_work(overrides, said):
     with pytest.raises(ConfigError, match=said):
         plan.check(configuration.load("number_game", overrides))
 
 
-def test_heads_of_a_folders_model_are_counted_before_any_work(folders):
+def test_attention_heads_are_checked_before_any_work(folders):
     for name in ("qwen3_vl", "text"):
         overrides = [f"model.path={folders[name]}", "train.ranks=3", "train.sequence_parallel=3"]
-        with pytest.raises(ConfigError, match=r"=3: the model has 4 attention heads.*divide 4"):
+        with pytest.raises(ConfigError, match=r"=3 must divide.* 4 attention heads"):
             plan.check(configuration.load("number_game", overrides))
 
 
-def test_layers_that_see_a_window_are_refused(folders):
+def test_sliding_window_layers_are_refused(folders):
     model = load_model(folders["text"])
     model.config.layer_types = ["full_attention", "sliding_attention"]
-    with pytest.raises(ConfigError, match="with sliding_attention cannot be shared"):
+    with pytest.raises(ConfigError, match="layers with sliding_attention, which do not support it"):
         sequence_parallel.prepare(model, 2)
 
 
 @pytest.mark.parametrize(("length", "width"), [(6, 3), (7, 4), (1, 1)])
-def test_every_place_stands_in_one_slice(length, width):
+def test_every_position_is_in_exactly_one_slice(length, width):
     slices = [sequence_parallel.Slice(number=n, count=2, group=None) for n in range(2)]
     rows = torch.arange(3 * length).view(3, length)
     found = torch.full((3 * length,), -1)

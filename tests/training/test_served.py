@@ -16,13 +16,13 @@ from agentrl.cli import run as agentrl
 from agentrl.policies.engines import endpoint
 from tests.policies.completions_server import Server, ok, refusal, reply, serving
 
-KEY = "sk-not-to-be-told-5678"
+KEY = "sk-secret-5678"
 LAKE = ["frozen_lake", "env.kwargs.is_slippery=false", "env.max_turns=8", "rollout.engine=remote"]
 WAY = ["down", "down", "right", "right", "down", "right"]
 
 
 def guide(body: dict[str, Any]) -> Any:
-    """Knows the way over the lake, by the last square it was told."""
+    """Knows the way over the lake from the last square it was shown."""
     _, row, _, column = body["messages"][-1]["content"].split()
     square = (int(row), int(column))
     seen, at = [], (0, 0)
@@ -76,18 +76,18 @@ def test_held_out_seeds_are_played_and_recorded(
     settings = yaml.safe_load((run / "config.yaml").read_text())["rollout"]["endpoint"]
     assert (settings["model"], settings["api_key_env"]) == ("toy", "TEST_KEY")
     assert json.loads((run / "summary.json").read_text())["policy"] == "toy"
-    assert all(told["Authorization"] == f"Bearer {KEY}" for told in server.headers)
+    assert all(output["Authorization"] == f"Bearer {KEY}" for output in server.headers)
     for file in (path for path in run.rglob("*") if path.is_file()):
         content = file.read_bytes()
         assert KEY.encode() not in (gzip.decompress(content) if file.suffix == ".gz" else content)
 
 
-def test_no_more_is_asked_at_once_than_may_be(server: Server, tmp_path: Path) -> None:
+def test_concurrent_requests_stay_within_the_limit(server: Server, tmp_path: Path) -> None:
     assert play(server, tmp_path, "eval", "--episodes=8", "rollout.concurrency=2") == 0
     assert 1 <= server.most_at_once <= 2
 
 
-def test_a_failure_of_the_server_is_no_game_that_was_lost(server: Server, tmp_path: Path) -> None:
+def test_a_server_failure_is_not_a_lost_game(server: Server, tmp_path: Path) -> None:
     server.answers.append(ok(reply("Hello!")))  # as the job is checked
     server.answers.append(ok(reply("Hello!")))  # as the rollouts begin
     server.answers += [refusal(400, "no"), ok(reply("I", "content_filter"))]
@@ -113,7 +113,7 @@ def test_a_server_that_only_fails_ends_the_evaluation(
     assert "2 of 2 episodes are void" in capsys.readouterr().err
 
 
-def test_what_a_server_has_played_is_learned_from(
+def test_episodes_played_by_a_server_are_trained_on(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert play(server, tmp_path / "demo", "eval", "--demos", "--episodes=3") == 0
@@ -124,15 +124,15 @@ def test_what_a_server_has_played_is_learned_from(
     teach = ["train", "frozen_lake", "--dry-run", "warm_start.player=null", "rollout.engine=hf"]
     capsys.readouterr()
     assert agentrl([*teach, f"warm_start.recorded=[{demo},{held_out}]"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "3 episodes of 18 turns" in told
-    assert "3 of held-out seeds" in told
+    output = " ".join(capsys.readouterr().out.split())
+    assert "3 episodes of 18 turns" in output
+    assert "3 of held-out seeds" in output
     assert agentrl(["export", str(demo), str(tmp_path / "best.jsonl"), "--least=1"]) == 0
     assert len((tmp_path / "best.jsonl").read_text().splitlines()) == 3
     assert agentrl(["rescore", str(demo), "--reward", "agentrl.rewards.form:action"]) == 0
 
 
-def test_an_episode_is_watched(
+def test_an_episode_can_be_watched(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert play(server, tmp_path, "play", "--policy=model", "--seed=3") == 0
@@ -163,7 +163,7 @@ def test_a_run_is_played_by_a_server_in_place_of_its_model(server: Server, tmp_p
         ("play", ["--policy=model", "rollout.endpoint.url=http://127.0.0.1:1/v1"], "ConnectError"),
     ],
 )
-def test_what_cannot_be_is_told_before_any_work(
+def test_impossible_settings_are_rejected_before_any_work(
     server: Server, tmp_path: Path, capsys: Any, command: str, arguments: list[str], words: str
 ) -> None:
     server.usual = lambda body: refusal(404, "no such model")
@@ -172,7 +172,7 @@ def test_what_cannot_be_is_told_before_any_work(
     assert not list(tmp_path.iterdir())
 
 
-def test_nothing_that_models_need_is_loaded(server: Server, tmp_path: Path) -> None:
+def test_no_model_libraries_are_loaded(server: Server, tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules.update(dict.fromkeys("
         "('torch', 'transformers', 'tokenizers', 'safetensors', 'ray', 'vllm', 'openai')));"
@@ -188,7 +188,9 @@ def test_nothing_that_models_need_is_loaded(server: Server, tmp_path: Path) -> N
 
 
 @pytest.mark.adb
-def test_screens_of_phones_are_sent(adb_server: Any, server: Server, tmp_path: Path) -> None:
+def test_phone_screenshots_are_sent_to_the_server(
+    adb_server: Any, server: Server, tmp_path: Path
+) -> None:
     server.usual = lambda body: ok(reply("<action>tap(0.5, 0.5)</action>"))
     phones = ["devices.source=virtual:2", "env.kwargs.rounds=1", "env.max_turns=2"]
     where = [f"rollout.endpoint.url={server.url}", f"run.dir={tmp_path}", "logging=[]"]

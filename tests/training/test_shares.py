@@ -1,4 +1,4 @@
-"""What a batch's parts add up to, over micro-batches, ranks and layouts: law 2 of every loss."""
+"""The sum over micro-batches, ranks and layouts is the loss of the batch: law 2 of every loss."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ KIT = SimpleNamespace(
     positions=lambda ids, images: np.arange(len(ids)),
     pixels=lambda pictures: {},
 )
-"""Of a model that sees words alone."""
+"""Of a text-only model."""
 
 
 @st.composite
@@ -100,7 +100,10 @@ def test_splitting_a_batch_changes_neither_loss_nor_gradient(
 ):
     """Into micro-batches of any size, over ranks, as trees, in rows or in one row."""
     config = AlgorithmConfig(
-        name=PRESETS[loss], aggregate=aggregate, correction=corrected, kl_estimate=estimate
+        name=PRESETS[loss],
+        aggregate=aggregate,
+        importance_correction=corrected,
+        kl_estimate=estimate,
     )
     whole = Packing(max_tokens=10_000, width=np.inf, share=False)
     split = Packing(max_tokens=most, width=np.inf, share=layout[0], masks=layout[1])
@@ -111,7 +114,7 @@ def test_splitting_a_batch_changes_neither_loss_nor_gradient(
 
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 @given(items=samples(), aggregate=st.sampled_from(AGGREGATES))
-def test_a_sample_for_each_turn_has_the_loss_of_the_conversation(loss, items, aggregate):
+def test_one_sample_per_turn_has_the_loss_of_the_whole_conversation(loss, items, aggregate):
     config = AlgorithmConfig(name=PRESETS[loss], aggregate=aggregate)
     packing = Packing(max_tokens=10_000, width=np.inf)
     # Each conversation is an episode here.

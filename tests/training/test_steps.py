@@ -38,7 +38,7 @@ def player(rollouts, *overrides):
     return StepPlayer(config, rollouts, lambda total, note: nullcontext()), config
 
 
-async def test_what_was_void_in_groups_that_were_played_anew_counts_too(kit):
+async def test_void_episodes_of_replaced_groups_are_counted(kit):
     rollouts = Groups(kit, set())
     steps, config = player(rollouts, "algorithm.filter_refills=1")
     first, again = seeds.training(config, 1, 0), seeds.training(config, 1, 1)
@@ -50,7 +50,7 @@ async def test_what_was_void_in_groups_that_were_played_anew_counts_too(kit):
     assert played.greedy is None
 
 
-async def test_greedy_policy_plays_the_seeds_of_the_groups_that_are_learned_from(kit):
+async def test_greedy_policy_plays_the_seeds_of_the_kept_groups(kit):
     rollouts = Groups(kit, set())
     steps, config = player(rollouts, "algorithm.name=remax", "algorithm.filter_refills=1")
     first, again = seeds.training(config, 1, 0), seeds.training(config, 1, 1)

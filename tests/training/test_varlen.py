@@ -1,4 +1,4 @@
-"""Samples of one row that lengths keep apart, as flash-attn has them, learn what masks let them."""
+"""Samples in one row separated by lengths, as for flash-attn, learn the same as with masks."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -70,7 +70,7 @@ def items_of(kit):
 
 
 def scored(scorer, batches):
-    """Log-probabilities of all samples' tokens, and the gradient of a sum that tells them apart."""
+    """Log-probabilities of all tokens, and the gradient of a sum that weights each differently."""
     found = {}
     for batch, samples in batches:
         logprobs = scorer(batch, 1.0).logprobs
@@ -98,7 +98,7 @@ def apart(items, kit):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("most", [120, 10_000])
-def test_one_row_without_padding_is_as_separate_rows(
+def test_one_row_without_padding_equals_separate_rows(
     family, most, by_lengths, tiny_vlm, tmp_path: Path
 ):
     folder = families.build(family, tiny_vlm, tmp_path / family)
@@ -145,13 +145,13 @@ def test_flash_attn_learns_what_sdpa_does(config, tmp_path):
     folder = tiny_model.build(tmp_path / "tiny", 0)
     items = items_of(kit_for(folder))
     config.model.dtype = "bfloat16"
-    told = {}
+    metrics = {}
     for attention in ("flash_attention_2", "sdpa"):
         config.model.attention = attention
         learner = Learner(config, folder)
         assert learner._packing.masks == (attention == "sdpa")
-        told[attention] = [learner.update(items) for _ in range(3)]
+        metrics[attention] = [learner.update(items) for _ in range(3)]
         learner.close()
-    for found, expected in zip(told["flash_attention_2"], told["sdpa"], strict=True):
+    for found, expected in zip(metrics["flash_attention_2"], metrics["sdpa"], strict=True):
         for name in ("loss", "grad_norm", "entropy", "mismatch_k1"):
             assert found[name] == pytest.approx(expected[name], rel=0.05, abs=5e-3)

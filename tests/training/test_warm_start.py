@@ -24,24 +24,24 @@ def test_learning_rate_rises_then_falls_to_its_final_share():
     [
         "seed=1",
         "env.kwargs={rounds: 5}",
-        "env.translator={instruct: true}",
+        "env.translator_kwargs={instruct: true}",
         "warm_start.steps=3",
         "warm_start.player=expert",
         "model.tiny={layers: 2}",
         "devices.size=[540, 960]",
     ],
 )
-def test_another_job_takes_another_clone(override):
+def test_cache_depends_on_what_affects_the_warm_start(override):
     assert warm_start.cache_folder(settings()) != warm_start.cache_folder(settings(override))
 
 
-def test_another_data_set_in_the_same_file_takes_another_clone(tmp_path):
+def test_cache_depends_on_the_content_of_a_data_set(tmp_path):
     path = tmp_path / "questions.jsonl"
 
     def folder():
         long = "{{ problem }}" + " and so on" * 100  # which is no path
         kwargs = f"env.kwargs={{data: {{train: '{path}'}}, template: '{long}'}}"
-        return warm_start.cache_folder(settings("env.id=QA-v0", "env.translator={}", kwargs))
+        return warm_start.cache_folder(settings("env.id=QA-v0", "env.translator_kwargs={}", kwargs))
 
     path.write_text('{"problem": "1 + 1?", "answer": 2}')
     before = folder()
@@ -50,7 +50,7 @@ def test_another_data_set_in_the_same_file_takes_another_clone(tmp_path):
     assert folder() != before
 
 
-def test_what_does_not_touch_the_clone_takes_the_same():
+def test_cache_ignores_what_does_not_affect_the_warm_start():
     same = settings("optim.lr=1", "train.steps=3", "rollout.engine=hf")
     assert warm_start.cache_folder(settings()) == warm_start.cache_folder(same)
 
@@ -60,14 +60,14 @@ def test_without_a_cache_there_is_no_folder():
     assert warm_start.cache_folder(settings("warm_start=null")) is None
 
 
-def test_what_adapters_learned_over_four_bits_is_not_rounded_into_a_cached_model():
+def test_warm_start_of_a_4_bit_model_is_not_cached():
     four_bits = "model.lora.rank=4", "model.lora.base=nf4"
     assert warm_start.cache_folder(settings(*four_bits)) is None
     assert warm_start.cache_folder(settings("model.lora.rank=4")) is not None
     assert warm_start.cache_folder(settings("model.lora.base=nf4")) is not None
 
 
-def test_run_keeps_the_prompt_it_began_with(tmp_path):
+def test_run_keeps_a_copy_of_its_prompt(tmp_path):
     template = tmp_path / "mine.jinja"
     template.write_text("Play well. {{ instructions }}")
     config = settings(f"env.prompt={template}", f"run.dir={tmp_path}", "run.name=x")
@@ -80,7 +80,7 @@ def test_run_keeps_the_prompt_it_began_with(tmp_path):
     assert warm_start._instructions(again) == "Play well."
 
 
-def test_clone_that_cannot_be_cached_is_not_lost(tmp_path, caplog):
+def test_warm_start_that_cannot_be_cached_is_not_lost(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     assert not warm_start.keep(tmp_path / "file" / "clone", settings(), None)
-    assert "not cached" in caplog.text
+    assert "could not be cached" in caplog.text

@@ -20,7 +20,7 @@ def after(later, steps=2 * WINDOW):
     return {name.removeprefix("watch/") for name, seen in signs.items() if seen}, said
 
 
-def test_a_training_that_is_fine_is_left_alone():
+def test_a_healthy_training_raises_no_warning():
     assert after({}) == (set(), [])
     assert after({"learner/entropy": 0.01, "train/reward": 5.0, "train/success": 1.0})[0] == set()
 
@@ -28,23 +28,23 @@ def test_a_training_that_is_fine_is_left_alone():
 @pytest.mark.parametrize(
     ("name", "later", "words"),
     [
-        ("collapse", {"learner/entropy": 0.01}, "fallen from 0.5 to 0.01 nats"),
-        ("repetition", {"rollout/repetition": 0.8}, "of what the replies say repeats"),
+        ("collapse", {"learner/entropy": 0.01}, "from 0.5 to 0.01 nats"),
+        ("repetition", {"rollout/repetition": 0.8}, "of the replies' 4-grams are repeated"),
         ("length", {"rollout/tokens_per_turn": 60.0}, "from 20 to 44 tokens"),
         ("length", {"rollout/tokens_per_turn": 8.0}, "from 20 to 8 tokens"),
-        ("format", {"train/reward": 2.0, "train/reward/format": 1.5}, "is for the format alone"),
+        ("format", {"train/reward": 2.0, "train/reward/format": 1.5}, "comes from format rewards"),
         ("mismatch", {"learner/mismatch_k3": 0.05}, "engine and learner drift apart: 0.0001 to"),
-        ("dead_groups", {"learner/dead_groups": 1.0}, "in 100% of the groups"),
+        ("dead_groups", {"learner/dead_groups": 1.0}, "100% of the groups have equal returns"),
     ],
 )
-def test_each_sign_is_seen_and_said_once(name, later, words):
+def test_each_sign_is_reported_once(name, later, words):
     seen, said = after(later)
     assert seen == {name}
     assert len(said) == 1
     assert words in said[0]
 
 
-def test_rewards_that_rise_where_held_out_ones_fall_are_seen():
+def test_training_rewards_that_rise_while_held_out_ones_fall_are_reported():
     dogs = Watchdogs()
     for step in range(30):
         signs, _ = dogs.look(FINE | {"train/reward": 1.0 + 0.1 * step})
@@ -59,7 +59,7 @@ def test_rewards_that_rise_where_held_out_ones_fall_are_seen():
     assert signs["watch/hacking"] == 0.0
 
 
-def test_a_sign_that_goes_and_comes_back_is_said_again_and_a_resumed_one_is_not():
+def test_a_returning_sign_is_reported_again_but_a_resumed_one_is_not():
     dogs = Watchdogs()
     dead = FINE | {"learner/dead_groups": 1.0}
     said = [words for numbers in ([dead] * 6 + [FINE] * 6) * 2 for words in dogs.look(numbers)[1]]
@@ -70,7 +70,7 @@ def test_a_sign_that_goes_and_comes_back_is_said_again_and_a_resumed_one_is_not(
     assert (signs["watch/dead_groups"], words) == (1.0, [])
 
 
-def test_few_steps_and_missing_numbers_say_nothing():
+def test_few_steps_or_missing_metrics_raise_no_warning():
     dogs = Watchdogs()
     for _ in range(2 * WINDOW):
         signs, words = dogs.look({})
@@ -78,7 +78,7 @@ def test_few_steps_and_missing_numbers_say_nothing():
     assert not words
 
 
-def test_repetition_counts_pieces_that_were_said_before():
+def test_repetition_counts_repeated_ngrams():
     assert repetition([[1, 2, 3, 4, 5]]) == 0
     assert repetition([[7] * 8]) == pytest.approx(4 / 5)
     assert repetition([[1, 2], []]) == 0

@@ -29,42 +29,42 @@ def published(how):
     return Path(process.stdout.strip())
 
 
-def test_published_weights_end_with_their_process():
+def test_published_weights_are_removed_when_their_process_exits():
     assert not published("ends").parent.exists()
 
 
-def test_what_a_killed_process_published_is_swept_by_the_next():
+def test_weights_of_a_killed_process_are_removed_by_the_next():
     path = published("killed")
     assert path.exists()
     published("ends")
     assert not path.parent.exists()
 
 
-def test_the_folders_of_living_processes_are_not_swept(tmp_path):
+def test_folders_of_running_processes_are_not_removed(tmp_path):
     own = tmp_path / f"agentrl-weights-{os.getpid()}-x"
     own.mkdir()
     _sweep(tmp_path)
     assert own.exists()
 
 
-def test_a_file_of_weights_is_written_whole(tmp_path):
+def test_a_weight_file_is_written_atomically(tmp_path):
     write(tmp_path / "deep" / "w.safetensors", {"w": torch.arange(6).view(2, 3).T})
     assert torch.equal(read(tmp_path / "deep")["w"], torch.arange(6).view(2, 3).T)
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["w.safetensors"]
 
 
-def test_an_exported_configuration_says_what_its_weights_are_in(tmp_path):
+def test_an_exported_configuration_has_the_dtype_of_its_weights(tmp_path):
     source = tmp_path / "source"
     source.mkdir()
     config = {"dtype": "float32", "hidden": 8, "text_config": {"torch_dtype": "float32"}}
     (source / "config.json").write_text(json.dumps(config))
     export(source, tmp_path / "model", {"w": torch.ones(2, dtype=torch.bfloat16)})
-    told = json.loads((tmp_path / "model" / "config.json").read_text())
-    assert told == {"dtype": "bfloat16", "hidden": 8, "text_config": {"torch_dtype": "bfloat16"}}
+    written = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert written == {"dtype": "bfloat16", "hidden": 8, "text_config": {"torch_dtype": "bfloat16"}}
     assert json.loads((source / "config.json").read_text()) == config
 
 
-def test_an_export_that_finds_no_room_says_so_and_leaves_none_taken(tmp_path):
+def test_an_export_on_a_full_disk_fails_and_cleans_up(tmp_path):
     source = tmp_path / "source"
     source.mkdir()
     # Python ignores SIGXFSZ: a file that would be larger reads as a disk without room.

@@ -78,7 +78,7 @@ def test_a_game_is_played_with_text_and_arrows_and_recorded(open_page: Open, tmp
         box = page.get_by_label("answer")
         box.fill("fly")
         box.press("Enter")
-        expect(page.get_by_role("alert")).to_contain_text("'fly' is no action")
+        expect(page.get_by_role("alert")).to_contain_text("'fly' is not an action")
         box.fill("down")
         box.press("Enter")
         turns(page, 1)
@@ -196,7 +196,7 @@ def test_accepted_inputs_are_known_in_every_action_style(config, kwargs, known, 
     env = configuration.load(config).env
     env.kwargs = {**env.kwargs, **kwargs}
     if config != "counting":
-        env.translator = {**env.translator, "style": style}
+        env.translator_kwargs = {**env.translator_kwargs, "style": style}
     assert ways(open_translator(env)) == known
 
 

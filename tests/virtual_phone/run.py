@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from agentrl.virtual_phone.commands import COMMANDS
-from agentrl.virtual_phone.phone import Phone
-from agentrl.virtual_phone.shell.interpreter import Shell
-from agentrl.virtual_phone.shell.redirects import IO
+from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.shell.interpreter import ShellInterpreter
+from agentrl.virtual_phone.shell.redirects import CommandIO
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Done:
         return self.out_bytes.decode("utf-8", "surrogateescape")
 
 
-def probe_phone() -> Phone:
+def probe_phone() -> VirtualPhone:
     """A small phone whose effects come at once."""
-    return Phone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0))
+    return VirtualPhone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0))
 
 
-async def run_later(script: str, phone: Phone | None = None, stdin: bytes = b"") -> Done:
+async def run_later(script: str, phone: VirtualPhone | None = None, stdin: bytes = b"") -> Done:
     """Run it on the loop that runs."""
     out: list[bytes | memoryview] = []
     err: list[bytes | memoryview] = []
@@ -37,12 +37,12 @@ async def run_later(script: str, phone: Phone | None = None, stdin: bytes = b"")
     async def read() -> bytes:
         return left.pop() if left else b""
 
-    io = IO(out=out.append, err=err.append, read=read)
-    shell = Shell(phone=phone or probe_phone(), commands=COMMANDS, io=io)
+    io = CommandIO(out=out.append, err=err.append, read=read)
+    shell = ShellInterpreter(phone=phone or probe_phone(), commands=COMMANDS, io=io)
     code = await asyncio.wait_for(shell.run(script), 60)
     return Done(b"".join(out), b"".join(err).decode("utf-8", "surrogateescape"), code)
 
 
-def run(script: str, phone: Phone | None = None, stdin: bytes = b"") -> Done:
+def run(script: str, phone: VirtualPhone | None = None, stdin: bytes = b"") -> Done:
     """Run it on a loop of its own."""
     return asyncio.run(run_later(script, phone, stdin))

@@ -15,7 +15,7 @@ import adbutils.binaries
 
 from agentrl.devices.adb import AdbServer
 from agentrl.errors import DeviceError
-from agentrl.virtual_phone import Phones
+from agentrl.virtual_phone import VirtualPhones
 
 PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
 PACKAGE = "org.agentrl.probe"
@@ -97,7 +97,7 @@ def serving(program: str) -> Iterator[AdbServer]:
 
 
 @contextlib.contextmanager
-def stations(program: str, phones: Phones) -> Iterator[Sequence[Station]]:
+def stations(program: str, phones: VirtualPhones) -> Iterator[Sequence[Station]]:
     """The phones, connected to a server of that program."""
     with serving(program) as server:
         for serial in phones.serials:

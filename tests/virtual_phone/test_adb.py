@@ -17,7 +17,7 @@ import pytest
 
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.errors import ConfigError, DeviceError
-from agentrl.virtual_phone import Phones, spawn
+from agentrl.virtual_phone import VirtualPhones, spawn
 from agentrl.virtual_phone.protocol import packets
 
 pytestmark = pytest.mark.adb
@@ -26,7 +26,7 @@ STATE = "/data/local/tmp/agentrl/org.agentrl.probe.json"
 
 
 @pytest.fixture(scope="module")
-def phones(adb_server: AdbServer) -> Iterator[Phones]:
+def phones(adb_server: AdbServer) -> Iterator[VirtualPhones]:
     with spawn(2, [PROBE], effect_delay_ms=(0, 0)) as running:
         for serial in running.serials:
             adb_server.connect(serial)
@@ -35,7 +35,7 @@ def phones(adb_server: AdbServer) -> Iterator[Phones]:
             adb_server.disconnect(serial)
 
 
-def adb(phones: Phones, *arguments: str, input: bytes | None = None) -> bytes:
+def adb(phones: VirtualPhones, *arguments: str, input: bytes | None = None) -> bytes:
     return adb_on(phones.serials[0], *arguments, input=input)
 
 
@@ -46,13 +46,13 @@ def adb_on(serial: str, *arguments: str, input: bytes | None = None) -> bytes:
     ).stdout
 
 
-def test_adb_lists_all_phones_of_one_process(adb_server: AdbServer, phones: Phones) -> None:
+def test_adb_lists_all_phones_of_one_process(adb_server: AdbServer, phones: VirtualPhones) -> None:
     listed = adb(phones, "devices").decode()
     assert all(f"{serial}\tdevice" in listed for serial in phones.serials)
     assert all(port not in range(5555, 5586) for port in phones.ports)
 
 
-def test_the_shell_gives_output_errors_and_exit_code(phones: Phones) -> None:
+def test_the_shell_gives_output_errors_and_exit_code(phones: VirtualPhones) -> None:
     done = subprocess.run(
         [find_adb(), "-s", phones.serials[0], "shell", "echo out; nope; exit 7"],
         capture_output=True,
@@ -65,7 +65,7 @@ def test_the_shell_gives_output_errors_and_exit_code(phones: Phones) -> None:
     assert done.returncode == 7
 
 
-def test_an_app_is_started_touched_and_publishes_its_state(phones: Phones) -> None:
+def test_an_app_is_started_touched_and_publishes_its_state(phones: VirtualPhones) -> None:
     adb(phones, "shell", "am start -n org.agentrl.probe/.Main --es level '2 hard' --ei seed 5")
     assert b'"extras": {"level": "2 hard", "seed": "5"}' in adb(phones, "shell", f"cat {STATE}")
     adb(phones, "shell", "input tap 100 200; input swipe 1 300 300 900 100; input keyevent 66")
@@ -76,7 +76,7 @@ def test_an_app_is_started_touched_and_publishes_its_state(phones: Phones) -> No
     assert b"org.agentrl.probe/org.agentrl.probe.Main}" in focus
 
 
-def test_png_and_raw_captures_are_the_same_picture(phones: Phones) -> None:
+def test_png_and_raw_captures_are_the_same_picture(phones: VirtualPhones) -> None:
     png = adb(phones, "exec-out", "screencap", "-p")
     raw = adb(phones, "exec-out", "screencap")
     assert np.frombuffer(raw[:16], "<u4").tolist()[:3] == [720, 1280, 1]
@@ -87,7 +87,7 @@ def test_png_and_raw_captures_are_the_same_picture(phones: Phones) -> None:
     assert through_v2 == raw
 
 
-def test_files_are_pushed_listed_and_pulled(phones: Phones, tmp_path: Path) -> None:
+def test_files_are_pushed_listed_and_pulled(phones: VirtualPhones, tmp_path: Path) -> None:
     content = os.urandom(300_000)
     (tmp_path / "there").write_bytes(content)
     adb(phones, "push", str(tmp_path / "there"), "/sdcard/new/x.bin")
@@ -97,7 +97,7 @@ def test_files_are_pushed_listed_and_pulled(phones: Phones, tmp_path: Path) -> N
 
 
 def test_typed_lines_reach_the_interactive_shell_and_standard_input_a_command(
-    phones: Phones,
+    phones: VirtualPhones,
 ) -> None:
     assert b"typed" in adb(phones, "shell", input=b"echo typed\nexit\n")
     assert adb(phones, "shell", "cat", input=b"a\nb") == b"a\nb"
@@ -117,16 +117,16 @@ def test_typed_lines_reach_the_interactive_shell_and_standard_input_a_command(
         ("am start -n org.agentrl.probe/.Main --es refuse 1", "refuses its extras: refuse=1"),
     ],
 )
-def test_commands_answer_as_a_phone_does(phones: Phones, command: str, answer: str) -> None:
+def test_commands_answer_as_a_phone_does(phones: VirtualPhones, command: str, answer: str) -> None:
     assert answer in adb(phones, "shell", f"{command} 2>&1; true").decode()
 
 
-def test_logcat_as_the_program_asks_for_it(phones: Phones) -> None:
+def test_logcat_as_the_program_asks_for_it(phones: VirtualPhones) -> None:
     adb(phones, "shell", "am start -n org.agentrl.probe/.Main")
     assert b"START u0 org.agentrl.probe" in adb(phones, "logcat", "-d")
 
 
-def test_a_group_starts_from_one_state_on_many_phones(phones: Phones) -> None:
+def test_a_group_starts_from_one_state_on_many_phones(phones: VirtualPhones) -> None:
     first, second = phones.serials
     script = f"am start -n org.agentrl.probe/.Main --es level 3; input tap 99 99; cat {STATE}"
     state = adb_on(first, "shell", script).splitlines()[-1]
@@ -189,7 +189,7 @@ def test_a_phone_whose_owner_is_away_stays_unauthorized(adb_server: AdbServer) -
         adb_server.disconnect(serial)
 
 
-def test_phones_listen_on_loopback_only(phones: Phones) -> None:
+def test_phones_listen_on_loopback_only(phones: VirtualPhones) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("10.255.255.255", 1))
@@ -202,7 +202,7 @@ def test_phones_listen_on_loopback_only(phones: Phones) -> None:
         socket.create_connection((own, phones.ports[0]), 5)
 
 
-def test_garbage_on_the_port_does_not_harm_the_phone(phones: Phones) -> None:
+def test_garbage_on_the_port_does_not_harm_the_phone(phones: VirtualPhones) -> None:
     with socket.create_connection(("127.0.0.1", phones.ports[0]), 5) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert stranger.recv(100) == b""
@@ -215,13 +215,13 @@ def test_garbage_on_the_port_does_not_harm_the_phone(phones: Phones) -> None:
         ("agentrl.virtual_phone.apps.probe_app:ProbApp", "did you mean 'ProbeApp'"),
         ("no.such.module:App", "cannot be imported"),
         (
-            ("agentrl.virtual_phone.apps.probe_app:ProbeApp", {"colour": 1}),
-            "does not take {'colour': 1}",
+            ("agentrl.virtual_phone.apps.probe_app:ProbeApp", {"color": 1}),
+            "rejects {'color': 1}",
         ),
-        ("json:JSONDecoder", "json:JSONDecoder is no app: it lacks launch"),
-        ("os:getcwd", "is no app"),
+        ("json:JSONDecoder", "json:JSONDecoder is not an app: it lacks launch"),
+        ("os:getcwd", "is not an app"),
         ("os:sep", "not callable"),
-        ("sys:exit", "fails when made"),
+        ("sys:exit", "sys:exit failed with"),
     ],
 )
 def test_an_app_that_does_not_exist_is_named(app: object, complaint: str) -> None:
@@ -264,7 +264,7 @@ def test_phones_end_with_their_parent_after_kill_9() -> None:
 
 
 def test_phones_outlive_the_thread_that_started_them() -> None:
-    started: list[Phones] = []
+    started: list[VirtualPhones] = []
     thread = threading.Thread(target=lambda: started.append(spawn(1)))
     thread.start()
     thread.join()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl.virtual_phone.apps.apk import Manifest, read_manifest
+from agentrl.virtual_phone.apps.apk import ApkManifest, read_manifest
 from tests.virtual_phone.apks import apk, binary_manifest, plain_manifest
 from tests.virtual_phone.run import probe_phone, run
 
@@ -12,7 +12,7 @@ from tests.virtual_phone.run import probe_phone, run
 @pytest.mark.parametrize("utf8", [False, True])
 def test_the_manifest_of_a_real_apk_is_read(utf8: bool) -> None:
     told = read_manifest(apk(binary_manifest("com.example.app", utf8=utf8)))
-    assert told == Manifest(
+    assert told == ApkManifest(
         package="com.example.app", version_name="2.5", version_code=7, activity=".Start"
     )
 
@@ -86,7 +86,7 @@ def test_an_installation_in_a_session() -> None:
     ("script", "reason"),
     [
         ("pm install /sdcard/none.apk", "INSTALL_FAILED_INVALID_URI"),
-        ("pm install -S 100", "INSTALL_FAILED_INVALID_APK: 3 of 100 bytes came"),
+        ("pm install -S 100", "INSTALL_FAILED_INVALID_APK: got 3 of 100 bytes"),
         ("pm install -S 99999999999", "INSTALL_FAILED_INSUFFICIENT_STORAGE"),
         ("pm install -S -5", "INSTALL_FAILED_INSUFFICIENT_STORAGE"),
         ("pm install", "INSTALL_FAILED_INSUFFICIENT_STORAGE"),

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import pytest
 
 from agentrl.virtual_phone.protocol import packets
-from agentrl.virtual_phone.protocol.adb_auth import _DIGEST_INFO, KEYS_FILE, Keys
+from agentrl.virtual_phone.protocol.adb_auth import _DIGEST_INFO, KEYS_FILE, TrustedKeys
 from agentrl.virtual_phone.protocol.packets import AUTH, AUTH_PUBLIC_KEY, AUTH_SIGNATURE, CNXN
-from agentrl.virtual_phone.system.file_system import Files
+from agentrl.virtual_phone.system.file_system import FileSystem
 from tests.virtual_phone.wire import Wire, serving
 
 
@@ -104,4 +104,4 @@ async def test_an_owner_who_presses_allow_lets_a_new_key_in_for_good(
 
 @pytest.mark.parametrize("key", ["", "AAAA", "é", "A" * 100_000, base64.b64encode(bytes(524))])
 def test_what_is_no_key_is_never_allowed(key: str | bytes) -> None:
-    assert not Keys(Files()).ask(key if isinstance(key, str) else key.decode())
+    assert not TrustedKeys(FileSystem()).ask(key if isinstance(key, str) else key.decode())

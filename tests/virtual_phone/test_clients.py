@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from ppadb.client import Client
 
-from agentrl.virtual_phone import Phones, spawn
+from agentrl.virtual_phone import VirtualPhones, spawn
 from tests.virtual_phone.apks import apk, binary_manifest
 from tests.virtual_phone.station import (
     PACKAGE,
@@ -39,13 +39,13 @@ APP = "com.example.app"
 
 
 @pytest.fixture(scope="module")
-def phones() -> Iterator[Phones]:
+def phones() -> Iterator[VirtualPhones]:
     with spawn(2, [PROBE], effect_delay_ms=(0, 0)) as running:
         yield running
 
 
 @pytest.fixture(scope="module", params=programs(), ids=lambda program: Path(program).parent.name)
-def station(request: pytest.FixtureRequest, phones: Phones) -> Iterator[Station]:
+def station(request: pytest.FixtureRequest, phones: VirtualPhones) -> Iterator[Station]:
     with stations(request.param, phones) as (first, _):
         yield first
 
@@ -70,7 +70,7 @@ def probe(station: Station) -> None:
 def page() -> Iterator[int]:
     """A port of this machine with a page on it."""
 
-    class Page(http.server.BaseHTTPRequestHandler):
+    class TextPage(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = f"<html><title>Page {self.path}</title></html>".encode() + bytes(200_000)
             self.send_response(200)
@@ -81,7 +81,7 @@ def page() -> Iterator[int]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), TextPage)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield server.server_address[1]
@@ -115,7 +115,7 @@ def test_a_port_of_the_phone_leads_to_the_computer(station: Station, page: int) 
     assert said.endswith(bytes(200_000))
     station.adb("forward", "--remove", f"tcp:{local}")
     station.adb("reverse", "--remove", "tcp:8080")
-    assert "Connection refused" in station.shell("curl http://127.0.0.1:8080/")
+    assert "DeviceConnection refused" in station.shell("curl http://127.0.0.1:8080/")
     assert station.run("reverse", "--remove", "tcp:8080").returncode != 0
 
 

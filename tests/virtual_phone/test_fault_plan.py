@@ -43,8 +43,8 @@ def test_a_plan_is_read_from_its_file_and_survives_the_way_to_the_phones(tmp_pat
         ("{al: {}}", "faults has no 'al' (did you mean 'all'?)"),
         ("{seed: x}", "faults.seed is 'x'"),
         ("{all: {alway: {}}}", "faults.all has no 'alway' (did you mean 'always'?)"),
-        ("{all: {always: {drp: 1}}}", "faults.all.always.drp: there is no fault 'drp'"),
-        ("{all: {always: {drop: 3}}}", "faults.all.always.drop: drop: '3' is no probability"),
+        ("{all: {always: {drp: 1}}}", "faults.all.always.drp: unknown fault 'drp'"),
+        ("{all: {always: {drop: 3}}}", "faults.all.always.drop: drop: '3' is not a probability"),
         ("{all: {always: {drop: }}}", "faults.all.always.drop: drop lacks a value"),
         ("{all: {schedule: 3}}", "faults.all.schedule must be a list"),
         ("{all: {schedule: [{fault: drop}]}}", "faults.all.schedule[0] lacks value"),
@@ -52,12 +52,12 @@ def test_a_plan_is_read_from_its_file_and_survives_the_way_to_the_phones(tmp_pat
         ("{all: {schedule: [{fault: drop, value: 1, at_s: -3}]}}", "schedule[0].at_s: '-3' must"),
         ("{all: {schedule: [{fault: drop, value: 1, every_s: 0}]}}", "every_s is 0; at least 0.1"),
         ("{all: {schedule: [{fault: drop, value: 1, probability: 2}]}}", "probability is 2"),
-        ("{phones: {x: {}}}", "'x' is no number of a phone"),
+        ("{phones: {x: {}}}", "'x' is not a phone number"),
         ("{phones: {1: 5}}", "faults.phones.1 must be a mapping, not 5"),
-        ("{", "is no YAML"),
+        ("{", "is not valid YAML"),
     ],
 )
-def test_what_is_no_plan_names_the_place(tmp_path: Path, text: str, complaint: str) -> None:
+def test_an_invalid_plan_names_the_key(tmp_path: Path, text: str, complaint: str) -> None:
     path = tmp_path / "flaky.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError) as raised:
@@ -66,11 +66,11 @@ def test_what_is_no_plan_names_the_place(tmp_path: Path, text: str, complaint: s
     assert str(path) in str(raised.value)
 
 
-def test_a_plan_that_is_none_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_plan_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("subprocess.Popen", None)
     with pytest.raises(ConfigError, match=r"no/such\.yaml cannot be read"):
         spawn(1, faults="no/such.yaml")
-    with pytest.raises(ConfigError, match="there is no fault 'drp'"):
+    with pytest.raises(ConfigError, match="unknown fault 'drp'"):
         spawn(1, faults={"all": {"always": {"drp": 1}}})
 
 

@@ -12,7 +12,7 @@ from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from agentrl.virtual_phone.apps.system_apps import LAUNCHER
 from agentrl.virtual_phone.faults.distribution import Distribution
 from agentrl.virtual_phone.faults.faults import CHECKS, PREFIX
-from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.phone import VirtualPhone
 from tests.virtual_phone.run import probe_phone, run, run_later
 from tests.virtual_phone.wire import Wire, serving
 
@@ -21,40 +21,40 @@ TOP = (30, 20)
 
 
 @pytest.fixture
-def phone() -> Phone:
-    phone = Phone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0))
+def phone() -> VirtualPhone:
+    phone = VirtualPhone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0))
     phone.tasks.launch(PACKAGE, {})
     return phone
 
 
-def raw(phone: Phone) -> np.ndarray:
+def raw(phone: VirtualPhone) -> np.ndarray:
     head = np.frombuffer(run_bytes("screencap", phone)[:16], "<u4")
     pixels = np.frombuffer(run_bytes("screencap", phone), np.uint8, offset=16)
     return pixels.reshape(head[1], head[0], 4)
 
 
-def run_bytes(script: str, phone: Phone) -> bytes:
+def run_bytes(script: str, phone: VirtualPhone) -> bytes:
     return run(script, phone).out_bytes
 
 
-def setprop(phone: Phone, name: str, value: str) -> None:
+def setprop(phone: VirtualPhone, name: str, value: str) -> None:
     assert run(f"setprop {PREFIX}{name} '{value}'", phone).code == 0
 
 
 @pytest.mark.parametrize(
     ("name", "value", "complaint"),
     [
-        ("captur", "black", "there is no fault 'captur' (did you mean 'capture'?)"),
+        ("captur", "black", "unknown fault 'captur' (did you mean 'capture'?)"),
         ("capture", "green", "must be one of truncated, black, header, empty, secure, stale"),
-        ("drop", "2", "no probability"),
-        ("drop", "nan", "no probability"),
+        ("drop", "2", "not a probability"),
+        ("drop", "nan", "not a probability"),
         ("latency_ms", "5-3", "NUMBER, LOW-HIGH or lognormal:MEDIAN:SIGMA"),
         ("latency_ms", "lognormal:5", "NUMBER, LOW-HIGH or lognormal:MEDIAN:SIGMA"),
         ("rotation", "4", "must be one of 0, 1, 2, 3"),
     ],
 )
-def test_a_fault_that_cannot_be_is_refused(
-    phone: Phone, name: str, value: str, complaint: str
+def test_an_invalid_fault_is_rejected(
+    phone: VirtualPhone, name: str, value: str, complaint: str
 ) -> None:
     done = run(f"setprop {PREFIX}{name} {value}", phone)
     assert done.code == 1
@@ -63,7 +63,7 @@ def test_a_fault_that_cannot_be_is_refused(
 
 
 @pytest.mark.parametrize("name", sorted(CHECKS))
-def test_every_fault_that_is_set_can_be_read_and_taken_away(phone: Phone, name: str) -> None:
+def test_every_fault_that_is_set_can_be_read_and_taken_away(phone: VirtualPhone, name: str) -> None:
     values = {"capture": "black", "front": "com.x", "dialog": "anr", "input": "lost"}
     if name in ("offline_s", "reboot"):
         return  # they happen once
@@ -73,7 +73,7 @@ def test_every_fault_that_is_set_can_be_read_and_taken_away(phone: Phone, name: 
     assert run(f"getprop {PREFIX}{name}", phone).out.strip() == ""
 
 
-def test_captures_are_truncated_black_no_picture_or_none(phone: Phone) -> None:
+def test_captures_are_truncated_black_no_picture_or_none(phone: VirtualPhone) -> None:
     whole = run_bytes("screencap", phone)
     for fault, expected in (
         ("truncated", whole[: len(whole) // 2]),
@@ -87,7 +87,7 @@ def test_captures_are_truncated_black_no_picture_or_none(phone: Phone) -> None:
     assert run_bytes("screencap", phone) == whole
 
 
-def test_of_a_secure_window_only_the_status_bar_is_seen(phone: Phone) -> None:
+def test_of_a_secure_window_only_the_status_bar_is_seen(phone: VirtualPhone) -> None:
     bar = phone.shown.frame.split
     before = raw(phone)
     setprop(phone, "capture", "secure")
@@ -97,7 +97,7 @@ def test_of_a_secure_window_only_the_status_bar_is_seen(phone: Phone) -> None:
     assert not after[bar:, :, :3].any()
 
 
-def test_a_stale_capture_does_not_change_until_it_is_mended(phone: Phone) -> None:
+def test_a_stale_capture_does_not_change_until_it_is_mended(phone: VirtualPhone) -> None:
     before = run_bytes("screencap", phone)
     setprop(phone, "capture", "stale")
     phone.hands.touch(*TOP)
@@ -106,7 +106,7 @@ def test_a_stale_capture_does_not_change_until_it_is_mended(phone: Phone) -> Non
     assert run_bytes("screencap", phone) != before
 
 
-def test_a_package_in_front_is_left_by_back_and_the_fault_is_over(phone: Phone) -> None:
+def test_a_package_in_front_is_left_by_back_and_the_fault_is_over(phone: VirtualPhone) -> None:
     setprop(phone, "front", "com.android.settings")
     assert "com.android.settings/" in run("dumpsys window windows", phone).out
     run("input keyevent BACK", phone)
@@ -118,7 +118,7 @@ def test_a_package_in_front_is_left_by_back_and_the_fault_is_over(phone: Phone) 
     assert phone.shown.front == PACKAGE
 
 
-def test_the_app_comes_back_when_it_is_started_again(phone: Phone) -> None:
+def test_the_app_comes_back_when_it_is_started_again(phone: VirtualPhone) -> None:
     setprop(phone, "front", "com.android.settings")
     run(f"am start -S -W -n {PACKAGE}/.Main", phone)
     assert phone.shown.front == PACKAGE
@@ -134,7 +134,9 @@ def test_the_app_comes_back_when_it_is_started_again(phone: Phone) -> None:
         ("permission", "permission.ui.GrantPermissionsActivity}"),
     ],
 )
-def test_a_dialog_has_the_focus_and_takes_the_touches(phone: Phone, kind: str, title: str) -> None:
+def test_a_dialog_has_the_focus_and_takes_the_touches(
+    phone: VirtualPhone, kind: str, title: str
+) -> None:
     before = run_bytes("screencap", phone)
     setprop(phone, "dialog", kind)
     assert title in run("dumpsys window windows", phone).out
@@ -157,7 +159,7 @@ def _button(xml: str, number: int) -> tuple[float, float]:
     return (left + right) / 2, (top + bottom) / 2
 
 
-def test_closing_an_app_that_does_not_respond_stops_it(phone: Phone) -> None:
+def test_closing_an_app_that_does_not_respond_stops_it(phone: VirtualPhone) -> None:
     setprop(phone, "dialog", "anr")
     phone.hands.key("KEYCODE_BACK")
     assert phone.dialog is not None, "BACK does not help"
@@ -166,7 +168,7 @@ def test_closing_an_app_that_does_not_respond_stops_it(phone: Phone) -> None:
     assert not phone.tasks.running
 
 
-def test_a_crashed_app_leaves_what_it_has_published(phone: Phone) -> None:
+def test_a_crashed_app_leaves_what_it_has_published(phone: VirtualPhone) -> None:
     state = f"cat {state_path(PACKAGE)}"
     phone.hands.touch(*TOP)
     before = run(state, phone).out
@@ -183,7 +185,7 @@ def test_a_crashed_app_leaves_what_it_has_published(phone: Phone) -> None:
 @pytest.mark.parametrize("mend", [f"am force-stop {PACKAGE}", f"am start -S -n {PACKAGE}/.Main"])
 @pytest.mark.parametrize("kind", ["anr", "crash"])
 def test_restarting_the_app_takes_the_dialog_about_it_away(
-    phone: Phone, kind: str, mend: str
+    phone: VirtualPhone, kind: str, mend: str
 ) -> None:
     setprop(phone, "dialog", kind)
     run(mend, phone)
@@ -191,20 +193,20 @@ def test_restarting_the_app_takes_the_dialog_about_it_away(
     assert "Application" not in run("dumpsys window windows", phone).out
 
 
-def test_a_call_is_left_by_back(phone: Phone) -> None:
+def test_a_call_is_left_by_back(phone: VirtualPhone) -> None:
     setprop(phone, "dialog", "call")
     phone.hands.key("KEYCODE_BACK")
     assert phone.dialog is None
     assert phone.shown.front == PACKAGE
 
 
-def test_touches_are_lost(phone: Phone) -> None:
+def test_touches_are_lost(phone: VirtualPhone) -> None:
     setprop(phone, "input", "lost")
     assert run("input tap 30 20; input keyevent BACK", phone).code == 0
     assert phone.tasks.apps[PACKAGE].touches == 0
 
 
-def test_starting_an_app_takes_longer(phone: Phone) -> None:
+def test_starting_an_app_takes_longer(phone: VirtualPhone) -> None:
     setprop(phone, "slow_start_s", "0.2")
 
     async def start() -> float:
@@ -216,7 +218,7 @@ def test_starting_an_app_takes_longer(phone: Phone) -> None:
     assert asyncio.run(start()) >= 0.19
 
 
-def test_storage_runs_out(phone: Phone) -> None:
+def test_storage_runs_out(phone: VirtualPhone) -> None:
     setprop(phone, "storage_mb", "0.001")
     assert "No space left" in run("echo " + "x" * 2000 + " > /sdcard/x", phone).err
     assert run("df /data | tail -1", phone).out.split()[3] == "0"
@@ -225,7 +227,7 @@ def test_storage_runs_out(phone: Phone) -> None:
     assert int(run("df /data | tail -1", phone).out.split()[3]) > 1_000_000
 
 
-def test_a_restart_ends_what_runs_and_every_fault(phone: Phone) -> None:
+def test_a_restart_ends_what_runs_and_every_fault(phone: VirtualPhone) -> None:
     setprop(phone, "hang", "1")
     setprop(phone, "rotation", "1")
     run("setprop debug.other 1; setprop persist.mine 2; settings put system a 3", phone)
@@ -284,6 +286,6 @@ def test_distributions_give_what_they_say(told: str, low: float, high: float) ->
 
 
 def test_home_is_a_place_where_a_dialog_can_stand() -> None:
-    phone = Phone(size=(72, 128), effect_delay_ms=(0, 0))
+    phone = VirtualPhone(size=(72, 128), effect_delay_ms=(0, 0))
     setprop(phone, "dialog", "anr")
     assert f"Not Responding: {LAUNCHER}" in run("dumpsys window windows", phone).out

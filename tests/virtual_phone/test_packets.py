@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl.virtual_phone.protocol import packets
-from agentrl.virtual_phone.protocol.packets import Packet, Parser, ProtocolError
+from agentrl.virtual_phone.protocol.packets import Packet, PacketParser, ProtocolError
 
 u32 = st.integers(0, 2**32 - 1)
 kinds = [packets.CNXN, packets.AUTH, packets.OPEN, packets.OKAY, packets.WRTE, packets.CLSE]
@@ -22,7 +22,7 @@ any_packet = st.builds(
 @settings(deadline=None)
 def test_packets_survive_any_cutting(sent: list[Packet], cuts: list[int]) -> None:
     data = b"".join(map(packets.encode, sent))
-    parser, got, at, turn = Parser(), [], 0, 0
+    parser, got, at, turn = PacketParser(), [], 0, 0
     while at < len(data):
         step = cuts[turn % len(cuts)]
         got += parser.feed(data[at : at + step])
@@ -34,7 +34,7 @@ def test_packets_survive_any_cutting(sent: list[Packet], cuts: list[int]) -> Non
 @settings(deadline=None)
 def test_garbage_is_refused_or_waited_for_and_nothing_else(data: bytes) -> None:
     with contextlib.suppress(ProtocolError):
-        list(Parser().feed(data))
+        list(PacketParser().feed(data))
 
 
 @given(st.lists(any_packet, min_size=1, max_size=4), st.integers(0), st.integers(0, 255))
@@ -44,7 +44,7 @@ def test_packets_with_one_byte_changed_are_read_refused_or_waited_for(
 ) -> None:
     data = bytearray(b"".join(map(packets.encode, sent)))
     data[where % len(data)] = byte
-    parser = Parser()
+    parser = PacketParser()
     with contextlib.suppress(ProtocolError):
         got = list(parser.feed(bytes(data)))
         assert sum(24 + len(packet.payload) for packet in got) <= len(data)
@@ -52,5 +52,5 @@ def test_packets_with_one_byte_changed_are_read_refused_or_waited_for(
 
 def test_a_payload_beyond_the_limit_is_refused_before_it_is_stored() -> None:
     head = packets.header(packets.WRTE, 1, 2, packets.MAX_PAYLOAD + 1)
-    with pytest.raises(ProtocolError, match="at most"):
-        list(Parser().feed(head))
+    with pytest.raises(ProtocolError, match="exceeds"):
+        list(PacketParser().feed(head))

@@ -6,21 +6,21 @@ import pytest
 
 from agentrl.virtual_phone.apps.app import state_path
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.phone import VirtualPhone
 
 PACKAGE = ProbeApp.package
 TOP, BOTTOM = (30, 20), (30, 110)
 
 
-def make(number: int = 0, delay: tuple[float, float] = (0, 0)) -> Phone:
-    return Phone([ProbeApp()], size=(72, 128), effect_delay_ms=delay, seed=7, number=number)
+def make(number: int = 0, delay: tuple[float, float] = (0, 0)) -> VirtualPhone:
+    return VirtualPhone([ProbeApp()], size=(72, 128), effect_delay_ms=delay, seed=7, number=number)
 
 
-def state(phone: Phone) -> dict[str, object]:
+def state(phone: VirtualPhone) -> dict[str, object]:
     return json.loads(phone.files.read(state_path(PACKAGE)))
 
 
-def play(phone: Phone) -> list[bytes]:
+def play(phone: VirtualPhone) -> list[bytes]:
     frames = [bytes(phone.shown.frame.raw)]
     phone.tasks.launch(PACKAGE, {"seed": "3"})
     for px, py in (TOP, BOTTOM, TOP) * 20:

@@ -12,9 +12,9 @@ from agentrl.devices import Device
 from agentrl.devices.adb import find_adb
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from agentrl.virtual_phone.commands import COMMANDS
-from agentrl.virtual_phone.phone import Phone
-from agentrl.virtual_phone.shell.interpreter import Shell
-from agentrl.virtual_phone.shell.redirects import IO
+from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.shell.interpreter import ShellInterpreter
+from agentrl.virtual_phone.shell.redirects import CommandIO
 from tests.virtual_phone.run import run
 from tests.virtual_phone.wire import PATIENCE_S
 
@@ -24,7 +24,7 @@ STREAM = "screenrecord --output-format=h264"
 class Viewer:
     """Watches the stream of a phone, as a driver does: byte after byte, without its end."""
 
-    def __init__(self, phone: Phone) -> None:
+    def __init__(self, phone: VirtualPhone) -> None:
         self.phone = phone
         self.pictures: list[np.ndarray] = []
         self.key_frames = 0
@@ -46,8 +46,8 @@ class Viewer:
                 await self._came.wait()
 
     def start(self, options: str = "") -> "asyncio.Task[int]":
-        io = IO(out=self.take, err=sys.stderr.buffer.write)
-        shell = Shell(phone=self.phone, commands=COMMANDS, io=io)
+        io = CommandIO(out=self.take, err=sys.stderr.buffer.write)
+        shell = ShellInterpreter(phone=self.phone, commands=COMMANDS, io=io)
         return asyncio.create_task(shell.run(f"{STREAM} {options} -"))
 
     def differs(self) -> float:
@@ -57,14 +57,14 @@ class Viewer:
 
 
 @pytest.fixture
-def phone() -> Phone:
-    phone = Phone([ProbeApp()], size=(144, 256), effect_delay_ms=(0, 0))
+def phone() -> VirtualPhone:
+    phone = VirtualPhone([ProbeApp()], size=(144, 256), effect_delay_ms=(0, 0))
     phone.tasks.launch(ProbeApp.package, {})
     return phone
 
 
 async def test_every_change_is_a_picture_that_comes_at_once_and_is_the_screen(
-    phone: Phone,
+    phone: VirtualPhone,
 ) -> None:
     viewer = Viewer(phone)
     recording = viewer.start()
@@ -80,7 +80,9 @@ async def test_every_change_is_a_picture_that_comes_at_once_and_is_the_screen(
     recording.cancel()
 
 
-async def test_a_stream_ends_at_its_limit_and_has_the_size_it_is_asked_for(phone: Phone) -> None:
+async def test_a_stream_ends_at_its_limit_and_has_the_size_it_is_asked_for(
+    phone: VirtualPhone,
+) -> None:
     viewer = Viewer(phone)
     recording = viewer.start("--size 101x200 --time-limit 0.5 --bit-rate 4M")
     await viewer.wait_for(1)
@@ -88,7 +90,7 @@ async def test_a_stream_ends_at_its_limit_and_has_the_size_it_is_asked_for(phone
     assert await asyncio.wait_for(recording, PATIENCE_S) == 0
 
 
-async def test_a_phone_that_turns_keeps_the_size_of_its_stream(phone: Phone) -> None:
+async def test_a_phone_that_turns_keeps_the_size_of_its_stream(phone: VirtualPhone) -> None:
     viewer = Viewer(phone)
     recording = viewer.start()
     await viewer.wait_for(1)
@@ -98,7 +100,7 @@ async def test_a_phone_that_turns_keeps_the_size_of_its_stream(phone: Phone) -> 
     recording.cancel()
 
 
-def test_a_file_is_a_video(phone: Phone) -> None:
+def test_a_file_is_a_video(phone: VirtualPhone) -> None:
     assert run("screenrecord --time-limit 0.3 /sdcard/x.mp4", phone).code == 0
     with av.open(io.BytesIO(phone.files.read("/sdcard/x.mp4"))) as video:
         assert len(list(video.decode(video=0))) >= 1
@@ -115,14 +117,16 @@ def test_a_file_is_a_video(phone: Phone) -> None:
         ("--time-limit x -", "could not convert"),
     ],
 )
-def test_what_cannot_be_recorded_says_why(phone: Phone, options: str, complaint: str) -> None:
+def test_what_cannot_be_recorded_says_why(
+    phone: VirtualPhone, options: str, complaint: str
+) -> None:
     done = run(f"{STREAM} {options}", phone)
     assert done.code == 2
     assert complaint in done.err
 
 
 def test_without_an_encoder_the_command_says_what_to_install(
-    phone: Phone, monkeypatch: pytest.MonkeyPatch
+    phone: VirtualPhone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "av", None)
     done = run(f"{STREAM} -", phone)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.shell.lexer import ShellSyntaxError
 from agentrl.virtual_phone.shell.shell_parser import parse
 from tests.virtual_phone.run import probe_phone, run, run_later
@@ -148,7 +148,7 @@ text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 @example("\\")
 @settings(deadline=None)
 def test_one_quoted_argument_stays_one_argument(text: str) -> None:
-    phone = Phone(size=(72, 128))
+    phone = VirtualPhone(size=(72, 128))
     run(shlex.join(["echo", text]), phone)
     assert list(phone.seen_commands) == [("echo", text)]
 

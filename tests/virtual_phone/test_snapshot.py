@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.phone import VirtualPhone
 from tests.virtual_phone.apks import apk, binary_manifest
 from tests.virtual_phone.run import probe_phone, run
 
@@ -21,12 +21,12 @@ inputs = st.lists(
 )
 
 
-def play(phone: Phone, events: list[tuple[object, ...]]) -> None:
+def play(phone: VirtualPhone, events: list[tuple[object, ...]]) -> None:
     for name, *values in events:
         getattr(phone.hands, str(name))(*values)
 
 
-def look(phone: Phone) -> tuple[bytes, object, object]:
+def look(phone: VirtualPhone) -> tuple[bytes, object, object]:
     shown = phone.shown
     return bytes(shown.frame.raw), shown.focus, dict(shown.states)
 
@@ -40,7 +40,7 @@ def test_a_phone_that_was_restored_goes_on_as_the_one_that_was_saved(
 ) -> None:
     phone, other = (
         probe_phone(),
-        Phone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0), number=5),
+        VirtualPhone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0), number=5),
     )
     phone.tasks.launch(PACKAGE, {"level": "3"})
     play(phone, before)
@@ -56,7 +56,7 @@ def test_a_phone_that_was_restored_goes_on_as_the_one_that_was_saved(
 
 
 def test_files_settings_properties_and_what_is_in_front_come_along() -> None:
-    phone, other = probe_phone(), Phone([ProbeApp()], size=(72, 128), serialno="OTHER")
+    phone, other = probe_phone(), VirtualPhone([ProbeApp()], size=(72, 128), serialno="OTHER")
     script = (
         "echo hello > /sdcard/a; mkdir /sdcard/b; settings put system x 5; setprop persist.y 6; "
         "dumpsys battery set level 7; wm size 100x200; am start -a android.settings.SETTINGS; "
@@ -127,7 +127,7 @@ def test_what_is_loaded_and_no_snapshot_is_refused(told: str) -> None:
     phone = probe_phone()
     done = run("cmd agentrl load", phone, told.encode("utf-8", "surrogateescape"))
     assert done.code == 1
-    assert "Error: no snapshot" in done.err
+    assert "Error: invalid snapshot" in done.err
 
 
 def test_snapshots_are_kept_on_the_phone_by_name() -> None:

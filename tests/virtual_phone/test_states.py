@@ -8,7 +8,7 @@ import pytest
 
 from agentrl.virtual_phone.apps.app import View
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.phone import VirtualPhone
 from tests.virtual_phone.run import probe_phone, run
 
 PACKAGE = ProbeApp.package
@@ -16,13 +16,13 @@ TOP = (30, 20)
 
 
 @pytest.fixture
-def phone() -> Phone:
+def phone() -> VirtualPhone:
     phone = probe_phone()
     phone.tasks.launch(PACKAGE, {})
     return phone
 
 
-def test_a_phone_asleep_is_black_deaf_and_locked_when_it_wakes(phone: Phone) -> None:
+def test_a_phone_asleep_is_black_deaf_and_locked_when_it_wakes(phone: VirtualPhone) -> None:
     assert run("input keyevent 26", phone).code == 0
     assert not phone.shown.frame.rgba[..., :3].any()
     told = run("dumpsys power; dumpsys window policy; dumpsys display", phone).out
@@ -43,25 +43,27 @@ def test_a_phone_asleep_is_black_deaf_and_locked_when_it_wakes(phone: Phone) -> 
 @pytest.mark.parametrize(
     "unlock", ["input keyevent 82", "wm dismiss-keyguard", "input swipe 30 110 30 20"]
 )
-def test_the_lock_screen_is_put_away(phone: Phone, unlock: str) -> None:
+def test_the_lock_screen_is_put_away(phone: VirtualPhone, unlock: str) -> None:
     run(f"input keyevent 223; input keyevent 224; {unlock}", phone)
     assert "isStatusBarKeyguard=false" in run("dumpsys window policy", phone).out
     assert str(phone.shown.focus).startswith(PACKAGE)
 
 
-def test_a_phone_without_a_lock_screen_wakes_unlocked(phone: Phone) -> None:
+def test_a_phone_without_a_lock_screen_wakes_unlocked(phone: VirtualPhone) -> None:
     run("locksettings set-disabled true; input keyevent POWER; input keyevent POWER", phone)
     assert not phone.is_hidden
 
 
-def test_a_phone_that_stays_on_wakes(phone: Phone) -> None:
+def test_a_phone_that_stays_on_wakes(phone: VirtualPhone) -> None:
     run("input keyevent 223; svc power stayon true", phone)
     assert phone.power.awake
     assert run("settings get global stay_on_while_plugged_in", phone).out == "15\n"
 
 
 @pytest.mark.parametrize("rotation", [1, 3])
-def test_the_picture_turns_with_the_phone_unless_it_is_locked(phone: Phone, rotation: int) -> None:
+def test_the_picture_turns_with_the_phone_unless_it_is_locked(
+    phone: VirtualPhone, rotation: int
+) -> None:
     run(f"setprop debug.agentrl.fault.rotation {rotation}", phone)
     assert phone.shown.frame.size == (128, 72)
     told = run("dumpsys display", phone).out
@@ -80,7 +82,7 @@ def test_the_picture_turns_with_the_phone_unless_it_is_locked(phone: Phone, rota
     assert phone.shown.frame.size == (128, 72)
 
 
-def test_a_screen_can_pretend_another_size(phone: Phone) -> None:
+def test_a_screen_can_pretend_another_size(phone: VirtualPhone) -> None:
     run("wm size 100x200; wm density 240", phone)
     assert phone.shown.frame.size == (100, 200)
     told = run("wm size; wm density", phone).out
@@ -106,7 +108,7 @@ class Stating(ProbeApp):
 def test_the_tree_of_views_is_the_apps_own_with_pixels_of_the_screen() -> None:
     from xml.etree import ElementTree
 
-    phone = Phone([Stating()], size=(72, 128), effect_delay_ms=(0, 0))
+    phone = VirtualPhone([Stating()], size=(72, 128), effect_delay_ms=(0, 0))
     phone.tasks.launch(Stating.package, {})
     told = run("uiautomator dump && cat /sdcard/window_dump.xml", phone).out
     first, _, xml = told.partition("\n")
@@ -121,18 +123,18 @@ def test_the_tree_of_views_is_the_apps_own_with_pixels_of_the_screen() -> None:
     assert nodes[2].get("bounds") == "[36,5][72,66]"
 
 
-def test_an_app_that_says_nothing_of_its_views_is_one_node(phone: Phone) -> None:
+def test_an_app_that_says_nothing_of_its_views_is_one_node(phone: VirtualPhone) -> None:
     xml = run("uiautomator dump /dev/tty", phone).out
     assert xml.count("<node ") == 1
     assert f'package="{PACKAGE}"' in xml
 
 
-def test_home_shows_its_tiles(phone: Phone) -> None:
+def test_home_shows_its_tiles(phone: VirtualPhone) -> None:
     run("input keyevent HOME", phone)
     assert 'text="probe"' in run("uiautomator dump /dev/tty", phone).out
 
 
-def test_text_that_has_no_keys_is_typed_by_the_keyboard_that_listens(phone: Phone) -> None:
+def test_text_that_has_no_keys_is_typed_by_the_keyboard_that_listens(phone: VirtualPhone) -> None:
     import base64
 
     text = "héllo 你好 👋 'quoted' $(reboot)"
@@ -163,13 +165,13 @@ def test_text_that_has_no_keys_is_typed_by_the_keyboard_that_listens(phone: Phon
     assert phone.tasks.apps[PACKAGE].app.state()["text"] == ""
 
 
-def test_input_text_types_ascii_alone(phone: Phone) -> None:
+def test_input_text_types_ascii_alone(phone: VirtualPhone) -> None:
     assert run("input text 'a%sb'", phone).code == 0
     assert run("input text 'é'", phone).code == 255
     assert phone.tasks.apps[PACKAGE].app.state()["text"] == "a b"
 
 
-def test_a_finger_that_goes_down_and_up_taps_or_swipes(phone: Phone) -> None:
+def test_a_finger_that_goes_down_and_up_taps_or_swipes(phone: VirtualPhone) -> None:
     run("input motionevent DOWN 30 20; input motionevent UP 31 21", phone)
     run("input motionevent DOWN 30 20; input motionevent MOVE 30 60", phone)
     run("input motionevent UP 30 100; input motionevent DOWN 1 1; input motionevent CANCEL", phone)
@@ -180,12 +182,12 @@ def test_a_finger_that_goes_down_and_up_taps_or_swipes(phone: Phone) -> None:
 @pytest.mark.parametrize(
     "words", ["tap 1", "tap a b", "tap nan 1", "swipe 1 2 3", "keyevent", "keyevent '!'", "fly 1 2"]
 )
-def test_input_that_makes_no_sense_is_refused(phone: Phone, words: str) -> None:
+def test_input_that_makes_no_sense_is_refused(phone: VirtualPhone, words: str) -> None:
     assert run(f"input {words}", phone).code != 0
     assert not phone.tasks.apps[PACKAGE].inputs
 
 
-def test_back_comes_by_the_app_below(phone: Phone) -> None:
+def test_back_comes_by_the_app_below(phone: VirtualPhone) -> None:
     run("am start -a android.settings.SETTINGS", phone)
     run("am start -a android.intent.action.VIEW -d http://127.0.0.1:1/x", phone)
     assert phone.shown.front == "com.android.chrome"
@@ -197,13 +199,13 @@ def test_back_comes_by_the_app_below(phone: Phone) -> None:
     assert phone.shown.front is None
 
 
-def test_an_intent_that_leads_nowhere_says_so(phone: Phone) -> None:
+def test_an_intent_that_leads_nowhere_says_so(phone: VirtualPhone) -> None:
     done = run("am start -a android.intent.action.DIAL -d tel:5", phone)
     assert (done.code, "unable to resolve Intent { act=" in done.err) == (1, True)
     assert "Argument expected after '-d'" in run("am start -d", phone).err
 
 
-def test_the_battery_says_what_it_is_told_until_it_is_reset(phone: Phone) -> None:
+def test_the_battery_says_what_it_is_told_until_it_is_reset(phone: VirtualPhone) -> None:
     run("dumpsys battery set level 5; dumpsys battery set temp 480; dumpsys battery unplug", phone)
     told = run("dumpsys battery", phone).out
     assert "level: 5" in told
@@ -213,13 +215,13 @@ def test_the_battery_says_what_it_is_told_until_it_is_reset(phone: Phone) -> Non
     assert "level: 100" in run("dumpsys battery", phone).out
 
 
-def test_the_date_is_the_one_of_the_status_bar(phone: Phone) -> None:
+def test_the_date_is_the_one_of_the_status_bar(phone: VirtualPhone) -> None:
     seconds = int(run("date +%s", phone).out)
     assert time.strftime("%H:%M", time.gmtime(seconds)) in run("date", phone).out
     assert seconds % 86_400 == phone.tasks.clock_s
 
 
-def test_png_and_raw_are_the_same_of_every_screen(phone: Phone) -> None:
+def test_png_and_raw_are_the_same_of_every_screen(phone: VirtualPhone) -> None:
     for script in ("true", "input keyevent 26", "input keyevent 26", "input keyevent 82 3"):
         run(script, phone)
         png = np.frombuffer(run("screencap -p", phone).out_bytes, np.uint8)
@@ -227,7 +229,7 @@ def test_png_and_raw_are_the_same_of_every_screen(phone: Phone) -> None:
         assert np.array_equal(phone.shown.frame.rgba[..., :3], shown)
 
 
-async def test_the_next_picture_can_be_waited_for(phone: Phone) -> None:
+async def test_the_next_picture_can_be_waited_for(phone: VirtualPhone) -> None:
     shown = phone.shown
     waiting = asyncio.create_task(phone.display.change(shown))
     await asyncio.sleep(0.01)
@@ -238,7 +240,7 @@ async def test_the_next_picture_can_be_waited_for(phone: Phone) -> None:
 
 
 def test_a_page_whose_words_change_is_drawn_again_in_the_same_minute(
-    phone: Phone, monkeypatch: pytest.MonkeyPatch
+    phone: VirtualPhone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agentrl.virtual_phone.apps.app_tasks._time_of_day", lambda *_: 0)
     phone.tasks.bring("com.android.chrome", text="loading")

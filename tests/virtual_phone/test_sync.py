@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl.virtual_phone.protocol import file_sync
-from agentrl.virtual_phone.system.file_system import Files
+from agentrl.virtual_phone.system.file_system import FileSystem
 from tests.virtual_phone.wire import Wire, serving
 
 IDS = [b"STAT", b"STA2", b"LST2", b"LIST", b"LIS2", b"RECV", b"RCV2", b"SEND", b"SND2", b"DATA"]
@@ -34,9 +34,9 @@ class Pieces:
         pass
 
 
-def talk(data: bytes, files: Files | None = None, cuts: list[int] | None = None) -> bytes:
+def talk(data: bytes, files: FileSystem | None = None, cuts: list[int] | None = None) -> bytes:
     stream = Pieces(data, cuts or [1 << 20])
-    asyncio.run(asyncio.wait_for(file_sync.serve(files or Files(), stream), 30))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(file_sync.serve(files or FileSystem(), stream), 30))  # type: ignore[arg-type]
     return stream.written
 
 
@@ -61,7 +61,7 @@ def push(path: bytes, content: bytes, chunk: int, mtime: int = 5) -> bytes:
 def test_a_file_that_was_pushed_is_pulled_however_it_is_cut(
     content: bytes, chunk: int, cuts: list[int]
 ) -> None:
-    files = Files()
+    files = FileSystem()
     asked = push(b"/sdcard/new/x", content, chunk) + request(b"STAT", b"/sdcard/new/x")
     asked += request(b"RECV", b"/sdcard/new/x") + struct.pack("<4sII", b"QUIT", 0, 9)
     said = talk(asked, files, cuts)
@@ -87,14 +87,14 @@ def test_a_file_that_was_pushed_is_pulled_however_it_is_cut(
 def test_garbage_is_answered_or_refused_and_nothing_else(
     asked: list[bytes], cuts: list[int]
 ) -> None:
-    files = Files()
+    files = FileSystem()
     talk(b"".join(asked), files, cuts)
     kept = sum(len(node.content or b"") for _, node in files.all())
     assert files.num_free == files.capacity - kept, "nothing stays reserved"
 
 
 def test_folders_are_listed_in_both_versions_and_stat_as_folders() -> None:
-    files = Files()
+    files = FileSystem()
     files.make_folders("/sdcard/a/b")
     files.write("/sdcard/a/x", b"12345", mtime=9)
     said = talk(request(b"LIST", b"/sdcard/a"), files)
@@ -115,7 +115,7 @@ def test_folders_are_listed_in_both_versions_and_stat_as_folders() -> None:
 
 
 def test_both_halves_of_a_request_of_version_2() -> None:
-    files = Files()
+    files = FileSystem()
     sent = request(b"SND2", b"/sdcard/x") + struct.pack("<4sII", b"SND2", 0o100600, 0)
     sent += struct.pack("<4sI", b"DATA", 3) + b"abc" + struct.pack("<4sI", b"DONE", 4)
     asked = request(b"RCV2", b"/sdcard/x") + struct.pack("<4sI", b"RCV2", 0)
@@ -126,7 +126,7 @@ def test_both_halves_of_a_request_of_version_2() -> None:
 
 
 def test_the_sdcard_has_three_names_and_is_one_folder() -> None:
-    files = Files()
+    files = FileSystem()
     talk(push(b"/storage/emulated/0/x", b"1", 9), files)
     assert files.read("/sdcard/x") == files.read("/storage/self/primary/x") == b"1"
     assert files.names("/sdcard") == files.names("/storage/emulated/0")
@@ -138,7 +138,7 @@ def test_the_sdcard_has_three_names_and_is_one_folder() -> None:
      (b"/sdcard/x", b"Invalid argument"), (b"/sdcard/x,-1", b"Invalid argument")],
 )  # fmt: skip
 def test_what_cannot_be_stored_is_read_to_its_end_and_refused(path: bytes, reason: bytes) -> None:
-    files = Files()
+    files = FileSystem()
     files.write("/sdcard/f", b"")
     sent = request(b"SEND", path) + struct.pack("<4sI", b"DATA", 3) + b"abc"
     sent += struct.pack("<4sI", b"DONE", 4)
@@ -149,7 +149,7 @@ def test_what_cannot_be_stored_is_read_to_its_end_and_refused(path: bytes, reaso
 
 
 def test_a_file_larger_than_the_phone_is_refused_and_never_kept() -> None:
-    files = Files()
+    files = FileSystem()
     files.leave_free(1000)
     said = talk(push(b"/sdcard/x", bytes(5000), 100), files)
     assert b"No space left on device" in said

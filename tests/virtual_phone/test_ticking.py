@@ -2,17 +2,17 @@ import asyncio
 import json
 from collections.abc import Callable
 
-from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.phone import VirtualPhone
 from tests.envs.toy import ToyApp
 
 PACKAGE = ToyApp.game.package
 
 
-def toy_phone(number: int = 0) -> Phone:
-    return Phone([ToyApp()], size=(72, 128), effect_delay_ms=(0, 0), number=number)
+def toy_phone(number: int = 0) -> VirtualPhone:
+    return VirtualPhone([ToyApp()], size=(72, 128), effect_delay_ms=(0, 0), number=number)
 
 
-def state(phone: Phone) -> dict[str, int]:
+def state(phone: VirtualPhone) -> dict[str, int]:
     return dict(json.loads(phone.shown.states[PACKAGE]))
 
 
@@ -22,7 +22,7 @@ async def until(enough: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def start(phone: Phone) -> None:
+def start(phone: VirtualPhone) -> None:
     phone.tasks.launch(PACKAGE, {"seed": "2", "clock": "running"})
     phone.hands.touch(10, 64)
 
@@ -82,7 +82,7 @@ def test_an_app_that_fails_while_time_passes_is_gone_and_the_phone_goes_on() -> 
             raise RuntimeError("out of time")
 
     async def play() -> None:
-        phone = Phone([Broken()], size=(72, 128), effect_delay_ms=(0, 0))
+        phone = VirtualPhone([Broken()], size=(72, 128), effect_delay_ms=(0, 0))
         start(phone)
         await until(lambda: phone.shown.front is None)
         assert PACKAGE in phone.tasks.crashed

@@ -6,9 +6,17 @@ from collections.abc import AsyncIterator
 from typing import ClassVar
 
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.protocol import packets
-from agentrl.virtual_phone.protocol.packets import CLSE, CNXN, OKAY, OPEN, WRTE, Packet, Parser
+from agentrl.virtual_phone.protocol.packets import (
+    CLSE,
+    CNXN,
+    OKAY,
+    OPEN,
+    WRTE,
+    Packet,
+    PacketParser,
+)
 from agentrl.virtual_phone.protocol.phone_server import PhoneServer
 
 PATIENCE_S = 30
@@ -22,7 +30,7 @@ class Wire:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._parser = Parser()
+        self._parser = PacketParser()
         self._packets: list[Packet] = []
 
     @staticmethod
@@ -90,7 +98,7 @@ class Wire:
 @contextlib.asynccontextmanager
 async def serving(**options: object) -> AsyncIterator[PhoneServer]:
     """A phone with the probe on it that listens."""
-    phone = Phone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0))
+    phone = VirtualPhone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0))
     server = PhoneServer(phone, **options)  # type: ignore[arg-type]
     try:
         yield server

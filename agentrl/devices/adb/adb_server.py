@@ -1,7 +1,7 @@
-"""The adb server: find it, start it where none runs, connect phones to it.
+"""The adb server: finds its program, starts it if none is running, and connects phones to it.
 
-The server belongs to everybody on the machine: it is never killed, and one phone is mended without
-touching the others.
+The server is shared by everything on the machine: it is never killed, and one phone is repaired
+without touching the others.
 """
 
 import logging
@@ -15,32 +15,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
 
-from agentrl.devices.adb.adb_socket import Deadline, Link, Refused, device_error
-from agentrl.devices.adb.drivers import link_of
+from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, Deadline, to_device_error
+from agentrl.devices.adb.drivers import socket_class
 from agentrl.devices.adb.serial_addresses import check_address, is_network_serial
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout
 
 log = logging.getLogger(__name__)
 
 _starting = threading.Lock()
-"""Many phones miss the server at the same moment, and one of them starts it."""
+"""Many phones may find the server missing at the same moment; only one of them starts it."""
 _LAST_EMULATOR_PORT = "5553"
-"""Keeps a server that we start from taking whatever listens on 5555 for an emulator."""
+"""Prevents a server that we start from taking whatever listens on 5555 for an emulator."""
 
 _ASKS = "failed to authenticate"
 _LAST_PORT = 65535
-"""Itself refused by adb."""
+"""adb refuses this one too."""
 
 
 def find_adb(configured: str | None = None) -> str:
-    """The adb program: the one configured, else the one in PATH, else the one in adbutils' wheel.
+    """The adb program: the configured one, else the one in PATH, else the one bundled in adbutils.
 
     Raises:
         ConfigError: there is none.
     """
     if configured is not None:
         if not os.access(configured, os.X_OK):
-            raise ConfigError(f"adb: {configured} is no program")
+            raise ConfigError(f"adb: {configured} is not an executable program")
         return configured
     if found := which("adb"):
         return found
@@ -48,21 +48,21 @@ def find_adb(configured: str | None = None) -> str:
 
     bundled = Path(adbutils.binaries.__file__).parent / "adb"
     if not os.access(bundled, os.X_OK):
-        raise ConfigError("no adb program was found; install Android's platform-tools")
+        raise ConfigError("adb was not found; install Android's platform-tools")
     return str(bundled)
 
 
 def port_in_environment() -> int:
-    """The port of the adb server: ANDROID_ADB_SERVER_PORT, or the usual one.
+    """The port of the adb server: ANDROID_ADB_SERVER_PORT, or 5037.
 
     Raises:
-        ConfigError: it is none that adb takes.
+        ConfigError: adb would not accept the port.
     """
     port = os.environ.get("ANDROID_ADB_SERVER_PORT", "5037")
     if not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < _LAST_PORT:
         raise ConfigError(
             f"ANDROID_ADB_SERVER_PORT is {port!r}; it must be a port number from 1 to "
-            f"{_LAST_PORT - 1}, or not be set"
+            f"{_LAST_PORT - 1}, or unset"
         )
     return int(port)
 
@@ -74,25 +74,25 @@ class AdbServer:
     host: str = "127.0.0.1"
     port: int = 5037
     adb: str | None = None
-    """Program to start it with; None looks for one."""
+    """Program to start it with; None searches for one."""
     driver: str = "adbutils"
     """The library that speaks to it, one of `agentrl.devices.adb.drivers.DRIVERS`."""
     public: tuple[str, ...] = ()
-    """Serials (`host:port`) that are connected though their address is public."""
+    """Serials (`host:port`) that may be connected even though their address is public."""
 
     @staticmethod
     def from_environment(driver: str = "adbutils", *, public: Iterable[str] = ()) -> "AdbServer":
-        """The server that adb itself would use: ANDROID_ADB_SERVER_PORT is honoured.
+        """The server that adb itself would use, by the ANDROID_ADB_SERVER_* variables.
 
         Args:
             driver: the library that speaks to it.
-            public: serials that are connected though their address is public.
+            public: serials that may be connected even though their address is public.
 
         Raises:
-            ConfigError: the port is none, or there is no such driver.
+            ConfigError: an invalid port, or an unknown driver.
         """
-        port = port_in_environment()  # before the drivers: importing adbutils reads it too
-        link_of(driver)
+        port = port_in_environment()  # first, because importing adbutils reads it too
+        socket_class(driver)
         host = os.environ.get("ANDROID_ADB_SERVER_ADDRESS", "127.0.0.1")
         return AdbServer(host=host, port=port, driver=driver, public=tuple(public))
 
@@ -100,7 +100,7 @@ class AdbServer:
         """Start the server if none is running.
 
         Raises:
-            DeviceError: it does not start.
+            DeviceError: it did not start.
         """
         if not self.is_running(deadline_s):
             with _starting:
@@ -111,7 +111,7 @@ class AdbServer:
         """Whether a server answers.
 
         Raises:
-            DeviceError: something is there, and its answer is none of an adb server's.
+            DeviceError: something else answers on its port.
             DeviceTimeout: it does not answer.
         """
         try:
@@ -123,21 +123,21 @@ class AdbServer:
         return True
 
     def devices(self, deadline_s: float = 5.0) -> dict[str, str]:
-        """State of every phone that the server knows, by serial: `device` is ready.
+        """State of every phone that the server knows, by serial; `device` means ready.
 
         Raises:
-            DeviceError: there is no server.
+            DeviceError: no server is running.
             DeviceTimeout: it does not answer.
         """
         lines = self.ask("host:devices", Deadline(deadline_s)).splitlines()
         return dict(line.split("\t", 1) for line in lines if "\t" in line)
 
     def connect(self, serial: str, deadline_s: float = 10.0) -> None:
-        """Make a phone ready: connect a `host:port`, and again if it is there but offline.
+        """Make a phone ready: connect a `host:port`, or reconnect it if it is offline.
 
         Raises:
-            ConfigError: the address is public or no address.
-            DeviceOffline: the phone is not there.
+            ConfigError: the address is public or invalid.
+            DeviceOffline: the phone cannot be reached.
             DeviceTimeout: it did not become ready in time.
         """
         deadline = Deadline(deadline_s)
@@ -147,7 +147,7 @@ class AdbServer:
         if is_network_serial(serial):
             check_address(serial, deadline, public=self.public)
             if state is not None:
-                # While it is offline, connect would say "already connected" and mend nothing.
+                # While it is offline, connect would say "already connected" and change nothing.
                 self.disconnect(serial, deadline)
             try:
                 answer = self._connect(serial, deadline)
@@ -159,20 +159,20 @@ class AdbServer:
                 self._wait_until_allowed(serial, answer, deadline)
                 return
         elif state is None:
-            raise DeviceOffline(f"{serial} is not known to adb; is its cable in? (adb devices)")
+            raise DeviceOffline(f"{serial} is not known to adb; is its cable plugged in?")
         elif state == "unauthorized":
             raise DeviceOffline(f"{serial} is unauthorized: allow debugging on its screen")
         self._wait_until_ready(serial, deadline)
 
     def _connect(self, serial: str, deadline: Deadline) -> str:
         answer = self.ask(f"host:connect:{serial}", deadline).strip()
-        # The server accepts the request whether it succeeds or not: the text decides.
+        # The server accepts the request even if connecting fails: only the text shows it.
         if not answer.startswith(("connected to", "already connected to", _ASKS)):
             raise DeviceOffline(f"{serial} cannot be connected: {answer}")
         return answer
 
     def _wait_until_allowed(self, serial: str, answer: str, deadline: Deadline) -> None:
-        """The phone asks its owner, who may press Allow within the deadline."""
+        """Wait for the owner to press Allow on the phone's screen."""
         try:
             self._wait_until_ready(serial, deadline)
         except DeviceTimeout as error:
@@ -181,24 +181,24 @@ class AdbServer:
             ) from error
 
     def pair(self, address: str, code: str, deadline_s: float = 20.0) -> None:
-        """Have a phone trust this machine from now on, by the code that it shows.
+        """Pair with a phone by the code that it shows, so that it trusts this machine.
 
         Args:
-            address: `HOST:PORT` that it shows beside the code; another than to connect to.
+            address: the pairing `HOST:PORT` shown with the code; not the one to connect to.
             code: six digits.
-            deadline_s: of the whole, in seconds.
+            deadline_s: overall deadline.
 
         Raises:
-            ConfigError: the code is none, the address is public or no address, or the server is
-                too old.
-            DeviceOffline: the phone did not agree.
+            ConfigError: the code is malformed, the address is public or invalid, or the adb server
+                is too old.
+            DeviceOffline: the phone refused.
             DeviceTimeout: it did not answer.
         """
         deadline = Deadline(deadline_s)
         if not re.fullmatch("[0-9]{6}", code):
-            raise ConfigError(f"the code {code[:20]!r} has not six digits")
+            raise ConfigError(f"the code {code[:20]!r} must have six digits")
         if not is_network_serial(address):
-            raise ConfigError(f"{address!r} is no HOST:PORT, such as 192.168.1.7:37123")
+            raise ConfigError(f"{address!r} is not HOST:PORT, such as 192.168.1.7:37123")
         check_address(address, deadline, public=self.public)
         try:
             answer = self.ask(f"host:pair:{code}:{address}", deadline).strip()
@@ -206,64 +206,64 @@ class AdbServer:
             if "unknown host service" not in str(error):
                 raise
             raise ConfigError(
-                "the adb server that runs is too old to pair with phones: "
-                "platform-tools 30 or later can, and the one that comes with adbutils"
+                "the running adb server is too old to pair with phones; use the one of "
+                "platform-tools 30 or later, or the one bundled with adbutils"
             ) from error
         if not answer.startswith("Successfully paired"):
             raise DeviceOffline(f"{address} was not paired: {answer}")
 
     def disconnect(self, serial: str, deadline: Deadline | None = None) -> None:
-        """Forget a `host:port`; nothing happens if it is not known.
+        """Disconnect a `host:port`; does nothing if it is not known.
 
         Raises:
-            DeviceError: there is no server.
+            DeviceError: no server is running.
             DeviceTimeout: it does not answer.
         """
         deadline = deadline or Deadline(5.0)
         try:
             self.ask(f"host:disconnect:{serial}", deadline)
         except DeviceError as error:
-            if not isinstance(error.__cause__, Refused):
+            if not isinstance(error.__cause__, AdbRefused):
                 raise
 
     def forget(self, serials: Iterable[str]) -> None:
-        """Forget phones that end; a server that does not answer is left alone."""
+        """Disconnect phones that have ended; gives up if the server does not answer."""
         for serial in serials:
             try:
                 self.disconnect(serial)
             except DeviceError as error:
-                log.info("%s is not forgotten: %s", serial, error)
+                log.info("%s stays in adb's list: %s", serial, error)
                 return
 
-    def link(self, deadline: Deadline) -> Link:
+    def link(self, deadline: Deadline) -> AdbSocket:
         """A new connection to the server.
 
         Raises:
-            OSError: there is none; TimeoutError, if it is silent.
+            OSError: no server is running; TimeoutError if it does not answer.
         """
-        return link_of(self.driver)(self.host, self.port, deadline)
+        return socket_class(self.driver)(self.host, self.port, deadline)
 
     def ask(self, service: str, deadline: Deadline) -> str:
-        """Send one request to the server itself; its answer.
+        """Send one request to the server itself and return its answer.
 
         Raises:
-            DeviceError: it refuses, or there is no server.
+            DeviceError: it refuses, or no server is running.
             DeviceTimeout: it does not answer.
         """
         try:
             with self.link(deadline) as link:
                 link.request(service)
                 return link.read_block()
-        except (OSError, Refused) as error:
-            raise device_error(error, f"adb server, {service}", deadline.seconds) from error
+        except (OSError, AdbRefused) as error:
+            raise to_device_error(error, f"adb server, {service}", deadline.seconds) from error
 
     def _forget_offline(self, serial: str) -> None:
-        """It would stay in everybody's list; one that asks for a key may, until it is allowed."""
+        """Remove an offline phone from the list; one waiting for authorization may stay."""
         try:
             if self.devices().get(serial) == "offline":
                 self.disconnect(serial)
         except DeviceError as error:
-            log.info("%s is not forgotten: %s", serial, error)
+            log.info("%s stays in adb's list: %s", serial, error)
 
     def _wait_until_ready(self, serial: str, deadline: Deadline) -> None:
         what = f"{serial} did not become ready"
@@ -271,14 +271,14 @@ class AdbServer:
             with self.link(deadline) as link:
                 link.request(f"host-serial:{serial}:wait-for-any-device")
                 link.check_accepted()
-        except (OSError, Refused) as error:
-            raise device_error(error, what, deadline.seconds) from error
+        except (OSError, AdbRefused) as error:
+            raise to_device_error(error, what, deadline.seconds) from error
 
     def _start(self, deadline_s: float) -> None:
         program = find_adb(self.adb)
         log.info("starting the adb server on port %d: %s", self.port, program)
         environment = {**os.environ, "ADB_LOCAL_TRANSPORT_MAX_PORT": _LAST_EMULATOR_PORT}
-        with tempfile.TemporaryFile() as output:  # a pipe would be held open by the server
+        with tempfile.TemporaryFile() as output:  # the server would keep a pipe open
             try:
                 code = subprocess.run(
                     [program, "-P", str(self.port), "start-server"],

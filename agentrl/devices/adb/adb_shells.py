@@ -1,4 +1,4 @@
-"""Two ways to have a phone run commands: in a shell for each call, and in one that stays."""
+"""Runs commands on a phone: in a new shell per call, or in a persistent shell."""
 
 import struct
 import threading
@@ -6,39 +6,39 @@ from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from typing import Protocol
 
-from agentrl.devices.adb.adb_socket import Deadline, Link
-from agentrl.devices.adb.device_transport import FAILURES, Line
-from agentrl.devices.adb.shell_script import Command, Script, spelled
-from agentrl.devices.device import Result
+from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
+from agentrl.devices.adb.device_transport import FAILURES, DeviceTransport
+from agentrl.devices.adb.shell_script import Command, ShellScript, quote_command
+from agentrl.devices.device import CommandResult
 from agentrl.errors import DeviceError, LeaseLost
 
 _V2 = struct.Struct("<BI")
 _STDIN, _STDOUT, _STDERR, _EXIT = range(4)
 
 
-class Shell(Protocol):
-    """Runs commands on a phone, one after the other."""
+class CommandShell(Protocol):
+    """Runs commands on a phone in order."""
 
-    def run(self, commands: Sequence[Command], deadline: Deadline) -> list[Result]:
-        """One result per command, up to a `Gate` that fails; an exit code is no error here.
+    def run(self, commands: Sequence[Command], deadline: Deadline) -> list[CommandResult]:
+        """One result per command, up to a `Gate` that fails; a nonzero exit code does not raise.
 
         Raises:
-            DeviceError: the phone failed, or not all of them ran.
+            DeviceError: the phone failed, or not all commands were run.
         """
 
     def close(self) -> None:
-        """End what is kept; the next call starts it again."""
+        """End a persistent shell; the next call starts a new one."""
 
 
-class ShellPerCall:
-    """A shell of its own for each call: what a command changes in it goes with it."""
+class OneShotShell:
+    """A new shell for each call, so that no command affects a later one."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: DeviceTransport) -> None:
         """Nothing is started before the first call."""
         self._line = line
 
-    def run(self, commands: Sequence[Command], deadline: Deadline) -> list[Result]:
-        """See Shell.run."""
+    def run(self, commands: Sequence[Command], deadline: Deadline) -> list[CommandResult]:
+        """See CommandShell.run."""
         if not commands:
             return []
         script = _script(self._line, commands, prompted=False)
@@ -49,28 +49,27 @@ class ShellPerCall:
         raise _ended(self._line, script)
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Does nothing."""
 
 
-class KeptShell:
-    """One shell that stays: saves opening a service and starting a shell for each call.
+class PersistentShell:
+    """A persistent shell, which saves opening a service and starting a shell for each call.
 
-    Only for commands that leave the shell as it is (no `cd`, no `exit`). It is started anew when
-    it has ended or a call was not answered in time. A command is never sent twice. What arrives
-    while a call is running, and what is more than one line of plain text, goes through
-    `ShellPerCall`.
+    Only for commands that do not change the shell's state (no `cd`, no `exit`). It is restarted
+    when it has ended or a call timed out. A command is never sent twice. Calls made while another
+    is running, and scripts that are not one line of printable text, go through `OneShotShell`.
     """
 
-    def __init__(self, line: Line, per_call: ShellPerCall) -> None:
+    def __init__(self, line: DeviceTransport, per_call: OneShotShell) -> None:
         """Nothing is started before the first call."""
         self._line = line
         self._per_call = per_call
         self._lock = threading.Lock()
-        self._link: Link | None = None
+        self._link: AdbSocket | None = None
         self._packets: Iterator[tuple[int, bytes]] = iter(())
 
-    def run(self, commands: Sequence[Command], deadline: Deadline) -> list[Result]:
-        """See Shell.run."""
+    def run(self, commands: Sequence[Command], deadline: Deadline) -> list[CommandResult]:
+        """See CommandShell.run."""
         if not commands:
             return []
         script = _script(self._line, commands, prompted=True)
@@ -87,13 +86,13 @@ class KeptShell:
         raise _ended(self._line, script)
 
     def close(self) -> None:
-        """See Shell.close; a call that runs ends with an error."""
+        """See CommandShell.close; a running call ends with an error."""
         link = self._link
         if link is not None:
             link.close()
 
-    def _talk(self, script: Script, commands: Sequence[Command], deadline: Deadline) -> bool:
-        """Send a script and read until its end; False where the shell has ended before."""
+    def _talk(self, script: ShellScript, commands: Sequence[Command], deadline: Deadline) -> bool:
+        """Send a script and read until its end; False if the shell ended before that."""
         data = f"{script.text}\n".encode()
         try:
             for _ in range(2):
@@ -102,7 +101,7 @@ class KeptShell:
                 end = _read(self._packets, script)
                 if end is not _End.EXIT or script.begun:
                     return end is _End.SCRIPT
-                # The shell had ended before it read a word of it: a new one gets it.
+                # The shell had ended before it read any of the script: send it to a new one.
                 self._drop()
         except FAILURES as error:
             self._drop()
@@ -112,8 +111,8 @@ class KeptShell:
             raise
         return False
 
-    def _ready(self, deadline: Deadline) -> Link:
-        """The shell's connection, which is opened where there is none any more."""
+    def _ready(self, deadline: Deadline) -> AdbSocket:
+        """The shell's connection, reopened if it has ended."""
         if self._link is None or self._link.has_ended():
             self._drop()
             self._link = self._line.open("shell,v2,raw:", deadline)
@@ -127,8 +126,8 @@ class KeptShell:
             link.close()
 
 
-def packets(link: Link) -> Iterator[tuple[int, bytes]]:
-    """What shell v2 sends, by id; read as it comes, because a read costs more than a copy."""
+def packets(link: AdbSocket) -> Iterator[tuple[int, bytes]]:
+    """Packets of the shell v2 protocol: id and data. Buffered, as a read costs more than a copy."""
     buffer = bytearray()
     while chunk := link.receive():
         buffer += chunk
@@ -147,12 +146,12 @@ class _End(Enum):
 
     SCRIPT = auto()
     EXIT = auto()
-    """The shell, which said so: what it has not begun by then it never will."""
+    """The shell exited: whatever it had not begun will not run."""
     LINK = auto()
-    """The connection: what has become of the script is not known."""
+    """The connection was lost: whether the script ran is unknown."""
 
 
-def _read(arriving: Iterator[tuple[int, bytes]], script: Script) -> _End:
+def _read(arriving: Iterator[tuple[int, bytes]], script: ShellScript) -> _End:
     for id, data in arriving:
         if id in (_STDOUT, _STDERR) and script.add(data):
             return _End.SCRIPT
@@ -161,14 +160,14 @@ def _read(arriving: Iterator[tuple[int, bytes]], script: Script) -> _End:
     return _End.LINK
 
 
-def _script(line: Line, commands: Sequence[Command], *, prompted: bool) -> Script:
+def _script(line: DeviceTransport, commands: Sequence[Command], *, prompted: bool) -> ShellScript:
     try:
-        return Script(commands, prompted=prompted, token=line.token)
+        return ShellScript(commands, prompted=prompted, token=line.token)
     except DeviceError as error:
         raise DeviceError(f"{line.serial}: {error}") from error
 
 
-def _results(line: Line, script: Script) -> list[Result]:
+def _results(line: DeviceTransport, script: ShellScript) -> list[CommandResult]:
     try:
         return script.results()
     except LeaseLost as error:
@@ -176,15 +175,15 @@ def _results(line: Line, script: Script) -> list[Result]:
 
 
 def _named(commands: Sequence[Command]) -> str:
-    return "; ".join(spelled(command) for command in commands)
+    return "; ".join(quote_command(command) for command in commands)
 
 
-def _ended(line: Line, script: Script) -> DeviceError:
-    """What to say where a shell has ended before its script."""
+def _ended(line: DeviceTransport, script: ShellScript) -> DeviceError:
+    """The error for a shell that ended before its script."""
     try:
         line.check_online()
         script.results()
     except DeviceError as error:
         named = str(error).startswith(line.serial)
         return error if named else DeviceError(f"{line.serial}: {error}")
-    return DeviceError(f"{line.serial}: the shell has ended")
+    return DeviceError(f"{line.serial}: the shell ended")

@@ -1,8 +1,8 @@
-"""One socket to the adb server, whose every read and write ends at one deadline.
+"""One socket to the adb server; all reads and writes share one deadline.
 
-What differs between the libraries that speak ADB is how they connect and how they ask for a
-service (`agentrl.devices.adb.drivers`). Everything else is here, because their own reads have no
-deadline and join what comes byte string by byte string: 150 ms for one frame.
+The libraries that speak ADB only connect and request a service (`agentrl.devices.adb.drivers`).
+Everything else is here, because their own reads have no deadline and concatenate byte strings,
+which takes 150 ms per frame.
 """
 
 import contextlib
@@ -20,22 +20,22 @@ T = TypeVar("T")
 
 _LONGEST_REQUEST = 0xFFFF
 _QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
-"""Linux has it."""
+"""Only on Linux."""
 
 
 class Deadline:
-    """One moment that every wait of a call ends at."""
+    """The moment at which every wait of a call ends."""
 
     def __init__(self, seconds: float) -> None:
-        """Ends `seconds` from now."""
+        """Expires `seconds` from now."""
         self.seconds = seconds
         self._end = time.monotonic() + seconds
 
     def left_s(self) -> float:
-        """Seconds that are left.
+        """Remaining seconds, more than 0.
 
         Raises:
-            TimeoutError: none.
+            TimeoutError: the deadline has passed.
         """
         left = self._end - time.monotonic()
         if left <= 0:
@@ -43,18 +43,18 @@ class Deadline:
         return left
 
 
-class Refused(Exception):
-    """The adb server or the phone said no; the message is theirs."""
+class AdbRefused(Exception):
+    """The adb server or the phone refused a request; carries its message."""
 
 
-class Link(ABC):
-    """A connection to the adb server; errors are `TimeoutError`, `OSError` and `Refused`.
+class AdbSocket(ABC):
+    """A connection to the adb server; raises `TimeoutError`, `OSError` and `AdbRefused`.
 
-    See `device_error` for what to make of them.
+    `to_device_error` turns these into typed errors.
     """
 
     deadline: Deadline
-    """Of everything that is done over this connection; a longer talk sets it anew."""
+    """Of everything done over this connection; long-lived connections replace it per call."""
 
     @abstractmethod
     def __init__(self, host: str, port: int, deadline: Deadline) -> None:
@@ -63,7 +63,7 @@ class Link(ABC):
         Args:
             host: of the adb server.
             port: of the adb server.
-            deadline: of everything that is done over this connection.
+            deadline: of everything done over this connection.
         """
 
     @property
@@ -73,34 +73,34 @@ class Link(ABC):
 
     @abstractmethod
     def check_accepted(self) -> None:
-        """Read the four letters that answer a request.
+        """Read the four-letter status of a request.
 
         Raises:
-            Refused: it is not accepted.
+            Refused: the request was not accepted.
         """
 
     def request(self, service: str) -> None:
-        """Send one request and have it accepted.
+        """Send one request and check that it is accepted.
 
         Raises:
-            Refused: it is not, or it cannot be sent at all.
+            Refused: it is not accepted, or cannot be sent.
         """
         try:
             data = service.encode()
         except UnicodeEncodeError as error:
-            raise Refused(f"half a character (a lone surrogate) cannot be sent: {error}") from error
+            raise AdbRefused(f"a lone surrogate cannot be sent: {error}") from error
         if len(data) > _LONGEST_REQUEST:
-            raise Refused(f"a request of {len(data)} bytes; at most {_LONGEST_REQUEST} fit")
+            raise AdbRefused(f"the request has {len(data)} bytes; at most {_LONGEST_REQUEST} fit")
         self.send(b"%04x%b" % (len(data), data))
         self.check_accepted()
 
     def send(self, data: bytes) -> None:
-        """Send all of it."""
+        """Send all bytes."""
         self.plug.settimeout(self.deadline.left_s())
         self.plug.sendall(data)
 
     def read_into(self, view: memoryview) -> int:
-        """Fill a buffer; fewer bytes only where the other side has closed."""
+        """Fill a buffer; returns fewer bytes only if the other side has closed."""
         filled = 0
         while filled < len(view):
             self.plug.settimeout(self.deadline.left_s())
@@ -111,60 +111,60 @@ class Link(ABC):
         return filled
 
     def read(self, count: int) -> bytes:
-        """So many bytes; fewer only where the other side has closed."""
+        """Read `count` bytes; fewer only if the other side has closed."""
         buffer = bytearray(count)
         return bytes(buffer[: self.read_into(memoryview(buffer))])
 
     def read_block(self) -> str:
-        """A text behind its length of four hex digits.
+        """Read a text prefixed with its length as four hex digits.
 
         Raises:
-            Refused: the other side has failed or closed, or sent something else.
+            Refused: the other side reported a failure, closed, or sent something else.
         """
         length = self.read(4)
-        if length == b"FAIL":  # it accepts what takes time, and says later that it has failed
-            raise Refused(self.read_block())
+        if length == b"FAIL":  # slow requests are accepted first, and may fail later
+            raise AdbRefused(self.read_block())
         try:
             return self.read(int(length, 16)).decode("utf-8", "replace")
         except ValueError:
-            raise Refused(f"no length of an answer: {length!r}") from None
+            raise AdbRefused(f"not the length of an answer: {length!r}") from None
 
     def receive(self) -> bytes:
-        """What comes next, however much; empty where the other side has closed.
+        """The bytes available next; empty if the other side has closed.
 
-        The adb server does not send a second small piece before the first is acknowledged, which
-        systems put off for 40 ms unless told otherwise.
+        The adb server does not send a second small packet before the first is acknowledged, and
+        the kernel delays acknowledgments by 40 ms without TCP_QUICKACK.
         """
         if _QUICKACK is not None and self.plug.family != socket.AF_UNIX:
-            self.plug.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)  # it does not stay so
+            self.plug.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)  # has to be set before each read
         self.plug.settimeout(self.deadline.left_s())
         return bytes(self.plug.recv(1 << 16))
 
     def wait(self, seconds: float) -> bool:
-        """Whether there is something to read, or the other side has closed, within that time."""
+        """Wait up to `seconds` for data or the end of the connection; whether one came."""
         return bool(select.select([self.plug], [], [], seconds)[0])
 
     def has_ended(self) -> bool:
-        """Whether it is closed, here or by the other side with nothing left to be read."""
+        """Whether it is closed, by us, or by the other side with nothing left to read."""
         if self.plug.fileno() < 0:
             return True
         return self.wait(0) and not self.plug.recv(1, socket.MSG_PEEK)
 
     def close(self) -> None:
-        """Close at once; a read that runs in another thread ends."""
-        with contextlib.suppress(OSError):  # the other side may have been faster
+        """Close at once; a read in another thread ends."""
+        with contextlib.suppress(OSError):  # the other side may have closed first
             self.plug.shutdown(socket.SHUT_RDWR)
         self.plug.close()
 
-    def __enter__(self) -> "Link":
+    def __enter__(self) -> "AdbSocket":
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
 
-def connected(host: str, port: int, deadline: Deadline) -> socket.socket:
-    """A socket to the adb server, which waits for nothing before it sends."""
+def connect_tcp(host: str, port: int, deadline: Deadline) -> socket.socket:
+    """A socket to the adb server with TCP_NODELAY."""
     try:
         plug = socket.create_connection((host, port), deadline.left_s())
     except UnicodeError as error:  # a host such as a..b
@@ -173,11 +173,11 @@ def connected(host: str, port: int, deadline: Deadline) -> socket.socket:
     return plug
 
 
-def within(deadline: Deadline, call: Callable[[], T]) -> T:
-    """The result of a call that knows no deadline; in a thread that is left behind if it hangs.
+def run_with_deadline(deadline: Deadline, call: Callable[[], T]) -> T:
+    """Run a call without a deadline of its own in a thread, which is abandoned if it hangs.
 
     Raises:
-        TimeoutError: it has not ended in time.
+        TimeoutError: the call did not end in time.
     """
     done: list[tuple[T | None, BaseException | None]] = []
 
@@ -198,12 +198,12 @@ def within(deadline: Deadline, call: Callable[[], T]) -> T:
     return result  # type: ignore[return-value]
 
 
-def device_error(error: Exception, what: str, seconds: float) -> DeviceError:
-    """A failure of a link as a typed error.
+def to_device_error(error: Exception, what: str, seconds: float) -> DeviceError:
+    """Convert a failure of a link to a typed error.
 
     Args:
-        error: `TimeoutError`, `OSError` or `Refused`.
-        what: was asked of whom.
+        error: `TimeoutError`, `OSError` or `AdbRefused`.
+        what: the request and its recipient.
         seconds: the deadline of the call.
     """
     if isinstance(error, TimeoutError):

@@ -1,4 +1,4 @@
-"""The command that starts an app, the names that it takes, and whether a phone has it."""
+"""Starting an app: the command, valid names, and whether it is installed."""
 
 import re
 from collections.abc import Mapping
@@ -12,35 +12,35 @@ _ACTIVITY = re.compile(r"[A-Za-z_.][\w.$]{0,254}", re.ASCII)
 
 
 def package_name(text: str) -> str:
-    """The name itself, if a package can have it.
+    """The package name itself, once validated.
 
-    Quotes keep a name from being a command; they do not keep it from being an option of one, or
-    a path out of the folder that apps publish in.
+    Quoting prevents a name from being run as a command, but not from being read as an option, or
+    from being a path out of the folder where apps publish their state.
 
     Raises:
-        DeviceError: no package can.
+        DeviceError: not a valid package name.
     """
     if not _NAME.fullmatch(text):
-        raise DeviceError(f"{text[:80]!r} is no name of a package, such as org.example.game")
+        raise DeviceError(f"{text[:80]!r} is not a package name such as org.example.game")
     return text
 
 
 def start_command(package: str, activity: str, extras: Mapping[str, str]) -> Command:
-    """The command that starts an app afresh and waits until it is shown.
+    """The command that (re)starts an app and waits until it is shown.
 
     Raises:
-        DeviceError: no app can have that name.
+        DeviceError: not a valid package or activity name.
     """
     if not _ACTIVITY.fullmatch(activity):
-        raise DeviceError(f"{activity[:80]!r} is no name of an activity, such as .Main")
-    told = [word for key, value in extras.items() for word in ("--es", key, value)]
-    return ("am", "start", "-S", "-W", "-n", f"{package_name(package)}/{activity}", *told)
+        raise DeviceError(f"{activity[:80]!r} is not an activity name such as .Main")
+    options = [word for key, value in extras.items() for word in ("--es", key, value)]
+    return ("am", "start", "-S", "-W", "-n", f"{package_name(package)}/{activity}", *options)
 
 
 def has_package(device: Device, package: str) -> bool:
     """Whether a package is installed on a phone.
 
     Raises:
-        DeviceError: the phone does not say.
+        DeviceError: the phone failed.
     """
     return f"package:{package}" in device.shell("pm", "list", "packages", package).split()

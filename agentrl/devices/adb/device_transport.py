@@ -1,4 +1,4 @@
-"""The way to one phone: opens its services, and says so where the phone is gone."""
+"""Opens the services of one phone, and reports when the phone is gone."""
 
 import logging
 import struct
@@ -6,37 +6,37 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from agentrl.devices.adb.adb_server import AdbServer
-from agentrl.devices.adb.adb_socket import Deadline, Link, Refused, device_error
+from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, Deadline, to_device_error
 from agentrl.errors import DeviceError, DeviceOffline
 
 log = logging.getLogger(__name__)
 
 _CHECK_S = 1.0
-"""So much longer than its deadline a call may take, to say whether the phone is there."""
-FAILURES = (OSError, Refused, struct.error)
-"""What a link and what is read from it can raise; `Line.failure` makes typed errors of them."""
+"""Extra time after a call's deadline to find out whether the phone is online."""
+FAILURES = (OSError, AdbRefused, struct.error)
+"""What a socket and parsing its data can raise; `DeviceTransport.failure` converts these."""
 
 
-class Line:
-    """Opens services of the phone of one serial, each over a connection of its own."""
+class DeviceTransport:
+    """Opens services of one phone, each over its own connection to the adb server."""
 
     def __init__(self, server: AdbServer, serial: str) -> None:
-        """A line to a phone, which need not be there.
+        """Does not connect; the phone need not be online.
 
         Args:
-            server: that knows the phone.
+            server: the adb server that the phone is connected to.
             serial: of the phone.
         """
         self.serial = serial
         self.token: int | None = None
-        """Of the lease that commands are sent under; the phone refuses them where it has ended."""
+        """Token of the lease that commands are sent under; the phone refuses ended leases."""
         self._server = server
 
-    def open(self, service: str, deadline: Deadline) -> Link:
-        """A connection on which the service has been accepted; the caller closes it.
+    def open(self, service: str, deadline: Deadline) -> AdbSocket:
+        """A connection to a service of the phone; the caller closes it.
 
         Raises:
-            OSError, Refused: see Link.
+            OSError, Refused: see AdbSocket.
         """
         link = self._server.link(deadline)
         try:
@@ -48,16 +48,18 @@ class Line:
         return link
 
     @contextmanager
-    def opened(self, service: str, deadline: Deadline, what: str | None = None) -> Iterator[Link]:
-        """A service of the phone, with one deadline for all that is done with it.
+    def opened(
+        self, service: str, deadline: Deadline, what: str | None = None
+    ) -> Iterator[AdbSocket]:
+        """A connection to a service of the phone; any failure becomes a typed error.
 
         Args:
             service: as adbd names it.
-            deadline: of everything.
-            what: to call it in messages; None takes the service.
+            deadline: of everything done over the connection.
+            what: name for error messages; None takes the service.
 
         Raises:
-            DeviceError: it failed, in whatever way.
+            DeviceError: anything over the connection failed.
         """
         try:
             with self.open(service, deadline) as link:
@@ -66,22 +68,22 @@ class Line:
             raise self.failure(error, what or service, deadline.seconds) from error
 
     def failure(self, error: Exception, what: str, seconds: float) -> DeviceError:
-        """A failure of one of `FAILURES` as a typed error."""
+        """Convert an exception of `FAILURES` to a typed error."""
         if not isinstance(error, TimeoutError):
             try:
                 self.check_online()
             except DeviceOffline as gone:
                 return gone
-            except DeviceError as silent:  # what happened first says more
+            except DeviceError as silent:  # the original error says more
                 log.info("%s", silent)
-        return device_error(error, f"{self.serial}: {what[:100]}", seconds)
+        return to_device_error(error, f"{self.serial}: {what[:100]}", seconds)
 
     def check_online(self) -> None:
-        """Say so if the reason of a failure is that the phone is gone.
+        """Check that the adb server lists the phone as ready.
 
         Raises:
-            DeviceOffline: it is.
-            DeviceError: the server does not say.
+            DeviceOffline: it does not.
+            DeviceError: the server does not answer.
         """
         devices = self._server.devices(_CHECK_S)
         state = devices.pop(self.serial, "not connected")

@@ -2,34 +2,34 @@
 
 import re
 
-from agentrl.devices.adb.adb_socket import Deadline, Refused
-from agentrl.devices.adb.device_transport import Line
+from agentrl.devices.adb.adb_socket import AdbRefused, Deadline
+from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.errors import DeviceError, DeviceOffline
 
 _END = re.compile(r"tcp:\d{1,5}|local(abstract|reserved|filesystem)?:[\w./@-]{1,100}", re.ASCII)
 
 
-class Tunnels:
-    """Begins and ends the tunnels of one phone."""
+class ReverseTunnels:
+    """Opens and closes the tunnels of one phone."""
 
-    def __init__(self, line: Line) -> None:
-        """None yet."""
+    def __init__(self, line: DeviceTransport) -> None:
+        """No tunnel yet."""
         self._line = line
 
     def begin(self, remote: str, local: str, deadline: Deadline) -> None:
-        """Have connections to `remote` on the phone arrive at `local` here.
+        """Forward connections to `remote` on the phone to `local` here.
 
         Raises:
-            ValueError: one of them is no end of a tunnel.
+            ValueError: an invalid endpoint.
             DeviceError: the phone refuses.
         """
         self._ask(f"reverse:forward:{_end(remote)};{_end(local)}", deadline)
 
     def end(self, remote: str, deadline: Deadline) -> None:
-        """End a tunnel; nothing happens where there is none.
+        """Close a tunnel; does nothing if it does not exist.
 
         Raises:
-            ValueError: it is no end of a tunnel.
+            ValueError: an invalid endpoint.
             DeviceError: the phone cannot be reached.
         """
         try:
@@ -37,16 +37,18 @@ class Tunnels:
         except DeviceOffline:
             raise
         except DeviceError as error:
-            if not isinstance(error.__cause__, Refused):
+            if not isinstance(error.__cause__, AdbRefused):
                 raise
 
     def _ask(self, service: str, deadline: Deadline) -> None:
         with self._line.opened(service, deadline) as link:
-            # Twice: that the phone listens to the request, and that it has done it.
+            # A second status follows: the first accepts the request, this one confirms it is done.
             link.check_accepted()
 
 
 def _end(spec: str) -> str:
     if not _END.fullmatch(spec):
-        raise ValueError(f"{spec!r} is no end of a tunnel, such as tcp:8080 or localabstract:name")
+        raise ValueError(
+            f"{spec!r} is not a tunnel endpoint such as tcp:8080 or localabstract:name"
+        )
     return spec

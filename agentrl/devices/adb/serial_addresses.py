@@ -1,15 +1,15 @@
-"""Addresses of phones: which serials are one, and which of them are refused."""
+"""Network addresses of phones, and the refusal of public ones."""
 
 import ipaddress
 import socket
 from collections.abc import Collection
 
-from agentrl.devices.adb.adb_socket import Deadline, device_error, within
+from agentrl.devices.adb.adb_socket import Deadline, run_with_deadline, to_device_error
 from agentrl.errors import ConfigError
 
 
 def is_network_serial(serial: str) -> bool:
-    """Whether a serial is `host:port`, which the server has to be told to connect to."""
+    """Whether a serial is `host:port`, which the adb server has to connect to on request."""
     host, _, port = serial.rpartition(":")
     return bool(host) and port.isdigit()
 
@@ -17,31 +17,31 @@ def is_network_serial(serial: str) -> bool:
 def check_address(
     serial: str, deadline: Deadline | None = None, *, public: Collection[str] = ()
 ) -> None:
-    """Refuse phones on public addresses: adb over TCP is not encrypted, often not even locked.
+    """Refuse phones on public addresses: adb over TCP is unencrypted and often unauthenticated.
 
     Args:
         serial: `host:port`.
-        deadline: of looking the host up; a name server may be silent for minutes.
-        public: serials that may be on one, because their user has named them.
+        deadline: of the DNS lookup, which may hang for minutes.
+        public: serials that the user explicitly allowed.
 
     Raises:
         ConfigError: the address is public, or does not exist.
-        DeviceTimeout: it cannot be looked up in time.
+        DeviceTimeout: the lookup did not finish in time.
     """
     deadline = deadline or Deadline(10.0)
     host = serial.rpartition(":")[0].strip("[]")
     try:
-        entries = within(deadline, lambda: socket.getaddrinfo(host, None))
+        entries = run_with_deadline(deadline, lambda: socket.getaddrinfo(host, None))
     except TimeoutError as error:
-        raise device_error(error, f"{serial}: looking {host!r} up", deadline.seconds) from error
+        raise to_device_error(error, f"{serial}: looking {host!r} up", deadline.seconds) from error
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"{serial}: there is no host {host!r}: {error}") from error
-    found = {str(entry[4][0]) for entry in entries}
-    reachable = sorted(a for a in found if ipaddress.ip_address(a.partition("%")[0]).is_global)
+    addresses = {str(entry[4][0]) for entry in entries}
+    reachable = sorted(a for a in addresses if ipaddress.ip_address(a.partition("%")[0]).is_global)
     if reachable and serial not in public:
         raise ConfigError(
-            f"{serial} is on a public address ({reachable[0]}), where anybody can reach the phone "
-            "without a password. Use a tunnel: ssh -L 5600:localhost:5555 HOST, and "
-            "127.0.0.1:5600; or, if you must, name it in devices.public_addresses "
+            f"{serial} is on a public address ({reachable[0]}), where anyone can reach the phone "
+            "without a password. Use a tunnel: ssh -L 5600:localhost:5555 HOST, then "
+            "127.0.0.1:5600; or, if you must, list it in devices.public_addresses "
             "(by hand: agentrl devices connect --public)"
         )

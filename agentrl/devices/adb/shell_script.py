@@ -1,45 +1,45 @@
-"""Commands for a phone's shell: the one place that quotes."""
+"""Builds scripts for a phone's shell and parses their output; the only place that quotes."""
 
 import re
 import secrets
 import shlex
 from collections.abc import Sequence
 
-from agentrl.devices.device import Result
+from agentrl.devices.device import CommandResult
 from agentrl.errors import DeviceError, LeaseLost
 
 Command = Sequence[str]
 
 
 class Snippet(str):
-    """A command that is a piece of shell of our own, such as a pipeline.
+    """A command that is shell code of our own, such as a pipeline.
 
-    Whatever comes from elsewhere must have been quoted: it is sent as it is.
+    It is sent as is: anything from elsewhere in it must already be quoted.
     """
 
     __slots__ = ()
 
 
 class Gate(Snippet):
-    """A command that the rest of its script depends on: where it fails, no other comes after it."""
+    """A command that the rest of its script depends on: if it fails, the script ends."""
 
     __slots__ = ()
 
 
-HOLDER = "/data/local/tmp/agentrl.lease"
-"""A file on the phone: under which token it is lent."""
+LEASE_FILE = "/data/local/tmp/agentrl.lease"
+"""A file on the phone with the token of its current lease."""
 _CODE = re.compile(rb"(\d+|lost|no)\r?\n")
 _LONGEST_END = 64
-"""Bytes of a mark and its code, at most."""
+"""Upper bound of the bytes of a marker and its exit code."""
 
 
-def spelled(command: Command) -> str:
-    """A command as a POSIX shell reads it, every argument in quotes where it needs them.
+def quote_command(command: Command) -> str:
+    """A command as text for a POSIX shell, with arguments quoted as needed.
 
-    A `Snippet` is taken as it is.
+    A `Snippet` is not quoted.
 
     Raises:
-        DeviceError: an argument that no shell can be given.
+        DeviceError: an argument that cannot be passed to a shell.
     """
     text = f"{{ {command}; }}" if isinstance(command, Snippet) else shlex.join(command)
     if "\0" in text:
@@ -47,50 +47,50 @@ def spelled(command: Command) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise DeviceError(f"half a character cannot be sent to a shell: {text[:200]!r}") from error
+        raise DeviceError(f"a lone surrogate cannot be sent to a shell: {text[:200]!r}") from error
     return text
 
 
-def holding(token: int) -> Command:
-    """The command that lends the phone under a token, and to nobody else from then on."""
-    return ("sh", "-c", f"echo {token} >{HOLDER}")
+def claim_command(token: int) -> Command:
+    """The command that makes a token the only one under which the phone accepts commands."""
+    return ("sh", "-c", f"echo {token} >{LEASE_FILE}")
 
 
 def _fence(token: int, mark: str) -> str:
-    """Ends the script here where the phone is not lent under that token.
+    """Shell code that ends the script unless the phone is leased under this token.
 
-    Of the shell's own words alone: a process more would cost a phone milliseconds.
+    It only uses shell builtins: starting a process would cost milliseconds on a phone.
     """
-    return f'read held <{HOLDER} && test "$held" = {token} || {{ echo {mark}lost; exit 77; }}'
+    return f'read held <{LEASE_FILE} && test "$held" = {token} || {{ echo {mark}lost; exit 77; }}'
 
 
-class Script:
-    """Some commands, one after the other, whose outputs can be told apart.
+class ShellScript:
+    """Several commands run in order, whose outputs can be separated.
 
-    Each is followed by a mark and its exit code. The mark is not to be guessed, so that no output
-    can pass for the end of a command. What comes before the first mark, such as the prompt of a
-    shell, belongs to no command. No command reads what is typed into the shell after it.
+    Each is followed by a random marker and its exit code, so no output can imitate the end of a
+    command. Output before the first marker, such as a shell prompt, belongs to no command. Commands
+    do not read the shell's standard input.
     """
 
     def __init__(
         self, commands: Sequence[Command], *, prompted: bool = True, token: int | None = None
     ) -> None:
-        """A script of these commands.
+        """Build the script.
 
         Args:
-            commands: one after the other.
-            prompted: whether the shell may have something to say before it reads the script.
-            token: that the phone must be lent under, or nothing of it is done; None does not ask.
+            commands: to run in order.
+            prompted: whether the shell may print something before it reads the script.
+            token: lease under which the phone must be, or nothing is run; None does not check.
 
         Raises:
-            DeviceError: an argument that no shell can be given.
+            DeviceError: an argument that cannot be passed to a shell.
         """
         mark = f"=={secrets.token_hex(8)}=="
         begin = [f"echo {mark}0"] if prompted else []
         begin += [] if token is None else [_fence(token, mark)]
         text = ""
         for command in reversed(commands):
-            run = f"{spelled(command)} </dev/null 2>&1"
+            run = f"{quote_command(command)} </dev/null 2>&1"
             if isinstance(command, Gate):
                 text = f"{run} && {{ echo {mark}0{'; ' * bool(text)}{text}; }} || echo {mark}no"
             else:
@@ -99,20 +99,20 @@ class Script:
         self._mark = mark.encode()
         self._count = len(commands)
         self._output = bytearray()
-        self._results: list[Result] = []
+        self._results: list[CommandResult] = []
         self.lost = False
-        """Whether the phone is not lent under the token; the shell has ended then."""
+        """Whether the phone is not leased under the token; the shell has then ended."""
         self._stopped = False
         self.begun = not prompted
-        """Whether the shell has read it, as far as it is known."""
+        """Whether the shell is known to have read the script."""
 
     def add(self, output: bytes) -> bool:
-        """Take some of what the shell wrote; True when there is nothing more to come."""
-        start = max(0, len(self._output) - _LONGEST_END)  # what lies before has been looked at
+        """Consume output of the shell; True when the script is complete."""
+        start = max(0, len(self._output) - _LONGEST_END)  # everything before was searched already
         self._output += output
         while (at := self._output.find(self._mark, start)) >= 0:
             code = _CODE.match(self._output, at + len(self._mark))
-            if code is None:  # the rest of the line is still to come
+            if code is None:  # the line is not complete yet
                 break
             if code[1] == b"lost":
                 self.lost = True
@@ -120,22 +120,24 @@ class Script:
             if self.begun:
                 text = self._output[:at].decode("utf-8", "replace")
                 self._stopped = code[1] == b"no"
-                self._results.append(Result(output=text, code=1 if self._stopped else int(code[1])))
+                self._results.append(
+                    CommandResult(output=text, code=1 if self._stopped else int(code[1]))
+                )
             self.begun = True
             del self._output[: code.end()]
             start = 0
         return self._stopped or len(self._results) >= self._count
 
-    def results(self) -> list[Result]:
-        """One result per command; that of a gate that has failed is the last.
+    def results(self) -> list[CommandResult]:
+        """One result per command, up to a gate that failed.
 
         Raises:
-            LeaseLost: the phone is lent to somebody else, and none of them has run.
-            DeviceError: the shell has ended before the last of them.
+            LeaseLost: the phone is not leased under the token; no command was run.
+            DeviceError: the shell ended before the last command.
         """
         if self.lost:
             raise LeaseLost(
-                "the phone is lent to somebody else, or to nobody; is another job on it?"
+                "the phone is leased to another holder, or to none; is another job using it?"
             )
         if not self._stopped and len(self._results) < self._count:
             tail = bytes(self._output[-200:]).decode("utf-8", "replace")

@@ -1,19 +1,19 @@
-"""The ways to get a picture of a phone's screen, each a small class.
+"""Methods of capturing a phone's screen, each a small class.
 
-None of them ever returns a picture that is black all over, cut off or of another size than it
-says: that is a CaptureError.
+None of them ever returns a picture that is all black, truncated or of the wrong size: that is a
+CaptureError.
 """
 
 from collections.abc import Callable, Mapping
 
-from agentrl.devices.adb.device_transport import Line
+from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture.capture_method import Capture
 from agentrl.devices.capture.framebuffer import FramebufferCapture
 from agentrl.devices.capture.h264_stream import StreamCapture, check_decoder
 from agentrl.devices.capture.screencap_png import PngCapture
 from agentrl.devices.capture.screencap_raw import RawCapture
 
-CAPTURES: Mapping[str, Callable[[Line], Capture]] = {
+CAPTURES: Mapping[str, Callable[[DeviceTransport], Capture]] = {
     "raw": RawCapture,
     "png": PngCapture,
     "framebuffer": FramebufferCapture,
@@ -24,7 +24,7 @@ __all__ = ["CAPTURES", "Capture", "check_installed"]
 
 
 def check_installed(name: str) -> None:
-    """See whether what a capture needs is installed.
+    """Check that the library a capture needs is installed.
 
     Raises:
         ConfigError: it is not.

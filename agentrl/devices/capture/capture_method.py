@@ -1,4 +1,4 @@
-"""What every capture is, and what every picture is checked for."""
+"""The `Capture` protocol, and the checks that every capture applies to its pictures."""
 
 from typing import Protocol
 
@@ -8,13 +8,13 @@ from agentrl.types import Image
 
 _LARGEST_SIDE = 16_384
 _BAR = 0.08
-"""Share of the height, above and below, where the system shows its own over a black window."""
+"""Height, at top and bottom, of the system's bars over a black window, as a fraction."""
 _COARSE = 61
-"""Every so many rows and columns are looked at first."""
+"""Stride of the rows and columns that are checked first."""
 
 
 class Capture(Protocol):
-    """One way to get a picture of a phone's screen; not safe for threads."""
+    """One method of capturing a phone's screen; not thread-safe."""
 
     def frame(self, deadline: Deadline) -> Image:
         """What the screen shows, uint8[H, W, 3]; the caller owns it.
@@ -22,60 +22,60 @@ class Capture(Protocol):
         It is never older than the call.
 
         Raises:
-            CaptureError: what came is no whole picture, or a black one.
+            CaptureError: the picture is incomplete or black.
             DeviceError: the phone failed otherwise.
         """
 
     def close(self) -> None:
-        """End what is kept; the next call starts it again."""
+        """Release what is kept between frames; the next call starts again."""
 
 
 def check_sides(serial: str, width: int, height: int, header: bytes) -> None:
-    """See whether a header tells the size of a screen.
+    """Check that a header contains a plausible screen size.
 
     Raises:
         CaptureError: it does not.
     """
     if not (0 < width <= _LARGEST_SIDE and 0 < height <= _LARGEST_SIDE):
-        raise CaptureError(f"{serial}: the capture is no frame, it starts with {header!r}")
+        raise CaptureError(f"{serial}: the capture is not a frame, it starts with {header!r}")
 
 
 def check_lit(serial: str, rgb: Image, dark: int = 0) -> Image:
-    """The picture itself, if it has at least one lit pixel between the bars of the system.
+    """The picture itself, if it has at least one lit pixel between the system bars.
 
     Args:
         serial: for messages.
         rgb: uint8[H, W, 3].
-        dark: the brightest that still counts as black.
+        dark: highest value of a channel that still counts as black.
 
     Raises:
         CaptureError: it is black.
     """
     height, width = rgb.shape[:2]
     middle = rgb[round(height * _BAR) : round(height * (1 - _BAR))]
-    # A few pixels first: all of them are only looked at where those are black.
+    # A few pixels first: all of them are only checked if those are black.
     if middle[::_COARSE, ::_COARSE].max(initial=0) > dark or middle.max(initial=0) > dark:
         return rgb
     if rgb.max() <= dark:
         raise CaptureError(
-            f"{serial}: the frame of {width}x{height} is black all over: the phone is asleep, "
-            "locked, or shows a window that forbids captures. Wake and unlock it, switch the "
-            f"lock screen off (adb -s {serial} shell svc power stayon true), and try again."
+            f"{serial}: the {width}x{height} frame is all black: the phone is asleep, locked, or "
+            "shows a window that forbids captures. Wake and unlock it, keep it awake "
+            f"(adb -s {serial} shell svc power stayon true), and try again."
         )
     raise CaptureError(
-        f"{serial}: the frame of {width}x{height} is black but for its edges: the window in front "
+        f"{serial}: the {width}x{height} frame is black except for its edges: the window in front "
         "forbids captures (FLAG_SECURE), or has drawn nothing yet."
     )
 
 
-def cut_off(serial: str, width: int, height: int, got: int, wanted: int) -> CaptureError:
-    """What to raise where a frame ended before its last byte."""
+def cut_off(serial: str, width: int, height: int, got: int, expected: int) -> CaptureError:
+    """The error for a frame that ended before its last byte."""
     return CaptureError(
-        f"{serial}: the frame of {width}x{height} ended after {got} of {wanted} bytes"
+        f"{serial}: the {width}x{height} frame ended after {got} of {expected} bytes"
     )
 
 
 def no_frame(serial: str, got: bytes) -> CaptureError:
-    """What to raise where a phone sent a few words, or nothing."""
+    """The error for a phone that sent a message, or nothing, instead of a frame."""
     text = got.decode(errors="replace").strip()
-    return CaptureError(f"{serial}: the capture gave {len(got)} bytes and no frame: {text!r}")
+    return CaptureError(f"{serial}: the capture returned {len(got)} bytes, not a frame: {text!r}")

@@ -1,12 +1,12 @@
-"""A capture is tried out: is it right, is it fresh, how long does it take?"""
+"""Tests captures on a phone: are they correct, are they fresh, how long do they take?"""
 
 import time
 from collections.abc import Callable
 
 from agentrl.devices.adb.adb_socket import Deadline
-from agentrl.devices.adb.device_transport import Line
+from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture.capture_method import Capture
-from agentrl.devices.capture.image_similarity import alike
+from agentrl.devices.capture.image_similarity import images_match
 from agentrl.devices.capture.screencap_png import PngCapture
 from agentrl.devices.capture.screencap_raw import RawCapture
 from agentrl.errors import CaptureError, DeviceError
@@ -17,26 +17,26 @@ _FRESH_S = 3.0
 _POLL_S = 0.01
 
 
-class Trial:
-    """Tries captures of one phone out, each compared with another that was found right."""
+class CaptureTrial:
+    """Tests captures on one phone by comparing each with another one."""
 
     def __init__(
         self,
-        line: Line,
+        line: DeviceTransport,
         frame_s: float,
         *,
         rounds: int,
         change: Callable[[], None] | None = None,
         within: Deadline | None = None,
     ) -> None:
-        """Asks the phone nothing yet.
+        """Does not contact the phone yet.
 
         Args:
             line: to the phone.
-            frame_s: that one picture may take.
-            rounds: of each capture.
-            change: changes something on the screen; None leaves freshness open.
-            within: of all that is tried; None takes the time that it takes.
+            frame_s: deadline of one picture.
+            rounds: number of pictures per capture.
+            change: changes something on the screen; None does not check freshness.
+            within: overall deadline; None for no limit.
         """
         self._line = line
         self._frame_s = frame_s
@@ -46,14 +46,14 @@ class Trial:
         self._witness: Capture | None = None
 
     def seconds(self, capture: Capture) -> list[float]:
-        """How long each of its pictures took.
+        """How long each picture of a capture took.
 
         Raises:
-            CaptureError: it is wrong or stale on this phone.
+            CaptureError: the capture is wrong or stale on this phone.
             DeviceError: the phone failed.
-            TimeoutError: the time was over before the last picture.
+            TimeoutError: the overall deadline passed before the last picture.
         """
-        self._frame(capture)  # the first may have to start something
+        self._frame(capture)  # the first one may include startup
         seconds = []
         for _ in range(self._rounds):
             start = time.perf_counter()
@@ -70,21 +70,21 @@ class Trial:
         return capture.frame(Deadline(self._frame_s))
 
     def _compare(self, capture: Capture) -> None:
-        """See whether it shows the same as another capture does."""
+        """Check that it shows the same as another capture."""
         witness = self._other(capture)
         if witness is None:
             return
         earlier = self._frame(witness)
         for _ in range(_TRIES):
             shown, later = self._frame(capture), self._frame(witness)
-            # The screen may have changed before it or after it.
-            if alike(earlier, shown) or alike(later, shown):
+            # The screen may have changed before or after it.
+            if images_match(earlier, shown) or images_match(later, shown):
                 return
             earlier = later
-        raise CaptureError(f"{self._line.serial}: it shows something else than other captures")
+        raise CaptureError(f"{self._line.serial}: it does not match other captures")
 
     def _other(self, capture: Capture) -> Capture | None:
-        """A capture to compare with: raw for all others, PNG for raw; None if none works."""
+        """A capture to compare with: raw for the others, PNG for raw; None if none works."""
         if self._within is not None and isinstance(capture, RawCapture):
             return None  # a PNG takes seconds on some phones
         if self._witness is None or type(self._witness) is type(capture):
@@ -101,13 +101,13 @@ class Trial:
         return True
 
     def _check_fresh(self, capture: Capture, change: Callable[[], None]) -> None:
-        """See whether a change of the screen shows."""
+        """Check that a change of the screen shows."""
         before = self._frame(capture)
         change()
         end_s = time.monotonic() + _FRESH_S
-        while alike(before, self._frame(capture)):
+        while images_match(before, self._frame(capture)):
             if time.monotonic() >= end_s:
                 raise CaptureError(
-                    f"{self._line.serial}: it is stale: a change did not show in {_FRESH_S:g} s"
+                    f"{self._line.serial}: stale: a change did not show within {_FRESH_S:g} s"
                 )
             time.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""`framebuffer:`, adbd's own service: raw pixels without a shell, where the phone offers it."""
+"""Captures by adbd's `framebuffer:` service: raw pixels without a shell; not on every phone."""
 
 import struct
 from dataclasses import dataclass
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from agentrl.devices.adb.adb_socket import Deadline, Link
-from agentrl.devices.adb.device_transport import Line
+from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
+from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture.capture_method import check_lit, check_sides, cut_off, no_frame
 from agentrl.errors import CaptureError
 from agentrl.types import Image
 
 _VERSION = struct.Struct("<I")
 _BODIES = {1: struct.Struct("<12I"), 2: struct.Struct("<13I")}
-"""Version 2 has the colour space as its second number."""
+"""Version 2 has the color space as its second number."""
 _BYTES = {
     (16, (11, 5), (5, 6), (0, 5)): (2, cv2.COLOR_BGR5652RGB),
     (24, (0, 8), (8, 8), (16, 8)): (3, None),
@@ -22,8 +22,8 @@ _BYTES = {
     (32, (0, 8), (8, 8), (16, 8)): (4, cv2.COLOR_RGBA2RGB),
     (32, (16, 8), (8, 8), (0, 8)): (4, cv2.COLOR_BGRA2RGB),
 }
-"""Bytes of a pixel and what turns them into RGB, by the bits of a pixel and the place and the
-length of red, green and blue."""
+"""Bytes per pixel and the OpenCV conversion to RGB, by bits per pixel and the offset and length of
+red, green and blue."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -37,8 +37,8 @@ class _Header:
 class FramebufferCapture:
     """See Capture."""
 
-    def __init__(self, line: Line) -> None:
-        """The buffer grows with the first frame, and is kept from one to the next."""
+    def __init__(self, line: DeviceTransport) -> None:
+        """The buffer is allocated with the first frame and reused."""
         self._line = line
         self._buffer = bytearray()
 
@@ -48,18 +48,18 @@ class FramebufferCapture:
             return self.read(link)
 
     def close(self) -> None:
-        """Nothing is kept that ends."""
+        """Does nothing."""
 
-    def read(self, link: Link) -> Image:
-        """One frame out of a link on which `framebuffer:` has been opened.
+    def read(self, link: AdbSocket) -> Image:
+        """Read one frame from a link on which `framebuffer:` was opened.
 
         Raises:
-            CaptureError: what came is no whole picture, or a black one.
+            CaptureError: the picture is incomplete or black.
         """
         serial = self._line.serial
         header = _read_header(link, serial)
         if header.form not in _BYTES:
-            raise CaptureError(f"{serial}: framebuffer gave pixels of a form {header.form}")
+            raise CaptureError(f"{serial}: unsupported pixel format of framebuffer: {header.form}")
         depth, code = _BYTES[header.form]
         pixels = header.width * header.height * depth
         if header.size != pixels:
@@ -78,18 +78,18 @@ class FramebufferCapture:
         return check_lit(serial, rgb.astype(np.uint8, copy=False))
 
 
-def _read_header(link: Link, serial: str) -> _Header:
+def _read_header(link: AdbSocket, serial: str) -> _Header:
     start = link.read(_VERSION.size)
     if len(start) < _VERSION.size:
         raise no_frame(serial, start)
     (version,) = _VERSION.unpack(start)
     if version not in _BODIES:
-        raise CaptureError(f"{serial}: framebuffer of version {version}; known are 1 and 2")
+        raise CaptureError(f"{serial}: unsupported framebuffer version {version}, not 1 or 2")
     body = link.read(_BODIES[version].size)
     if len(body) < _BODIES[version].size:
         raise no_frame(serial, start + body)
     bits, *numbers = _BODIES[version].unpack(body)
-    size, width, height, *colours = numbers[version - 1 :]
+    size, width, height, *channels = numbers[version - 1 :]
     check_sides(serial, width, height, start + body)
-    red, blue, green = (tuple(colours[at : at + 2]) for at in (0, 2, 4))
+    red, blue, green = (tuple(channels[at : at + 2]) for at in (0, 2, 4))
     return _Header(size=size, width=width, height=height, form=(bits, red, green, blue))

@@ -1,4 +1,4 @@
-"""H.264 into pictures; the only file that knows PyAV."""
+"""Decodes H.264 to pictures; the only file that uses PyAV."""
 
 from collections.abc import Iterator
 from typing import cast
@@ -14,33 +14,33 @@ from agentrl.types import Image
 _ACCESS_UNIT_DELIMITER = b"\0\0\0\1\x09\xf0"
 
 
-class Decoder:
-    """An H.264 elementary stream, as it comes, into frames."""
+class H264Decoder:
+    """Decodes an H.264 elementary stream incrementally."""
 
     def __init__(self) -> None:
         """Waits for a key frame."""
         codec = av.CodecContext.create("h264", "r")
         assert isinstance(codec, VideoCodecContext)
-        # Several threads would hold back as many frames.
+        # N threads would delay the output by N frames.
         codec.thread_type = "NONE"
-        # Without this, what is missing of a picture is made up.
+        # Without this, missing parts of a picture are invented.
         codec.options = {"err_detect": "explode"}
         self._codec = codec
 
     def feed(self, data: bytes) -> VideoFrame | None:
-        """The last frame that these bytes complete.
+        """The last frame completed by these bytes, if any.
 
         Raises:
-            CaptureError: the stream is damaged; only a new one helps.
+            CaptureError: the stream is damaged; a new one has to be started.
         """
         frames = list(self._decoded(data))
         return frames[-1] if frames else None
 
     def flush(self) -> VideoFrame | None:
-        """The frame whose end nothing has told yet: no more comes before the screen changes.
+        """The pending frame, whose end is only marked by the next one.
 
         Raises:
-            CaptureError: it was not there as a whole.
+            CaptureError: it was incomplete.
         """
         return self.feed(_ACCESS_UNIT_DELIMITER)
 
@@ -49,7 +49,7 @@ class Decoder:
             for packet in self._codec.parse(data):
                 for frame in self._codec.decode(packet):
                     if frame.is_corrupt:
-                        raise CaptureError("the stream holds a damaged frame")
+                        raise CaptureError("the stream contains a damaged frame")
                     yield frame
         except FFmpegError as error:
             raise CaptureError(f"the stream is damaged: {error}") from error

@@ -1,30 +1,30 @@
-"""`screenrecord`: an H.264 stream, of which the newest frame is taken.
+"""Captures by `screenrecord`: the newest frame of an H.264 stream.
 
-A stream is the fastest capture of most real phones, and the easiest to be fooled by. Its frames
-come some time after what they show, nothing in it tells how long, and where the screen stands
-still nothing comes at all. So three rules hold:
+A stream is the fastest capture on most real phones, and the easiest to get wrong. Its frames
+arrive some unknown time after what they show, and while the screen does not change no frames
+arrive at all. So three rules hold:
 
-- A frame is only given out when `lag_s` has passed since it was asked for: what was on the screen
-  by then has arrived. The lag is measured
-  (`agentrl.devices.capture_benchmark`); the default is a slow phone's.
-- It is compared with a raw capture every now and then, and whenever most of the screen has changed:
-  a recording keeps its shape when the phone is turned. One that shows something else is started
-  anew, and is an error if that does not help.
-- A damaged stream is never decoded further, and one that has ended is started anew.
+- A frame is only returned once `lag_s` has passed since the request: by then everything that was
+  on the screen has arrived. The lag is measured (`agentrl.devices.capture_benchmark`); the default
+  suits a slow phone.
+- The stream is compared with a raw capture periodically, and whenever most of the screen changed:
+  a recording keeps its orientation when the phone is rotated. If it shows something else, it is
+  restarted; if that does not help, it is an error.
+- A damaged stream is never decoded further, and one that has ended is restarted.
 
-Its pictures are compressed: they resemble those of the other captures and do not equal them.
+Its pictures are compressed: they are close to those of other captures, not equal.
 """
 
 import time
 
 import numpy as np
 
-from agentrl.devices.adb.adb_socket import Deadline, device_error
-from agentrl.devices.adb.device_transport import FAILURES, Line
+from agentrl.devices.adb.adb_socket import Deadline, to_device_error
+from agentrl.devices.adb.device_transport import FAILURES, DeviceTransport
 from agentrl.devices.capture.capture_method import check_lit
-from agentrl.devices.capture.image_similarity import alike, difference
+from agentrl.devices.capture.image_similarity import block_difference, images_match
 from agentrl.devices.capture.screencap_raw import RawCapture
-from agentrl.devices.capture.screenrecord import Recording
+from agentrl.devices.capture.screenrecord import ScreenRecording
 from agentrl.errors import CaptureError, ConfigError
 from agentrl.types import Image
 
@@ -32,9 +32,9 @@ _RECORD = "screenrecord --output-format=h264 --time-limit 180 -"
 _CHECK_EVERY_S = 10.0
 _CHECKS = 3
 _MOST = 1 / 3
-"""Of the screen: where more of it has changed, it may be another one."""
+"""Fraction of the screen whose change triggers a comparison with a raw capture."""
 _DARK = 8
-"""Black is not quite black in a compressed picture."""
+"""Black is not exactly 0 in a compressed picture."""
 
 
 class StreamCapture:
@@ -42,18 +42,18 @@ class StreamCapture:
 
     Args:
         line: to the phone.
-        lag_s: how long it takes, at most, until the stream shows what the screen shows.
+        lag_s: upper bound of the time until the stream shows what the screen shows.
 
     Raises:
         ConfigError: PyAV is not installed.
     """
 
-    def __init__(self, line: Line, lag_s: float = 0.25) -> None:
+    def __init__(self, line: DeviceTransport, lag_s: float = 0.25) -> None:
         check_decoder()
         self.lag_s = lag_s
         self._line = line
         self._raw = RawCapture(line)
-        self._run: Recording | None = None
+        self._run: ScreenRecording | None = None
         self._checked: Image = np.zeros((1, 1, 3), np.uint8)
         self._check_at_s = 0.0
 
@@ -61,11 +61,14 @@ class StreamCapture:
         """See Capture.frame."""
         try:
             picture = self.newest(deadline)
-            if time.monotonic() >= self._check_at_s or difference(self._checked, picture) > _MOST:
+            if (
+                time.monotonic() >= self._check_at_s
+                or block_difference(self._checked, picture) > _MOST
+            ):
                 picture = self._check(picture, deadline)
                 self._checked, self._check_at_s = picture, time.monotonic() + _CHECK_EVERY_S
         except TimeoutError as error:
-            raise device_error(
+            raise to_device_error(
                 error, f"{self._line.serial}: screenrecord", deadline.seconds
             ) from error
         except CaptureError:
@@ -74,18 +77,18 @@ class StreamCapture:
         return check_lit(self._line.serial, picture, dark=_DARK).copy()
 
     def close(self) -> None:
-        """End the recording."""
+        """Stop the recording."""
         run, self._run = self._run, None
         self._check_at_s = 0.0
         if run is not None:
             run.close()
 
     def newest(self, deadline: Deadline) -> Image:
-        """The newest frame, once all that was on the screen by now is in it; not checked.
+        """The newest frame, not older than this call; not checked.
 
         Raises:
-            CaptureError: there is none.
-            TimeoutError: there is none in time.
+            CaptureError: the recording ended without one.
+            TimeoutError: none came in time.
         """
         from agentrl.devices.capture.h264_decoder import rgb
 
@@ -99,15 +102,15 @@ class StreamCapture:
                 return rgb(frame)
             why = run.why_ended()
         self._line.check_online()
-        raise CaptureError(f"{self._line.serial}: screenrecord gave no frame: {why}")
+        raise CaptureError(f"{self._line.serial}: screenrecord returned no frame: {why}")
 
-    def _start(self, deadline: Deadline) -> Recording:
+    def _start(self, deadline: Deadline) -> ScreenRecording:
         self.close()
         try:
             link = self._line.open(f"exec:{_RECORD} 2>/dev/null", deadline)
         except FAILURES as error:
             raise self._line.failure(error, "screenrecord", deadline.seconds) from error
-        self._run = Recording(link)
+        self._run = ScreenRecording(link)
         return self._run
 
     def _check(self, picture: Image, deadline: Deadline) -> Image:
@@ -116,30 +119,30 @@ class StreamCapture:
             real = self._raw.frame(deadline)
             following = self.newest(deadline)
             # The screen may have changed before the raw capture or after it.
-            if alike(real, picture) or alike(real, following):
+            if images_match(real, picture) or images_match(real, following):
                 return following
             picture = following
             if attempt == 0 and real.shape != following.shape:
                 self.close()
                 picture = self.newest(deadline)
         raise CaptureError(
-            f"{self._line.serial}: the stream shows {_sides(picture)} of something else than the "
-            f"screen, which is {_sides(real)}; take devices.capture=auto"
+            f"{self._line.serial}: the {_sides(picture)} stream does not show the "
+            f"{_sides(real)} screen; use devices.capture=auto"
         )
 
 
 def check_decoder() -> None:
-    """See whether what decodes a stream is installed.
+    """Check that PyAV is installed.
 
     Raises:
         ConfigError: it is not.
     """
     try:
-        import agentrl.devices.capture.h264_decoder  # noqa: F401 - to know it before it is needed
+        import agentrl.devices.capture.h264_decoder  # noqa: F401 - fails early if PyAV is missing
     except ImportError as error:
         raise ConfigError(
-            f"devices.capture=stream needs PyAV ({error}); say pip install 'agentrl[stream]', "
-            "or take devices.capture=auto"
+            f"devices.capture=stream needs PyAV ({error}): pip install 'agentrl[stream]', "
+            "or use devices.capture=auto"
         ) from error
 
 

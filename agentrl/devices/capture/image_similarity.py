@@ -1,4 +1,4 @@
-"""Whether two pictures show the same, one of them compressed."""
+"""Compares two pictures of which one may be compressed."""
 
 import cv2
 import numpy as np
@@ -8,16 +8,16 @@ from agentrl.types import Image
 _BLOCK = 16
 _TOLERANCE = 24
 _SHARE = 0.01
-"""Of the blocks of two pictures of one screen, at most so many differ by more than that."""
+"""Largest fraction of blocks that may differ by more than the tolerance in equal pictures."""
 
 
-def alike(one: Image, other: Image) -> bool:
-    """Whether two pictures show the same, but for what compression does to them."""
-    return difference(one, other) <= _SHARE
+def images_match(one: Image, other: Image) -> bool:
+    """Whether two pictures are equal up to compression artifacts."""
+    return block_difference(one, other) <= _SHARE
 
 
-def difference(one: Image, other: Image) -> float:
-    """The share of two pictures that differs by more than compression explains; 1 if all does."""
+def block_difference(one: Image, other: Image) -> float:
+    """Fraction of blocks that differ by more than compression explains; 1 for different sizes."""
     if one.shape != other.shape:
         return 1.0
     small = (max(1, one.shape[1] // _BLOCK), max(1, one.shape[0] // _BLOCK))

@@ -1,4 +1,4 @@
-"""The size of a phone's screen, and whether a picture can be of it."""
+"""The size of a phone's screen, and the check of captures against it."""
 
 import re
 from collections.abc import Callable
@@ -8,19 +8,19 @@ from agentrl.errors import CaptureError, DeviceError
 from agentrl.types import Image
 
 DISPLAY = ("dumpsys", "display")
-"""The command that tells how the screen is turned."""
+"""The command that prints the rotation of the screen."""
 _ORIENTATION = re.compile(r"(?:mCurrentOrientation|orientation)=(\d)")
 _SIZE = re.compile(r"(Physical|Override) size: (\d+)x(\d+)")
 
 
 def orientation_in(display: str) -> int:
-    """Quarter turns of the screen, 0 to 3, out of the output of `DISPLAY`; 0 if it names none."""
+    """Quarter turns of the screen, 0 to 3, from the output of `DISPLAY`; 0 if it has none."""
     found = _ORIENTATION.search(display)
     return int(found[1]) % 4 if found else 0
 
 
 class ScreenSize:
-    """What is known of a screen's size; asked for when it is needed."""
+    """The size of a screen, read from the phone when it is needed."""
 
     def __init__(
         self,
@@ -28,12 +28,12 @@ class ScreenSize:
         ask: Callable[[Deadline], str],
         display: Callable[[Deadline], str],
     ) -> None:
-        """Asks the phone nothing yet.
+        """Does not contact the phone yet.
 
         Args:
             serial: for messages.
-            ask: gives what `wm size` says.
-            display: gives what `DISPLAY` says.
+            ask: returns the output of `wm size`.
+            display: returns the output of `DISPLAY`.
         """
         self._serial = serial
         self._ask = ask
@@ -42,38 +42,38 @@ class ScreenSize:
         self._possible: frozenset[tuple[int, ...]] = frozenset()
 
     def now(self, deadline: Deadline) -> tuple[int, int]:
-        """Width and height in pixels, as the last picture had them; before it, as they are turned.
+        """Width and height in pixels: of the last capture, else as the phone is rotated.
 
         Raises:
-            DeviceError: the phone does not tell.
+            DeviceError: the phone does not report its size.
         """
         if self._now is None:
-            upright = self._learn(deadline)
+            upright = self._read(deadline)
             if upright is None:
-                raise DeviceError(f"{self._serial}: wm size names no size")
+                raise DeviceError(f"{self._serial}: wm size printed no size")
             turned = orientation_in(self._display(deadline)) % 2
             self._now = upright[::-1] if turned else upright
         return self._now
 
     def check(self, picture: Image, deadline: Deadline) -> None:
-        """See whether a picture can be of this screen, upright or turned.
+        """Check that a capture has the size of this screen, upright or rotated.
 
         Raises:
-            CaptureError: it is of another size.
+            CaptureError: it has another size.
         """
         height, width = picture.shape[:2]
         size = (min(width, height), max(width, height))
         if size not in self._possible:
-            self._now = self._learn(deadline)  # it may have been changed
+            self._now = self._read(deadline)  # it may have been changed
         if self._possible and size not in self._possible:
             known = " or ".join(f"{short}x{long}" for short, long in sorted(self._possible))
             raise CaptureError(
-                f"{self._serial}: a picture of {width}x{height} of a screen of {known}"
+                f"{self._serial}: the capture is {width}x{height}, but the screen is {known}"
             )
         self._now = (width, height)
 
-    def _learn(self, deadline: Deadline) -> tuple[int, int] | None:
-        """Which sizes are possible, and the one that holds, of the phone held upright."""
-        found = {m[1]: (int(m[2]), int(m[3])) for m in _SIZE.finditer(self._ask(deadline))}
-        self._possible = frozenset((min(pair), max(pair)) for pair in found.values())
-        return found.get("Override", found.get("Physical"))
+    def _read(self, deadline: Deadline) -> tuple[int, int] | None:
+        """Read the possible sizes; returns the current one, of the phone held upright."""
+        sizes = {m[1]: (int(m[2]), int(m[3])) for m in _SIZE.finditer(self._ask(deadline))}
+        self._possible = frozenset((min(pair), max(pair)) for pair in sizes.values())
+        return sizes.get("Override", sizes.get("Physical"))

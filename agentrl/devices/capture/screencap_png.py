@@ -1,4 +1,4 @@
-"""`screencap -p`: a PNG, for phones that are far away: a tenth of the bytes, and slower to make."""
+"""Captures by `screencap -p`: a tenth of the bytes but slower to encode; for slow connections."""
 
 import struct
 import zlib
@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 
 from agentrl.devices.adb.adb_socket import Deadline
-from agentrl.devices.adb.device_transport import Line
+from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture.capture_method import check_lit, check_sides, no_frame
 from agentrl.errors import CaptureError
 from agentrl.types import Image
@@ -19,8 +19,8 @@ _CHUNK = struct.Struct(">I4s")
 class PngCapture:
     """See Capture."""
 
-    def __init__(self, line: Line) -> None:
-        """Nothing is kept from one frame to the next."""
+    def __init__(self, line: DeviceTransport) -> None:
+        """Keeps nothing between frames."""
         self._line = line
 
     def frame(self, deadline: Deadline) -> Image:
@@ -32,16 +32,16 @@ class PngCapture:
         return decode(bytes(data), self._line.serial)
 
     def close(self) -> None:
-        """Nothing is kept that ends."""
+        """Does nothing."""
 
 
 def decode(data: bytes, serial: str) -> Image:
     """The picture in a PNG, uint8[H, W, 3].
 
-    OpenCV gives what it can of a file that is cut off or damaged; so every chunk is checked first.
+    OpenCV returns partial pictures of truncated or damaged files, so every chunk is checked first.
 
     Raises:
-        CaptureError: it is no PNG, not a whole one, or black.
+        CaptureError: not a PNG, incomplete, or black.
     """
     if not data.startswith(_SIGNATURE):
         raise no_frame(serial, data[:64])
@@ -49,7 +49,7 @@ def decode(data: bytes, serial: str) -> Image:
     _check_chunks(data, serial)
     rgb = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB)
     if rgb is None or rgb.shape != (height, width, 3):
-        raise CaptureError(f"{serial}: the PNG of {width}x{height} cannot be read")
+        raise CaptureError(f"{serial}: the {width}x{height} PNG cannot be decoded")
     return check_lit(serial, rgb.astype(np.uint8, copy=False))
 
 
@@ -71,6 +71,6 @@ def _check_chunks(data: bytes, serial: str) -> None:
         end = at + _CHUNK.size + length
         if zlib.crc32(data[at + 4 : end]) != int.from_bytes(data[end : end + 4], "big"):
             raise CaptureError(
-                f"{serial}: the PNG of {len(data)} bytes is cut off or damaged at byte {at}"
+                f"{serial}: the PNG of {len(data)} bytes is truncated or damaged at byte {at}"
             )
         at = end + 4

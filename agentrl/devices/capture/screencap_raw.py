@@ -1,27 +1,27 @@
-"""`screencap`: raw pixels, read into one buffer and turned into RGB."""
+"""Captures by `screencap`: raw pixels, read into one buffer and converted to RGB."""
 
 import struct
 
 import cv2
 import numpy as np
 
-from agentrl.devices.adb.adb_socket import Deadline, Link
-from agentrl.devices.adb.device_transport import Line
+from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
+from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture.capture_method import check_lit, check_sides, cut_off, no_frame
 from agentrl.errors import CaptureError
 from agentrl.types import Image
 
 _SHORT_HEADER = 12
 _LONG_HEADER = 16
-"""Android 9 and later add the colour space."""
+"""Android 9 and later add the color space."""
 _RGBA_8888, _RGBX_8888 = 1, 2
 
 
 class RawCapture:
-    """The fastest way that every phone has, where its connection is fast; see Capture."""
+    """The fastest capture that every phone supports, over a fast connection; see Capture."""
 
-    def __init__(self, line: Line) -> None:
-        """The buffer grows with the first frame, and is kept from one to the next."""
+    def __init__(self, line: DeviceTransport) -> None:
+        """The buffer is allocated with the first frame and reused."""
         self._line = line
         self._buffer = bytearray(_LONG_HEADER)
 
@@ -32,13 +32,13 @@ class RawCapture:
             return self.read(link)
 
     def close(self) -> None:
-        """Nothing is kept that ends."""
+        """Does nothing."""
 
-    def read(self, link: Link) -> Image:
-        """One frame out of a link on which `screencap` has been opened.
+    def read(self, link: AdbSocket) -> Image:
+        """Read one frame from a link on which `screencap` was opened.
 
         Raises:
-            CaptureError: what came is no whole picture, or a black one.
+            CaptureError: the picture is incomplete or black.
         """
         serial = self._line.serial
         got = link.read_into(memoryview(self._buffer)[:_SHORT_HEADER])
@@ -47,7 +47,7 @@ class RawCapture:
         width, height, form = struct.unpack_from("<3I", self._buffer)
         check_sides(serial, width, height, bytes(self._buffer[:_SHORT_HEADER]))
         if form not in (_RGBA_8888, _RGBX_8888):
-            raise CaptureError(f"{serial}: screencap gave pixels of format {form}, not RGBA")
+            raise CaptureError(f"{serial}: screencap returned pixel format {form}, not RGBA")
         pixels = width * height * 4
         if len(self._buffer) < _LONG_HEADER + pixels:
             self._buffer = self._buffer[:_SHORT_HEADER] + bytearray(pixels + 4)

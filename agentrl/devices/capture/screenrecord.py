@@ -1,10 +1,10 @@
-"""One run of `screenrecord`: its newest frame, read in a thread of its own."""
+"""One run of `screenrecord`, read in a thread that keeps the newest frame."""
 
 import threading
 import time
 from typing import TYPE_CHECKING
 
-from agentrl.devices.adb.adb_socket import Deadline, Link
+from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
 from agentrl.devices.adb.device_transport import FAILURES
 from agentrl.errors import DeviceError
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
 
 _GAP_S = 0.02
-"""A frame of which nothing more has come for so long is complete."""
+"""A frame is complete when no more data has come for this long."""
 _FOREVER_S = 86_400.0
 
 
-class Recording:
-    """One recording, from its start to its end, read by a thread of its own."""
+class ScreenRecording:
+    """One recording, from its start to its end, read by its own thread."""
 
-    def __init__(self, link: Link) -> None:
-        """Read what comes on a link on which `screenrecord` has been opened."""
+    def __init__(self, link: AdbSocket) -> None:
+        """Start reading from a link on which `screenrecord` was opened."""
         self.ended = False
         self._link = link
         self._first = b""
@@ -32,16 +32,16 @@ class Recording:
         threading.Thread(target=self._read, name="screenrecord", daemon=True).start()
 
     def newest(self, not_before_s: float, deadline: Deadline) -> "VideoFrame | None":
-        """The newest frame at that time; None if the recording has ended.
+        """The newest frame, not earlier than that time; None if the recording has ended.
 
         Raises:
-            TimeoutError: there is none within the deadline.
+            TimeoutError: no frame came within the deadline.
         """
         with self._moved:
             while not self.ended:
                 wait_s = not_before_s - time.monotonic()
                 if wait_s <= 0 and self._frame is not None:
-                    # Where the screen never rests, part of the next frame is always there.
+                    # If the screen never rests, part of the next frame is always pending.
                     if not self._pending or self._frame_at_s >= not_before_s:
                         return self._frame
                     wait_s = _GAP_S
@@ -50,11 +50,11 @@ class Recording:
             return None
 
     def why_ended(self) -> str:
-        """Why it has ended, as far as it is known."""
+        """Why it ended, as far as known."""
         return self._error or repr(self._first.decode(errors="replace"))
 
     def close(self) -> None:
-        """End it."""
+        """Stop the recording."""
         self._link.close()
 
     def _read(self) -> None:
@@ -68,9 +68,9 @@ class Recording:
         self._link.close()
 
     def _decode(self) -> None:
-        from agentrl.devices.capture.h264_decoder import Decoder
+        from agentrl.devices.capture.h264_decoder import H264Decoder
 
-        decoder = Decoder()
+        decoder = H264Decoder()
         while True:
             self._link.deadline = Deadline(_GAP_S if self._pending else _FOREVER_S)
             try:

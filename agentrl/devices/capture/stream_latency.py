@@ -1,13 +1,13 @@
-"""How late a stream shows what the screen shows."""
+"""Measures the lag of a stream: how late it shows what the screen shows."""
 
 import threading
 import time
 from collections.abc import Callable
 
 from agentrl.devices.adb.adb_socket import Deadline
-from agentrl.devices.adb.device_transport import Line
+from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture.h264_stream import StreamCapture
-from agentrl.devices.capture.image_similarity import alike
+from agentrl.devices.capture.image_similarity import images_match
 from agentrl.devices.capture.screencap_raw import RawCapture
 from agentrl.errors import CaptureError, DeviceError
 from agentrl.types import Image
@@ -18,21 +18,21 @@ _POLL_S = 0.002
 _FRESH_S = 3.0
 
 
-def measured_lag_s(
-    line: Line,
+def measure_lag_s(
+    line: DeviceTransport,
     stream: StreamCapture,
     change: Callable[[], None],
     rounds: int,
     deadline: Deadline,
 ) -> float:
-    """The longest that the stream was behind raw captures, with a margin.
+    """The largest lag of a stream behind raw captures, with a margin.
 
     Args:
         line: to the phone, for the raw captures.
         stream: of the same phone.
         change: changes something on the screen.
         rounds: how often it is changed.
-        deadline: of the whole.
+        deadline: overall deadline.
 
     Raises:
         CaptureError: a change never showed.
@@ -46,35 +46,35 @@ def measured_lag_s(
 
 
 def _once(
-    line: Line, stream: StreamCapture, change: Callable[[], None], deadline: Deadline
+    line: DeviceTransport, stream: StreamCapture, change: Callable[[], None], deadline: Deadline
 ) -> float:
-    """Seconds from when the screen had not changed yet to when the stream had."""
+    """Seconds from the last raw capture without the change to the stream showing it."""
     raw = _Raw(line, deadline)
     before = stream.newest(deadline)
-    while not alike(before, raw.before):
+    while not images_match(before, raw.before):
         time.sleep(min(_POLL_S, deadline.left_s()))
         before = stream.newest(deadline)
     end_s = time.monotonic() + _FRESH_S
     with raw:
         change()
-        while alike(before, stream.newest(deadline)):
+        while images_match(before, stream.newest(deadline)):
             time.sleep(_POLL_S)
             if time.monotonic() >= end_s:
                 raise CaptureError(
-                    f"{line.serial}: it is stale: a change did not show in {_FRESH_S:g} s"
+                    f"{line.serial}: stale: a change did not show within {_FRESH_S:g} s"
                 )
         shown_s = time.monotonic()
     return shown_s - raw.unchanged_s
 
 
 class _Raw:
-    """Looks at the screen with raw captures, beside the stream, until it has changed."""
+    """Takes raw captures in a thread until the screen has changed."""
 
-    def __init__(self, line: Line, deadline: Deadline) -> None:
+    def __init__(self, line: DeviceTransport, deadline: Deadline) -> None:
         self._capture = RawCapture(line)
         self._deadline = deadline
         self.unchanged_s = time.monotonic()
-        """When the last capture that showed no change yet was begun."""
+        """When the last capture without the change was begun."""
         self.before: Image = self._capture.frame(deadline)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
@@ -92,8 +92,8 @@ class _Raw:
             begun_s = time.monotonic()
             try:
                 picture = self._capture.frame(self._deadline)
-            except DeviceError:  # what it has seen so far is the safer answer
+            except DeviceError:  # `unchanged_s` so far is the conservative answer
                 return
-            if not alike(self.before, picture):
+            if not images_match(self.before, picture):
                 return
             self.unchanged_s = begun_s

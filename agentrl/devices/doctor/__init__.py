@@ -1,4 +1,4 @@
-"""What is wrong with a phone, in plain words, and how to mend it."""
+"""Diagnoses a phone: what is wrong with it, in plain words, and how to fix it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -7,7 +7,7 @@ from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.app_launch import has_package
 from agentrl.devices.adb.serial_addresses import is_network_serial
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.capture_benchmark import toggle
+from agentrl.devices.capture_benchmark import screen_toggler
 from agentrl.devices.device import Deadlines, Device
 from agentrl.devices.doctor import phone_probes, phone_readings
 from agentrl.devices.doctor.phone_readings import battery_level
@@ -16,16 +16,16 @@ from agentrl.findings import Finding, note, ok, wrong
 
 __all__ = ["Finding", "battery_level", "examine"]
 
-_MENDS = {
+_FIXES = {
     "unauthorized": "unlock it and allow debugging on its screen; tick: always from this computer",
     "offline": "unplug it and plug it in again, or adb reconnect offline",
     "no permissions": "udev rules are missing: developer.android.com/studio/run/device",
-    "authorizing": "wait a moment, and look again",
+    "authorizing": "wait a moment and run this again",
     "recovery": "it is in recovery mode: adb reboot",
     "bootloader": "it is in its bootloader: fastboot reboot",
-    "sideload": "it waits for an update: adb reboot",
+    "sideload": "it is waiting for an update: adb reboot",
 }
-_NOT_THERE = "see that its cable is in and debugging is on (developer options); adb devices"
+_NOT_CONNECTED = "check its cable and that USB debugging is on (developer options); adb devices"
 
 
 def examine(
@@ -35,83 +35,81 @@ def examine(
     *,
     paged: Callable[[AdbPhone], Device] | None = None,
 ) -> Iterator[Finding]:
-    """Everything worth knowing about one phone, what has to be so for the rest first.
+    """Examine one phone, prerequisites first; stops where nothing further can be tested.
 
     It starts the probe app, taps on it and types into it, and goes to the home screen at the end.
 
     Args:
-        server: that knows the phone.
+        server: the adb server that the phone is connected to.
         serial: of the phone.
-        deadlines: of every call; a phone that answers later is told to be slow.
-        paged: gives the phone a page (`agentrl.phone_page`) that can show the probe, for phones
-            that the probe app is not installed on; None leaves touches untried there.
+        deadlines: of every call; a phone that answers later is reported as slow.
+        paged: gives the phone a page that shows the probe (`agentrl.phone_page`), for phones
+            without the probe app; None does not test touches there.
     """
     reached = _reach(server, serial, deadlines or Deadlines())
     if isinstance(reached, Finding):
         yield reached
         return
     with closing(reached) as phone:
-        yield ok("connected", "authorised and online")
-        answered = phone_probes.commands(phone)
+        yield ok("connected", "authorized and online")
+        answered = phone_probes.check_commands(phone)
         yield answered
         try:
-            found = list(phone_readings.read(phone.batch(*phone_readings.COMMANDS)))
-            yield from found
-            yield from _twins(server, phone)
-            if any(one.state == "wrong" and one.what in ("awake", "unlocked") for one in found):
-                mend = "wake and unlock it, and look again"
-                yield note("touches, captures", "not tried on a screen that is off or locked", mend)
+            findings = list(phone_readings.parse_readings(phone.batch(*phone_readings.COMMANDS)))
+            yield from findings
+            yield from _duplicates(server, phone)
+            if any(f.state == "wrong" and f.what in ("awake", "unlocked") for f in findings):
+                fix = "wake and unlock it, and run this again"
+                yield note("touches, captures", "not tested: the screen is off or locked", fix)
                 return
             installed = has_package(phone, phone_probes.PROBE)
         except DeviceError as error:
-            mend = _offline(serial) if isinstance(error, DeviceOffline) else "adb reboot"
-            yield wrong("phone", str(error), mend)
+            fix = _offline_fix(serial) if isinstance(error, DeviceOffline) else "adb reboot"
+            yield wrong("phone", str(error), fix)
             return
         if installed:
-            yield from phone_probes.Probe(phone, phone).findings()
+            yield from phone_probes.PhoneProbe(phone, phone).findings()
         elif paged is not None:
             yield from _on_page(phone, paged)
         else:
-            yield note("touches", "not tried: the probe app is not installed", "none needed")
-            yield from phone_probes.captures(phone, toggle(phone))
+            yield note("touches", "not tested: the probe app is not installed", "none needed")
+            yield from phone_probes.check_captures(phone, screen_toggler(phone))
 
 
 def _on_page(phone: AdbPhone, paged: Callable[[AdbPhone], Device]) -> Iterator[Finding]:
-    """What a phone does with the probe on a page."""
+    """Test a phone with the probe shown on a page."""
     try:
         device = paged(phone)
     except (ConfigError, DeviceError) as error:
-        yield note("touches", f"not tried: {error}", "mend that, and look again")
-        yield from phone_probes.captures(phone, toggle(phone))
+        yield note("touches", f"not tested: {error}", "fix that and run this again")
+        yield from phone_probes.check_captures(phone, screen_toggler(phone))
         return
     with closing(device):
-        yield from phone_probes.Probe(phone, device).findings()
+        yield from phone_probes.PhoneProbe(phone, device).findings()
 
 
 def _reach(server: AdbServer, serial: str, deadlines: Deadlines) -> AdbPhone | Finding:
-    """The phone, connected, or why it is not."""
+    """The connected phone, or why it cannot be connected."""
     try:
         server.ensure(deadlines.connect_s)
         return AdbPhone(server, serial, deadlines)
     except (DeviceError, ConfigError) as error:
         state = _state(server, serial)
-        if "authenticate" in str(error):  # it may have been allowed since
-            return wrong("connected", str(error), _MENDS["unauthorized"])
+        if "authenticate" in str(error):  # it may have been authorized since
+            return wrong("connected", str(error), _FIXES["unauthorized"])
         if state is None:
-            mend = _offline(serial) if is_network_serial(serial) else _NOT_THERE
-            return wrong("connected", str(error), mend)
+            fix = _offline_fix(serial) if is_network_serial(serial) else _NOT_CONNECTED
+            return wrong("connected", str(error), fix)
         if state == "offline":
-            return wrong("connected", f"it is {state}: {error}", _offline(serial))
-        known = next(
-            (mend for word, mend in _MENDS.items() if state.startswith(word)), "adb reboot"
-        )
-        return wrong("connected", f"it is {state}: {error}", known)
+            return wrong("connected", f"it is {state}: {error}", _offline_fix(serial))
+        fix = next((fix for word, fix in _FIXES.items() if state.startswith(word)), "adb reboot")
+        return wrong("connected", f"it is {state}: {error}", fix)
 
 
-def _offline(serial: str) -> str:
+def _offline_fix(serial: str) -> str:
     if is_network_serial(serial):
-        return "see that it is on and in this network, and that adb tcpip 5555 was said"
-    return _MENDS["offline"]
+        return "check that it is on and in this network, and that adb tcpip 5555 was run"
+    return _FIXES["offline"]
 
 
 def _state(server: AdbServer, serial: str) -> str | None:
@@ -121,21 +119,21 @@ def _state(server: AdbServer, serial: str) -> str | None:
         return None
 
 
-def _twins(server: AdbServer, phone: AdbPhone) -> Iterator[Finding]:
-    """Other serials that the same phone answers under."""
-    own = phone.serialno()
+def _duplicates(server: AdbServer, phone: AdbPhone) -> Iterator[Finding]:
+    """Reports other serials under which the same phone is connected."""
+    serialno = phone.serialno()
     others = []
     for serial, state in server.devices().items():
         if serial != phone.serial and state == "device":
             try:
                 with closing(AdbPhone(server, serial, phone.deadlines)) as other:
-                    if other.serialno() == own:
+                    if other.serialno() == serialno:
                         others.append(serial)
             except (DeviceError, ConfigError):
                 continue
     if others:
         yield note(
             "serials",
-            f"the same phone is connected as {', '.join(others)} too",
-            f"name one of them in devices.source; adb disconnect {others[0]} drops the other",
+            f"the same phone is also connected as {', '.join(others)}",
+            f"list one of them in devices.source; adb disconnect {others[0]} drops the other",
         )

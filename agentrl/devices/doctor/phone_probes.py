@@ -1,4 +1,4 @@
-"""What a phone is tried with: commands, captures, touches and text, each told to be what it is."""
+"""Findings from tests on a phone: its commands, captures, touches and typing."""
 
 import statistics
 import time
@@ -12,7 +12,7 @@ from agentrl.errors import DeviceError, DeviceTimeout
 from agentrl.findings import Finding, note, ok, wrong
 
 PROBE = "org.agentrl.probe"
-"""The app that publishes what arrives: two halves, each of which changes its colour by a tap."""
+"""An app that publishes the input it receives; a tap changes the color of one of its halves."""
 _ACTIVITY = ".Main"
 _COMMANDS = 20
 _SLOW_MS = 150.0
@@ -20,19 +20,19 @@ _SLOW_START_S = 5.0
 _ARRIVES_S = 3.0
 _LATE_S = 0.5
 _POLL_S = 0.02
-_PLACE = (0.3, 0.25)
-_NEAR = (0.03, 0.1)
-"""An app's own area begins below the status bar, and may end above the navigation bar."""
+_TAP_AT = (0.3, 0.25)
+_TOLERANCE = (0.03, 0.1)
+"""An app's area starts below the status bar, and may end above the navigation bar."""
 _TEXT = "a b%s 'ü' 漢 🙂"
 _LOST = (
-    "some phones want a second switch in the developer options: USB debugging (security "
-    "settings), or, off, permission monitoring; also close whatever lies over the screen"
+    "some phones need a second switch in the developer options: USB debugging (security "
+    "settings) on, or permission monitoring off; also close anything that covers the screen"
 )
-_CABLE = "another cable or port, or Wi-Fi closer to the router; then adb reconnect"
+_CABLE = "try another cable or port, or move closer to the Wi-Fi router; then adb reconnect"
 
 
-def commands(phone: AdbPhone) -> Finding:
-    """Whether commands are answered, and how fast."""
+def check_commands(phone: AdbPhone) -> Finding:
+    """Test whether commands are answered, and how fast."""
     seconds, failures = [], []
     for _ in range(_COMMANDS):
         start = time.perf_counter()
@@ -48,25 +48,25 @@ def commands(phone: AdbPhone) -> Finding:
         tried = len(seconds) + len(failures)
         detail = f"{len(failures)} of {tried} failed: {failures[-1]}"
         if isinstance(failures[-1], DeviceTimeout):
-            return wrong("commands", detail, "it hangs: unplug it, or adb reboot")
-        return wrong("commands", detail, _CABLE)
+            return wrong("check_commands", detail, "it hangs: replug it, or adb reboot")
+        return wrong("check_commands", detail, _CABLE)
     median_ms, worst_ms = 1000 * statistics.median(seconds), 1000 * max(seconds)
     detail = f"{median_ms:.1f} ms, at most {worst_ms:.0f} ms"
     if median_ms > _SLOW_MS:
-        return note("commands", f"slow: {detail}", _CABLE)
-    return ok("commands", detail)
+        return note("check_commands", f"slow: {detail}", _CABLE)
+    return ok("check_commands", detail)
 
 
-class Probe:
-    """Tries a phone out with the probe app in front, and puts away what it opened."""
+class PhoneProbe:
+    """Tests a phone with the probe app in front, and closes it afterwards."""
 
     def __init__(self, phone: AdbPhone, device: Device) -> None:
-        """Opens nothing yet.
+        """Starts nothing yet.
 
         Args:
-            phone: to be tried.
-            device: the same phone as something that can launch the probe: itself where the app is
-                installed, else the phone with a page (`agentrl.phone_page`).
+            phone: to test.
+            device: the same phone as a device that can launch the probe: the phone itself if the
+                app is installed, else the phone with a page (`agentrl.phone_page`).
         """
         self._phone = phone
         self._device = device
@@ -79,24 +79,24 @@ class Probe:
         try:
             self._device.launch(PROBE, _ACTIVITY, {})
         except DeviceError as error:
-            mend = "close what is in front, or raise devices.deadlines.launch_s; else adb reboot"
-            yield wrong("apps start", str(error), mend)
-            yield from captures(self._phone, capture_benchmark.toggle(self._phone))
+            fix = "close what is in front, or raise devices.deadlines.launch_s; else adb reboot"
+            yield wrong("apps start", str(error), fix)
+            yield from check_captures(self._phone, capture_benchmark.screen_toggler(self._phone))
             return
         took_s = time.monotonic() - start
         if took_s > _SLOW_START_S:
-            mend = f"devices.deadlines.launch_s well above {took_s:.0f}; free its memory"
-            yield note("apps start", f"slow: it took {took_s:.1f} s{self._how}", mend)
+            fix = f"set devices.deadlines.launch_s well above {took_s:.0f}; free its memory"
+            yield note("apps start", f"slow: it took {took_s:.1f} s{self._how}", fix)
         else:
             yield ok("apps start", f"{took_s:.1f} s{self._how}")
         try:
             yield self._touch()
-            change = self._tap if self._arrives else capture_benchmark.toggle(self._phone)
-            yield from captures(self._phone, change)
+            change = self._tap if self._arrives else capture_benchmark.screen_toggler(self._phone)
+            yield from check_captures(self._phone, change)
             if self._device is self._phone and self._arrives:
                 yield self._type()
         except DeviceError as error:
-            yield wrong("probe", str(error), "mend what is told above, and look again")
+            yield wrong("probe", str(error), "fix what is reported above and run this again")
         finally:
             self._leave()
 
@@ -106,56 +106,56 @@ class Probe:
 
     def _tap(self) -> None:
         self._tapped += 1
-        self._tap_at(_PLACE[0], _PLACE[1] if self._tapped % 2 else 1 - _PLACE[1])
+        self._tap_at(_TAP_AT[0], _TAP_AT[1] if self._tapped % 2 else 1 - _TAP_AT[1])
 
     def _tap_at(self, x: float, y: float) -> None:
         area = self._device.app_area()
         self._device.tap(*((x, y) if area is None else area.to_screen(x, y)))
 
     def _touch(self) -> Finding:
-        told = self._wait(lambda state: "touches" in state)
-        if told is None:
-            detail = f"the probe app told nothing of itself in {_ARRIVES_S:g} s"
+        initial = self._wait(lambda state: "touches" in state)
+        if initial is None:
+            detail = f"the probe app published no state within {_ARRIVES_S:g} s"
             return wrong("touches", detail, "adb reboot")
-        before = told["touches"]
+        before = initial["touches"]
         start = time.monotonic()
         try:
-            self._tap_at(*_PLACE)
+            self._tap_at(*_TAP_AT)
         except DeviceError as error:
             return wrong("touches", f"refused: {error}", _LOST)
         state = self._wait(lambda state: state["touches"] > before)
         took_s = time.monotonic() - start
         if state is None:
-            detail = f"a tap was accepted and did nothing in {_ARRIVES_S:g} s"
+            detail = f"a tap was accepted but had no effect within {_ARRIVES_S:g} s"
             return wrong("touches", detail, _LOST)
         self._arrives = True
         x, y = (*state.get("last", ()), None, None)[:2]
         if x is None or y is None:
             return ok("touches", f"arrive in {1000 * took_s:.0f} ms")
-        if abs(x - _PLACE[0]) > _NEAR[0] or abs(y - _PLACE[1]) > _NEAR[1]:
-            detail = f"a tap at {_PLACE} arrived at ({x:.2f}, {y:.2f})"
+        if abs(x - _TAP_AT[0]) > _TOLERANCE[0] or abs(y - _TAP_AT[1]) > _TOLERANCE[1]:
+            detail = f"a tap at {_TAP_AT} arrived at ({x:.2f}, {y:.2f})"
             return wrong("touches", detail, "adb shell wm size reset; adb shell wm density reset")
         if took_s > _LATE_S:
-            mend = "devices.deadlines.settle_s above 3; end what runs in the background"
-            return note("touches", f"late: known of after {took_s:.1f} s", mend)
+            fix = "set devices.deadlines.settle_s above 3; close apps in the background"
+            return note("touches", f"late: they arrive after {took_s:.1f} s", fix)
         return ok("touches", f"arrive in {1000 * took_s:.0f} ms")
 
     def _type(self) -> Finding:
         try:
             self._device.text(_TEXT)
         except DeviceError as error:
-            return note("text", str(error), "none needed for games that type nothing")
+            return note("text", str(error), "none needed for games without typing")
         state = self._wait(lambda state: state.get("text") == _TEXT)
         if state is None:
             got = self._state().get("text", "")
-            return wrong("text", f"{_TEXT!r} arrived as {got!r}", "install ADBKeyboard anew")
-        return ok("text", f"{_TEXT!r} arrived as it is")
+            return wrong("text", f"{_TEXT!r} arrived as {got!r}", "reinstall ADBKeyboard")
+        return ok("text", f"{_TEXT!r} arrived unchanged")
 
     def _state(self) -> dict[str, Any]:
         return dict(self._device.look(PROBE).state or {})
 
     def _wait(self, arrived: Callable[[dict[str, Any]], bool]) -> dict[str, Any] | None:
-        """The state as soon as it is so; None where it never was."""
+        """The state once the condition holds; None if it never does."""
         end = time.monotonic() + _ARRIVES_S
         while True:
             state = self._state()
@@ -166,7 +166,7 @@ class Probe:
             time.sleep(_POLL_S)
 
     def _leave(self) -> None:
-        """The phone as it was found, as far as it lets us."""
+        """Stop the probe and go to the home screen, as far as the phone allows."""
         try:
             self._device.stop(PROBE)
             self._phone.key("HOME")
@@ -174,48 +174,39 @@ class Probe:
             pass
 
 
-def captures(phone: AdbPhone, change: Callable[[], None]) -> Iterator[Finding]:
-    """Whether each way to look at the screen is right and shows a change, and how fast it is."""
-    rows = [
-        row
-        for row in capture_benchmark.measure(phone, rounds=2, change=change)
-        if row.kind == "capture"
-    ]
+def check_captures(phone: AdbPhone, change: Callable[[], None]) -> Iterator[Finding]:
+    """Test whether each capture is correct and fresh, and how fast it is."""
+    measured = capture_benchmark.measure_methods(phone, rounds=2, change=change)
+    rows = [row for row in measured if row.kind == "capture"]
     sound = [row for row in rows if not row.failure]
     try:
         picture = phone.screenshot() if sound else None
-        told = phone.size()
+        size = phone.size()
     except DeviceError as error:
         yield wrong("resolution", str(error), "adb reboot")
     else:
         if picture is not None:
             height, width = picture.shape[:2]
             detail = f"{width}x{height}"
-            mend = "adb shell wm size reset"
-            fits = (width, height) == told
-            yield (
-                ok("resolution", detail)
-                if fits
-                else wrong(
-                    "resolution",
-                    f"captures have {detail}, the phone says {told[0]}x{told[1]}",
-                    mend,
-                )
-            )
+            if (width, height) == size:
+                yield ok("resolution", detail)
+            else:
+                detail = f"captures are {detail}, but the phone reports {size[0]}x{size[1]}"
+                yield wrong("resolution", detail, "adb shell wm size reset")
     for row in rows:
         what = f"capture {row.name}"
         if not row.failure:
-            picked = ", the one that jobs take" if row.picked else ""
+            picked = ", the one that jobs use" if row.picked else ""
             yield ok(what, f"fresh, {row.median_ms:.1f} ms{picked}")
         elif sound:
-            yield note(what, row.failure, "none needed: jobs take another")
+            yield note(what, row.failure, "none needed: jobs use another")
         else:
-            yield wrong(what, row.failure, _capture_mend(row.failure))
+            yield wrong(what, row.failure, _capture_fix(row.failure))
 
 
-def _capture_mend(failure: str) -> str:
+def _capture_fix(failure: str) -> str:
     if "black" in failure:
         return "wake and unlock it; leave the app that forbids captures"
     if "stale" in failure:
-        return "adb reboot; a screen that shows no change cannot be trained on"
-    return "free its storage and adb reboot; if it stays, its Android gives no captures"
+        return "adb reboot; stale captures cannot be trained on"
+    return "free its storage and adb reboot; if that does not help, it does not support captures"

@@ -1,12 +1,12 @@
-"""What a phone tells of itself, read out of what its own commands print."""
+"""Findings parsed from the output of a phone's own commands (`getprop`, `dumpsys`, ...)."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 
 from agentrl.devices.adb.shell_script import Command
 from agentrl.devices.capture.screen_size import DISPLAY, orientation_in
-from agentrl.devices.device import Result
-from agentrl.devices.foreground_window import package_in
+from agentrl.devices.device import CommandResult
+from agentrl.devices.foreground_window import parse_front_package
 from agentrl.devices.guard.foreground import WINDOW
 from agentrl.devices.input.text_input import ADB_KEYBOARD
 from agentrl.findings import Finding, note, ok, wrong
@@ -16,89 +16,88 @@ _LEAST_MB = 500
 _HOT_C = 45
 _YOUNG_S = 60
 _TURNED = ("upright", "turned to the left", "upside down", "turned to the right")
-_HANDS_OFF = "; adb shell svc power stayon true keeps it awake while it is charged"
+_STAY_ON = "; adb shell svc power stayon true keeps it awake while charging"
 
 
-def _model(brand: Result, name: Result, version: Result) -> Finding:
-    named = " ".join(word for r in (brand, name) if (word := r.output.strip())) or "nameless"
-    return ok("phone", f"{named}, Android {version.output.strip() or 'of no version'}")
+def _model(brand: CommandResult, name: CommandResult, version: CommandResult) -> Finding:
+    model = " ".join(word for r in (brand, name) if (word := r.output.strip())) or "unnamed"
+    return ok("phone", f"{model}, Android {version.output.strip() or 'of unknown version'}")
 
 
-def _booted(completed: Result, uptime: Result) -> Finding:
+def _booted(completed: CommandResult, uptime: CommandResult) -> Finding:
     if completed.output.strip() != "1":
         return wrong("started", "Android has not started yet", "wait for its home screen")
-    told = re.match(r"[\d.]+", uptime.output)
-    up_s = float(told[0]) if told and not uptime.code else None
+    seconds = re.match(r"[\d.]+", uptime.output)
+    up_s = float(seconds[0]) if seconds and not uptime.code else None
     if up_s is None:
         return ok("started", "yes")
     if up_s < _YOUNG_S:
         return note(
             "started",
             f"only {up_s:.0f} s ago",
-            "if nobody started it, it restarts by itself: try another cable and charger",
+            "if you did not restart it, it reboots by itself: try another cable and charger",
         )
     return ok("started", f"{up_s / 3600:.1f} h ago")
 
 
-def _awake(power: Result) -> Finding:
-    told = dict(re.findall(r"(mWakefulness|mHoldingDisplaySuspendBlocker)=(\w+)", power.output))
-    if told.get("mWakefulness", "Awake") == "Awake" and (
-        told.get("mHoldingDisplaySuspendBlocker") != "false"
+def _awake(power: CommandResult) -> Finding:
+    values = dict(re.findall(r"(mWakefulness|mHoldingDisplaySuspendBlocker)=(\w+)", power.output))
+    if values.get("mWakefulness", "Awake") == "Awake" and (
+        values.get("mHoldingDisplaySuspendBlocker") != "false"
     ):
         return ok("awake", "yes")
-    mend = "adb shell input keyevent WAKEUP" + _HANDS_OFF
-    return wrong("awake", "its screen is off", mend)
+    fix = "adb shell input keyevent WAKEUP" + _STAY_ON
+    return wrong("awake", "its screen is off", fix)
 
 
-def _unlocked(policy: Result) -> Finding:
+def _unlocked(policy: CommandResult) -> Finding:
     shown = re.search(r"(?:mShowingLockscreen|isStatusBarKeyguard|showing)=true", policy.output)
     if shown is None:
         return ok("unlocked", "yes")
     return wrong(
         "unlocked",
-        "the lock screen is up",
-        "unlock it by hand, and switch the lock off in its settings (security, screen lock: none)",
+        "it shows the lock screen",
+        "unlock it by hand, and turn the lock off in its settings (security, screen lock: none)",
     )
 
 
-def battery_level(battery: Result) -> float | None:
-    """Percent, out of what `dumpsys battery` prints; None where it does not say."""
+def battery_level(battery: CommandResult) -> float | None:
+    """Percent, from the output of `dumpsys battery`; None if it is not reported."""
     return _number(_battery_values(battery).get("level"))
 
 
-def _battery_values(battery: Result) -> dict[str, str]:
+def _battery_values(battery: CommandResult) -> dict[str, str]:
     return dict(re.findall(r"^\s*([A-Za-z ]+): (\S+)", battery.output, re.MULTILINE))
 
 
-def _battery(battery: Result) -> Finding:
-    told, level = _battery_values(battery), battery_level(battery)
+def _battery(battery: CommandResult) -> Finding:
+    values, level = _battery_values(battery), battery_level(battery)
     if level is None:
-        return note("battery", "it does not say", "none needed if it is an emulator")
-    powered = any(told.get(f"{source} powered") == "true" for source in ("AC", "USB", "Wireless"))
-    degrees = (_number(told.get("temperature")) or 0) / 10
+        return note("battery", "not reported", "none needed if it is an emulator")
+    powered = any(values.get(f"{source} powered") == "true" for source in ("AC", "USB", "Wireless"))
+    degrees = (_number(values.get("temperature")) or 0) / 10
     detail = f"{level:.0f}%, {'charging' if powered else 'not charging'}, {degrees:.0f} C"
     if level < _LEAST_BATTERY and not powered:
-        return wrong("battery", detail, "charge it: it will go off in the middle of a job")
+        return wrong("battery", detail, "charge it: it would turn off in the middle of a job")
     if degrees >= _HOT_C:
-        return note("battery", detail, "it is hot and will slow down: out of the sun and its case")
+        return note("battery", detail, "it is hot and will throttle: cool it, remove its case")
     if not powered:
-        return note("battery", detail, "put it on a charger before a long job")
+        return note("battery", detail, "plug it into a charger before a long job")
     return ok("battery", detail)
 
 
-def _storage(df: Result) -> Finding:
+def _storage(df: CommandResult) -> Finding:
     rows = [line.split() for line in df.output.splitlines()[1:]]
     free_kb = next((int(r[3]) for r in rows if len(r) >= 4 and r[3].isdigit()), None)
     if df.code or free_kb is None:
-        return note("storage", "it does not say", "look in its settings")
+        return note("storage", "not reported", "check its settings")
     detail = f"{free_kb / 1e6:.1f} GB free"
     if free_kb < 1000 * _LEAST_MB:
-        mend = "make room: apps fail, and some phones give no captures"
-        return wrong("storage", detail, mend)
+        return wrong("storage", detail, "free some: apps fail, and captures on some phones too")
     return ok("storage", detail)
 
 
-def _rotation(auto: Result, display: Result) -> Finding:
+def _rotation(auto: CommandResult, display: CommandResult) -> Finding:
     turned = orientation_in(display.output)
     if turned:
         return wrong(
@@ -107,42 +106,42 @@ def _rotation(auto: Result, display: Result) -> Finding:
             "adb shell settings put system accelerometer_rotation 0, and user_rotation 0",
         )
     if auto.output.strip() == "1":
-        mend = "adb shell settings put system accelerometer_rotation 0"
-        return note("rotation", "upright, but it turns with the phone", mend)
-    return ok("rotation", "upright, and stays so")
+        fix = "adb shell settings put system accelerometer_rotation 0"
+        return note("rotation", "upright, but it rotates with the phone", fix)
+    return ok("rotation", "upright and locked")
 
 
-def _in_front(window: Result) -> Finding:
+def _in_front(window: CommandResult) -> Finding:
     dialog = re.search(
         r"^ *mCurrentFocus=Window\{\S+ (?:u\d+ )?Application (Error|Not Responding): (\S+?)\}",
         window.output,
         re.MULTILINE,
     )
     if dialog is not None:
-        told = "has crashed" if dialog[1] == "Error" else "does not respond"
-        mend = f"press its button, or: adb shell am force-stop {dialog[2]}"
-        return wrong("in front", f"a dialog says that {dialog[2]} {told}", mend)
-    package = package_in(window.output)
+        failure = "has crashed" if dialog[1] == "Error" else "is not responding"
+        fix = f"press its button, or: adb shell am force-stop {dialog[2]}"
+        return wrong("in front", f"a dialog that {dialog[2]} {failure}", fix)
+    package = parse_front_package(window.output)
     if package is None:
         return note("in front", "no window has the focus", "look at its screen")
     if re.search(r"dialer|incallui|telecom", package):
-        mend = "decline it, and take the SIM out or switch flight mode on"
-        return wrong("in front", f"a call ({package})", mend)
+        fix = "decline it, and remove the SIM or turn airplane mode on"
+        return wrong("in front", f"a call ({package})", fix)
     if re.search(r"permissioncontroller|packageinstaller|systemui", package):
-        return wrong("in front", f"a dialog of the system ({package})", "answer it on its screen")
+        return wrong("in front", f"a system dialog ({package})", "answer it on its screen")
     if not re.search(r"launcher|home|settings$|agentrl", package):
-        mend = "jobs start their own app; if this one comes back by itself, disable it"
-        return note("in front", package, mend)
+        fix = "jobs start their own app; if this one comes back by itself, disable it"
+        return note("in front", package, fix)
     return ok("in front", package)
 
 
-def _typing(chosen: Result, known: Result) -> Finding:
+def _typing(chosen: CommandResult, known: CommandResult) -> Finding:
     if ADB_KEYBOARD in (chosen.output.strip(), *known.output.split()):
-        return ok("typing", "any text, by ADBKeyboard")
+        return ok("typing", "any text, through ADBKeyboard")
     return note(
         "typing",
-        f"ASCII alone, by {chosen.output.strip() or 'no input method'}",
-        "for other text install ADBKeyboard (github.com/senzhk/ADBKeyBoard); games need none",
+        f"only ASCII, through {chosen.output.strip() or 'no input method'}",
+        "install ADBKeyboard for other text (github.com/senzhk/ADBKeyBoard); not for games",
     )
 
 
@@ -171,14 +170,14 @@ _READINGS: tuple[tuple[tuple[Command, ...], Callable[..., Finding]], ...] = (
     ),
 )
 COMMANDS: tuple[Command, ...] = tuple(command for group, _ in _READINGS for command in group)
-"""What has to be run on the phone, in this order."""
+"""The commands to run on the phone, in this order."""
 
 
-def read(results: Sequence[Result]) -> Iterator[Finding]:
-    """What the results of `COMMANDS` tell."""
+def parse_readings(results: Sequence[CommandResult]) -> Iterator[Finding]:
+    """The findings from the results of `COMMANDS`."""
     rest = iter(results)
-    for commands, tell in _READINGS:
-        yield tell(*(next(rest) for _ in commands))
+    for commands, parse in _READINGS:
+        yield parse(*(next(rest) for _ in commands))
 
 
 def _number(text: str | None) -> float | None:

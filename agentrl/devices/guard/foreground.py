@@ -1,4 +1,4 @@
-"""What is in front on a phone, where only some apps may be."""
+"""Checks which app is in the foreground, on the phone and from here."""
 
 import re
 import shlex
@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Iterable
 
 from agentrl.devices.adb.app_launch import package_name
-from agentrl.devices.adb.shell_script import Gate, Snippet, spelled
+from agentrl.devices.adb.shell_script import Gate, Snippet, quote_command
 from agentrl.devices.device import Device
 from agentrl.devices.foreground_window import Window
 from agentrl.errors import AppLeft
@@ -14,38 +14,38 @@ from agentrl.errors import AppLeft
 LOOK_AGAIN_S = 0.05
 _LINES = "grep -E '^ *m(CurrentFocus|FocusedApp)='"
 WINDOW = Snippet(f"dumpsys window displays | {_LINES} || dumpsys window windows | {_LINES} || true")
-"""The command whose output the functions here read.
+"""The command whose output `agentrl.devices.window` parses.
 
-Android tells it among its displays from version 10 on, and among its windows before. Of the rest
-nothing is asked for: it is long, and holds titles that anybody can choose.
+Android 10 and later report the focus under displays, earlier versions under windows. Only the
+matching lines are printed: the rest is long and contains window titles that any app can choose.
 """
 
 
-def in_front_command(packages: Iterable[str]) -> Gate:
-    """The command that fails where none of these packages is in front, as `package_in` tells.
+def front_check(packages: Iterable[str]) -> Gate:
+    """A command that fails unless one of these packages is in front (by the rule of `package_in`).
 
     Raises:
-        DeviceError: one is no name of a package.
+        DeviceError: a package name is invalid.
     """
     names = "|".join(sorted(re.escape(package_name(package)) for package in packages))
     pattern = rf"^ *mCurrentFocus=Window\{{[^ ]+ (u[0-9]+ )?({names})[ /}}]"
-    # The first line alone: further ones can only be titles that hold line breaks.
-    front = f"{spelled(WINDOW)} | grep -m 1 mCurrentFocus="
+    # Only the first line: later ones can only be window titles with line breaks.
+    front = f"{quote_command(WINDOW)} | grep -m 1 mCurrentFocus="
     return Gate(f"{front} | grep -qE {shlex.quote(pattern)}")
 
 
-def outside(device: Device, allowed: Collection[str]) -> Window | None:
-    """The window in front, if it is none of the allowed.
+def foreign_window(device: Device, allowed: Collection[str]) -> Window | None:
+    """The window in front if it belongs to none of the allowed packages, else None.
 
-    Between two windows nothing is in front, nor while the page that shows the app is not
-    connected: that is waited for, as long as a screen may take to rest.
+    During a transition between windows, or while the page that shows the app is disconnected,
+    nothing is in front; this waits for it up to the `settle_s` deadline.
 
     Args:
         device: the phone.
-        allowed: packages.
+        allowed: package names.
 
     Raises:
-        AppLeft: nothing was in front in time.
+        AppLeft: nothing came to the front in time.
         DeviceError: the phone failed.
     """
     end_s = time.monotonic() + device.deadlines.settle_s

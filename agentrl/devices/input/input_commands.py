@@ -1,4 +1,4 @@
-"""The commands on a phone that touch its screen and press its keys."""
+"""The `input` commands that touch a phone's screen and press its keys."""
 
 import re
 
@@ -21,15 +21,15 @@ _KEY = re.compile(r"[A-Z0-9_]{1,40}", re.ASCII)
 def input_command(
     action: Touch | Key, size: tuple[int, int], duration_s: float | None = None
 ) -> tuple[str, ...]:
-    """The command that does it on a phone.
+    """The shell command that performs a touch or a key press.
 
     Args:
         action: what to do.
         size: width and height of the screen, in pixels.
-        duration_s: of all that is no tap and no key; None takes the usual time.
+        duration_s: of a long press, swipe or drag; None takes the default.
 
     Raises:
-        ValueError: a position outside [0, 1], or no name of a key.
+        ValueError: a position outside [0, 1], or an invalid key name.
     """
     if isinstance(action, Key):
         return ("input", "keyevent", key_code(action.name))
@@ -43,11 +43,11 @@ def input_command(
     return ("input", "swipe" if isinstance(action, Swipe) else "draganddrop", *ends, ms)
 
 
-def pixel(position: float, length: int) -> str:
-    """The pixel at a position in [0, 1] of a side, as an argument.
+def to_pixel(position: float, length: int) -> str:
+    """The pixel at a position in [0, 1] along a side, as a command argument.
 
     Raises:
-        ValueError: the position is outside.
+        ValueError: the position is outside [0, 1].
     """
     if not 0 <= position <= 1:
         raise ValueError(f"{position} is outside the screen; positions are in [0, 1]")
@@ -58,13 +58,13 @@ def key_code(name: str) -> str:
     """`KEYCODE_BACK` for `BACK`.
 
     Raises:
-        ValueError: no name of a key.
+        ValueError: not a valid key name.
     """
     name = name.upper().removeprefix("KEYCODE_")
     if not _KEY.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a key")
+        raise ValueError(f"{name!r} is not a valid key name")
     return f"KEYCODE_{name}"
 
 
 def _pixels(x: float, y: float, size: tuple[int, int]) -> tuple[str, str]:
-    return pixel(x, size[0]), pixel(y, size[1])
+    return to_pixel(x, size[0]), to_pixel(y, size[1])

@@ -1,10 +1,10 @@
-"""Looking at a screen again and again until it has come to rest."""
+"""Captures a screen repeatedly until it has settled."""
 
 import logging
 import time
 
 from agentrl.devices.device import Device
-from agentrl.devices.screen_regions import Comparison, restless
+from agentrl.devices.screen_regions import ScreenComparison, moving_regions
 from agentrl.errors import CaptureError, DeviceTimeout
 from agentrl.types import Image
 
@@ -14,8 +14,8 @@ _FIRST_PAUSE_S = 0.002
 _LONGEST_PAUSE_S = 0.012
 
 
-class Watch:
-    """The captures of one settling and their deadline."""
+class ScreenWatch:
+    """The captures of one wait for the screen to settle, and its deadline."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class Watch:
         before: Image,
         settle_s: float,
         *,
-        comparison: Comparison,
+        comparison: ScreenComparison,
         min_captures: int = 2,
     ) -> None:
         """Start the clock.
@@ -31,26 +31,26 @@ class Watch:
         Args:
             device: the phone.
             before: the screen before the action.
-            settle_s: deadline of the whole.
-            comparison: tells whether two captures show the same.
-            min_captures: so many are taken at least.
+            settle_s: overall deadline.
+            comparison: decides whether two captures are equal.
+            min_captures: minimum number of captures.
         """
         self.device = device
         self.before = before
         self.settle_s = settle_s
         self.captures = 0
         self.effect_s: float | None = None
-        """From the start to the first capture that differs from `before`; None if none did."""
+        """From the start to the first capture that differs from `before`; None if none does."""
         self._same = comparison.same
         self._min_captures = min_captures
         self._start = time.monotonic()
         self._pause_s = _FIRST_PAUSE_S
 
     def capture(self) -> Image:
-        """One more look; a capture that fails is taken again while there is time.
+        """One more capture, retried on failure until the deadline.
 
         Raises:
-            CaptureError: none came.
+            CaptureError: none succeeded.
         """
         self.captures += 1
         frame = self._try()
@@ -62,21 +62,21 @@ class Watch:
         return frame
 
     def differs(self, frame: Image) -> bool:
-        """Whether a capture shows something else than the screen before."""
+        """Whether a capture differs from the screen before the action."""
         return not self._same(self.before, frame)
 
     def until_still(self, frame: Image, *, or_last: bool = False) -> Image:
-        """The first capture that agrees with the one before it; or the last one in time."""
+        """The first capture equal to the previous one; with `or_last`, else the last in time."""
         while True:
             following = self.capture()
             still = self.captures >= self._min_captures and self._same(frame, following)
             if still or (or_last and self.past_s() >= self.settle_s):
                 return following
-            self.pause(f"{self.device.serial}: the screen did not stand still")
+            self.pause(f"{self.device.serial}: the screen did not settle")
             frame = following
 
     def until_changed_and_still(self, *, or_last: bool = False) -> Image:
-        """As `until_still`, of a changed screen; the unchanged one if none comes in time."""
+        """As `until_still`, once the screen has changed; the unchanged screen if it does not."""
         frame = self.capture()
         while self.effect_s is None:
             if self.past_s() >= self.settle_s:
@@ -86,11 +86,11 @@ class Watch:
         return self.until_still(frame, or_last=or_last)
 
     def until_quiet(self, frame: Image, quiet_s: float) -> Image:
-        """The screen when it has stood still so long; as it is at the deadline if it never does.
+        """The screen once it has not changed for `quiet_s`, or at the deadline.
 
         Args:
-            frame: at rest.
-            quiet_s: in which a second effect may follow the first.
+            frame: a settled capture.
+            quiet_s: how long to wait for a further effect.
         """
         end_s = self.past_s() + quiet_s
         while self.past_s() < min(end_s, self.settle_s):
@@ -102,14 +102,17 @@ class Watch:
             frame = following
         return frame
 
-    def pause(self, complaint: str) -> None:
-        """A short pause before looking again, a little longer each time.
+    def pause(self, failure: str) -> None:
+        """Pause before the next capture, a little longer each time.
+
+        Args:
+            failure: message of the timeout; an empty one never raises.
 
         Raises:
-            DeviceTimeout: the deadline has passed and there is a complaint.
+            DeviceTimeout: the deadline has passed.
         """
-        if complaint and self.past_s() >= self.settle_s:
-            raise DeviceTimeout(f"{complaint} within {self.settle_s:g} s")
+        if failure and self.past_s() >= self.settle_s:
+            raise DeviceTimeout(f"{failure} within {self.settle_s:g} s")
         time.sleep(self._pause_s)
         self._pause_s = min(self._pause_s * 1.5, _LONGEST_PAUSE_S)
 
@@ -119,7 +122,7 @@ class Watch:
         except CaptureError as error:
             if self.past_s() >= self.settle_s:
                 raise
-            log.info("%s", error)  # black between two windows, or cut off with a connection
+            log.info("%s", error)  # black during a transition, or a connection was lost
             return None
 
     def past_s(self) -> float:
@@ -127,10 +130,10 @@ class Watch:
         return time.monotonic() - self._start
 
 
-def without_what_moves(
-    device: Device, before: Image, comparison: Comparison, watch_s: float
-) -> Comparison:
-    """The comparison, without the small regions that change while nobody does anything.
+def ignore_moving_regions(
+    device: Device, before: Image, comparison: ScreenComparison, watch_s: float
+) -> ScreenComparison:
+    """The comparison, ignoring also the small regions that change on the untouched screen.
 
     Raises:
         DeviceError: the phone failed.
@@ -141,4 +144,4 @@ def without_what_moves(
     while time.monotonic() < end_s:
         pictures.append(device.screenshot())
         time.sleep(_LONGEST_PAUSE_S)
-    return comparison.without(restless(pictures))
+    return comparison.without(moving_regions(pictures))

@@ -1,13 +1,13 @@
-"""Do something on a screen, and wait for what comes of it by looking."""
+"""Performs an action on a screen and waits until its effect has settled."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.actions.screen_actions import Action, Wait, does_nothing, perform
-from agentrl.devices.device import Device, State
-from agentrl.devices.input.screen_watch import Watch, without_what_moves
-from agentrl.devices.screen_regions import STATUS_BAR, Box, Comparison
+from agentrl.actions.screen_actions import Action, Wait, dispatch_action, touches_nothing
+from agentrl.devices.device import AppState, Device
+from agentrl.devices.input.screen_watch import ScreenWatch, ignore_moving_regions
+from agentrl.devices.screen_regions import STATUS_BAR, Box, ScreenComparison
 from agentrl.errors import CaptureError
 from agentrl.types import Image
 
@@ -19,17 +19,17 @@ class Settled:
     """A screen that has come to rest after an action."""
 
     frame: Image
-    """uint8[H, W, 3], read-only: it is what later screens are compared with."""
+    """uint8[H, W, 3], read-only: later screens are compared with it."""
     changed: bool
-    """Whether it differs from the screen before, what is not compared apart."""
-    state: State | None
-    """What the app published after the action; None where it publishes nothing."""
+    """Whether it differs from the screen before, outside the ignored regions."""
+    state: AppState | None
+    """What the app published after the action; None if it publishes nothing."""
     front: str | None
-    """The package in front after the action; None where no package was asked about."""
+    """The package in front after the action; None if no `package` was given."""
     front_s: float
-    """From the action to the look that told so."""
+    """From the action to the look that found `front`."""
     handled: bool | None
-    """Whether the app counted the action among its touches; None where it publishes none."""
+    """Whether the app counted the action among its touches; None if it publishes no state."""
     seconds: float
     """From the action to the last capture."""
     effect_s: float | None
@@ -50,55 +50,51 @@ def act_and_settle(
     min_captures: int = 2,
     quiet_s: float = 0.3,
     state_shows: bool = False,
-    before_state: State | None = None,
+    before_state: AppState | None = None,
     only_in: Collection[str] | None = None,
     moving: bool = False,
 ) -> Settled:
-    """Perform an action and wait until its effect stands still on the screen.
+    """Perform an action and wait until its effect has settled on the screen.
 
-    Where the app publishes its state, the wait is for the app to have handled the touch: its
-    picture and its state change together, so every capture after that shows the effect, and two
-    that agree show it at rest. Elsewhere the wait is for a picture that differs from `before`,
-    and then for a time in which no second effect follows.
-    An action that leaves the app, such as a tap on the navigation bar, is handled by nobody who
-    publishes it: as soon as something else is in front, `front` says so, beside the app's last
-    state and the screen as it rests, or as it is at the deadline where it never does.
-    The screen from before the effect is never returned, but for an app that publishes nothing and
-    shows nothing new within the deadline: that is what an action without effect looks like.
+    If the app publishes its state, wait for the app to handle the touch: its screen and state
+    change together, so any later capture shows the effect and two equal captures show it settled.
+    Otherwise wait for a capture that differs from `before`, then `quiet_s` for a second effect.
+    An action that leaves the app, such as a tap on the navigation bar, is never counted by it: as
+    soon as another package is in front, return that with the app's last state and the settled
+    screen, or the screen at the deadline. The screen from before the effect is never returned,
+    unless the app publishes nothing and nothing changed within the deadline: an action without
+    effect looks like that.
 
     Args:
         device: the phone.
         action: what to do.
-        before: the screen that the action answers, uint8[H, W, 3].
-        package: of the app whose published state is read; None reads none.
-        settle_s: deadline of the whole, a wait's own seconds apart; None takes the device's own.
-        mask_top: share of the height that is not compared: the status bar with its clock.
-        ignore: more regions that are not compared, such as an app's own clock.
-        watch_s: how long to watch the screen before the action: small regions that move meanwhile
-            (a cursor blinks once a second) are not compared; 0 leaves that out.
-        min_captures: so many are taken at least.
-        quiet_s: how long a second effect may come after the first, in an app that publishes
-            nothing.
-        state_shows: whether every change of what the app publishes shows on its screen: then a
-            picture that stays as it was beside a state that did not is a stale capture.
-        before_state: what the app published when `before` was taken; None takes what it publishes
-            right before the action.
-        only_in: packages; the action is only done if one of them is in front. None: always.
-        moving: whether the app moves by itself, and its screen never rests: then the first capture
-            after it has handled the action is given, or after the action where it publishes
-            nothing.
+        before: the screen that the action responds to, uint8[H, W, 3].
+        package: the app whose published state is read; None reads no state.
+        settle_s: overall deadline, on top of a Wait's own seconds; None takes the device's.
+        mask_top: fraction of the height to ignore at the top: the status bar with its clock.
+        ignore: more regions to ignore, such as an app's own clock.
+        watch_s: how long to watch the screen before the action; small regions that move meanwhile
+            (a cursor blinks once a second) are ignored.
+        min_captures: minimum number of captures.
+        quiet_s: how long to wait for a second effect if the app publishes nothing.
+        state_shows: every change of the published state is visible: then a new state with an
+            unchanged screen means a stale capture.
+        before_state: the state when `before` was taken; None reads it right before the action.
+        only_in: packages; the action is only performed if one of them is in front. None: always.
+        moving: the screen never rests: return the first capture after the action was handled, or
+            after the action if the app publishes nothing.
 
     Raises:
-        NotInFront: another package was in front than one of `only_in`, and nothing was done.
-        CaptureError: no capture came in time, or they are stale.
+        NotInFront: no package of `only_in` was in front; nothing was done.
+        CaptureError: no capture succeeded in time, or the captures are stale.
         DeviceTimeout: the app is in front but did not handle the touch in time, or its screen
-            never stood still.
+            never settled.
         DeviceError: the phone failed.
     """
     settle_s = device.deadlines.settle_s if settle_s is None else settle_s
     waits_s = action.seconds if isinstance(action, Wait) else 0.0
-    comparison = without_what_moves(device, before, Comparison(mask_top, ignore), watch_s)
-    watch = Watch(
+    comparison = ignore_moving_regions(device, before, ScreenComparison(mask_top, ignore), watch_s)
+    watch = ScreenWatch(
         device, before, waits_s + settle_s, comparison=comparison, min_captures=min_captures
     )
     done = _act(watch, action, package, before_state, only_in)
@@ -106,7 +102,7 @@ def act_and_settle(
         return _settled(watch, watch.until_changed_and_still(or_last=True), done)
     if moving:
         frame = watch.capture()
-    elif done.state is not None or does_nothing(action):
+    elif done.state is not None or touches_nothing(action):
         frame = watch.until_still(watch.capture())
         if state_shows and done.news and not watch.differs(frame):
             frame = _until_shown(watch)
@@ -114,7 +110,7 @@ def act_and_settle(
         frame = watch.until_changed_and_still()
         if watch.effect_s is not None:
             frame = watch.until_quiet(frame, quiet_s)
-    if done.state is None and not does_nothing(action):
+    if done.state is None and not touches_nothing(action):
         front = device.focus() if package is not None else None
         done = _Handled(front=front, front_s=watch.past_s())
     return _settled(watch, frame, done)
@@ -122,34 +118,34 @@ def act_and_settle(
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class _Handled:
-    """What is known of an action before the screen has been looked at."""
+    """What is known about an action before the screen is captured."""
 
-    state: State | None = None
-    """What the app published last; None if it publishes none."""
+    state: AppState | None = None
+    """What the app published last; None if it publishes nothing."""
     front: str | None = None
     front_s: float = 0.0
     news: bool = False
-    """Whether the app published something new, the count of its touches apart."""
+    """Whether the published state changed, apart from its counts."""
     handled: bool | None = None
     left: bool = False
-    """Whether something else came to the front before the app handled the action."""
+    """Whether another package came to the front before the app handled the action."""
 
 
 def _act(
-    watch: Watch,
+    watch: ScreenWatch,
     action: Action,
     package: str | None,
-    known: State | None,
+    known: AppState | None,
     only_in: Collection[str] | None,
 ) -> _Handled:
-    """Perform the action and wait until the app has handled it, or something else is in front."""
+    """Perform the action and wait until the app has handled it or another package is in front."""
     device = watch.device
     if package is None:
-        perform(device, action)
+        dispatch_action(device, action)
         return _Handled()
     before, now = device.act(action, package, only_in)
     known = known or before.state
-    if does_nothing(action):
+    if touches_nothing(action):
         # There is nothing to count.
         news = _is_news(known, now.state)
         return _Handled(state=now.state, front=now.front, front_s=watch.past_s(), news=news)
@@ -157,7 +153,7 @@ def _act(
         return _Handled()
     while now.state is not None and now.state["touches"] <= before.state["touches"]:
         if now.front not in (None, package):
-            # Once more: it may have handled the action after it was looked at.
+            # Look again: it may have handled the action since the last look.
             state = device.look(package).state or now.state
             front_s = watch.past_s()
             return _Handled(state=state, front=now.front, front_s=front_s, handled=False, left=True)
@@ -170,33 +166,33 @@ def _act(
     return _Handled(state=now.state, front=now.front, front_s=front_s, handled=True, news=news)
 
 
-def _until_shown(watch: Watch) -> Image:
-    """The screen when it shows what the app has published.
+def _until_shown(watch: ScreenWatch) -> Image:
+    """The settled screen once it shows the newly published state.
 
     Raises:
-        CaptureError: it does not in time.
+        CaptureError: the screen did not change in time.
     """
     frame = watch.until_changed_and_still()
     if watch.effect_s is None:
         raise CaptureError(
-            f"{watch.device.serial}: the app published something new {watch.past_s():.1f} s ago "
-            "and its screen stayed as it was: the captures are stale"
+            f"{watch.device.serial}: the app published a new state {watch.past_s():.1f} s ago but "
+            "its screen did not change: the captures are stale"
         )
     return frame
 
 
-def _without_counts(state: State) -> dict[str, Any]:
-    """What an app publishes of itself, and not of how the phone was used."""
+def _without_counts(state: AppState) -> dict[str, Any]:
+    """The app's own state, without the counts of launches and touches."""
     return {name: value for name, value in state.items() if name not in _COUNTS}
 
 
-def _is_news(known: State | None, now: State | None) -> bool:
+def _is_news(known: AppState | None, now: AppState | None) -> bool:
     if known is None or now is None:
         return False
     return _without_counts(known) != _without_counts(now)
 
 
-def _settled(watch: Watch, frame: Image, done: _Handled) -> Settled:
+def _settled(watch: ScreenWatch, frame: Image, done: _Handled) -> Settled:
     frame.flags.writeable = False
     return Settled(
         frame=frame,

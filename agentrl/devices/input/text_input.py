@@ -1,4 +1,4 @@
-"""Typing on a phone: what can be typed by which way."""
+"""Typing on a phone: `input text` for printable ASCII, ADBKeyboard for everything else."""
 
 import base64
 import logging
@@ -7,57 +7,57 @@ from collections.abc import Callable, Sequence
 
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb.shell_script import Command
-from agentrl.devices.device import Result
+from agentrl.devices.device import CommandResult
 from agentrl.errors import DeviceError
 
 log = logging.getLogger(__name__)
 
 ADB_KEYBOARD = "com.android.adbkeyboard/.AdbIME"
-"""An input method that types what a broadcast brings, whatever its characters."""
+"""An input method that types any text it receives by broadcast."""
 _CHOSEN = ("settings", "get", "secure", "default_input_method")
 _BOUND = ("dumpsys", "input_method")
 _NONE = ("", "null")
 _PIECE = 2000
-"""Characters of one broadcast."""
+"""Characters per broadcast."""
 _POLL_S = 0.05
 
-Run = Callable[[Sequence[Command], Deadline], list[Result]]
+Run = Callable[[Sequence[Command], Deadline], list[CommandResult]]
 
 
 class Keyboard:
-    """Turns text into commands, and has the phone ready for them.
+    """Turns text into commands, and selects an input method that can type it.
 
-    `input text` types printable ASCII with whatever input method the phone has. Everything else
-    goes through ADBKeyboard, and ASCII too where that is the input method. If it is not, it is
-    chosen as soon as it is needed, and the old one again at the end.
+    `input text` types printable ASCII with any input method. Everything else goes through
+    ADBKeyboard, and so does ASCII while ADBKeyboard is selected. It is selected the first time it
+    is needed; `restore` selects the previous input method again.
     """
 
     def __init__(self, serial: str, run: Run) -> None:
-        """Asks the phone nothing yet.
+        """Does not contact the phone yet.
 
         Args:
             serial: for messages.
-            run: carries commands out on the phone.
+            run: runs commands on the phone.
         """
         self._serial = serial
         self._run = run
         self._old: str | None = None
-        """The one that it had before we chose another."""
+        """The input method before ADBKeyboard was selected."""
 
     def commands(self, text: str, deadline: Deadline) -> list[Command]:
-        """What types a text into the focused field.
+        """The commands that type a text into the focused field.
 
         Args:
             text: any characters.
-            deadline: of what it takes to have the phone ready.
+            deadline: of selecting the input method.
 
         Raises:
-            DeviceError: the text holds what nobody can type, or no way types all of it.
+            DeviceError: the text cannot be typed, or needs ADBKeyboard, which is not installed.
         """
         self._check(text)
         if not text:
             return []
-        # Each time anew: a broadcast that nobody listens to is lost without a word.
+        # Checked every time: a broadcast without a receiver is lost silently.
         chosen = self._ask(deadline)
         if chosen != ADB_KEYBOARD:
             if text.isascii() and text.isprintable():
@@ -66,7 +66,7 @@ class Keyboard:
         return broadcasts(text)
 
     def restore(self, deadline: Deadline) -> None:
-        """Give the phone back the input method that it had; nothing where it was kept.
+        """Select the previous input method again, if it was changed.
 
         Raises:
             DeviceError: the phone failed.
@@ -81,7 +81,7 @@ class Keyboard:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise DeviceError(f"{self._serial}: half a character cannot be typed") from error
+            raise DeviceError(f"{self._serial}: a lone surrogate cannot be typed") from error
 
     def _ask(self, deadline: Deadline) -> str:
         (result,) = self._run([_CHOSEN], deadline)
@@ -91,32 +91,32 @@ class Keyboard:
         self._run([("ime", "enable", ADB_KEYBOARD), ("ime", "set", ADB_KEYBOARD)], deadline)
         if self._ask(deadline) != ADB_KEYBOARD:
             raise DeviceError(
-                f"{self._serial}: {text[:40]!r} is more than printable ASCII, and the phone has "
-                "no input method that types it. Install ADBKeyboard (adb install "
-                "ADBKeyboard.apk): it is chosen while it is needed and put back at the end."
+                f"{self._serial}: {text[:40]!r} is not printable ASCII, and the phone has no "
+                "input method that can type it. Install ADBKeyboard (adb install "
+                "ADBKeyboard.apk); it is selected only while it is needed."
             )
         self._old = old
-        log.info("%s: typing through ADBKeyboard, in the place of %s", self._serial, old)
+        log.info("%s: typing through ADBKeyboard instead of %s", self._serial, old)
         self._wait_until_bound(deadline)
 
     def _wait_until_bound(self, deadline: Deadline) -> None:
-        """A text that is sent before the input method runs is lost without a word."""
+        """Text sent before the input method is running is lost silently."""
         while "mBoundToMethod=false" in self._run([_BOUND], deadline)[0].output:
             try:
                 time.sleep(min(_POLL_S, deadline.left_s()))
             except TimeoutError:
-                raise DeviceError(f"{self._serial}: ADBKeyboard does not start") from None
+                raise DeviceError(f"{self._serial}: ADBKeyboard did not start") from None
 
 
 def input_text(text: str) -> list[Command]:
     """Commands that type printable ASCII."""
-    # %s means a space to `input`; a literal %s only arrives in two pieces.
+    # `input` reads %s as a space, so a literal %s has to be split across two commands.
     pieces = text.replace("%s", "%\0s").split("\0")
     return [("input", "text", piece.replace(" ", "%s")) for piece in pieces if piece]
 
 
 def broadcasts(text: str) -> list[Command]:
-    """Commands that have ADBKeyboard type any text, piece by piece."""
+    """Commands that make ADBKeyboard type any text, in pieces."""
     return [
         ("am", "broadcast", "-a", "ADB_INPUT_B64", "--es", "msg", _encoded(text[at : at + _PIECE]))
         for at in range(0, len(text), _PIECE)

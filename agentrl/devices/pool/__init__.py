@@ -1,7 +1,8 @@
-"""Phones that are lent: kept, mended when they fail, and refused to all but their holder.
+"""A pool that leases phones to episodes, recovers failed ones, and rejects stale holders.
 
-`ledger` is the books, `keeper` acts on them, `ladder` mends, `lease` is what an episode holds, and
-`borrowing` is how it gets one; `lending` is what keepers and borrowers tell each other.
+`ledger` holds the state of leases and phones, `keeper` acts on it, `ladder` recovers failed
+phones, `lease` is what an episode holds, `borrowing` is how it gets one, and `lending` is the
+protocol between the two sides.
 """
 
 from agentrl.devices.pool.device_pool import Borrower, DevicePool

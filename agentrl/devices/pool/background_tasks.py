@@ -1,4 +1,4 @@
-"""Tasks of a pool that nobody waits for."""
+"""Background tasks of a pool."""
 
 import asyncio
 import logging
@@ -12,16 +12,16 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Tasks:
-    """Runs tasks to their end, and tells of a bug in one that nobody would see otherwise."""
+class BackgroundTasks:
+    """Runs background tasks, and logs exceptions that would otherwise go unnoticed."""
 
     def __init__(self) -> None:
-        """None runs."""
-        # An event loop alone does not keep its tasks alive.
+        """No task yet."""
+        # An event loop keeps only weak references to its tasks.
         self._running: set[asyncio.Future[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-        """Start one on the running event loop."""
+        """Start a task on the running event loop."""
         task = asyncio.ensure_future(work)
         self._running.add(task)
         task.add_done_callback(self._end)
@@ -31,4 +31,4 @@ class Tasks:
         self._running.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, DeviceError):
-            log.error("a pool's own task failed", exc_info=error)
+            log.error("a background task of the pool failed", exc_info=error)

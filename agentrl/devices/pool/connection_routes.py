@@ -1,4 +1,4 @@
-"""Which serials lead to one phone: by cable and by Wi-Fi it has two, and can be lent but once."""
+"""Routes to each phone: over USB and Wi-Fi it has two serials, but can be leased only once."""
 
 import logging
 import secrets
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from agentrl.devices.device import Device
-from agentrl.devices.pool.lease import Lendable
+from agentrl.devices.pool.lease import LeasableDevice
 from agentrl.errors import DeviceError
 
 log = logging.getLogger(__name__)
@@ -14,58 +14,58 @@ log = logging.getLogger(__name__)
 D = TypeVar("D", bound=Device)
 
 
-class Ways:
-    """The devices that lead to each phone of a pool, the usual one first.
+class ConnectionRoutes:
+    """The devices that reach each phone of a pool, the preferred one first.
 
-    A phone keeps its name, which is the first serial that it had. One thread alone changes them.
+    A phone is named by the first serial it had. Only one thread may modify this.
     """
 
-    def __init__(self, phones: Iterable[Sequence[Lendable]]) -> None:
+    def __init__(self, phones: Iterable[Sequence[LeasableDevice]]) -> None:
         """Name the phones.
 
         Args:
-            phones: for each the devices that lead to it, the usual one first.
+            phones: for each phone the devices that reach it, the preferred one first.
         """
         self._to = {devices[0].serial: list(devices) for devices in phones}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._to)
 
-    def to(self, phone: str) -> list[Lendable]:
-        """The devices that lead to a phone, the usual one first."""
+    def to(self, phone: str) -> list[LeasableDevice]:
+        """The devices that reach a phone, the preferred one first."""
         return list(self._to[phone])
 
-    def devices(self) -> list[Lendable]:
+    def devices(self) -> list[LeasableDevice]:
         """The devices of all phones."""
         return [device for ways in list(self._to.values()) for device in ways]
 
-    def device(self, serial: str) -> Lendable:
-        """The device of that serial, which is one of them."""
+    def device(self, serial: str) -> LeasableDevice:
+        """The device with that serial, which must exist."""
         return next(device for device in self.devices() if device.serial == serial)
 
-    def phone_of(self, device: Lendable) -> str | None:
-        """The phone that one more device leads to; None where it is no known one.
+    def phone_of(self, device: LeasableDevice) -> str | None:
+        """The known phone that another device reaches; None if it is a new one.
 
         Raises:
             DeviceError: the device failed.
         """
         known = list(self._to.items())
-        return next((phone for phone, ways in known if is_same(ways, device)), None)
+        return next((phone for phone, ways in known if is_same_phone(ways, device)), None)
 
-    def add(self, device: Lendable, *, phone: str | None = None) -> None:
-        """One more device; a phone of its own, or one more way to another."""
+    def add(self, device: LeasableDevice, *, phone: str | None = None) -> None:
+        """Add a device, as a new phone or as another route to a known one."""
         self._to.setdefault(device.serial if phone is None else phone, []).append(device)
 
     def prefer(self, phone: str, way: int | None) -> None:
-        """Make one of the ways to a phone the usual one; None leaves it as it is."""
+        """Make the route with that index the preferred one; None changes nothing."""
         if way:
             ways = self._to[phone]
             ways.insert(0, ways.pop(way))
-            log.warning("%s is reached as %s from now on", phone, ways[0].serial)
+            log.warning("%s is now reached as %s", phone, ways[0].serial)
 
 
-def by_phone(devices: Iterable[D]) -> list[list[D]]:
-    """The devices of each phone, in the order in which they are given.
+def group_by_phone(devices: Iterable[D]) -> list[list[D]]:
+    """Group devices by the phone that they reach, in order of appearance.
 
     Raises:
         DeviceError: one of them failed.
@@ -73,8 +73,8 @@ def by_phone(devices: Iterable[D]) -> list[list[D]]:
     phones: list[list[D]] = []
     for device in devices:
         for ways in phones:
-            if is_same(ways, device):
-                log.warning("%s is another way to %s", device.serial, ways[0].serial)
+            if is_same_phone(ways, device):
+                log.warning("%s is another route to %s", device.serial, ways[0].serial)
                 ways.append(device)
                 break
         else:
@@ -82,15 +82,15 @@ def by_phone(devices: Iterable[D]) -> list[list[D]]:
     return phones
 
 
-def is_same(ways: Sequence[Device], device: Device) -> bool:
-    """Whether a device leads to the phone of others; one that is gone goes by its `ro.serialno`.
+def is_same_phone(ways: Sequence[Device], device: Device) -> bool:
+    """Whether a device reaches the same phone; by `ro.serialno` alone if that phone is offline.
 
     Raises:
         DeviceError: the device failed.
     """
     if device.serialno() != ways[0].serialno():
         return False
-    # Emulators of one image share that: a note that is left by one way is looked for by the other.
+    # Emulators of one image share their serialno: write a file by one route, look by another.
     note = f"/data/local/tmp/agentrl.{secrets.token_hex(8)}"
     device.shell("touch", note)
     try:

@@ -1,10 +1,10 @@
-"""Follows the phones that the adb server lists, for who keeps them."""
+"""Keeps the adb server's list of phones up to date in a thread."""
 
 import logging
 import threading
 
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.adb.device_tracking import Known, track
+from agentrl.devices.adb.device_tracking import KnownDevices, track_devices
 from agentrl.errors import DeviceError
 
 log = logging.getLogger(__name__)
@@ -12,18 +12,18 @@ log = logging.getLogger(__name__)
 _LOOK_S = 0.5
 
 
-class Arrivals:
-    """The latest list, kept up by a thread."""
+class DeviceArrivals:
+    """The latest list of phones, updated by a thread."""
 
     def __init__(self, server: AdbServer, closing: threading.Event) -> None:
-        """Begin to follow.
+        """Start the thread.
 
         Args:
-            server: running, or to be.
+            server: need not be running yet.
             closing: ends the thread once it is set.
         """
-        self.known: Known | None = None
-        """State of every phone by serial; None where the server does not say."""
+        self.known: KnownDevices | None = None
+        """State of every phone by serial; None while the server does not answer."""
         self._server = server
         self._closing = closing
         threading.Thread(target=self._follow, name="arrivals", daemon=True).start()
@@ -31,7 +31,7 @@ class Arrivals:
     def _follow(self) -> None:
         while not self._closing.is_set():
             try:
-                for known in track(self._server, _LOOK_S):
+                for known in track_devices(self._server, _LOOK_S):
                     if self._closing.is_set():
                         return
                     self.known = self.known if known is None else known

@@ -1,4 +1,4 @@
-"""Phones lent to episodes: one at a time to one, and refused to all others meanwhile."""
+"""Leases phones to episodes, each to one episode at a time."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -6,35 +6,35 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from agentrl.devices.pool.background_tasks import Tasks
+from agentrl.devices.pool.background_tasks import BackgroundTasks
 from agentrl.devices.pool.lease import LeasedDevice
 from agentrl.devices.pool.lease_ledger import DeviceStats
-from agentrl.devices.pool.lender import Ending, Grant, Lender
-from agentrl.devices.pool.pool_manager import Keeper
+from agentrl.devices.pool.lender import LeaseEnd, LeaseGrant, Lender
+from agentrl.devices.pool.pool_manager import PoolManager
 from agentrl.errors import AppLeft, ConfigError, DeviceError, LeaseLost, NoDevice, ScreenTurned
 
 
 class Borrower(ABC):
-    """Lends phones to the episodes of one event loop; whoever keeps them."""
+    """Leases phones to the episodes of one event loop, from a pool here or elsewhere."""
 
     def __init__(self, lender: Lender) -> None:
-        """Nothing is borrowed yet."""
+        """Nothing is leased yet."""
         self._lender = lender
         self._leases: dict[int, LeasedDevice] = {}
-        self._tasks = Tasks()
+        self._tasks = BackgroundTasks()
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many phones there are, those in quarantine too."""
+        """Number of phones, including those in quarantine."""
 
     @property
     @abstractmethod
     def grows(self) -> bool:
-        """Whether more phones may come."""
+        """Whether more phones may join."""
 
     @abstractmethod
-    async def _opened(self, grant: Grant) -> LeasedDevice:
-        """The phone of a grant, for as long as it lasts.
+    async def _opened(self, grant: LeaseGrant) -> LeasedDevice:
+        """The phone of a grant, as a lease.
 
         Raises:
             DeviceError: it cannot be connected.
@@ -46,48 +46,50 @@ class Borrower(ABC):
 
     @asynccontextmanager
     async def lease(self, deadline_s: float) -> AsyncIterator[LeasedDevice]:
-        """Borrow a phone for the length of a `with`; longest idle first.
+        """Lease a phone for the duration of a `with`; the one idle longest comes first.
 
-        A DeviceError that leaves the `with` counts against the phone, except for AppLeft and
-        ScreenTurned. A lease that ends well makes up for earlier ones, unless it was doubted
+        A DeviceError that leaves the `with` counts as a failure of the phone, except for AppLeft
+        and ScreenTurned. A good lease resets the count of failures, unless it was doubted
         (`LeasedDevice.doubt`) or a call to the phone was still running at its end.
 
         Args:
-            deadline_s: how long to wait for a free one.
+            deadline_s: how long to wait for a free phone.
 
         Raises:
-            NoDevice: none became free in time, or it could not be reached; a later lease may find
-                one.
-            PoolEmpty: all are in quarantine.
+            NoDevice: none became free in time, or it could not be reached; a later lease may
+                succeed.
+            PoolEmpty: all phones are in quarantine.
         """
         grant = await self._lender.take(deadline_s)
-        ending = Ending()
+        ending = LeaseEnd()
         lease: LeasedDevice | None = None
         try:
             lease = self._leases[grant.token] = await self._reached(grant)
             yield lease
-            ending = Ending(good=not (lease.doubtful or lease.calling))
-        except (AppLeft, ScreenTurned):  # the phone did what it was told
+            ending = LeaseEnd(good=not (lease.doubtful or lease.calling))
+        except (AppLeft, ScreenTurned):  # not a failure of the phone
             raise
         except LeaseLost as error:
-            ending = Ending(error=str(error), taken=True)
+            ending = LeaseEnd(error=str(error), taken=True)
             raise
         except DeviceError as error:
-            ending = Ending(error=str(error))
+            ending = LeaseEnd(error=str(error))
             raise
         finally:
-            # A task of its own: a cancelled episode must not lose its phone.
+            # Shielded: a canceled episode must still return its phone.
             await asyncio.shield(self._tasks.start(self._give_back(grant, lease, ending)))
 
-    async def _reached(self, grant: Grant) -> LeasedDevice:
+    async def _reached(self, grant: LeaseGrant) -> LeasedDevice:
         try:
             return await self._opened(grant)
         except (DeviceError, ConfigError) as error:
-            raise NoDevice(f"{grant.serial} is lent and cannot be reached: {error}") from error
+            raise NoDevice(f"{grant.serial} was leased but is unreachable: {error}") from error
 
-    async def _give_back(self, grant: Grant, lease: LeasedDevice | None, ending: Ending) -> None:
+    async def _give_back(
+        self, grant: LeaseGrant, lease: LeasedDevice | None, ending: LeaseEnd
+    ) -> None:
         if lease is not None:
-            # In a thread: a call of the old holder may still run, and the loop must not stop.
+            # In a thread: a call of the old holder may still run and must not block the loop.
             await asyncio.to_thread(lease.end)
             ending = replace(ending, busy_s=lease.busy_s, launched=tuple(lease.launched))
         self._leases.pop(grant.token, None)
@@ -95,15 +97,15 @@ class Borrower(ABC):
 
 
 class DevicePool(Borrower):
-    """Phones that this process keeps and lends.
+    """Phones that this process manages and leases.
 
-    A phone whose lease ended in a DeviceError is mended (`agentrl.devices.pool.recovery`) before it
-    is lent again. One that does not answer, or fails several times in a row, is put into
-    quarantine and tried again after pauses that grow.
+    A phone whose lease ended in a DeviceError is recovered (`agentrl.devices.pool.recovery`) before
+    it is leased again. One that does not answer, or fails several times in a row, is quarantined
+    and probed again after growing pauses.
     """
 
-    def __init__(self, keeper: Keeper) -> None:
-        """A pool of the keeper's phones, who is closed with it."""
+    def __init__(self, keeper: PoolManager) -> None:
+        """A pool of the keeper's phones; closing the pool closes the keeper."""
         self.keeper = keeper
         super().__init__(keeper)
 
@@ -112,12 +114,12 @@ class DevicePool(Borrower):
 
     @property
     def grows(self) -> bool:
-        """Whether more phones may come."""
+        """Whether more phones may join."""
         return self.keeper.grows
 
     @property
     def serials(self) -> tuple[str, ...]:
-        """Of all phones, those in quarantine too."""
+        """Of all phones, including those in quarantine."""
         return self.keeper.ledger.phones
 
     def stats(self) -> list[DeviceStats]:
@@ -126,7 +128,7 @@ class DevicePool(Borrower):
         return self.keeper.ledger.stats(running)
 
     def close(self) -> None:
-        """End all leases and close the phones; virtual ones that were started for it end."""
+        """End all leases and close the phones; ends virtual phones started for the pool."""
         for lease in list(self._leases.values()):
             lease.end()
         self.keeper.close()
@@ -137,7 +139,7 @@ class DevicePool(Borrower):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    async def _opened(self, grant: Grant) -> LeasedDevice:
+    async def _opened(self, grant: LeaseGrant) -> LeasedDevice:
         device = self.keeper.ways.device(grant.serial)
         device.send_under(grant.token)
         return LeasedDevice(device, grant.name)

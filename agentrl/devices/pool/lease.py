@@ -1,4 +1,4 @@
-"""A phone that is lent for one episode, and refuses its borrower when the time is over."""
+"""A phone leased for one episode, which refuses its holder once the lease has ended."""
 
 import threading
 import time
@@ -6,41 +6,41 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from agentrl.actions.screen_actions import DRAG_S, LONG_PRESS_S, SWIPE_S, Action
-from agentrl.devices.device import Deadlines, Device, Look, Result
+from agentrl.devices.device import CommandResult, Deadlines, Device, Look
 from agentrl.devices.foreground_window import Window
-from agentrl.devices.screen_regions import Region
+from agentrl.devices.screen_regions import ScreenRegion
 from agentrl.errors import LeaseLost
 from agentrl.types import Image
 
 T = TypeVar("T")
 
 _leases: "dict[str, LeasedDevice]" = {}
-"""Leases of this process by token, so that an environment can be given a token and no object."""
+"""Leases of this process by token, so that an environment gets a token, not an object."""
 
 
-class Lendable(Device, Protocol):
-    """A phone that can refuse what is sent under a lease that has ended."""
+class LeasableDevice(Device, Protocol):
+    """A phone that can refuse commands sent under a lease that has ended."""
 
     def hold(self, token: int) -> None:
-        """Have the phone refuse what is sent under other leases than this one."""
+        """Make the phone refuse commands sent under any other lease."""
 
     def send_under(self, token: int | None) -> None:
-        """Send every command under a lease from now on; None sends it whoever holds the phone."""
+        """Send all further commands under this lease; None sends them whatever the lease."""
 
 
 class LeasedDevice:
-    """A `Device` as long as its lease lasts; every call after that is refused.
+    """A `Device` for the duration of a lease; every later call is refused.
 
-    A late command of the old holder must not reach the phone in the next holder's episode.
+    A late command of the previous holder must not reach the phone during the next episode.
     """
 
     def __init__(self, device: Device, token: str, until_s: float = float("inf")) -> None:
-        """Lend a phone.
+        """Start a lease.
 
         Args:
             device: the phone.
-            token: names this lease; `open_device(token)` gives it in this process.
-            until_s: when it expires, by the monotonic clock; whoever renews it moves that.
+            token: name of this lease; `open_device(token)` returns it in this process.
+            until_s: when it expires, by the monotonic clock; renewing moves it.
         """
         self.serial: str = device.serial
         self.deadlines: Deadlines = device.deadlines
@@ -49,9 +49,9 @@ class LeasedDevice:
         self.launched: set[str] = set()
         """Packages of the apps that were started."""
         self.busy_s = 0.0
-        """Seconds that calls took so far."""
+        """Seconds spent in calls so far."""
         self.doubtful = False
-        """Whether the phone may be the reason that this lease came to nothing; see `doubt`."""
+        """Whether the phone may be the reason why the episode was given up; see `doubt`."""
         self._device = device
         self._ended = False
         self._lock = threading.Lock()
@@ -59,18 +59,18 @@ class LeasedDevice:
 
     @property
     def calling(self) -> bool:
-        """Whether a call is being carried out."""
+        """Whether a call is in progress."""
         return self._lock.locked()
 
     def doubt(self) -> None:
-        """Say that the episode was given up for the time it took.
+        """Mark that the episode was given up because it took too long.
 
-        It does not count against the phone, but does not make up for an earlier failure either.
+        This does not count as a failure, but does not reset the count of failures either.
         """
         self.doubtful = True
 
     def end(self) -> None:
-        """Refuse every call from now on; waits for one that is running."""
+        """Refuse all further calls; waits for one in progress."""
         with self._lock:
             self._ended = True
         _leases.pop(self.token, None)
@@ -80,7 +80,7 @@ class LeasedDevice:
             start = time.monotonic()
             if self._ended or start >= self.until_s:
                 how = "has ended" if self._ended else "has expired"
-                raise LeaseLost(f"{self.serial}: lease {self.token} {how}; lease it anew")
+                raise LeaseLost(f"{self.serial}: lease {self.token} {how}; lease it again")
             try:
                 return act()
             finally:
@@ -137,7 +137,7 @@ class LeasedDevice:
         """See `Device.window`."""
         return self._call(self._device.window)
 
-    def app_area(self) -> Region | None:
+    def app_area(self) -> ScreenRegion | None:
         """See `Device.app_area`."""
         return self._call(self._device.app_area)
 
@@ -159,7 +159,7 @@ class LeasedDevice:
         """See `Device.shell`."""
         return self._call(lambda: self._device.shell(*arguments))
 
-    def batch(self, *commands: Sequence[str]) -> list[Result]:
+    def batch(self, *commands: Sequence[str]) -> list[CommandResult]:
         """See `Device.batch`."""
         return self._call(lambda: self._device.batch(*commands))
 
@@ -184,9 +184,9 @@ class LeasedDevice:
         self._call(self._device.reconnect)
 
     def close(self) -> None:
-        """The pool closes the phone, not its borrower."""
+        """Does nothing: the pool closes the phone, not the holder of a lease."""
 
 
-def find(token: str) -> LeasedDevice | None:
-    """The lease of that token in this process, or None."""
+def find_lease(token: str) -> LeasedDevice | None:
+    """The lease with that token in this process, or None."""
     return _leases.get(token)

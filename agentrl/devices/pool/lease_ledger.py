@@ -1,4 +1,4 @@
-"""Who holds which phone, and until when: the books of a pool, without a phone, thread or socket."""
+"""The state of a pool's phones and leases, without any phone, thread or socket."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
@@ -6,62 +6,62 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 _LONGEST_PAUSE = 20
-"""Times the first: the pauses of a phone in quarantine grow no further."""
+"""Upper bound of quarantine pauses, as a multiple of the first."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class DeviceStats:
-    """What a phone has been through since the pool was opened."""
+    """Statistics of a phone since the pool was opened."""
 
     serial: str
     leases: int
     failures: int
-    """Leases that a DeviceError ended."""
+    """Leases ended by a DeviceError."""
     state: str
-    """`free`, `leased`, `being mended` or `in quarantine`."""
+    """`free`, `leased`, `recovering` or `in quarantine`."""
     quarantined: bool
     leased_share: float
-    """Share of the time that it was lent, in [0, 1]."""
+    """Fraction of the time that it was leased, in [0, 1]."""
     busy_s: float
-    """Seconds that calls took."""
+    """Seconds spent in calls."""
     busy_share: float
-    """Share of the time that it was carrying out calls, in [0, 1]."""
+    """Fraction of the time spent in calls, in [0, 1]."""
     mended: Mapping[str, int] = field(default_factory=dict)
-    """How often each rung of the ladder was taken."""
+    """How often each step of the recovery ladder was taken."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Entry:
-    """A phone that was lent."""
+class GrantedLease:
+    """A lease that was granted."""
 
     phone: str
     token: int
-    """Of this lease alone; later leases have larger ones."""
+    """Unique to this lease; later leases have larger tokens."""
     place: int
-    """In the waiting line, of who has got it."""
+    """Queue position of the caller that got the phone."""
 
 
-class State(Enum):
-    """Where a phone is."""
+class PhoneState(Enum):
+    """State of a phone."""
 
     FREE = "free"
     LENT = "leased"
-    MENDED = "being mended"
+    MENDED = "recovering"
     ASIDE = "in quarantine"
 
 
 @dataclass(slots=True, kw_only=True)
-class _Row:
+class _PhoneRecord:
     """One phone."""
 
-    state: State = State.FREE
+    state: PhoneState = PhoneState.FREE
     token: int = 0
     until_s: float = 0.0
-    """When the lease expires, or a phone in quarantine may be tried again."""
+    """When the lease expires, or when a phone in quarantine may be probed again."""
     since_s: float = 0.0
-    """When it was lent."""
+    """When it was leased."""
     pauses: int = 0
-    """How often it went into quarantine since its last good lease."""
+    """How often it was quarantined since its last good lease."""
     leases: int = 0
     failures: int = 0
     failures_in_a_row: int = 0
@@ -70,11 +70,11 @@ class _Row:
     mended: Counter[str] = field(default_factory=Counter)
 
 
-class Ledger:
-    """Lends phones by name to those who wait, one at a time to one.
+class LeaseLedger:
+    """Assigns phones, by name, to waiting callers.
 
-    Who waits longest gets the phone that is idle longest. Nobody waits for a phone of their own,
-    so that a slow one holds nobody up.
+    The caller that has waited longest gets the phone that has been idle longest. Callers do not
+    wait for a particular phone, so a slow phone delays none of them.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class Ledger:
         """No phones yet.
 
         Args:
-            clock: seconds that only grow.
-            expiry_s: for so long a lease lasts that is not renewed.
-            quarantine_after: failures in a row that put a phone aside.
-            pause_s: before a phone in quarantine is tried again; twice as long each time.
-            first_token: larger than all that the same phones have seen.
+            clock: monotonic time in seconds.
+            expiry_s: duration of a lease that is not renewed.
+            quarantine_after: failures in a row before a phone is quarantined.
+            pause_s: before a phone in quarantine is probed; doubles each time.
+            first_token: larger than all tokens that these phones have seen.
         """
         self.expiry_s = expiry_s
         self._clock = clock
@@ -102,7 +102,7 @@ class Ledger:
         self._token = first_token - 1
         self._place = 0
         self._opened_s = clock()
-        self._rows: dict[str, _Row] = {}
+        self._rows: dict[str, _PhoneRecord] = {}
         self._lent: dict[int, str] = {}
         self._free: deque[str] = deque()
         self._line: deque[int] = deque()
@@ -112,42 +112,42 @@ class Ledger:
 
     @property
     def phones(self) -> tuple[str, ...]:
-        """Of all states, in the order in which they came."""
+        """All phones, in the order in which they were added."""
         return tuple(self._rows)
 
     def add(self, phone: str) -> None:
-        """A phone has come; nothing happens where it is known."""
+        """Add a phone; does nothing if it is known."""
         if phone not in self._rows:
-            self._rows[phone] = _Row()
+            self._rows[phone] = _PhoneRecord()
             self._free.append(phone)
 
     def line_up(self) -> int:
-        """Take the last place in the waiting line."""
+        """Join the queue; returns the position."""
         self._place += 1
         self._line.append(self._place)
         return self._place
 
     def leave(self, place: int) -> None:
-        """Wait no more; nothing happens where a phone was lent to that place."""
+        """Leave the queue; does nothing if a phone was granted to that position."""
         if place in self._line:
             self._line.remove(place)
 
-    def lend(self) -> list[Entry]:
-        """Give what is free to those who wait."""
+    def lend(self) -> list[GrantedLease]:
+        """Grant free phones to waiting callers."""
         entries = []
         while self._free and self._line:
             phone, now = self._free.popleft(), self._clock()
             self._token += 1
             row = self._rows[phone]
-            row.state, row.token = State.LENT, self._token
+            row.state, row.token = PhoneState.LENT, self._token
             row.since_s, row.until_s = now, now + self.expiry_s
             row.leases += 1
             self._lent[self._token] = phone
-            entries.append(Entry(phone=phone, token=self._token, place=self._line.popleft()))
+            entries.append(GrantedLease(phone=phone, token=self._token, place=self._line.popleft()))
         return entries
 
     def renew(self, token: int) -> bool:
-        """Let a lease last longer from now on; False where it has ended or expired."""
+        """Extend a lease from now on; False if it has ended or expired."""
         row = self._holder(token)
         if row is None:
             return False
@@ -155,21 +155,21 @@ class Ledger:
         return True
 
     def expire(self) -> list[str]:
-        """Take the phones back whose leases have expired."""
+        """Free the phones whose leases have expired; returns them."""
         late = [t for t, phone in self._lent.items() if self._rows[phone].until_s <= self._clock()]
-        return [self._take_back(token, State.FREE) for token in late]
+        return [self._take_back(token, PhoneState.FREE) for token in late]
 
     def end(self, token: int, *, good: bool, failed: bool = False, busy_s: float = 0.0) -> bool:
-        """Take a phone back from its holder.
+        """End a lease.
 
         Args:
             token: of the lease.
-            good: makes up for earlier failures.
-            failed: the phone did; it is not lent before `mended` or `returned`.
-            busy_s: seconds that calls took.
+            good: resets the count of failures.
+            failed: the phone failed; it is not leased again before it has recovered.
+            busy_s: seconds spent in calls.
 
         Returns:
-            False where the lease had ended or expired: nothing happens then.
+            False if the lease had ended or expired: nothing happens then.
         """
         row = self._holder(token)
         if row is None:
@@ -178,21 +178,21 @@ class Ledger:
         if good:
             row.failures_in_a_row = row.pauses = 0
         if not failed:
-            self._take_back(token, State.FREE)
+            self._take_back(token, PhoneState.FREE)
             return True
         row.failures += 1
         row.failures_in_a_row += 1
-        phone = self._take_back(token, State.MENDED)
+        phone = self._take_back(token, PhoneState.MENDED)
         if row.failures_in_a_row >= self._quarantine_after:
             self._put_aside(phone)
         return True
 
     def phone_of(self, token: int) -> str | None:
-        """The phone that is lent under a token; None where the lease has ended."""
+        """The phone leased under a token; None if the lease has ended."""
         return self._lent.get(token)
 
-    def state(self, phone: str) -> State:
-        """Where a phone is."""
+    def state(self, phone: str) -> PhoneState:
+        """State of a phone."""
         return self._rows[phone].state
 
     def failures_in_a_row(self, phone: str) -> int:
@@ -200,58 +200,58 @@ class Ledger:
         return self._rows[phone].failures_in_a_row
 
     def mended(self, phone: str, rungs: Iterable[str], *, answers: bool) -> None:
-        """Something was done for a phone that failed; without an answer it goes into quarantine."""
+        """Record a recovery attempt; a phone that still does not answer is quarantined."""
         row = self._rows[phone]
         row.mended.update(rungs)
-        if row.state is State.MENDED:
+        if row.state is PhoneState.MENDED:
             if answers:
                 self._make_free(phone)
             else:
                 self._put_aside(phone)
 
     def away(self, phone: str) -> None:
-        """A phone that nobody holds is gone: it may be tried again at once."""
-        if self._rows[phone].state is State.FREE:
+        """Quarantine a free phone that was disconnected, due for a probe at once."""
+        if self._rows[phone].state is PhoneState.FREE:
             self._free.remove(phone)
             self._put_aside(phone)
             self.hurry(phone)
 
     def hurry(self, phone: str) -> None:
-        """A phone in quarantine may be tried again at once."""
-        if self._rows[phone].state is State.ASIDE:
+        """Make a quarantined phone due for a probe at once."""
+        if self._rows[phone].state is PhoneState.ASIDE:
             self._rows[phone].until_s = self._clock()
 
     def due(self) -> list[str]:
-        """The phones in quarantine that may be tried again."""
+        """The quarantined phones that are due for a probe."""
         now = self._clock()
-        aside = ((phone, row) for phone, row in self._rows.items() if row.state is State.ASIDE)
+        aside = ((phone, row) for phone, row in self._rows.items() if row.state is PhoneState.ASIDE)
         return [phone for phone, row in aside if row.until_s <= now]
 
     def tried(self, phone: str, *, answers: bool) -> None:
-        """A phone in quarantine was tried: it is lent again, or the next pause is longer."""
-        if self._rows[phone].state is State.ASIDE:
+        """Record a probe of a quarantined phone: it becomes free, or the next pause is longer."""
+        if self._rows[phone].state is PhoneState.ASIDE:
             if answers:
                 self._make_free(phone)
             else:
                 self._put_aside(phone)
 
-    def count(self, state: State) -> int:
-        """How many phones are there."""
+    def count(self, state: PhoneState) -> int:
+        """Number of phones in a state."""
         return sum(row.state is state for row in self._rows.values())
 
     def stats(self, running: Mapping[int, float] | None = None) -> list[DeviceStats]:
         """One row per phone.
 
         Args:
-            running: seconds that calls took in leases that have not ended, by their tokens.
+            running: seconds spent in calls of leases that have not ended, by token.
         """
         return [self._stats(phone, row, running or {}) for phone, row in list(self._rows.items())]
 
-    def _stats(self, phone: str, row: _Row, running: Mapping[int, float]) -> DeviceStats:
+    def _stats(self, phone: str, row: _PhoneRecord, running: Mapping[int, float]) -> DeviceStats:
         now = self._clock()
         past_s = max(now - self._opened_s, 1e-9)
         leased_s, busy_s = row.leased_s, row.busy_s
-        if row.state is State.LENT:
+        if row.state is PhoneState.LENT:
             leased_s += now - row.since_s
             busy_s += running.get(row.token, 0.0)
         return DeviceStats(
@@ -259,34 +259,34 @@ class Ledger:
             leases=row.leases,
             failures=row.failures,
             state=row.state.value,
-            quarantined=row.state is State.ASIDE,
+            quarantined=row.state is PhoneState.ASIDE,
             leased_share=min(leased_s / past_s, 1.0),
             busy_s=busy_s,
             busy_share=min(busy_s / past_s, 1.0),
             mended=dict(row.mended),
         )
 
-    def _holder(self, token: int) -> _Row | None:
-        """The row of a phone that is still lent under that token."""
+    def _holder(self, token: int) -> _PhoneRecord | None:
+        """The row of the phone that is still leased under that token."""
         phone = self._lent.get(token)
         row = None if phone is None else self._rows[phone]
         return None if row is None or row.until_s <= self._clock() else row
 
-    def _take_back(self, token: int, state: State) -> str:
+    def _take_back(self, token: int, state: PhoneState) -> str:
         phone = self._lent.pop(token)
         row = self._rows[phone]
         row.leased_s += self._clock() - row.since_s
         row.state = state
-        if state is State.FREE:
+        if state is PhoneState.FREE:
             self._free.append(phone)
         return phone
 
     def _make_free(self, phone: str) -> None:
-        self._rows[phone].state = State.FREE
+        self._rows[phone].state = PhoneState.FREE
         self._free.append(phone)
 
     def _put_aside(self, phone: str) -> None:
         row = self._rows[phone]
         pause_s = self._pause_s * min(2**row.pauses, _LONGEST_PAUSE)
-        row.state, row.until_s = State.ASIDE, self._clock() + pause_s
+        row.state, row.until_s = PhoneState.ASIDE, self._clock() + pause_s
         row.pauses = min(row.pauses + 1, _LONGEST_PAUSE)

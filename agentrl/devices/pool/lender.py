@@ -1,4 +1,4 @@
-"""What those who keep phones and those who borrow them tell each other."""
+"""The protocol between a pool and the borrowers of its phones."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -6,57 +6,57 @@ from typing import Protocol
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Grant:
-    """A phone that is lent."""
+class LeaseGrant:
+    """A phone leased to a borrower."""
 
     serial: str
-    """By which it is reached."""
+    """The route by which it is reached."""
     token: int
-    """Of this lease alone; later leases of the same phone have larger ones."""
+    """Unique to this lease; later leases of the same phone have larger tokens."""
 
     @property
     def name(self) -> str:
-        """Of the lease; `open_device` takes it in the place of a serial."""
+        """Name of the lease; `open_device` accepts it instead of a serial."""
         return f"{self.serial}#{self.token}"
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Ending:
-    """How a lease has ended."""
+class LeaseEnd:
+    """How a lease ended."""
 
     good: bool = False
-    """It makes up for earlier failures."""
+    """Whether it resets the count of failures."""
     error: str | None = None
-    """What was wrong with the phone; None where nothing was."""
+    """What was wrong with the phone; None if nothing was."""
     taken: bool = False
-    """Whether somebody else has it, outside of this pool: nothing may be done to it."""
+    """Whether another job outside this pool uses the phone: its apps are not stopped then."""
     busy_s: float = 0.0
-    """Seconds that calls took."""
+    """Seconds spent in calls."""
     launched: Collection[str] = ()
     """Packages of the apps that were started."""
 
 
 class Lender(Protocol):
-    """Lends phones; in this process, or from another."""
+    """Leases phones, from this process or another."""
 
-    async def take(self, deadline_s: float) -> Grant:
-        """See agentrl.devices.pool.pool_manager.Keeper.take."""
+    async def take(self, deadline_s: float) -> LeaseGrant:
+        """See agentrl.devices.pool.pool_manager.PoolManager.take."""
 
-    async def give_back(self, token: int, ending: Ending) -> None:
-        """See agentrl.devices.pool.pool_manager.Keeper.give_back."""
+    async def give_back(self, token: int, ending: LeaseEnd) -> None:
+        """See agentrl.devices.pool.pool_manager.PoolManager.give_back."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class PoolOptions:
-    """How patient a pool is with its phones."""
+    """Quarantine, lease and reboot settings of a pool."""
 
     quarantine_after: int = 3
-    """Failures in a row that put a phone aside."""
+    """Failures in a row before a phone is quarantined."""
     quarantine_s: float = 30.0
-    """Before a phone in quarantine is tried again; twice as long each time."""
+    """Pause before a phone in quarantine is probed; doubles each time."""
     patience_s: float = 0.0
-    """For so long all phones may be in quarantine at once."""
+    """How long all phones may be in quarantine before the pool gives up."""
     lease_s: float = float("inf")
-    """For so long a lease lasts that is not renewed."""
+    """Duration of a lease that is not renewed."""
     reboot: bool = False
-    """Whether a phone that nothing else helps may be started again."""
+    """Whether a phone may be rebooted if nothing else helps."""

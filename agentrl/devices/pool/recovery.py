@@ -1,4 +1,4 @@
-"""What is done for a phone that failed, from the least to the most; never `adb kill-server`."""
+"""Recovers failed phones in escalating steps; never runs `adb kill-server`."""
 
 import logging
 import threading
@@ -14,26 +14,26 @@ log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.25
 _REBOOT_S = 180.0
-"""For a phone to have started again."""
+"""For a phone to finish rebooting."""
 _DOWN_S = 15.0
 """For a phone to go down before that."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Climb:
-    """What was done for a phone."""
+class Recovery:
+    """Result of a recovery."""
 
     way: int | None
-    """Which of the ways to it answers; None where none does."""
+    """Index of the route that answers; None if none does."""
     rungs: Sequence[str]
 
 
 @dataclass(slots=True, kw_only=True)
-class Ladder:
-    """Mends phones; its calls block, each no longer than the deadlines of its rungs."""
+class RecoveryLadder:
+    """Recovers phones; its calls block, each no longer than the deadlines of its steps."""
 
     reboot: bool = False
-    """Whether a phone may be started again."""
+    """Whether a phone may be rebooted."""
     closing: threading.Event = field(default_factory=threading.Event)
     """Ends all waiting once it is set."""
 
@@ -43,14 +43,14 @@ class Ladder:
         failures: int,
         packages: Iterable[str] = (),
         taken: bool = False,
-    ) -> Climb:
-        """Do what the failures in a row call for, and more until the phone answers.
+    ) -> Recovery:
+        """Recover a phone, starting with the step that fits its failures, until it answers.
 
         Args:
-            ways: to the same phone, the usual one first.
-            failures: in a row: from the second on an answer alone does not suffice.
-            packages: of the apps that were started on it.
-            taken: somebody else plays on it: no app of theirs is stopped, and nothing rebooted.
+            ways: routes to the phone, the preferred one first.
+            failures: in a row; from the second on, an answer alone is not enough.
+            packages: apps that were started on it.
+            taken: another job uses the phone: no app is stopped and nothing is rebooted.
         """
         start, rungs = time.monotonic(), ["retry"]
         way = 0 if _answers(ways[0]) else None
@@ -71,23 +71,23 @@ class Ladder:
             ", ".join(rungs),
             time.monotonic() - start,
         )
-        return Climb(way=way, rungs=tuple(rungs))
+        return Recovery(way=way, rungs=tuple(rungs))
 
     def knock(self, ways: Sequence[Device]) -> int | None:
-        """See once whether a phone in quarantine can be played on; the way by which it can."""
+        """Check once whether a quarantined phone works again; the index of the route, or None."""
         return next((n for n, way in enumerate(ways) if _connects(way) and _shows(way)), None)
 
     def _rebooted(self, ways: Sequence[Device]) -> int | None:
         if not any(_works(way.reboot) for way in ways):
             return None
-        # It answers for a moment longer, and would pass for one that has started again.
+        # It keeps answering for a moment, which must not be mistaken for a finished reboot.
         self._until(ways, _DOWN_S, lambda way: not _answers(way))
         return self._until(ways, _REBOOT_S, _has_started)
 
     def _until(
         self, ways: Sequence[Device], deadline_s: float, holds: Callable[[Device], bool]
     ) -> int | None:
-        """The first way of which something holds, within the deadline."""
+        """The index of the first route for which a condition holds within the deadline."""
         end = time.monotonic() + deadline_s
         while not self.closing.is_set():
             for number, way in enumerate(ways):
@@ -126,7 +126,7 @@ def _stopped(ways: Sequence[Device], way: int, packages: Iterable[str]) -> int |
 
 
 def _has_started(device: Device) -> bool:
-    """Not before Android says so: adbd answers long before apps can be started."""
+    """Whether Android has booted: adbd answers long before apps can be started."""
     if not _connects(device):
         return False
     try:

@@ -1,38 +1,51 @@
-"""Reading a screen by looking at it: for games that publish nothing.
+"""Computer vision on screenshots, for games that publish no state.
 
-Frames are uint8[H, W, 3] of any size, RGB; boxes are left, top, right and bottom in [0, 1]. What is
-known is found by its shape (`find`, `Glyphs`) or its colour (`share_of`, `regions_of`, `nearest`),
-any other text by OCR (`OcrReader`), and `Audit` tells how far the reading can be trusted.
+Frames are RGB, uint8[H, W, 3], of any size; boxes are left, top, right and bottom in [0, 1]. Known
+content is found by its shape (`find_template`, `Glyphs`) or its color (`color_fraction`,
+`color_regions`, `dominant_color`), other text by OCR (`OcrReader`). `VisionAudit` measures how
+accurate the reading is.
 """
 
 from agentrl.devices.screen_regions import Box
-from agentrl.devices.vision.colors import Colour, Region, nearest, regions_of, share_of
+from agentrl.devices.vision.colors import (
+    Color,
+    ColorRegion,
+    color_fraction,
+    color_regions,
+    dominant_color,
+)
 from agentrl.devices.vision.frame_area import WHOLE, check_frame
-from agentrl.devices.vision.glyphs import Glyphs, Row
-from agentrl.devices.vision.ocr import Line, OcrReader, Reader
-from agentrl.devices.vision.template_matching import Match, Template, find
-from agentrl.devices.vision.vision_audit import UNREAD, Audit, Disagreement, table_of, wilson
+from agentrl.devices.vision.glyphs import GlyphReading, Glyphs
+from agentrl.devices.vision.ocr import OcrReader, TextLine, TextReader
+from agentrl.devices.vision.template_matching import Template, TemplateMatch, find_template
+from agentrl.devices.vision.vision_audit import (
+    UNREAD,
+    Disagreement,
+    VisionAudit,
+    format_audit,
+    wilson_interval,
+)
 
 __all__ = [
     "UNREAD",
     "WHOLE",
-    "Audit",
     "Box",
-    "Colour",
+    "Color",
+    "ColorRegion",
     "Disagreement",
+    "GlyphReading",
     "Glyphs",
-    "Line",
-    "Match",
     "OcrReader",
-    "Reader",
-    "Region",
-    "Row",
     "Template",
+    "TemplateMatch",
+    "TextLine",
+    "TextReader",
+    "VisionAudit",
     "check_frame",
-    "find",
-    "nearest",
-    "regions_of",
-    "share_of",
-    "table_of",
-    "wilson",
+    "color_fraction",
+    "color_regions",
+    "dominant_color",
+    "find_template",
+    "format_audit",
+    "wilson_interval",
 ]

@@ -1,7 +1,7 @@
-"""Colours on a frame: how much of a box has one, and where.
+"""Colors on a frame: how much of a box has a color, and where.
 
-Colours are compared as distances in CIE L*a*b*, in which equal steps look equally large: 2 is
-barely seen, black and white are 100 apart. JPEG and H.264 move flat colours by a few.
+Colors are compared by their distance in CIE L*a*b*, which is perceptually uniform: 2 is barely
+visible, black and white are 100 apart. JPEG and H.264 shift flat colors by a few units.
 """
 
 from collections.abc import Mapping
@@ -16,97 +16,97 @@ from agentrl.devices.screen_regions import Box
 from agentrl.devices.vision.frame_area import WHOLE, box_of, check_frame, cut
 from agentrl.types import Image
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 """Red, green and blue, in [0, 255]."""
 
 TOLERANCE = 20.0
-"""Farther than compression moves a colour, nearer than two that are meant to be told apart."""
+"""More than compression shifts a color, less than the distance of two distinct colors."""
 _SAMPLED = 32
-"""Rows or columns of a box, whichever are fewer, that are enough to tell its colour."""
+"""Number of rows or columns, whichever are fewer, sampled to find the color of a box."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Region:
-    """Neighbouring pixels of one colour."""
+class ColorRegion:
+    """Connected pixels of one color."""
 
     box: Box
     area: float
-    """Share of the frame that its pixels take."""
+    """Fraction of the frame that its pixels cover."""
 
 
-def distances(picture: Image, colour: Colour) -> NDArray[np.float32]:
-    """How far each pixel is from a colour: float32[H, W] >= 0, in L*a*b* (CIE 1976)."""
-    return _far(lightness_and_colour(picture), colour)
+def color_distances(picture: Image, color: Color) -> NDArray[np.float32]:
+    """Distance of each pixel from a color: float32[H, W] >= 0, in L*a*b* (CIE 1976)."""
+    return _distance(to_lab(picture), color)
 
 
-def share_of(
-    frame: Image, colour: Colour, box: Box = WHOLE, *, tolerance: float = TOLERANCE
+def color_fraction(
+    frame: Image, color: Color, box: Box = WHOLE, *, tolerance: float = TOLERANCE
 ) -> float:
-    """The share of a box's pixels that have a colour, in [0, 1].
+    """The fraction of a box's pixels that have a color, in [0, 1].
 
     Args:
         frame: uint8[H, W, 3].
-        colour: RGB.
+        color: RGB.
         box: where to look.
-        tolerance: the largest distance that is still this colour.
+        tolerance: the largest distance that counts as this color.
 
     Raises:
-        ValueError: no frame, or no box.
+        ValueError: an invalid frame or box.
     """
-    return float(np.mean(distances(cut(frame, box), colour) <= tolerance))
+    return float(np.mean(color_distances(cut(frame, box), color) <= tolerance))
 
 
-def regions_of(
-    frame: Image, colour: Colour, *, tolerance: float = TOLERANCE, min_area: float = 1e-4
-) -> tuple[Region, ...]:
-    """Where a colour is: connected regions, the largest first.
+def color_regions(
+    frame: Image, color: Color, *, tolerance: float = TOLERANCE, min_area: float = 1e-4
+) -> tuple[ColorRegion, ...]:
+    """Connected regions of a color, the largest first.
 
     Args:
         frame: uint8[H, W, 3].
-        colour: RGB.
-        tolerance: the largest distance that is still this colour.
-        min_area: share of the frame below which a region is left out.
+        color: RGB.
+        tolerance: the largest distance that counts as this color.
+        min_area: fraction of the frame below which a region is dropped.
 
     Raises:
-        ValueError: no frame.
+        ValueError: an invalid frame.
     """
     check_frame(frame)
-    has = (distances(frame, colour) <= tolerance).astype(np.uint8)
+    has = (color_distances(frame, color) <= tolerance).astype(np.uint8)
     _, _, found, _ = cv2.connectedComponentsWithStats(has)
     regions = [
-        Region(box=box_of(frame, left, top, wide, high), area=pixels / has.size)
-        for left, top, wide, high, pixels in found[1:].tolist()  # the first is all the rest
+        ColorRegion(box=box_of(frame, left, top, wide, high), area=pixels / has.size)
+        for left, top, wide, high, pixels in found[1:].tolist()  # component 0 is the background
         if pixels >= min_area * has.size
     ]
     return tuple(sorted(regions, key=lambda region: -region.area))
 
 
-def nearest(
+def dominant_color(
     frame: Image,
-    palette: Mapping[str, Colour],
+    palette: Mapping[str, Color],
     box: Box = WHOLE,
     *,
     tolerance: float = TOLERANCE,
     share: float = 0.5,
 ) -> str | None:
-    """The name of the colour that most of a box has; None where none of them has that much.
+    """The name of the most frequent palette color in a box; None if it is not frequent enough.
 
     Args:
         frame: uint8[H, W, 3].
-        palette: RGB by name. A pixel belongs to the nearest, if that is within the tolerance.
+        palette: RGB by name. A pixel counts for the nearest color within the tolerance.
         box: where to look.
-        tolerance: the largest distance that is still a colour.
-        share: of the box's pixels that must have it.
+        tolerance: the largest distance that counts as a color.
+        share: minimum fraction of the box's pixels that must have the color.
 
     Raises:
-        ValueError: no frame, no box or no colour.
+        ValueError: an invalid frame or box, or an empty palette.
     """
     if not palette:
-        raise ValueError("the palette is empty: name at least one colour")
+        raise ValueError("the palette is empty: name at least one color")
     part = cut(frame, box)
     step = max(1, min(part.shape[:2]) // _SAMPLED)
-    seen = lightness_and_colour(part[::step, ::step])
-    each = np.stack([_far(seen, colour) for colour in palette.values()])
+    lab = to_lab(part[::step, ::step])
+    each = np.stack([_distance(lab, color) for color in palette.values()])
     first = each.argmin(axis=0)[each.min(axis=0) <= tolerance]
     counts = np.bincount(first, minlength=len(palette))
     most = int(counts.argmax())
@@ -114,12 +114,12 @@ def nearest(
     return list(palette)[most] if enough else None
 
 
-def lightness_and_colour(picture: Image) -> NDArray[np.float32]:
+def to_lab(picture: Image) -> NDArray[np.float32]:
     """float32[H, W, 3]: L in [0, 100], a and b around 0."""
     scaled = picture.astype(np.float32) / 255
     return cast("NDArray[np.float32]", cv2.cvtColor(scaled, cv2.COLOR_RGB2LAB))
 
 
-def _far(seen: NDArray[np.float32], colour: Colour) -> NDArray[np.float32]:
-    wanted = lightness_and_colour(np.array([[colour]], np.uint8))
-    return cast("NDArray[np.float32]", np.sqrt(((seen - wanted) ** 2).sum(axis=2)))
+def _distance(lab: NDArray[np.float32], color: Color) -> NDArray[np.float32]:
+    target = to_lab(np.array([[color]], np.uint8))
+    return cast("NDArray[np.float32]", np.sqrt(((lab - target) ** 2).sum(axis=2)))

@@ -1,4 +1,4 @@
-"""Parts of a frame: positions in [0, 1] into pixels, and what is no frame."""
+"""Boxes on a frame: conversion between [0, 1] and pixels, and validation."""
 
 import numpy as np
 
@@ -9,28 +9,28 @@ WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
 
 
 def check_frame(frame: Image) -> None:
-    """See whether it is a picture at all.
+    """Check the type and shape of a frame.
 
     Raises:
         ValueError: it is not uint8[H, W, 3] with at least one pixel.
     """
     if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8:
-        told = getattr(frame, "dtype", type(frame).__name__)
-        raise ValueError(f"a frame is uint8[H, W, 3], not {told}")
+        kind = getattr(frame, "dtype", type(frame).__name__)
+        raise ValueError(f"a frame must be uint8[H, W, 3], not {kind}")
     if frame.ndim != 3 or frame.shape[2] != 3 or not frame.size:
-        raise ValueError(f"a frame is uint8[H, W, 3], not uint8{list(frame.shape)}")
+        raise ValueError(f"a frame must be uint8[H, W, 3], not uint8{list(frame.shape)}")
 
 
 def pixels_in(frame: Image, box: Box) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom in pixels; at least one pixel lies within.
+    """Left, top, right and bottom of a box in pixels; it contains at least one pixel.
 
     Raises:
-        ValueError: no frame, or no box.
+        ValueError: an invalid frame or box.
     """
     check_frame(frame)
     left, top, right, bottom = box
     if not (0 <= left <= right <= 1 and 0 <= top <= bottom <= 1):
-        raise ValueError(f"{box} is no box: left, top, right, bottom in [0, 1]")
+        raise ValueError(f"{box} is not a box: left, top, right, bottom in [0, 1]")
     height, width = frame.shape[:2]
     x, y = min(round(left * width), width - 1), min(round(top * height), height - 1)
     return x, y, max(round(right * width), x + 1), max(round(bottom * height), y + 1)
@@ -40,14 +40,14 @@ def cut(frame: Image, box: Box) -> Image:
     """The part of a frame in a box, uint8[h, w, 3], not copied.
 
     Raises:
-        ValueError: no frame, or no box.
+        ValueError: an invalid frame or box.
     """
     left, top, right, bottom = pixels_in(frame, box)
     return frame[top:bottom, left:right]
 
 
 def box_of(frame: Image, left: float, top: float, width: float, height: float) -> Box:
-    """A rectangle in pixels as a box in [0, 1]."""
+    """Convert a rectangle in pixels to a box in [0, 1]."""
     high, wide = frame.shape[:2]
     return (
         max(left / wide, 0.0),
@@ -58,7 +58,7 @@ def box_of(frame: Image, left: float, top: float, width: float, height: float) -
 
 
 def overlap(one: Box, other: Box) -> float:
-    """The area that two boxes share over the area that they cover together, in [0, 1]."""
+    """Intersection over union of two boxes, in [0, 1]."""
     wide = min(one[2], other[2]) - max(one[0], other[0])
     high = min(one[3], other[3]) - max(one[1], other[1])
     if wide <= 0 or high <= 0:

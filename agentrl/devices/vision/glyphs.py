@@ -1,4 +1,4 @@
-"""Rows of known signs, such as digits, read by their shapes."""
+"""Reads rows of known glyphs, such as digits, by their shapes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from numpy.typing import NDArray
 
 from agentrl.devices.screen_regions import Box
 from agentrl.devices.vision import frame_area
-from agentrl.devices.vision.colors import lightness_and_colour
-from agentrl.devices.vision.template_scores import peaks, resized, scores
+from agentrl.devices.vision.colors import to_lab
+from agentrl.devices.vision.template_scores import match_scores, resized, score_peaks
 from agentrl.types import Image
 
 _READ_AT = 28
-"""Height in pixels of the tallest sign when it is compared: larger ones are read no better."""
+"""Height in pixels of the tallest glyph when it is compared: more does not improve accuracy."""
 _CONTRAST = 15.0
-"""Distance in L*a*b* from the ground that ink has at least: compression makes less of nothing."""
+"""Minimum L*a*b* distance of ink from the background; compression noise stays below it."""
 _INK = 0.35
-"""How much ink makes a pixel a part of a sign."""
+"""How much ink makes a pixel part of a glyph."""
 _SIDE, _ABOVE = 1, 2
-"""Free pixels around a sign that belong to it: a minus is not a part of a plus."""
+"""Empty pixels around a glyph that belong to it: a minus is not part of a plus."""
 _LEAST = 5
 """Height in pixels below which nothing can be read."""
 
@@ -29,26 +29,26 @@ Ink = NDArray[np.float32]
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Row:
-    """What was read, from left to right."""
+class GlyphReading:
+    """Text read from left to right."""
 
     text: str
-    """Empty where nothing stands there, or nothing that is known."""
+    """Empty if there is nothing, or nothing known."""
     score: float
-    """Of the sign that is least like its own, in [-1, 1]; 1 where nothing stands there."""
+    """Score of the worst glyph, in [-1, 1]; 1 if there is nothing."""
     covered: float
-    """The share of the ink that the signs explain; 1 where there is none."""
+    """The fraction of the ink that the glyphs explain; 1 if there is none."""
 
 
 class Glyphs:
-    """Signs whose shapes are known, of one font and one size.
+    """Glyphs whose shapes are known, of one font and size.
 
     Args:
-        inks: uint8[h, w] for each sign: how much ink lies on each pixel, cut off at its edges.
+        inks: uint8[h, w] for each glyph: the amount of ink on each pixel, cropped to the glyph.
         screen_width: in pixels, of the screen on which they have this size.
 
     Raises:
-        ValueError: no sign, or one without ink.
+        ValueError: no glyph, or one without ink.
     """
 
     def __init__(self, inks: Mapping[str, NDArray[np.uint8]], screen_width: int) -> None:
@@ -61,41 +61,42 @@ class Glyphs:
 
     @classmethod
     def cut(cls, frame: Image, boxes: Mapping[str, Box]) -> "Glyphs":
-        """From a screenshot: each sign in a box of its own, with some ground around it.
+        """Cut glyphs from a screenshot, each from its own box with some background around it.
 
         Raises:
-            ValueError: no frame, no box, or nothing in it.
+            ValueError: an invalid frame or box, or an empty box.
         """
         inks = {sign: ink_of(frame_area.cut(frame, box)) * 255 for sign, box in boxes.items()}
         return cls({s: ink.astype(np.uint8) for s, ink in inks.items()}, frame.shape[1])
 
-    def read(self, frame: Image, box: Box, *, threshold: float = 0.75) -> Row:
-        """The row of signs in a box that holds nothing else.
+    def read(self, frame: Image, box: Box, *, threshold: float = 0.75) -> GlyphReading:
+        """Read the row of glyphs in a box that contains nothing else.
 
         Args:
-            frame: uint8[H, W, 3] of any size; the ground of the box has one colour.
+            frame: uint8[H, W, 3] of any size; the background of the box has one color.
             box: where to look.
-            threshold: the lowest score that makes a sign.
+            threshold: the lowest score that counts as a glyph.
 
         Raises:
-            ValueError: no frame, or no box.
+            ValueError: an invalid frame or box.
         """
         part = frame_area.cut(frame, box)
         scale = frame.shape[1] / self.screen_width
         height = min(_READ_AT, round(self._tallest * scale))
         if height < _LEAST:
-            return Row(text="", score=0.0, covered=0.0)
+            return GlyphReading(text="", score=0.0, covered=0.0)
         factor = height / (self._tallest * scale)
         ink = np.pad(ink_of(resized(part, factor).astype(np.uint8)), _ABOVE + 1)
         if not ink.any():
-            return Row(text="", score=1.0, covered=1.0)
+            return GlyphReading(text="", score=1.0, covered=1.0)
         found = []
-        for sign, wanted in self._at(scale * factor).items():
-            high, wide = wanted.shape
+        for sign, glyph in self._at(scale * factor).items():
+            high, wide = glyph.shape
             if high <= ink.shape[0] and wide <= ink.shape[1]:
-                fits = scores(ink * 255, wanted * 255)
+                fits = match_scores(ink * 255, glyph * 255)
                 found += [
-                    _Sign(sign, score, x, y, wide, high) for score, x, y in peaks(fits, threshold)
+                    _Sign(sign, score, x, y, wide, high)
+                    for score, x, y in score_peaks(fits, threshold)
                 ]
         return _row(_apart(found), ink)
 
@@ -105,17 +106,17 @@ class Glyphs:
 
 
 def ink_of(part: Image) -> Ink:
-    """How far each pixel is from the ground, which most of them are: [h, w] in [0, 1].
+    """Normalized distance of each pixel from the background color (the median): [h, w] in [0, 1].
 
-    All zeros where nothing stands out.
+    All zeros if nothing stands out.
     """
-    seen = lightness_and_colour(part)
-    ground = np.median(seen.reshape(-1, 3), axis=0)
-    far = np.asarray(np.linalg.norm(seen - ground, axis=2), np.float32)
-    most = float(far.max())
+    lab = to_lab(part)
+    background = np.median(lab.reshape(-1, 3), axis=0)
+    distance = np.asarray(np.linalg.norm(lab - background, axis=2), np.float32)
+    most = float(distance.max())
     if most < _CONTRAST:
-        return np.zeros(far.shape, np.float32)
-    return (far / most).astype(np.float32)
+        return np.zeros(distance.shape, np.float32)
+    return (distance / most).astype(np.float32)
 
 
 @dataclass(slots=True, frozen=True)
@@ -128,13 +129,13 @@ class _Sign:
     high: int
 
     def overlap(self, other: "_Sign") -> float:
-        """The share of the narrower one's width that both take."""
+        """The overlap as a fraction of the narrower one's width."""
         both = min(self.x + self.wide, other.x + other.wide) - max(self.x, other.x)
         return max(both - 2 * _SIDE, 0) / (min(self.wide, other.wide) - 2 * _SIDE)
 
 
 def _apart(found: list[_Sign]) -> list[_Sign]:
-    """The best sign of each place, from left to right."""
+    """The best glyph at each position, from left to right."""
     taken: list[_Sign] = []
     for sign in sorted(found, key=lambda sign: -sign.score):
         if all(sign.overlap(other) <= 0.25 for other in taken):
@@ -142,14 +143,14 @@ def _apart(found: list[_Sign]) -> list[_Sign]:
     return sorted(taken, key=lambda sign: sign.x)
 
 
-def _row(signs: list[_Sign], ink: Ink) -> Row:
+def _row(signs: list[_Sign], ink: Ink) -> GlyphReading:
     if not signs:
-        return Row(text="", score=0.0, covered=0.0)
+        return GlyphReading(text="", score=0.0, covered=0.0)
     explained = np.zeros(ink.shape, bool)
     for sign in signs:
         explained[sign.y : sign.y + sign.high, sign.x : sign.x + sign.wide] = True
     there = ink >= _INK
-    return Row(
+    return GlyphReading(
         text="".join(sign.text for sign in signs),
         score=min(sign.score for sign in signs),
         covered=float(explained[there].mean()),
@@ -163,6 +164,6 @@ def _framed(ink: Ink) -> Ink:
 def _trimmed(sign: str, ink: NDArray[np.uint8]) -> NDArray[np.uint8]:
     there = ink >= _INK * 255
     if ink.ndim != 2 or not there.any():
-        raise ValueError(f"the glyph {sign!r} has no ink, or is no uint8[h, w]")
+        raise ValueError(f"the glyph {sign!r} has no ink, or is not uint8[h, w]")
     rows, columns = np.flatnonzero(there.any(axis=1)), np.flatnonzero(there.any(axis=0))
     return ink[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]

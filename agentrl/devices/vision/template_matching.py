@@ -1,4 +1,4 @@
-"""A picture that is known, found on frames of any size."""
+"""Finds a known picture on frames of any size."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,33 +11,33 @@ from numpy.typing import NDArray
 from agentrl.devices.screen_regions import Box
 from agentrl.devices.vision import frame_area
 from agentrl.devices.vision.frame_area import WHOLE
-from agentrl.devices.vision.template_scores import peaks, resized, scores
+from agentrl.devices.vision.template_scores import match_scores, resized, score_peaks
 from agentrl.errors import ConfigError
 from agentrl.types import Image
 
 SCALES = (1.0, 0.95, 1.05)
-"""What is tried by default: apps do not draw everything in proportion to the screen."""
+"""Default scales: apps do not draw everything in proportion to the screen."""
 _LEAST = 4
-"""Sides of the smallest picture that is looked for, in pixels."""
+"""Smallest side of a scaled template, in pixels."""
 _OPAQUE = 250
 _FLAT = 2.0
-"""Standard deviation, of 255, of what has nothing on it that could be found."""
+"""Standard deviation, of 255, below which a template is too flat to be found."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True, eq=False)
 class Template:
-    """What is looked for, and how wide the screen was that it was cut from.
+    """A picture to look for, and the width of the screen that it was cut from.
 
     Raises:
-        ValueError: no picture, a mask of another size, or one colour all over.
+        ValueError: an invalid picture, a mask of another size, or a single color.
     """
 
     pixels: Image
     """uint8[h, w, 3]"""
     screen_width: int
-    """In pixels; on a screen of another width the picture is scaled as much."""
+    """In pixels; on a screen of another width the picture is scaled accordingly."""
     mask: NDArray[np.uint8] | None = None
-    """uint8[h, w], 255 where it counts and 0 where it is transparent; None: all of it counts."""
+    """uint8[h, w], 255 where it is opaque and 0 where it is transparent; None: all opaque."""
 
     def __post_init__(self) -> None:
         frame_area.check_frame(self.pixels)
@@ -52,27 +52,27 @@ class Template:
                 )
             shown = self.pixels[self.mask > _OPAQUE]
         if not shown.size or shown.mean(axis=1).std() < _FLAT:
-            raise ValueError("the template has one colour all over: look for colours instead")
+            raise ValueError("the template has a single color: look for colors instead")
 
     @classmethod
     def cut(cls, frame: Image, box: Box) -> "Template":
-        """What a frame shows in a box.
+        """Cut a template from a box of a frame.
 
         Raises:
-            ValueError: no frame, no box, or one colour all over.
+            ValueError: an invalid frame or box, or a single color.
         """
         return cls(pixels=frame_area.cut(frame, box).copy(), screen_width=frame.shape[1])
 
     @classmethod
     def read(cls, file: str | Path, screen_width: int) -> "Template":
-        """A PNG; where it is more than half transparent, it is not compared.
+        """Read a PNG; pixels that are more than half transparent are not compared.
 
         Raises:
-            ConfigError: it cannot be read, or shows nothing that could be found.
+            ConfigError: it cannot be read, or is too flat to be found.
         """
         data = cv2.imread(str(file), cv2.IMREAD_UNCHANGED) if Path(file).is_file() else None
         if data is None or data.dtype != np.uint8:
-            raise ConfigError(f"{file} is no picture of 8 bits; save the template as a PNG")
+            raise ConfigError(f"{file} is not an 8-bit picture; save the template as a PNG")
         if data.ndim == 2:
             data = cv2.cvtColor(data, cv2.COLOR_GRAY2BGR)
         mask = None
@@ -86,17 +86,17 @@ class Template:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Match:
-    """One place where a template was found."""
+class TemplateMatch:
+    """One position where a template was found."""
 
     box: Box
     score: float
-    """In [-1, 1]; 1 is the very same, brightness and contrast apart."""
+    """In [-1, 1]; 1 is identical up to brightness and contrast."""
     scale: float
-    """Times the size that the screen's width lets expect."""
+    """Relative to the size expected from the width of the screen."""
 
 
-def find(
+def find_template(
     frame: Image,
     template: Template,
     box: Box = WHOLE,
@@ -105,20 +105,20 @@ def find(
     threshold: float = 0.8,
     max_overlap: float = 0.3,
     most: int = 50,
-) -> tuple[Match, ...]:
-    """Where a frame shows a template, the best place first.
+) -> tuple[TemplateMatch, ...]:
+    """Find a template on a frame, the best match first.
 
     Args:
         frame: uint8[H, W, 3] of any size.
         template: what to look for.
-        box: where to look: the smaller, the quicker.
-        scales: sizes to try, times the one that the width of the frame lets expect.
+        box: where to look: the smaller, the faster.
+        scales: to try, relative to the size expected from the width of the frame.
         threshold: the lowest score that counts.
-        max_overlap: of two places that share more of their area than this, the better is taken.
-        most: how many places are told.
+        max_overlap: of two matches with a larger intersection over union, the better is kept.
+        most: maximum number of matches.
 
     Raises:
-        ValueError: no frame, no box, or a scale that is not positive.
+        ValueError: an invalid frame or box, or a scale that is not positive.
     """
     left, top, right, bottom = frame_area.pixels_in(frame, box)
     if not all(scale > 0 for scale in scales):
@@ -126,15 +126,15 @@ def find(
     part = frame[top:bottom, left:right].astype(np.float32)
     found = []
     for scale in scales:
-        wanted, mask = _resized(template, scale * frame.shape[1] / template.screen_width)
-        high, wide = wanted.shape[:2]
+        pixels, mask = _resized(template, scale * frame.shape[1] / template.screen_width)
+        high, wide = pixels.shape[:2]
         if high > part.shape[0] or wide > part.shape[1] or min(high, wide) < _LEAST:
             continue
         if mask is not None and not mask.any():
             continue
-        for score, x, y in peaks(scores(part, wanted, mask), threshold):
-            place = frame_area.box_of(frame, left + x, top + y, wide, high)
-            found.append(Match(box=place, score=score, scale=scale))
+        for score, x, y in score_peaks(match_scores(part, pixels, mask), threshold):
+            match_box = frame_area.box_of(frame, left + x, top + y, wide, high)
+            found.append(TemplateMatch(box=match_box, score=score, scale=scale))
     return _apart(found, max_overlap, most)
 
 
@@ -144,13 +144,13 @@ def _resized(
     pixels = resized(template.pixels, factor)
     if template.mask is None:
         return pixels, None
-    # Where a pixel of the mask is no longer whole, the ground shines through.
+    # Where a pixel of the mask is no longer fully opaque, the background shows through.
     mask = resized(template.mask, factor) > _OPAQUE
     return pixels, np.where(mask, 255, 0).astype(np.uint8)
 
 
-def _apart(found: list[Match], max_overlap: float, most: int) -> tuple[Match, ...]:
-    taken: list[Match] = []
+def _apart(found: list[TemplateMatch], max_overlap: float, most: int) -> tuple[TemplateMatch, ...]:
+    taken: list[TemplateMatch] = []
     for match in sorted(found, key=lambda match: -match.score):
         if len(taken) == most:
             break

@@ -1,4 +1,4 @@
-"""What was read on a screen against the truth, where there is one."""
+"""Compares what was read from a screen with the ground truth, where there is one."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -8,25 +8,25 @@ from typing import Any
 from agentrl.types import Image
 
 UNREAD = "unread"
-"""Stands for a fact that shows on the screen and could not be read: it agrees with nothing."""
+"""Value of a fact that is on the screen but could not be read; it equals nothing."""
 _Z = 1.959964
-"""Of a normal distribution, 95% lie within so many standard deviations of its mean."""
+"""Quantile of the normal distribution for a 95% interval."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Disagreement:
-    """One fact that was not read as it is."""
+    """A fact that was read wrong."""
 
     field: str
     read: Any
     true: Any
     frame: Image | None
-    """The screen, uint8[H, W, 3], where it was given."""
+    """The screen, uint8[H, W, 3], if it was given."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Agreement:
-    """How often a fact was read as it is."""
+    """How often a fact was read correctly."""
 
     agreed: int = 0
     of: int = 0
@@ -38,28 +38,28 @@ class Agreement:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the share lies with 95% confidence."""
-        return wilson(self.agreed, self.of)
+        """95% confidence interval of the share."""
+        return wilson_interval(self.agreed, self.of)
 
 
 @dataclass(slots=True)
-class Audit:
-    """Counts agreement and keeps what was misread.
+class VisionAudit:
+    """Counts agreement with the ground truth, and reports disagreements.
 
     Args:
-        keep: is given each disagreement, with its frame, as it is found.
+        keep: called with each disagreement and its frame.
     """
 
     keep: Callable[[Disagreement], None] | None = None
     fields: dict[str, Agreement] = field(default_factory=dict)
 
     def add(self, name: str, read: Any, true: Any, frame: Image | None = None) -> bool:
-        """Count one fact; whether it was read as it is.
+        """Count one fact; returns whether it was read correctly.
 
         Args:
             name: of the fact.
-            read: from the screen; UNREAD where that could not be done.
-            true: of the game.
+            read: value from the screen; UNREAD if it could not be read.
+            true: value from the game.
             frame: the screen, uint8[H, W, 3].
         """
         right = agrees(read, true)
@@ -71,36 +71,36 @@ class Audit:
     def compare(
         self, read: Mapping[str, Any], true: Mapping[str, Any], frame: Image | None = None
     ) -> dict[str, Any]:
-        """Count every fact that was read; a fact without a truth is left out.
+        """Count every fact that was read; facts without a ground truth are skipped.
 
         Returns:
-            What `take` counts elsewhere, as plain values: `agreed`, the names of the facts that
-            were read as they are, and `differs`, what was `read` and what is `true` of the others.
+            Plain values for `take` in another process: `agreed`, names of the facts read
+            correctly, and `differs`, with the `read` and the `true` value of each other fact.
         """
         known = [name for name in read if name in true]
         agreed = [name for name in known if self.add(name, read[name], true[name], frame)]
-        others = [name for name in known if name not in agreed]
-        differs = {name: {"read": read[name], "true": true[name]} for name in others}
+        misread = [name for name in known if name not in agreed]
+        differs = {name: {"read": read[name], "true": true[name]} for name in misread}
         return {"agreed": agreed, "differs": differs}
 
     def take(self, found: Mapping[str, Any]) -> None:
-        """Count what `compare` has told, for instance as an environment's `info["audit"]`."""
+        """Count a result of `compare`, for instance from an environment's `info["audit"]`."""
         for name in found["agreed"]:
             self._count(name, True)
         for name in found["differs"]:
             self._count(name, False)
 
     def table(self) -> str:
-        """See `table_of`."""
-        return table_of(self.summary())
+        """See `format_audit`."""
+        return format_audit(self.summary())
 
     def summary(self) -> dict[str, dict[str, float]]:
-        """The same as plain numbers: `agreed`, `of`, `low` and `high` for each fact."""
-        told = {}
+        """The counts as plain numbers: `agreed`, `of`, `low` and `high` of each fact."""
+        summary = {}
         for name, found in self.fields.items():
             low, high = (round(end, 4) for end in found.interval)
-            told[name] = {"agreed": found.agreed, "of": found.of, "low": low, "high": high}
-        return told
+            summary[name] = {"agreed": found.agreed, "of": found.of, "low": low, "high": high}
+        return summary
 
     def _count(self, name: str, right: bool) -> None:
         found = self.fields.setdefault(name, Agreement())
@@ -108,11 +108,11 @@ class Audit:
         found.of += 1
 
 
-def table_of(summary: Mapping[str, Mapping[str, float]]) -> str:
-    """A line for each fact: how often it was read as it is, and the 95% interval of that.
+def format_audit(summary: Mapping[str, Mapping[str, float]]) -> str:
+    """A line for each fact: how often it was read correctly, and the 95% interval.
 
     Args:
-        summary: as `Audit.summary` gives it.
+        summary: as `VisionAudit.summary` gives it.
     """
     rows = [("read", "right", "of", "share", "95% interval")]
     for name, found in summary.items():
@@ -126,7 +126,7 @@ def table_of(summary: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def agrees(read: Any, true: Any) -> bool:
-    """Whether both are the same; numbers to a millionth, lists and tuples item by item."""
+    """Whether two values are equal; numbers up to 1e-6, lists and tuples item by item."""
     if isinstance(read, bool) or isinstance(true, bool):
         return read is true
     if isinstance(read, int | float) and isinstance(true, int | float):
@@ -138,8 +138,10 @@ def agrees(read: Any, true: Any) -> bool:
     return bool(read == true)
 
 
-def wilson(successes: int, of: int) -> tuple[float, float]:
-    """The 95% interval of a share (E. B. Wilson, 1927): honest for few trials, and near 0 and 1.
+def wilson_interval(successes: int, of: int) -> tuple[float, float]:
+    """The 95% score interval of a proportion (E. B. Wilson, 1927).
+
+    It remains valid for few trials, and for proportions near 0 and 1.
 
     Raises:
         ValueError: no trial, or more successes than trials.

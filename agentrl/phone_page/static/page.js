@@ -1,8 +1,8 @@
-// Shows the frames that are drawn on the other side and sends gestures back. It knows no game.
+// Shows frames drawn by the server and sends gestures back. It contains no game logic.
 "use strict";
 
 const LOST_AFTER_MS = 6500; // three missed beats
-const NOTICE_AFTER_MS = 500; // a connection that flickers is not worth a word
+const NOTICE_AFTER_MS = 500; // shorter interruptions are not shown
 const LONGEST_PAUSE_MS = 2000;
 const SMALLEST_SIDE = 64;
 const REPLACED = 4001;
@@ -13,16 +13,16 @@ const paper = canvas.getContext("2d", { alpha: false });
 const page = Array.from(crypto.getRandomValues(new Uint8Array(16)),
   (byte) => byte.toString(16).padStart(2, "0")).join("");
 
-let socket = null; // null while there is none
+let socket = null; // null while disconnected
 let welcomed = false;
-let heard = 0; // when the other side was heard last
+let heard = 0; // when the server was last heard
 let pause = 100;
 let over = false;
-let size = null; // in the screen's own pixels: {width, height}
+let size = null; // in the screen's pixels: {width, height}
 let shown = null; // the frame on the page: {number, left, top, width, height, calibrating}
 let finger = null; // a gesture that has begun
 let count = 0;
-const waiting = []; // gestures that the other side has not confirmed, oldest first
+const waiting = []; // gestures that the server has not confirmed, oldest first
 
 function connect() {
   if (over || socket) return;
@@ -61,18 +61,18 @@ async function askWhetherOver() {
   try {
     const answer = await fetch(location.pathname, { cache: "no-store" });
     if (answer.status === 404) end("This game has ended.");
-  } catch { /* nobody there: the next try will tell */ }
+  } catch { /* the server is down: retry later */ }
 }
 
-function end(words) {
+function end(text) {
   over = true;
   socket = null;
   welcomed = false;
-  announce(words);
+  announce(text);
 }
 
-function announce(words) {
-  notice.textContent = words;
+function announce(text) {
+  notice.textContent = text;
   notice.hidden = false;
 }
 
@@ -84,10 +84,10 @@ function listen(message) {
   if (message.type === "welcome") {
     welcomed = true;
     pause = 100;
-    if (message.replaced) console.info("this page has taken the place of another");
+    if (message.replaced) console.info("this page has replaced another");
     confirm(message.handled);
-    tellSize();
-    tellVisible();
+    sendSize();
+    sendVisible();
     waiting.forEach(say);
   } else if (message.type === "handled") {
     confirm(message.number);
@@ -112,7 +112,7 @@ async function draw(data, mine) {
     picture.close();
     shown = { number, left, top, width, height, calibrating: flags & 1 };
     notice.hidden = true;
-    // The next frame begins when this one has been handed to the screen.
+    // The second callback runs once this frame has been handed to the screen.
     requestAnimationFrame(() => { if (mine === socket) say({ type: "painted", frame: number }); });
   });
 }
@@ -126,7 +126,7 @@ function place(event) {
 
 function press(event) {
   if (!event.isPrimary || event.button !== 0 || !shown || !notice.hidden) return;
-  if (finger) finish(event, true); // the end of the one before never came
+  if (finger) finish(event, true); // the previous gesture never ended
   const [x1, y1] = place(event);
   finger = {
     x1, y1, frame: shown.number, calibrating: shown.calibrating, since: event.timeStamp,
@@ -158,20 +158,20 @@ async function finish(event, cancelled) {
   say(gesture);
 }
 
-// Only a touch may ask for it, and no touch of the game should: the page moves on the screen.
+// Browsers only allow this on a touch; not on one of the game's, as the page moves on the screen.
 async function fillScreen() {
   const asked = [document.documentElement.requestFullscreen?.({ navigationUI: "hide" }),
     navigator.wakeLock?.request("screen")];
-  const refused = Promise.allSettled(asked); // then it stays as it is
-  await Promise.race([refused, new Promise((done) => setTimeout(done, LONGEST_PAUSE_MS))]);
+  const settled = Promise.allSettled(asked); // a refusal changes nothing
+  await Promise.race([settled, new Promise((done) => setTimeout(done, LONGEST_PAUSE_MS))]);
   await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
 }
 
-function tellSize() {
+function sendSize() {
   say({ type: "size", ...size });
 }
 
-function tellVisible() {
+function sendVisible() {
   say({ type: "visible", visible: !document.hidden });
 }
 
@@ -182,11 +182,11 @@ function measure(entries) {
   const height = inPixels(contentRect.height, box?.blockSize);
   if (Math.min(width, height) < SMALLEST_SIDE) return;
   size = { width, height };
-  tellSize();
+  sendSize();
   connect();
 }
 
-// The browser's own count is exact where the ratio is a fraction; an emulated screen has none.
+// The browser's own count is exact for fractional ratios; emulated screens do not provide it.
 function inPixels(length, counted) {
   const computed = length * devicePixelRatio;
   return Math.abs(computed - counted) <= 1 ? counted : Math.round(computed);
@@ -199,11 +199,11 @@ canvas.addEventListener("pointercancel", (event) => lift(event, true));
 for (const name of ["contextmenu", "selectstart", "dragstart", "touchmove", "wheel", "gesturestart"])
   document.addEventListener(name, (event) => event.preventDefault(), { passive: false });
 document.addEventListener("visibilitychange", () => {
-  tellVisible();
+  sendVisible();
   if (!document.hidden && !socket && size) connect();
 });
 addEventListener("pagehide", () => say({ type: "visible", visible: false }));
-addEventListener("pageshow", tellVisible);
+addEventListener("pageshow", sendVisible);
 new ResizeObserver(measure).observe(canvas, { box: "device-pixel-content-box" });
 setInterval(() => {
   if (socket && performance.now() - heard > LOST_AFTER_MS) lose(socket);

@@ -1,18 +1,18 @@
-"""What vLLM's engine can be told, read from its source: to import it takes ten seconds and more."""
+"""The arguments of vLLM's engine, parsed from its source: importing vLLM takes over ten seconds."""
 
 import ast
 from importlib.util import find_spec
 from pathlib import Path
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What it takes as `max_lora_rank`."""
+"""Values that vLLM accepts as `max_lora_rank`."""
 
 
 def arguments() -> list[str] | None:
     """The fields of vLLM's `AsyncEngineArgs`.
 
     Returns:
-        None where the source is another than expected: then vLLM itself must judge.
+        None if the source does not have the expected form; then vLLM itself must check.
     """
     spec = find_spec("vllm")
     source = Path(spec.origin or "").parent / "engine" / "arg_utils.py" if spec else Path()

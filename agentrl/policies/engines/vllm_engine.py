@@ -1,6 +1,6 @@
 """vLLM as an engine, on CPUs and GPUs.
 
-The engine lives in processes of its own, which die with this one.
+The engine runs in separate processes, which end with this one.
 """
 
 import asyncio
@@ -27,26 +27,26 @@ from agentrl.types import Prompt, Reply
 
 _PROCESSES = Path(__file__).resolve().parent / "vllm_processes"
 _ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
-"""On CPUs, vLLM puts scheduler and model in two processes, and each spins while it waits for the
-other: on two cores that is half the time. By its name it takes "uni" for "mp", by its path not."""
+"""On CPUs, vLLM puts scheduler and model in two processes that busy-wait for each other, which
+halves the speed on two cores. It replaces the short name "uni" by "mp", but not this path."""
 
 
 class VLLMEngine:
-    """Answers with vLLM's AsyncLLM.
+    """Generates with vLLM's AsyncLLM.
 
     Args:
         path: the model's folder.
         dtype: `float32` or `bfloat16`.
-        max_context: tokens of prompt and reply.
-        max_num_seqs: prompts answered at once.
-        deadline_s: for one answer, and for new weights.
-        start_deadline_s: for the engine to come up.
-        seed: of the engine's own stream of draws, which CPUs use for all prompts.
-        transfer: how weights come: as a `file`, or by which of vLLM's weight-transfer engines.
-        lora_rank: of the adapters that `load_adapter` brings; 0 for none.
-        can_sleep: whether `sleep` will be called; GPUs alone can.
+        max_context: maximum tokens of a prompt and its reply.
+        max_num_seqs: maximum prompts in a batch.
+        deadline_s: for one reply, and for a weight update.
+        start_deadline_s: for the engine to start.
+        seed: of the engine's shared random stream, which CPUs use for all prompts.
+        transfer: how weights arrive: as a `file`, or by one of vLLM's weight-transfer engines.
+        lora_rank: of the adapters for `load_adapter`; 0 for none.
+        can_sleep: whether `sleep` will be called; only on GPUs.
         engine_kwargs: further arguments of vLLM's `AsyncEngineArgs`.
-        version: of the weights in the folder; replies say so.
+        version: of the weights in the folder, reported with replies.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class VLLMEngine:
             "generation_config": "vllm",
             "seed": seed,
         }
-        # Handles of memory on a GPU come pickled, which vLLM takes in no other case.
+        # Handles of GPU memory arrive pickled, which vLLM accepts only with this setting.
         self._serialization = (
             {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1"} if transfer == "ipc" else {}
         )
@@ -92,29 +92,29 @@ class VLLMEngine:
         if can_sleep:
             self._arguments["enable_sleep_mode"] = True
         self._arguments |= dict(engine_kwargs or {})
-        # With adapters the weights below them are not sent again: they have to outlive a sleep.
+        # With adapters the base weights are not sent again, so they must survive a sleep.
         self._depth = 1 if lora_rank else 2
         self._sleeps = False
         self._adapter: Any = None
         self._engine: Any = None
         self._version = version
-        self._doubt: str | None = None
-        """Why nobody knows which weights it has; None where `_version` says so."""
+        self._invalid: str | None = None
+        """Why its weights cannot be used; None if they are those of `_version`."""
         self._ids = itertools.count()
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._open = asyncio.Event()
 
     async def start(self) -> None:
-        """Bring the engine up and answer a first prompt.
+        """Start the engine and generate a first reply.
 
         Raises:
-            ConfigError: vLLM is not installed, or does not take its arguments.
-            EngineError: it did not come up.
+            ConfigError: vLLM is not installed, or rejects its arguments.
+            EngineError: it did not start.
         """
         self._encoder = ChatEncoder(self._path)
         torch_companions.mend()
-        # In this very thread: Linux counts a thread that ends as the death of the parent.
+        # In this thread: Linux takes the end of the starting thread for the death of the parent.
         with _environment(self._start_deadline_s, self._serialization):
             engine_class, arguments = self._configure()
             with boundary(EngineError, f"vLLM did not start with {self._path}{_hint()}"):
@@ -132,7 +132,7 @@ class VLLMEngine:
             raise ConfigError(f"{extras.NO_VLLM} ({error})") from error
         defaults: dict[str, Any] = {}
         if self._encoder.kit.image_token_id is not None:
-            # Pictures come at the size that they were counted with.
+            # Images are already scaled to the size that their tokens were counted for.
             defaults["mm_processor_kwargs"] = {"do_resize": False}
             defaults["limit_mm_per_prompt"] = {"video": 0}
         if not torch.cuda.is_available():
@@ -142,13 +142,14 @@ class VLLMEngine:
         try:
             return AsyncLLM, AsyncEngineArgs(**(defaults | self._arguments))
         except (TypeError, ValueError) as error:
-            raise ConfigError(f"rollout.engine_kwargs: vLLM does not take them: {error}") from error
+            raise ConfigError(f"rollout.engine_kwargs: vLLM rejects them: {error}") from error
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
         """Sample one reply.
 
         Raises:
-            EngineError: the engine failed, was silent, or saw other tokens than the prompt's.
+            EngineError: the engine failed, did not answer in time, or saw other tokens than the
+                prompt's.
         """
         what = f"vLLM: a prompt of {len(prompt.token_ids)} tokens"
         with boundary(EngineError, what):
@@ -158,14 +159,15 @@ class VLLMEngine:
         if tuple(output.prompt_token_ids) != prompt.token_ids:
             raise EngineError(
                 f"vLLM saw other tokens ({len(output.prompt_token_ids)}) than the prompt's "
-                f"({len(prompt.token_ids)}): its image processor disagrees with the kit"
+                f"({len(prompt.token_ids)}): its image processor and the model's adapter in "
+                "agentrl disagree"
             )
-        drawn = output.outputs[0]
+        sampled = output.outputs[0]
         logprobs = tuple(
             float(position[token].logprob)
-            for position, token in zip(drawn.logprobs, drawn.token_ids, strict=True)
+            for position, token in zip(sampled.logprobs, sampled.token_ids, strict=True)
         )
-        return Reply(token_ids=tuple(drawn.token_ids), logprobs=logprobs, version=version)
+        return Reply(token_ids=tuple(sampled.token_ids), logprobs=logprobs, version=version)
 
     async def _run(self, prompt: Prompt, sampling: Sampling) -> Any:
         request = self._request(prompt)
@@ -189,8 +191,8 @@ class VLLMEngine:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        # On CPUs vLLM 0.32 dies where a prompt with a seed is read in two parts ("CPU Generator
-        # does not use offset"): there all draws come from the engine's own stream.
+        # On CPUs vLLM 0.32 crashes when it prefills a prompt with a seed in two chunks ("CPU
+        # Generator does not use offset"), so all samples there come from the engine's own stream.
         return SamplingParams(
             temperature=sampling.temperature,
             max_tokens=sampling.max_new_tokens,
@@ -204,12 +206,12 @@ class VLLMEngine:
 
     @contextlib.asynccontextmanager
     async def _answering(self) -> AsyncIterator[None]:
-        """Count a request as in flight; waits while weights are loaded."""
+        """Count a request as in flight; waits during a weight update."""
         if self._engine is None:
             raise EngineError("the vLLM engine is not started, or closed")
         await self._open.wait()
-        if self._doubt is not None:
-            raise EngineError(f"vLLM: {self._doubt}; it answers again when weights are loaded")
+        if self._invalid is not None:
+            raise EngineError(f"vLLM: {self._invalid}; load weights before the next request")
         self._in_flight += 1
         self._idle.clear()
         try:
@@ -220,27 +222,27 @@ class VLLMEngine:
                 self._idle.set()
 
     def enter(self) -> None:
-        """Nothing: vLLM takes prompts as they come."""
+        """No-op: vLLM batches prompts as they arrive."""
 
     def leave(self) -> None:
-        """Nothing."""
+        """No-op."""
 
     async def load_weights(self, path: Path, version: int) -> None:
-        """Take the weights of a safetensors file between two answers, and forget all caches.
+        """Load a safetensors file once no request is in flight, and drop all caches.
 
         Raises:
-            EngineError: the engine refused them, or did not come to rest in time. It answers
-                nothing until weights are loaded: some of the new ones may have arrived.
+            EngineError: the engine rejected the weights, or its requests did not finish in time. It
+                refuses requests until weights are loaded: some of the new ones may have arrived.
         """
         async with self._changing(version, f"weights of {path}", str(path)):
-            # vLLM takes a file that lacks some, and keeps what it had of those.
+            # vLLM accepts an incomplete file, and silently keeps the old values of the rest.
             check_fit(self._skeleton, path)
             await self._idle.wait()
             await self._wake("weights")
             await self._engine.collective_rpc("load_safetensors", args=(str(path),))
 
     async def load_adapter(self, folder: Path, version: int) -> None:
-        """Answer with other adapters (as PEFT writes them) from now on; see `load_weights`.
+        """Load other LoRA adapters in PEFT's format; see `load_weights`.
 
         Raises:
             EngineError: as `load_weights`.
@@ -254,24 +256,24 @@ class VLLMEngine:
             await self._engine.collective_rpc("check_safetensors", args=(str(file),))
             named = {"lora_name": f"version-{version}", "lora_int_id": 1, "lora_path": str(folder)}
             if not await self._engine.add_lora(LoRARequest(**named, load_inplace=True)):
-                raise EngineError("vLLM did not take them")
+                raise EngineError("vLLM rejected them")
             self._adapter = LoRARequest(**named)
 
     async def receive(
         self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
     ) -> None:
-        """Come to rest, and wait for weights by vLLM's weight transfer: `call`, then `received`.
+        """Prepare for weights by vLLM's weight transfer: then `call` it, and end with `received`.
 
         Args:
-            version: theirs.
-            shapes: of all that will come, by their Hugging Face names.
+            version: of the weights.
+            shapes: of all tensors that will arrive, by their Hugging Face names.
             checked: see `WeightLoader.watch_weights`.
 
         Raises:
             EngineError: as `load_weights`.
         """
         self._open.clear()
-        self._doubt = f"the weights of version {version} have not come"
+        self._invalid = f"the weights of version {version} have not arrived"
         try:
             with boundary(EngineError, f"vLLM: weights of version {version}"):
                 check_shapes(self._skeleton, shapes, f"version {version}")
@@ -287,7 +289,7 @@ class VLLMEngine:
         """One call of vLLM's weight-transfer API, such as `update_weights`.
 
         Raises:
-            EngineError: it failed, or was silent.
+            EngineError: it failed, or did not answer in time.
         """
         from vllm.distributed.weight_transfer import base
 
@@ -302,24 +304,24 @@ class VLLMEngine:
                 await getattr(self._engine, method)(*arguments)
 
     async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
-        """Answer with what has come since `receive`; every cache of the old weights is forgotten.
+        """Use the weights that arrived since `receive`, and drop the caches of the old ones.
 
         Args:
             version: as in `receive`.
-            names: of all that was sent.
-            digest: of what was sent; None compares nothing.
+            names: of all tensors that were sent.
+            digest: of what was sent; None to skip the comparison.
 
         Raises:
-            EngineError: something else has come. The engine answers nothing from now on.
+            EngineError: other weights have arrived. The engine refuses requests from now on.
         """
         async with self._changing(version, f"weights of version {version}", "sent by the learner"):
             await self._engine.collective_rpc("finish_watching", args=(list(names), digest))
 
     @contextlib.asynccontextmanager
     async def _changing(self, version: int, what: str, source: str) -> AsyncIterator[None]:
-        """Answer nothing while weights change; they are known and nothing is cached afterwards."""
+        """Hold requests during a weight update, and drop all caches after it."""
         self._open.clear()
-        self._doubt = f"the weights of version {version} ({source}) were not loaded"
+        self._invalid = f"the weights of version {version} ({source}) were not loaded"
         try:
             with boundary(EngineError, f"vLLM: {what}"):
                 async with asyncio.timeout(self._deadline_s):
@@ -327,20 +329,20 @@ class VLLMEngine:
                     await self._wake("kv_cache")
                     self._sleeps = False
                     await self._forget()
-            self._version, self._doubt = version, None
+            self._version, self._invalid = version, None
         finally:
             self._open.set()
 
     async def sleep(self) -> None:
-        """Leave the GPU's memory to others until weights come; answers nothing until then.
+        """Release GPU memory until weights are loaded; refuses requests until then.
 
         Raises:
-            EngineError: it did not come to rest in time.
+            EngineError: its requests did not finish in time.
         """
         self._open.clear()
-        self._doubt = "it sleeps"
+        self._invalid = "it is asleep"
         try:
-            with boundary(EngineError, "vLLM: to sleep"):
+            with boundary(EngineError, "vLLM: going to sleep"):
                 async with asyncio.timeout(self._deadline_s):
                     await self._idle.wait()
                     await self._engine.sleep(self._depth)
@@ -359,9 +361,9 @@ class VLLMEngine:
     async def _forget(self) -> None:
         """Drop everything computed with the old weights."""
         if not await self._engine.reset_prefix_cache():
-            raise EngineError("vLLM kept its prefix cache")
+            raise EngineError("vLLM did not reset its prefix cache")
         await self._engine.reset_mm_cache()
-        # Without this one, the next request with a known picture kills the engine.
+        # Without this, the next request with a cached image crashes the engine.
         await self._engine.reset_encoder_cache()
 
     async def close(self) -> None:
@@ -372,12 +374,12 @@ class VLLMEngine:
 
 
 def _rank_taken(rank: int) -> int:
-    """The least that vLLM has room for."""
+    """The smallest `max_lora_rank` that vLLM accepts for a rank."""
     return min(most for most in LORA_RANKS if most >= rank)
 
 
 def _hint() -> str:
-    """The mistake that is made most in a script: vLLM's processes run its top level again."""
+    """The most common mistake in a script: vLLM's processes execute its top level again."""
     script = Path(getattr(sys.modules.get("__main__"), "__file__", None) or "")
     if script.suffix != ".py" or script.name == "default_worker.py":  # of a Ray actor
         return ""
@@ -386,7 +388,7 @@ def _hint() -> str:
 
 @contextlib.contextmanager
 def _environment(start_deadline_s: float, more: Mapping[str, str]) -> Iterator[None]:
-    """What vLLM and its processes read from the environment, where the user has not set it."""
+    """Set environment variables for vLLM and its processes, except those set by the user."""
     folders = [str(_PROCESSES), *filter(None, [os.environ.get("PYTHONPATH")])]
     always = {
         "AGENTRL_VLLM_PROCESS": "1",
@@ -402,10 +404,10 @@ def _environment(start_deadline_s: float, more: Mapping[str, str]) -> Iterator[N
     }
     if not torch.cuda.is_available():
         settings |= {"VLLM_CPU_KVCACHE_SPACE": "1", "KMP_BLOCKTIME": "1"}
-        # vLLM compiles two small functions of its sampler, eager or not: seconds for the first
-        # answer and for each new size of a batch, and a C++ compiler where there may be none.
+        # Even in eager mode, vLLM compiles two small functions of its sampler. That takes seconds
+        # for the first reply and each new batch size, and needs a C++ compiler.
         settings |= {"TORCH_COMPILE_DISABLE": "1"}
-        # As vLLM advises: its threads then wait without burning the learner's time.
+        # As vLLM recommends: its threads then wait without taking CPU time from the learner.
         openmp = Path(sys.prefix) / "lib" / "libiomp5.so"
         settings |= {"LD_PRELOAD": str(openmp)} if openmp.is_file() else {}
     settings |= more

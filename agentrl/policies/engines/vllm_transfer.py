@@ -1,7 +1,7 @@
-"""Weights through shared memory, as one more of vLLM's weight-transfer engines.
+"""Weight transfer through shared memory, as a backend of vLLM's weight transfer.
 
-vLLM's own carry weights between GPUs (`ipc`, `nccl`); this one, `shared`, goes the same way where
-there is none: init, start, chunks, finish. Only what carries the bytes is another.
+vLLM's own backends (`ipc`, `nccl`) need GPUs; this one, `shared`, follows the same protocol (init,
+start, chunks, finish) without.
 """
 
 import os
@@ -30,12 +30,12 @@ from vllm.distributed.weight_transfer.base import (
 
 BACKEND = "shared"
 _CHUNK_BYTES = 256 * 2**20
-"""Of the weights, in shared memory."""
+"""Size of a chunk of weights in shared memory."""
 
 
 @dataclass
 class SharedInit(WeightTransferInitInfo):  # type: ignore[misc]
-    """Nothing has to be agreed on: the names of files are told as they come."""
+    """Empty: each update names its file."""
 
 
 @dataclass
@@ -43,31 +43,31 @@ class SharedUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]
     """One chunk of the weights."""
 
     path: str
-    """A safetensors file in shared memory; it is removed when `update_weights` has returned."""
+    """A safetensors file in shared memory; it is removed once `update_weights` has returned."""
 
 
 class Named(Protocol):
     """Weights by their Hugging Face names."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of all of them, in their order."""
+        """The shapes of all weights, in their order."""
 
     def each(self) -> Iterator[tuple[str, Tensor]]:
-        """One after the other, whole and all of one type; a collective call."""
+        """All weights one by one, full and of one dtype; a collective call."""
 
     @property
     def dtype(self) -> dtype:
-        """That type."""
+        """The dtype of the weights."""
 
 
 class _Source(WeightSource):  # type: ignore[misc]
-    """The same, as vLLM asks for it."""
+    """Adapts `Named` to vLLM's interface."""
 
     def __init__(self, named: Named) -> None:
         self._named = named
 
     def metadata(self) -> list[ParamMeta]:
-        """Nothing is gathered for it."""
+        """Names, dtypes and shapes, without gathering any weights."""
         shapes = self._named.shapes()
         return [ParamMeta(name, self._named.dtype, shape) for name, shape in shapes.items()]
 
@@ -76,57 +76,57 @@ class _Source(WeightSource):  # type: ignore[misc]
 
 
 class SharedEngine(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ignore[misc]
-    """The engine's side: lives in vLLM's worker."""
+    """The engine's side, in vLLM's worker."""
 
     init_info_cls = SharedInit
     update_info_cls = SharedUpdate
 
     def init_transfer_engine(self, init_info: SharedInit) -> None:
-        """Nothing to open."""
+        """Do nothing: there is no connection."""
 
     def start_weight_update(self) -> None:
-        """Let each layer wait until all of it has come."""
+        """Prepare each layer to be processed once all of its weights have arrived."""
         from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
 
         initialize_layerwise_reload(self.model)
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Take one chunk; as vLLM's own, but there is no accelerator to wait for."""
+        """Load one chunk, like vLLM's own but without synchronizing a GPU."""
         self.receive_weights(self.parse_update_info(update_info))
 
     def receive_weights(self, update_info: SharedUpdate) -> None:
-        """Take one chunk; what a layer keeps of it stays mapped after its file is gone."""
+        """Load one chunk; tensors that a layer keeps stay mapped after the file is removed."""
         self.model.load_weights(list(load_file(update_info.path).items()))
 
     def finish_weight_update(self) -> None:
-        """Close the layers that wait still."""
+        """Process the layers that are still waiting."""
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
 
         finalize_layerwise_reload(self.model, self.model_config)
 
     def shutdown(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is no connection."""
 
 
 @dataclass
 class SharedTrainerInit(TrainerInitInfo):  # type: ignore[misc]
-    """What the learner's side needs."""
+    """Arguments of the learner's side."""
 
     backend: ClassVar[str] = BACKEND
 
     folder: Path
     """In shared memory."""
     chunk_bytes: int
-    """What lies there at a time, if it is more than one tensor."""
+    """Maximum size of a chunk, unless a single tensor is larger."""
 
 
 class SharedTrainer(TrainerWeightTransferEngine[SharedTrainerInit]):  # type: ignore[misc]
     """The learner's side: one in every rank.
 
     Args:
-        init_info: which rank this is, and where chunks lie.
-        client: how engines are called.
-        source: the weights, one by one.
+        init_info: the rank, and the folder for chunks.
+        client: calls the engines.
+        source: yields the weights one by one.
     """
 
     init_info_cls = SharedTrainerInit
@@ -145,16 +145,16 @@ class SharedTrainer(TrainerWeightTransferEngine[SharedTrainerInit]):  # type: ig
         client: VLLMWeightSyncClient,
         source: WeightSource | None = None,
     ) -> Self:
-        """Meet the engines."""
+        """Connect to the engines."""
         assert source is not None
         if init_info.is_sender:
             client.init_weight_transfer_engine({})
         return cls(init_info, client, source)
 
     def send_weights(self) -> None:
-        """Hand over all weights; called on every rank."""
+        """Send all weights; a collective call."""
         if not self.is_sender:
-            for _ in self.source:  # a collective call: rank 0 alone keeps what is gathered
+            for _ in self.source:  # take part in gathering what rank 0 sends
                 pass
             return
         self.client.start_weight_update()
@@ -179,7 +179,7 @@ class SharedTrainer(TrainerWeightTransferEngine[SharedTrainerInit]):  # type: ig
 
 
 def register() -> None:
-    """Make `shared` known to vLLM in this process; may be called twice."""
+    """Register the `shared` backend with vLLM in this process; may be called twice."""
     for factory, engine in (
         (WeightTransferEngineFactory, SharedEngine),
         (WeightTransferTrainerFactory, SharedTrainer),
@@ -198,15 +198,15 @@ def open_trainer(
     host: str,
     folder: Path,
 ) -> TrainerWeightTransferEngine:
-    """The learner's side of a transfer, which has met the engines; called on every rank.
+    """The learner's side of a transfer, connected to the engines; called on every rank.
 
     Args:
         kind: `shared`, `ipc` or `nccl`.
-        rank: this rank; 0 sends.
+        rank: this rank; rank 0 sends.
         source: the weights.
-        client: how rank 0 calls the engines.
-        workers: processes of all engines together.
-        host: this machine, where `nccl` meets.
+        client: calls the engines from rank 0.
+        workers: worker processes of all engines together.
+        host: this machine's address, for the process group of `nccl`.
         folder: in shared memory, for the chunks of `shared`.
     """
     register()
@@ -215,7 +215,8 @@ def open_trainer(
     elif kind == "ipc":
         from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 
-        made = IPCTrainerInitInfo(rank=rank, packed=True)  # some at a time
+        made = IPCTrainerInitInfo(rank=rank, packed=True)  # in chunks
+
     else:
         from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 

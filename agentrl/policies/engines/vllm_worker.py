@@ -1,4 +1,4 @@
-"""What vLLM's workers can do beside their own: take a file of weights, and see what comes."""
+"""Extension of vLLM's workers: load weights from a file, and verify transferred weights."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,13 +14,13 @@ vllm_transfer.register()
 
 
 class WeightLoader:
-    """Extends vLLM's worker (`worker_extension_cls`); vLLM mixes it into its class."""
+    """Methods that vLLM mixes into its worker class (`worker_extension_cls`)."""
 
     model_runner: Any
     weights_are_torn = False
-    """Whether a load broke off in the middle: vLLM keeps what it had read, and would mix it in."""
+    """Whether a load failed midway: vLLM keeps what it had read, and would mix it with the next."""
     _seen: dict[str, str]
-    """The checksums of what has come, by name; empty ones where nobody asked for them."""
+    """Checksums of the arrived tensors by name; empty strings if they are not checked."""
 
     def load_safetensors(self, path: str) -> int:
         """Replace all weights.
@@ -32,26 +32,26 @@ class WeightLoader:
             The number of tensors read.
 
         Raises:
-            RuntimeError: an earlier call broke off in the middle.
+            RuntimeError: an earlier load failed midway.
         """
         self._begin()
         weights = load_file(path)
         check_digest(Path(path), weights)
         self.weights_are_torn = True
-        # Not load_weights: the CPU backend packs weights for oneDNN and empties the originals.
+        # Not load_weights: the CPU backend packs weights for oneDNN and frees the originals.
         self.model_runner.reload_weights(weights_iterator=iter(weights.items()))
         _pack_tied_heads(self.model_runner.get_model())
         self.weights_are_torn = False
         return len(weights)
 
     def watch_weights(self, checked: bool) -> None:
-        """From now on vLLM's own weight transfer brings weights: note what comes.
+        """Record the tensors that vLLM's weight transfer delivers from now on.
 
         Args:
-            checked: every bit of it, not the names alone.
+            checked: whether to compute checksums, or to record only names.
 
         Raises:
-            RuntimeError: as `load_safetensors`.
+            RuntimeError: as in `load_safetensors`.
         """
         self._begin()
         self.weights_are_torn = True
@@ -64,45 +64,45 @@ class WeightLoader:
                 seen[name] = digest_of(tensor) if checked else ""
                 yield name, tensor
 
-        # Whatever carries the bytes hands them over here.
+        # Every transfer engine delivers weights through this method.
         model.load_weights = lambda weights: load(model, noted(weights))
 
     def finish_watching(self, names: list[str], digest: str | None) -> None:
-        """All weights should have come.
+        """Verify that all weights have arrived.
 
         Args:
-            names: theirs.
-            digest: what `joined` makes of them; None where nobody asked.
+            names: of all weights.
+            digest: their joined checksum; None to skip the comparison.
 
         Raises:
-            RuntimeError: others have.
+            RuntimeError: some are missing or differ.
         """
         model, seen = self.model_runner.get_model(), self._seen
         del model.load_weights
         if missing := sorted(set(names) - seen.keys()):
-            raise RuntimeError(f"{len(missing)} weights did not come, such as {missing[0]}")
+            raise RuntimeError(f"{len(missing)} weights did not arrive, such as {missing[0]}")
         if digest is not None and joined(seen) != digest:
             raise RuntimeError(
-                f"the engine has weights {joined(seen)}, published were {digest} "
-                "(train.check_weights)"
+                f"the engine's weights have the checksum {joined(seen)}, the published ones "
+                f"{digest} (train.check_weights)"
             )
         _pack_tied_heads(model)
         self.weights_are_torn = False
 
     def check_safetensors(self, path: str) -> None:
-        """Compare a file with its own checksum, if it has one."""
+        """Verify a file against the checksum in its header, if it has one."""
         check_digest(Path(path), load_file(path))
 
     def _begin(self) -> None:
         if self.weights_are_torn:
-            raise RuntimeError("an earlier load broke off in the middle: start the engine anew")
+            raise RuntimeError("an earlier weight load failed midway: restart the engine")
 
 
 def _pack_tied_heads(model: nn.Module) -> None:
-    """Let output heads that share the embedding's weights follow them.
+    """Update output heads that share the embedding's weights.
 
-    On CPUs a head computes with a packed copy, which vLLM makes anew for layers that the file
-    names; a tied head is not named there, and would go on with its first weights.
+    On CPUs a head uses a packed copy of its weights. vLLM packs again only the layers that the file
+    names, which excludes a tied head: it would keep its first weights.
     """
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
     from vllm.platforms import current_platform

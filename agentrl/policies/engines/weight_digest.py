@@ -1,4 +1,4 @@
-"""A checksum of weights, by which a job can see that its engines play with what was learned."""
+"""Checksums of weights, to verify that engines play with the published weights."""
 
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DIGEST = "digest"
-"""Under which it stands in the header of a safetensors file, if the job asked for it."""
+"""Key of the optional checksum in the header of a safetensors file."""
 
 
 def digest(tensors: "Mapping[str, Tensor]") -> str:
-    """Of names, types, shapes and every bit.
+    """Checksum of tensors: their names, dtypes, shapes and every bit.
 
     Args:
-        tensors: by name; in any order, on any device.
+        tensors: by name, in any order, on any device.
     """
     return joined({name: digest_of(tensor) for name, tensor in tensors.items()})
 
 
 def digest_of(tensor: "Tensor") -> str:
-    """Of one tensor: its type, shape and every bit."""
+    """Checksum of one tensor: its dtype, shape and every bit."""
     import torch
 
     plain = tensor.detach().cpu().contiguous()
@@ -34,20 +34,20 @@ def digest_of(tensor: "Tensor") -> str:
 
 
 def joined(digests: Mapping[str, str]) -> str:
-    """One checksum of many: those of single tensors, by name; in any order."""
+    """The checksum of several tensors, given each one's checksum by name, in any order."""
     lines = (f"{name} {digests[name]}\n" for name in sorted(digests))
     return blake2b("".join(lines).encode(), digest_size=16).hexdigest()
 
 
 def check_digest(path: Path, tensors: "Mapping[str, Tensor]") -> None:
-    """Compare weights with the checksum of the file they came from, if it has one.
+    """Compare weights with the checksum in the file they were loaded from, if it has one.
 
     Args:
         path: a safetensors file.
-        tensors: what is there now under the names of the file; others are passed over.
+        tensors: the current tensors under the names in the file; others are ignored.
 
     Raises:
-        EngineError: they are not what was published.
+        EngineError: the checksums differ.
     """
     from safetensors import safe_open
 
@@ -59,6 +59,6 @@ def check_digest(path: Path, tensors: "Mapping[str, Tensor]") -> None:
     found = digest({name: tensors[name] for name in names})
     if found != expected:
         raise EngineError(
-            f"weights of {path}: the engine has {found}, published was {expected} "
+            f"weights of {path}: the engine has checksum {found}, published was {expected} "
             "(train.check_weights)"
         )

@@ -1,4 +1,4 @@
-"""Whether the weights in a file are those of a model: all of them, and in its shapes."""
+"""Checks that weights match a model, by names and shapes."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,14 +9,14 @@ from agentrl.errors import EngineError
 
 
 def check_fit(model: nn.Module, path: Path) -> None:
-    """Compare a safetensors file with a model, by the names and shapes in its header.
+    """Compare the header of a safetensors file with a model, by names and shapes.
 
     Args:
-        model: may lie on the meta device.
-        path: every parameter of the model once; names tied to others may be missing.
+        model: may be on the meta device.
+        path: a file with every parameter of the model; tied names may be missing.
 
     Raises:
-        EngineError: they are another model's.
+        EngineError: the weights belong to another model.
     """
     from safetensors import safe_open
 
@@ -26,28 +26,28 @@ def check_fit(model: nn.Module, path: Path) -> None:
 
 
 def check_shapes(model: nn.Module, shapes: Mapping[str, Sequence[int]], source: str) -> None:
-    """Compare what is about to come with a model, by names and shapes.
+    """Compare weights with a model, by names and shapes.
 
     Args:
         model: see `check_fit`.
-        shapes: by name.
-        source: where they come from, for the message.
+        shapes: of the weights, by name.
+        source: of the weights, for the message.
 
     Raises:
-        EngineError: they are another model's.
+        EngineError: the weights belong to another model.
     """
     own = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
-    # Learners publish each parameter once: a tied output head comes with the embedding.
-    needed = {name for name, _ in model.named_parameters()}
-    misfits = [f"{name} is missing" for name in sorted(needed - shapes.keys())]
-    misfits += [f"{name} is unknown" for name in sorted(shapes.keys() - own.keys())]
-    misfits += [
-        f"{name} is {list(shape)} instead of {own[name]}"
+    # Learners publish each parameter once: a tied output head is included in the embedding.
+    required = {name for name, _ in model.named_parameters()}
+    problems = [f"{name} is missing" for name in sorted(required - shapes.keys())]
+    problems += [f"{name} is unexpected" for name in sorted(shapes.keys() - own.keys())]
+    problems += [
+        f"{name} has shape {list(shape)} instead of {own[name]}"
         for name, shape in shapes.items()
         if name in own and list(shape) != own[name]
     ]
-    if misfits:
+    if problems:
         raise EngineError(
-            f"weights of {source} are another model's, in {len(misfits)} tensors: "
-            f"{', '.join(misfits[:3])}"
+            f"weights of {source} do not fit the model in {len(problems)} tensors: "
+            f"{', '.join(problems[:3])}"
         )

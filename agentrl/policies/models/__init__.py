@@ -1,4 +1,4 @@
-"""Model families: how each one's pictures become tokens and tensors."""
+"""Adapters of model families: how images become tokens and tensors."""
 
 from agentrl.policies.models.model_adapter import Kit, kit_for, load_model, skeleton
 

@@ -1,4 +1,4 @@
-"""Scale pictures to a size that a model reads."""
+"""Resize images to the resolution of a model's input."""
 
 import math
 
@@ -11,13 +11,13 @@ from agentrl.types import Image
 def target_size(
     size: tuple[int, int], image_size: tuple[int, int] | None, max_pixels: int, side: int
 ) -> tuple[int, int]:
-    """The width and height that a picture is scaled to.
+    """The width and height that an image is resized to.
 
     Args:
-        size: the picture's own width and height.
-        image_size: the width and height asked for; None keeps the picture's shape.
-        max_pixels: bounds the area where no size is asked for.
-        side: pixels of a token's side; both results are multiples of it, at least one token.
+        size: the image's own width and height.
+        image_size: requested width and height; None keeps the aspect ratio.
+        max_pixels: limits the area where no size is requested.
+        side: side of a token in pixels; both results are multiples of it, at least one token.
 
     Returns:
         width and height.
@@ -34,10 +34,10 @@ def target_size(
 
 
 def scale(image: Image, size: tuple[int, int]) -> Image:
-    """A picture at another width and height, always a new one: environments reuse their buffers.
+    """Resize an image by area averaging; always a new array, as environments reuse their buffers.
 
-    Pixels are averaged over the area that they come from. Halving is what OpenCV does fast: a
-    screen of 720x1280 takes a third of the time where most of the way is gone in halves.
+    OpenCV is fast at halving, so a large image is halved first: that takes a third of the time for
+    a screen of 720x1280.
     """
     width, height = size
     while image.shape[1] >= 4 * width and image.shape[0] >= 4 * height:
@@ -46,5 +46,5 @@ def scale(image: Image, size: tuple[int, int]) -> Image:
     if (image.shape[1], image.shape[0]) == size:
         return image.copy()
     smaller = width * height < image.shape[0] * image.shape[1]
-    how = cv2.INTER_AREA if smaller else cv2.INTER_LINEAR
-    return np.asarray(cv2.resize(image, size, interpolation=how), dtype=np.uint8)
+    interpolation = cv2.INTER_AREA if smaller else cv2.INTER_LINEAR
+    return np.asarray(cv2.resize(image, size, interpolation=interpolation), dtype=np.uint8)

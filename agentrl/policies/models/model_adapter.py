@@ -1,4 +1,4 @@
-"""What differs between model families, behind one face."""
+"""The interface to model families, and loading of models and their files."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ if TYPE_CHECKING:
 
 
 class Kit(Protocol):
-    """How a model family's pictures become tokens and tensors."""
+    """How a model family turns images into tokens and tensors."""
 
     @property
     def image_token_id(self) -> int | None:
-        """Stands for (a piece of) a picture; None where the model sees none."""
+        """Placeholder token of an image or a part of it; None for a text-only model."""
 
     @property
     def banned_token_ids(self) -> tuple[int, ...]:
-        """What a policy can never sample and no text can contain: placeholders of pictures."""
+        """Image placeholders: a policy can never sample them, and no text can contain them."""
 
     def image_markup(self, image: Image) -> tuple[int, ...]:
-        """The tokens that stand for one scaled picture, with those around it."""
+        """The tokens of one scaled image, with its start and end tokens."""
 
     def scale(self, image: Image, image_size: tuple[int, int] | None, max_pixels: int) -> Image:
-        """A picture as the model sees it.
+        """Resize an image for the model.
 
         Args:
             image: uint8[H, W, 3].
-            image_size: the width and height asked for; None keeps the shape.
-            max_pixels: bounds the area where no size is asked for.
+            image_size: target width and height; None keeps the aspect ratio.
+            max_pixels: limits the area where no size is given.
         """
 
     def num_image_tokens(self, image: Image) -> int:
-        """Image tokens of one scaled picture.
+        """Number of image tokens of one scaled image.
 
         Raises:
             ValueError: its size is not one that `scale` returns.
         """
 
     def collapse(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
-        """The ids with one image token for each picture, as vLLM takes them.
+        """The ids with one image token per image, as vLLM expects them.
 
         Raises:
-            ValueError: the image tokens are not those of the pictures.
+            ValueError: the runs of image tokens do not match the images.
         """
 
     def positions(self, token_ids: Sequence[int], images: Sequence[Image]) -> NDArray[np.int64]:
-        """int64[..., L], where the model's attention takes each token of one sequence to stand."""
+        """int64[..., L], the position ids of one sequence."""
 
     def pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
-        """Keyword arguments of the model's forward that hold the pictures; {} for none."""
+        """Keyword arguments of the model's forward that hold the images; {} without images."""
 
     def forward_inputs(
         self, token_ids: Tensor, attention_mask: Tensor, images: Sequence[Image]
@@ -68,16 +68,15 @@ class Kit(Protocol):
         Args:
             token_ids: int64[B, L].
             attention_mask: bool[B, L].
-            images: those of all rows, in the order of their tokens.
+            images: of all rows, in the order of their tokens.
         """
 
 
 def kit_for(path: Path) -> Kit:
-    """The kit of the model in a folder, by its config.json.
+    """The adapter of the model in a folder, chosen by its config.json.
 
     Raises:
-        ConfigError: no model stands there, or it is of a family that reads pictures in a way
-            that no kit knows.
+        ConfigError: the folder has no model, or a vision model of an unsupported family.
     """
     from agentrl.policies.models.qwen_vl import QwenVL
     from agentrl.policies.models.text_only import TextOnly
@@ -86,7 +85,7 @@ def kit_for(path: Path) -> Kit:
 
 
 def check_family(path: Path) -> str:
-    """The family of the model in a folder; its config.json alone need stand there.
+    """The family of the model in a folder, which needs only a config.json.
 
     Raises:
         ConfigError: as `kit_for`.
@@ -97,39 +96,39 @@ def check_family(path: Path) -> str:
     family = str(config.get("model_type"))
     if "vision_config" in config and family not in QwenVL.FAMILIES:
         raise ConfigError(
-            f"model.path={path}: no kit for vision models of type {family!r}; "
-            f"known are {', '.join(QwenVL.FAMILIES)} and text-only models"
+            f"model.path={path}: vision models of type {family!r} are not supported; "
+            f"supported are {', '.join(QwenVL.FAMILIES)} and text-only models"
         )
     return family
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file of a model's folder.
+    """Read a JSON file of a model's folder.
 
     Raises:
-        ConfigError: it is not there or cannot be read.
+        ConfigError: it is missing or cannot be read.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ConfigError(f"model.path={path.parent}: it has no {path.name}") from error
+        raise ConfigError(f"model.path={path.parent}: no {path.name} in this folder") from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     if not isinstance(content, dict):
-        raise ConfigError(f"{path}: must hold an object, not {type(content).__name__}")
+        raise ConfigError(f"{path}: must contain an object, not {type(content).__name__}")
     return content
 
 
 def load_model(
     path: Path, *, dtype: str = "float32", attention: str = "auto", device: str = "cpu"
 ) -> nn.Module:
-    """A model for training or for transformers' inference.
+    """Load a model for training, or for inference with transformers.
 
     Args:
         path: a folder in the Hugging Face format.
         dtype: `float32` or `bfloat16`.
-        attention: `auto` takes flash-attn where it is installed and a GPU is there, else SDPA.
-        device: where its weights go.
+        attention: `auto` uses flash-attn if it is installed and there is a GPU, else SDPA.
+        device: of the weights.
 
     Raises:
         ConfigError: it cannot be loaded.
@@ -154,13 +153,13 @@ def load_model(
 
 
 def skeleton(path: Path) -> nn.Module:
-    """A model without its weights, on the meta device: names and shapes.
+    """Build a model on the meta device: parameter names and shapes without weights.
 
     Args:
         path: a folder in the Hugging Face format.
 
     Raises:
-        ConfigError: its configuration is none.
+        ConfigError: its configuration is invalid.
     """
     loader = _loader(path)
     import torch
@@ -177,7 +176,7 @@ def skeleton(path: Path) -> nn.Module:
 
 
 def _loader(path: Path) -> Any:
-    """The class of transformers that makes the model of a folder."""
+    """The transformers class that loads the model of a folder."""
     from agentrl.policies.models import torch_companions
 
     torch_companions.mend()
@@ -189,10 +188,10 @@ def _loader(path: Path) -> Any:
 
 
 def check_weights(path: Path) -> None:
-    """See whether the safetensors files of a model's folder are whole, by their headers.
+    """Check by their headers that the safetensors files of a model's folder are complete.
 
     Raises:
-        ConfigError: the first that is not.
+        ConfigError: one is not.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -202,7 +201,7 @@ def check_weights(path: Path) -> None:
                 pass
         except (OSError, SafetensorError) as error:
             raise ConfigError(
-                f"{file}: cannot be read as weights: {error}. Fetch or export the model again."
+                f"{file}: cannot be read as weights: {error}. Download or export the model again."
             ) from error
 
 
@@ -217,6 +216,6 @@ def _attention(attention: str, dtype: str) -> str:
 
 
 def token_ids_of(path: Path, names: Sequence[str]) -> Mapping[str, int]:
-    """The ids of some added tokens of a tokenizer, where it has them."""
+    """The ids of those added tokens that a tokenizer has."""
     added = read_json(path / "tokenizer.json").get("added_tokens", [])
     return {token["content"]: int(token["id"]) for token in added if token["content"] in names}

@@ -1,4 +1,4 @@
-"""Qwen2-VL, Qwen2.5-VL and Qwen3-VL: pictures of any size, one token for each square of patches."""
+"""Adapter of Qwen2-VL, Qwen2.5-VL and Qwen3-VL: one token per square of patches of any image."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _PLACEHOLDERS = (
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class QwenVL:
-    """The kit of one model of these families."""
+    """Adapter of one model of these families."""
 
     FAMILIES: ClassVar[tuple[str, ...]] = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 
@@ -39,7 +39,7 @@ class QwenVL:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The kit of the model in a folder.
+        """Read the adapter's settings from a model's folder.
 
         Raises:
             ConfigError: a file of the model is missing.
@@ -66,22 +66,22 @@ class QwenVL:
         )
 
     def image_markup(self, image: Image) -> tuple[int, ...]:
-        """Start, one image token for each square of patches, end."""
+        """The start token, one image token per square of patches, the end token."""
         tokens = (self.image_token_id,) * self.num_image_tokens(image)
         return (self.vision_start_id, *tokens, self.vision_end_id)
 
     def scale(self, image: Image, image_size: tuple[int, int] | None, max_pixels: int) -> Image:
-        """A picture at a multiple of a token's side."""
-        own = (image.shape[1], image.shape[0])
-        return scale(image, target_size(own, image_size, max_pixels, self.patching.side))
+        """Resize an image to a multiple of a token's side."""
+        size = (image.shape[1], image.shape[0])
+        return scale(image, target_size(size, image_size, max_pixels, self.patching.side))
 
     def num_image_tokens(self, image: Image) -> int:
-        """Squares of patches."""
+        """Number of squares of patches."""
         _, rows, columns = self.patching.grid(image)
         return rows * columns // self.patching.merge**2
 
     def collapse(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
-        """Each picture's run of image tokens becomes one."""
+        """Reduce each image's run of image tokens to a single one."""
         collapsed: list[int] = []
         runs: list[int] = []
         for is_image, run in groupby(token_ids, key=lambda id: id == self.image_token_id):
@@ -92,26 +92,26 @@ class QwenVL:
                 collapsed.extend(run)
         expected = [self.num_image_tokens(image) for image in images]
         if runs != expected:
-            raise ValueError(f"image tokens in runs of {runs}, but the pictures have {expected}")
+            raise ValueError(f"image tokens in runs of {runs}, but the images have {expected}")
         return collapsed
 
     def positions(self, token_ids: Sequence[int], images: Sequence[Image]) -> NDArray[np.int64]:
         """int64[3, L]: time, height and width (M-RoPE, arXiv:2409.12191, section 2.1).
 
-        Words stand one after the other in all three; the tokens of a picture at its rows and
-        columns, from one point in time; what follows stands behind its longer side.
+        Text tokens advance all three together. The tokens of an image share one time and are
+        placed at their rows and columns; the following text starts after its longer side.
         """
         runs: list[NDArray[np.int64]] = []
-        shown = iter(images)
+        remaining = iter(images)
         following = 0
         for is_image, run in groupby(token_ids, key=lambda id: id == self.image_token_id):
             if is_image:
-                _, rows, columns = self.patching.grid(next(shown))
+                _, rows, columns = self.patching.grid(next(remaining))
                 rows, columns = rows // self.patching.merge, columns // self.patching.merge
-                place = np.stack(
+                positions = np.stack(
                     [np.zeros((rows, columns), dtype=np.int64), *np.indices((rows, columns))]
                 )
-                runs.append(place.reshape(3, -1) + following)
+                runs.append(positions.reshape(3, -1) + following)
                 following += max(rows, columns)
             else:
                 count = sum(1 for _ in run)
@@ -131,7 +131,7 @@ class QwenVL:
     def forward_inputs(
         self, token_ids: Tensor, attention_mask: Tensor, images: Sequence[Image]
     ) -> dict[str, Tensor]:
-        """Ids, mask, pictures and mm_token_type_ids int32[B, L], 1 on image tokens."""
+        """Ids, mask, images, and mm_token_type_ids int32[B, L], which is 1 on image tokens."""
         inputs = {"input_ids": token_ids, "attention_mask": attention_mask.long()}
         if images:
             inputs["mm_token_type_ids"] = (token_ids == self.image_token_id).int()

@@ -1,4 +1,4 @@
-"""Models that read text alone."""
+"""Adapter of text-only models."""
 
 from collections.abc import Sequence
 
@@ -10,27 +10,27 @@ from agentrl.types import Image
 
 
 class TextOnly:
-    """A kit without pictures."""
+    """Adapter of a model without vision: any image is an error."""
 
     image_token_id: int | None = None
     banned_token_ids: tuple[int, ...] = ()
 
     def image_markup(self, image: Image) -> tuple[int, ...]:
         """Always an error."""
-        raise ValueError("this model reads text alone, but was shown a picture")
+        raise ValueError("a text-only model received an image")
 
     def scale(self, image: Image, image_size: tuple[int, int] | None, max_pixels: int) -> Image:
         """Always an error."""
-        raise ValueError("this model reads text alone, but was shown a picture")
+        raise ValueError("a text-only model received an image")
 
     def num_image_tokens(self, image: Image) -> int:
         """Always an error."""
-        raise ValueError("this model reads text alone, but was shown a picture")
+        raise ValueError("a text-only model received an image")
 
     def collapse(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
-        """The ids as they are."""
+        """The ids unchanged."""
         if images:
-            raise ValueError("this model reads text alone, but was shown a picture")
+            raise ValueError("a text-only model received an image")
         return list(token_ids)
 
     def positions(self, token_ids: Sequence[int], images: Sequence[Image]) -> NDArray[np.int64]:
@@ -38,7 +38,7 @@ class TextOnly:
         return np.arange(len(token_ids))
 
     def pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
-        """Nothing."""
+        """No keyword arguments."""
         self.collapse((), images)
         return {}
 

@@ -1,6 +1,6 @@
-"""Pictures as the rows of patches that Qwen's vision towers read.
+"""Cut images into the rows of patches that Qwen's vision towers read.
 
-Equals transformers' `Qwen2VLImageProcessor` without its resizing; pictures come already scaled.
+Equals transformers' `Qwen2VLImageProcessor` without its resizing: images come already scaled.
 """
 
 from collections.abc import Sequence
@@ -16,46 +16,46 @@ from agentrl.types import Image
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Patching:
-    """How a vision tower cuts pictures up."""
+    """How a vision tower divides images into patches."""
 
     patch: int
-    """Pixels of a patch's side."""
+    """Side of a patch in pixels."""
     merge: int
-    """Patches of a token's side."""
+    """Side of a token in patches."""
     temporal: int
-    """Frames of a patch; a still picture is repeated."""
+    """Frames per patch; a still image is repeated."""
     mean: tuple[float, float, float]
-    """Of the red, green and blue values in [0, 1] that the model was trained on."""
+    """Mean of the red, green and blue values in [0, 1] in the model's training data."""
     std: tuple[float, float, float]
 
     @property
     def side(self) -> int:
-        """Pixels of a token's side; a picture's width and height are multiples of it."""
+        """Side of a token in pixels; an image's width and height are multiples of it."""
         return self.patch * self.merge
 
     def grid(self, image: Image) -> tuple[int, int, int]:
-        """Patches of a picture in time, height and width.
+        """Number of patches of an image in time, height and width.
 
         Raises:
-            ValueError: its size is no multiple of a token's.
+            ValueError: its size is not a multiple of a token's.
         """
         height, width = image.shape[:2]
         if height % self.side or width % self.side:
-            raise ValueError(f"picture of {width}x{height}: must be a multiple of {self.side}")
+            raise ValueError(f"image of {width}x{height}: must be a multiple of {self.side}")
         return 1, height // self.patch, width // self.patch
 
     def cut(self, images: Sequence[Image]) -> Tensor:
-        """float32[sum of patches, 3 * temporal * patch * patch], picture after picture.
+        """float32[sum of patches, 3 * temporal * patch * patch], image after image.
 
         Raises:
-            ValueError: a size is no multiple of a token's.
+            ValueError: a size is not a multiple of a token's.
         """
         return torch.cat(
             [self._cut_same(np.stack(list(same))) for _, same in groupby(images, key=np.shape)]
         )
 
     def _cut_same(self, images: np.ndarray) -> Tensor:
-        """The same for pictures of one size, uint8[N, H, W, 3]."""
+        """The patches of images of one size, uint8[N, H, W, 3]."""
         _, rows, columns = self.grid(images[0])
         side, merge = self.patch, self.merge
         split = images.reshape(

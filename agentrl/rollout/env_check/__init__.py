@@ -1,4 +1,4 @@
-"""What is wrong with an environment, in plain words, and how to mend it."""
+"""Check an environment (`agentrl envs check`): what is wrong, and how to fix it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
@@ -15,14 +15,15 @@ __all__ = ["Finding", "examine"]
 
 
 def examine(config: EnvConfig, steps: int = 50, deadline_s: float = 120.0) -> Iterator[Finding]:
-    """Everything worth knowing about an environment, what has to be so for the rest first.
+    """Run all checks of an environment; stops after the first if it cannot be made.
 
-    It is made several times and played with random actions; one on a phone is given a virtual one.
+    The environment is made several times and played with random actions; one that needs a phone
+    gets a virtual one.
 
     Args:
-        config: which one, with its translator.
-        steps: of a game with random actions, at most.
-        deadline_s: of each finding; an environment that hangs is told so.
+        config: the environment, with its translator.
+        steps: maximum length of an episode with random actions.
+        deadline_s: of each check; exceeding it is a finding.
     """
     first = _within(deadline_s, "made", partial(checks.made, config))
     yield first
@@ -55,18 +56,18 @@ def _trials(
 
 
 def _within(deadline_s: float, what: str, find: Callable[[], Finding]) -> Finding:
-    """What is found in time; a thread that hangs is left behind."""
+    """The finding of a check, or that it took too long; a thread that hangs is abandoned."""
     found: list[Finding] = []
 
     def work() -> None:
         try:
             found.append(find())
         except BaseException as error:
-            mend = "mend it" if isinstance(error, AgentRLError) else "it must not raise"
-            found.append(wrong(what, told(error), mend))
+            fix = "fix it" if isinstance(error, AgentRLError) else "it must not raise"
+            found.append(wrong(what, told(error), fix))
 
     thread = Thread(target=work, daemon=True)
     thread.start()
     thread.join(deadline_s)
-    late = wrong(what, f"no answer within {deadline_s:g} s", "no call may wait without an end")
+    late = wrong(what, f"no answer within {deadline_s:g} s", "every call must return in time")
     return found[0] if found else late

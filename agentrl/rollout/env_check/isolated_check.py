@@ -1,4 +1,4 @@
-"""Look at an environment in a process of its own, which it may end or hold up altogether."""
+"""Check an environment in another process, which it may crash or block."""
 
 import os
 import signal
@@ -11,16 +11,16 @@ from agentrl.findings import Finding, wrong
 from agentrl.rollout.env_check import examine
 
 _SPARE_S = 30.0
-"""For the process to start, and beyond the deadline that a finding has there."""
+"""For the process to start, in addition to the deadline of a check."""
 
 
 def examine_apart(
     config: EnvConfig, steps: int = 50, deadline_s: float = 120.0
 ) -> Iterator[Finding]:
-    """As `examine`; an environment that ends its process, or never yields, is told as well."""
+    """As `examine`, and finds environments that end their process or never release the GIL."""
     context = get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_tell, args=(config, steps, deadline_s, theirs))
+    child = context.Process(target=_send_findings, args=(config, steps, deadline_s, theirs))
     child.start()
     theirs.close()
     last = "made"
@@ -33,8 +33,8 @@ def examine_apart(
                 raise found
             yield found
             last = found.what
-        what = f"no answer within {deadline_s:g} s, and nothing else runs meanwhile"
-        yield wrong(f"after {last}", what, "it must let go of Python's lock (GIL)")
+        what = f"no answer within {deadline_s:g} s, and no other thread could run meanwhile"
+        yield wrong(f"after {last}", what, "it must release Python's lock (GIL)")
     except EOFError:
         child.join()
         what = f"it ended its process with code {child.exitcode}"
@@ -45,8 +45,8 @@ def examine_apart(
         ours.close()
 
 
-def _tell(config: EnvConfig, steps: int, deadline_s: float, answer: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asked ends this
+def _send_findings(config: EnvConfig, steps: int, deadline_s: float, answer: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     try:
         for found in examine(config, steps, deadline_s):
             answer.send(found)
@@ -54,4 +54,4 @@ def _tell(config: EnvConfig, steps: int, deadline_s: float, answer: Connection) 
     except Exception as error:
         answer.send(error)
     answer.close()
-    os._exit(0)  # without a wait for threads that hang
+    os._exit(0)  # do not wait for threads that hang

@@ -1,4 +1,4 @@
-"""Play an environment with random actions, always the same ones, and compare what comes of it."""
+"""Play an environment with seeded random actions, and compare two such episodes."""
 
 import time
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ SEED = 7
 
 @dataclass(slots=True, kw_only=True)
 class Played:
-    """What came of some steps, digested so that two of them can be compared."""
+    """Everything that an environment returned in some steps."""
 
     observations: list[Any] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
@@ -31,13 +31,13 @@ class Played:
 
 
 def play(config: EnvConfig, steps: int, seed: int = SEED) -> Played:
-    """Some random steps of one game, always the same ones."""
+    """Play some steps with random actions, which depend only on the seed."""
     translator = open_translator(config)
     played = Played()
     with closing(make_env(config, getattr(translator, "render_mode", None))) as made:
         if (meet := getattr(translator, "meet", None)) is not None:
             meet(made)
-        actions = deepcopy(made.action_space)  # many classes have one for all their instances
+        actions = deepcopy(made.action_space)  # instances of a class may share theirs
         actions.seed(seed)
         started = time.perf_counter()
         observation, info = made.reset(seed=seed)
@@ -64,17 +64,17 @@ def _keep(
 
 
 def difference(one: Played, other: Played) -> str:
-    """Where two games part; empty where they do not."""
+    """Where two episodes differ first; empty if they are equal."""
     for step, (a, b) in enumerate(zip(one.observations, other.observations, strict=False)):
         if not same(a, b):
-            return f"in what is observed at step {step}"
+            return f"in the observation at step {step}"
     if not same(one.rewards, other.rewards):
         return "in their rewards"
-    return "in their ends" if one.ends != other.ends else ""
+    return "in where they end" if one.ends != other.ends else ""
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two values are equal, arrays and what holds them as well; NaN is equal to itself."""
+    """Whether two values are equal, including nested arrays; NaN equals itself."""
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
     if isinstance(a, tuple | list) and isinstance(b, tuple | list):

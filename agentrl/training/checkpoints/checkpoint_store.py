@@ -1,12 +1,11 @@
-"""Checkpoints of a run: whole or not at all, the last few and the best.
+"""Checkpoints of a run, written atomically: the last few and the best one.
 
 ::
 
     RUN/checkpoints/
         step-00010/learner/       weights, optimizers, counters, random state: see `shards`
-        step-00010/trainer.json   what the loop keeps
-        step-00010/best           there if no evaluation during training before was better: the
-                                  latest of these is the best
+        step-00010/trainer.json   state of the training loop
+        step-00010/best           marks a step that evaluated best so far; the latest mark counts
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ _TRAINER = "trainer.json"
 
 
 class Restorable(Protocol):
-    """Something whose whole state goes to a folder and comes back."""
+    """Something whose complete state can be saved to a folder and restored."""
 
     def save_state(self, path: Path) -> None:
         """Write the state."""
 
     def restore(self, path: Path) -> None:
-        """Go on exactly where the state was written."""
+        """Continue exactly where the state was saved."""
 
 
 def save(
@@ -51,21 +50,21 @@ def save(
 ) -> Path:
     """Write a checkpoint and remove those that are no longer kept.
 
-    A process that dies on the way leaves all earlier checkpoints as they were.
+    If the process dies meanwhile, all earlier checkpoints remain as they were.
 
     Args:
         run: the run's folder.
-        step: training steps that are done.
+        step: number of finished training steps.
         learner: writes its own state.
-        trainer: the loop's state, plain JSON values.
-        keep: how many of the last ones stay; the best one stays beside them.
-        best: True if no earlier one is better.
+        trainer: state of the training loop, JSON values.
+        keep: how many of the latest checkpoints are kept, besides the best one.
+        best: whether this is the best checkpoint so far.
 
     Returns:
         The checkpoint's folder.
 
     Raises:
-        OSError: the disk is full, or closed to us.
+        OSError: the disk is full or not writable.
     """
     parent = run / "checkpoints"
     folder = parent / f"step-{step:05d}"
@@ -73,8 +72,7 @@ def save(
         learner.save_state(partial / _LEARNER)
         (partial / _TRAINER).write_text(json.dumps(dict(trainer), indent=1))
         if best:
-            # Inside, and before the folder gets its name: whatever kills us, both are there or
-            # none.
+            # Before the folder is renamed, so that a checkpoint and its mark appear together.
             (partial / _BEST).touch()
     _prune(parent, keep)
     return folder
@@ -86,20 +84,20 @@ def _prune(parent: Path, keep: int) -> None:
     for folder in _complete(parent):
         if folder not in kept and folder != chosen:
             shutil.rmtree(folder)
-    # What a killed process left half-written.
+    # Incomplete folders of a killed process.
     for leftover in (*parent.glob(".step-*.partial"), *parent.glob(".step-*.old")):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _complete(parent: Path) -> list[Path]:
-    """From the earliest to the latest step; half-written ones and copies have other names."""
+    """Complete checkpoints by step; incomplete ones and copies have other names."""
     whole = (p for p in parent.glob("step-*") if re.fullmatch(r"step-[0-9]{1,12}", p.name))
     found = [folder for folder in whole if (folder / _TRAINER).is_file()]
     return sorted(found, key=step_of)
 
 
 def step_of(folder: Path) -> int:
-    """The training step of a checkpoint's folder."""
+    """The training step in the name of a checkpoint's folder."""
     return int(folder.name.removeprefix("step-"))
 
 
@@ -116,14 +114,14 @@ def best(run: Path) -> Path | None:
 
 
 def named(run: Path, name: str) -> Path:
-    """A run's checkpoint.
+    """A checkpoint of a run by name.
 
     Args:
         run: the run's folder.
         name: `best`, `last` or the number of a step.
 
     Raises:
-        ConfigError: the run keeps no such checkpoint.
+        ConfigError: the run has no such checkpoint.
     """
     kept = {str(step_of(folder)): folder for folder in _complete(run / "checkpoints")}
     found = {"best": best(run), "last": latest(run)} | kept
@@ -131,38 +129,38 @@ def named(run: Path, name: str) -> Path:
         steps = ", ".join(kept) or "none"
         if name == "best" and kept:
             raise ConfigError(
-                f"{run}: no checkpoint is the best, as no evaluation fell into training "
-                f"(eval.every). Name one of its steps: {steps}"
+                f"{run}: no checkpoint is marked best, as nothing was evaluated during training "
+                f"(eval.every). Name a step instead: {steps}"
             )
-        raise ConfigError(f"{run}: no checkpoint {name!r}. Its checkpoints are of steps: {steps}")
+        raise ConfigError(f"{run}: has no checkpoint {name!r}; available steps: {steps}")
     return folder
 
 
 def load(folder: Path, learner: Restorable) -> dict[str, Any]:
-    """Bring a learner back to a checkpoint.
+    """Restore a learner from a checkpoint.
 
     Args:
-        folder: as `save`, `latest` or `best` returned it.
+        folder: as returned by `save`, `latest` or `best`.
         learner: of the same configuration.
 
     Returns:
-        The loop's state, as it was given to `save`.
+        The state of the training loop that was passed to `save`.
 
     Raises:
-        ConfigError: it is no checkpoint, is broken, or belongs to another model or job.
+        ConfigError: the folder is not a checkpoint, is broken, or belongs to another model or job.
     """
     try:
         trainer = json.loads((folder / _TRAINER).read_text())
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder}: is no checkpoint that can be read: {error}") from error
+        raise ConfigError(f"{folder}: cannot be read as a checkpoint: {error}") from error
     step = trainer.get("step") if isinstance(trainer, dict) else None
     if not isinstance(trainer, dict) or type(step) is not int:
-        raise _unusable(folder, "says no step")
+        raise _unusable(folder, "has no step")
     if step != step_of(folder):
-        raise _unusable(folder, f"is of step {step}, and its folder of step {step_of(folder)}")
+        raise _unusable(folder, f"has step {step}, but its folder is step {step_of(folder)}")
     for name in ("best", "kl_coefficient"):
         if not isinstance(trainer.get(name), int | float | None):
-            raise _unusable(folder, f"{name}={trainer[name]!r} is no number")
+            raise _unusable(folder, f"{name}={trainer[name]!r} is not a number")
     learner.restore(folder / _LEARNER)
     return trainer
 
@@ -172,15 +170,15 @@ def _unusable(folder: Path, why: str) -> ConfigError:
 
 
 def check(checkpoint: Path, source: Path, lora: LoraConfig) -> None:
-    """See whether a checkpoint is of a run's model, without reading its weights.
+    """Check that a checkpoint belongs to a run's model, without reading its weights.
 
     Args:
-        checkpoint: as `named` returned it.
-        source: the model's folder as the run began.
-        lora: the run's adapters.
+        checkpoint: as returned by `named`.
+        source: the folder of the model that the run started from.
+        lora: the run's adapter configuration.
 
     Raises:
-        ConfigError: it is another model's or has other adapters, or is broken.
+        ConfigError: it belongs to another model, has other adapters, or is broken.
     """
     from agentrl.training.learner import learner_state
 
@@ -188,14 +186,15 @@ def check(checkpoint: Path, source: Path, lora: LoraConfig) -> None:
 
 
 def export(checkpoint: Path, source: Path, folder: Path, dtype: str, lora: LoraConfig) -> None:
-    """Make an ordinary Hugging Face folder of a checkpoint.
+    """Export a checkpoint as an ordinary Hugging Face folder.
 
     Args:
-        checkpoint: as `named` returned it.
-        source: the model's folder as the run began: configuration, tokenizer and processor.
-        folder: where.
+        checkpoint: as returned by `named`.
+        source: the folder of the model that the run started from, with its configuration,
+            tokenizer and processor.
+        folder: to write.
         dtype: `float32` or `bfloat16`, of the written weights.
-        lora: the run's adapters, which become part of the weights.
+        lora: the run's adapter configuration; adapters are merged into the weights.
 
     Raises:
         ConfigError: the checkpoint is broken.
@@ -211,16 +210,16 @@ def export(checkpoint: Path, source: Path, folder: Path, dtype: str, lora: LoraC
 
 
 def export_adapters(checkpoint: Path, source: Path, folder: Path, model: ModelConfig) -> None:
-    """Write the adapters of a checkpoint alone, in PEFT's format.
+    """Export only the adapters of a checkpoint, in PEFT's format.
 
     Args:
-        checkpoint: as `named` returned it.
-        source: the model's folder as the run began, which the adapters belong to.
-        folder: where.
-        model: the run's.
+        checkpoint: as returned by `named`.
+        source: the folder of the model that the run started from, and the adapters belong to.
+        folder: to write.
+        model: the run's model configuration.
 
     Raises:
-        ConfigError: the checkpoint is broken, or its adapters are not all that was learned.
+        ConfigError: the checkpoint is broken, or the run has changed more than the adapters.
     """
     import torch
 
@@ -234,19 +233,19 @@ def export_adapters(checkpoint: Path, source: Path, folder: Path, model: ModelCo
             first = qlora.rounded(first.to(getattr(torch, model.dtype)))
         if first is not None and not first.to(tensor.dtype).equal(tensor):
             raise ConfigError(
-                "the adapters are not all that this run has learned: its warm start has become "
-                "part of the weights below them (warm_start.cache). Leave out --adapter"
+                "this run has changed more than its adapters: its warm start was merged into the "
+                "base weights (warm_start.cache). Leave out --adapter"
             )
     base = str(source.absolute()) if model.path == "tiny" else model.path
     lora_adapters.write(folder, kept, model.lora, base)
 
 
 def _kept(checkpoint: Path, began: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The policy of a checkpoint, by the names that it is trained under.
+    """The policy's master weights in a checkpoint, by their names in the trained model.
 
     Args:
-        checkpoint: as `named` returned it.
-        began: the weights that the run began with.
+        checkpoint: as returned by `named`.
+        began: the weights that the run started from.
     """
     from agentrl.training.checkpoints import tensor_shards
     from agentrl.training.learner import learner_state, lora_adapters, qlora

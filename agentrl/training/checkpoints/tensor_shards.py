@@ -1,6 +1,6 @@
-"""Tensors that ranks hold shards of, as a folder on disk: each rank writes and reads its own.
+"""Sharded tensors on disk: each rank writes and reads its own shards.
 
-The folder is one of torch.distributed.checkpoint; it is read by any number of ranks.
+The folder has the format of torch.distributed.checkpoint; any number of ranks can read it.
 """
 
 import json
@@ -23,15 +23,15 @@ from agentrl.text import did_you_mean
 
 _PLAIN = "plain.json"
 _LITTLE = 1 << 20
-"""Bytes: a disk with less room is full."""
+"""A disk with fewer free bytes counts as full."""
 
 
 class _Unpickler(pickle.Unpickler):
-    """Knows what the format's metadata are made of, and nothing else: a pickle can run code."""
+    """Loads only the classes that the metadata consist of: a pickle can run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if name not in _KNOWN.get(module, ()) and not (module == "torch" and _is_dtype(name)):
-            raise pickle.UnpicklingError(f"{module}.{name} has no place in a checkpoint")
+            raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a checkpoint")
         return super().find_class(module, name)
 
 
@@ -50,19 +50,19 @@ _KNOWN = {
 
 
 def _is_dtype(name: str) -> bool:
-    """Whether torch calls one of its types so."""
+    """Whether this is the name of a torch dtype."""
     return isinstance(getattr(torch, name, None), torch.dtype)
 
 
 class _Reader(FileSystemReader):
-    """As torch's, but for what it unpickles."""
+    """torch's reader with a restricted unpickler."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """The metadata of all ranks."""
         with (Path(self.path) / ".metadata").open("rb") as file:
             found = _Unpickler(file).load()
         if not isinstance(found, Metadata):
-            raise pickle.UnpicklingError(f"{type(found).__name__} are no metadata")
+            raise pickle.UnpicklingError(f"expected Metadata, not {type(found).__name__}")
         found.storage_meta = StorageMeta()
         found.storage_meta.load_id = self.load_id
         return found
@@ -74,13 +74,13 @@ def write(
     """Write tensors and plain values; a collective call.
 
     Args:
-        folder: made if need be.
+        folder: is created if needed.
         tensors: by name, sharded or the same on every rank.
         plain: JSON values.
-        main: True on the rank that writes what all have.
+        main: True on the rank that writes the plain values.
 
     Raises:
-        OSError: the disk is full, or closed to us.
+        OSError: the disk is full or not writable.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if main:
@@ -90,7 +90,7 @@ def write(
             dict(tensors), storage_writer=FileSystemWriter(folder, sync_files=True)
         )
     except CheckpointException as error:
-        # torch tells of a full disk in words of its archive's layout.
+        # torch reports a full disk as a malformed archive.
         full = shutil.disk_usage(folder).free < _LITTLE
         why = "the disk is full" if full else _first(error)
         raise OSError(f"{folder}: cannot be written: {why}") from error
@@ -100,14 +100,14 @@ def plain(folder: Path) -> dict[str, Any]:
     """The plain values.
 
     Raises:
-        ConfigError: the folder is none of these, or broken.
+        ConfigError: the folder was not written by `write`, or is broken.
     """
     try:
         found = json.loads((folder / _PLAIN).read_text())
     except (OSError, ValueError) as error:
         raise _broken(folder, error) from error
     if not isinstance(found, dict):
-        raise _broken(folder, "it holds no values")
+        raise _broken(folder, f"{_PLAIN} is not a JSON object")
     return found
 
 
@@ -115,12 +115,12 @@ def read_into(folder: Path, tensors: Mapping[str, Tensor], whole: str) -> None:
     """Read tensors in place, each rank its shards; a collective call.
 
     Args:
-        folder: as it was written, by any number of ranks.
-        tensors: what is to be overwritten; names that are not asked for are passed over.
-        whole: the beginning of names that are not passed over.
+        folder: written by any number of ranks.
+        tensors: to be overwritten; stored tensors with other names are ignored.
+        whole: prefix of names that must not be ignored.
 
     Raises:
-        ConfigError: one is missing, of another shape or too many, or the folder is broken.
+        ConfigError: a tensor is missing, unexpected or of another shape, or the folder is broken.
     """
     asked = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     check_fit(folder, stored(folder), asked, whole)
@@ -131,7 +131,11 @@ def read_into(folder: Path, tensors: Mapping[str, Tensor], whole: str) -> None:
 
 
 def read(folder: Path, prefix: str) -> dict[str, Tensor]:
-    """All tensors whose names begin so, whole, without the prefix; by one process alone.
+    """Full tensors by name, read by a single process.
+
+    Args:
+        folder: written by any number of ranks.
+        prefix: selects names, and is removed from them.
 
     Raises:
         ConfigError: the folder is broken.
@@ -143,7 +147,7 @@ def read(folder: Path, prefix: str) -> dict[str, Tensor]:
     }
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that nobody else reads along
+            warnings.simplefilter("ignore", UserWarning)  # that no process group is initialized
             state_dict_loader.load(found, storage_reader=_Reader(folder), no_dist=True)
     except (CheckpointException, OSError, RuntimeError, ValueError, EOFError) as error:
         raise _broken(folder, error) from error
@@ -151,7 +155,7 @@ def read(folder: Path, prefix: str) -> dict[str, Tensor]:
 
 
 def stored(folder: Path) -> dict[str, tuple[int, ...]]:
-    """The shape of what is stored, by name; only that is read.
+    """The shapes of the stored tensors by name, from the metadata alone.
 
     Raises:
         ConfigError: the folder is broken.
@@ -160,10 +164,10 @@ def stored(folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _types(folder: Path) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-    """Shape and type of what is stored, by name."""
+    """The shapes and dtypes of the stored tensors by name."""
     try:
         metadata = _Reader(folder).read_metadata().state_dict_metadata
-    except Exception as error:  # a pickle of a broken file fails in any way
+    except Exception as error:  # unpickling a broken file can raise anything
         raise _broken(folder, error) from error
     return {
         name: (tuple(about.size), about.properties.dtype)
@@ -178,16 +182,16 @@ def check_fit(
     asked: Mapping[str, tuple[int, ...]],
     whole: str,
 ) -> None:
-    """See whether a folder holds what is asked of it, by names and shapes.
+    """Compare stored tensors with expected ones, by name and shape.
 
     Args:
-        folder: where it was found, for the message.
-        found: the shapes that it holds.
-        asked: those that it should hold.
-        whole: the beginning of names of which it should hold no other.
+        folder: for the message.
+        found: the stored shapes.
+        asked: the expected shapes.
+        whole: prefix of names that must all be expected.
 
     Raises:
-        ConfigError: the first that is missing, of another shape or too many.
+        ConfigError: a tensor is missing, unexpected or of another shape.
     """
     for name, shape in asked.items():
         if name not in found:
@@ -197,25 +201,22 @@ def check_fit(
             )
         if found[name] != shape:
             raise ConfigError(
-                f"{folder}: belongs to another model: {name} has shape {found[name]}, here it "
-                f"is {shape}"
+                f"{folder}: belongs to another model: {name} has shape {found[name]}, not {shape}"
             )
     for name in found:
         if name.startswith(whole) and name not in asked:
-            raise ConfigError(
-                f"{folder}: belongs to another model: it has {name}, which is not here"
-            )
+            raise ConfigError(f"{folder}: belongs to another model: {name} is unexpected")
 
 
 def _broken(folder: Path, why: BaseException | str) -> ConfigError:
-    told = why if isinstance(why, str) else _first(why)
+    reason = why if isinstance(why, str) else _first(why)
     return ConfigError(
-        f"{folder}: cannot be read: {told}. Remove this checkpoint to use an earlier one."
+        f"{folder}: cannot be read: {reason}. Remove this checkpoint to use an earlier one."
     )
 
 
 def _first(error: BaseException) -> str:
-    """What went wrong, in a line: on the first rank where something did."""
+    """The error in one line; of a collective failure, that of the first rank that failed."""
     if isinstance(error, CheckpointException):
         error = next(iter(error.failures.values()), (error, None))[0]
     lines = str(error).splitlines() or [""]

@@ -1,4 +1,4 @@
-"""How well somebody plays, on seeds that nothing was ever trained on."""
+"""Evaluate a model or a scripted player on held-out seeds."""
 
 import asyncio
 import io
@@ -16,7 +16,7 @@ from rich.console import Console
 
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config
-from agentrl.devices.vision import Audit
+from agentrl.devices.vision import VisionAudit
 from agentrl.errors import ConfigError
 from agentrl.files import working_in
 from agentrl.rollout.collector import tickets_of_step
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Evaluation:
-    """Means over the valid episodes; `metrics` are the environment's own, such as accuracy."""
+    """Means over the valid episodes; `metrics` includes the environment's own."""
 
     metrics: dict[str, float]
     episodes: int
@@ -54,18 +54,18 @@ class Evaluation:
     seconds: float
     by_seed: dict[int, dict[str, float]]
     audit: dict[str, dict[str, float]] = field(default_factory=dict)
-    """How well an environment that compares what it reads with the truth has read each fact."""
+    """Agreement per fact, for an environment that checks its screen reading against the truth."""
 
     def summary(self) -> dict[str, Any]:
-        """Without the single seeds, as it stands in `summary.json`."""
+        """The means and counts without the results per seed, as written to `summary.json`."""
         counts = {"episodes": self.episodes, "void": self.void, "seconds": round(self.seconds, 1)}
         return {**{k: round(v, 4) for k, v in self.metrics.items()}, **counts}
 
 
 def metrics_of(scored: ScoredEpisode) -> dict[str, float]:
-    """Numbers of one episode: its return, its length, and `info["metrics"]` of its last turn.
+    """Metrics of one episode: return, length, and `info["metrics"]` of its last turn.
 
-    Where its reward has several components, each of them as well, unweighted: `reward/NAME`.
+    If the reward has several components, each is included, unweighted, as `reward/NAME`.
     """
     turns = scored.episode.turns
     own = turns[-1].info.get("metrics", {}) if turns else {}
@@ -81,21 +81,21 @@ def metrics_of(scored: ScoredEpisode) -> dict[str, float]:
 
 
 def means(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
-    """The mean of each number over the valid episodes; empty without any."""
+    """The mean of each metric over the valid episodes; empty if there are none."""
     rows = [metrics_of(e) for e in episodes if not e.episode.outcome.void]
     keys = dict.fromkeys(key for row in rows for key in row)
     return {key: float(np.mean([row[key] for row in rows if key in row])) for key in keys}
 
 
-def audited(episodes: Sequence[ScoredEpisode]) -> Audit:
-    """What the environment said of its reading, as `info["audit"]`, in the valid episodes."""
-    audit = Audit()
+def audited(episodes: Sequence[ScoredEpisode]) -> VisionAudit:
+    """Screen reading against the truth (`info["audit"]`), summed over the valid episodes."""
+    audit = VisionAudit()
     for episode in (e.episode for e in episodes if not e.episode.outcome.void):
-        # A turn without an action has brought no new screen.
+        # A turn without an action has no new screen.
         acted = [turn.info for turn in episode.turns if turn.action is not None]
-        for found in (info.get("audit") for info in (episode.reset_info, *acted)):
-            if isinstance(found, Mapping) and found.keys() == {"agreed", "differs"}:
-                audit.take(found)
+        for entry in (info.get("audit") for info in (episode.reset_info, *acted)):
+            if isinstance(entry, Mapping) and entry.keys() == {"agreed", "differs"}:
+                audit.take(entry)
     return audit
 
 
@@ -111,21 +111,21 @@ async def play_held_out(
     demos: bool = False,
     check: Callable[[Sequence[ScoredEpisode]], None] = lambda played: None,
 ) -> Evaluation:
-    """Play games on held-out seeds; a player's own draws are the same each time.
+    """Play episodes on held-out seeds; a player's random draws are the same each time.
 
     Args:
         rollouts: play them.
         config: the job.
-        episodes: how many games, each on a seed of its own.
-        name: tells this evaluation from others of the same step; in the episodes' ids.
-        step: how many training steps the model has seen.
+        episodes: number of episodes, each on its own seed.
+        name: distinguishes this evaluation from others of the same step; part of episode ids.
+        step: number of training steps that the model has had.
         player: a scripted player; None for the model.
-        greedy: the model takes its most probable token each time.
-        demos: play the seeds of demonstrations instead.
-        check: told of the episodes; raises where they will not do.
+        greedy: the model always takes its most probable token.
+        demos: play the seeds of the demonstrations instead.
+        check: called with the episodes; raises if they are unusable.
 
     Raises:
-        WorldError: not one could be played.
+        WorldError: more than half of the episodes are void, or no phone is left.
     """
     started = time.perf_counter()
     label = name.replace(" ", "-")
@@ -154,32 +154,31 @@ def evaluate(
     demos: bool = False,
     overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Evaluate a run's model, or a configuration's start model, scripted player or server.
+    """Evaluate the model of a run, the start model of a configuration, or a scripted player.
 
-    Progress goes to the standard error, if `logging` names the console.
+    Progress goes to standard error if `logging` includes `console`.
 
     Args:
-        target: a run folder, a configuration's file or name, or a configuration.
-        episodes: games, each on a held-out seed; None takes `eval.episodes`.
+        target: a run's folder, a configuration, or its file or name.
+        episodes: number of episodes, each on its own held-out seed; None takes `eval.episodes`.
         policy: `model`, or the name of a scripted player such as `random` or `expert`, which needs
-            no model and nothing that models need. Where `rollout.engine` is `remote`, the model is
-            that of the server.
-        greedy: the model takes its most probable token each time.
+            neither a model nor an engine. With `rollout.engine=remote` the model is the server's.
+        greedy: the model always takes its most probable token.
         checkpoint: of the run: `best`, `last` or a step; None takes its final model.
-        demos: play the seeds of demonstrations, which a warm start may learn from, instead of
+        demos: play the seeds of the demonstrations, which a warm start may train on, instead of
             held-out ones.
         overrides: `key=value` settings.
 
     Returns:
-        The environment's own metrics, `reward`, `episodes`, `void` and `seconds`; and `run`, the
-        folder where the games are recorded, which `agentrl view` shows. Where a server's model
-        has played, `model` is how the server calls it. Where the environment
-        compares what it reads with the truth, `audit`: for each fact how often it `agreed`, `of`
-        how many, and the 95% interval of that share, from `low` to `high`.
+        The environment's own metrics, `reward`, `episodes`, `void` and `seconds`; `run` is the
+        folder with the recorded episodes, for `agentrl view`. With a server's model, `model` is
+        its name there. If the environment checks its screen reading against the truth, `audit`
+        has for each fact how often it `agreed`, `of` how many, and the 95% interval of that
+        share, from `low` to `high`.
 
     Raises:
-        ConfigError: something named does not exist, or a server that is to play does not answer.
-        WorldError: not one game could be played.
+        ConfigError: something named does not exist, or the server does not answer.
+        WorldError: more than half of the episodes are void, or no phone is left.
     """
     config, run = open_target(target, overrides)
     count = config.eval.episodes if episodes is None else episodes
@@ -204,15 +203,15 @@ def evaluate(
     name = "run" if isinstance(target, Config) else Path(target).stem
     if run is None and player is None and not served:
         log.warning(
-            "%s is no run: its start model (%s) plays, which no run has trained. "
-            "Name a run's folder to evaluate a trained one.",
+            "%s is not a run: evaluating its start model (%s), which is not trained yet. "
+            "To evaluate a trained model, name a run's folder.",
             name,
             config.model.path,
         )
     who = "remote" if served else _who(run, kept, player)
     folder = RunFolder.create(config, f"{'demo' if demos else 'eval'}-{who}-{name}")
     model = {"model": config.rollout.endpoint.model} if served else {}
-    asked = {
+    header = {
         "target": str(target),
         "policy": model.get("model", policy),
         "checkpoint": checkpoint_store.step_of(kept)
@@ -222,14 +221,14 @@ def evaluate(
     }
     step = 0 if player is not None or served else steps_of(run, kept)
     with working_in(folder.path):
-        folder.write_summary(asked)  # those who look on know what is played
+        folder.write_summary(header)  # the viewer shows it while episodes are played
         found = asyncio.run(_evaluate(config, folder.path, who, step, kept, player, greedy, demos))
-        folder.write_summary({**asked, **found})
+        folder.write_summary({**header, **found})
     return {**found, **model, "run": str(folder.path)}
 
 
 def _who(run: Path | None, kept: Path | None, player: str | None) -> str:
-    """Who plays, for the folder's name."""
+    """The player's name in the folder's name."""
     if player is not None:
         return player
     if kept is not None:
@@ -248,9 +247,9 @@ async def _evaluate(
     demos: bool,
 ) -> dict[str, Any]:
     count = config.eval.episodes
-    needs_none = player is not None or is_served(config)
+    needs_no_model = player is not None or is_served(config)
     with TemporaryDirectory(prefix="agentrl-") as scratch, _shown(config, folder) as display:
-        model = None if needs_none else model_folder(config, Path(scratch), kept)
+        model = None if needs_no_model else model_folder(config, Path(scratch), kept)
         rollouts = await open_rollouts(config, model, folder, step)
         try:
             display.stage("evaluation")
@@ -273,9 +272,9 @@ async def _evaluate(
 
 @contextmanager
 def _shown(config: Config, folder: Path) -> Iterator[Display]:
-    """Tell how far it is on the standard error: the standard output is for the result."""
-    wanted = "console" in {name.removesuffix("?") for name in config.logging}
-    console = Console(stderr=True) if wanted else Console(file=io.StringIO())
+    """Show progress on standard error; standard output is for the result."""
+    is_shown = "console" in {name.removesuffix("?") for name in config.logging}
+    console = Console(stderr=True) if is_shown else Console(file=io.StringIO())
     display = Display(folder, Amounts(), console)
     display.stage("start")
     try:
@@ -285,6 +284,6 @@ def _shown(config: Config, folder: Path) -> Iterator[Display]:
 
 
 def as_record(name: str, step: int, evaluation: Evaluation) -> dict[str, Any]:
-    """One line of `evaluations.jsonl`, with every seed, so that runs can be compared in pairs."""
+    """One line of `evaluations.jsonl`, with results per seed for paired comparisons of runs."""
     record = {"name": name, "step": step, **asdict(evaluation)}
     return record if record["audit"] else {k: v for k, v in record.items() if k != "audit"}

@@ -1,4 +1,4 @@
-"""Play one episode and watch it: oneself, a scripted player or a model."""
+"""Play one episode interactively: by a person, a scripted player or a model."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -37,20 +37,20 @@ _A_DAY_S = 86_400.0
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Audience:
-    """Who watches."""
+    """Callbacks of a user interface that shows an episode and asks a person for actions."""
 
     told: Callable[[str], None]
-    """Takes the instructions, before anything is played."""
+    """Called with the instructions before the episode starts."""
     complains: Callable[[str], None]
-    """Takes why what a person answered is no action."""
+    """Called with the reason why a person's input is not an action."""
     sees: Callable[[Message], None]
-    """Takes what the player is shown, before it answers, and what is there at the end."""
+    """Called with each message to the player before it answers, and with the final state."""
     hears: Callable[[Turn], None]
-    """Takes each turn as it ends."""
+    """Called with each turn when it ends."""
     asked: Callable[[], str | None]
-    """Gives what a person answers; None to stop."""
+    """Returns a person's input; None to stop."""
     takes: Callable[[Sequence[str]], None] = lambda ways: None
-    """Receives the ways a person may answer, as named by `action_phrasing.ways`."""
+    """Called with the gestures and keys that a person may use, as in `action_phrasing.WAYS`."""
 
 
 def play(
@@ -64,25 +64,25 @@ def play(
     overrides: Sequence[str] = (),
     begun: Callable[[Path], None] = lambda folder: None,
 ) -> tuple[ScoredEpisode, Path]:
-    """Play one episode; it is recorded as any other.
+    """Play one episode; it is recorded like any other.
 
     Args:
         target: a run's folder, a configuration, or its file or name.
-        audience: who watches, and who is asked where a person plays.
-        policy: `human`, `model` (where `rollout.engine` is `remote`, that of the server), or the
-            name of a scripted player.
+        audience: shows the episode, and reads a person's input.
+        policy: `human`, `model` (the server's with `rollout.engine=remote`), or the name of a
+            scripted player.
         seed: of the episode.
         greedy: the model takes its most probable token each time.
         checkpoint: of a run: `best`, `last` or a step; None takes its final model.
         overrides: `key=value` settings.
-        begun: told of the folder, before anything is played.
+        begun: called with the folder before the episode starts.
 
     Returns:
-        The episode, and the folder where it is recorded.
+        The episode, and the folder in which it is recorded.
 
     Raises:
-        ConfigError: something named does not exist, a server that is to play does not answer, or
-            nothing was played.
+        ConfigError: something named does not exist, the server does not answer, or nothing was
+            played.
     """
     config, run = open_target(target, overrides)
     kept = checkpoint_of(run, checkpoint)
@@ -136,8 +136,8 @@ async def _play(
     rollouts = Rollouts(config, model, folder, version=version)
     try:
         await rollouts.start()
-        # A seed that is held out stays so, whoever plays it.
-        split: Split = "eval" if seed >= config.eval.seeds else "demo"
+        # A held-out seed is recorded as such, also when a person plays it.
+        split: Split = "eval" if seed >= config.eval.first_seed else "demo"
         player: Policy = (
             HumanPolicy(_reader(config, audience))
             if policy == HUMAN
@@ -152,14 +152,15 @@ async def _play(
 
 
 def _instructions(translator: Translator, *, is_human: bool) -> str:
-    """What is told before anything is played; a person is told how to answer in any case."""
-    words = translator.instructions()
+    """The instructions; a person always gets at least the format of an answer."""
+    instructions = translator.instructions()
     how: Callable[[], str] | None = getattr(translator, "how", None)
-    return untagged(how()) if is_human and not words and how is not None else words
+    needs_how = is_human and not instructions and how is not None
+    return untagged(how()) if needs_how and how is not None else instructions
 
 
 def _reader(config: Config, audience: Audience) -> Callable[[], str | None]:
-    """Asks until there is an action; who types need not type the tags around it."""
+    """Asks until the input is an action; the tags around it may be left out."""
     translator = open_translator(config.env)
 
     def ask() -> str | None:

@@ -1,4 +1,4 @@
-"""The critic: values of states, by a model and an optimizer of its own (PPO)."""
+"""The critic: state values, from a model and an optimizer of its own (PPO)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,14 +20,14 @@ from agentrl.types import Sample
 
 
 def value_loss(values: Tensor, old: Tensor, returns: Tensor, clip: float) -> Tensor:
-    """[N] half the squared error, and no less than that of a value that moved by `clip` at most.
+    """[N] half the squared error, or that of the value clipped to `old` +- `clip` if it is larger.
 
-    Source: the clipping of arXiv:1707.06347's reference implementation; `clip` 0 leaves it out.
+    Source: the clipping in the reference implementation of arXiv:1707.06347; 0 disables it.
     """
     error = (values - returns).square()
     if clip > 0:
-        near = old + (values - old).clamp(-clip, clip)
-        error = torch.maximum(error, (near - returns).square())
+        clipped = old + (values - old).clamp(-clip, clip)
+        error = torch.maximum(error, (clipped - returns).square())
     return error / 2
 
 
@@ -35,10 +35,10 @@ class Critic:
     """One rank's part of the critic.
 
     Args:
-        model: sharded.
-        optimizer: its own.
+        model: the sharded critic.
+        optimizer: of the critic alone.
         config: `critic_lr` and `critic_clip` are used.
-        packing: how samples are laid out.
+        packing: how samples are laid out in micro-batches.
         kit: the model family's.
         rank: this rank.
     """
@@ -55,16 +55,16 @@ class Critic:
         self._model, self.optimizer = model, optimizer
         self._config, self._packing, self._kit, self._rank = config, packing, kit, rank
         self.began = False
-        """Whether it has its first weights."""
+        """Whether its weights have been initialized from the policy."""
 
     def judge(self, samples: Sequence[Sample]) -> tuple[list[tuple[float, ...]], list[float]]:
-        """Values before each sampled token, and after the last token of each sample."""
+        """The values before each sampled token, and after the last token of each sample."""
         return token_scores.per_token(
             self._model.look, samples, self._packing, self._kit, self._rank
         )
 
     def step(self, weighed: Sequence[Weighed], tally: Tally) -> tuple[float, float]:
-        """One optimizer step towards the samples' returns.
+        """One optimizer step toward the samples' returns.
 
         Returns:
             Loss and gradient norm.
@@ -83,7 +83,7 @@ class Critic:
         return self.optimizer.step(self._config.critic_lr, total)
 
     def begin_as(self, policy: Sharded[Any]) -> None:
-        """Begin with the policy's body; the head has no opinion yet."""
+        """Copy the policy's backbone; the value head keeps its zeros."""
         self._model.begin_as(policy)
         self.began = True
 

@@ -1,4 +1,4 @@
-"""An implicit process reward, learned from outcomes alone (PRIME, arXiv:2502.01456)."""
+"""An implicit process reward model, trained on outcomes alone (PRIME, arXiv:2502.01456)."""
 
 from collections.abc import Sequence
 
@@ -21,35 +21,35 @@ from agentrl.types import Batch, Sample
 def slopes(
     ratios: Sequence[float], labels: Sequence[float], beta: float
 ) -> tuple[list[float], float]:
-    """How well outcomes are told, and what would tell them better.
+    """Binary cross-entropy of predicted outcomes, and its gradient.
 
     Args:
-        ratios: [E] summed log-ratio of an episode's tokens, reward model to reference.
-        labels: [E] in [0, 1], how well the episode came out.
+        ratios: [E] log-ratio of reward model to reference, summed over an episode's tokens.
+        labels: [E] outcome in [0, 1].
         beta: scale of the reward.
 
     Returns:
-        [E] what the log-probability of an episode's tokens has to fall by, each alike: the
-        derivative by the ratio of the cross-entropy between `labels` and sigmoid(beta * ratios).
-        And this cross-entropy, in nats, the mean over the episodes; 0 where there is none.
+        [E] derivative of each episode's cross-entropy between label and sigmoid(beta * ratio) by
+        the ratio, and so by the log-probability of each of its tokens; and the cross-entropy in
+        nats, averaged over the episodes, 0 without any.
     """
     logits = beta * torch.tensor(ratios, dtype=torch.float64)
-    truth = torch.tensor(labels, dtype=torch.float64)
-    loss = binary_cross_entropy_with_logits(logits, truth).item() if ratios else 0.0
-    return (beta * (torch.sigmoid(logits) - truth)).tolist(), loss
+    targets = torch.tensor(labels, dtype=torch.float64)
+    loss = binary_cross_entropy_with_logits(logits, targets).item() if ratios else 0.0
+    return (beta * (torch.sigmoid(logits) - targets)).tolist(), loss
 
 
 class ImplicitReward:
     """One rank's part of the reward model.
 
     Args:
-        model: sharded.
-        optimizer: its own.
+        model: the sharded reward model.
+        optimizer: of the reward model alone.
         config: `prime_lr` is used.
-        packing: how samples are laid out.
+        packing: how samples are laid out in micro-batches.
         kit: the model family's.
         rank: this rank.
-        temperature: that the tokens were sampled with.
+        temperature: that tokens are sampled with.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class ImplicitReward:
         """One optimizer step on the cross-entropy of outcomes.
 
         Args:
-            weighed: samples, and the slope of each one's episode; see `slopes`.
+            weighed: samples, each with the gradient of its episode; see `slopes`.
 
         Returns:
-            What is differentiated, which is not the cross-entropy but has its gradient, and the
-            gradient norm.
+            A surrogate loss, which has the gradient of the cross-entropy but not its value, and
+            the gradient norm.
         """
         total = torch.zeros((), device=self._rank.device)
         for part in share(weighed, self._packing, self._kit, self._rank):
@@ -92,7 +92,7 @@ class ImplicitReward:
         return self.optimizer.step(self._config.prime_lr, total)
 
     def begin_as(self, policy: Sharded[TokenScorer]) -> None:
-        """Begin as the policy is."""
+        """Copy the policy's weights."""
         self._model.begin_as(policy)
 
     def live(self) -> dict[str, Tensor]:

@@ -257,7 +257,7 @@ class Learner:
             logprobs, old, batch.columns["advantages"], batch.turns, settings
         )
         loss, seen = result.loss, {"clip_share": result.clipped, "entropy": entropy}
-        if settings.correction != "none":
+        if settings.importance_correction != "none":
             seen["correction"] = importance_correction.weights(old, rollout, batch.turns, settings)
             loss = loss * seen["correction"]
         if settings.kl != "none":

@@ -1,7 +1,7 @@
-"""What goes wrong while training."""
+"""Errors of training."""
 
 from agentrl.errors import AgentRLError
 
 
 class LearnerError(AgentRLError):
-    """A rank of the learner died or fell silent, or training diverged; the run cannot go on."""
+    """A learner rank died or did not answer, or training diverged; the run cannot continue."""

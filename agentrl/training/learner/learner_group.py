@@ -1,4 +1,4 @@
-"""The learner in this process, or its ranks lifted into Ray actors: the same calls."""
+"""The learner in this process, or its ranks in Ray actors, behind the same interface."""
 
 import functools
 import os
@@ -35,11 +35,11 @@ def _on_all(
 
 
 class LearnerGroup:
-    """Ranks in Ray actors, which all do the same call at the same time.
+    """Ranks in Ray actors; each call runs on all of them at the same time.
 
     Args:
         actors: rank 0 first.
-        deadline_s: for any call to the ranks; a rank that died is noticed at once.
+        deadline_s: for any call; a rank that dies is noticed at once.
     """
 
     def __init__(self, actors: Sequence[Any], deadline_s: float) -> None:
@@ -47,11 +47,11 @@ class LearnerGroup:
         self._deadline_s = deadline_s
 
     def start(self, tree: dict[str, Any], folder: Path, run: Path | None = None) -> None:
-        """Let the ranks meet and load the model.
+        """Connect the ranks and load the model.
 
         Raises:
             ConfigError: the model cannot be loaded.
-            LearnerError: a rank did not come up.
+            LearnerError: a rank did not start.
         """
         rendezvous = self._wait([self._actors[0].address.remote()])[0]
         count = len(self._actors)
@@ -86,7 +86,7 @@ class LearnerGroup:
         self._actors.clear()
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """A method of the learner, on every rank; paths are made absolute for their processes.
+        """Call a method of the learner on every rank; paths are made absolute.
 
         Returns:
             Rank 0's result.
@@ -101,7 +101,7 @@ class LearnerGroup:
         return self._wait(calls)[0]
 
     def _wait(self, references: list[Any]) -> list[Any]:
-        """All results, or the first failure at once: the other ranks may wait for it for ever."""
+        """All results; the first failure is raised at once, as other ranks may block on it."""
         import ray
 
         deadline = time.monotonic() + self._deadline_s
@@ -135,11 +135,11 @@ class LearnerActor:
     """One rank in a process of its own."""
 
     def pid(self) -> int:
-        """This process."""
+        """The actor's process id."""
         return os.getpid()
 
     def address(self) -> str:
-        """A free port of this machine, where the ranks can meet."""
+        """A free port of this machine, for the process group of the ranks."""
         import ray.util
 
         host = ray.util.get_node_ip_address()
@@ -156,7 +156,7 @@ class LearnerActor:
         rendezvous: str,
         run: Path | None,
     ) -> None:
-        """Load the model; see Learner."""
+        """Create the learner; see `Learner`."""
         if run is not None:
             ray_cluster.keep_words(run, f"learner{rank}")
         # Ray gives an actor one thread; on the CPU the ranks share the machine.
@@ -165,31 +165,32 @@ class LearnerActor:
         self._learner = Learner(config, folder, rank, world_size, rendezvous)
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Any method of the learner."""
+        """Call a method of the learner."""
         return getattr(self._learner, method)(*args, **kwargs)
 
 
 AnyLearner = Learner | LearnerGroup
-"""What the training loop sees of the learner, wherever it runs; every call blocks."""
+"""The learner wherever it runs, as the training loop uses it; every call blocks."""
 
 
 def open_learner(config: Config, folder: Path, run: Path | None = None) -> AnyLearner:
-    """Start the learner, as `rollout.launcher` says.
+    """Start the learner in this process or in Ray actors, by `rollout.launcher`.
 
     Args:
         config: the whole job's.
         folder: the model to start from, in the Hugging Face format.
-        run: the run's folder, where the ranks' own words are kept; None keeps none.
+        run: the run's folder, for the logs of the ranks; None keeps no logs.
 
     Raises:
-        ConfigError: the model cannot be loaded, Ray is not installed, or several ranks are asked
-            for without it.
-        LearnerError: a rank did not come up.
+        ConfigError: the model cannot be loaded, Ray is not installed, or several ranks are
+            configured without Ray.
+        LearnerError: a rank did not start.
     """
     ranks = config.train.ranks
     if config.rollout.launcher == "local":
         if ranks > 1:
-            raise ConfigError(f"train.ranks={ranks}: more than one needs rollout.launcher=ray")
+            raise ConfigError(f"train.ranks={ranks}: several ranks need rollout.launcher=ray")
+
         return Learner(config, folder)
     ray = ray_cluster.join_cluster()
     remote = ray.remote(LearnerActor).options(

@@ -1,4 +1,4 @@
-"""The models of one rank, their optimizers, and when each begins."""
+"""The models of one rank and their optimizers, and when each is created."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from agentrl.training.learner.token_scorer import TokenScorer, ValueScorer
 
 
 class Parts:
-    """What a learner trains and holds: the policy, and beside it what its algorithm needs.
+    """The policy and the other models that the algorithm needs, each with its optimizer.
 
     Args:
         config: the whole job's.
@@ -50,7 +50,10 @@ class Parts:
         self.implicit: ImplicitReward | None = None
 
     def begin_reinforcement(self) -> None:
-        """What stays, or begins, as the policy is now: after a warm start, and before a step."""
+        """Create the models that start as copies of the current policy, if not done yet.
+
+        Called before every step, so that they copy the policy after a warm start.
+        """
         settings = self.config.algorithm
         if requirements.reference(settings) and self.reference is None:
             self.reference = self.make_reference()
@@ -62,16 +65,16 @@ class Parts:
             self.critic.begin_as(self.policy)
 
     def begin_cloning(self, config: WarmStartConfig) -> None:
-        """Start supervised steps, with an optimizer of their own."""
+        """Start supervised training, with its own optimizer."""
         optimizer = self._optimizer_of(self.policy, config)
         self.cloner = Cloner(self.policy, optimizer, self.kit, self.rank, self.packing)
 
     def make_reference(self) -> Sharded[TokenScorer]:
-        """A policy that is never trained, with the weights of the folder."""
+        """A frozen policy, with the weights of the starting model."""
         return self._policy(frozen=True)
 
     def make_implicit(self) -> ImplicitReward:
-        """An implicit reward model, with the weights of the folder."""
+        """An implicit reward model, with the weights of the starting model."""
         config, model = self.config, self._policy(frozen=False)
         return ImplicitReward(
             model,
@@ -108,7 +111,7 @@ class Parts:
         )
 
     def optimizers(self) -> dict[str, Optimizer]:
-        """Those that there are, by the part of the state that they belong to."""
+        """The existing optimizers, by the part of the state that they belong to."""
         found = {"policy": self.optimizer}
         for part, holder in (
             ("cloning", self.cloner),
@@ -120,7 +123,7 @@ class Parts:
         return found
 
     def live(self) -> dict[str, Tensor]:
-        """All tensors of the state, sharing their memory."""
+        """All tensors of the state by name, sharing their memory."""
         parts = {"policy": self.policy.live(), "optimizer": self.optimizer.live()}
         if self.cloner is not None:
             parts["cloning"] = self.cloner.optimizer.live()

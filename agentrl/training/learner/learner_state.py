@@ -1,4 +1,4 @@
-"""All that the next steps of a learner depend on, on the disk."""
+"""The learner's complete state on disk: weights, optimizers, counters and random state."""
 
 import logging
 from collections.abc import Mapping
@@ -19,17 +19,17 @@ from agentrl.training.learner.learner_models import Parts
 _log = logging.getLogger(__name__)
 
 POLICY = "policy/"
-"""The names of the policy's weights begin so."""
+"""Prefix of the policy's weights."""
 _LORA = "model.lora"
 
 
 def save(parts: Parts, version: int, folder: Path) -> None:
-    """Write it; a collective call, each rank its shards.
+    """Write the state; a collective call, each rank writes its shards.
 
     Args:
-        parts: the learner's.
-        version: of its weights.
-        folder: where.
+        parts: the learner's models.
+        version: of the policy's weights.
+        folder: is created if needed.
 
     Raises:
         OSError: the disk is full.
@@ -48,14 +48,14 @@ def save(parts: Parts, version: int, folder: Path) -> None:
 
 
 def restore(parts: Parts, folder: Path) -> int:
-    """Read it into the learner's parts, also with another number of ranks; a collective call.
+    """Read the state, with any number of ranks; a collective call.
 
     Returns:
         The version of the weights.
 
     Raises:
-        ConfigError: it is broken, belongs to another model or job, or was taken while cloning,
-            which has not begun.
+        ConfigError: the state is broken, belongs to another model or job, or was saved during
+            supervised training, which has not begun here.
     """
     plain = tensor_shards.plain(folder)
     try:
@@ -69,7 +69,9 @@ def _restore(parts: Parts, folder: Path, plain: Mapping[str, Any]) -> int:
         _check_same(plain, key, value)
     trained = set(plain["parts"])
     if "cloning" in trained and parts.cloner is None:
-        raise ConfigError("this state was taken while cloning; begin cloning first")
+        raise ConfigError(
+            "this state was saved during supervised training: call begin_cloning first"
+        )
     if plain["reference"] and parts.reference is None:
         parts.reference = parts.make_reference()
     if (
@@ -78,8 +80,8 @@ def _restore(parts: Parts, folder: Path, plain: Mapping[str, Any]) -> int:
         and not plain["reference"]
     ):
         _log.warning(
-            "%s: has no reference, as algorithm.kl was none: the divergence is measured from the "
-            "model as it is now",
+            "%s: has no reference model, as it was saved with algorithm.kl=none: the KL is "
+            "measured against the model as it is now",
             folder,
         )
     if "implicit" in trained and parts.implicit is None:
@@ -97,23 +99,23 @@ def _restore(parts: Parts, folder: Path, plain: Mapping[str, Any]) -> int:
 
 
 def check_model(folder: Path, source: Path, lora: LoraConfig) -> None:
-    """See whether a learner's state is of a model, without reading its weights.
+    """Check that a state belongs to a model, without reading its weights.
 
     Args:
-        folder: as `save` wrote it.
-        source: the model's folder as the run began.
-        lora: the run's adapters.
+        folder: written by `save`.
+        source: the folder of the model that the run started from.
+        lora: the run's adapter configuration.
 
     Raises:
-        ConfigError: it is another model's or has other adapters, or is broken.
+        ConfigError: it belongs to another model, has other adapters, or is broken.
     """
     try:
-        _check_same(tensor_shards.plain(folder), _LORA, _told(lora))
+        _check_same(tensor_shards.plain(folder), _LORA, _lora_identity(lora))
     except (KeyError, TypeError) as error:
         raise _not_whole(folder, error) from error
     model = skeleton(source)
     asked = {f"{POLICY}{n}": tuple(p.shape) for n, p in model.named_parameters()}
-    # Of a tied weight the second name is kept where the model's own files have told the two apart.
+    # A tied weight is saved under its second name, too, if the model's files hold both.
     both = {f"{POLICY}{n}" for n, _ in model.named_parameters(remove_duplicate=False)}
     stored = {n: s for n, s in tensor_shards.stored(folder).items() if n.startswith(POLICY)}
     kept = qlora.shapes(stored, lambda name: asked.get(lora_adapters.plain_name(name) or "", ()))
@@ -127,20 +129,20 @@ def check_model(folder: Path, source: Path, lora: LoraConfig) -> None:
 def _check_same(plain: Mapping[str, Any], key: str, value: str) -> None:
     if plain["job"][key] != value:
         raise ConfigError(
-            f"this checkpoint belongs to another job: its {key} is "
-            f"{plain['job'][key]!r}, here it is {value!r}"
+            f"this checkpoint belongs to another job: it has {key}={plain['job'][key]!r}, this "
+            f"one {value!r}"
         )
 
 
 def _not_whole(folder: Path, error: Exception) -> ConfigError:
     return ConfigError(
-        f"{folder}: is not whole: {error!r}. Remove this checkpoint to use an earlier one."
+        f"{folder}: is incomplete: {error!r}. Remove this checkpoint to use an earlier one."
     )
 
 
 def _count(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise TypeError(f"{value!r} is no count")
+        raise TypeError(f"{value!r} is not a count")
     return value
 
 
@@ -148,13 +150,13 @@ def _identity(config: Config) -> dict[str, str]:
     return {
         "model.path": config.model.path,
         "model.freeze_vision": str(config.model.freeze_vision),
-        _LORA: _told(config.model.lora),
+        _LORA: _lora_identity(config.model.lora),
         "train.master_dtype": config.train.master_dtype,
         "env.id": config.env.id,
         "algorithm.estimator": config.algorithm.estimator,
     }
 
 
-def _told(lora: LoraConfig) -> str:
-    """Adapters; how engines are given them changes nothing of what is kept."""
+def _lora_identity(lora: LoraConfig) -> str:
+    """The adapters' settings that the state depends on: all but how engines receive them."""
     return str(replace(lora, serve="merged"))

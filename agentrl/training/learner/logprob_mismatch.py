@@ -1,4 +1,4 @@
-"""How far the engine's log-probabilities are from the learner's, before the learner moves."""
+"""Mismatch between the engine's log-probabilities and the learner's, before the update."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from agentrl.types import Sample
 
 MAX_SAMPLES = 32
 MAX_TOKENS = 16_384
-"""Bounds of what is compared, whatever a micro-batch holds; one sample is, however long."""
+"""Bounds of the comparison; the first sample is compared however long it is."""
 
 
 def measure(
@@ -28,22 +28,22 @@ def measure(
     temperature: float,
     packing: Packing,
 ) -> dict[str, float]:
-    """Compare the first samples, within bounds, whether they teach anything or not.
+    """Compare the first samples, within bounds, whether their advantages are zero or not.
 
-    A collective call. The split over ranks and micro-batches changes nothing.
+    A collective call. The result does not depend on the split over ranks and micro-batches.
 
     Args:
         samples: shuffled, the same on every rank.
-        model: as it was when the engine was given its weights.
+        model: with the weights that the engine has.
         kit: the model family's.
         rank: this rank.
         temperature: that the engine sampled with.
-        packing: how samples are laid out for one pass.
+        packing: how samples are laid out in micro-batches.
 
     Returns:
-        mismatch_k1, mismatch_k3: means over the tokens that were compared; mismatch_max: the
-        largest difference; mismatch_tokens: how many; entropy: their mean, in nats. Nothing where
-        nothing was sampled.
+        mismatch_k1, mismatch_k3: means over the compared tokens; mismatch_max: the largest
+        difference; mismatch_tokens: number of compared tokens; entropy: its mean, in nats. Empty
+        if no tokens were sampled.
     """
     sums = torch.zeros(4, dtype=torch.float64, device=rank.device)
     peak = torch.zeros((), device=rank.device)
@@ -51,7 +51,7 @@ def measure(
         logprobs, entropy, _ = model.look(part.batch, temperature)
         engine = part.batch.columns["logprobs"]
         ratio = log_ratio(engine, logprobs)
-        # The tokens were drawn by the engine: k3 estimates KL(engine | learner).
+        # The engine sampled the tokens: k3 estimates KL(engine | learner).
         found = torch.stack([ratio, k3(engine, logprobs), entropy, torch.ones_like(ratio)])
         sums += found.double().sum(-1) * part.told
         peak = torch.maximum(peak, ratio.abs().max() * part.told)
@@ -68,7 +68,7 @@ def measure(
 
 
 def _first(samples: Sequence[Sample]) -> list[Sample]:
-    """As many as the bounds allow, of those with sampled tokens."""
+    """The first samples with sampled tokens, as many as the bounds allow."""
     found: list[Sample] = []
     tokens = 0
     for sample in samples:

@@ -1,6 +1,6 @@
-"""Low-rank adapters (LoRA, arXiv:2106.09685), by PEFT, and the whole weights that they make.
+"""Low-rank adapters (LoRA, arXiv:2106.09685), by PEFT: insert, merge, write.
 
-PEFT (`pip install 'agentrl[lora]'`) is imported here alone.
+Only this module imports PEFT (`pip install 'agentrl[lora]'`).
 """
 
 import json
@@ -28,14 +28,14 @@ _FILES = ("adapter_model.safetensors", "adapter_config.json")
 
 
 def targets_of(policy: nn.Module, config: LoraConfig) -> list[str]:
-    """The linear layers that get an adapter, by their dotted names.
+    """The dotted names of the linear layers that get an adapter.
 
     Args:
-        policy: a Hugging Face model, also one on the meta device.
-        config: its `targets` are ends of such names; none means those of the language model.
+        policy: a Hugging Face model; may be on the meta device.
+        config: its `targets` are suffixes of such names; empty selects all of the language model.
 
     Raises:
-        ConfigError: a target is the end of none.
+        ConfigError: a target matches no layer.
     """
     linear = {name for name, module in policy.named_modules() if isinstance(module, nn.Linear)}
     head = policy.get_output_embeddings()  # type: ignore[operator]
@@ -44,19 +44,19 @@ def targets_of(policy: nn.Module, config: LoraConfig) -> list[str]:
         return sorted(name for name in linear if not is_vision(name))
     found = set[str]()
     for target in config.targets:
-        fitting = {name for name in linear if name == target or name.endswith(f".{target}")}
-        if not fitting:
+        matching = {name for name in linear if name == target or name.endswith(f".{target}")}
+        if not matching:
             ends = sorted({name.rpartition(".")[2] for name in linear})
             raise ConfigError(
-                f"model.lora.targets: {target!r} is no linear layer of this model"
-                f"{did_you_mean(target, ends)}; there are {', '.join(ends)}"
+                f"model.lora.targets: {target!r} matches no linear layer of this model"
+                f"{did_you_mean(target, ends)}; it has {', '.join(ends)}"
             )
-        found |= fitting
+        found |= matching
     return sorted(found)
 
 
 def check(model: ModelConfig) -> None:
-    """See whether a model can have the adapters; one of the hub is not asked for.
+    """Check that a model supports the adapters; models on the hub are not downloaded for it.
 
     Raises:
         ConfigError: a target does not exist, or PEFT is not installed.
@@ -74,12 +74,12 @@ def check(model: ModelConfig) -> None:
 
 
 def _check_served(targets: Sequence[str], config: LoraConfig) -> None:
-    seeing = [name for name in targets if is_vision(name)]
-    if config.serve == "adapter" and seeing:
+    vision = [name for name in targets if is_vision(name)]
+    if config.serve == "adapter" and vision:
         raise ConfigError(
-            "model.lora.serve=adapter: vLLM answers with adapters in the language model alone, and "
-            f"model.lora.targets has {len(seeing)} in the vision tower, such as {seeing[0]}; "
-            "model.lora.serve=merged takes them all"
+            "model.lora.serve=adapter: vLLM supports adapters in the language model only, and "
+            f"model.lora.targets has {len(vision)} in the vision tower, such as {vision[0]}; use "
+            "model.lora.serve=merged"
         )
 
 
@@ -88,12 +88,12 @@ def _no_peft(config: LoraConfig) -> ConfigError:
 
 
 def insert(policy: nn.Module, config: LoraConfig, seed: int) -> None:
-    """Give a model its adapters, in place; they alone are trained, and change nothing at first.
+    """Add adapters to a model, in place; only they are trained, and initially they are zero.
 
     Args:
         policy: a Hugging Face model.
-        config: the adapters'.
-        seed: of their first weights.
+        config: of the adapters.
+        seed: of their initial weights.
 
     Raises:
         ConfigError: a target does not exist, or PEFT is not installed.
@@ -115,11 +115,12 @@ def insert(policy: nn.Module, config: LoraConfig, seed: int) -> None:
 
 
 def merged(tensors: Mapping[str, Tensor], config: LoraConfig) -> dict[str, Tensor]:
-    """Whole weights under the names of the model without adapters.
+    """Merge adapters into the weights, under the names of the model without adapters.
 
     Args:
-        tensors: whole, by their names in the model with adapters; one without stays as it is.
-        config: the adapters'.
+        tensors: full tensors by their names in the model with adapters; weights without an
+            adapter stay as they are.
+        config: of the adapters.
     """
     found = {}
     for name, tensor in tensors.items():
@@ -135,23 +136,23 @@ def merged(tensors: Mapping[str, Tensor], config: LoraConfig) -> dict[str, Tenso
 
 
 def plain_name(name: str) -> str | None:
-    """A parameter's name in the model without adapters; None for one of an adapter."""
+    """A parameter's name in the model without adapters; None for an adapter's own parameter."""
     return None if _is_adapter(name) else name.replace(_BASE, ".")
 
 
 def names_on(name: str) -> tuple[str, ...]:
-    """Of what an adapter adds to a weight, by the weight's own name; none to any other."""
+    """The names of the adapter's matrices for a weight; empty for a weight without adapter."""
     module, found, _ = name.partition(f"{_BASE}weight")
     return (f"{module}{_DOWN}weight", f"{module}{_UP}weight") if found else ()
 
 
 def is_below(name: str) -> bool:
-    """True for a weight that an adapter is added to."""
+    """True for the base weight of an adapted layer."""
     return f"{_BASE}weight" in name
 
 
 def is_upper(name: str) -> bool:
-    """True for the matrix that is zero where an adapter changes nothing."""
+    """True for an adapter's second matrix, which is zero initially."""
     return _UP in name
 
 
@@ -163,14 +164,14 @@ def write(
     *,
     checked: bool = False,
 ) -> None:
-    """Write the adapters alone, as PEFT and vLLM read them.
+    """Write only the adapters, in the format of PEFT and vLLM.
 
     Args:
-        folder: where; replaced if it exists.
-        tensors: whole, by their names in the model with adapters.
-        config: the adapters'.
-        base: the model that they belong to: a folder or an id of the hub.
-        checked: with a checksum, which engines compare with what they have.
+        folder: is replaced if it exists.
+        tensors: full tensors by their names in the model with adapters.
+        config: of the adapters.
+        base: the model that they belong to: a folder or a hub id.
+        checked: whether to add a checksum, which engines verify.
     """
     own = {
         f"base_model.model.{name.replace('.default.', '.')}": tensor

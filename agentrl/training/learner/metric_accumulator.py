@@ -1,4 +1,4 @@
-"""Numbers of one update, added up over tokens, micro-batches and ranks."""
+"""Metrics of one update, accumulated over tokens, micro-batches and ranks."""
 
 import math
 from collections.abc import Mapping
@@ -27,12 +27,13 @@ class Tally:
         self._skipped = 0
 
     def add(self, values: Mapping[str, Tensor], told: float, count: str = "count") -> None:
-        """Add [N] values of the tokens of one micro-batch.
+        """Add per-token values of one micro-batch.
 
         Args:
-            values: by name.
-            told: 0.0 for a micro-batch that another rank counts.
-            count: names what the means are over; values of other tokens need another name.
+            values: [N] each, by name.
+            told: 0.0 for a micro-batch that another rank counts, else 1.0.
+            count: name of the token count that the means divide by; values over other tokens need
+                another name.
         """
         for name, tensor in values.items():
             self._put(name, tensor.detach().double().sum() * told)
@@ -41,10 +42,10 @@ class Tally:
         self._put(count, torch.tensor(tokens * told))
 
     def add_step(self, lr: float, loss: float, grad_norm: float) -> bool:
-        """Note one optimizer step.
+        """Record one optimizer step.
 
         Returns:
-            False if it was skipped, as loss or gradient norm are not finite.
+            False if it was skipped because loss or gradient norm are not finite.
         """
         if not (math.isfinite(loss) and math.isfinite(grad_norm)):
             self._skipped += 1
@@ -55,7 +56,7 @@ class Tally:
         return True
 
     def note(self, name: str, value: float) -> None:
-        """Add one number of this step, such as another model's loss; means are told."""
+        """Record one number per optimizer step, such as the critic's loss; `means` averages it."""
         self._notes.setdefault(name, []).append(value)
 
     def _put(self, name: str, value: Tensor) -> None:
@@ -63,7 +64,7 @@ class Tally:
         self._sums[name] = self._sums.get(name, zero) + value.to(zero.device)
 
     def means(self) -> dict[str, float]:
-        """Means over all tokens and steps, `count` tokens, steps and skips; a collective call."""
+        """Means over tokens and steps, and counts of tokens, steps and skips; a collective call."""
         names = list(self._sums)
         sums = dict(zip(names, self._summed(names), strict=True))
         counts = {name: sums.pop(name) for name in {*self._counts.values()}}

@@ -15,15 +15,15 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 class Optimizer:
     """AdamW (arXiv:1711.05101) on this rank's shards, as plain tensors.
 
-    The step of AdamW is elementwise, so that shards need not know of each other; as plain tensors
-    they are stepped by one fused kernel.
+    AdamW is elementwise, so each rank steps its shards alone; as plain tensors they share one fused
+    kernel.
 
     Args:
-        parameters: name and parameter, sharded or not; those without gradient are left out.
+        parameters: by name, sharded or not; those that require no gradient are skipped.
         rank: this rank.
-        betas: decay of the two moments.
-        weight_decay: per step, times the learning rate.
-        grad_clip: the global norm that gradients are scaled down to.
+        betas: decay rates of the two moments.
+        weight_decay: per step, multiplied by the learning rate.
+        grad_clip: maximum global gradient norm.
     """
 
     def __init__(
@@ -51,15 +51,15 @@ class Optimizer:
 
     @torch.no_grad()
     def step(self, lr: float, loss: Tensor) -> tuple[float, float]:
-        """Clip, step and clear the gradients; a loss or norm that is not finite steps nothing.
+        """Clip, step and clear the gradients; skip the step if loss or norm are not finite.
 
         Args:
             lr: learning rate.
             loss: this rank's part of the loss.
 
         Returns:
-            The loss over all ranks, and the global gradient norm before clipping; one of them is
-            not finite where the step was skipped.
+            The loss summed over all ranks, and the global gradient norm before clipping; one of
+            them is not finite if the step was skipped.
         """
         gradients, stepped = self._take_gradients()
         squares = (
@@ -82,7 +82,7 @@ class Optimizer:
         return total, norm
 
     def _take_gradients(self) -> tuple[list[Tensor], list[str]]:
-        """This rank's parts of the gradients, and the names of the parameters that have one."""
+        """This rank's gradient shards, and the names of all parameters with a gradient."""
         gradients, names = [], []
         for name, parameter in self._parameters.items():
             if parameter.grad is not None:
@@ -94,7 +94,7 @@ class Optimizer:
         return gradients, names
 
     def live(self) -> dict[str, Tensor]:
-        """The moments by parameter name, spread as the parameters are, sharing their memory."""
+        """The moments by parameter name, sharded like the parameters, sharing their memory."""
         result = {}
         for name, parameter in self._parameters.items():
             kept = self._kept(name)
@@ -103,7 +103,7 @@ class Optimizer:
         return result
 
     def _kept(self, name: str) -> dict[str, Tensor]:
-        """The state of one shard; made where it has none yet, as a first step would make it."""
+        """The state of one shard, created the way a first step would if there is none yet."""
         shard = self._shards[name]
         if not shard.numel():
             return dict.fromkeys(_MOMENTS, torch.zeros_like(shard))
@@ -117,7 +117,7 @@ class Optimizer:
 
     @property
     def steps(self) -> dict[str, int]:
-        """How many steps each parameter has taken; the same on every rank."""
+        """Number of steps each parameter has taken; the same on every rank."""
         return dict(self._steps)
 
     @steps.setter
@@ -129,12 +129,12 @@ class Optimizer:
 
 
 def learning_rate(config: OptimConfig, past: float, step: int) -> float:
-    """Of one optimizer step: it rises linearly over the first ones, and falls with the training.
+    """Learning rate of one optimizer step: linear warmup, then decay over the run.
 
     Args:
         config: the policy's.
-        past: share of the training that is over, in [0, 1].
-        step: optimizer steps before this one.
+        past: fraction of the training steps that are done, in [0, 1].
+        step: number of optimizer steps before this one.
     """
     left = 1 - past if config.lr_schedule == "linear" else 0.5 * (1 + math.cos(math.pi * past))
     lr = config.lr * (config.lr_final_ratio + (1 - config.lr_final_ratio) * left)

@@ -1,6 +1,6 @@
-"""Ranks that train one model: process group, sharding (FSDP2), and whole tensors again.
+"""The ranks that train one model: process group, sharding (FSDP2), gathering of full tensors.
 
-A single rank goes the same way, with a store in its own memory instead of the network.
+A single rank takes the same path, with an in-memory store instead of the network.
 """
 
 from collections.abc import Iterator
@@ -24,35 +24,36 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from agentrl.training.learner.sequence_parallel import Slice
 
 _LAYERWISE = 100_000_000
-"""Parameters from which on the layers are gathered one by one; below, all at once is faster."""
+"""Models with at least this many parameters are sharded layer by layer; below, the model as a
+whole is faster."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Rank:
-    """One rank's place among all."""
+    """One rank of the learner, and its collective operations."""
 
     number: int
     world_size: int
     device: torch.device
     mesh: DeviceMesh
     owner: bool
-    """True where it made the process group, and so has to end it."""
+    """Whether this rank created the process group, and so destroys it."""
     slice: Slice | None = None
-    """Of every row, where ranks share them; None where it has whole rows."""
+    """Its columns of every row under sequence parallelism; None without."""
 
     @property
     def group(self) -> int:
-        """Which of the `groups` it belongs to: ranks that are given the same rows."""
+        """Index of its sequence-parallel group: the ranks that work on the same rows."""
         return self.number // (self.slice.count if self.slice else 1)
 
     @property
     def groups(self) -> int:
-        """How many groups of ranks there are, each with rows of its own."""
+        """Number of sequence-parallel groups, each with its own rows."""
         return self.world_size // (self.slice.count if self.slice else 1)
 
     @property
     def speaks(self) -> bool:
-        """True on one rank of each group: what all of them know of their rows counts once."""
+        """True on one rank of each group, which counts what all of its ranks computed."""
         return self.slice is None or self.slice.number == 0
 
     def sum(self, values: Tensor) -> Tensor:
@@ -68,7 +69,7 @@ class Rank:
         return values
 
     def leave(self) -> None:
-        """End the process group, if it is its own; may be called twice."""
+        """Destroy the process group if this rank created it; may be called twice."""
         if self.owner and dist.is_initialized():
             dist.destroy_process_group()
 
@@ -80,14 +81,14 @@ def join(
     deadline_s: float = 600.0,
     sharing: int = 1,
 ) -> Rank:
-    """Meet the other ranks.
+    """Join the process group.
 
     Args:
         rank: this process, from 0.
-        world_size: how many there are.
+        world_size: number of ranks.
         rendezvous: `tcp://host:port` that rank 0 listens on; None for a single rank.
         deadline_s: for every collective operation.
-        sharing: how many ranks share the tokens of a row; divides `world_size`.
+        sharing: number of ranks that share the tokens of a row; divides `world_size`.
     """
     device = torch.device("cuda", _local_gpu(rank)) if torch.cuda.is_available() else _CPU
     if device.type == "cuda":
@@ -124,7 +125,7 @@ _CPU = torch.device("cpu")
 
 
 def _local_gpu(rank: int) -> int:
-    # Ray shows each actor its own GPU alone; elsewhere every rank sees them all.
+    # Under Ray each actor sees only its own GPU; elsewhere every rank sees all of them.
     return rank % torch.cuda.device_count()
 
 
@@ -135,14 +136,14 @@ def shard(
     dtype: torch.dtype,
     offload: bool = False,
 ) -> None:
-    """Spread a module's parameters over the ranks, in place.
+    """Shard a module's parameters over the ranks, in place.
 
     Args:
-        root: called as a whole in every forward pass.
-        layers: its repeated blocks, each gathered when it is used, if the model is large.
+        root: the module that forward passes call.
+        layers: its repeated blocks; gathered one at a time if the model is large.
         rank: this rank.
-        dtype: of the computation; masters and gradients stay as the module's.
-        offload: keep the shards in the memory of the CPU.
+        dtype: of the computation; master weights and gradients keep the module's.
+        offload: whether shards stay in CPU memory.
     """
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     away = CPUOffloadPolicy() if offload and rank.device.type != "cpu" else OffloadPolicy()
@@ -159,17 +160,17 @@ def shard(
             ignored_params=here,
             reshard_after_forward=rank.world_size > 1 and module is not root,
         )
-        # Losses are weighted over the global batch already: gradients are summed, not averaged.
+        # Losses are already weighted over the global batch: gradients are summed, not averaged.
         wrapped.set_gradient_divide_factor(1.0)
         if rank.device.type == "cpu":
             wrapped.set_force_sum_reduction_for_comms(True)
-    # The first gather may move the shards to padded storage; after it they stay where they are.
+    # The first gather may move the shards to padded storage; later ones leave them in place.
     root.unshard()  # type: ignore[operator]
     root.reshard()  # type: ignore[operator]
 
 
 def reshard(root: nn.Module) -> None:
-    """Let go of what a forward pass gathered, where no backward pass will do so."""
+    """Free what a forward pass gathered, if no backward pass follows to do so."""
     for module in root.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
@@ -182,22 +183,22 @@ def local(tensor: Tensor) -> Tensor:
 
 @torch.no_grad()
 def whole(shard: Tensor, like: Tensor) -> Tensor:
-    """The full tensor of which every rank holds a shard, on the CPU; a collective call.
+    """The full tensor on the CPU, gathered from every rank's shard; a collective call.
 
     Args:
         shard: this rank's.
-        like: a parameter that is spread in the same way.
+        like: a parameter that is sharded in the same way.
     """
     found = spread(shard.detach(), like)
     return (found.full_tensor() if isinstance(found, DTensor) else found).cpu().clone()
 
 
 def spread(shard: Tensor, like: Tensor) -> Tensor:
-    """A shard as what it is a part of, sharing its memory.
+    """A shard as a DTensor of the full tensor, sharing its memory.
 
     Args:
         shard: this rank's.
-        like: a parameter that is spread in the same way.
+        like: a parameter that is sharded in the same way; a plain tensor returns the shard.
     """
     if not isinstance(like, DTensor):
         return shard
@@ -208,12 +209,12 @@ def spread(shard: Tensor, like: Tensor) -> Tensor:
 
 @torch.no_grad()
 def scatter(full: Tensor, shard: Tensor, like: Tensor) -> None:
-    """Write this rank's part of a full tensor, which every rank has, into its shard.
+    """Write this rank's part of a full tensor into its shard.
 
     Args:
-        full: of the shape of `like`.
-        shard: this rank's, changed in place.
-        like: a parameter that is spread in the same way.
+        full: of the shape of `like`, the same on every rank.
+        shard: this rank's, overwritten.
+        like: a parameter that is sharded in the same way.
     """
     if isinstance(like, DTensor):
         full = full.to(device=shard.device, dtype=shard.dtype)

@@ -1,6 +1,7 @@
-"""Weights that are not trained, in 4 bits (QLoRA, arXiv:2305.14314), by bitsandbytes.
+"""Frozen base weights in 4 bits (QLoRA, arXiv:2305.14314), by bitsandbytes.
 
-bitsandbytes (`pip install 'agentrl[qlora]'`) is imported here alone. Every rank has them whole.
+Only this module imports bitsandbytes (`pip install 'agentrl[qlora]'`). The weights are replicated,
+not sharded.
 """
 
 import math
@@ -12,16 +13,16 @@ from torch import Tensor, nn
 
 _FORMAT = "nf4"
 _BLOCK = 64
-"""Weights that share a scale."""
+"""Number of weights that share a scale."""
 _SCALES = ".absmax"
 
 
 def quantize(policy: nn.Module, names: Iterable[str]) -> None:
-    """Let linear layers have weights of 4 bits, in place; they become so on the way to a device.
+    """Replace linear layers by 4-bit ones, in place; they are quantized when moved to a device.
 
     Args:
-        policy: the model, with its weights.
-        names: of the layers, dotted.
+        policy: the model, with its weights loaded.
+        names: dotted names of the layers.
     """
     from bitsandbytes import nn as bnb
 
@@ -46,24 +47,24 @@ def quantize(policy: nn.Module, names: Iterable[str]) -> None:
             module=made,
         )
         made.bias = plain.bias
-        # Else it packs its weights anew for some CPUs, and what is saved is of no known layout.
+        # Otherwise it repacks its weights for some CPUs, in a layout that we could not save.
         made.support_avx512bf16_for_cpu = False
         policy.set_submodule(name, made)
 
 
 def state_of(parameter: nn.Parameter) -> Any:
-    """How a weight of 4 bits is to be read; None for any other."""
+    """The quantization state of a 4-bit weight; None for any other parameter."""
     return getattr(parameter, "quant_state", None)
 
 
 def shape_of(parameter: nn.Parameter) -> tuple[int, ...]:
-    """Of the whole weight."""
+    """The shape of the weight, before quantization."""
     state = state_of(parameter)
     return tuple(parameter.shape if state is None else state.shape)
 
 
 def whole(parameter: nn.Parameter) -> Tensor:
-    """The float32 weight that one of 4 bits stands for, on the CPU."""
+    """A 4-bit weight, dequantized to float32 on the CPU."""
     from bitsandbytes.functional import dequantize_4bit
 
     found: Tensor = dequantize_4bit(parameter.data, state_of(parameter))
@@ -72,7 +73,7 @@ def whole(parameter: nn.Parameter) -> Tensor:
 
 @torch.no_grad()
 def take(parameter: nn.Parameter, full: Tensor) -> None:
-    """Let a weight of 4 bits stand for another; what 4 bits do not tell is lost."""
+    """Quantize a full weight into a 4-bit parameter; precision is lost."""
     from bitsandbytes.functional import quantize_4bit
 
     state = state_of(parameter)
@@ -86,11 +87,11 @@ def take(parameter: nn.Parameter, full: Tensor) -> None:
 def opened(
     tensors: Mapping[str, Tensor], shape_of_name: Callable[[str], Sequence[int]]
 ) -> dict[str, Tensor]:
-    """Tensors as `live` has told of them, each weight of 4 bits as the float32 that it stands for.
+    """Dequantize the tensors that `live` named, to float32.
 
     Args:
-        tensors: by name; those without 4 bits stay as they are.
-        shape_of_name: of a whole weight.
+        tensors: by name; those that are not in 4 bits are returned unchanged.
+        shape_of_name: the shape of a weight before quantization, by name.
     """
     found = {name: t for name, t in tensors.items() if not name.endswith(_SCALES)}
     for name in tensors.keys() - found.keys():
@@ -102,12 +103,12 @@ def opened(
 def shapes(
     kept: Mapping[str, tuple[int, ...]], shape_of_name: Callable[[str], tuple[int, ...]]
 ) -> dict[str, tuple[int, ...]]:
-    """Shapes of what `opened` makes, without its tensors.
+    """The shapes that `opened` would return.
 
     Args:
-        kept: shapes by name, as `live` has told of them.
-        shape_of_name: of a whole weight. Two weights take a byte: one that has not as many keeps
-            the shape of its bytes.
+        kept: shapes of the tensors that `live` named.
+        shape_of_name: the shape of a weight before quantization, by name. A byte holds two
+            weights: where the sizes do not match, the shape in bytes is kept.
     """
     found = {name: shape for name, shape in kept.items() if not name.endswith(_SCALES)}
     for name in kept.keys() - found.keys():
@@ -134,7 +135,7 @@ def _opened(data: Tensor, scales: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def rounded(full: Tensor) -> Tensor:
-    """What 4 bits make of a weight, as float32."""
+    """A weight quantized to 4 bits and back, as float32."""
     from bitsandbytes.functional import quantize_4bit
 
     data, state = quantize_4bit(full, blocksize=_BLOCK, quant_type=_FORMAT)
@@ -142,5 +143,5 @@ def rounded(full: Tensor) -> Tensor:
 
 
 def live(name: str, parameter: nn.Parameter) -> dict[str, Tensor]:
-    """What a weight of 4 bits is kept as, by name, sharing its memory."""
+    """The tensors that a 4-bit weight consists of, by name, sharing their memory."""
     return {name: parameter.data, f"{name}{_SCALES}": state_of(parameter).absmax}

@@ -1,12 +1,11 @@
-"""Ranks that share the tokens of each row (DeepSpeed-Ulysses, arXiv:2309.14509).
+"""Sequence parallelism: ranks that share each row's tokens (DeepSpeed-Ulysses, arXiv:2309.14509).
 
-Each rank computes a slice of the columns. The attention alone needs all of them: before it ranks
-exchange heads for tokens, so that each attends with some of the heads over whole rows, and after it
-tokens for heads. What every other layer holds is a slice.
+Each rank computes a slice of the columns. Only the attention needs whole rows: before it, an
+all-to-all exchanges tokens for heads, so that each rank attends over whole rows with some of the
+heads; after it, a second one exchanges them back. All other layers work on slices.
 
 Shapes: P ranks share a row; B rows; L columns, of which each rank has l = L / P, rounded up; H
-heads, K of keys and values; D values of a head; N places that are asked for, n of them in the
-slice.
+heads, K of keys and values; D head dimension; N positions in a batch, n of them in the slice.
 """
 
 import math
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 from agentrl.errors import ConfigError
 
 NAME = "ulysses"
-"""Of the attention, as transformers knows it."""
+"""Name under which the attention is registered with transformers."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -29,52 +28,53 @@ class Slice:
     """The columns of every row that this rank computes."""
 
     number: int
-    """From 0, in the order of the columns."""
+    """Index of the slice, in the order of the columns."""
     count: int
-    """Ranks that share a row."""
+    """Number of ranks that share a row."""
     group: dist.ProcessGroup
-    """Of these ranks."""
+    """The process group of these ranks."""
 
     def width(self, length: int) -> int:
-        """Columns of each rank; the last ones may be padding."""
+        """Number of columns per rank; the last ones may be padding."""
         return -(-length // self.count)
 
     def padded(self, rows: Tensor, fill: int = 0) -> Tensor:
-        """[..., P * l] of [..., L]."""
+        """Pad rows from [..., L] to [..., P * l]."""
         length = rows.shape[-1]
         return F.pad(rows, (0, self.width(length) * self.count - length), value=fill)
 
     def of(self, rows: Tensor) -> Tensor:
-        """[..., l] of [..., L]."""
+        """This rank's columns, [..., l], of rows [..., L]."""
         width = self.width(rows.shape[-1])
         return self.padded(rows).narrow(-1, self.number * width, width)
 
-    def mine(self, places: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """Which places stand in the slice, and where.
+    def mine(self, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
+        """Which positions lie in the slice, and where.
 
         Args:
-            places: int64[N], flat: row * L + column.
+            positions: int64[N], flat: row * L + column.
             length: L.
 
         Returns:
-            bool[N], and int64[n], flat: row * l + column in the slice.
+            bool[N], True for positions in the slice; and int64[n], these as flat positions in the
+            slice: row * l + column.
         """
-        width, columns = self.width(length), places % length
+        width, columns = self.width(length), positions % length
         mine = columns // width == self.number
-        return mine, (places // length * width + columns % width)[mine]
+        return mine, (positions // length * width + columns % width)[mine]
 
     def joined(self, own: Tensor, mine: Tensor) -> Tensor:
-        """What all ranks know, each of its places; a collective call.
+        """Combine the values of all ranks; a collective call.
 
-        The gradient of a loss that every rank computes of all N goes to each place once: on the
-        rank that knows it.
+        Every rank may compute the same loss from the result: each position's gradient goes only to
+        the rank that owns the position.
 
         Args:
-            own: [..., n]
-            mine: bool[N], each place True on one of the ranks.
+            own: [..., n] values of this rank's positions.
+            mine: bool[N], each position True on exactly one rank.
 
         Returns:
-            [..., N], the same on each of the ranks.
+            [..., N], the same on every rank.
         """
         return _Joined.apply(own, mine, self.group)  # type: ignore[no-any-return,no-untyped-call]
 
@@ -90,13 +90,13 @@ class _Joined(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        # All ranks have the same loss, not one each: it is not summed over them.
+        # The ranks compute the same loss redundantly, so gradients must not be summed over them.
         (mine,) = ctx.saved_tensors
         return gradients[0][..., mine], None, None
 
 
 class _Exchanged(torch.autograd.Function):
-    """[P, ...]: part p goes to rank p, and comes from it. Its own adjoint."""
+    """All-to-all of [P, ...]: part p is sent to and received from rank p. Its own adjoint."""
 
     @staticmethod
     def forward(ctx: Any, parts: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -127,27 +127,27 @@ def attend(
     scaling: float | None = None,
     **rest: Any,
 ) -> tuple[Tensor, None]:
-    """Scaled dot-product attention over whole rows, of slices; a collective call.
+    """Scaled dot-product attention over whole rows, given slices; a collective call.
 
     Args:
         module: the model's layer; not used.
         query: [B, H, l, D]
         key: [B, K, l, D]
-        value: as `key`.
-        attention_mask: bool[B, 1, P * l, P * l], True where a token (third) sees another; None
-            where it sees those before it.
+        value: [B, K, l, D]
+        attention_mask: bool[B, 1, P * l, P * l], True where query (dim 2) attends to key (dim 3);
+            None for causal attention.
         ulysses: this rank's slice.
-        dropout: of the attention's weights.
-        scaling: of the products; None for D ** -0.5.
-        **rest: of other attentions, not used.
+        dropout: of the attention weights.
+        scaling: of the logits; None for D ** -0.5.
+        **rest: arguments of other attention implementations; not used.
 
     Returns:
-        [B, l, H, D], and no weights.
+        [B, l, H, D], and None for the attention weights.
     """
     count = ulysses.count
-    # Each rank gets equally many heads of keys and values, those that its queries look at.
-    again = math.lcm(key.shape[1], count) // key.shape[1]
-    key, value = (states.repeat_interleave(again, dim=1) for states in (key, value))
+    # Repeat key and value heads so that each rank gets those that its query heads attend to.
+    repeats = math.lcm(key.shape[1], count) // key.shape[1]
+    key, value = (states.repeat_interleave(repeats, dim=1) for states in (key, value))
     blocks = [_by_rank(states, count) for states in (query, key, value)]
     sizes = [block.shape[2] for block in blocks]
     # One exchange for the three: [P, B, heads of a rank, l, D]
@@ -157,7 +157,7 @@ def attend(
     whole = found.permute(1, 2, 0, 3, 4).flatten(2, 3)
     query, key, value = torch.split(whole, sizes, dim=1)
     if attention_mask is not None and sizes[0] != sizes[1]:
-        # With a mask, kernels take as many keys as queries.
+        # With a mask, the fused kernels need as many key heads as query heads.
         groups = sizes[0] // sizes[1]
         key, value = (states.repeat_interleave(groups, dim=1) for states in (key, value))
     seen = F.scaled_dot_product_attention(
@@ -176,29 +176,27 @@ def attend(
 
 
 def _by_rank(states: Tensor, count: int) -> Tensor:
-    """[P, B, heads of a rank, l, D] of [B, heads, l, D]."""
+    """Split heads over ranks: [B, heads, l, D] to [P, B, heads per rank, l, D]."""
     return states.reshape(len(states), count, -1, *states.shape[2:]).transpose(0, 1)
 
 
 def check_heads(heads: int, count: int) -> None:
-    """See whether so many ranks can share the heads of an attention.
+    """Check that attention heads can be split evenly over ranks.
 
     Raises:
         ConfigError: they cannot.
     """
     if heads % count:
         raise ConfigError(
-            f"train.sequence_parallel={count}: the model has {heads} attention heads, which so "
-            f"many ranks cannot share; it must divide {heads}"
+            f"train.sequence_parallel={count} must divide the model's {heads} attention heads"
         )
 
 
 def prepare(policy: nn.Module, count: int) -> None:
-    """Let the decoder of a Hugging Face model attend over slices, in place.
+    """Replace the attention of a Hugging Face model's decoder, in place.
 
     Raises:
-        ConfigError: its heads cannot be shared, or not all of its layers are an attention over
-            whole rows that can be replaced.
+        ConfigError: its heads cannot be split, or it has layers other than full attention.
     """
     from transformers import AttentionInterface
 
@@ -207,10 +205,11 @@ def prepare(policy: nn.Module, count: int) -> None:
     check_heads(config.num_attention_heads, count)
     kinds = {*(getattr(config, "layer_types", None) or ())} - {"full_attention"}
     if kinds or not model._supports_attention_backend:
-        told = ", ".join(sorted(kinds)) or "attention of its own"
+        obstacle = ", ".join(sorted(kinds)) or "a custom attention"
         raise ConfigError(
-            f"train.sequence_parallel={count}: layers of {config.model_type!r} with {told} cannot "
-            "be shared by ranks; train.sequence_parallel=1 leaves rows whole"
+            f"train.sequence_parallel={count}: {config.model_type!r} has layers with {obstacle}, "
+            "which do not support it; set train.sequence_parallel=1"
         )
+
     AttentionInterface.register(NAME, attend)
     config._attn_implementation = NAME

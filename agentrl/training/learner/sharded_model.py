@@ -1,4 +1,4 @@
-"""A model of one rank: sharded for training, whole for engines and for disk."""
+"""A model sharded over the ranks for training, and gathered for engines and files."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -23,10 +23,10 @@ S = TypeVar("S", bound=Backbone)
 
 
 class Sharded(Generic[S]):
-    """A model spread over the ranks.
+    """A model sharded over the ranks.
 
     Args:
-        scorer: makes what is called of the loaded Hugging Face model.
+        scorer: wraps the loaded Hugging Face model in the module to call.
         config: the whole job's.
         folder: the model to start from, in the Hugging Face format.
         rank: this rank.
@@ -49,7 +49,8 @@ class Sharded(Generic[S]):
         self._checked = config.train.check_weights
         self._dtype: torch.dtype = getattr(torch, config.model.dtype)
         self._lora = None if frozen or not config.model.lora.rank else config.model.lora
-        # flash-attn is chosen by the type of the computation, before the masters have theirs.
+        # Loaded in the compute dtype, which decides whether flash-attn is used; master weights are
+        # converted below.
         attention = config.model.attention
         if rank.slice is not None and attention == "auto":
             attention = "sdpa"
@@ -77,16 +78,13 @@ class Sharded(Generic[S]):
 
     @torch.no_grad()
     def look(self, *args: Any) -> Any:
-        """What the scorer says; without gradient, and the model stays as it was."""
+        """A forward pass without gradient, after which the model is sharded as before."""
         found = self.scorer(*args)
         reshard(self.scorer)
         return found
 
     def masters(self) -> dict[str, Tensor]:
-        """The full weights by name as they are kept, on the CPU; a collective call.
-
-        Adapters are part of what they belong to.
-        """
+        """The full master weights by name, on the CPU, adapters merged; a collective call."""
         full = self._full()
         return full if self._lora is None else lora_adapters.merged(full, self._lora)
 
@@ -98,11 +96,11 @@ class Sharded(Generic[S]):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights that engines are given."""
+        """The dtype of published weights."""
         return self._dtype
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of the weights that `each` will give, by name."""
+        """The shapes of the weights that `each` yields, by name."""
         return {
             plain: qlora.shape_of(p)
             for name, p in self._named().items()
@@ -110,9 +108,9 @@ class Sharded(Generic[S]):
         }
 
     def each(self) -> Iterator[tuple[str, Tensor]]:
-        """The full weights by name, one after the other, on this rank's device, in `model.dtype`.
+        """The full weights one by one, on this rank's device, in `model.dtype`, adapters merged.
 
-        A collective call: all ranks go through all of it. Adapters are part of what they belong to.
+        A collective call: every rank must exhaust the iterator.
         """
         own = self._named()
         for name in own:
@@ -127,7 +125,7 @@ class Sharded(Generic[S]):
 
     @torch.no_grad()
     def _whole(self, parameter: nn.Parameter) -> Tensor:
-        """On this rank's device, where it may be the parameter itself; a collective call."""
+        """The full tensor on this rank's device, maybe the parameter itself; a collective call."""
         if qlora.state_of(parameter) is not None:
             return qlora.whole(parameter).to(self._rank.device)
         found = spread(local(parameter).detach(), parameter)
@@ -135,7 +133,7 @@ class Sharded(Generic[S]):
         return whole.to(self._rank.device)
 
     def save_base(self, path: Path) -> None:
-        """Write the weights without what adapters add to them; a collective call."""
+        """Write the weights without their adapters; a collective call."""
         full = {n: t for name, t in self._full().items() if (n := lora_adapters.plain_name(name))}
         if self._rank.number == 0:
             plain = {name: tensor.to(self._dtype) for name, tensor in full.items()}
@@ -150,10 +148,10 @@ class Sharded(Generic[S]):
             lora_adapters.write(folder, full, self._lora, str(self._folder), checked=self._checked)
 
     def take(self, full: Mapping[str, Tensor]) -> None:
-        """Replace the weights; every rank is given them in full. Adapters begin anew.
+        """Replace the weights by full ones, given on every rank, and reset the adapters to zero.
 
         Raises:
-            ConfigError: they are another model's.
+            ConfigError: they belong to another model.
         """
         own = self._named()
         plain = {
@@ -171,9 +169,9 @@ class Sharded(Generic[S]):
 
     @torch.no_grad()
     def begin_as(self, other: "Sharded[Any]") -> None:
-        """Have the weights of a model that is kept and spread alike, adapters as such.
+        """Copy the weights, adapters included, of a model that is sharded in the same way.
 
-        What only one of the two has stays.
+        Weights that only one of the two models has are left alone.
         """
         theirs = other.live()
         for name, tensor in self.live().items():
@@ -181,7 +179,7 @@ class Sharded(Generic[S]):
                 local(tensor).copy_(local(theirs[name]))
 
     def live(self) -> dict[str, Tensor]:
-        """The weights by name as they are kept and spread, sharing their memory."""
+        """The sharded master weights by name, sharing their memory."""
         found: dict[str, Tensor] = {}
         for name, p in self._named().items():
             plain = qlora.state_of(p) is None
@@ -199,10 +197,10 @@ class Sharded(Generic[S]):
             weight_files.write(path, full, checked=self._checked)
 
     def load(self, path: Path) -> None:
-        """Read what `save` wrote.
+        """Read weights that `save` wrote.
 
         Raises:
-            ConfigError: they are another model's, or no weights at all.
+            ConfigError: they belong to another model, or the file holds no weights.
         """
         self.take(weight_files.read(path))
 

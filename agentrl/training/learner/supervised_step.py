@@ -1,4 +1,4 @@
-"""Supervised steps: the model learns the tokens that a player answered."""
+"""Supervised steps: maximum likelihood on demonstrated replies."""
 
 import time
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from agentrl.types import Sample
 
 
 class Cloner:
-    """A warm start under way, with an optimizer of its own.
+    """Supervised training of the policy, with its own optimizer.
 
     Args:
-        model: is changed in place.
-        optimizer: its own.
+        model: the policy, trained in place.
+        optimizer: of the supervised steps alone.
         kit: the model family's.
         rank: this rank.
-        packing: how samples are laid out for one pass.
+        packing: how samples are laid out in micro-batches.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Cloner:
         self._packing = packing
 
     def step(self, samples: Sequence[Sample], lr: float) -> dict[str, float]:
-        """See Learner.clone."""
+        """See `Learner.clone`."""
         started = time.perf_counter()
         tally = Tally(self._rank)
         total = torch.zeros((), device=self._rank.device)

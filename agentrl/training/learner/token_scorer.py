@@ -1,4 +1,4 @@
-"""What a model says of sampled tokens, and nothing more.
+"""Forward passes: log-probabilities of sampled tokens, and state values.
 
 Shapes: B rows; L padded tokens; N sampled tokens of the batch, S samples; V vocabulary.
 """
@@ -15,46 +15,47 @@ from agentrl.training.learner.sequence_parallel import Slice
 from agentrl.types import Batch
 
 _CHUNK = 1 << 26
-"""Logits (rows times vocabulary) that are held at once: 256 MB in float32."""
+"""Logits (positions times vocabulary) held at once: 256 MB in float32."""
 
 
 class Scores(NamedTuple):
-    """About the sampled tokens of a batch, sample by sample."""
+    """Scores of the sampled tokens of a batch, sample by sample."""
 
     logprobs: Tensor
     """float32[N], carries the gradient."""
     entropy: Tensor
-    """float32[N], of the whole distribution at that place, in nats."""
+    """float32[N], of the distribution that the token was drawn from, in nats."""
     hits: Tensor
     """bool[N], True where the token is the most probable one."""
 
 
 class Backbone(nn.Module):
-    """A Hugging Face model up to its last hidden states; the unit that is sharded.
+    """A Hugging Face model up to its last hidden states; the unit of sharding.
 
     Args:
         policy: a Hugging Face model with an output head.
     """
 
-    # Any: what Hugging Face models offer beside a Module has no common type.
+    # Any: Hugging Face models share no type beyond Module.
     policy: Any
 
     def __init__(self, policy: nn.Module) -> None:
         super().__init__()
         self.policy = policy
         self.slice: Slice | None = None
-        """Of every row, where ranks share them; the model is prepared for it."""
+        """This rank's columns of every row under sequence parallelism, for which the model has
+        been prepared; None computes whole rows."""
 
     @property
     def masks(self) -> bool:
-        """Whether the decoder's attention takes masks: flash-attn's kernels do not."""
+        """Whether the decoder's attention supports masks: flash-attn's kernels do not."""
         settings: Any = self.policy.config.get_text_config()
         return "flash" not in str(settings._attn_implementation)
 
     def hidden(self, batch: Batch) -> Tensor:
-        """[B * l, hidden] the last hidden states, as flat places name them.
+        """[B * l, hidden] the last hidden states, one row per flat position.
 
-        l is L, or where ranks share rows, the width of this rank's slice; see `Slice.mine`.
+        l is L, or under sequence parallelism the width of this rank's slice; see `Slice.mine`.
         """
         own = self.slice.of if self.slice is not None else _whole
         seen = self._see(batch)
@@ -69,21 +70,21 @@ class Backbone(nn.Module):
         return states if seen else states + self._untouched_vision()
 
     def _attention(self, batch: Batch) -> dict[str, Any]:
-        """Arguments of the forward pass that say which tokens see each other."""
+        """Arguments of the forward pass that define which tokens attend to which."""
         if batch.forked and not self.masks:
             return _lengths(batch.ends)
         if self.slice is None:
             return {"attention_mask": _sight(batch.ends) if batch.forked else None}
-        # A column of padding ends behind all columns: no token of a sample does so late.
+        # Padding columns get an end beyond all columns, which no token of a sample has.
         length = self.slice.count * self.slice.width(batch.ends.shape[1])
         ends = self.slice.padded(batch.ends, fill=length)
         return {"attention_mask": _sight(ends) if batch.forked else None, "ulysses": self.slice}
 
     def _see(self, batch: Batch) -> dict[str, Any]:
-        """Arguments of the forward pass that show pictures; none where the tokens have none.
+        """Arguments of the forward pass for images; empty without images.
 
-        A picture that several rows show is looked at once, and one that stands outside of this
-        rank's slice not at all.
+        An image that occurs several times is encoded once; one outside this rank's slice is not
+        encoded at all.
         """
         if not batch.pixels:
             return {}
@@ -101,8 +102,8 @@ class Backbone(nn.Module):
         if len(looked) < len(grid):
             rows = torch.split(pixels, grid.prod(-1).tolist())
             pixels, grid = torch.cat([rows[place] for place in looked]), grid[looked]
-        # Looked at here, and not by the model: what is meant for the decoder's attention does not
-        # reach the vision tower's.
+        # Encoded here and not inside the model, so that the decoder's attention arguments do not
+        # reach the vision tower.
         seen = self.policy.model.get_image_features(pixels, grid, return_dict=True)
         places = {place: number for number, place in enumerate(looked)}
 
@@ -113,17 +114,17 @@ class Backbone(nn.Module):
             return tuple(part[own] for part, own in zip(found, shown, strict=True))
 
         seen.pooler_output = laid_out(seen.pooler_output)
-        # Qwen3-VL adds features of earlier layers of the tower.
+        # Qwen3-VL adds features of earlier vision layers.
         if layers := getattr(seen, "deepstack_features", None):
             seen.deepstack_features = [laid_out(layer) for layer in layers]
         return {"mm_encoder_outputs": {"image": seen}}
 
     def _shown(self, batch: Batch, grid: Tensor) -> list[Tensor]:
-        """For each picture of the rows, bool[its tokens] on the CPU: which the slice has.
+        """For each image in the rows, bool[its tokens] on the CPU: True for those in the slice.
 
         Args:
-            batch: with pictures.
-            grid: int64[pictures of the rows, 3], patches of each.
+            batch: with images.
+            grid: int64[images in the rows, 3], patches of each.
         """
         assert self.slice is not None
         places = (batch.token_ids == self.policy.config.image_token_id).flatten().nonzero()
@@ -133,12 +134,12 @@ class Backbone(nn.Module):
         return list(torch.split(own.cpu(), sizes.tolist()))
 
     def _untouched_vision(self) -> Tensor:
-        """Zero; gives the vision tower a gradient, as ranks that saw pictures wait for its sum."""
+        """Zero; gives the vision tower a gradient, as ranks with images wait to reduce theirs."""
         trained = [p for p in self.vision() if p.requires_grad]
         return sum((p.sum() for p in trained), torch.zeros((), device=self.policy.device)) * 0.0
 
     def layers(self) -> Iterator[nn.Module]:
-        """The decoder's blocks, which are sharded one by one."""
+        """The decoder's blocks, the units of layer-wise sharding."""
         stacks = [
             module
             for name, module in self.policy.named_modules()
@@ -147,11 +148,11 @@ class Backbone(nn.Module):
         yield from max(stacks, key=len, default=nn.ModuleList())
 
     def vision(self) -> Iterator[nn.Parameter]:
-        """The parameters of the vision tower; none for a model that reads text alone."""
+        """The parameters of the vision tower; empty for a text-only model."""
         yield from (p for name, p in self.policy.named_parameters() if is_vision(name))
 
     def width(self) -> float:
-        """At how many tokens of a row its attention takes as long as all else in the decoder."""
+        """Row length, in tokens, at which attention costs as much as the rest of the decoder."""
         layers = list(self.layers())
         size = sum(p.numel() for layer in layers for p in layer.parameters())
         hidden: int = self.policy.config.get_text_config().hidden_size
@@ -159,11 +160,11 @@ class Backbone(nn.Module):
 
 
 class TokenScorer(Backbone):
-    """A policy as the learner needs it.
+    """A policy that computes log-probabilities of sampled tokens.
 
     Args:
         policy: a Hugging Face model with an output head.
-        banned: ids that engines never sample; their probability is 0 here as well.
+        banned: token ids that engines never sample; their probability is 0 here, too.
     """
 
     banned: Tensor
@@ -176,12 +177,12 @@ class TokenScorer(Backbone):
         self.register_buffer("banned", mask, persistent=False)
 
     def forward(self, batch: Batch, temperature: float, entropy_gradient: bool = False) -> Scores:
-        """Scores of the sampled tokens, under the temperature they were sampled with.
+        """Scores of the sampled tokens, at the temperature they were sampled with.
 
         Args:
             batch: of any layout.
             temperature: above 0.
-            entropy_gradient: whether the entropy carries a gradient, too.
+            entropy_gradient: whether the entropy carries a gradient.
         """
         hidden = self.hidden(batch)
         if self.slice is None:
@@ -190,7 +191,7 @@ class TokenScorer(Backbone):
         scores = self._scores(hidden, own, batch.targets[mine], temperature, entropy_gradient)
         columns = torch.stack([scores.logprobs, scores.entropy, scores.hits.float()])
         logprobs, entropy, hits = self.slice.joined(columns, mine)
-        # Copies, as FSDP wants no views of what a forward pass returns.
+        # Copies: FSDP does not support views as outputs of a forward pass.
         return Scores(logprobs.clone(), entropy.clone(), hits > 0.5)
 
     def _scores(
@@ -201,22 +202,22 @@ class TokenScorer(Backbone):
         temperature: float,
         entropy_gradient: bool,
     ) -> Scores:
-        # Siblings that answer alike are asked once what comes next.
-        places, which = torch.unique(sources, return_inverse=True)
-        rows = hidden[places]
+        # Siblings with the same prefix share the logits of its positions.
+        positions, which = torch.unique(sources, return_inverse=True)
+        rows = hidden[positions]
         size = max(1, _CHUNK // len(self.banned))
-        if len(places) <= size:
+        if len(positions) <= size:
             return self._score(rows, which, targets, temperature, entropy_gradient)
         parts, order = [], []
-        for start in range(0, len(places), size):
-            asked = ((which >= start) & (which < start + size)).nonzero().squeeze(-1)
-            order.append(asked)
-            # The logits of a chunk are made again in the backward pass instead of being kept.
+        for start in range(0, len(positions), size):
+            tokens = ((which >= start) & (which < start + size)).nonzero().squeeze(-1)
+            order.append(tokens)
+            # The logits of a chunk are recomputed in the backward pass instead of being kept.
             part: Scores = checkpoint(
                 self._score,
                 rows[start : start + size],
-                which[asked] - start,
-                targets[asked],
+                which[tokens] - start,
+                targets[tokens],
                 temperature,
                 entropy_gradient,
                 use_reentrant=False,
@@ -246,30 +247,30 @@ class TokenScorer(Backbone):
 
 
 class ValueScorer(Backbone):
-    """A critic: a number for every state, by a model of its own.
+    """A critic: a model of its own with a scalar head, one value per state.
 
     Args:
-        policy: a Hugging Face model whose output head is not used.
+        policy: a Hugging Face model; its output head is dropped.
     """
 
     def __init__(self, policy: nn.Module) -> None:
         super().__init__(policy)
         size = self.policy.config.get_text_config().hidden_size
         self.head = nn.Linear(size, 1, device=self.policy.device, dtype=self.policy.dtype)
-        # It begins with no opinion: what it says at first would be noise in every advantage.
+        # Zeros: the outputs of a random head would be noise in every advantage.
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
         self.policy.lm_head = nn.Identity()
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """float32[N] the values before the sampled tokens, and float32[S] after the last token."""
+        """float32[N] values before the sampled tokens, and float32[S] after each last token."""
         values = self.head(self.hidden(batch)).squeeze(-1).float()
         if self.slice is None:
             return values[batch.sources], values[batch.lasts]
-        places = torch.cat([batch.sources, batch.lasts])
-        mine, own = self.slice.mine(places, batch.token_ids.shape[1])
+        positions = torch.cat([batch.sources, batch.lasts])
+        mine, own = self.slice.mine(positions, batch.token_ids.shape[1])
         found = self.slice.joined(values[own], mine)
-        # Copies, as FSDP wants no views of what a forward pass returns.
+        # Copies: FSDP does not support views as outputs of a forward pass.
         return found[: len(batch.sources)].clone(), found[len(batch.sources) :].clone()
 
 
@@ -278,18 +279,19 @@ def _whole(rows: Tensor) -> Tensor:
 
 
 def _sight(ends: Tensor) -> Tensor:
-    """bool[B, 1, L, L], True where a token (third) sees another (fourth); see `Batch.ends`."""
+    """bool[B, 1, L, L] attention mask: True where query (dim 2) attends to key (dim 3)."""
     columns = torch.arange(ends.shape[1], device=ends.device)
     return (columns[None, :] <= columns[:, None]) & (columns[:, None] < ends[:, None, None, :])
 
 
 def _lengths(ends: Tensor) -> dict[str, Any]:
-    """Where each sample of a row begins and ends, as transformers tells flash-attn.
+    """The bounds of each sample in a row, as transformers passes them to flash-attn.
 
     Args:
         ends: int64[1, L], of samples one after the other, without padding.
     """
-    assert len(ends) == 1, "several samples per row, in several rows: no kernel keeps them apart"
+    assert len(ends) == 1, f"variable-length attention takes a single row, not {len(ends)}"
+
     bounds = F.pad(torch.unique_consecutive(ends[0]), (1, 0)).int()
     longest = int(bounds.diff().max())
     return {

@@ -1,4 +1,4 @@
-"""Weights from a learner's rank to engines that run, by vLLM's weight transfer."""
+"""Sends weights from a learner rank to running engines, by vLLM's weight transfer."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,46 +14,46 @@ from agentrl.weight_sync.engine_link import Link
 
 
 class Sender:
-    """One rank's side, which goes on from publish to publish.
+    """One rank's end of the transfer; stays connected between publishes.
 
     Args:
         kind: `shared`, `ipc` or `nccl`.
-        model: whose weights.
-        link: how rank 0 calls the engines.
+        model: the source of the weights.
+        link: connects rank 0 to the engines.
         rank: this rank.
-        host: this machine, for `nccl`.
+        host: this machine's address, for `nccl`.
     """
 
     def __init__(self, kind: str, model: Sharded[Any], link: Link, *, rank: int, host: str) -> None:
         torch_companions.mend()
         from agentrl.policies.engines.vllm_transfer import open_trainer
 
-        self._source = _Noting(model)
+        self._source = _ChecksummedWeights(model)
         self._trainer = open_trainer(
             kind, rank, self._source, link,
             workers=link.workers, host=host, folder=weight_files.shared_folder(),
         )  # fmt: skip
 
     def send(self, *, checked: bool) -> str | None:
-        """Hand over all weights; a collective call.
+        """Send all weights; a collective call.
 
         Args:
-            checked: whether a checksum is wanted.
+            checked: whether to compute a checksum.
 
         Returns:
-            It; None where it is not wanted.
+            The checksum, None if not computed.
         """
         self._source.begin(checked=checked)
         self._trainer.send_weights()
         return joined(self._source.digests) if checked else None
 
     def close(self) -> None:
-        """Part from the engines."""
+        """Disconnect from the engines."""
         self._trainer.shutdown()
 
 
-class _Noting:
-    """A model's weights one after the other; their checksums are noted as they go by."""
+class _ChecksummedWeights:
+    """Yields a model's weights one by one and records their checksums."""
 
     def __init__(self, model: Sharded[Any]) -> None:
         self._model = model
@@ -61,7 +61,7 @@ class _Noting:
         self.digests: dict[str, str] = {}
 
     def begin(self, *, checked: bool) -> None:
-        """Forget what was noted."""
+        """Forget the checksums of the last transfer."""
         self._checked, self.digests = checked, {}
 
     @property

@@ -1,4 +1,4 @@
-"""What a user sees of a job while it runs: display, logs and the learning curve."""
+"""Monitoring of a running job: console, loggers, watchdogs and the learning curve."""
 
 from agentrl.training.monitoring.reporter import Reporter
 

@@ -1,4 +1,4 @@
-"""The live display of a job on a terminal, and plain lines everywhere else."""
+"""Console output of a job: a live panel on a terminal, plain lines elsewhere."""
 
 import os
 import time
@@ -23,18 +23,19 @@ _GAP = 3
 
 
 def _console() -> Console:
-    """The terminal; a log file is wide enough for the table of results."""
-    found = Console()
-    return found if found.is_terminal or "COLUMNS" in os.environ else Console(width=_LOG_WIDTH)
+    """The terminal, or a log file that is wide enough for the table of results."""
+    console = Console()
+    is_sized = console.is_terminal or "COLUMNS" in os.environ
+    return console if is_sized else Console(width=_LOG_WIDTH)
 
 
 class Display:
-    """Stage, step, reward, success, tokens/s, episodes/s and the time left.
+    """Shows stage, step, reward, success, tokens/s, episodes/s and the time left.
 
     Args:
         run: the run's folder, for the title.
-        amounts: what the whole job is going to do.
-        console: where to draw; the standard output if None.
+        amounts: the planned work of the job.
+        console: where to draw; standard output if None.
     """
 
     def __init__(self, run: Path, amounts: Amounts, console: Console | None = None) -> None:
@@ -46,7 +47,7 @@ class Display:
         self._stage = self._note = ""
         self._trained = False
         self._metrics: dict[str, Mapping[str, float]] = {}
-        """The last numbers of each stage: training goes on after an evaluation."""
+        """The last metrics of each stage: training continues after an evaluation."""
         self._live: Live | None = None
         if self._console.is_terminal:
             self._live = Live(
@@ -55,19 +56,19 @@ class Display:
             self._live.start()
 
     def stage(self, name: str) -> None:
-        """A new part of the job begins."""
+        """A new stage of the job begins."""
         if name != self._stage and not (name == TRAINING and self._trained):
             self._say(name)
         self._stage, self._note = name, ""
         self._outlook.stage(name)
 
     def rewind(self, step: int) -> None:
-        """Training goes on after this step."""
+        """Training continues after this step."""
         self._outlook.step = step
         self._say(f"resumed after step {step}")
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Show the numbers of a step."""
+        """Show the metrics of a step."""
         self._metrics[self._stage] = metrics
         if stage == TRAINING:
             self._outlook.stepped(step)
@@ -78,14 +79,14 @@ class Display:
         self._say(f"{stage} {step}  {numbers}{self._left_text()}")
 
     def progress(self, done: float, total: float, note: str) -> None:
-        """Show how far the stage or the step is; on plain output only now and then."""
+        """Show the progress of the stage or step; on plain output only every 15 s."""
         self._outlook.progress(done, total)
         self._note = note
         if self._is_due():
             self._say(f"{self._stage} {done:g}/{total:g} {note}{self._left_text()}")
 
     def finish(self, results: Mapping[str, Any]) -> None:
-        """Show a table of what everybody reached, and where the time went."""
+        """Show a table of all results, and how long each stage took."""
         if rows := flat(results):
             self._console.print(table_of(rows, f"{self._run}"))
         spent = results.get("seconds", {})
@@ -95,13 +96,13 @@ class Display:
             self._console.print(Text(f"{'together':20} {span(sum(spent.values())):>8}"))
 
     def close(self) -> None:
-        """Leave the last picture on the screen."""
+        """Stop; the last panel stays on the screen."""
         if self._live is not None:
             self._live.stop()
         self._say(f"ended after {span(time.monotonic() - self._started)}")
 
     def _is_due(self) -> bool:
-        """Whether plain output has been silent for long enough."""
+        """Whether the last line of plain output is long enough ago."""
         return time.monotonic() - self._spoke >= _PLAIN_EVERY_S
 
     def _say(self, line: str) -> None:
@@ -114,14 +115,14 @@ class Display:
         return "".join(f"  {name} {left}" for name, left in self._times_left() if left != "?")
 
     def _times_left(self) -> list[tuple[str, str]]:
-        """Of the stage, and of the job where it has several: name and text."""
-        found = [("left", self._outlook.stage_left())]
+        """Name and text of the time left in the stage and, when training, in the job."""
+        times = [("left", self._outlook.stage_left())]
         if self._total_steps:
-            found.append(("job left", self._outlook.job_left()))
-        return [(name, "?" if left is None else span(left)) for name, left in found]
+            times.append(("job left", self._outlook.job_left()))
+        return [(name, "?" if left is None else span(left)) for name, left in times]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The panel, no line of it wider than the console."""
+        """The panel; no line is wider than the console."""
         width = options.max_width
         title = Text.assemble(
             (f" {self._stage or 'start'} ", "bold reverse"),
@@ -132,20 +133,20 @@ class Display:
             line.truncate(width, overflow="ellipsis")
         yield title
         yield ProgressBar(total=1.0, completed=self._outlook.share(), width=min(_BAR_WIDTH, width))
-        yield Text()  # A bar does not end its own line.
+        yield Text()  # a bar does not end its own line
         yield self._facts(width)
         yield note
 
     def _facts(self, width: int) -> Table:
-        """As many numbers as there is room for, the most important ones first."""
+        """As many metrics as fit, the most important ones first."""
         step = [("step", f"{self._outlook.step}/{self._total_steps}")] if self._total_steps else []
         numbers = headline(self._metrics.get(self._stage, {}))
         cells = [*step, *self._times_left(), *numbers]
         room = width + _GAP
-        for place, cell in enumerate(cells):
+        for index, cell in enumerate(cells):
             room -= max(map(len, cell)) + _GAP
             if room < 0:
-                cells = cells[:place]
+                cells = cells[:index]
                 break
         facts = Table.grid(padding=(0, _GAP, 0, 0))
         facts.add_row(*(Text(name, style="dim", no_wrap=True) for name, _ in cells))
@@ -154,8 +155,8 @@ class Display:
 
 
 def table_of(players: Mapping[str, Mapping[str, float]], title: str) -> Table:
-    """A column for each player, and a row for each number that one of them has."""
-    # Names of metrics and players are an environment's words, no markup.
+    """A column for each player, and a row for each metric that any of them has."""
+    # Names of metrics and players come from an environment and may look like markup.
     table = Table("", *map(escape, players), title=Text(title))
     for name in dict.fromkeys(name for numbers in players.values() for name in numbers):
         cells = (f"{n[name]:g}" if name in n else "" for n in players.values())

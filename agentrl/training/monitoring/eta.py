@@ -1,10 +1,10 @@
-"""How much of a job is done, and how long the rest takes at the paces seen so far."""
+"""Progress and estimated time left of a job, from the pace seen so far."""
 
 import time
 from dataclasses import dataclass
 
 TRAINING = "reinforcement"
-"""The stage whose steps are counted; all others only know how far they are themselves."""
+"""The stage whose steps count toward `train.steps`."""
 
 _GAMES = "evaluation"
 _AFTER = "evaluation after"
@@ -12,19 +12,19 @@ _AFTER = "evaluation after"
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Amounts:
-    """What a job is going to do."""
+    """The planned work of a job."""
 
     steps: int = 0
     """Training steps; 0 if it does not train."""
     games_after: int = 0
-    """Games of the evaluation that follows them."""
+    """Episodes of the evaluation after training."""
 
 
 class Outlook:
-    """Told of what happens in a job.
+    """Follows a job's progress and estimates the time left.
 
     Args:
-        amounts: of the whole job.
+        amounts: the planned work of the job.
     """
 
     def __init__(self, amounts: Amounts) -> None:
@@ -40,7 +40,7 @@ class Outlook:
         self._played_after = 0.0
 
     def stage(self, name: str) -> None:
-        """A part of the job begins, or goes on with its next step."""
+        """A stage begins, or continues with its next step."""
         now = time.monotonic()
         if name == TRAINING and self._training_started is None:
             self._training_started = now
@@ -57,26 +57,26 @@ class Outlook:
         self._part = (0, 0)
 
     def progress(self, done: float, total: float) -> None:
-        """How far the present stage or step is."""
+        """Progress of the current stage or step."""
         self._part = (done, total)
         if self._stage.startswith(_GAMES) and 0 < total <= done:
             self._game_s = (time.monotonic() - self._stage_started) / total
 
     def share(self) -> float:
-        """How much of the present stage is done, in [0, 1]."""
+        """Share of the current stage that is done, in [0, 1]."""
         if self._stage != TRAINING:
             return self._part_share()
         return min(1.0, (self.step + self._part_share()) / max(1, self._amounts.steps))
 
     def stage_left(self) -> float | None:
-        """Seconds, by the stage's own pace; None while there is none."""
+        """Seconds left in the stage, from its own pace; None before there is one."""
         if self._stage == TRAINING:
             return self._training_left(self._part_share())
         share = self._part_share()
         return (time.monotonic() - self._stage_started) / share * (1 - share) if share else None
 
     def job_left(self) -> float | None:
-        """Seconds; None until everything that is still to come has shown its pace."""
+        """Seconds left in the job; None until the pace of every remaining stage is known."""
         games = self._amounts.games_after - self._played_after
         if self._stage.startswith(_AFTER):
             now = self.stage_left()
@@ -89,7 +89,7 @@ class Outlook:
         return None if self._game_s is None else now + games * self._game_s
 
     def _training_left(self, part: float) -> float | None:
-        """By the steps of this process, with the evaluations that fell between them."""
+        """From the pace of this process's steps, including the evaluations between them."""
         done = self._steps_seen + part
         if self._training_started is None or done <= 0:
             return None

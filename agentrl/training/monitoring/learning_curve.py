@@ -1,4 +1,4 @@
-"""The learning curve as a picture in the run's folder; the only place that knows matplotlib."""
+"""The learning curve as an image in the run's folder; the only module that uses matplotlib."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -15,18 +15,18 @@ CURVE_FILE = "curve.png"
 _PANELS = ("accuracy", "success", "reward")
 _DASHES = ("--", ":", "-.")
 _MODEL = ("train", "sampled", "greedy")
-_MODEL_COLOURS = ("#2563eb", "#ea580c", "#059669")
-_PLAYER_COLOURS = ("#9333ea", "#64748b", "#be123c", "#0891b2", "#a16207")
+_MODEL_COLORS = ("#2563eb", "#ea580c", "#059669")
+_PLAYER_COLORS = ("#9333ea", "#64748b", "#be123c", "#0891b2", "#a16207")
 
 Points = dict[int, float]
 
 
 def read_curves(run: Path) -> dict[str, dict[str, Points]]:
-    """The numbers worth a curve, from `metrics.jsonl`.
+    """The curves of the main metrics, from `metrics.jsonl`.
 
     Returns:
-        By the last part of the metric's name (`accuracy`), then by what stands before it (`train`,
-        `sampled`, `greedy`, `expert`): value by step. What a resumed run did again counts once.
+        By metric (`success`), then by source (`train`, `sampled`, `greedy`, `expert`): value by
+        step. A step that a resumed run repeated counts once.
     """
     curves: dict[str, dict[str, Points]] = {}
     path = run / METRICS_FILE
@@ -40,13 +40,13 @@ def read_curves(run: Path) -> dict[str, dict[str, Points]]:
 
 
 def draw_curve(run: Path) -> Path | None:
-    """Draw what was learned.
+    """Draw the learning curve of a run.
 
     Args:
         run: a folder with `metrics.jsonl`.
 
     Returns:
-        The picture, `curve.png`; None without matplotlib or without any numbers.
+        The path of `curve.png`; None without matplotlib or without any metrics.
     """
     curves = read_curves(run)
     if not curves:
@@ -62,59 +62,59 @@ def draw_curve(run: Path) -> Path | None:
 
 
 def figure_of(curves: Mapping[str, Mapping[str, Points]]) -> Any:
-    """A panel for each of the first two quantities, and one legend below them all.
+    """A panel for each of the first two metrics, with a common legend below.
 
     Args:
-        curves: at least one, as `read_curves` returns them.
+        curves: at least one, as returned by `read_curves`.
 
     Returns:
-        A figure of matplotlib.
+        A matplotlib figure.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     panels = [panel for panel in _PANELS if panel in curves][:2]
-    colours = _colours(label for panel in panels for label in curves[panel])
+    colors = _colors(label for panel in panels for label in curves[panel])
     figure = Figure(figsize=(6.4 * len(panels), 4.6), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     lines: dict[str, Any] = {}
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        lines |= _draw_panel(axes, panel, curves[panel], colours)
-    # Outside: wherever it stood within, some line may pass there.
+        lines |= _draw_panel(axes, panel, curves[panel], colors)
+    # Outside the axes: inside, it could cover a curve.
     figure.legend(
         lines.values(), lines, loc="outside lower center", ncols=5, frameon=False, fontsize=8
     )
     return figure
 
 
-def _colours(labels: Iterable[str]) -> dict[str, str]:
-    """One colour for each, the same in all panels; what the model does keeps its own."""
-    found = dict(zip(_MODEL, _MODEL_COLOURS, strict=True))
-    players = [label for label in dict.fromkeys(labels) if label not in found]
-    return found | {
-        player: _PLAYER_COLOURS[number % len(_PLAYER_COLOURS)]
+def _colors(labels: Iterable[str]) -> dict[str, str]:
+    """One color for each label, the same in all panels; the model's labels have fixed colors."""
+    colors = dict(zip(_MODEL, _MODEL_COLORS, strict=True))
+    players = [label for label in dict.fromkeys(labels) if label not in colors]
+    return colors | {
+        player: _PLAYER_COLORS[number % len(_PLAYER_COLORS)]
         for number, player in enumerate(players)
     }
 
 
 def _draw_panel(
-    axes: Any, name: str, curves: Mapping[str, Points], colours: Mapping[str, str]
+    axes: Any, name: str, curves: Mapping[str, Points], colors: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Draw the curves of one quantity; the lines by their labels."""
+    """Draw the curves of one metric; returns its lines by label."""
     from matplotlib.ticker import MaxNLocator
 
     lines = {}
     for number, (label, points) in enumerate(curves.items()):
         steps = sorted(points)
-        if label not in _MODEL:  # A scripted player: it learns nothing.
+        if label not in _MODEL:  # a scripted player, whose result is constant
             dashes = _DASHES[number % len(_DASHES)]
-            lines[label] = axes.axhline(points[steps[-1]], color=colours[label], linestyle=dashes)
+            lines[label] = axes.axhline(points[steps[-1]], color=colors[label], linestyle=dashes)
             continue
         few = len(steps) <= 15
         (lines[label],) = axes.plot(
             steps,
             [points[step] for step in steps],
-            color=colours[label],
+            color=colors[label],
             linewidth=1.8,
             marker="o" if few else None,
             markersize=4,

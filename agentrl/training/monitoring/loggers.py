@@ -1,4 +1,4 @@
-"""Where the numbers of a job go: one class per place. Foreign libraries are imported on use."""
+"""Destinations of a job's metrics, one class each. Third-party libraries are imported on use."""
 
 import json
 import math
@@ -22,41 +22,41 @@ _COUNTED = (TRAINING, EVALUATION)
 
 
 class Logger(Protocol):
-    """One place that numbers go to."""
+    """One destination of metrics."""
 
     def stage(self, name: str) -> None:
-        """A new part of the job begins, such as `warm start` or `train`."""
+        """A new stage of the job begins, such as `warm start` or `reinforcement`."""
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Numbers of one step of one stage."""
+        """Metrics of one step of one stage."""
 
     def progress(self, done: float, total: float, note: str) -> None:
-        """How far the present stage or step is."""
+        """Progress of the current stage or step: `done` of `total`."""
 
     def rewind(self, step: int) -> None:
-        """A resumed job does again what came after this step."""
+        """A resumed job repeats what came after this step."""
 
     def finish(self, results: Mapping[str, Any]) -> None:
-        """The job is complete; what everybody reached."""
+        """The job is complete; `results` of all players and stages."""
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """No more metrics will come."""
 
 
 class _Quiet:
-    """What most places do not care about."""
+    """Ignores the calls that most destinations do not need."""
 
     def rewind(self, step: int) -> None:
-        """Steps may come twice."""
+        """Ignored: repeated steps are logged twice."""
 
     def finish(self, results: Mapping[str, Any]) -> None:
-        """Results went through `log`, too."""
+        """Ignored: results were also passed to `log`."""
 
     def stage(self, name: str) -> None:
-        """Stages go with each number."""
+        """Ignored: `log` is given the stage."""
 
     def progress(self, done: float, total: float, note: str) -> None:
-        """Progress is for those who watch."""
+        """Ignored: progress is only shown on the console."""
 
 
 class FileLogger(_Quiet):
@@ -68,14 +68,14 @@ class FileLogger(_Quiet):
         self.rewind(sys.maxsize)
 
     def rewind(self, step: int) -> None:
-        """Drop what a resumed job does again, and half a line that a killed one left."""
+        """Drop what a resumed job repeats, and an incomplete last line of a killed one."""
         kept = [entry for entry in read_metrics(self._path) if _is_before(entry, step)]
         write_durably(self._path, "".join(json.dumps(entry) + "\n" for entry in kept))
         self._file.close()
         self._file = self._path.open("a", encoding="utf-8")
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Write one line; numbers that are not finite become null, as JSON has none."""
+        """Write one line; values that are not finite become null, as JSON cannot express them."""
         numbers = {key: v if math.isfinite(v) else None for key, v in metrics.items()}
         entry = {"stage": stage, "step": step, "time": round(time.time(), 3), **numbers}
         self._file.write(json.dumps(entry) + "\n")
@@ -95,7 +95,7 @@ class TensorBoardLogger(_Quiet):
         self._writer: Any = SummaryWriter(str(run / "tensorboard"), flush_secs=10)
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
-        """One scalar per number, below its stage."""
+        """One scalar per metric, grouped by stage."""
         for key, value in metrics.items():
             self._writer.add_scalar(f"{_tag(stage)}/{key}", value, step)
 
@@ -116,7 +116,7 @@ class WandbLogger(_Quiet):
         self._stages: set[str] = set()
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
-        """One call per step; each stage has a step axis of its own."""
+        """One call per step; each stage has its own step axis."""
         tag = _tag(stage)
         if tag not in self._stages:
             self._stages.add(tag)
@@ -129,7 +129,7 @@ class WandbLogger(_Quiet):
 
 
 class SwanLabLogger(_Quiet):
-    """Logs to SwanLab, below `RUN/swanlab`; `SWANLAB_MODE=online` sends it to an account."""
+    """Logs to SwanLab, in `RUN/swanlab`; `SWANLAB_MODE=online` sends it to an account."""
 
     def __init__(self, run: Path, amounts: Amounts) -> None:
         import swanlab
@@ -152,9 +152,9 @@ class SwanLabLogger(_Quiet):
 
 
 class MLflowLogger(_Quiet):
-    """Logs to MLflow: to `MLFLOW_TRACKING_URI`, or else into `RUN/mlflow.db`.
+    """Logs to MLflow: to `MLFLOW_TRACKING_URI`, or by default into `RUN/mlflow.db`.
 
-    A run that goes on is one run there: its id is kept in `RUN/mlflow.run`.
+    A resumed run continues the same MLflow run, whose id is stored in `RUN/mlflow.run`.
     """
 
     def __init__(self, run: Path, amounts: Amounts) -> None:
@@ -181,12 +181,12 @@ class MLflowLogger(_Quiet):
         self._client.log_batch(self._id, numbers)
 
     def close(self) -> None:
-        """The run is over."""
+        """Mark the run as finished."""
         self._client.set_terminated(self._id)
 
 
 def read_metrics(path: Path, label: str = "stage") -> list[dict[str, Any]]:
-    """The lines of a metrics file; half a line, or one without a label and a step, is skipped."""
+    """The entries of a metrics file; skips incomplete lines and those without label or step."""
     entries = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
@@ -203,7 +203,7 @@ def _is_before(entry: Mapping[str, Any], step: int) -> bool:
 
 
 def _tag(name: str) -> str:
-    """The name with nothing but letters, digits, dots and underscores."""
+    """The name with everything but letters, digits, dots and underscores replaced."""
     return "".join(c if c.isalnum() or c in "._" else "_" for c in name)
 
 
@@ -219,10 +219,10 @@ _LIBRARIES = {name: name for name in LOGGERS if name not in ("console", "file")}
 
 
 def check_loggers(names: Sequence[str]) -> None:
-    """Check that all of these exist and are installed; `NAME?` need only exist.
+    """Check that all loggers exist and are installed; `NAME?` need not be installed.
 
     Raises:
-        ConfigError: the first that does not, and what to do.
+        ConfigError: the first that is unknown or not installed, and what to do.
     """
     for given in names:
         name = given.removesuffix("?")
@@ -234,7 +234,7 @@ def check_loggers(names: Sequence[str]) -> None:
         if name == given and not _is_installed(name):
             raise ConfigError(
                 f"logging: {_LIBRARIES[name]} is not installed. Install it with pip install "
-                f"'agentrl[{_LIBRARIES[name]}]', or write '{name}?' to do without where it is not."
+                f"'agentrl[{_LIBRARIES[name]}]', or write '{name}?' to skip it where it is missing."
             )
 
 
@@ -243,10 +243,10 @@ def _is_installed(name: str) -> bool:
 
 
 def open_loggers(run: Path, names: Sequence[str], amounts: Amounts) -> list[Logger]:
-    """Open the loggers of these names, each once; `NAME?` only where it is installed.
+    """Open the named loggers, each once; `NAME?` only if it is installed.
 
     Raises:
-        ConfigError: one does not exist or is not installed.
+        ConfigError: one is unknown or not installed.
     """
     check_loggers(names)
     chosen = dict.fromkeys(name.removesuffix("?") for name in names)

@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them."""
+"""Format metrics and durations for people."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,11 +8,11 @@ HEADLINE = (
     "accuracy", "score", "token_accuracy", "loss", "unreadable", "void",
     "mismatch_max", "entropy", "turns_per_s",
 )  # fmt: skip
-"""Shown where they are given, in this order; everything else is in the files."""
+"""Metrics shown on the console, in this order; all others are only in the files."""
 
 
 def span(seconds: float) -> str:
-    """Such as `42 s`, `3:05` or `1:02:05`."""
+    """A duration, such as `42 s`, `3:05` or `1:02:05`."""
     if seconds < 59.5:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -21,17 +21,17 @@ def span(seconds: float) -> str:
 
 
 def headline(metrics: Mapping[str, float]) -> list[tuple[str, str]]:
-    """What of the numbers is worth a look: name and text of each.
+    """Name and text of the most important metrics.
 
-    Where an environment tells no success, its accuracy is that.
+    An environment without a `success` metric shows its accuracy under that name.
     """
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for key, value in metrics.items():
-        found.setdefault(key.rpartition("/")[2], value)
-    if "accuracy" in found and "success" not in found:
-        found["success"] = found.pop("accuracy")
+        values.setdefault(key.rpartition("/")[2], value)
+    if "accuracy" in values and "success" not in values:
+        values["success"] = values.pop("accuracy")
     return [
-        (name.replace("_per_s", "/s"), _text(found[name])) for name in HEADLINE if name in found
+        (name.replace("_per_s", "/s"), _text(values[name])) for name in HEADLINE if name in values
     ]
 
 
@@ -40,7 +40,7 @@ def _text(value: float) -> str:
 
 
 def flat(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Results of several players as rows of numbers; what is no row of numbers is left out.
+    """Results of several players as rows of numbers; anything else is left out.
 
     `{"before": {"greedy": {...}}}` becomes `{"before greedy": {...}}`.
     """

@@ -1,4 +1,4 @@
-"""One place to report to; it passes everything on to the loggers that the job names."""
+"""Passes a job's stages, metrics and results to its loggers and watchdogs."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,12 @@ log = logging.getLogger(__name__)
 
 
 class Reporter:
-    """Told of everything that happens in a job.
+    """Reports the progress and metrics of a job.
 
     Args:
-        run: the run's folder; created if need be.
+        run: the run's folder; created if needed.
         names: of the loggers, such as `console` and `file`.
-        amounts: what the whole job is going to do.
+        amounts: the planned work of the job.
 
     Raises:
         ConfigError: a logger does not exist or is not installed.
@@ -37,13 +37,13 @@ class Reporter:
         self._watchdogs = Watchdogs()
 
     def stage(self, name: str) -> None:
-        """A part of the job begins, or goes on: `warm start`, `reinforcement`, ..."""
+        """A stage begins or continues: `warm start`, `reinforcement`, ..."""
         self._stage = name
         for logger in self._loggers:
             logger.stage(name)
 
     def rewind(self, step: int) -> None:
-        """A resumed job goes on after this training step; what came later is done again."""
+        """A resumed job continues after this training step and repeats what came later."""
         self._step = step
         for logger in self._loggers:
             logger.rewind(step)
@@ -52,33 +52,33 @@ class Reporter:
             self._watchdogs.recall(read_metrics(file))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Numbers of one step of the present stage."""
+        """Metrics of one step of the current stage."""
         if self._stage == TRAINING:
             self._step = step
             signs, warnings = self._watchdogs.look(metrics)
             metrics = {**metrics, **signs}
-            for words in warnings:
-                log.warning("step %d: %s", step, words)
+            for warning in warnings:
+                log.warning("step %d: %s", step, warning)
         self._log(self._stage, step, metrics)
 
     def cloning(self, step: int, metrics: Mapping[str, float], total: int = 0) -> None:
-        """Numbers of one step of the warm start, which has `total` steps."""
+        """Metrics of one step of the warm start, out of `total` steps."""
         self._log(self._stage, step, metrics)
         if total:
             self.progress(step, total, "")
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
-        """What the model reached after this training step, sampled as in rollouts."""
+        """Metrics of an evaluation during training, sampled as in rollouts."""
         if "reward" in metrics:
             self._watchdogs.evaluated(metrics["reward"])
         self._log(EVALUATION, step, {f"sampled/{key}": value for key, value in metrics.items()})
 
     def result(self, name: str, result: Mapping[str, Any]) -> None:
-        """What somebody reached before, after, or without training.
+        """Results of a scripted player, or of the model before or after training.
 
         Args:
             name: of a scripted player, or `before` or `after`.
-            result: its numbers, or those of `sampled` and `greedy`.
+            result: its metrics, or those of `sampled` and `greedy`.
         """
         for row, numbers in flat({name: result}).items():
             label = row.rpartition(" ")[2]
@@ -86,17 +86,17 @@ class Reporter:
             self._log(EVALUATION, self._step, metrics)
 
     def progress(self, done: float, total: float, note: str = "") -> None:
-        """How far the present stage or step is: `done` of `total`."""
+        """Progress of the current stage or step: `done` of `total`."""
         for logger in self._loggers:
             logger.progress(done, total, note)
 
     def finish(self, results: Mapping[str, Any]) -> None:
-        """The job is complete: show what everybody reached."""
+        """The job is complete: show all results."""
         for logger in self._loggers:
             logger.finish(results)
 
     def close(self) -> None:
-        """End the display, close the logs, draw the learning curve; may be called twice."""
+        """Close the loggers and draw the learning curve; may be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -106,7 +106,7 @@ class Reporter:
             draw_curve(self._run)
         except OSError as error:
             log.warning("no learning curve: %s", error)
-        except Exception:  # A picture must not hide how the run itself ended.
+        except Exception:  # a failure here must not hide how the run itself ended
             log.exception("no learning curve: drawing it failed")
 
     def _log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:

@@ -1,4 +1,4 @@
-"""How far a collection of episodes is, told while it runs."""
+"""Report the progress of a running collection of episodes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -10,18 +10,18 @@ from agentrl.rollout.rollout_group import AnyRollouts
 LOOK_EVERY_S = 0.5
 
 Tell = Callable[[float, float, str], None]
-"""Takes what is done, of how much, and a note."""
+"""Takes the amount done, the total and a note."""
 
 
 @asynccontextmanager
 async def watching(rollouts: AnyRollouts, tell: Tell, total: int, note: str) -> AsyncIterator[None]:
-    """Tell how many of `total` episodes have been played until the block ends."""
+    """Report how many of `total` episodes have been played, until the block ends."""
     over = asyncio.Event()
     watcher = asyncio.create_task(_watch(over, rollouts, tell, total, note))
     try:
         yield
     finally:
-        # Not cancelled: Python 3.11 may lose a cancellation that meets a finished wait.
+        # Not cancelled: Python 3.11 may lose a cancellation when the wait has just finished.
         over.set()
         await watcher
 
@@ -33,6 +33,6 @@ async def _watch(
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOK_EVERY_S):
                 await over.wait()
-        with suppress(WorldError):  # whoever collects is told as well
-            seen = await rollouts.look()
-            tell(min(seen.episodes, total), total, f"{note}: {seen.turns} turns")
+        with suppress(WorldError):  # the collection itself raises it
+            progress = await rollouts.look()
+            tell(min(progress.episodes, total), total, f"{note}: {progress.turns} turns")

@@ -1,48 +1,50 @@
-"""What is worth a warning while a job runs."""
+"""Warnings about a single step or evaluation."""
 
 from collections.abc import Mapping
 
 _BOUND = 0.1
-"""Nats per token, the mean of the engine's log-probabilities minus the learner's. Rounding to
-bfloat16 makes a hundredth of that; more means other weights, or another prompt."""
+"""Nats per token: mean of the engine's log-probabilities minus the learner's. Rounding to bfloat16
+explains a hundredth of that; more means that weights or prompts differ."""
 _UNREADABLE = 0.9
-"""Of a model's turns: what is left teaches hardly anything."""
+"""Share of a model's turns without a valid action, beyond which little can be learned."""
 
 
 def disagreement(step: int, learned: Mapping[str, float]) -> str | None:
-    """What is wrong with a step whose tokens the learner finds much less likely than the engine.
+    """Warn if engine and learner assign different log-probabilities to the same tokens.
 
     Args:
         step: of training.
-        learned: what `Learner.update` returned.
+        learned: the metrics from `Learner.update`.
 
     Returns:
-        One sentence for the user; None where nothing was compared or the two agree.
+        One sentence for the user; None if nothing was compared or the two agree.
     """
     mean = learned.get("mismatch_k1")
     if mean is None or abs(mean) <= _BOUND:
         return None
     return (
-        f"step {step}: engine and learner disagree by {mean:.3g} nats per token in the mean "
-        f"(at most {_BOUND:g} is usual; largest: {learned.get('mismatch_max', mean):.3g}): what "
-        "was sampled is not what is trained. Compare with rollout.engine=hf."
+        f"step {step}: log-probabilities of engine and learner differ by {mean:.3g} nats per token "
+        f"on average (expected: at most {_BOUND:g}; largest: "
+        f"{learned.get('mismatch_max', mean):.3g}): the tokens being trained on were not sampled "
+        "from this policy. Compare with rollout.engine=hf."
     )
 
 
 def unreadable(metrics: Mapping[str, float]) -> str | None:
-    """What to do about a model whose replies are hardly ever actions.
+    """Warn about a model whose replies hardly ever contain a valid action.
 
     Args:
-        metrics: of its evaluation before reinforcement.
+        metrics: of its evaluation before reinforcement learning.
 
     Returns:
-        One sentence for the user; None where enough can be read.
+        One sentence for the user; None if enough replies are valid.
     """
     share = metrics.get("unreadable", 0.0)
     if share < _UNREADABLE:
         return None
     return (
-        f"{share:.0%} of the model's replies are no actions, and siblings that all fail teach "
-        "nothing. More warm_start.steps may help, a larger rollout.max_new_tokens, or instructions "
-        "(env.prompt, env.translator); agentrl view shows what it says"
+        f"{share:.0%} of the model's replies contain no valid action, and groups in which every "
+        "episode fails give no learning signal. More warm_start.steps, a larger "
+        "rollout.max_new_tokens or clearer instructions (env.prompt, env.translator_kwargs) may "
+        "help; agentrl view shows the replies"
     )

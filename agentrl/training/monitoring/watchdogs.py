@@ -1,8 +1,7 @@
-"""Signs that a training goes wrong while its numbers still look fine.
+"""Watchdogs for failures of training that the usual curves do not show.
 
-Each sign is a metric of every step, `watch/<name>`, 1 where it is seen, and a warning when it
-begins to be. A window is the mean over so many steps; the first one is what later ones are
-compared with.
+Each is a metric of every step, `watch/<name>`, which is 1 while its sign is present, and a warning
+when it appears. Means over the last `WINDOW` steps are compared with those over the first.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,38 +12,38 @@ from agentrl.training.monitoring.eta import TRAINING
 from agentrl.training.monitoring.loggers import EVALUATION
 
 WINDOW = 5
-"""Steps."""
+"""Number of steps over which metrics are averaged."""
 
 _COLLAPSED = 0.1
-"""Of the entropy of the first window."""
+"""Share of the first window's entropy."""
 _REPEATED = 0.5
-"""Share of a reply's four-token pieces that it has said before."""
+"""Share of a reply's 4-grams that occur earlier in the same reply."""
 _DRIFTED = 2.0
-"""Times as long, or as short, as in the first window."""
+"""Factor by which replies grow or shrink relative to the first window."""
 _FORMAT = 0.9
-"""Share of the reward's rise that lies in the format alone."""
+"""Share of the reward's increase that comes from format rewards."""
 _MISMATCH = (10.0, 1e-3)
-"""Times that of the first window, and at least so many nats per token (k3)."""
+"""Factor over the first window, and minimum in nats per token (k3)."""
 _DEAD = 0.9
-"""Share of the groups in which nothing tells siblings apart."""
+"""Share of groups with zero advantage."""
 
 Numbers = Mapping[str, float]
 
 
 class Watchdogs:
-    """Look at every step of a training, and remember."""
+    """Checks every training step against the history of the run."""
 
     def __init__(self) -> None:
         self._steps: list[Numbers] = []
         self._evaluations: list[tuple[int, float]] = []
-        self._barking: set[str] = set()
+        self._active: set[str] = set()
 
     def evaluated(self, reward: float) -> None:
-        """The policy as it is now has earned so much on held-out seeds."""
+        """The mean reward of the current policy on held-out seeds."""
         self._evaluations.append((len(self._steps), reward))
 
     def recall(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """What an earlier process logged of this training; nobody is warned of it again.
+        """Restore the history of a resumed run, without repeating its warnings.
 
         Args:
             lines: of `metrics.jsonl`.
@@ -56,27 +55,27 @@ class Watchdogs:
                 self.evaluated(line["sampled/reward"])
 
     def look(self, numbers: Numbers) -> tuple[dict[str, float], list[str]]:
-        """One more step.
+        """Check one more step.
 
         Args:
-            numbers: its metrics, as they are logged.
+            numbers: its metrics, as logged.
 
         Returns:
-            `watch/<name>` for each sign, and a sentence for each that was not seen the step before.
+            `watch/<name>` for each sign, and a warning for each that has just appeared.
         """
         self._steps.append(numbers)
-        found = {name: look(self) for name, look in _SIGNS.items()}
-        seen = {name for name, words in found.items() if words is not None}
-        new = [words for name, words in found.items() if words and name not in self._barking]
-        self._barking = seen
-        return {f"watch/{name}": float(name in seen) for name in found}, new
+        warnings = {name: check(self) for name, check in _SIGNS.items()}
+        active = {name for name, warning in warnings.items() if warning is not None}
+        new = [text for name, text in warnings.items() if text and name not in self._active]
+        self._active = active
+        return {f"watch/{name}": float(name in active) for name in warnings}, new
 
     def _windows(self, name: str) -> tuple[float, float] | None:
-        """A number's mean over the first and the last steps; None before they are apart."""
-        told = [step[name] for step in self._steps if name in step]
-        if len(told) < 2 * WINDOW:
+        """Means of a metric over the first and last windows; None while they would overlap."""
+        values = [step[name] for step in self._steps if name in step]
+        if len(values) < 2 * WINDOW:
             return None
-        return fmean(told[:WINDOW]), fmean(told[-WINDOW:])
+        return fmean(values[:WINDOW]), fmean(values[-WINDOW:])
 
     def _rise(self, name: str) -> float:
         windows = self._windows(name)
@@ -87,11 +86,11 @@ class Watchdogs:
         if entropy is None or entropy[1] >= _COLLAPSED * entropy[0]:
             return None
         if self._rise("train/reward") > 0:
-            return None  # it has become sure of what is better
+            return None  # the policy has become confident, and better
         return (
-            f"the entropy has fallen from {entropy[0]:.3g} to {entropy[1]:.3g} nats per token, and "
-            "the reward has not risen: the policy says the same whatever it sees. A lower optim.lr "
-            "may help, algorithm.entropy_coefficient, or algorithm.kl=loss"
+            f"entropy collapse: from {entropy[0]:.3g} to {entropy[1]:.3g} nats per token, while "
+            "the reward did not rise. Try a lower optim.lr, algorithm.entropy_coefficient, or "
+            "algorithm.kl=loss"
         )
 
     def _repetition(self) -> str | None:
@@ -99,17 +98,17 @@ class Watchdogs:
         if share is None or share[1] < max(_REPEATED, 2 * share[0]):
             return None
         return (
-            f"{share[1]:.0%} of what the replies say repeats what they have said (at first "
-            f"{share[0]:.0%}). A lower optim.lr may help, algorithm.kl=loss, or a reward for short "
+            f"repetition: {share[1]:.0%} of the replies' 4-grams are repeated (at first "
+            f"{share[0]:.0%}). Try a lower optim.lr, algorithm.kl=loss, or a penalty on long "
             "replies (algorithm.overlong_buffer)"
         )
 
     def _hacking(self) -> str | None:
-        """Training rewards rise while those of held-out seeds fall."""
+        """Reward hacking: rewards rise in training and fall on held-out seeds."""
         if len(self._evaluations) < 3:
             return None
-        at, best = max(self._evaluations, key=lambda told: told[1])
-        later = [reward for place, reward in self._evaluations if place > at]
+        at, best = max(self._evaluations, key=lambda evaluation: evaluation[1])
+        later = [reward for step, reward in self._evaluations if step > at]
         rewards = [step.get("train/reward", 0.0) for step in self._steps]
         then, now = rewards[max(0, at - WINDOW) : at], rewards[-WINDOW:]
         if len(later) < 2 or not then or fmean(now) <= fmean(then):
@@ -117,9 +116,9 @@ class Watchdogs:
         if later[-1] >= later[-2] or later[-2] >= best:
             return None
         return (
-            f"the reward of training rises ({fmean(then):.3g} to {fmean(now):.3g}) while that of "
-            f"held-out seeds falls ({best:.3g} to {later[-1]:.3g}): the policy may have found what "
-            "the reward does not mean. agentrl view shows what it does"
+            f"the training reward rises ({fmean(then):.3g} to {fmean(now):.3g}) while the reward "
+            f"on held-out seeds falls ({best:.3g} to {later[-1]:.3g}): possible reward hacking. "
+            "agentrl view shows what the policy does"
         )
 
     def _length(self) -> str | None:
@@ -127,12 +126,12 @@ class Watchdogs:
         if tokens is None or 1 / _DRIFTED < tokens[1] / max(1e-9, tokens[0]) < _DRIFTED:
             return None
         return (
-            f"replies have gone from {tokens[0]:.0f} to {tokens[1]:.0f} tokens: see whether the "
-            "reward means that"
+            f"mean reply length changed from {tokens[0]:.0f} to {tokens[1]:.0f} tokens: check "
+            "whether the reward intends that"
         )
 
     def _format(self) -> str | None:
-        """The whole rise of the reward lies in how replies are written."""
+        """The reward rises almost only through its format components."""
         names = {
             key for step in self._steps[-1:] for key in step if key.startswith("train/reward/")
         }
@@ -143,8 +142,8 @@ class Watchdogs:
         if total <= 0 or form < _FORMAT * total or self._rise("train/success") > 0:
             return None
         return (
-            f"the reward has risen by {total:.3g}, of which {form:.3g} is for the format alone: "
-            "the policy has learned how to answer, and not what"
+            f"the reward rose by {total:.3g}, of which {form:.3g} comes from format rewards: the "
+            "policy learned the format of an answer, but not to solve the task"
         )
 
     def _mismatch(self) -> str | None:
@@ -154,17 +153,17 @@ class Watchdogs:
             return None
         return (
             f"engine and learner drift apart: {nats[0]:.2g} to {nats[1]:.2g} nats per token. "
-            "algorithm.correction=token_truncate weighs what was sampled otherwise"
+            "algorithm.importance_correction=token_truncate corrects for it by importance weights"
         )
 
     def _dead_groups(self) -> str | None:
-        told = [step.get("learner/dead_groups", 0.0) for step in self._steps[-WINDOW:]]
-        if len(told) < WINDOW or fmean(told) <= _DEAD:
+        shares = [step.get("learner/dead_groups", 0.0) for step in self._steps[-WINDOW:]]
+        if len(shares) < WINDOW or fmean(shares) <= _DEAD:
             return None
         return (
-            f"in {fmean(told):.0%} of the groups all siblings come out alike, and teach nothing: "
+            f"{fmean(shares):.0%} of the groups have equal returns and give no learning signal: "
             "the tasks are too easy or too hard for this policy. algorithm.filter_groups=true "
-            "plays others in their place"
+            "replaces such groups"
         )
 
 
@@ -180,10 +179,10 @@ _SIGNS: Mapping[str, Callable[[Watchdogs], str | None]] = {
 
 
 def repetition(replies: Iterable[Sequence[int]], size: int = 4) -> float:
-    """Share of the pieces of `size` tokens that stand earlier in the same reply; 0 without any."""
+    """Share of the n-grams of `size` tokens that occur earlier in the same reply; 0 without any."""
     total = repeated = 0
     for reply in replies:
-        pieces = [tuple(reply[at : at + size]) for at in range(len(reply) - size + 1)]
-        total += len(pieces)
-        repeated += len(pieces) - len(set(pieces))
+        ngrams = [tuple(reply[at : at + size]) for at in range(len(reply) - size + 1)]
+        total += len(ngrams)
+        repeated += len(ngrams) - len(set(ngrams))
     return repeated / total if total else 0.0

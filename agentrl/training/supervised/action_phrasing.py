@@ -1,4 +1,4 @@
-"""What was said, in the words that a game reads."""
+"""Convert what a person or a recorded player answered into a reply that the translator parses."""
 
 import json
 import re
@@ -20,35 +20,35 @@ WAYS = {
     "swipe": "swipe(0.50, 0.70, 0.50, 0.30)",
     **{arrow: arrow for arrow in ("up", "down", "left", "right")},
 }
-"""How a person may answer but by words, and what that says."""
+"""Gestures and keys that a user interface may offer, and an example reply of each."""
 _NO_ACTION = "qzx"
-_TOLD = re.compile(rf"<({'|'.join(_TAGS)})>(.*?)</\1>", re.DOTALL)
+_TAGGED = re.compile(rf"<({'|'.join(_TAGS)})>(.*?)</\1>", re.DOTALL)
 
 
 def worded(translator: Translator, said: str) -> str:
-    """The reply that says what a person has said; who types need not type what is around it.
+    """The reply for what a person typed; the tags around an action may be left out.
 
     Args:
-        translator: of the game.
-        said: a reply, or what stands in its tags: `up`, `tap(0.20, 0.70)`, `42`.
+        translator: of the environment.
+        said: a complete reply, or only its action: `up`, `tap(0.20, 0.70)`, `42`.
 
     Raises:
-        ActionError: it is no action, however it is put.
+        ActionError: it is not an action in any of the known formats.
     """
-    complaints = []
+    errors = []
     for reply in _ways(said):
         try:
             translator.to_action(reply)
             return reply
         except ActionError as error:
-            complaints.append(str(error))
-    # The one that got furthest, which is not about tags.
-    others = (words for words in reversed(complaints) if "complete <" not in words)
-    raise ActionError(next(others, complaints[0]))
+            errors.append(str(error))
+    # The most specific error is the last one that is not about missing tags.
+    specific = (message for message in reversed(errors) if "complete <" not in message)
+    raise ActionError(next(specific, errors[0]))
 
 
 def ways(translator: Translator) -> list[str]:
-    """Which of `WAYS` are actions of a game; none where any words are an answer."""
+    """Which of `WAYS` are actions of an environment; none if it accepts any text."""
     if _is_action(translator, _NO_ACTION):
         return []
     return [way for way, said in WAYS.items() if _is_action(translator, said)]
@@ -57,21 +57,23 @@ def ways(translator: Translator) -> list[str]:
 def _is_action(translator: Translator, said: str) -> bool:
     try:
         worded(translator, said)
-    except Exception:  # nobody has said it: how a translator of others fails is not told
+    except Exception:  # only a trial: errors of a user's translator are not reported here
         return False
     return True
 
 
 def replies(translator: Translator, episode: Episode, *, by_human: bool) -> list[str]:
-    """What was said, in the words that a game reads now; what was no action stays as it was.
+    """The replies of a recorded episode in the action format of this job's translator.
+
+    Replies that were not actions stay as they are.
 
     Args:
-        translator: of the job that learns from it.
-        episode: what was played.
-        by_human: whether a person said it: then it may be put in another style.
+        translator: of the job that trains on them.
+        episode: the recorded episode.
+        by_human: whether a person played it; its replies may then be converted to another format.
 
     Raises:
-        ConfigError: an action is none now, or another one, or what was none is one now.
+        ConfigError: a reply now means something else than when it was recorded.
     """
     return [_reply(translator, episode, turn, by_human) for turn in episode.turns]
 
@@ -90,26 +92,27 @@ def _reply(translator: Translator, episode: Episode, turn: Turn, by_human: bool)
             if turn.parse_error is not None:
                 return turn.reply
             raise ConfigError(
-                f"warm_start.recorded: {episode.id} says {quoted(turn.reply, 80)}, which is no "
-                f"action here: {error}. Play under the same env.kwargs and env.translator"
+                f"warm_start.recorded: {episode.id} has the reply {quoted(turn.reply, 80)}, which "
+                f"is not an action in this job: {error}. Use the same env.kwargs and "
+                "env.translator_kwargs as the recording"
             ) from None
     if turn.parse_error is not None or action != turn.action:
-        meant = "nothing" if turn.parse_error is not None else quoted(turn.action)
+        meant = "no action" if turn.parse_error is not None else quoted(turn.action)
         raise ConfigError(
-            f"warm_start.recorded: {episode.id} says {quoted(turn.reply, 80)}, which meant "
-            f"{meant} and means {quoted(action)} here. Play under the same "
-            "env.kwargs and env.translator"
+            f"warm_start.recorded: {episode.id} has the reply {quoted(turn.reply, 80)}, which "
+            f"meant {meant} when recorded and means {quoted(action)} in this job. Use the same "
+            "env.kwargs and env.translator_kwargs as the recording"
         )
     return reply
 
 
 def untagged(words: str) -> str:
-    """Words about how to answer, without the tags, which a person need not type."""
-    return _TOLD.sub(lambda found: _form(found[2]) if found[1] == _TOOL else found[2], words)
+    """A description of the answer format without tags, which a person need not type."""
+    return _TAGGED.sub(lambda match: _form(match[2]) if match[1] == _TOOL else match[2], words)
 
 
 def unworded(reply: str) -> str:
-    """What a person has said, without what was put around it for the game."""
+    """The action of a reply, without the tags around it."""
     for tag in _TAGS:
         try:
             said = between(reply, tag).strip()
@@ -126,12 +129,12 @@ def _ways(said: str) -> Iterator[str]:
     try:
         touch = Calls(FORMS.values()).read(f"<action>{said}</action>")
         yield Calls(FORMS.values(), "tool").say(touch.name, *touch.arguments)
-    except ActionError:  # no gesture: the bare name of something else
+    except ActionError:  # not a gesture: the bare name of some other tool
         yield f"<{_TOOL}>{json.dumps({'name': said, 'arguments': {}})}</{_TOOL}>"
 
 
 def _form(said: str) -> str:
-    """A tool call as its form: `tap(x, y)`."""
+    """A tool call as its signature: `tap(x, y)`."""
     try:
         call = json.loads(said)
         names = ", ".join(call["arguments"])
@@ -141,12 +144,11 @@ def _form(said: str) -> str:
 
 
 def _call(said: str) -> str:
-    """A tool call as a tag has it."""
+    """A tool call as it is written inside an action tag: `tap(0.2, 0.7)`."""
     try:
         call = json.loads(said)
-        given = ", ".join(
-            json.dumps(value, ensure_ascii=False) for value in call["arguments"].values()
-        )
-        return f"{call['name']}({given})" if given else str(call["name"])
+        values = call["arguments"].values()
+        arguments = ", ".join(json.dumps(value, ensure_ascii=False) for value in values)
+        return f"{call['name']}({arguments})" if arguments else str(call["name"])
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return said

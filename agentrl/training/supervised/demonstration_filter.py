@@ -1,4 +1,4 @@
-"""Whether a recorded episode can be taught, and if not, why."""
+"""Decide which recorded episodes a warm start can train on, and why the others are skipped."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,57 +20,57 @@ from agentrl.training.supervised.action_phrasing import replies
 from agentrl.types import IMAGE, Episode, Turn
 
 _HUMAN = "human"
-"""The label of what a person plays."""
+"""The label of episodes that a person played."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Chosen:
-    """One recorded episode of T turns that is taught."""
+    """One recorded episode of T turns to train on."""
 
     run: replay.Run
     episode: Episode
-    """Without pictures, and without tokens: they are another model's, or nobody's."""
+    """Without images and token ids: those, if any, belong to another tokenizer and model."""
     replies: tuple[str, ...]
-    """[T] what was said, in the words that the job's game reads."""
+    """[T] the replies, in the action format of the job's translator."""
     by_player: bool
-    """Whether the scripted player of the warm start played it, and can be asked again."""
+    """Whether the warm start's scripted player played it, so that it can be relabeled."""
     told_otherwise: bool
-    """Whether it was played under other instructions."""
+    """Whether it was played with other instructions."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Choice:
-    """What is taught of some runs."""
+    """The selected episodes of some runs, and counts of the skipped ones."""
 
     episodes: list[Chosen] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
-    """How many were left out, by why."""
+    """Number of skipped episodes by reason."""
 
     @property
     def told_otherwise(self) -> int:
-        """Of those that are taught, how many were played under other instructions."""
+        """Number of selected episodes that were played with other instructions."""
         return sum(chosen.told_otherwise for chosen in self.episodes)
 
     @property
     def only_shown(self) -> int:
-        """How many turns are shown before others and not taught: their replies were no action."""
+        """Number of turns that appear only as context, because their reply was not an action."""
         turns = (turn for chosen in self.episodes for turn in chosen.episode.turns)
         return sum(turn.parse_error is not None for turn in turns)
 
     def __str__(self) -> str:
         turns = sum(len(chosen.episode.turns) for chosen in self.episodes)
-        taught = counted(turns - self.only_shown, "turn")
-        told = f"{counted(len(self.episodes), 'episode')} of {taught}"
+        trained = counted(turns - self.only_shown, "turn")
+        text = f"{counted(len(self.episodes), 'episode')} with {trained}"
         if self.only_shown:
-            told += f", and {self.only_shown} that are only shown, as their replies were no action"
+            text += f", and {self.only_shown} used only as context: their replies are not actions"
         if self.left_out:
-            out = ", ".join(f"{count} {why}" for why, count in self.left_out.items())
-            told += f"; left out: {out}"
-        return told
+            skipped = ", ".join(f"{count} {why}" for why, count in self.left_out.items())
+            text += f"; skipped: {skipped}"
+        return text
 
 
 class Judge:
-    """Says of each episode whether it can be taught.
+    """Decides for each recorded episode whether the warm start can train on it.
 
     Args:
         config: the job.
@@ -86,7 +86,7 @@ class Judge:
         self._names = {config.env.id, env.game(config.env.id).id}
 
     def judge(self, path: str, where: replay.Filter) -> Iterator[Chosen | str]:
-        """Of each episode of one run: what is taught of it, or why it is left out.
+        """Yield, for each episode of one run, what to train on or the reason for skipping it.
 
         Raises:
             ConfigError: see `choose`.
@@ -104,7 +104,7 @@ class Judge:
             elif summary.removed:
                 yield "removed by run.keep_gb"
             elif summary.seed in self._held_out:
-                yield "of held-out seeds (eval.seeds)"
+                yield "of held-out seeds (eval.first_seed)"
             else:
                 yield self._opened(run, summary, settings)
 
@@ -112,12 +112,12 @@ class Judge:
         played = summary.env_id
         if not {played, played.rpartition(":")[2]} & self._names:
             raise ConfigError(
-                f"warm_start.recorded: {run.path} is of {played}, not of "
-                f"env.id={self._config.env.id}; only what was played there can be taught"
+                f"warm_start.recorded: {run.path} was played in {played}, but this job has "
+                f"env.id={self._config.env.id}; name runs of the same environment"
             )
 
     def _is_players(self, summary: replay.Summary, settings: Mapping[str, Any]) -> bool:
-        """Whether the player of the warm start played it."""
+        """Whether the warm start's scripted player played it."""
         player = self._warm.player
         if player is None:
             return False
@@ -132,8 +132,8 @@ class Judge:
         episode = run.episode(summary.id).episode
         if episode.turns and not any(turn.shown for turn in episode.turns):
             raise ConfigError(
-                f"warm_start.recorded: {run.path} was recorded without the words that were shown "
-                "(format 1); play it anew"
+                f"warm_start.recorded: {run.path} was recorded without the texts that were shown "
+                "(format 1); record it again"
             )
         if any(IMAGE in turn.shown for turn in episode.turns):
             self._check_pictures(run.path, settings)
@@ -152,29 +152,30 @@ class Judge:
         frames = settings["run"].get("frames")
         if frames == "none":
             raise ConfigError(
-                f"warm_start.recorded: {path} has no pictures (run.frames=none); play it anew with "
-                "run.frames=device"
+                f"warm_start.recorded: {path} has no images (run.frames=none); record it again "
+                "with run.frames=device"
             )
         if settings["devices"].get("mask"):
             raise ConfigError(
-                f"warm_start.recorded: {path} has pictures that are black in places "
-                "(devices.mask), which no model is shown; play it anew without"
+                f"warm_start.recorded: {path} has images with masked regions (devices.mask), which "
+                "a model never sees; record it again without a mask"
             )
         sizes = ("image_size", "max_pixels")
         theirs = {name: settings["model"].get(name) for name in sizes}
         ours = {name: getattr(self._config.model, name) for name in sizes}
         if frames == "model" and theirs != ours:
             raise ConfigError(
-                f"warm_start.recorded: {path} has pictures of another model's size "
-                f"(run.frames=model, {theirs}; here {ours}); play it anew with run.frames=device"
+                f"warm_start.recorded: {path} has images at another model's size "
+                f"(run.frames=model, {theirs}; this job has {ours}); record it again with "
+                "run.frames=device"
             )
 
 
 def _settings(path: Path) -> Mapping[str, Any]:
-    """The settings that a run was played under, as they were written.
+    """The configuration tree that a run was played with, as written.
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: there is none.
     """
     file = RunFolder.existing(path).path / "config.yaml"
     tree: Mapping[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -186,7 +187,7 @@ def _without_tokens(turn: Turn) -> Turn:
 
 
 def _lack(run: replay.Run, turns: Sequence[Turn]) -> str | None:
-    """Why an episode cannot be taught; None where it can."""
+    """Why an episode cannot be used; None if it can."""
     return next(_lacks(run, turns), None)
 
 
@@ -194,11 +195,11 @@ def _lacks(run: replay.Run, turns: Sequence[Turn]) -> Iterator[str]:
     if not turns:
         yield "without a turn"
     elif all(turn.parse_error is not None for turn in turns):
-        yield "without a reply that was an action"
+        yield "without any valid action"
     for turn in turns:
         if not turn.shown:
-            yield "with a screen that was private"
+            yield "with a private screen"
         elif turn.shown.count(IMAGE) != len(turn.frames):
-            yield "with a picture that was not recorded"
+            yield "with an image that was not recorded"
         elif not all(map(run.has_frame, turn.frames)):
-            yield "with a picture that was lost"
+            yield "with a missing image file"

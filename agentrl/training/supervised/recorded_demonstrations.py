@@ -1,6 +1,6 @@
-"""Recorded episodes that a warm start teaches: which ones, and what is left out.
+"""Select the recorded episodes that a warm start trains on (`warm_start.recorded`).
 
-They are read once, as a job is checked: what was checked is what is taught.
+They are read once, when the job is checked, so what was checked is what is trained on.
 """
 
 import hashlib
@@ -19,62 +19,62 @@ log = logging.getLogger(__name__)
 
 
 def check(config: Config) -> Choice:
-    """As `choose`, and tell what is left out.
+    """Select as `choose` does, and log what was skipped.
 
     Raises:
         ConfigError: as `choose`.
     """
-    found = choose(config)
-    if found.left_out or found.only_shown:
-        log.warning("warm_start.recorded: %s", found)
-    if found.told_otherwise:
+    choice = choose(config)
+    if choice.left_out or choice.only_shown:
+        log.warning("warm_start.recorded: %s", choice)
+    if choice.told_otherwise:
         log.warning(
-            "warm_start.recorded: %d of %d episodes were played under other instructions; they are "
-            "taught under this job's",
-            found.told_otherwise,
-            len(found.episodes),
+            "warm_start.recorded: %d of %d episodes were played with other instructions; they are "
+            "used with the instructions of this job",
+            choice.told_otherwise,
+            len(choice.episodes),
         )
-    return found
+    return choice
 
 
 def choose(config: Config) -> Choice:
-    """The recorded episodes that a job's warm start teaches.
+    """The recorded episodes that a job's warm start trains on.
 
-    Left out is what is void, what has a turn that shows nothing or no reply that was an action, and
-    what was played on the seeds that the job is evaluated on.
+    Skipped are void episodes, those with a turn that shows nothing or without any valid action,
+    and those on the seeds that the job is evaluated on.
 
     Raises:
-        ConfigError: there is no such run, nothing of it is as it should be, or it cannot be
-            taught: of another environment, without words or pictures, or in another style.
+        ConfigError: there is no such run, none of its episodes qualifies, or they cannot be used:
+            they are of another environment, lack texts or images, or are in another format.
     """
-    found = Choice()
+    choice = Choice()
     warm = config.warm_start
     if warm is None or not warm.recorded:
-        return found
+        return choice
     try:
-        where = replay.Filter(**asdict(warm.recorded_where))
+        where = replay.Filter(**asdict(warm.recorded_filter))
     except ConfigError as error:
-        raise ConfigError(f"warm_start.recorded_where.{error}") from None
+        raise ConfigError(f"warm_start.recorded_filter.{error}") from None
     judge = Judge(config, warm)
     for path in warm.recorded:
         for judged in judge.judge(path, where):
             if isinstance(judged, Chosen):
-                found.episodes.append(judged)
+                choice.episodes.append(judged)
             else:
-                found.left_out[judged] += 1
-    if not found.episodes:
-        asked = {k: v for k, v in asdict(warm.recorded_where).items() if v is not None}
+                choice.left_out[judged] += 1
+    if not choice.episodes:
+        filters = {k: v for k, v in asdict(warm.recorded_filter).items() if v is not None}
         raise ConfigError(
-            f"warm_start.recorded={warm.recorded}: nothing can be taught: {found}. "
-            f"{f'Wanted are those with {asked}; ' if asked else ''}agentrl episodes RUN shows "
-            "what is there"
+            f"warm_start.recorded={warm.recorded}: no episode can be used: {choice}. "
+            f"{f'The filter is {filters}; ' if filters else ''}agentrl episodes RUN shows "
+            "the episodes"
         )
-    return found
+    return choice
 
 
 def digest(taught: Sequence[Chosen]) -> str:
-    """The same where the same recorded episodes are taught."""
-    told = hashlib.sha256()
+    """Hex SHA-256 over the recorded episodes."""
+    content = hashlib.sha256()
     for chosen in taught:
-        told.update(json.dumps(to_json(chosen.episode), sort_keys=True).encode() + b"\0")
-    return told.hexdigest()
+        content.update(json.dumps(to_json(chosen.episode), sort_keys=True).encode() + b"\0")
+    return content.hexdigest()

@@ -1,4 +1,4 @@
-"""What a warm start teaches: demonstrations, played for it or recorded before, as samples."""
+"""Turn demonstrations, played for the warm start or recorded earlier, into training samples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,11 +25,11 @@ from agentrl.types import Episode, Image, Message, Sample, Turn
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Demonstration:
-    """An episode with the prompts and replies that are taught."""
+    """An episode with the prompts and replies to train on."""
 
     episode: Episode
     by_player: bool
-    """Whether the scripted player played it, and can be asked again what it answers."""
+    """Whether the scripted player played it, so that it can be relabeled."""
 
 
 def retold(
@@ -38,41 +38,41 @@ def retold(
     chosen: Sequence[Chosen],
     tell: Tell = lambda done, total, note: None,
 ) -> list[Demonstration]:
-    """The recorded episodes of a warm start, as this job's model would have played them.
+    """Render recorded episodes as this job's model would have seen them.
 
-    Their prompts are built anew from what was shown, with this job's instructions, history and
-    sizes of pictures; the tokens that were recorded are another model's, or nobody's.
+    Prompts are rebuilt from what was shown, with this job's instructions, history and image size.
+    Recorded token ids are not used: they may come from another tokenizer, or not exist.
 
     Args:
         config: the job.
         folder: of the model's tokenizer.
         chosen: the episodes.
-        tell: told after each episode how many are done, of how many.
+        tell: called after each episode with the number done and the total.
 
     Raises:
-        ConfigError: a frame is damaged, or a reply longer than `rollout.max_new_tokens`.
+        ConfigError: a frame is damaged, or a reply is longer than `rollout.max_new_tokens`.
     """
     encoder = open_encoder(config.model, folder)
-    told = instructions_of(config.env, open_translator(config.env))
-    found: list[Demonstration] = []
-    for one in chosen:
-        conversation = Conversation(encoder, told, parse_history(config.env.history))
+    instructions = instructions_of(config.env, open_translator(config.env))
+    demonstrations: list[Demonstration] = []
+    for selected in chosen:
+        conversation = Conversation(encoder, instructions, parse_history(config.env.history))
         turns = []
-        for turn, reply in zip(one.episode.turns, one.replies, strict=True):
-            # The pictures of one turn alone are there at the device's size.
-            message = Message(role="user", text=turn.shown, images=_pictures(one.run, turn))
-            # What is not taught need not be what the model could end.
-            most = config.rollout.max_new_tokens if _is_taught(turn) else None
-            answer = as_sampled(conversation, encoder, message, reply, most)
-            turns.append(_answered(turn, answer))
-        episode = replace(one.episode, turns=tuple(turns))
-        found.append(Demonstration(episode=episode, by_player=one.by_player))
-        tell(len(found), len(chosen), "recorded episodes")
-    return found
+        for turn, reply in zip(selected.episode.turns, selected.replies, strict=True):
+            # Load the images of one turn at a time: they have the device's full size.
+            message = Message(role="user", text=turn.shown, images=_images(selected.run, turn))
+            # A reply that serves only as context may be longer than the model's limit.
+            limit = config.rollout.max_new_tokens if _has_action(turn) else None
+            answer = as_sampled(conversation, encoder, message, reply, limit)
+            turns.append(_with_answer(turn, answer))
+        episode = replace(selected.episode, turns=tuple(turns))
+        demonstrations.append(Demonstration(episode=episode, by_player=selected.by_player))
+        tell(len(demonstrations), len(chosen), "recorded episodes")
+    return demonstrations
 
 
-def _answered(turn: Turn, answer: Answer) -> Turn:
-    """The turn as if this answer had been given in it."""
+def _with_answer(turn: Turn, answer: Answer) -> Turn:
+    """The turn with its prompt and reply replaced."""
     ids = answer.reply.token_ids
     return replace(
         turn,
@@ -85,45 +85,41 @@ def _answered(turn: Turn, answer: Answer) -> Turn:
     )
 
 
-def _pictures(run: Run, turn: Turn) -> tuple[Image, ...]:
-    pictures = []
+def _images(run: Run, turn: Turn) -> tuple[Image, ...]:
+    images = []
     for frame in turn.frames:
-        picture = run.frame(frame)
-        if picture is None:
+        image = run.frame(frame)
+        if image is None:
             raise ConfigError(f"warm_start.recorded: {run.path} has a damaged frame, {frame}")
-        pictures.append(picture)
-    return tuple(pictures)
+        images.append(image)
+    return tuple(images)
 
 
-def _is_taught(turn: Turn) -> bool:
-    """Not where the reply was no action."""
+def _has_action(turn: Turn) -> bool:
     return turn.parse_error is None
 
 
-def _taught(episode: Episode) -> tuple[Episode, list[Mapping[str, Any]]]:
-    """With the turns alone that are taught, and what was known before each of them."""
-    known = (episode.reset_info, *(turn.info for turn in episode.turns))
-    both = [(turn, info) for turn, info in zip(episode.turns, known, strict=False)
-            if _is_taught(turn)]  # fmt: skip
+def _only_actions(episode: Episode) -> tuple[Episode, list[Mapping[str, Any]]]:
+    """The episode without turns whose reply was not an action, and the info before each turn."""
+    infos = (episode.reset_info, *(turn.info for turn in episode.turns))
+    both = [(turn, info) for turn, info in zip(episode.turns, infos, strict=False)
+            if _has_action(turn)]  # fmt: skip
     return replace(episode, turns=tuple(turn for turn, _ in both)), [info for _, info in both]
 
 
 class Lessons:
-    """What the demonstrations teach: an endless, seeded stream of samples.
+    """An endless, seeded stream of supervised samples drawn from demonstrations.
 
-    A reply that was no action is not taught; it stands in the prompts after it, as it was said.
-    A turn that stands alone (one prompt, one reply) can be answered anew by the player each time
-    it is visited; whole conversations are taken as they were played.
+    A reply that was not an action is no training target; it only appears in later prompts.
+    Single-turn samples (one prompt, one reply) are relabeled by the player each time they are
+    drawn; multi-turn conversations are used as they were played.
 
     Args:
-        demonstrations: not void.
-        config: of the warm start.
-        player: is asked anew; None where nobody is.
-        encoder: of the model.
+        demonstrations: episodes that are not void.
+        config: the warm start's section.
+        player: relabels the samples; None uses the demonstrated replies.
+        encoder: the model's.
         seed: of the draws.
-
-    Raises:
-        ConfigError: no reply was an action.
     """
 
     def __init__(
@@ -142,30 +138,30 @@ class Lessons:
         weights: list[float] = []
         num_turns = 0
         for demonstration in demonstrations:
-            episode, before = _taught(demonstration.episode)
+            episode, before = _only_actions(demonstration.episode)
             samples = to_samples(episode, evenly(episode, [1.0] * len(before)))
-            alone = len(samples) == len(before)
-            asks = alone and config.relabel and demonstration.by_player
+            is_single_turn = len(samples) == len(before)
+            relabels = is_single_turn and config.relabel and demonstration.by_player
             num_turns += len(before)
-            for place, sample in enumerate(samples):
-                info = dict(before[place]) if alone else {}
+            for index, sample in enumerate(samples):
+                info = dict(before[index]) if is_single_turn else {}
                 self._samples.append(sample)
-                self._infos.append(info if asks else None)
-                weights.append(config.weights.get(str(info.get("phase")), 1.0))
+                self._infos.append(info if relabels else None)
+                weights.append(config.phase_weights.get(str(info.get("phase")), 1.0))
         if not self._samples:
-            raise ConfigError("warm_start: not one reply of its demonstrations was an action")
+            raise ConfigError("warm_start: its demonstrations contain no valid action")
         self._turns_per_sample = num_turns / len(self._samples)
         total = sum(weights)
-        self._odds = [w / total for w in weights]
+        self._probabilities = [w / total for w in weights]
 
     def draw(self, turns: int) -> list[Sample]:
-        """The samples of one step, which hold about as many turns."""
+        """Draw samples that contain about `turns` turns in total."""
         count = max(1, round(turns / self._turns_per_sample))
-        places = self._rng.choice(len(self._samples), size=count, p=self._odds)
-        return [self._sample(int(place)) for place in places]
+        indices = self._rng.choice(len(self._samples), size=count, p=self._probabilities)
+        return [self._sample(int(index)) for index in indices]
 
-    def _sample(self, place: int) -> Sample:
-        sample, info = self._samples[place], self._infos[place]
+    def _sample(self, index: int) -> Sample:
+        sample, info = self._samples[index], self._infos[index]
         if info is None or self._player is None:
             return sample
         with boundary(EnvError, "the player's answer"):

@@ -1,4 +1,4 @@
-"""Behaviour cloning on demonstrations: what the policy knows before reinforcement."""
+"""Warm start: behavior cloning on demonstrations before reinforcement learning, and its cache."""
 
 import asyncio
 import hashlib
@@ -35,18 +35,18 @@ _LARGE = 10_000_000
 log = logging.getLogger(__name__)
 
 Report = Callable[[int, dict[str, float], int], None]
-"""Takes a step, its numbers, and how many steps there are."""
+"""Takes a step, its metrics and the total number of steps."""
 
 
 def cache_folder(config: Config, taught: Sequence[Chosen] = ()) -> Path | None:
-    """Where the cloned model of this very configuration is kept; None if it is not.
+    """The folder in which the result of this warm start is cached; None if it is not cached.
 
-    With weights of 4 bits it is not: what adapters have learned is less than such weights tell
-    apart, and would be lost in whole weights that are rounded to 4 bits again.
+    A model with 4-bit base weights is not cached: what its adapters learn is finer than a 4-bit
+    step, and would be lost when merged weights are quantized again.
 
     Args:
         config: the job.
-        taught: the recorded episodes that it learns from.
+        taught: its recorded demonstrations.
     """
     warm = config.warm_start
     if warm is None or warm.cache is None:
@@ -66,10 +66,10 @@ def cache_folder(config: Config, taught: Sequence[Chosen] = ()) -> Path | None:
 
 
 def _code(config: Config, warm: WarmStartConfig) -> str:
-    """A digest of what the clone is made with.
+    """A digest of the code and files that the warm start depends on.
 
-    These are the files beside those that the game names, those that its arguments name, such as a
-    data set, our own that build and teach the model, and those of a model that is a folder.
+    These are the folders of the environment's modules, the files that its arguments name (such as
+    a data set), our own model and training code, and the files of a model that is a local folder.
     """
     game = game_of(config.env)
     named = [game.translator, game.players.get(warm.player or ""), game.app]
@@ -84,14 +84,14 @@ def _code(config: Config, warm: WarmStartConfig) -> str:
         f for name in ("algorithms", "policies", "training") for f in (_OURS / name).rglob("*.py")
     )
     for file in (*beside, *_named_files(config.env.kwargs)):
-        # Weights are told apart by size and time: to read gigabytes for a name would be too much.
+        # Large files (weights) count by size and time: reading gigabytes here would take too long.
         large = file.stat().st_size > _LARGE
         digest.update(str(file.stat()[-4:]).encode() if large else file.read_bytes())
     return digest.hexdigest()
 
 
 def _named_files(value: Any) -> Iterator[Path]:
-    """The files that an environment's arguments name, here or where modules are looked for."""
+    """The files that an environment's arguments name, relative to here or to `sys.path`."""
     if isinstance(value, Mapping):
         for item in value.values():
             yield from _named_files(item)
@@ -103,7 +103,7 @@ def _named_files(value: Any) -> Iterator[Path]:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except (OSError, ValueError):  # words that are no path
+    except (OSError, ValueError):  # text that cannot be a path
         return False
 
 
@@ -112,19 +112,19 @@ def _instructions(config: Config) -> str:
 
 
 def learning_rate(config: WarmStartConfig, step: int) -> float:
-    """Of one step (from 1): a linear rise, then half a cosine down to the final share."""
+    """Learning rate of a step (from 1): linear warmup, then cosine decay to `lr_final_ratio`."""
     if step <= config.lr_warmup_steps:
         return config.lr * step / config.lr_warmup_steps
-    past = (step - config.lr_warmup_steps) / max(1, config.steps - config.lr_warmup_steps)
-    share = 0.5 * (1 + math.cos(math.pi * past))
-    return config.lr * (config.lr_final_ratio + (1 - config.lr_final_ratio) * share)
+    progress = (step - config.lr_warmup_steps) / max(1, config.steps - config.lr_warmup_steps)
+    cosine = 0.5 * (1 + math.cos(math.pi * progress))
+    return config.lr * (config.lr_final_ratio + (1 - config.lr_final_ratio) * cosine)
 
 
 async def demonstrations(config: Config, rollouts: AnyRollouts) -> list[Demonstration]:
-    """Let the scripted player play its games.
+    """Play the demonstrations with the warm start's scripted player.
 
     Raises:
-        WorldError: not one could be played.
+        WorldError: more than half of the episodes are void, or no phone is left.
     """
     warm = config.warm_start
     assert warm is not None
@@ -145,14 +145,14 @@ async def clone(
     folder: Path,
     report: Report,
 ) -> None:
-    """Teach the learner what was answered.
+    """Train the learner on demonstrations.
 
     Args:
         config: the job.
         taught: the demonstrations.
-        learner: is changed in place.
+        learner: is trained in place.
         folder: of the model's tokenizer.
-        report: told of every step and its numbers.
+        report: called after every step.
     """
     warm = config.warm_start
     assert warm is not None
@@ -160,25 +160,28 @@ async def clone(
     encoder = open_encoder(config.model, folder)
     lessons = Lessons(taught, warm, player, encoder, config.seed)
     learner.begin_cloning(warm)
-    teacher = Worker("teacher")  # the player answers anew, and may hang
+    relabeler = Worker("relabeler")  # the player relabels samples, and may hang
     try:
         for step in range(1, warm.steps + 1):
             async with asyncio.timeout(config.rollout.deadline_s):
-                samples = await teacher.call(lessons.draw, warm.batch)
+                samples = await relabeler.call(lessons.draw, warm.batch)
             metrics = await asyncio.to_thread(learner.clone, samples, learning_rate(warm, step))
             report(step, metrics, warm.steps)
     except TimeoutError:
-        raise EnvError(f"the player {warm.player!r} did not answer in time") from None
+        raise EnvError(
+            f"the player {warm.player!r} did not answer within rollout.deadline_s="
+            f"{config.rollout.deadline_s:g} s"
+        ) from None
     finally:
-        teacher.close()
+        relabeler.close()
     learner.end_cloning()
 
 
 def keep(folder: Path, config: Config, learner: AnyLearner) -> bool:
-    """Put the cloned model into the cache, whole or not at all; a run can do without.
+    """Put the trained model into the cache, atomically; a failure is only a warning.
 
     Returns:
-        Whether it is there.
+        Whether the model is in the cache.
     """
     partial = folder.with_name(f"{folder.name}.{os.getpid()}")
     try:
@@ -187,8 +190,8 @@ def keep(folder: Path, config: Config, learner: AnyLearner) -> bool:
         warm_start_marker.mark(config, partial)
         partial.rename(folder)
     except (OSError, AgentRLError) as error:
-        if not folder.is_dir():  # by another run, meanwhile
-            log.warning("the warm start is not cached in %s: %s", folder, error)
+        if not folder.is_dir():  # another run may have cached it meanwhile
+            log.warning("the warm start could not be cached in %s: %s", folder, error)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return folder.is_dir()

@@ -1,7 +1,7 @@
-"""What a model's folder says of the warm starts that its weights have had.
+"""Marks a model's folder with the warm starts that its weights have had.
 
-It stands in a small file that transformers and vLLM do not read, and goes along when the model is
-exported: everything in its folder but the weights is copied.
+The marker is a small file, `agentrl.json`, which transformers and vLLM ignore. It survives exports,
+because everything in the folder except the weights is copied.
 """
 
 import json
@@ -18,32 +18,32 @@ _KEY = "warm_starts"
 
 
 def is_warm(config: Config, folder: Path) -> bool:
-    """Whether a job goes without its warm start, as the model in this folder has had one.
+    """Whether a job skips its warm start, because the model in this folder has had one.
 
     Raises:
-        ConfigError: the folder's mark is broken.
+        ConfigError: the folder's marker is damaged.
     """
     warm = config.warm_start
-    return warm is not None and not warm.again and _game(config) in _read(folder)
+    return warm is not None and not warm.repeat and _game(config) in _read(folder)
 
 
 def mark(config: Config, folder: Path) -> None:
-    """Write the warm start of this job, if it has one, into the folder of the model it made."""
+    """Record the job's warm start, if it has one, in the folder of the resulting model."""
     warm = config.warm_start
     if warm is not None and not is_warm(config, folder):
-        had: dict[str, Any] = {
+        record: dict[str, Any] = {
             "player": warm.player,
             "episodes": warm.episodes,
             "steps": warm.steps,
         }
         if warm.recorded:
-            had["recorded"] = warm.recorded
-        told = {_KEY: _read(folder) | {_game(config): had}}
-        write_durably(folder / _FILE, json.dumps(told, indent=1) + "\n")
+            record["recorded"] = warm.recorded
+        tree = {_KEY: _read(folder) | {_game(config): record}}
+        write_durably(folder / _FILE, json.dumps(tree, indent=1) + "\n")
 
 
 def _game(config: Config) -> str:
-    """The environment's registered name, however the configuration leads to it."""
+    """The environment's registered id, however the configuration names it."""
     return env.game(config.env.id).id
 
 
@@ -56,6 +56,6 @@ def _read(folder: Path) -> dict[str, Any]:
         return dict(json.loads(file.read_text(encoding="utf-8"))[_KEY])
     except (KeyError, OSError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"{file}: cannot be read: {error}. Without it, the model counts as one that has had "
-            "no warm start."
+            f"{file}: cannot be read: {error}. Restore it, or delete it: the model then counts as "
+            "one without a warm start."
         ) from error

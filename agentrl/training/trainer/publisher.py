@@ -1,4 +1,4 @@
-"""What the learner has learned, on its way to the engines."""
+"""Publishes the learner's weights to the engines."""
 
 import asyncio
 
@@ -9,12 +9,12 @@ from agentrl.weight_sync import transports, weight_files
 
 
 class Publisher:
-    """Gives engines new weights, in the way that the job has chosen.
+    """Publishes weights by the transport that the configuration selects.
 
     Args:
         config: the whole job's.
-        learner: whose weights.
-        rollouts: whose engines.
+        learner: the source of the weights.
+        rollouts: whose engines receive them.
     """
 
     def __init__(self, config: Config, learner: AnyLearner, rollouts: AnyRollouts) -> None:
@@ -24,10 +24,10 @@ class Publisher:
         self._base_is_sent = False
 
     async def publish(self, version: int) -> None:
-        """Let everything that is sampled from now on come from the learner's weights.
+        """Update all engines: everything sampled afterwards uses the learner's weights.
 
         Raises:
-            EngineError: an engine refused them.
+            EngineError: an engine rejected them.
             LearnerError: the learner failed.
         """
         if transports.serves_adapters(self._config):
@@ -39,13 +39,14 @@ class Publisher:
             await self._send(version)
 
     async def make_room(self) -> None:
-        """Before the learner works: let engines leave it the GPU, where they share one."""
+        """Put engines to sleep before the learner computes, if they share its GPU."""
         if self._sleeps:
             await self._rollouts.sleep()
 
     async def _publish_adapter(self, version: int) -> None:
-        # A warm start, a resumed run or 4 bits may have changed what the adapters are added to;
-        # after the first publish of a job nothing does.
+        # A warm start, a resumed run or quantization may have changed the base weights; after the
+        # first publish of a job they stay the same.
+
         if not self._base_is_sent:
             path = await asyncio.to_thread(weight_files.publish_base, self._learner, version)
             await self._rollouts.load_weights(path, version)

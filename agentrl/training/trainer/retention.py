@@ -1,4 +1,4 @@
-"""Keep what a run records within `run.keep_gb`, beside the training."""
+"""Remove old recordings in the background, to keep a run within `run.keep_gb`."""
 
 import logging
 import threading
@@ -12,13 +12,13 @@ log = logging.getLogger(__name__)
 
 
 class Retention:
-    """Prunes a run in a thread of its own, one pruning at a time.
+    """Prunes a run in a background thread, one pass at a time.
 
-    A pruning that fails is a warning, and the next one begins anew.
+    A pass that fails is a warning; the next one starts from scratch.
 
     Args:
         run: the run's folder.
-        config: the whole job; without `run.keep_gb` nothing is ever removed.
+        config: the job; without `run.keep_gb` nothing is ever removed.
     """
 
     def __init__(self, run: Path, config: Config) -> None:
@@ -27,10 +27,10 @@ class Retention:
         self._grace_s = grace_s(config.rollout)
         self._pruner: Pruner | None = None
         self._thread: threading.Thread | None = None
-        self._said = False
+        self._warned = False
 
     def begin(self) -> None:
-        """Begin to prune, unless that is under way already; does not wait."""
+        """Start a pass unless one is running; does not wait for it."""
         if self._keep_bytes is None or (self._thread is not None and self._thread.is_alive()):
             return
         self._thread = threading.Thread(
@@ -39,7 +39,7 @@ class Retention:
         self._thread.start()
 
     def close(self) -> None:
-        """Prune a last time; nobody records any more, so that nothing has to wait."""
+        """Prune a last time, without a grace period, as recording has ended."""
         if self._keep_bytes is None:
             return
         if self._thread is not None:
@@ -52,26 +52,26 @@ class Retention:
             pruner = pruner or Pruner(self._run)
             pruned = pruner.prune(keep_bytes, grace_s)
         except (ConfigError, OSError) as error:
-            log.warning("retention: pruning failed, and begins anew after the next step: %s", error)
+            log.warning("retention: pruning failed, will retry after the next step: %s", error)
             return
         self._pruner = pruner
-        self._tell(pruned)
+        self._report(pruned)
 
-    def _tell(self, pruned: Pruned) -> None:
+    def _report(self, pruned: Pruned) -> None:
         if pruned.episodes or pruned.frames:
             log.info(
-                "retention: removed %d training episodes and %d frames (%.3f GB); %d episodes "
-                "take %.3f GB", len(pruned.episodes), pruned.frames, pruned.bytes / GB,
+                "retention: removed %d training episodes and %d frames (%.3f GB); the remaining %d "
+                "episodes use %.3f GB", len(pruned.episodes), pruned.frames, pruned.bytes / GB,
                 pruned.kept, pruned.kept_bytes / GB,
             )  # fmt: skip
-        if pruned.is_short and not self._said:
-            self._said = True
+        if pruned.is_short and not self._warned:
+            self._warned = True
             log.warning("%s", short_of_room(pruned))
 
 
 def short_of_room(pruned: Pruned) -> str:
-    """Why more is kept than was to be."""
+    """Why a run uses more than its limit."""
     return (
-        f"evaluations and demonstrations alone take {pruned.kept_bytes / GB:.3f} GB of the "
-        f"{pruned.keep_bytes / GB:g} GB to keep, and are never removed: no training episode is left"
+        f"evaluations and demonstrations, which are never removed, use {pruned.kept_bytes / GB:.3f}"
+        f" GB of {pruned.keep_bytes / GB:g} GB: no training episode is left"
     )

@@ -1,4 +1,4 @@
-"""Steps that are played while earlier ones are learned, within a bound."""
+"""Play the next training steps while the learner updates, with bounded staleness."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,13 +9,13 @@ T = TypeVar("T")
 
 
 class Ahead(Generic[T]):
-    """Plays step after step in a task of its own, at most `lag` updates ahead of the learner.
+    """Plays step after step in a background task, at most `lag` updates ahead of the learner.
 
     Args:
         play: plays one step.
         first: the first step.
-        last: the last one, played too.
-        lag: updates that may be missing when a step begins to be played; 0 waits for each.
+        last: the last step, inclusive.
+        lag: updates that a step's weights may be behind when it starts; 0 waits for each.
     """
 
     def __init__(
@@ -31,26 +31,26 @@ class Ahead(Generic[T]):
             for step in self._steps:
                 await self._room.acquire()
                 self._played.put_nowait(await self._play(step))
-        except Exception as error:  # whoever takes the step hears of it
+        except Exception as error:  # raised again in `take`
             self._played.put_nowait(error)
 
     async def take(self) -> T:
         """The next step, once it is played.
 
         Raises:
-            AgentRLError: it could not be played.
+            AgentRLError: playing it failed.
         """
-        found = await self._played.get()
-        if isinstance(found, BaseException):
-            raise found
-        return found
+        played = await self._played.get()
+        if isinstance(played, BaseException):
+            raise played
+        return played
 
     def learned(self) -> None:
-        """The step taken last is learned, and its weights are published."""
+        """The step taken last is trained on, and its weights are published."""
         self._room.release()
 
     async def close(self) -> None:
-        """Play nothing more."""
+        """Stop playing."""
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task

@@ -1,4 +1,4 @@
-"""What a training step plays: groups of siblings, and those with nothing to teach anew."""
+"""Play the episode groups of one training step, replacing groups without a learning signal."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -13,40 +13,40 @@ from agentrl.training import seeds
 from agentrl.types import ScoredEpisode
 
 Watched = Callable[[int, str], AbstractAsyncContextManager[None]]
-"""Shows how far so many episodes are, and what they are, while they are played."""
+"""Takes a number of episodes and a note; shows their progress while the block runs."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Played:
-    """One step, as it was played."""
+    """The episodes of one training step."""
 
     groups: list[list[ScoredEpisode]]
     greedy: list[float] | None
-    """What the greedy policy earns on each group's seed; None where the algorithm does not ask."""
+    """Return of the greedy policy on each group's seed; None if the algorithm does not need it."""
     progress: Progress
-    """Of all groups, those that were played anew as well."""
+    """Counts over all groups, replaced ones included."""
     dropped: int
-    """Groups that had nothing to teach, and were played anew."""
+    """Groups without a learning signal, which were replaced."""
     seconds: float
 
 
 class StepPlayer:
-    """Plays the steps of a run.
+    """Plays the training steps of a run.
 
     Args:
         config: the whole job's.
-        rollouts: play.
-        watched: shows it.
+        rollouts: play the episodes.
+        watched: shows their progress.
     """
 
     def __init__(self, config: Config, rollouts: AnyRollouts, watched: Watched) -> None:
         self._config, self._rollouts, self._watched = config, rollouts, watched
 
     async def play(self, step: int) -> Played:
-        """Play all that one step learns from.
+        """Play everything that one step trains on.
 
         Raises:
-            WorldError: of some groups not one episode could be played.
+            WorldError: more than half of the episodes are void, or no phone is left.
         """
         started, settings = time.perf_counter(), self._config.algorithm
         wanted, progress = self._config.rollout.groups, Progress()
@@ -59,7 +59,7 @@ class StepPlayer:
             kept = [group for group in played if episode_selection.is_open(group, self._config)]
             if not episode_selection.filters(self._config) or len(kept) >= wanted:
                 break
-        # Where all refills are used up, groups with nothing to teach make a step, not an error.
+        # Out of refills: groups without a learning signal make an empty step, not an error.
         groups = (kept or played)[:wanted]
         return Played(
             groups=groups,
@@ -80,7 +80,7 @@ class StepPlayer:
         return [episodes[start : start + size] for start in range(0, len(episodes), size)]
 
     async def _greedily(self, step: int, groups: Sequence[Sequence[ScoredEpisode]]) -> list[float]:
-        """The greedy policy's return on each group's seed; where the world failed it, nothing."""
+        """The greedy policy's return on each group's seed; 0 for a void episode."""
         chosen = [group[0].episode.seed for group in groups]
         tickets = tickets_of_step("train", step, chosen, 1, "greedy")
         async with self._watched(len(tickets), f"step {step}, greedy"):

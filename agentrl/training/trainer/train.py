@@ -1,4 +1,4 @@
-"""The whole job: warm start, evaluation, reinforcement, evaluation."""
+"""Entry point of a training run: warm start, evaluation, reinforcement learning, evaluation."""
 
 import asyncio
 import json
@@ -42,29 +42,29 @@ def train(
     resume: str | Path | None = None,
     begun: Callable[[Config], None] | None = None,
 ) -> Path:
-    """Run a whole job, or go on with one.
+    """Run a whole training job, or resume one.
 
     Args:
-        config: a configuration, or its file or packaged name.
+        config: a configuration, the path of a YAML file, or the name of a packaged one.
         overrides: `key=value` settings.
-        resume: the folder of an earlier run, which is continued exactly where its last
-            checkpoint stands; its own configuration is taken.
-        begun: told of a new job once nothing is wrong with it and before any work.
+        resume: the folder of an earlier run; training continues from its last checkpoint, with
+            the configuration stored there.
+        begun: called with the configuration of a new run after all checks and before any work.
 
     Returns:
         The run's folder.
 
     Raises:
-        ConfigError: something that the configuration names does not exist; another process
-            works on the run.
-        WorldError: the phones, the environment or an engine failed beyond the bounds.
+        ConfigError: something that the configuration names does not exist, or another process
+            is working on this run.
+        WorldError: the phones, the environment or an engine failed more often than allowed.
     """
     if resume is not None:
         folder = RunFolder.existing(Path(resume))
         settings = configuration.load(folder.path / "config.yaml", overrides)
     else:
         settings = configuration.resolve(config, overrides)
-        taught = plan.check(settings, teaches=True)
+        demonstrations = plan.check(settings, teaches=True)
         name = "run" if isinstance(config, Config) else Path(config).stem
         folder = RunFolder.create(settings, name)
         if begun is not None:
@@ -73,41 +73,43 @@ def train(
     with working_in(run):
         if resume is not None:
             if _is_finished(settings, folder):
-                log.warning("%s is already finished; raise train.steps to go on", run)
+                log.warning("%s is already finished; raise train.steps to train longer", run)
                 return run
-            taught = plan.check(settings, teaches=checkpoint_store.latest(run) is None)
+            demonstrations = plan.check(settings, teaches=checkpoint_store.latest(run) is None)
             _check_model(settings, folder)
             for killed in (run, run / "episodes"):
                 sweep(killed)
         try:
-            asyncio.run(_train(settings, folder, taught.episodes, resumed=resume is not None))
+            asyncio.run(
+                _train(settings, folder, demonstrations.episodes, resumed=resume is not None)
+            )
         except BaseException as error:
-            refused = resume is not None or checkpoint_store.latest(run) is None
-            if isinstance(error, ConfigError) and refused:
-                raise  # as it stands, it cannot be gone on with
+            cannot_resume = resume is not None or checkpoint_store.latest(run) is None
+            if isinstance(error, ConfigError) and cannot_resume:
+                raise  # resuming with this configuration would fail in the same way
             log.warning(
-                "%s; go on with: agentrl train --resume %s%s",
+                "%s; resume with: agentrl train --resume %s%s",
                 _kept(run),
                 run,
-                f" (engines and phones spoke in {run / 'logs'})" if (run / "logs").is_dir() else "",
+                f" (logs of engines and phones: {run / 'logs'})" if (run / "logs").is_dir() else "",
             )
             raise
     return run
 
 
 def _check_model(config: Config, folder: RunFolder) -> None:
-    """See whether a resumed run is to have the model that it began with: that one stays.
+    """Check that a resumed run still names the model that it started from.
 
     Raises:
-        ConfigError: it is to have another.
+        ConfigError: it names another one.
     """
     own = configuration.load(folder.path / "config.yaml").model
     if not folder.start.is_dir() or origin_of(own) == origin_of(config.model):
         return
     key = "path" if own.path != config.model.path else "tiny"
     raise ConfigError(
-        f"{folder.path} began with another model: its model.{key} is {getattr(own, key)!r}, here "
-        f"it is {getattr(config.model, key)!r}. Leave it out, or train anew."
+        f"{folder.path} started from another model: its model.{key} is {getattr(own, key)!r}, not "
+        f"{getattr(config.model, key)!r}. Leave the setting out, or start a new run."
     )
 
 
@@ -121,60 +123,60 @@ def _is_finished(config: Config, folder: RunFolder) -> bool:
     except (OSError, ValueError):
         summary = None
     if not isinstance(summary, dict):
-        log.warning("%s: cannot be read, and is written anew", file)
+        log.warning("%s: cannot be read; it will be rewritten", file)
         return False
     played = {*baselines(config), "before", "after"} <= summary.keys()
     return played and bool(summary.get("steps", 0) >= config.train.steps)
 
 
 def _kept(run: Path) -> str:
-    """What of a run that ended early is not done again."""
+    """What an interrupted run does not have to repeat."""
     latest = checkpoint_store.latest(run)
     if latest is None:
-        return "kept: no step yet"
+        return "stopped before the first checkpoint: nothing is kept"
     step = checkpoint_store.step_of(latest)
-    return f"kept up to step {step}" if step else "kept: the warm start, no step yet"
+    return f"kept up to step {step}" if step else "kept the warm start; no training step yet"
 
 
 async def _train(
-    config: Config, folder: RunFolder, taught: Sequence[Chosen], *, resumed: bool
+    config: Config, folder: RunFolder, demonstrations: Sequence[Chosen], *, resumed: bool
 ) -> None:
-    with _telling_interrupts():
-        await _all_stages(config, folder, taught, resumed=resumed)
+    with _announced_interrupts():
+        await _all_stages(config, folder, demonstrations, resumed=resumed)
 
 
 @contextmanager
-def _telling_interrupts() -> Iterator[None]:
-    """Say at once that Ctrl-C was heard: games and updates under way take a while to end."""
-    usual = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(usual):
+def _announced_interrupts() -> Iterator[None]:
+    """Acknowledge Ctrl-C at once: episodes and updates in progress take a while to stop."""
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(previous):
         yield
         return
-    told = False
+    announced = False
 
-    def hear(number: int, frame: FrameType | None) -> None:
-        nonlocal told
-        if not told:
-            told = True
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal announced
+        if not announced:
+            announced = True
             log.warning("interrupted: stopping, which may take a while")
-        usual(number, frame)
+        previous(number, frame)
 
-    signal.signal(signal.SIGINT, hear)
+    signal.signal(signal.SIGINT, on_interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, usual)
+        signal.signal(signal.SIGINT, previous)
 
 
 async def _all_stages(
-    config: Config, folder: RunFolder, taught: Sequence[Chosen], *, resumed: bool
+    config: Config, folder: RunFolder, demonstrations: Sequence[Chosen], *, resumed: bool
 ) -> None:
     async with _open_job(config, folder) as job:
         if resumed:
-            # Not before: settings that its checkpoint refuses must not become the run's own.
+            # Only now: settings that the checkpoint rejects must not be stored with the run.
             folder.save_config(config)
         await job.play_baselines()
-        await job.warm_up(taught)
+        await job.warm_up(demonstrations)
         await job.evaluate_both("before")
         while job.state.step < config.train.steps:
             await job.step(job.state.step + 1)
@@ -184,13 +186,13 @@ async def _all_stages(
 
 @asynccontextmanager
 async def _open_job(config: Config, folder: RunFolder) -> AsyncIterator["Job"]:
-    """Everything that a job owns, closed in the reverse order however it ends."""
-    # Both take torch, which may be missing: the plan has told of it by now.
+    """Open everything that training needs; close it in reverse order however training ends."""
+    # Both import torch, which may be missing; the plan has reported that by now.
     from agentrl.training.learner.learner_group import open_learner
     from agentrl.training.trainer.trainer import Job
 
     state = folder.load_state()
-    # After training everything is played twice: sampled, and greedy.
+    # The evaluation after training is played twice: sampled and greedy.
     amounts = Amounts(steps=config.train.steps, games_after=2 * config.eval.episodes)
     reporter = Reporter(folder.path, config.logging, amounts)
     started = time.perf_counter()
@@ -219,7 +221,7 @@ async def _open_job(config: Config, folder: RunFolder) -> AsyncIterator["Job"]:
                 learner.close()
         finally:
             await rollouts.close()
-        retention.close()  # where nobody can be recording any more
+        retention.close()  # after the last recorder has stopped
     finally:
         ray_cluster.leave_cluster()
         reporter.close()

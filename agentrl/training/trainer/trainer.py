@@ -1,4 +1,4 @@
-"""The stages of a run: who plays, who learns, what is kept."""
+"""The stages of a training run and the steps of reinforcement learning."""
 
 import asyncio
 import logging
@@ -37,18 +37,18 @@ log = logging.getLogger(__name__)
 
 
 class Job:
-    """The stages of a run over its open parts.
+    """Runs the stages of a training run.
 
     Args:
-        config: the whole tree.
-        folder: where everything is kept.
-        start: the model's folder as the run began.
-        state: how far the run is; kept after every stage.
-        rollouts: plays episodes.
-        learner: holds the weights.
-        reporter: tells the user.
-        recorder: appends scores and advantages to the recorded episodes.
-        retention: makes room for more of them.
+        config: the whole configuration.
+        folder: the run's folder.
+        start: the folder of the model that the run starts from.
+        state: the progress of the run; saved after every stage.
+        rollouts: play episodes.
+        learner: holds and updates the weights.
+        reporter: shows progress and writes metrics.
+        recorder: appends scores and advantages to recorded episodes.
+        retention: removes old recordings (`run.keep_gb`).
     """
 
     def __init__(
@@ -76,15 +76,15 @@ class Job:
         self._player = StepPlayer(config, rollouts, self._watched)
         self._ahead: Ahead[Played] | None = None
         self._rollouts_lock = asyncio.Lock()
-        """Steps that are played ahead, and evaluations, take turns."""
+        """Prefetched steps and evaluations never play at the same time."""
 
     async def close(self) -> None:
-        """Play nothing more."""
+        """Stop playing."""
         if self._ahead is not None:
             await self._ahead.close()
 
     def restore(self) -> None:
-        """Go back to the last checkpoint, if there is one."""
+        """Load the last checkpoint, if there is one."""
         latest = checkpoint_store.latest(self._folder.path)
         if latest is None:
             if self._folder.has_begun:
@@ -100,14 +100,14 @@ class Job:
         self._rewind(self.state.step)
 
     def _rewind(self, step: int) -> None:
-        """Forget what was reported of steps that are played again."""
+        """Drop what was reported about steps that will be repeated."""
         self._reporter.rewind(step)
         self._folder.rewind(step)
 
     # --- stages ---------------------------------------------------------------------------
 
     async def play_baselines(self) -> None:
-        """Scripted players on the held-out seeds, to stand beside the model."""
+        """Play the held-out seeds with the scripted players, for comparison with the model."""
         for player in baselines(self.config):
             if player not in self.state.results:
                 with self._stage(f"baseline {player}"):
@@ -115,7 +115,7 @@ class Job:
                 self._keep_result(player, found.summary())
 
     async def warm_up(self, recorded: Sequence[Chosen] = ()) -> None:
-        """Clone what is demonstrated, or take the clone from the cache.
+        """Train on demonstrations, or load the cached result.
 
         Args:
             recorded: the recorded episodes among the demonstrations.
@@ -130,32 +130,33 @@ class Job:
     async def _clone(self, config: WarmStartConfig, recorded: Sequence[Chosen]) -> None:
         if warm_start_marker.is_warm(self.config, self._start):
             log.warning(
-                "warm start: skipped, as %s has had one for %s (warm_start.again=true repeats it)",
+                "warm start skipped: %s already had one for %s (warm_start.repeat=true repeats it)",
                 self._start,
                 self.config.env.id,
             )
             return
         cached = warm_start.cache_folder(self.config, recorded)
         if cached is not None and cached.is_dir():
-            log.warning("warm start: taken from %s (warm_start.cache=null makes it anew)", cached)
+            log.warning("warm start loaded from %s (warm_start.cache=null repeats it)", cached)
             self._learner.load_weights(cached / "model.safetensors")
             return
         with self._stage("demonstrations"):
-            tell = self._reporter.progress
-            taught = await asyncio.to_thread(retold, self.config, self._start, recorded, tell)
+            demonstrations = await asyncio.to_thread(
+                retold, self.config, self._start, recorded, self._reporter.progress
+            )
             if config.player is not None:
                 async with self._watched(config.episodes, "demonstrations"):
-                    taught += await warm_start.demonstrations(self.config, self._rollouts)
+                    demonstrations += await warm_start.demonstrations(self.config, self._rollouts)
         with self._stage("warm start"):
             await warm_start.clone(
-                self.config, taught, self._learner, self._start, self._reporter.cloning
+                self.config, demonstrations, self._learner, self._start, self._reporter.cloning
             )
         if cached is not None and warm_start.keep(cached, self.config, self._learner):
-            # As every later run finds it, also where `model.dtype` has rounded it.
+            # The same weights that later runs load from the cache, rounded to `model.dtype`.
             self._learner.load_weights(cached / "model.safetensors")
 
     async def evaluate_both(self, when: str) -> None:
-        """Sampled as in rollouts, and greedy."""
+        """Evaluate with sampling, as in rollouts, and greedily."""
         if when in self.state.results:
             return
         found = {}
@@ -164,9 +165,9 @@ class Job:
                 evaluation = await self._evaluate(f"{when} {name}", greedy=greedy)
                 found[name] = evaluation.summary()
         self._keep_result(when, found)
-        words = warnings.unreadable(found["sampled"])
-        if when == "before" and words is not None:
-            log.warning("%s", words)
+        warning = warnings.unreadable(found["sampled"])
+        if when == "before" and warning is not None:
+            log.warning("%s", warning)
 
     async def step(self, step: int) -> None:
         """Play, score, compare siblings, update, publish; then evaluate, save, prune when due."""
@@ -196,15 +197,15 @@ class Job:
                 "publish": time.perf_counter() - updated,
             }
             self._log(step, played, taught.metrics, learned, seconds)
-            if (words := warnings.disagreement(step, learned)) is not None:
-                log.warning("%s", words)
+            if (warning := warnings.disagreement(step, learned)) is not None:
+                log.warning("%s", warning)
         best = await self._evaluate_when_due()
         if best or step % self.config.checkpoint.every == 0 or step == self.config.train.steps:
             self._checkpoint(best)
         self._retention.begin()
 
     def finish(self) -> None:
-        """Export the model and write the summary."""
+        """Export the final model and write the summary."""
         self._learner.export(self._folder.model)
         warm_start_marker.mark(self.config, self._folder.model)
         seconds = {stage: round(spent, 1) for stage, spent in self.state.seconds.items()}
@@ -214,12 +215,12 @@ class Job:
         self._reporter.finish(results)
         if self.state.void:
             causes = ", ".join(f"{count} x {cause}" for cause, count in self.state.void.items())
-            log.warning("episodes that were void, and played again within bounds: %s", causes)
+            log.warning("void episodes, replayed up to rollout.max_refills per step: %s", causes)
 
     # --- parts of a step ------------------------------------------------------------------
 
     async def _next(self, step: int) -> Played:
-        """What is learned now: played now, or while earlier steps were learned."""
+        """The episodes of this step: played now, or prefetched during earlier updates."""
         if self.config.train.mode == "sync":
             return await self._step_played(step)
         if self._ahead is None:
@@ -253,7 +254,7 @@ class Job:
         return taught
 
     def _adapt(self, learned: Mapping[str, float]) -> None:
-        """Move the coefficient of the divergence towards its target, if there is one."""
+        """Adapt the KL coefficient to `algorithm.kl_target`, if that is set."""
         settings = self.config.algorithm
         if settings.kl != "none" and settings.kl_target > 0 and "kl" in learned:
             self.state.kl_coefficient = adapted(
@@ -269,10 +270,13 @@ class Job:
         await self._publisher.publish(self.state.step)
 
     async def _evaluate_when_due(self) -> bool:
-        """True if this is the best evaluation so far.
+        """Evaluate every `eval.every` steps and after the last one.
 
-        The last step is due, too: the evaluation after training plays more games, and so could
-        not be compared with those during it.
+        The last step is included because the evaluation after training plays more episodes and
+        is therefore not comparable with those during training.
+
+        Returns:
+            Whether this is the best evaluation so far.
         """
         every, step = self.config.eval.every, self.state.step
         if not every or (step % every and step != self.config.train.steps):
@@ -307,7 +311,7 @@ class Job:
                 step=self.state.step if step is None else step,
                 player=player,
                 greedy=greedy,
-                # Told now and not after the first step, where it would be noticed in the end.
+                # Fails in the first evaluation instead of after the first training step.
                 check=lambda played: check_states([played], self.config.algorithm),
             )
         self._folder.add_evaluation(as_record(name, self.state.step, found))
@@ -365,20 +369,20 @@ class Job:
 
     @contextmanager
     def _stage(self, name: str) -> Iterator[None]:
-        """Tell the user which stage runs and count its seconds."""
+        """Report the stage and add up its seconds."""
         self._reporter.stage(name)
         started = time.perf_counter()
         yield
         self.spend(name, time.perf_counter() - started)
 
     def spend(self, stage: str, seconds: float) -> None:
-        """Count the seconds of a stage."""
+        """Add to the seconds of a stage."""
         stage = stage.split(",")[0]
         self.state.seconds[stage] = self.state.seconds.get(stage, 0.0) + seconds
 
     @asynccontextmanager
     async def _watched(self, total: int, note: str) -> AsyncIterator[None]:
-        """Show how far a collection is while it runs, and count what was void in it."""
+        """Show the progress of a collection, then count its void episodes by cause."""
         async with watching(self._rollouts, self._reporter.progress, total, note):
             yield
         for cause, count in (await self._rollouts.look()).void.items():

@@ -1,8 +1,8 @@
-"""What an APK says of itself: package, version and first activity, out of its manifest.
+"""Reads package, version and main activity from the manifest of an APK.
 
 The manifest of a real APK is binary XML:
 https://android.googlesource.com/platform/frameworks/base/+/HEAD/libs/androidfw/include/androidfw/ResourceTypes.h
-One that somebody has zipped by hand may be plain XML.
+A hand-made APK may contain plain XML.
 """
 
 import io
@@ -28,8 +28,8 @@ Element = tuple[str, dict[str, str]]
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Manifest:
-    """What a phone needs to know of an app."""
+class ApkManifest:
+    """The parts of an app's manifest that the phone uses."""
 
     package: str
     version_name: str
@@ -37,17 +37,17 @@ class Manifest:
     activity: str
 
 
-def read_manifest(apk: bytes) -> Manifest:
+def read_manifest(apk: bytes) -> ApkManifest:
     """Read the manifest out of an APK.
 
     Raises:
-        ValueError: it is no APK; the message is what `pm install` says.
+        ValueError: it is not a valid APK; the message is what `pm install` prints.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(apk)) as archive, archive.open(_MANIFEST) as file:
             manifest = file.read(_LARGEST_MANIFEST)
     except KeyError as error:
-        raise ValueError("INSTALL_PARSE_FAILED_BAD_MANIFEST: there is none") from error
+        raise ValueError("INSTALL_PARSE_FAILED_BAD_MANIFEST: it is missing") from error
     except (zipfile.BadZipFile, OSError, zlib.error, RuntimeError, NotImplementedError) as error:
         raise ValueError(f"INSTALL_PARSE_FAILED_NOT_APK: {error}") from error
     try:
@@ -58,14 +58,14 @@ def read_manifest(apk: bytes) -> Manifest:
     return _manifest(elements)
 
 
-def _manifest(elements: list[Element]) -> Manifest:
+def _manifest(elements: list[Element]) -> ApkManifest:
     attributes = next((a for name, a in elements if name == "manifest"), {})
     package = attributes.get("package", "")
     if not all(part.isidentifier() for part in package.split(".")) or "." not in package:
         raise ValueError(f"INSTALL_PARSE_FAILED_BAD_PACKAGE_NAME: {package[:100]!r}")
     activities = (a.get("name", "") for name, a in elements if name == "activity")
     code = attributes.get("versionCode", "")
-    return Manifest(
+    return ApkManifest(
         package=package[:200],
         version_name=attributes.get("versionName", "1.0")[:100],
         version_code=int(code[:9]) if code.isascii() and code.isdecimal() else 1,
@@ -80,12 +80,12 @@ def _plain(xml: bytes) -> Iterator[Element]:
 
 
 def _binary(xml: bytes) -> Iterator[Element]:
-    """The elements of binary XML, one chunk after the other."""
+    """The elements of binary XML, chunk by chunk."""
     at, strings = _CHUNK.unpack_from(xml)[1], [""]
     while at + _CHUNK.size <= len(xml):
         kind, head, size = _CHUNK.unpack_from(xml, at)
         if size < _CHUNK.size:
-            raise IndexError(f"a chunk of {size} bytes")
+            raise IndexError(f"chunk of {size} bytes")
         if kind == _STRING_POOL:
             strings = _strings(xml[at : at + size])
         elif kind == _START_ELEMENT:
@@ -117,11 +117,11 @@ def _string(chunk: bytes, at: int, is_utf8: bool) -> str:
     if not is_utf8:
         (length,) = struct.unpack_from("<H", chunk, at)
         at += 2
-        if length & 0x8000:  # too long for 15 bits: the other 16 follow
+        if length & 0x8000:  # too long for 15 bits: 16 more follow
             length = (length & 0x7FFF) << 16 | struct.unpack_from("<H", chunk, at)[0]
             at += 2
         return chunk[at : at + 2 * length].decode("utf-16-le")
-    at += 2 if chunk[at] & 0x80 else 1  # the length in characters, of no use here
+    at += 2 if chunk[at] & 0x80 else 1  # skip the length in characters
     length = chunk[at]
     at += 1
     if length & 0x80:

@@ -1,4 +1,4 @@
-"""What a game must be to appear on a phone: a pure, seeded state machine that draws itself."""
+"""The protocol of apps: pure, seeded state machines that render themselves."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,79 +10,79 @@ STATE_FOLDER = "/data/local/tmp/agentrl"
 
 
 def state_path(package: str) -> str:
-    """The file on the phone that an app's state is published in, as one JSON object.
+    """The file on the phone in which an app's state is published, as one JSON object.
 
-    The phone adds `touches` (touches and keys handled while the app was in front, whether they
-    had an effect or not) and `launches` to what `App.state` gives.
+    The phone adds `touches` (touches and keys handled while the app was in front, with or without
+    effect) and `launches` to the result of `App.state`.
     """
     return f"{STATE_FOLDER}/{package}.json"
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class View:
-    """One node of what an app tells of its screen; `uiautomator dump` writes it."""
+    """One node of an app's view hierarchy, as written by `uiautomator dump`."""
 
     bounds: tuple[float, float, float, float]
     """Left, top, right and bottom, each in [0, 1] of the app's area."""
     text: str = ""
     description: str = ""
-    """What is read aloud for it."""
+    """Content description for screen readers."""
     id: str = ""
-    """Such as `button`; the package goes before it."""
+    """Resource id without the package, such as `button`."""
     kind: str = "android.view.View"
-    """The class: `android.widget.Button`, `android.widget.TextView`."""
+    """Class name: `android.widget.Button`, `android.widget.TextView`."""
     is_clickable: bool = False
     is_enabled: bool = True
     is_checked: bool | None = None
-    """None where there is nothing to check."""
+    """None for a view that cannot be checked."""
     children: Sequence["View"] = field(default=())
 
 
 class App(Protocol):
-    """One app on a phone.
+    """An app on a virtual phone.
 
     The phone owns time: it calls `touch` and `key` when the finger comes down, and shows the
-    change after the delay of that phone. The same calls give the same pictures, always: a phone
-    is saved by the calls that were made, and restored by making them again.
+    change after the phone's effect delay. The same calls must always produce the same images: a
+    phone is saved as the list of calls, and restored by repeating them.
 
-    Time passes in it only where it says so: while its `tick_ms: int` is more than 0, the phone
-    calls `tick(ms: int) -> bool` with the milliseconds that have passed, whole multiples of
-    `tick_ms`, as long as the app is in front and to be seen; True if the state changed. Ticks are
-    inputs like touches: they are kept, and made again, so that the pictures repeat where the ticks
-    do. `tick(a)` and then `tick(b)` must be `tick(a + b)`. They are not counted as touches.
+    Time passes in an app only if it has a `tick_ms: int` greater than 0. While the app is in front
+    and visible, the phone then calls `tick(ms: int) -> bool` with the milliseconds that have
+    passed, a multiple of `tick_ms`; it returns True if the state changed. Ticks are recorded and
+    replayed like touches, so `tick(a)` followed by `tick(b)` must equal `tick(a + b)`. They are not
+    counted as touches.
 
-    An app of several activities names them in `activities: Sequence[str]`: it can be started as
-    each of them, is told by its extras which is meant, and has in `activity` what it shows now.
+    An app with several activities lists them in `activities: Sequence[str]`. Each can be started;
+    the extras say which one is meant, and `activity` is the one shown now.
 
-    Three more methods are there for those who have a use for them: `text(text: str) -> bool`
-    gets what is typed, `clear_text() -> bool` takes it away, and `views() -> Sequence[View]`
-    tells what is on the screen, for `uiautomator dump`.
+    Three more methods are optional: `text(text: str) -> bool` receives typed text,
+    `clear_text() -> bool` deletes it, and `views() -> Sequence[View]` describes the screen for
+    `uiautomator dump`.
     """
 
     package: str
 
     @property
     def activity(self) -> str:
-        """What it is started as; a plain attribute will do."""
+        """The activity it is started as; a plain attribute is enough."""
 
     def launch(self, extras: Mapping[str, str]) -> None:
-        """Start afresh, as `am start -n package/activity --es key value ...` does.
+        """Start from the initial state, as `am start -n package/activity --es key value ...` does.
 
         Raises:
-            ValueError: an extra that the app cannot take.
+            ValueError: an extra that the app does not accept.
         """
 
     def touch(self, x: float, y: float) -> bool:
-        """A tap at (x, y), each in [0, 1] of the app's area; True if the state changed."""
+        """Tap (x, y), each in [0, 1] of the app's area; returns True if the state changed."""
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float, duration_ms: int) -> bool:
-        """A swipe from (x1, y1) to (x2, y2), in [0, 1]; True if the state changed."""
+        """Swipe from (x1, y1) to (x2, y2), in [0, 1]; returns True if the state changed."""
 
     def key(self, code: str) -> bool:
-        """A key such as `KEYCODE_BACK`; True if the app used it."""
+        """Press a key such as `KEYCODE_BACK`; returns True if the app used it."""
 
     def render(self, width: int, height: int) -> Image:
-        """The app's area as uint8[height, width, 3]; a pure function of the state."""
+        """Render the app's area, uint8[height, width, 3]; a pure function of the state."""
 
     def state(self) -> Mapping[str, Any]:
-        """The truth as plain JSON values; the phone writes it where a shell can read it."""
+        """The true state as plain JSON values; the phone publishes it for the shell to read."""

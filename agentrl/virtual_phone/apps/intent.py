@@ -1,4 +1,4 @@
-"""What `am` is told to start or to send."""
+"""Intents: what `am` starts or broadcasts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ _VALUES = frozenset((
 
 @dataclass(slots=True, kw_only=True)
 class Intent:
-    """What `am` is told to start or to send."""
+    """What `am` starts or broadcasts."""
 
     component: str = ""
     action: str = ""
@@ -26,18 +26,18 @@ class Intent:
     flags: set[str] = field(default_factory=set)
 
     def __str__(self) -> str:
-        """As `am` writes it."""
+        """As `am` prints it."""
         named = {"act": self.action, "cat": self.category and f"[{self.category}]"}
         named |= {"dat": self.data, "pkg": self.package, "cmp": self.component}
-        told = [f"{key}={value}" for key, value in named.items() if value]
-        return f"Intent {{ {' '.join([*told, *(['(has extras)'] if self.extras else [])])} }}"
+        parts = [f"{key}={value}" for key, value in named.items() if value]
+        return f"Intent {{ {' '.join([*parts, *(['(has extras)'] if self.extras else [])])} }}"
 
 
 def read_intent(arguments: list[str]) -> Intent:
-    """The intent that the arguments of `am` describe.
+    """Parse the arguments of `am`.
 
     Raises:
-        ValueError: an option lacks its value.
+        ValueError: the value of an option is missing.
     """
     intent, left = Intent(), iter(arguments)
     names = {"-n": "component", "-a": "action", "-c": "category", "-d": "data", "-p": "package"}

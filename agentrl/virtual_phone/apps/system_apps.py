@@ -1,4 +1,4 @@
-"""What comes with a phone: packages that do little more than stand in front."""
+"""The phone's preinstalled apps, which show little more than their name."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ ACTIVITIES = {
     BROWSER: "com.google.android.apps.chrome.Main",
     DIALER: "com.android.incallui.InCallActivity",
 }
-"""Packages that can be started, and their activities."""
+"""System packages that can be started, and their activities."""
 PACKAGES = (
     "android",
     BROWSER,
@@ -28,21 +28,21 @@ PACKAGES = (
     "com.android.systemui",
     LAUNCHER,
 )
-"""Those of the system."""
+"""System packages."""
 KEYBOARD_PACKAGE = "com.android.adbkeyboard"
-"""Installed, as it has to be on a real phone before it can type what no key stands for."""
+"""ADBKeyboard, which a real phone also needs for typing arbitrary text."""
 
 
-class Page:
-    """A page with a name and some lines, on which touches do nothing."""
+class TextPage:
+    """An app that shows a title and some lines of text, and ignores touches."""
 
     def __init__(self, package: str, activity: str | None = None, label: str = "") -> None:
-        """Nothing but its name yet.
+        """Create a page without lines.
 
         Args:
-            package: the app's.
-            activity: the app's; that of a package of the system if it is one.
-            label: to show; the last part of the package's name if there is none.
+            package: the app's package.
+            activity: the app's activity; by default that of the system package, or `.Main`.
+            label: title; by default the last component of the package.
         """
         self.package = package
         self.activity = activity or ACTIVITIES.get(package, ".Main")
@@ -50,27 +50,27 @@ class Page:
         self._lines: list[str] = []
 
     def launch(self, extras: Mapping[str, str]) -> None:
-        """Show the extras."""
+        """Show the values of the extras."""
         self._lines = [value for _, value in sorted(extras.items()) if value]
 
     def touch(self, x: float, y: float) -> bool:
-        """Nothing happens."""
+        """Ignore the touch."""
         return False
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float, duration_ms: int) -> bool:
-        """Nothing happens."""
+        """Ignore the swipe."""
         return False
 
     def key(self, code: str) -> bool:
-        """BACK and HOME are left to the phone."""
+        """Leave all keys to the phone."""
         return False
 
     def render(self, width: int, height: int) -> Image:
-        """The name and the lines, uint8[height, width, 3]."""
+        """Draw title and lines, uint8[height, width, 3]."""
         return drawing.page(width, height, self.label, self._lines)
 
     def views(self) -> Sequence[View]:
-        """The name and the lines."""
+        """Title and lines as text views."""
         texts = (self.label, *self._lines)
         return [
             View(bounds=_row(row), text=text, kind="android.widget.TextView")
@@ -78,7 +78,7 @@ class Page:
         ]
 
     def state(self) -> Mapping[str, Any]:
-        """Its lines."""
+        """The lines."""
         return {"lines": list(self._lines)}
 
 

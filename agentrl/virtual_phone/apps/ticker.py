@@ -1,42 +1,43 @@
-"""Time that passes in an app while nobody touches it."""
+"""The passage of time in apps."""
 
 import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from agentrl.virtual_phone.phone import Phone
+    from agentrl.virtual_phone.phone import VirtualPhone
 
 
 class Ticker:
-    """Lets the phone's time pass in the app in front, as long as that wants it to.
+    """Advances time in the app in front, if the app asks for ticks.
 
-    What is not in front, or below a dialog, or on a phone asleep, stands still, as on every phone.
+    As on a real phone, time stops while an app is covered by a dialog or not in front, and while
+    the phone sleeps.
     """
 
-    def __init__(self, phone: "Phone") -> None:
-        """No time passes yet.
+    def __init__(self, phone: "VirtualPhone") -> None:
+        """Start stopped.
 
         Args:
-            phone: whose time it is.
+            phone: phone whose apps receive ticks.
         """
         self._phone = phone
         self._is_running = False
 
     def wake(self) -> None:
-        """Something else is shown: it may be an app in which time passes."""
+        """Start ticking if the app now shown asks for it."""
         if not self._is_running and self._tick_ms():
             self._is_running = True
             self._phone.in_background(self._run())
 
     async def _run(self) -> None:
-        """Whole ticks only, and all that are due: a phone that was busy catches up."""
+        """Send whole ticks, including overdue ones: a phone that was busy catches up."""
         loop = asyncio.get_running_loop()
-        told_s = loop.time()
+        last_tick_s = loop.time()
         try:
             while tick_ms := self._tick_ms():
                 await asyncio.sleep(tick_ms / 1000)
-                ticks = int((loop.time() - told_s) * 1000 / tick_ms)
-                told_s += ticks * tick_ms / 1000
+                ticks = int((loop.time() - last_tick_s) * 1000 / tick_ms)
+                last_tick_s += ticks * tick_ms / 1000
                 if ticks and self._tick_ms():
                     self._pass(ticks * tick_ms)
         finally:
@@ -48,7 +49,7 @@ class Ticker:
             self._phone.display.later()
 
     def _tick_ms(self) -> int:
-        """How often the app in front wants to be told; 0 where no time passes in it."""
+        """The tick interval of the app in front; 0 if it is not ticking."""
         phone, tasks = self._phone, self._phone.tasks
         installed = tasks.installed
         if installed is None or phone.is_hidden or phone.dialog is not None:

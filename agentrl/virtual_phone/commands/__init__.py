@@ -1,7 +1,7 @@
-"""What the phone's shell can do: one function a command, in a table.
+"""The commands of the phone's shell: one function per command, in a table.
 
-A new command is a function with `@command("name")` in one of these files, or in a new file that
-is imported here.
+To add a command, write a function with `@command("name")` in one of these modules, or in a new
+one that is imported here.
 """
 
 from agentrl.virtual_phone.commands import (

@@ -1,27 +1,27 @@
-"""`cmd agentrl`: what a virtual phone can and a real one cannot."""
+"""`cmd agentrl`: features that only virtual phones have."""
 
 import json
 
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.shell.command_context import CommandContext
 from agentrl.virtual_phone.system import snapshot
 
 _MOST_SNAPSHOTS = 32
 
 
 @command("agentrl")
-async def agentrl(call: Call) -> int:
+async def agentrl(call: CommandContext) -> int:
     """`save NAME`, `restore NAME`, `list`, `drop NAME`, `dump`, `load`, `seen`.
 
-    `dump` writes a snapshot as JSON, and `load` reads one: of this phone or of another, so that
-    many phones start from one state. `seen` writes the last commands that the shell ran, oldest
-    first, and forgets them.
+    `dump` prints a snapshot as JSON and `load` reads one, of this phone or another, so that many
+    phones can start from the same state. `seen` prints the last commands that the shell ran,
+    oldest first, and clears the list.
     """
     verb, *words = call.arguments or [""]
     kept = call.phone.snapshots
     if verb == "save" and len(words) == 1:
         if len(kept) >= _MOST_SNAPSHOTS and words[0] not in kept:
-            return call.fail(f"Error: {_MOST_SNAPSHOTS} snapshots are kept; drop one first")
+            return call.fail(f"Error: {_MOST_SNAPSHOTS} snapshots are stored; drop one first")
         kept[words[0]] = snapshot.take(call.phone)
         return 0
     if verb in ("restore", "drop") and len(words) == 1:
@@ -41,22 +41,22 @@ async def agentrl(call: Call) -> int:
     return call.fail(f"Unknown command: {verb}", 255)
 
 
-async def _load(call: Call) -> int:
+async def _load(call: CommandContext) -> int:
     try:
-        told = json.loads(await call.read_all())
+        state = json.loads(await call.read_all())
     except (ValueError, RecursionError) as error:
-        return call.fail(f"Error: no snapshot: {error}")
-    return _restore(call, told)
+        return call.fail(f"Error: invalid snapshot: {error}")
+    return _restore(call, state)
 
 
-def _restore(call: Call, told: object) -> int:
+def _restore(call: CommandContext, state: object) -> int:
     try:
-        snapshot.restore(call.phone, told)
+        snapshot.restore(call.phone, state)
     except ValueError as error:
-        return call.fail(f"Error: no snapshot: {error}")
+        return call.fail(f"Error: invalid snapshot: {error}")
     return 0
 
 
-def _drop(call: Call, name: str) -> int:
+def _drop(call: CommandContext, name: str) -> int:
     del call.phone.snapshots[name]
     return 0

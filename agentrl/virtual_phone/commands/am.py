@@ -2,18 +2,18 @@
 
 import asyncio
 
-from agentrl.virtual_phone.apps.installed_app import full
+from agentrl.virtual_phone.apps.installed_app import component_name
 from agentrl.virtual_phone.apps.intent import Intent, read_intent
 from agentrl.virtual_phone.apps.system_apps import ACTIVITIES, BROWSER, LAUNCHER, SETTINGS
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.phone import Phone
-from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.shell.command_context import CommandContext
 from agentrl.virtual_phone.system.adb_keyboard import broadcast
 from agentrl.virtual_phone.system.http_browser import fetch_title
 
 
 @command("am")
-async def am(call: Call) -> int:
+async def am(call: CommandContext) -> int:
     """`am start|force-stop|kill|broadcast`."""
     verb, *arguments = call.arguments or [""]
     try:
@@ -35,7 +35,7 @@ async def am(call: Call) -> int:
     return call.fail(f"Unknown command: {verb}", 255)
 
 
-async def _start(call: Call, intent: Intent) -> int:
+async def _start(call: CommandContext, intent: Intent) -> int:
     """`am start [-S] [-W] [-n package/activity] [-a action] [-d uri] [--es key value]...`."""
     phone = call.phone
     slow_s = phone.faults.number("slow_start_s")
@@ -57,8 +57,8 @@ async def _start(call: Call, intent: Intent) -> int:
     return 0
 
 
-def _resolve(phone: Phone, intent: Intent) -> bool:
-    """Start what an intent without a component leads to; whether there is anything."""
+def _resolve(phone: VirtualPhone, intent: Intent) -> bool:
+    """Resolve and start an intent without a component; returns whether that succeeded."""
     package = intent.package
     if intent.category.endswith(".HOME"):
         phone.tasks.go_home()
@@ -76,22 +76,22 @@ def _resolve(phone: Phone, intent: Intent) -> bool:
     return True
 
 
-async def _load(phone: Phone, url: str) -> None:
-    """Load a page into the browser, if that is still in front when it has come."""
+async def _load(phone: VirtualPhone, url: str) -> None:
+    """Load a page in the browser, and show it if the browser is still in front."""
     title = await fetch_title(phone.network, url)
     if phone.tasks.front == BROWSER:
         phone.tasks.bring(BROWSER, text=f"{url}  {title}")
 
 
-def launch(call: Call, package: str, activity: str, extras: dict[str, str]) -> bool:
-    """Start an app, or complain; whether it was started."""
+def launch(call: CommandContext, package: str, activity: str, extras: dict[str, str]) -> bool:
+    """Start an app or print an error; returns whether the app was started."""
     tasks = call.phone.tasks
     known = tasks.apps.get(package)
     if known is None and _is_of_the_system(package, activity):
         tasks.bring(package)
         return True
-    wanted = f"{package}/{full(package, activity)}"
-    if known is None or not known.is_enabled or (activity and wanted not in known.components):
+    component = component_name(package, activity)
+    if known is None or not known.is_enabled or (activity and component not in known.components):
         call.fail("Error type 3")
         call.fail(f"Error: Activity class {{{package}/{activity}}} does not exist.")
         return False
@@ -107,12 +107,14 @@ def _is_of_the_system(package: str, activity: str) -> bool:
     if package == LAUNCHER:
         return True
     known = ACTIVITIES.get(package)
-    return known is not None and (not activity or full(package, activity) == full(package, known))
+    return known is not None and (
+        not activity or component_name(package, activity) == component_name(package, known)
+    )
 
 
 @command("monkey")
-def monkey(call: Call) -> int:
-    """`monkey -p package ... 1`: starts the app."""
+def monkey(call: CommandContext) -> int:
+    """`monkey -p package ... 1`: start the app."""
     if "-p" not in call.arguments[:-1]:
         return call.fail("** Error: no package given", 251)
     package = call.arguments[call.arguments.index("-p") + 1]

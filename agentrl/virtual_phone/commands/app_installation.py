@@ -1,31 +1,31 @@
-"""How apps come to a phone and leave it: what `pm install`, `pm uninstall` and sessions do."""
+"""Installation of apps: `pm install`, `pm uninstall` and install sessions."""
 
-from agentrl.virtual_phone.apps.apk import Manifest, read_manifest
-from agentrl.virtual_phone.apps.installed_app import Installed
-from agentrl.virtual_phone.apps.system_apps import KEYBOARD_PACKAGE, PACKAGES, Page
-from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.apps.apk import ApkManifest, read_manifest
+from agentrl.virtual_phone.apps.installed_app import InstalledApp
+from agentrl.virtual_phone.apps.system_apps import KEYBOARD_PACKAGE, PACKAGES, TextPage
+from agentrl.virtual_phone.shell.command_context import CommandContext
 
 _LARGEST_APK = 256 << 20
 _WITH_VALUE = frozenset(["-i", "-p", "-S", "--user", "--abi", "--referrer", "--install-location"])
 _SESSION = 1_000_000_001
 
 
-async def install(call: Call, arguments: list[str]) -> int:
-    """`pm install [options] PATH`, or `-S SIZE` and the APK on standard input."""
+async def install(call: CommandContext, arguments: list[str]) -> int:
+    """`pm install [options] PATH`, or `-S SIZE` with the APK on standard input."""
     try:
         return _add(call, read_manifest(await _apk(call, arguments, 0)))
     except ValueError as error:
         return call.say(f"Failure [{error}]") + 1
 
 
-def create(call: Call, arguments: list[str]) -> int:
-    """`pm install-create`: begin a session; one at a time is enough."""
+def create(call: CommandContext, arguments: list[str]) -> int:
+    """`pm install-create`: start a session; only one exists at a time."""
     call.phone.staged = None
     return call.say(f"Success: created install session [{_SESSION}]")
 
 
-async def write(call: Call, arguments: list[str]) -> int:
-    """`pm install-write -S SIZE SESSION NAME [PATH|-]`: the first APK is the app's own."""
+async def write(call: CommandContext, arguments: list[str]) -> int:
+    """`pm install-write -S SIZE SESSION NAME [PATH|-]`: the first APK is the base APK."""
     try:
         apk = await _apk(call, arguments, 2)
         if call.phone.staged is None:
@@ -35,7 +35,7 @@ async def write(call: Call, arguments: list[str]) -> int:
     return call.say(f"Success: streamed {len(apk)} bytes")
 
 
-def commit(call: Call, arguments: list[str]) -> int:
+def commit(call: CommandContext, arguments: list[str]) -> int:
     """`pm install-commit SESSION`."""
     manifest, call.phone.staged = call.phone.staged, None
     if manifest is None:
@@ -43,28 +43,28 @@ def commit(call: Call, arguments: list[str]) -> int:
     return _add(call, manifest)
 
 
-def abandon(call: Call, arguments: list[str]) -> int:
+def abandon(call: CommandContext, arguments: list[str]) -> int:
     """`pm install-abandon SESSION`."""
     call.phone.staged = None
     return call.say("Success")
 
 
-def uninstall(call: Call, arguments: list[str]) -> int:
+def uninstall(call: CommandContext, arguments: list[str]) -> int:
     """`pm uninstall [-k] PACKAGE`."""
     _, words = _split(arguments)
     package = words[0] if words else ""
     if call.phone.tasks.uninstall(package):
         return call.say("Success")
     known = package in PACKAGES
-    told = "DELETE_FAILED_DEVICE_POLICY_MANAGER" if known else "DELETE_FAILED_INTERNAL_ERROR"
-    return call.say(f"Failure [{told}]") + 1
+    error = "DELETE_FAILED_DEVICE_POLICY_MANAGER" if known else "DELETE_FAILED_INTERNAL_ERROR"
+    return call.say(f"Failure [{error}]") + 1
 
 
-async def _apk(call: Call, arguments: list[str], num_words: int) -> bytes:
-    """The APK that stands at the path after so many words, or comes on standard input.
+async def _apk(call: CommandContext, arguments: list[str], num_words: int) -> bytes:
+    """The APK at the path that follows `num_words` words, or on standard input.
 
     Raises:
-        ValueError: there is none.
+        ValueError: it cannot be read.
     """
     options, words = _split(arguments)
     if len(words) > num_words and words[-1] != "-":
@@ -73,42 +73,42 @@ async def _apk(call: Call, arguments: list[str], num_words: int) -> bytes:
         except OSError as error:
             raise ValueError(f"INSTALL_FAILED_INVALID_URI: {error.strerror}") from error
     size = options.get("-S", "")
-    wanted = int(size) if size.isascii() and size.isdecimal() and len(size) < 12 else -1
+    num_bytes = int(size) if size.isascii() and size.isdecimal() and len(size) < 12 else -1
     try:
-        if not 0 <= wanted <= _LARGEST_APK:
+        if not 0 <= num_bytes <= _LARGEST_APK:
             raise OSError(27, "bad size")
-        call.phone.files.reserve(wanted)
+        call.phone.files.reserve(num_bytes)
     except OSError as error:
         raise ValueError(f"INSTALL_FAILED_INSUFFICIENT_STORAGE: {error.strerror}") from error
     try:
-        return await _exactly(call, wanted)
+        return await _exactly(call, num_bytes)
     finally:
-        call.phone.files.release(wanted)
+        call.phone.files.release(num_bytes)
 
 
-async def _exactly(call: Call, wanted: int) -> bytes:
+async def _exactly(call: CommandContext, num_bytes: int) -> bytes:
     content = bytearray()
-    while len(content) < wanted and (chunk := await call.io.read()):
+    while len(content) < num_bytes and (chunk := await call.io.read()):
         content += chunk
-    if len(content) < wanted:
-        raise ValueError(f"INSTALL_FAILED_INVALID_APK: {len(content)} of {wanted} bytes came")
+    if len(content) < num_bytes:
+        raise ValueError(f"INSTALL_FAILED_INVALID_APK: got {len(content)} of {num_bytes} bytes")
     return bytes(content)
 
 
-def _add(call: Call, manifest: Manifest) -> int:
-    """Install what a manifest describes; an app of this machine's keeps its code."""
+def _add(call: CommandContext, manifest: ApkManifest) -> int:
+    """Install an app from its manifest; a built-in app keeps its code."""
     package, tasks = manifest.package, call.phone.tasks
     if package in PACKAGES or package == KEYBOARD_PACKAGE:
         return call.say(f"Failure [INSTALL_FAILED_UPDATE_INCOMPATIBLE: {package}]") + 1
     known = tasks.apps.get(package)
     if known is None or known.manifest is not None:
-        page = Page(package, manifest.activity)
-        tasks.install(Installed(app=page, manifest=manifest))
+        page = TextPage(package, manifest.activity)
+        tasks.install(InstalledApp(app=page, manifest=manifest))
     return call.say("Success")
 
 
 def _split(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Options with their values, and the other words."""
+    """Split arguments into options with their values and other words."""
     options: dict[str, str] = {}
     words: list[str] = []
     left = iter(arguments)

@@ -1,18 +1,18 @@
-"""The shell's own commands: echo, printf, export, exit and their kin."""
+"""Builtin commands of the shell: echo, printf, export, exit and others."""
 
 import asyncio
 import re
 
 from agentrl.virtual_phone.commands.command_table import COMMANDS, command
-from agentrl.virtual_phone.shell.command_context import Call
-from agentrl.virtual_phone.shell.interpreter import Exit
+from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.shell.interpreter import ShellExit
 
 _ESCAPE = re.compile(r"\\([\\ntrabe0])|%([sd%])")
 _MEANINGS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "0": "\0"}
 
 
 @command("echo")
-def echo(call: Call) -> int:
+def echo(call: CommandContext) -> int:
     """`echo [-n] [-e] words`."""
     words, newline, escapes = list(call.arguments), True, False
     while words and words[0] in ("-n", "-e", "-E"):
@@ -26,8 +26,8 @@ def echo(call: Call) -> int:
 
 
 @command("printf")
-def printf(call: Call) -> int:
-    r"""`printf format [words]`: `%s`, `%d`, `%%`, `\n` and the like; again while words last."""
+def printf(call: CommandContext) -> int:
+    r"""`printf format [words]`: `%s`, `%d`, `%%`, `\n` etc.; repeated until no word is left."""
     form, *words = call.arguments or [""]
     takes = any(found[2] in ("s", "d") for found in _ESCAPE.finditer(form))
     written: list[str] = []
@@ -46,7 +46,7 @@ def printf(call: Call) -> int:
 
 
 @command("export", "readonly", "local")
-def export(call: Call) -> int:
+def export(call: CommandContext) -> int:
     """`export NAME=value`."""
     for argument in call.arguments:
         name, equals, value = argument.partition("=")
@@ -56,7 +56,7 @@ def export(call: Call) -> int:
 
 
 @command("unset")
-def unset(call: Call) -> int:
+def unset(call: CommandContext) -> int:
     """`unset NAME`."""
     for name in call.arguments:
         call.environment.pop(name, None)
@@ -64,40 +64,40 @@ def unset(call: Call) -> int:
 
 
 @command("env", "set", "printenv")
-def env(call: Call) -> int:
-    """The variables."""
+def env(call: CommandContext) -> int:
+    """Print all variables."""
     for name, value in sorted(call.environment.items()):
         call.say(f"{name}={value}")
     return 0
 
 
 @command("cd")
-def cd(call: Call) -> int:
+def cd(call: CommandContext) -> int:
     """`cd folder`."""
     path = call.path((call.arguments or ["/"])[0])
     node = call.phone.files.find(path)
     if node is None or not node.is_folder:
-        told = "No such file or directory" if node is None else "Not a directory"
-        return call.fail(f"sh: cd: {path}: {told}", 2)
+        error = "No such file or directory" if node is None else "Not a directory"
+        return call.fail(f"sh: cd: {path}: {error}", 2)
     call.environment["PWD"] = path
     return 0
 
 
 @command("pwd")
-def pwd(call: Call) -> int:
-    """The folder that paths start from."""
+def pwd(call: CommandContext) -> int:
+    """Print the working directory."""
     return call.say(call.environment["PWD"])
 
 
 @command("exit")
-def exit_(call: Call) -> int:
+def exit_(call: CommandContext) -> int:
     """`exit [code]`."""
     code = (call.arguments or [str(call.shell.code)])[0]
-    raise Exit(int(code[-9:]) & 0xFF if code.isascii() and code.isdecimal() else 2)
+    raise ShellExit(int(code[-9:]) & 0xFF if code.isascii() and code.isdecimal() else 2)
 
 
 @command("sh")
-async def sh(call: Call) -> int:
+async def sh(call: CommandContext) -> int:
     """`sh -c script`, `sh file`, or a script on standard input."""
     words = [word for word in call.arguments if word != "-"]
     if words[:1] == ["-c"] and len(words) > 1:
@@ -110,21 +110,21 @@ async def sh(call: Call) -> int:
 
 
 @command("command", "nohup", "time")
-async def command_(call: Call) -> int:
-    """`command [-v] name ...`: runs it, or tells whether there is one."""
+async def command_(call: CommandContext) -> int:
+    """`command [-v] name ...`: run a command, or look it up."""
     if call.name == "command" and call.arguments[:1] in (["-v"], ["-V"]):
         return which(call)
     if not call.arguments:
         return 0
     spelled, *arguments = call.arguments
     name = spelled.rpartition("/")[2]
-    inner = Call(shell=call.shell, name=name, arguments=arguments, io=call.io)
+    inner = CommandContext(shell=call.shell, name=name, arguments=arguments, io=call.io)
     return await call.shell.execute(inner, spelled)
 
 
 @command("which")
-def which(call: Call) -> int:
-    """`which names`: where they stand, and 1 if one does not."""
+def which(call: CommandContext) -> int:
+    """`which names`: print the paths of commands; fails if one does not exist."""
     names = [name for name in call.arguments if not name.startswith("-")]
     for name in names:
         if name in COMMANDS:
@@ -133,7 +133,7 @@ def which(call: Call) -> int:
 
 
 @command("sleep")
-async def sleep(call: Call) -> int:
+async def sleep(call: CommandContext) -> int:
     """`sleep seconds`."""
     try:
         seconds = float((call.arguments or [""])[0].removesuffix("s"))
@@ -144,20 +144,20 @@ async def sleep(call: Call) -> int:
 
 
 @command("true", ":", "exec", "wait", "trap", "umask", "sync", "chcon", "restorecon")
-def true(call: Call) -> int:
-    """Do nothing and succeed."""
+def true(call: CommandContext) -> int:
+    """Do nothing, successfully."""
     return 0
 
 
 @command("false")
-def false(call: Call) -> int:
-    """Do nothing and fail."""
+def false(call: CommandContext) -> int:
+    """Do nothing, unsuccessfully."""
     return 1
 
 
 @command("yes")
-async def yes(call: Call) -> int:
-    """`yes [word]`: the same line without end."""
+async def yes(call: CommandContext) -> int:
+    """`yes [word]`: print a line forever."""
     line = (" ".join(call.arguments) or "y") + "\n"
     many = line.encode("utf-8", "surrogateescape") * 256
     while True:

@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from agentrl.virtual_phone.shell.command_context import Run
+from agentrl.virtual_phone.shell.command_context import CommandFunction
 
-COMMANDS: dict[str, Run] = {}
+COMMANDS: dict[str, CommandFunction] = {}
 
 
-_Command = TypeVar("_Command", bound=Run)
+_Command = TypeVar("_Command", bound=CommandFunction)
+
+"""Register a function under one or more names."""
 
 
 def command(*names: str) -> Callable[[_Command], _Command]:

@@ -1,10 +1,10 @@
-"""Commands that ask and decide: test, read."""
+"""Commands for conditions and input: test, read."""
 
 from collections.abc import Callable
 
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.text_commands import split_options
-from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.shell.command_context import CommandContext
 
 _LONGEST_LINE = 1 << 20
 _BINARY: dict[str, Callable[[str, str], bool]] = {
@@ -21,8 +21,8 @@ _BINARY: dict[str, Callable[[str, str], bool]] = {
 
 
 @command("test", "[")
-def test(call: Call) -> int:
-    """`test -f x`, `[ a = b ]`: 0 for true, 1 for false, 2 for what is no test."""
+def test(call: CommandContext) -> int:
+    """`test -f x`, `[ a = b ]`: 0 for true, 1 for false, 2 for an invalid test."""
     words = list(call.arguments)
     if call.name == "[" and (not words or words.pop() != "]"):
         return call.fail("sh: [: missing ]", 2)
@@ -34,7 +34,7 @@ def test(call: Call) -> int:
         return call.fail(f"sh: {call.name}: {' '.join(words)}: unexpected operator/operand", 2)
 
 
-def _holds(call: Call, words: list[str]) -> bool:
+def _holds(call: CommandContext, words: list[str]) -> bool:
     if len(words) == 3:
         return bool(_BINARY[words[1]](words[0], words[2]))
     if len(words) < 2:
@@ -56,8 +56,8 @@ def _holds(call: Call, words: list[str]) -> bool:
 
 
 @command("read")
-async def read(call: Call) -> int:
-    """`read [-r] names`: one word of a line to each name, the rest to the last; 1 at the end."""
+async def read(call: CommandContext) -> int:
+    """`read [-r] names`: split a line into variables, the rest into the last; 1 at the end."""
     _, names = split_options(call, "tnud")
     line = b""
     while b"\n" not in line and len(line) < _LONGEST_LINE and (chunk := await call.io.read()):

@@ -1,17 +1,17 @@
-"""`content`: what providers hold; the settings are the one that has something."""
+"""`content`: content providers, of which only the settings hold anything."""
 
 import itertools
 import re
 
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.shell.command_context import CommandContext
 
 _SETTINGS = "content://settings/"
 _WHERE = re.compile(r"name=['\"]([^'\"]*)['\"]")
 
 
 @command("content")
-def content(call: Call) -> int:
+def content(call: CommandContext) -> int:
     """`content query|insert|delete --uri content://settings/NAMESPACE[/KEY] ...`."""
     verb, *arguments = call.arguments or [""]
     if verb not in ("query", "insert", "update", "delete") or "--uri" not in arguments[:-1]:
@@ -34,7 +34,7 @@ def content(call: Call) -> int:
     return 0 if rows else call.say("No result found.")
 
 
-def _put(call: Call, arguments: list[str], namespace: str) -> int:
+def _put(call: CommandContext, arguments: list[str], namespace: str) -> int:
     """`--bind name:s:KEY --bind value:s:VALUE`."""
     pairs = itertools.pairwise(arguments)
     bound = [value.split(":", 2) for option, value in pairs if option == "--bind"]

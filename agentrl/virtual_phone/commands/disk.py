@@ -1,4 +1,4 @@
-"""Commands that look into files and at the room for them: stat, md5sum, base64, du, df."""
+"""Commands for file metadata, checksums and disk usage: stat, md5sum, base64, du, df."""
 
 import base64
 import hashlib
@@ -7,13 +7,13 @@ import stat as modes
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.file_commands import each, size_of
 from agentrl.virtual_phone.commands.text_commands import split_options
-from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.shell.command_context import CommandContext
 
 _NOMINAL = 64 << 30
 
 
 @command("stat")
-def stat(call: Call) -> int:
+def stat(call: CommandContext) -> int:
     """`stat [-c FORMAT] paths`, FORMAT of %n, %s, %Y, %a and %F."""
     options, paths = split_options(call, "c")
     form = options.get("c", "  File: %n\n  Size: %s\n  Mode: %a\nModify: %Y")
@@ -38,7 +38,7 @@ def stat(call: Call) -> int:
 
 
 @command("md5sum", "sha1sum", "sha256sum")
-async def md5sum(call: Call) -> int:
+async def md5sum(call: CommandContext) -> int:
     """`md5sum [files]`."""
     name = call.name.removesuffix("sum")
     paths = split_options(call, "")[1]
@@ -53,7 +53,7 @@ async def md5sum(call: Call) -> int:
 
 
 @command("base64")
-async def base64_(call: Call) -> int:
+async def base64_(call: CommandContext) -> int:
     """`base64 [-d] [file]`."""
     options, paths = split_options(call, "w")
     content = call.phone.files.read(call.path(paths[0])) if paths else await call.read_all()
@@ -68,8 +68,8 @@ async def base64_(call: Call) -> int:
 
 
 @command("du")
-def du(call: Call) -> int:
-    """`du [-s] [paths]`: what folders hold, in blocks of 1024 bytes."""
+def du(call: CommandContext) -> int:
+    """`du [-s] [paths]`: disk usage of folders, in blocks of 1024 bytes."""
     everything = call.phone.files.all()
 
     def show(path: str) -> None:
@@ -81,12 +81,12 @@ def du(call: Call) -> int:
 
 
 @command("df")
-def df(call: Call) -> int:
-    """`df [-h] [paths]`: the room for files, in blocks of 1024 bytes."""
+def df(call: CommandContext) -> int:
+    """`df [-h] [paths]`: free space, in blocks of 1024 bytes."""
     options, _ = split_options(call, "")
     files = call.phone.files
-    # As much as a real phone has, where nobody has taken it away: what there is in truth is what
-    # this process can spare, and nobody is to be warned of that.
+    # Unless a fault limits the space, report the size of a real phone: the actual capacity is
+    # what this process can spare, and nothing should warn of that.
     total = files.capacity if files.is_scarce else _NOMINAL
     used = files.capacity - files.num_free
     numbers = (total, used, total - used)

@@ -1,41 +1,41 @@
-"""`dumpsys`: the parts of it that programs read, one function a service."""
+"""`dumpsys`: the sections that programs read, one function per service."""
 
 from collections.abc import Callable
 
 from agentrl.virtual_phone.apps.system_apps import KEYBOARD_PACKAGE, PACKAGES
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.phone import Phone
-from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.shell.command_context import CommandContext
 from agentrl.virtual_phone.system.phone_settings import ADB_KEYBOARD
 
-Section = Callable[[Phone, list[str]], str]
+Section = Callable[[VirtualPhone, list[str]], str]
 SECTIONS: dict[str, Section] = {}
 
 
 def section(name: str) -> Callable[[Section], Section]:
-    """Put a function into the table."""
+    """Register a function for a service."""
 
-    def register(tell: Section) -> Section:
-        SECTIONS[name] = tell
-        return tell
+    def register(describe: Section) -> Section:
+        SECTIONS[name] = describe
+        return describe
 
     return register
 
 
 @command("dumpsys")
-def dumpsys(call: Call) -> int:
+def dumpsys(call: CommandContext) -> int:
     """`dumpsys [-l] [service [arguments]]`."""
     name, *arguments = call.arguments or ["-l"]
     if name == "-l":
         listed = "".join(f"  {service}\n" for service in sorted(SECTIONS))
         return call.say(f"Currently running services:\n{listed.rstrip()}")
-    tell = SECTIONS.get(name)
-    if tell is None:
+    describe = SECTIONS.get(name)
+    if describe is None:
         return call.fail(f"Can't find service: {name}", 0)
-    return call.say(tell(call.phone, arguments).rstrip("\n"))
+    return call.say(describe(call.phone, arguments).rstrip("\n"))
 
 
-def _record(phone: Phone) -> str:
+def _record(phone: VirtualPhone) -> str:
     return f"ActivityRecord{{d4e5f6 u0 {phone.shown.component} t1}}"
 
 
@@ -44,8 +44,8 @@ def _yes(value: bool) -> str:
 
 
 @section("window")
-def window(phone: Phone, arguments: list[str]) -> str:
-    """What is in front, and whether the lock screen is."""
+def window(phone: VirtualPhone, arguments: list[str]) -> str:
+    """The focused window and the state of the lock screen."""
     title = phone.faults.get("focus") or phone.shown.focus
     focus = "null" if title in (None, "null") else f"Window{{a1b2c3 u0 {title}}}"
     locked, awake = phone.power.locked, phone.power.awake
@@ -59,26 +59,26 @@ def window(phone: Phone, arguments: list[str]) -> str:
         f"      screenState=SCREEN_STATE_{'ON' if awake else 'OFF'}\n"
         f"      interactiveState=INTERACTIVE_STATE_{'AWAKE' if awake else 'SLEEP'}\n"
     )
-    told = f"  mCurrentFocus={focus}\n  mFocusedApp={_record(phone)}\n"
-    # Android tells it among its displays from version 10 on, and among its windows before.
+    focused = f"  mCurrentFocus={focus}\n  mFocusedApp={_record(phone)}\n"
+    # Since version 10, Android prints the focus in the displays section, before in windows.
     is_old = int(phone.properties["ro.build.version.sdk"]) < 29
     front = (
         "WINDOW MANAGER WINDOWS (dumpsys window windows)\n"
-        f"  Window #0 {focus}:\n    mDisplayId=0\n{told if is_old else ''}"
+        f"  Window #0 {focus}:\n    mDisplayId=0\n{focused if is_old else ''}"
     )
     width, height = phone.geometry.size
     displays = (
         f"WINDOW MANAGER DISPLAY CONTENTS (dumpsys window displays)\n"
         f"    init={'x'.join(map(str, phone.geometry.physical))} cur={width}x{height}"
-        f" rot={phone.geometry.rotation}\n{'' if is_old else told}"
+        f" rot={phone.geometry.rotation}\n{'' if is_old else focused}"
     )
     known = {"policy": policy, "windows": front, "w": front, "displays": displays, "d": displays}
     return known.get((arguments or [""])[0], policy + front + displays)
 
 
 @section("activity")
-def activity(phone: Phone, arguments: list[str]) -> str:
-    """Which activity is resumed, and the processes."""
+def activity(phone: VirtualPhone, arguments: list[str]) -> str:
+    """The resumed activity and the processes."""
     resumed = (
         f"ACTIVITY MANAGER ACTIVITIES (dumpsys activity activities)\n"
         f"    mResumedActivity: {_record(phone)}\n  topResumedActivity={_record(phone)}\n"
@@ -96,7 +96,7 @@ def activity(phone: Phone, arguments: list[str]) -> str:
 
 
 @section("display")
-def display(phone: Phone, arguments: list[str]) -> str:
+def display(phone: VirtualPhone, arguments: list[str]) -> str:
     """Size and rotation of the screen."""
     width, height = phone.geometry.size
     state = "ON" if phone.power.awake else "OFF"
@@ -112,13 +112,13 @@ def display(phone: Phone, arguments: list[str]) -> str:
 
 
 @section("SurfaceFlinger")
-def surface_flinger(phone: Phone, arguments: list[str]) -> str:
-    """The one display."""
+def surface_flinger(phone: VirtualPhone, arguments: list[str]) -> str:
+    """The only display."""
     return 'Display 4619827259835644672 (HWC display 0): port=0 pnpId=VRT displayName="VIRTUAL"'
 
 
 @section("power")
-def power(phone: Phone, arguments: list[str]) -> str:
+def power(phone: VirtualPhone, arguments: list[str]) -> str:
     """Whether the phone is awake."""
     awake = phone.power.awake
     stays = phone.settings.get("global", "stay_on_while_plugged_in") not in (None, "0")
@@ -131,7 +131,7 @@ def power(phone: Phone, arguments: list[str]) -> str:
 
 
 @section("battery")
-def battery(phone: Phone, arguments: list[str]) -> str:
+def battery(phone: VirtualPhone, arguments: list[str]) -> str:
     """`dumpsys battery [set NAME VALUE | unplug | reset]`."""
     words = [word for word in arguments if word != "-f"]
     if words[:1] == ["set"] and len(words) == 3:
@@ -151,8 +151,8 @@ def battery(phone: Phone, arguments: list[str]) -> str:
 
 
 @section("input_method")
-def input_method(phone: Phone, arguments: list[str]) -> str:
-    """The keyboard that is chosen."""
+def input_method(phone: VirtualPhone, arguments: list[str]) -> str:
+    """The selected keyboard."""
     chosen = phone.settings.get("secure", "default_input_method")
     shown = chosen == ADB_KEYBOARD and not phone.is_hidden
     return (
@@ -162,14 +162,14 @@ def input_method(phone: Phone, arguments: list[str]) -> str:
 
 
 @section("package")
-def package(phone: Phone, arguments: list[str]) -> str:
+def package(phone: VirtualPhone, arguments: list[str]) -> str:
     """`dumpsys package [PACKAGE]`."""
     known = dict.fromkeys((*PACKAGES, KEYBOARD_PACKAGE), ("14", 34))
     known |= {name: installed.version for name, installed in phone.tasks.apps.items()}
-    wanted = [word for word in arguments if not word.startswith("-")]
-    names = [name for name in sorted(known) if not wanted or name in wanted]
+    selected = [word for word in arguments if not word.startswith("-")]
+    names = [name for name in sorted(known) if not selected or name in selected]
     if not names:
-        return f"Unable to find package: {' '.join(wanted)}"
+        return f"Unable to find package: {' '.join(selected)}"
     return "Packages:\n" + "\n".join(_package(name, *known[name]) for name in names)
 
 
@@ -186,7 +186,7 @@ def _package(name: str, version_name: str, version_code: int) -> str:
 
 
 @section("meminfo")
-def meminfo(phone: Phone, arguments: list[str]) -> str:
+def meminfo(phone: VirtualPhone, arguments: list[str]) -> str:
     """`dumpsys meminfo PACKAGE`."""
     name = (arguments or [""])[-1]
     if name not in phone.tasks.running:

@@ -1,4 +1,4 @@
-"""Commands about files: cat, ls, rm, mkdir, cp, mv, stat, md5sum, df."""
+"""Commands for files: cat, ls, rm, mkdir, cp, mv, touch, chmod."""
 
 import stat as modes
 import time
@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.text_commands import split_options
-from agentrl.virtual_phone.shell.command_context import Call
-from agentrl.virtual_phone.system.file_system import Node
+from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.system.file_system import FileNode
 
 _CHUNK = 1 << 20
 _BLOCK = 4096
 
 
-def each(call: Call, paths: Sequence[str], act: Callable[[str], None]) -> int:
-    """Do something with every path, and complain of each with which it fails."""
+def each(call: CommandContext, paths: Sequence[str], act: Callable[[str], None]) -> int:
+    """Apply a function to every path; print an error for each one that fails."""
     code = 0
     for path in paths:
         try:
@@ -25,7 +25,7 @@ def each(call: Call, paths: Sequence[str], act: Callable[[str], None]) -> int:
 
 
 @command("cat")
-async def cat(call: Call) -> int:
+async def cat(call: CommandContext) -> int:
     """`cat [files]`."""
     paths = [path for path in split_options(call, "")[1] if path != "-"]
     if not paths:
@@ -46,8 +46,8 @@ async def cat(call: Call) -> int:
 
 
 @command("ls")
-def ls(call: Call) -> int:
-    """`ls [-l] [-a] [-d] [-1] [paths]`, one name a line."""
+def ls(call: CommandContext) -> int:
+    """`ls [-l] [-a] [-d] [-1] [paths]`, one name per line."""
     options, paths = split_options(call, "")
     files = call.phone.files
 
@@ -68,7 +68,7 @@ def ls(call: Call) -> int:
 
 
 @command("rm")
-def rm(call: Call) -> int:
+def rm(call: CommandContext) -> int:
     """`rm [-r] [-f] paths`."""
     options, paths = split_options(call, "")
     files = call.phone.files
@@ -81,8 +81,8 @@ def rm(call: Call) -> int:
 
 
 @command("rmdir")
-def rmdir(call: Call) -> int:
-    """`rmdir folders`: those that are empty."""
+def rmdir(call: CommandContext) -> int:
+    """`rmdir folders`: remove empty folders."""
     files = call.phone.files
 
     def remove(path: str) -> None:
@@ -94,7 +94,7 @@ def rmdir(call: Call) -> int:
 
 
 @command("mkdir")
-def mkdir(call: Call) -> int:
+def mkdir(call: CommandContext) -> int:
     """`mkdir [-p] paths`."""
     options, paths = split_options(call, "m")
     files = call.phone.files
@@ -102,7 +102,7 @@ def mkdir(call: Call) -> int:
 
 
 @command("cp", "mv")
-def cp(call: Call) -> int:
+def cp(call: CommandContext) -> int:
     """`cp file target`, `mv file target`; the target is a file or a folder."""
     _, paths = split_options(call, "")
     if len(paths) < 2:
@@ -123,8 +123,8 @@ def cp(call: Call) -> int:
 
 
 @command("touch")
-def touch(call: Call) -> int:
-    """`touch paths`: an empty file where there is none."""
+def touch(call: CommandContext) -> int:
+    """`touch paths`: create empty files."""
     files = call.phone.files
 
     def make(path: str) -> None:
@@ -135,8 +135,8 @@ def touch(call: Call) -> int:
 
 
 @command("chmod")
-def chmod(call: Call) -> int:
-    """`chmod MODE paths`, MODE in octal; of letters it takes note of `+x` alone."""
+def chmod(call: CommandContext) -> int:
+    """`chmod MODE paths`: MODE is octal; of symbolic modes, only `+x` has an effect."""
     words = [word for word in call.arguments if word != "-R"]
     if len(words) < 2:
         return call.fail("chmod: Needs 2 arguments")
@@ -154,12 +154,12 @@ def chmod(call: Call) -> int:
     return each(call, words[1:], change)
 
 
-def size_of(node: Node) -> int:
-    """In bytes."""
+def size_of(node: FileNode) -> int:
+    """Size of a file or folder in bytes."""
     return _BLOCK if node.content is None else len(node.content)
 
 
-def _line(name: str, node: Node) -> str:
-    """As `ls -l` tells of a file."""
+def _line(name: str, node: FileNode) -> str:
+    """A line of `ls -l`."""
     when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(node.mtime))
     return f"{modes.filemode(node.mode)} 1 shell shell {size_of(node):>8} {when} {name}"

@@ -1,15 +1,15 @@
-"""`grep`: lines that match, of files or of what comes."""
+"""`grep`: lines of files or of standard input that match a pattern."""
 
 import re
 
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.grep_patterns import compile_pattern
 from agentrl.virtual_phone.commands.text_commands import split_options
-from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.shell.command_context import CommandContext
 
 
 @command("grep", "egrep", "fgrep")
-async def grep(call: Call) -> int:
+async def grep(call: CommandContext) -> int:
     """`grep [-i] [-v] [-c] [-q] [-o] [-n] [-w] [-F] [-E] [-e PATTERN] [-m N] pattern [files]`."""
     options, words = split_options(call, "emABC")
     if "e" in options:
@@ -36,9 +36,11 @@ async def grep(call: Call) -> int:
 
 
 class _Search:
-    """Lines go through it one by one, so that what never ends can be searched, too."""
+    """Searches line by line, so that endless input can be searched."""
 
-    def __init__(self, call: Call, pattern: re.Pattern[str], options: dict[str, str]) -> None:
+    def __init__(
+        self, call: CommandContext, pattern: re.Pattern[str], options: dict[str, str]
+    ) -> None:
         self.num_found = 0
         self._call = call
         self._pattern = pattern
@@ -76,8 +78,8 @@ class _Search:
         self.num_found += 1
         if "c" in self._options or "q" in self._options:
             return
-        told = f"{path}:" if path and "h" not in self._options else ""
-        told += f"{self._number}:" if "n" in self._options else ""
+        prefix = f"{path}:" if path and "h" not in self._options else ""
+        prefix += f"{self._number}:" if "n" in self._options else ""
         if "o" in self._options and found is not None:
             line = found[0]
-        self._call.say(told + re.sub(r"\r$", "", line))
+        self._call.say(prefix + re.sub(r"\r$", "", line))

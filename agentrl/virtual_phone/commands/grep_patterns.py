@@ -1,7 +1,7 @@
-r"""The patterns of `grep`, in the words of Python.
+r"""Translates the patterns of `grep` into Python regular expressions.
 
-A basic pattern takes `+ ? | ( ) { }` for themselves and gives them their meaning after a
-backslash; an extended one (-E) does it the other way round.
+In a basic pattern `+ ? | ( ) { }` are literal unless they follow a backslash; in an extended one
+(-E) they are operators unless they follow a backslash.
 """
 
 import re
@@ -26,48 +26,48 @@ _COUNT = re.compile(r"\d{0,3}(,\d{0,3})?")
 def compile_pattern(
     text: str, kind: str, ignore_case: bool = False, whole_words: bool = False
 ) -> re.Pattern[str]:
-    """Read a pattern.
+    """Compile a pattern.
 
     Args:
         text: the pattern.
         kind: `F` for plain text, `E` for an extended pattern, empty for a basic one.
-        ignore_case: whether capitals and small letters are the same.
-        whole_words: whether words must begin and end where the match does.
+        ignore_case: whether to ignore case.
+        whole_words: whether the match must start and end at word boundaries.
 
     Raises:
-        ValueError: it cannot be read, or could take for ever: a repetition that is repeated.
+        ValueError: it is invalid, or could backtrack forever: a repetition of a repetition.
     """
-    told = re.escape(text) if kind == "F" else _Translator(text, kind == "E").whole()
+    expression = re.escape(text) if kind == "F" else _Translator(text, kind == "E").translate()
     if whole_words:
-        told = rf"(?<!\w)(?:{told})(?!\w)"
+        expression = rf"(?<!\w)(?:{expression})(?!\w)"
     try:
-        return re.compile(told, re.IGNORECASE if ignore_case else 0)
+        return re.compile(expression, re.IGNORECASE if ignore_case else 0)
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"bad pattern: {error}") from error
 
 
 class _Translator:
-    """Goes through a pattern once, and knows of every group whether it repeats something."""
+    """Reads a pattern once, tracking which groups contain a repetition."""
 
     def __init__(self, text: str, extended: bool) -> None:
         self._text = text
         self._extended = extended
         self._at = 0
-        self._told: list[str] = []
+        self._pieces: list[str] = []
         self._repeats = [False]
-        """Of every open group, the outermost first: whether something in it is repeated."""
+        """For every open group, outermost first: whether it contains a repetition."""
         self._last_repeats = False
-        """Whether the piece read last is a group in which something is repeated."""
+        """Whether the last piece is a repetition or a group that contains one."""
 
-    def whole(self) -> str:
+    def translate(self) -> str:
         while self._at < len(self._text):
             self._piece()
-        return "".join(self._told)
+        return "".join(self._pieces)
 
     def _piece(self) -> None:
         here = self._text[self._at]
         after = self._text[self._at + 1 : self._at + 2]
-        is_first = not self._told or self._told[-1] in ("(", "|", "^")
+        is_first = not self._pieces or self._pieces[-1] in ("(", "|", "^")
         if here == "[" and (bracket := _BRACKET.match(self._text, self._at)):
             self._add(_bracket(bracket[0]), len(bracket[0]))
         elif here == "\\" and after in _SWAPPED and after:
@@ -106,19 +106,19 @@ class _Translator:
 
     def _repeat(self, how: str, length: int) -> None:
         if self._last_repeats and how != "?":
-            raise ValueError("a repetition is repeated")
+            raise ValueError("repetition of a repetition")
         self._repeats[-1] = True
         self._add(how, length)
         self._last_repeats = True
 
-    def _add(self, told: str, length: int) -> None:
-        self._told.append(told)
+    def _add(self, piece: str, length: int) -> None:
+        self._pieces.append(piece)
         self._at += length
         self._last_repeats = False
 
 
 def _bracket(text: str) -> str:
-    """`[[:digit:]_]` as Python reads it."""
+    """A bracket expression such as `[[:digit:]_]` in Python's syntax."""
     negated = text.startswith("[^")
     inner = text[2 if negated else 1 : -1].replace("\\", "\\\\")
     head = "\\]" if inner.startswith("]") else ""

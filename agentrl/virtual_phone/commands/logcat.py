@@ -1,4 +1,4 @@
-"""Commands about the log: logcat, log."""
+"""Commands for the log: logcat, log."""
 
 import re
 import time
@@ -7,35 +7,35 @@ from dataclasses import dataclass, field
 
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.grep_patterns import compile_pattern
-from agentrl.virtual_phone.shell.command_context import Call
-from agentrl.virtual_phone.system.device_log import LEVELS, Entry, Level
+from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.system.device_log import LEVELS, Level, LogEntry
 
 _DIVIDER = "--------- beginning of main"
 
 
-def _brief(entry: Entry) -> str:
+def _brief(entry: LogEntry) -> str:
     return f"{entry.level}/{entry.tag}({entry.pid:5d}): {entry.text}"
 
 
-def _time(entry: Entry) -> str:
+def _time(entry: LogEntry) -> str:
     return f"{_when(entry)} {entry.level}/{entry.tag}({entry.pid:5d}): {entry.text}"
 
 
-def _threadtime(entry: Entry) -> str:
+def _threadtime(entry: LogEntry) -> str:
     pid = f"{entry.pid:5d} {entry.pid:5d}"
     return f"{_when(entry)} {pid} {entry.level} {entry.tag}: {entry.text}"
 
 
-def _long(entry: Entry) -> str:
+def _long(entry: LogEntry) -> str:
     head = f"[ {_when(entry)} {entry.pid:5d}:{entry.pid:5d} {entry.level}/{entry.tag} ]"
     return f"{head}\n{entry.text}\n"
 
 
-def _when(entry: Entry) -> str:
+def _when(entry: LogEntry) -> str:
     return time.strftime("%m-%d %H:%M:%S.000", time.gmtime(entry.time_s))
 
 
-_FORMATS: dict[str, Callable[[Entry], str]] = {
+_FORMATS: dict[str, Callable[[LogEntry], str]] = {
     "brief": _brief,
     "epoch": lambda entry: f"{entry.time_s}.000 {_threadtime(entry)[19:]}",
     "long": _long,
@@ -56,10 +56,10 @@ _WITH_VALUE = {
 
 
 @dataclass(slots=True, kw_only=True)
-class _Wish:
-    """What `logcat` is asked for."""
+class _LogcatOptions:
+    """Parsed options of `logcat`."""
 
-    form: Callable[[Entry], str] = _threadtime
+    form: Callable[[LogEntry], str] = _threadtime
     follows: bool = True
     clears: bool = False
     last: int | None = None
@@ -67,10 +67,10 @@ class _Wish:
     pid: int | None = None
     pattern: re.Pattern[str] | None = None
     levels: dict[str, str] = field(default_factory=dict)
-    """The lowest level that is shown, by tag; `*` for every other."""
+    """Lowest level shown, by tag; `*` for all other tags."""
 
-    def wants(self, entry: Entry) -> bool:
-        """Whether a line is shown."""
+    def wants(self, entry: LogEntry) -> bool:
+        """Whether an entry is shown."""
         lowest = self.levels.get(entry.tag, self.levels.get("*", "V"))
         return (
             entry.level in LEVELS[_rank(lowest) :]
@@ -80,15 +80,15 @@ class _Wish:
 
 
 def _rank(level: str) -> int:
-    """Where a level stands; beyond the highest for `S`, which is silence."""
+    """Index of a level; beyond the highest for `S`, which is silent."""
     return "".join(LEVELS).find(level) % (len(LEVELS) + 1)
 
 
 @command("logcat")
-async def logcat(call: Call) -> int:
+async def logcat(call: CommandContext) -> int:
     """`logcat [-d] [-c] [-v FORMAT] [-t N] [-s] [-e PATTERN] [TAG:LEVEL]...`.
 
-    Without -d, -t or -m it goes on, line after line, until the client leaves.
+    Without -d, -t or -m it prints new entries until the client disconnects.
     """
     try:
         wish = _read(call)
@@ -101,27 +101,27 @@ async def logcat(call: Call) -> int:
     call.say(_DIVIDER)
     entries = list(log.entries)
     seen, left = log.num_written, wish.most
-    wanted = [entry for entry in entries if wish.wants(entry)]
-    wanted = wanted if wish.last is None else wanted[max(0, len(wanted) - wish.last) :]
+    shown = [entry for entry in entries if wish.wants(entry)]
+    shown = shown if wish.last is None else shown[max(0, len(shown) - wish.last) :]
     while True:
-        for entry in wanted if left is None else wanted[:left]:
+        for entry in shown if left is None else shown[:left]:
             call.say(wish.form(entry))
-        left = None if left is None else left - len(wanted)
+        left = None if left is None else left - len(shown)
         if not wish.follows or (left is not None and left <= 0):
             return 0
         await call.io.drained()
         await log.wait(seen)
-        wanted = [entry for entry in log.since(seen) if wish.wants(entry)]
+        shown = [entry for entry in log.since(seen) if wish.wants(entry)]
         seen = log.num_written
 
 
-def _read(call: Call) -> _Wish:
-    """What the arguments ask for.
+def _read(call: CommandContext) -> _LogcatOptions:
+    """Parse the arguments.
 
     Raises:
-        ValueError: an option that cannot be understood.
+        ValueError: an option is invalid.
     """
-    wish, words = _Wish(), _spelled_out(call.arguments)
+    wish, words = _LogcatOptions(), _spelled_out(call.arguments)
     while words:
         word = words.pop(0)
         if word in ("-d", "--dump"):
@@ -141,13 +141,13 @@ def _read(call: Call) -> _Wish:
         else:
             tag, _, level = word.partition(":")
             wish.levels[tag] = (level or "V").upper()[:1]
-    for told in call.environment.get("ANDROID_LOG_TAGS", "").strip("'\"").split():
-        tag, _, level = told.partition(":")
+    for spec in call.environment.get("ANDROID_LOG_TAGS", "").strip("'\"").split():
+        tag, _, level = spec.partition(":")
         wish.levels.setdefault(tag, (level or "V").upper()[:1])
     return wish
 
 
-def _option(wish: _Wish, option: str, value: str) -> None:
+def _option(wish: _LogcatOptions, option: str, value: str) -> None:
     if option == "-v":
         if value not in _FORMATS and value not in _MODIFIERS:
             raise ValueError(f"Invalid parameter {value} to -v")
@@ -166,7 +166,7 @@ def _option(wish: _Wish, option: str, value: str) -> None:
 
 
 def _spelled_out(arguments: list[str]) -> list[str]:
-    """`-vtime` as `-v time`, `--format=time` as `-v time`."""
+    """Normalize `-vtime` and `--format=time` to `-v time`."""
     words: list[str] = []
     for argument in arguments:
         name, equals, value = argument.partition("=")
@@ -180,12 +180,12 @@ def _spelled_out(arguments: list[str]) -> list[str]:
 
 
 @command("log")
-def log_(call: Call) -> int:
-    """`log [-p LEVEL] [-t TAG] message`: writes a line."""
-    words, tag, told = list(call.arguments), "log", "I"
+def log_(call: CommandContext) -> int:
+    """`log [-p LEVEL] [-t TAG] message`: write a log entry."""
+    words, tag, priority = list(call.arguments), "log", "I"
     while len(words) > 1 and words[0] in ("-p", "-t"):
         option, value, *words = words
-        tag, told = (value, told) if option == "-t" else (tag, value.upper()[:1])
-    level: Level = next((one for one in LEVELS if one == told), "I")
+        tag, priority = (value, priority) if option == "-t" else (tag, value.upper()[:1])
+    level: Level = next((known for known in LEVELS if known == priority), "I")
     call.phone.log.add(tag, " ".join(words), level)
     return 0

@@ -1,20 +1,20 @@
-"""Commands about the phone's network: nc, curl, ip."""
+"""Commands for the phone's network: nc, curl, ip."""
 
 import asyncio
 
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.text_commands import split_options
-from agentrl.virtual_phone.shell.command_context import Call
-from agentrl.virtual_phone.system.http_browser import Unreachable, fetch
-from agentrl.virtual_phone.system.network import Listener
-from agentrl.virtual_phone.system.pipe import Channel, Socket, socket_pair
+from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.system.http_browser import PageUnreachable, fetch
+from agentrl.virtual_phone.system.network import PortListener
+from agentrl.virtual_phone.system.pipe import Channel, PhoneSocket, socket_pair
 
 _OWN_HOSTS = ("127.0.0.1", "localhost")
 
 
 @command("nc", "netcat")
-async def nc(call: Call) -> int:
-    """`nc HOST PORT`, `nc -l -p PORT`: one connection, to standard input and output."""
+async def nc(call: CommandContext) -> int:
+    """`nc HOST PORT`, `nc -l -p PORT`: connect standard input and output to a port."""
     options, words = split_options(call, "pwWs")
     port = options.get("p") or (words[-1] if words else "")
     if "l" in options:
@@ -28,63 +28,63 @@ async def nc(call: Call) -> int:
     return 0
 
 
-async def _listen(call: Call, port: str) -> int:
+async def _listen(call: CommandContext, port: str) -> int:
     network = call.phone.network
-    came: asyncio.Future[Socket] = asyncio.get_running_loop().create_future()
+    accepted: asyncio.Future[PhoneSocket] = asyncio.get_running_loop().create_future()
 
     def accept() -> Channel:
         ours, theirs = socket_pair()
-        if came.done():
+        if accepted.done():
             ours.finish()
         else:
-            came.set_result(ours)
+            accepted.set_result(ours)
         return theirs
 
     owner = object()
     try:
-        network.listen(f"tcp:{port}", Listener(owner=owner, accept=accept))
-        await _talk(call, await came)
+        network.listen(f"tcp:{port}", PortListener(owner=owner, accept=accept))
+        await _talk(call, await accepted)
     finally:
         network.close_all(owner)
     return 0
 
 
-async def _talk(call: Call, other: Channel) -> None:
-    """Carry bytes both ways until the other side has ended."""
+async def _talk(call: CommandContext, other: Channel) -> None:
+    """Copy bytes both ways until the other side ends."""
 
-    async def say() -> None:
+    async def send() -> None:
         while data := await call.io.read():
             other.write(data)
             await other.drained()
         other.end_output()
 
-    saying = asyncio.create_task(say())
+    sending = asyncio.create_task(send())
     try:
         while data := await other.read():
             call.out(data)
             await call.io.drained()
     finally:
-        saying.cancel()
+        sending.cancel()
         other.finish()
 
 
 @command("curl", "wget")
-async def curl(call: Call) -> int:
-    """`curl [-s] URL`: the page to standard output."""
+async def curl(call: CommandContext) -> int:
+    """`curl [-s] URL`: print a page."""
     _, words = split_options(call, "omwH")
     if len(words) != 1:
-        return call.fail("curl: needs one address", 2)
+        return call.fail("curl: needs one URL", 2)
     try:
         _, body = await fetch(call.phone.network, words[0])
-    except Unreachable as error:
+    except PageUnreachable as error:
         return call.fail(f"curl: (7) {error}", 7)
     call.out(body)
     return 0
 
 
 @command("ip", "ifconfig")
-def ip(call: Call) -> int:
-    """`ip addr [show dev wlan0]`, `ifconfig wlan0`: the phone is reached at this machine."""
+def ip(call: CommandContext) -> int:
+    """`ip addr [show dev wlan0]`, `ifconfig wlan0`: the phone's address is this machine's."""
     if call.name == "ifconfig":
         return call.say(
             "wlan0     Link encap:Ethernet\n          inet addr:127.0.0.1  Mask:255.0.0.0"

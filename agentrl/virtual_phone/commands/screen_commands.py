@@ -1,15 +1,15 @@
-"""Commands about eyes: screencap, wm, uiautomator."""
+"""Commands for the screen: screencap, wm, uiautomator."""
 
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.text_commands import split_options
-from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.shell.command_context import CommandContext
 from agentrl.virtual_phone.system import screen_capture, view_hierarchy
 
 _DUMP = "/sdcard/window_dump.xml"
 
 
 @command("screencap")
-def screencap(call: Call) -> int:
+def screencap(call: CommandContext) -> int:
     """`screencap [-p] [-d DISPLAY] [FILE]`."""
     options, files = split_options(call, "d")
     is_png = "p" in options or any(file.endswith(".png") for file in files)
@@ -24,7 +24,7 @@ def screencap(call: Call) -> int:
 
 
 @command("wm")
-def wm(call: Call) -> int:
+def wm(call: CommandContext) -> int:
     """`wm size [WxH|reset]`, `wm density [N|reset]`, `wm dismiss-keyguard`, `wm user-rotation`."""
     verb, *arguments = call.arguments or [""]
     phone = call.phone
@@ -43,11 +43,11 @@ def wm(call: Call) -> int:
     return call.fail(f"Unknown command: {' '.join(call.arguments)}", 255)
 
 
-def _size(call: Call, arguments: list[str]) -> int:
+def _size(call: CommandContext, arguments: list[str]) -> int:
     geometry = call.phone.geometry
     if not arguments:
-        call.say(f"Physical size: {_times(geometry.physical)}")
-        return call.say(f"Override size: {_times(geometry.override)}") if geometry.override else 0
+        call.say(f"Physical size: {_by(geometry.physical)}")
+        return call.say(f"Override size: {_by(geometry.override)}") if geometry.override else 0
     if arguments[0] == "reset":
         geometry.set_size(None)
     else:
@@ -57,7 +57,7 @@ def _size(call: Call, arguments: list[str]) -> int:
     return 0
 
 
-def _density(call: Call, arguments: list[str]) -> int:
+def _density(call: CommandContext, arguments: list[str]) -> int:
     geometry = call.phone.geometry
     if not arguments:
         call.say(f"Physical density: {geometry.physical_density}")
@@ -67,7 +67,7 @@ def _density(call: Call, arguments: list[str]) -> int:
     return 0
 
 
-def _rotation(call: Call, arguments: list[str]) -> int:
+def _rotation(call: CommandContext, arguments: list[str]) -> int:
     """`wm user-rotation [free | lock [0-3]]`."""
     phone = call.phone
     verb, *value = arguments or [""]
@@ -76,24 +76,24 @@ def _rotation(call: Call, arguments: list[str]) -> int:
     elif verb == "lock":
         rotation = value[0] if value else str(phone.geometry.rotation)
         if rotation not in ("0", "1", "2", "3"):
-            raise ValueError(f"{rotation} is no rotation")
+            raise ValueError(f"invalid rotation {rotation}")
         phone.put_setting("system", "user_rotation", rotation)
         phone.put_setting("system", "accelerometer_rotation", "0")
     elif not verb:
         is_free = phone.settings.get("system", "accelerometer_rotation") != "0"
         return call.say("free" if is_free else f"lock {phone.geometry.rotation}")
     else:
-        raise ValueError(f"{verb} is neither free nor lock")
+        raise ValueError(f"expected free or lock, not {verb}")
     return 0
 
 
-def _times(size: tuple[int, int]) -> str:
+def _by(size: tuple[int, int]) -> str:
     return f"{size[0]}x{size[1]}"
 
 
 @command("uiautomator")
-async def uiautomator(call: Call) -> int:
-    """`uiautomator dump [--compressed] [FILE]`, when the screen has come to rest."""
+async def uiautomator(call: CommandContext) -> int:
+    """`uiautomator dump [--compressed] [FILE]`, once the screen is idle."""
     if call.arguments[:1] != ["dump"]:
         return call.fail("Unsupported command: uiautomator " + " ".join(call.arguments), 1)
     files = [word for word in call.arguments[1:] if not word.startswith("-")]

@@ -1,12 +1,12 @@
-"""`screenrecord`: the screen as it changes."""
+"""`screenrecord`: video of the screen."""
 
 import asyncio
 
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.shell.command_context import CommandContext
 from agentrl.virtual_phone.shell.redirects import Write
 from agentrl.virtual_phone.system import screen_capture
-from agentrl.virtual_phone.system.screen_recorder import NoEncoder, Recorder
+from agentrl.virtual_phone.system.screen_recorder import EncoderMissing, ScreenRecorder
 
 _LONGEST_S = 180.0
 _BIT_RATE = 20_000_000
@@ -14,7 +14,7 @@ _SIDES = range(16, 4097)
 
 
 @command("screenrecord")
-async def screenrecord(call: Call) -> int:
+async def screenrecord(call: CommandContext) -> int:
     """`screenrecord [--output-format=h264] [--size WxH] [--bit-rate N] [--time-limit N] FILE|-`."""
     try:
         options, target = _read(call.arguments)
@@ -25,8 +25,8 @@ async def screenrecord(call: Call) -> int:
     except ValueError as error:
         return call.fail(f"screenrecord: {error}", 2)
     try:
-        recorder = Recorder(size, bit_rate, container=not is_stream)
-    except NoEncoder as error:
+        recorder = ScreenRecorder(size, bit_rate, container=not is_stream)
+    except EncoderMissing as error:
         return call.fail(f"screenrecord: {error}")
     written: list[bytes | memoryview] = []
     write: Write = call.out if target == "-" else written.append
@@ -42,8 +42,8 @@ async def screenrecord(call: Call) -> int:
     return 0
 
 
-async def _record(call: Call, recorder: Recorder, write: Write) -> None:
-    """One picture for every change, as fast as the client takes them; the latest, then."""
+async def _record(call: CommandContext, recorder: ScreenRecorder, write: Write) -> None:
+    """Encode a frame for every change; a slow client misses the ones in between."""
     phone, loop = call.phone, asyncio.get_running_loop()
     start_s, last = loop.time(), None
     while True:
@@ -56,10 +56,10 @@ async def _record(call: Call, recorder: Recorder, write: Write) -> None:
 
 
 def _read(arguments: list[str]) -> tuple[dict[str, str], str]:
-    """The options by their names, and where to write to.
+    """Parse the arguments into options and the output file.
 
     Raises:
-        ValueError: an option lacks its value, or there is nowhere to write to.
+        ValueError: an option is unknown, or the output file is missing.
     """
     options: dict[str, str] = {}
     words: list[str] = []
@@ -79,21 +79,21 @@ def _read(arguments: list[str]) -> tuple[dict[str, str], str]:
     return options, words[0]
 
 
-def _size(told: str | None, size: tuple[int, int]) -> tuple[int, int]:
-    """Width and height of the video, made even."""
-    if told is not None:
-        width, _, height = told.partition("x")
+def _size(option: str | None, size: tuple[int, int]) -> tuple[int, int]:
+    """Width and height of the video, rounded down to even numbers."""
+    if option is not None:
+        width, _, height = option.partition("x")
         size = int(width[:9]), int(height[:9])
     if not all(side in _SIDES for side in size):
-        raise ValueError(f"Invalid size {told}, must be width x height")
+        raise ValueError(f"Invalid size {option}, must be width x height")
     return size[0] // 2 * 2, size[1] // 2 * 2
 
 
-def _rate(told: str | None) -> int:
-    """In bits per second; `4M` is four million."""
-    if told is None:
+def _rate(option: str | None) -> int:
+    """The bit rate in bits per second; `4M` is four million."""
+    if option is None:
         return _BIT_RATE
-    rate = int(told[:-1][:9]) * 1_000_000 if told[-1:] in ("M", "m") else int(told[:9])
+    rate = int(option[:-1][:9]) * 1_000_000 if option[-1:] in ("M", "m") else int(option[:9])
     if not 100_000 <= rate <= 200_000_000:
-        raise ValueError(f"Bit rate {told[:20]} outside acceptable range [100000,200000000]")
+        raise ValueError(f"Bit rate {option[:20]} outside acceptable range [100000,200000000]")
     return rate

@@ -1,4 +1,4 @@
-"""Commands about the phone itself: properties, settings, processes, power."""
+"""Commands for the phone itself: properties, settings, processes, power."""
 
 import math
 import time
@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from agentrl.virtual_phone.commands.command_table import COMMANDS, command
 from agentrl.virtual_phone.faults import faults
 from agentrl.virtual_phone.faults.fault_effects import QUICK_REBOOT_S
-from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.shell.command_context import CommandContext
 
 _LONGEST_PROPERTY = 91
 _MOST_PROPERTIES = 1000
@@ -24,7 +24,7 @@ _QUIET_SERVICES = frozenset(["appops", "deviceidle", "notification", "statusbar"
 
 
 @command("getprop")
-def getprop(call: Call) -> int:
+def getprop(call: CommandContext) -> int:
     """`getprop [key [default]]`."""
     phone = call.phone
     now = {faults.PREFIX + name: value for name, value in phone.faults}
@@ -39,8 +39,8 @@ def getprop(call: Call) -> int:
 
 
 @command("setprop")
-def setprop(call: Call) -> int:
-    """`setprop key value`; `debug.agentrl.fault.*` are the phone's faults."""
+def setprop(call: CommandContext) -> int:
+    """`setprop key value`; `debug.agentrl.fault.*` sets faults."""
     if len(call.arguments) != 2:
         return call.fail("usage: setprop NAME VALUE")
     key, value = call.arguments
@@ -59,7 +59,7 @@ def setprop(call: Call) -> int:
 
 
 @command("settings")
-def settings(call: Call) -> int:
+def settings(call: CommandContext) -> int:
     """`settings get|put|delete|list namespace [key [value]]`."""
     words = list(call.arguments)
     if "--user" in words[:-1]:
@@ -86,8 +86,8 @@ def settings(call: Call) -> int:
 
 
 @command("cmd")
-def cmd(call: Call) -> int | Awaitable[int]:
-    """`cmd service ...`: another way to the commands of the system."""
+def cmd(call: CommandContext) -> int | Awaitable[int]:
+    """`cmd service ...`: an alternative name of the system's commands."""
     words = [word for word in call.arguments if word not in ("-w", "-l")]
     service, *call.arguments = words or [""]
     if service in _SERVICES:
@@ -102,7 +102,7 @@ def cmd(call: Call) -> int | Awaitable[int]:
 
 
 @command("svc")
-def svc(call: Call) -> int:
+def svc(call: CommandContext) -> int:
     """`svc power stayon true|usb|ac|false`, `svc power reboot`, `svc wifi enable|disable`."""
     phone = call.phone
     what, verb, *rest = (*call.arguments, "", "")[: max(2, len(call.arguments))]
@@ -126,8 +126,8 @@ def svc(call: Call) -> int:
 
 
 @command("locksettings")
-def locksettings(call: Call) -> int:
-    """`locksettings set-disabled true|false | get-disabled`: whether there is a lock screen."""
+def locksettings(call: CommandContext) -> int:
+    """`locksettings set-disabled true|false | get-disabled`: switch the lock screen off or on."""
     power = call.phone.power
     if call.arguments[:1] == ["get-disabled"]:
         return call.say("false" if power.has_lock else "true")
@@ -138,8 +138,8 @@ def locksettings(call: Call) -> int:
 
 
 @command("date")
-def date(call: Call) -> int:
-    """`date [+FORMAT]`, by the phone's own clock, the one that the status bar shows."""
+def date(call: CommandContext) -> int:
+    """`date [+FORMAT]`, by the phone's own clock, as shown in the status bar."""
     now = time.gmtime(call.phone.log.now_s())
     formats = [word[1:] for word in call.arguments if word.startswith("+")]
     form = (formats or ["%a %b %e %H:%M:%S GMT %Y"])[0].replace("%s", str(call.phone.log.now_s()))
@@ -147,20 +147,20 @@ def date(call: Call) -> int:
 
 
 @command("uptime")
-def uptime(call: Call) -> int:
-    """How long the phone has been on: as long as its clock says, since midnight."""
+def uptime(call: CommandContext) -> int:
+    """The uptime: the time since midnight by the phone's clock."""
     clock = time.strftime("%H:%M:%S", time.gmtime(call.phone.log.now_s()))
     return call.say(f" {clock} up {clock[:5]},  0 users,  load average: 0.00, 0.00, 0.00")
 
 
 @command("id", "whoami")
-def id_(call: Call) -> int:
-    """Who the shell is."""
+def id_(call: CommandContext) -> int:
+    """The user of the shell."""
     return call.say("uid=2000(shell) gid=2000(shell)" if call.name == "id" else "shell")
 
 
 @command("uname")
-def uname(call: Call) -> int:
+def uname(call: CommandContext) -> int:
     """`uname [-a | -m]`."""
     if "-a" in call.arguments:
         return call.say("Linux localhost 6.1.0-virtual #1 SMP PREEMPT x86_64 Toybox")
@@ -168,8 +168,8 @@ def uname(call: Call) -> int:
 
 
 @command("ps")
-def ps(call: Call) -> int:
-    """`ps [-A]`: the processes."""
+def ps(call: CommandContext) -> int:
+    """`ps [-A]`: list the processes."""
     tasks = call.phone.tasks
     call.say("USER           PID  PPID     VSZ    RSS WCHAN            ADDR S NAME")
     fixed = {1: "init", 400: "adbd", 1000: "system_server", 1200: "com.android.systemui"}
@@ -181,7 +181,7 @@ def ps(call: Call) -> int:
 
 
 @command("pidof")
-def pidof(call: Call) -> int:
+def pidof(call: CommandContext) -> int:
     """`pidof package`."""
     tasks = call.phone.tasks
     found = [str(tasks.pid(name)) for name in call.arguments if name in tasks.running]
@@ -189,7 +189,7 @@ def pidof(call: Call) -> int:
 
 
 @command("reboot")
-def reboot(call: Call) -> int:
-    """Drop the connection and start again."""
+def reboot(call: CommandContext) -> int:
+    """Reboot the phone, which drops the connection."""
     call.phone.on_power("reboot", QUICK_REBOOT_S)
     return 0

@@ -1,17 +1,17 @@
-"""Commands that pass text on: head, tail, wc, cut, sort, uniq, tr, tee."""
+"""Text filters: head, tail, wc, cut, sort, uniq, tr, tee."""
 
 import re
 from collections import Counter
 
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.shell.command_context import Call
+from agentrl.virtual_phone.shell.command_context import CommandContext
 
 _MOST_FIELDS = 10_000
 _RANGE = re.compile(r"(\d{0,9})(-?)(\d{0,9})")
 
 
-async def read_lines(call: Call, paths: list[str]) -> list[str]:
-    """The lines of files, or of standard input where none is named.
+async def read_lines(call: CommandContext, paths: list[str]) -> list[str]:
+    """The lines of files, or of standard input if there are none.
 
     Raises:
         OSError: a file cannot be read.
@@ -24,12 +24,12 @@ async def read_lines(call: Call, paths: list[str]) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def split_options(call: Call, with_value: str) -> tuple[dict[str, str], list[str]]:
-    """The options by their letters, and the other words.
+def split_options(call: CommandContext, with_value: str) -> tuple[dict[str, str], list[str]]:
+    """Split the arguments into options by letter and other words.
 
     Args:
-        call: of the command.
-        with_value: letters whose value follows, in the same word or the next.
+        call: invocation of the command.
+        with_value: letters of options with a value, in the same word or the next.
     """
     options: dict[str, str] = {}
     words: list[str] = []
@@ -49,8 +49,8 @@ def split_options(call: Call, with_value: str) -> tuple[dict[str, str], list[str
 
 
 @command("head")
-async def head(call: Call) -> int:
-    """`head [-n count | -count | -c bytes] [files]`; it reads no more than it needs."""
+async def head(call: CommandContext) -> int:
+    """`head [-n count | -count | -c bytes] [files]`; it stops reading when it has enough."""
     call.arguments = _spelled_out(call.arguments)
     options, files = split_options(call, "nc")
     bytes_wanted = _count(options["c"]) if "c" in options else None
@@ -70,7 +70,7 @@ async def head(call: Call) -> int:
 
 
 @command("tail")
-async def tail(call: Call) -> int:
+async def tail(call: CommandContext) -> int:
     """`tail [-n count | -count | -c bytes] [files]`."""
     call.arguments = _spelled_out(call.arguments)
     options, files = split_options(call, "nc")
@@ -79,33 +79,32 @@ async def tail(call: Call) -> int:
         content = "\n".join(await read_lines(call, files)).encode("utf-8", "surrogateescape")
         call.out(content[len(content) - min(count, len(content)) :])
         return 0
-    lines, told = await read_lines(call, files), options.get("n", "10")
-    first = _count(told[1:]) - 1 if told.startswith("+") else max(0, len(lines) - _count(told))
+    lines, start = await read_lines(call, files), options.get("n", "10")
+    first = _count(start[1:]) - 1 if start.startswith("+") else max(0, len(lines) - _count(start))
     for line in lines[max(0, first) :]:
         call.say(line)
     return 0
 
 
 @command("wc")
-async def wc(call: Call) -> int:
+async def wc(call: CommandContext) -> int:
     """`wc [-l] [-w] [-c] [files]`."""
     options, files = split_options(call, "")
-    wanted = [letter for letter in "lwc" if letter in options] or list("lwc")
+    columns = [letter for letter in "lwc" if letter in options] or list("lwc")
     contents = [(call.phone.files.read(call.path(file)), f" {file}") for file in files]
     for content, name in contents or [(await call.read_all(), "")]:
         counts = {"l": content.count(b"\n"), "w": len(content.split()), "c": len(content)}
-        numbers = [str(counts[letter]) for letter in wanted]
-        call.say(" ".join(numbers if len(wanted) == 1 else (f"{n:>7}" for n in numbers)) + name)
+        numbers = [str(counts[letter]) for letter in columns]
+        call.say(" ".join(numbers if len(columns) == 1 else (f"{n:>7}" for n in numbers)) + name)
     return 0
 
 
 @command("cut")
-async def cut(call: Call) -> int:
+async def cut(call: CommandContext) -> int:
     """`cut -d X -f LIST | -c LIST [files]`, LIST as in `1,3-5`."""
     options, files = split_options(call, "dfcb")
-    told = options.get("f") or options.get("c") or options.get("b") or ""
-    wanted = _indices(told)
-    if not wanted:
+    indices = _indices(options.get("f") or options.get("c") or options.get("b") or "")
+    if not indices:
         return call.fail("cut: needs one of -f, -c or -b")
     separator = options.get("d", "\t")[:1] if "f" in options else ""
     for line in await read_lines(call, files):
@@ -113,12 +112,12 @@ async def cut(call: Call) -> int:
             call.say(line)
             continue
         pieces = line.split(separator) if separator else list(line)
-        call.say(separator.join(pieces[i] for i in wanted if i < len(pieces)))
+        call.say(separator.join(pieces[i] for i in indices if i < len(pieces)))
     return 0
 
 
 @command("sort")
-async def sort(call: Call) -> int:
+async def sort(call: CommandContext) -> int:
     """`sort [-n] [-r] [-u] [files]`."""
     options, files = split_options(call, "kt")
     lines = await read_lines(call, files)
@@ -131,8 +130,8 @@ async def sort(call: Call) -> int:
 
 
 @command("uniq")
-async def uniq(call: Call) -> int:
-    """`uniq [-c]`: lines that repeat the one before are left out."""
+async def uniq(call: CommandContext) -> int:
+    """`uniq [-c]`: omit repeated lines."""
     options, files = split_options(call, "")
     runs: list[list[str]] = []
     for line in await read_lines(call, files):
@@ -146,7 +145,7 @@ async def uniq(call: Call) -> int:
 
 
 @command("tr")
-async def tr(call: Call) -> int:
+async def tr(call: CommandContext) -> int:
     r"""`tr [-d] SET [SET]`, for single characters and `\n`, `\r`, `\t`."""
     options, sets = split_options(call, "")
     named = {"\\n": "\n", "\\r": "\r", "\\t": "\t"}
@@ -165,8 +164,8 @@ async def tr(call: Call) -> int:
 
 
 @command("tee")
-async def tee(call: Call) -> int:
-    """`tee files`: pass on what comes, and write it to files."""
+async def tee(call: CommandContext) -> int:
+    """`tee files`: copy standard input to standard output and to files."""
     _, files = split_options(call, "")
     content = await call.read_all()
     for file in files:
@@ -176,7 +175,7 @@ async def tee(call: Call) -> int:
 
 
 def _spelled_out(arguments: list[str]) -> list[str]:
-    """`-5` as `-n5`."""
+    """Normalize `-5` to `-n5`."""
     return [re.sub(r"^-(\d+)$", r"-n\1", argument) for argument in arguments]
 
 
@@ -195,14 +194,14 @@ def _leading_number(line: str) -> tuple[float, str]:
     return (float(found[0]) if found else 0.0), line
 
 
-def _indices(told: str) -> list[int]:
-    """What `1,3-5` names, counted from 0, each once."""
-    wanted: Counter[int] = Counter()
-    for piece in told.split(",")[:100]:
+def _indices(text: str) -> list[int]:
+    """The positions, from 0, that a list such as `1,3-5` selects."""
+    indices: Counter[int] = Counter()
+    for piece in text.split(",")[:100]:
         found = _RANGE.fullmatch(piece)
         if found is None or not (found[1] or found[3]):
             return []
         first = int(found[1] or 1)
         last = int(found[3] or _MOST_FIELDS) if found[2] else first
-        wanted.update(range(max(0, first - 1), min(last, _MOST_FIELDS)))
-    return sorted(wanted)
+        indices.update(range(max(0, first - 1), min(last, _MOST_FIELDS)))
+    return sorted(indices)

@@ -1,4 +1,4 @@
-"""Numbers that are drawn, as a user writes them."""
+"""Random numbers in the notation of fault values."""
 
 import math
 import random
@@ -14,22 +14,22 @@ _WIDEST = 10.0
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Distribution:
-    """`5` is always 5, `5-20` any number between, `lognormal:40:0.5` mostly near 40, seldom far.
+    """`5` is constant, `5-20` uniform, `lognormal:40:0.5` log-normal with median 40 and sigma 0.5.
 
-    `inf` is for what never comes.
+    `inf` stands for never.
     """
 
     low: float
     high: float
     sigma: float | None = None
-    """Of the logarithm; `low` is the median then."""
+    """Standard deviation of the logarithm of a log-normal distribution with median `low`."""
 
     @staticmethod
     def parse(text: str) -> "Distribution":
-        """Read one.
+        """Parse a distribution.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the text is not a distribution.
         """
         if text == "inf":
             return Distribution(low=math.inf, high=math.inf)
@@ -42,10 +42,10 @@ class Distribution:
             median = float(found[1])
             if median <= _LARGEST:
                 return Distribution(low=median, high=median, sigma=float(found[2]))
-        raise ValueError(f"{text[:60]!r} must read NUMBER, LOW-HIGH or lognormal:MEDIAN:SIGMA")
+        raise ValueError(f"{text[:60]!r} must be NUMBER, LOW-HIGH or lognormal:MEDIAN:SIGMA")
 
     def draw(self, source: random.Random) -> float:
-        """One number."""
+        """Draw a number."""
         if self.low == math.inf:
             return math.inf
         if self.sigma is None:

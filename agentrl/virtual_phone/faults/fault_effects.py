@@ -1,6 +1,6 @@
-"""What a fault does to a phone at the moment when it is set or taken away.
+"""Faults that change the phone at the moment they are set or cleared.
 
-The other faults are asked about where they strike: by services, by captures, by `input`.
+The other faults are read where they take effect: in services, captures and `input`.
 """
 
 import math
@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING
 from agentrl.virtual_phone.system.dialogs import KINDS
 
 if TYPE_CHECKING:
-    from agentrl.virtual_phone.phone import Phone
+    from agentrl.virtual_phone.phone import VirtualPhone
 
 QUICK_REBOOT_S = 0.2
 
 
-def strike(phone: "Phone", name: str, old: str, value: str) -> None:
-    """Do what a fault does at once.
+def strike(phone: "VirtualPhone", name: str, old: str, value: str) -> None:
+    """Apply the immediate effect of a fault.
 
     Args:
-        phone: that has it.
-        name: of the fault.
-        old: its value until now; empty for none.
-        value: its value from now on; empty for none.
+        phone: phone that has the fault.
+        name: name of the fault.
+        old: its previous value; empty if it was not set.
+        value: its new value; empty if it was cleared.
     """
     act = _STRIKES.get(name)
     if act is not None:
         act(phone, old, value)
 
 
-def _front(phone: "Phone", old: str, value: str) -> None:
+def _front(phone: "VirtualPhone", old: str, value: str) -> None:
     package, _, activity = value.partition("/")
     if package:
         phone.tasks.bring(package, activity or None)
@@ -37,7 +37,7 @@ def _front(phone: "Phone", old: str, value: str) -> None:
         phone.tasks.back()
 
 
-def _dialog(phone: "Phone", old: str, value: str) -> None:
+def _dialog(phone: "VirtualPhone", old: str, value: str) -> None:
     for kind in KINDS:
         if kind == value:
             phone.show_dialog(kind)
@@ -45,35 +45,35 @@ def _dialog(phone: "Phone", old: str, value: str) -> None:
         phone.end_dialog()
 
 
-def _rotation(phone: "Phone", old: str, value: str) -> None:
+def _rotation(phone: "VirtualPhone", old: str, value: str) -> None:
     phone.geometry.sensor = int(value or "0")
     phone.display.at_once()
 
 
-def _capture(phone: "Phone", old: str, value: str) -> None:
+def _capture(phone: "VirtualPhone", old: str, value: str) -> None:
     phone.stale = phone.shown if value == "stale" else None
 
 
-def _storage(phone: "Phone", old: str, value: str) -> None:
+def _storage(phone: "VirtualPhone", old: str, value: str) -> None:
     left = phone.faults.number("storage_mb") * 1e6
     phone.files.leave_free(round(left) if value and left < math.inf else None)
 
 
-def _offline(phone: "Phone", old: str, value: str) -> None:
+def _offline(phone: "VirtualPhone", old: str, value: str) -> None:
     if value:
         seconds = phone.faults.number("offline_s")
         phone.faults.forget("offline_s")
         phone.on_power("offline", seconds)
 
 
-def _reboot(phone: "Phone", old: str, value: str) -> None:
+def _reboot(phone: "VirtualPhone", old: str, value: str) -> None:
     if value:
         seconds = phone.faults.number("reboot")
         phone.faults.forget("reboot")
         phone.on_power("reboot", seconds)
 
 
-_STRIKES: dict[str, Callable[["Phone", str, str], None]] = {
+_STRIKES: dict[str, Callable[["VirtualPhone", str, str], None]] = {
     "front": _front,
     "dialog": _dialog,
     "rotation": _rotation,

@@ -1,21 +1,21 @@
-"""What goes wrong with a phone: set by `setprop debug.agentrl.fault.NAME VALUE`, or by a plan.
+"""Faults of a phone, set by `setprop debug.agentrl.fault.NAME VALUE` or by a fault plan.
 
 ::
 
-    latency_ms      of every command: NUMBER, LOW-HIGH or lognormal:MEDIAN:SIGMA
-    drop            probability that the connection is lost when a service is opened
+    latency_ms      delay of every command: NUMBER, LOW-HIGH or lognormal:MEDIAN:SIGMA
+    drop            probability that opening a service breaks the connection
     hang            probability that a command never answers
-    offline_s       gone for so many seconds, then back on the same port; happens once
-    reboot          the same, and everything that ran is gone; happens once
+    offline_s       unreachable for this time, then back on the same port; happens once
+    reboot          unreachable for this time and all apps are stopped; happens once
     capture         truncated, black, header, empty, secure or stale
     front           a package that comes to the front; BACK, HOME and `am start` leave it
-    dialog          anr, crash, call or permission: above the app, until a button is pressed
+    dialog          anr, crash, call or permission: covers the app until a button is pressed
     rotation        0 to 3: how the phone is held
-    input           lost: touches are accepted and do nothing; or the window that takes them
-    focus           the window that `dumpsys window` names, or null, whatever is shown
-    slow_start_s    how much longer `am start` takes
-    publish_late_s  how much later than its picture an app's state can be read
-    storage_mb      room that is left for files
+    input           lost: touches are accepted and ignored; or the window that takes them
+    focus           the focused window in `dumpsys window`, or null, whatever is shown
+    slow_start_s    extra duration of `am start`
+    publish_late_s  delay between an app's visible and its published state
+    storage_mb      remaining space for files
 """
 
 import random
@@ -43,7 +43,7 @@ def _probability(value: str) -> object:
     except ValueError:
         number = -1.0
     if not 0 <= number <= 1:
-        raise ValueError(f"{value[:60]!r} is no probability from 0 to 1")
+        raise ValueError(f"{value[:60]!r} is not a probability from 0 to 1")
     return number
 
 
@@ -58,7 +58,7 @@ def _one_of(*known: str) -> Check:
 
 def _word(value: str) -> object:
     if len(value) > _LONGEST_NAME or not value.isprintable():
-        raise ValueError(f"{value[:60]!r} is no name")
+        raise ValueError(f"{value[:60]!r} is not a valid name")
     return value
 
 
@@ -82,17 +82,17 @@ CHECKS: dict[str, Check] = {
     "publish_late_s": _distribution,
     "storage_mb": _distribution,
 }
-"""Raises ValueError for a value that the fault cannot have."""
+"""Each raises ValueError for a value that the fault does not accept."""
 
 
 def check(name: str, value: str) -> None:
-    """See whether there is such a fault, and whether it can have that value.
+    """Validate the name and the value of a fault.
 
     Raises:
-        ValueError: not so; the message says which there are, or what it must be.
+        ValueError: the name or the value is invalid; the message lists what is accepted.
     """
     if name not in CHECKS:
-        raise ValueError(f"there is no fault {name[:60]!r}{did_you_mean(name, CHECKS)}")
+        raise ValueError(f"unknown fault {name[:60]!r}{did_you_mean(name, CHECKS)}")
     try:
         if value:
             CHECKS[name](value)
@@ -101,20 +101,20 @@ def check(name: str, value: str) -> None:
 
 
 def name_of(property: str) -> str | None:
-    """The name of the fault that a property sets; None if it sets none."""
+    """The name of the fault that a property sets; None for other properties."""
     return property.removeprefix(PREFIX) if property.startswith(PREFIX) else None
 
 
 class Faults:
-    """The faults of one phone, as they are now."""
+    """The active faults of one phone."""
 
     def __init__(self, source: random.Random, on_change: Callable[[str, str, str], None]) -> None:
-        """None yet.
+        """Start without faults.
 
         Args:
-            source: of everything that is drawn.
-            on_change: called with the name, the value until now and the new one when one is set;
-                empty is none.
+            source: random source of everything that is drawn.
+            on_change: called with the name, the old and the new value when a fault is set; an empty
+                value stands for an inactive fault.
         """
         self.slow_services = False
         """Whether services have to be delayed, dropped or hung."""
@@ -123,10 +123,10 @@ class Faults:
         self._on_change = on_change
 
     def set(self, name: str, value: str) -> None:
-        """Set a fault; an empty value takes it away.
+        """Set a fault; an empty value clears it.
 
         Raises:
-            ValueError: there is no such fault, or it cannot have that value.
+            ValueError: the name or the value is invalid.
         """
         check(name, value)
         old = self.get(name)
@@ -137,12 +137,12 @@ class Faults:
         self._on_change(name, old, value)
 
     def forget(self, name: str) -> None:
-        """It is over, by itself or by what somebody did."""
+        """Clear a fault that has ended, without calling `on_change`."""
         self._values.pop(name, None)
         self.slow_services = not _OF_SERVICES.isdisjoint(self._values)
 
     def clear(self) -> None:
-        """Take away all."""
+        """Clear all faults."""
         for name in list(self._values):
             self.set(name, "")
 
@@ -151,15 +151,15 @@ class Faults:
         return self._values.get(name, "")
 
     def number(self, name: str) -> float:
-        """A number drawn from a fault's distribution; 0 if it is not set."""
+        """A number drawn from the distribution of a fault; 0 if it is not set."""
         value = self._values.get(name)
         return 0.0 if value is None else Distribution.parse(value).draw(self._source)
 
     def happens(self, name: str) -> bool:
-        """Whether something that has a probability happens now."""
+        """Whether a fault with a probability occurs now."""
         value = self._values.get(name)
         return value is not None and self._source.random() < float(value)
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Names and values of those that are set."""
+        """Names and values of the active faults."""
         return iter(sorted(self._values.items()))

@@ -1,7 +1,7 @@
-"""Which computers a phone lets in: the keys of ADB.
+"""ADB authentication: which computers a phone accepts.
 
 A computer signs a random token with its RSA key; a phone that does not know the key asks its
-owner. A public key travels in Android's own form:
+user. Public keys use Android's own format:
 https://android.googlesource.com/platform/system/core/+/HEAD/libcrypto_utils/android_pubkey.cpp
 """
 
@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 
 from agentrl.virtual_phone.protocol.packets import AUTH_PUBLIC_KEY, AUTH_SIGNATURE
-from agentrl.virtual_phone.system.file_system import Files
+from agentrl.virtual_phone.system.file_system import FileSystem
 
 KEYS_FILE = "/data/misc/adb/adb_keys"
 _TOKEN_BYTES = 20
@@ -19,20 +19,20 @@ _KEY_BYTES = 256
 _PUBLIC_KEY = struct.Struct(f"<II{_KEY_BYTES}s{_KEY_BYTES}sI")
 """Length in words, an inverse, modulus and R^2 (both little-endian), exponent."""
 _LONGEST_KEY = 4096
-# RSASSA-PKCS1-v1_5: the token stands in the place of a SHA-1 digest (RFC 8017, section 9.2).
+# RSASSA-PKCS1-v1_5: the token takes the place of the SHA-1 digest (RFC 8017, section 9.2).
 _DIGEST_INFO = bytes.fromhex("3021300906052b0e03021a05000414")
 
 
-class Keys:
-    """The keys that a phone knows; they stand in a file on it, as on every phone."""
+class TrustedKeys:
+    """The public keys that a phone trusts, stored in a file on it as on any phone."""
 
-    def __init__(self, files: Files, known: Sequence[str] | None = None) -> None:
-        """Write the keys to the phone.
+    def __init__(self, files: FileSystem, known: Sequence[str] | None = None) -> None:
+        """Write the trusted keys to the phone.
 
         Args:
-            files: of the phone.
-            known: public keys, as in `~/.android/adbkey.pub`. None knows none, and whoever asks
-                is allowed: the owner stands by and presses Allow. With a list, nobody does.
+            files: the phone's file system.
+            known: public keys, as in `~/.android/adbkey.pub`. None starts with no keys and
+                accepts new ones, as if a user pressed Allow. With a list, new keys are rejected.
         """
         self._files = files
         self._owner_allows = known is None
@@ -40,7 +40,7 @@ class Keys:
         files.write(KEYS_FILE, "".join(f"{key.strip()}\n" for key in known or ()).encode())
 
     def ask(self, key: str) -> bool:
-        """Whether the owner lets a computer in whose key is not known; if so, for good."""
+        """Whether the phone's user accepts an unknown key; an accepted key is stored."""
         if self._owner_allows and _numbers(key) is not None:
             known = self._files.read(KEYS_FILE) + f"{key}\n".encode()
             self._files.write(KEYS_FILE, known[-16 * _LONGEST_KEY :])
@@ -48,31 +48,31 @@ class Keys:
         return False
 
     def have_signed(self, token: bytes, signature: bytes) -> bool:
-        """Whether a token was signed with the other half of a key that is known."""
+        """Whether the token was signed with the private half of a trusted key."""
         if self._files.find(KEYS_FILE) is None:
             return False
         lines = self._files.read(KEYS_FILE).decode("utf-8", "replace").splitlines()
         return any(_verify(line, token, signature) for line in lines)
 
 
-class Doorman:
-    """Lets one connection in, or not."""
+class AdbAuthenticator:
+    """Authentication of one connection."""
 
-    def __init__(self, keys: Keys) -> None:
-        """Nothing has been asked yet."""
+    def __init__(self, keys: TrustedKeys) -> None:
+        """No token has been issued yet."""
         self._keys = keys
         self._token = b""
 
     def challenge(self) -> bytes:
-        """A new token to sign."""
+        """A new token for the client to sign."""
         self._token = secrets.token_bytes(_TOKEN_BYTES)
         return self._token
 
     def reply(self, kind: int, payload: bytes) -> bytes | None:
-        """Judge what a client answered to the last token.
+        """Check the client's answer to the last token.
 
         Returns:
-            None lets it in; bytes are the next token for its next key; empty lets it wait.
+            None: accepted; non-empty bytes: the next token; empty: no answer, the client waits.
         """
         if kind == AUTH_SIGNATURE:
             known = self._keys.have_signed(self._token, payload)
@@ -89,19 +89,19 @@ def _verify(key: str, token: bytes, signature: bytes) -> bool:
         return False
     modulus, exponent = numbers
     signed = pow(int.from_bytes(signature, "big"), exponent, modulus)
-    told = _DIGEST_INFO + token
-    padding = b"\xff" * (_KEY_BYTES - len(told) - 3)
-    return signed == int.from_bytes(b"\x00\x01" + padding + b"\x00" + told, "big")
+    digest = _DIGEST_INFO + token
+    padding = b"\xff" * (_KEY_BYTES - len(digest) - 3)
+    return signed == int.from_bytes(b"\x00\x01" + padding + b"\x00" + digest, "big")
 
 
 def _numbers(key: str) -> tuple[int, int] | None:
-    """Modulus and exponent of a public key such as `QAAAA... user@host`; None if it is none."""
+    """Modulus and exponent of a public key such as `QAAAA... user@host`; None if it is invalid."""
     try:
         raw = base64.b64decode(key.split()[0] if key.split() else "", validate=True)
         words, _, modulus, _, exponent = _PUBLIC_KEY.unpack(raw)
     except (ValueError, struct.error):
         return None
     number = int.from_bytes(modulus, "little")
-    # What ADB makes: any other exponent could keep the phone busy, and an even modulus is none.
+    # ADB generates no others: a larger exponent could stall the phone, an even modulus is invalid.
     usable = words * 4 == _KEY_BYTES and exponent in (3, 65537) and number % 2
     return (number, exponent) if usable else None

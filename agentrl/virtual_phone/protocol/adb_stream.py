@@ -1,31 +1,31 @@
-"""One service in use on a connection: bytes come out of `read`, `write` sends them."""
+"""One open service of an ADB connection, as a pair of byte streams."""
 
 import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
 from agentrl.virtual_phone.protocol.packets import OKAY, WRTE, ProtocolError
-from agentrl.virtual_phone.system.event import Bell
+from agentrl.virtual_phone.system.event import Event
 
 if TYPE_CHECKING:
-    from agentrl.virtual_phone.protocol.device_connection import Connection
+    from agentrl.virtual_phone.protocol.device_connection import DeviceConnection
 
 Buffer = bytes | memoryview
 
 _ROOM = 1 << 20
-"""So many bytes may wait to be sent before `drained` waits, too."""
+"""`drained` waits while more than this many bytes are queued."""
 
 
 class Stream:
-    """Two directions of bytes; each side sends a packet only when its last one was taken."""
+    """A stream of an ADB connection; each side sends a packet only after the last one was acked."""
 
-    def __init__(self, connection: "Connection", local: int, remote: int) -> None:
-        """Made by its connection, with the ids of both ends.
+    def __init__(self, connection: "DeviceConnection", local: int, remote: int) -> None:
+        """Created by its connection.
 
         Args:
-            connection: that it belongs to.
+            connection: the connection it belongs to.
             local: id on the phone.
-            remote: id at the client; 0 where the phone opens it and nobody has answered yet.
+            remote: id on the client; 0 while the client has not answered the phone's OPEN.
         """
         self.connection = connection
         self.local = local
@@ -33,19 +33,19 @@ class Stream:
         self.closed = False
         self.task: asyncio.Task[None] | None = None
         self.ends_with_client = True
-        """Whether all ends when the client leaves; else what it has sent can still be read."""
+        """Whether the client closing cancels the task; if not, it may read what is buffered."""
         self._out: deque[Buffer] = deque()
         self._num_waiting = 0
         self._waiting_for_ack = not remote
         self._finishing = False
         self._in: deque[bytes] = deque()
-        self._data_came = Bell()
-        self._room_came = Bell()
+        self._data_came = Event()
+        self._room_came = Event()
 
     async def read(self) -> bytes:
-        """What came next; empty when the client has closed the stream.
+        """The next chunk; empty once the client has closed the stream.
 
-        A packet is acknowledged when it is read: a client cannot flood the phone.
+        A packet is acknowledged only when it is read, so that a client cannot flood the phone.
         """
         while not self._in:
             if self.closed:
@@ -58,10 +58,10 @@ class Stream:
         return data
 
     def write(self, data: Buffer) -> None:
-        """Send bytes, without a copy; they must not change any more.
+        """Queue bytes without copying them; the buffer must not change afterwards.
 
-        What is written at one go travels in one packet: each costs a wait for its answer. Who
-        writes without end waits for `drained` in between.
+        Everything written before the event loop runs again goes into one packet, because each
+        packet costs a round trip. Unbounded writers must await `drained` in between.
         """
         if self.closed or not len(data):
             return
@@ -70,50 +70,50 @@ class Stream:
         self._out.append(data)
         self._num_waiting += len(data)
         self.connection.held += len(data)
-        if self.connection.is_full:  # the client takes nothing, and has much waiting
+        if self.connection.is_full:  # the client has stopped reading
             self._drop(cancel=not self._finishing)
             self.connection.close_stream(self)
 
     async def drained(self) -> None:
-        """Wait until little of what was written still waits for the client to take it."""
+        """Wait until the client has taken most of what was written."""
         while self._num_waiting > _ROOM and not self.closed:
             await self._room_came.wait()
 
     def end_output(self) -> None:
-        """Nothing: ADB knows no stream that is closed in one direction."""
+        """Do nothing: ADB cannot close a stream in one direction only."""
 
     def finish(self) -> None:
-        """Close the stream when all that was written has been taken."""
+        """Close the stream once everything written has been taken."""
         self._finishing = True
         self._pump()
 
     def on_data(self, data: bytes) -> None:
-        """The client wrote.
+        """The client sent data.
 
         Raises:
-            ProtocolError: it goes on writing without being answered.
+            ProtocolError: it keeps sending without waiting for acknowledgements.
         """
         if self._finishing:
             return
         self._in.append(data)
         self.connection.held += len(data)
         if self.connection.is_full:
-            raise ProtocolError("data without end that nobody has acknowledged")
+            raise ProtocolError("the client sends data without waiting for acknowledgements")
         self._data_came.ring()
 
     def on_ack(self, remote: int) -> None:
-        """The client took the last packet, or opened what the phone asked for."""
+        """The client took the last packet, or accepted the stream that the phone opened."""
         if self._waiting_for_ack:
             self.remote = self.remote or remote
             self._waiting_for_ack = False
             self._pump()
 
     def on_close(self) -> None:
-        """The client is gone."""
+        """The client closed the stream or is gone."""
         self._drop(cancel=self.ends_with_client and not self._finishing)
 
     def _drop(self, *, cancel: bool) -> None:
-        """Forget what waits to be sent, and let nobody wait for more."""
+        """Drop queued output and wake everything that waits on the stream."""
         self.closed = True
         self.connection.held -= self._num_waiting
         self._out.clear()
@@ -143,7 +143,7 @@ class Stream:
         self._in.clear()
 
     def _next_payload(self) -> list[Buffer]:
-        """As many of the waiting bytes as fit one packet."""
+        """Queued bytes, up to the size of one packet."""
         room = self.connection.max_payload
         parts: list[Buffer] = []
         while self._out and room:

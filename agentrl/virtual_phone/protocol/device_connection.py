@@ -1,7 +1,7 @@
-"""One connection from an adb server: packets in, streams out.
+"""One connection from an adb server, multiplexing streams over packets.
 
-Written on non-blocking sockets and not on asyncio's transports: these copy what the kernel does
-not take at once, which is most of a frame.
+It uses non-blocking sockets instead of asyncio transports: those copy whatever the kernel does
+not accept at once, which is most of a frame.
 """
 
 import asyncio
@@ -10,9 +10,9 @@ import socket
 from collections.abc import Callable, Coroutine
 
 from agentrl.virtual_phone.protocol import packets
-from agentrl.virtual_phone.protocol.adb_auth import Doorman
+from agentrl.virtual_phone.protocol.adb_auth import AdbAuthenticator
 from agentrl.virtual_phone.protocol.adb_stream import Buffer, Stream
-from agentrl.virtual_phone.protocol.outbox import Outbox
+from agentrl.virtual_phone.protocol.outbox import SendQueue
 from agentrl.virtual_phone.protocol.packets import (
     AUTH,
     CLSE,
@@ -27,18 +27,18 @@ from agentrl.virtual_phone.protocol.packets import (
 log = logging.getLogger(__name__)
 
 Open = Callable[[Stream, str], Coroutine[None, None, None] | None]
-"""Gives the coroutine that serves a stream, or None for a service that does not exist."""
+"""Returns the coroutine that serves a stream, or None if the service does not exist."""
 
 _HANDSHAKE_S = 10.0
 _MOST_STREAMS = 1024
 _MOST_HELD = 128 << 20
-"""Bytes that wait on one connection, in both directions: eight phones of the largest frames."""
+"""Bytes buffered on one connection, both directions: enough for eight of the largest frames."""
 _MANY_UNSENT = 512
-"""Beyond so many pieces that the client does not take, nothing of it is read any more."""
+"""Stop reading from a client that leaves more pieces than this unsent."""
 _LEAST_PAYLOAD = 4096
 
 
-class Connection:
+class DeviceConnection:
     """One adb server's connection to a phone."""
 
     def __init__(
@@ -46,33 +46,33 @@ class Connection:
         sock: socket.socket,
         banner: str,
         open_service: Open,
-        on_lost: Callable[["Connection"], None],
-        doorman: Doorman | None = None,
+        on_lost: Callable[["DeviceConnection"], None],
+        doorman: AdbAuthenticator | None = None,
     ) -> None:
         """Take over a connected socket and serve it until it closes.
 
         Args:
             sock: becomes non-blocking.
-            banner: who the phone says it is, `device::...`.
-            open_service: answers what a client opens.
+            banner: the phone's description of itself, `device::...`.
+            open_service: serves what the client opens.
             on_lost: called once, when the connection is over.
-            doorman: asks the client for a key; None lets everybody in.
+            doorman: authenticates the client; None accepts every client.
         """
         self.max_payload = packets.MAX_PAYLOAD
         self.held = 0
-        """Bytes that wait to be sent or to be read."""
+        """Bytes buffered in both directions."""
         self.is_online = False
-        """Whether the client has said who it is, and is allowed in."""
+        """Whether the handshake is complete and the client is accepted."""
         self._sock = sock
         self._banner = banner
         self._open_service = open_service
         self._on_lost = on_lost
         self._doorman = doorman
         self._loop = asyncio.get_running_loop()
-        self._parser = packets.Parser()
+        self._parser = packets.PacketParser()
         self._streams: dict[int, Stream] = {}
         self._next_id = 1
-        self._out = Outbox(sock, self._on_sent, self._read_on, self.close)
+        self._out = SendQueue(sock, self._on_sent, self._read_on, self.close)
         self._inbox = memoryview(bytearray(1 << 16))
         self._is_reading = True
         sock.setblocking(False)
@@ -83,7 +83,7 @@ class Connection:
 
     @property
     def is_full(self) -> bool:
-        """Whether more waits than any client that means well lets wait."""
+        """Whether more is buffered than a well-behaved client would leave."""
         return self.held > _MOST_HELD
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class Connection:
         self._on_lost(self)
 
     def send(self, command: int, arg0: int, arg1: int, *payload: Buffer) -> None:
-        """Send one packet whose payload may stand in several pieces."""
+        """Send one packet; the payload may be given in several pieces."""
         if self._sock.fileno() < 0:
             return
         length = sum(map(len, payload))
@@ -111,18 +111,18 @@ class Connection:
             self._is_reading = False
 
     def soon(self, act: Callable[[], None]) -> None:
-        """Do something when what runs now has come to its end or waits."""
+        """Schedule a callback for the next iteration of the event loop."""
         self._loop.call_soon(act)
 
     def open(self, service: str) -> Stream:
-        """Open a service of the client's, such as a port that was reversed."""
+        """Open a service on the client's side, such as a reversed port."""
         stream = self._new_stream(0)
         stream.ends_with_client = False
         self.send(OPEN, stream.local, 0, service.encode("utf-8", "surrogateescape") + b"\0")
         return stream
 
     def close_stream(self, stream: Stream) -> None:
-        """Tell the client that a stream has ended."""
+        """Notify the client that a stream has ended."""
         if self._streams.pop(stream.local, None) is not None:
             self.send(CLSE, stream.local, stream.remote)
 
@@ -136,7 +136,7 @@ class Connection:
         self.held -= num_bytes
 
     def _read_on(self) -> None:
-        """The client has taken all; if it was not listened to for that long, it is again."""
+        """The send queue is empty: resume reading if it was paused."""
         if not self._is_reading:
             self._loop.add_reader(self._sock, self._on_readable)
             self._is_reading = True
@@ -170,7 +170,7 @@ class Connection:
             self._answer_door(self._doorman.reply(packet.arg0, packet.payload))
 
     def _on_connect(self, packet: Packet) -> None:
-        """The client says who it is; it may do so again, and starts anew."""
+        """The client introduces itself; if it does so again, the connection starts over."""
         for stream in list(self._streams.values()):
             stream.on_close()
         self._streams.clear()
@@ -180,7 +180,7 @@ class Connection:
         self._answer_door(None if self._doorman is None else self._doorman.challenge())
 
     def _answer_door(self, challenge: bytes | None) -> None:
-        """Let the client in, or challenge it (once more); empty says nothing and lets it wait."""
+        """Accept the client (None), send it a token, or send nothing (empty)."""
         if challenge is None:
             self.is_online = True
             self.send(CNXN, packets.VERSION, packets.MAX_PAYLOAD, self._banner.encode())
@@ -200,14 +200,14 @@ class Connection:
             return
         self.send(OKAY, stream.local, stream.remote)
         stream.task = self._loop.create_task(self._serve(stream, service, job))
-        # One that is cancelled before it has begun would never end its job.
+        # If the task is cancelled before it starts, nothing else would close the coroutine.
         stream.task.add_done_callback(lambda _: job.close())
 
     async def _serve(self, stream: Stream, service: str, job: Coroutine[None, None, None]) -> None:
         try:
             await job
         except Exception:
-            # A bug in one service must not take the phone down; it is loud in the host's log.
+            # A bug in one service must not take the phone down; it is loud in the process's log.
             log.exception("service %r failed", service)
         finally:
             stream.finish()

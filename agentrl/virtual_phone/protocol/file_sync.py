@@ -1,4 +1,4 @@
-"""File transfer: what `adb push`, `adb pull` and `adb ls` speak, in both versions.
+"""The sync service: versions 1 and 2 of the protocol of `adb push`, `adb pull` and `adb ls`.
 
 https://android.googlesource.com/platform/packages/modules/adb/+/HEAD/SYNC.TXT
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 from agentrl.virtual_phone.protocol.adb_stream import Stream
 from agentrl.virtual_phone.protocol.upload import Upload
-from agentrl.virtual_phone.system.file_system import Files, Node
+from agentrl.virtual_phone.system.file_system import FileNode, FileSystem
 
 _CHUNK = 64 * 1024
 _LONGEST_PATH = 1024
@@ -22,15 +22,15 @@ _NO_SUCH_FILE = 2
 _SHELL_USER = 2000
 
 
-async def serve(files: Files, stream: Stream) -> None:
+async def serve(files: FileSystem, stream: Stream) -> None:
     """Serve one client until it quits."""
     await _Session(files, stream).serve()
 
 
 class _Session:
-    """One client's requests, one after the other."""
+    """One client's requests, in order."""
 
-    def __init__(self, files: Files, stream: Stream) -> None:
+    def __init__(self, files: FileSystem, stream: Stream) -> None:
         self._files = files
         self._stream = stream
         self._buffer = bytearray()
@@ -43,10 +43,10 @@ class _Session:
             if length > _LONGEST_PATH:
                 self._fail("path too long")
                 return
-            told = await self._exactly(length)
-            if told is None:
+            encoded_path = await self._exactly(length)
+            if encoded_path is None:
                 return
-            path = told.decode("utf-8", "surrogateescape")
+            path = encoded_path.decode("utf-8", "surrogateescape")
             if id in _ANSWERS:
                 _ANSWERS[id](self, path)
             elif not await self._transfer(id, path):
@@ -54,13 +54,13 @@ class _Session:
             await self._stream.drained()
 
     async def _transfer(self, id: bytes, path: str) -> bool:
-        """Move a file; whether the client can be understood any further."""
+        """Transfer a file; returns whether the connection is still usable."""
         if id == b"SEND":
             name, _, mode = path.rpartition(",")
             return await self._receive(name, int(mode) if mode.isdecimal() else None)
         if id == b"SND2":
-            how = await self._second_half(_SEND_V2)
-            return how is not None and await self._receive(path, how[1])
+            setup = await self._second_half(_SEND_V2)
+            return setup is not None and await self._receive(path, setup[1])
         if id == b"RECV" or (id == b"RCV2" and await self._second_half(_REQUEST) is not None):
             await self._send(path)
             return True
@@ -69,13 +69,13 @@ class _Session:
         return False
 
     async def _second_half(self, form: struct.Struct) -> tuple[Any, ...] | None:
-        """The rest of a request of version 2; its last number says how the data is packed."""
-        more = await self._exactly(form.size)
-        how = None if more is None else form.unpack(more)
-        if how is not None and how[-1]:
+        """The second message of a version 2 request; its last number is the compression."""
+        data = await self._exactly(form.size)
+        setup = None if data is None else form.unpack(data)
+        if setup is not None and setup[-1]:
             self._fail("unsupported compression")
             return None
-        return how
+        return setup
 
     async def _send(self, path: str) -> None:
         """The client pulls a file."""
@@ -92,7 +92,7 @@ class _Session:
         self._stream.write(_REQUEST.pack(b"DONE", 0))
 
     async def _receive(self, path: str, mode: int | None) -> bool:
-        """The client pushes a file; it is read to its end even if there is no place for it."""
+        """The client pushes a file; it is read to its end even if it cannot be stored."""
         upload = Upload(self._files, path, mode)
         try:
             return await self._fill(upload)
@@ -103,11 +103,11 @@ class _Session:
         while (header := await self._exactly(_REQUEST.size)) is not None:
             id, length = _REQUEST.unpack(header)
             if id == b"DONE":
-                fault = upload.store(length)
-                if fault is None:
+                error = upload.store(length)
+                if error is None:
                     self._stream.write(_REQUEST.pack(b"OKAY", 0))
                 else:
-                    self._fail(f"couldn't create file: {fault.strerror}")
+                    self._fail(f"couldn't create file: {error.strerror}")
                 return True
             if id != b"DATA" or length > _CHUNK:
                 self._fail(f"invalid data message {id.hex()}")
@@ -124,8 +124,8 @@ class _Session:
 
     def _stat(self, path: str) -> None:
         node = self._files.find(path)
-        told = (0, 0, 0) if node is None else (node.mode, _size(node), node.mtime)
-        self._stream.write(_STAT.pack(b"STAT", *told))
+        fields = (0, 0, 0) if node is None else (node.mode, _size(node), node.mtime)
+        self._stream.write(_STAT.pack(b"STAT", *fields))
 
     def _list(self, path: str) -> None:
         for name, node in self._entries(path):
@@ -141,8 +141,8 @@ class _Session:
             self._stream.write(_stat_v2(b"DNT2", node) + length + encoded)
         self._stream.write(b"DONE" + bytes(_STAT_V2.size))
 
-    def _entries(self, path: str) -> list[tuple[str, Node]]:
-        """What is in a folder, itself and the one above it among it, as on every Unix."""
+    def _entries(self, path: str) -> list[tuple[str, FileNode]]:
+        """The entries of a folder, including `.` and `..`."""
         try:
             names = self._files.names(path)
         except OSError:
@@ -151,7 +151,7 @@ class _Session:
         return [(name, node) for name, node in nodes if node is not None]
 
     async def _exactly(self, count: int) -> bytes | None:
-        """The next bytes; None if the client is gone."""
+        """The next `count` bytes; None if the client is gone."""
         while len(self._buffer) < count:
             chunk = await self._stream.read()
             if not chunk:
@@ -162,11 +162,11 @@ class _Session:
         return data
 
 
-def _size(node: Node) -> int:
+def _size(node: FileNode) -> int:
     return 4096 if node.content is None else len(node.content)
 
 
-def _stat_v2(id: bytes, node: Node | None) -> bytes:
+def _stat_v2(id: bytes, node: FileNode | None) -> bytes:
     if node is None:
         return _STAT_V2.pack(id, _NO_SUCH_FILE, *(0,) * 10)
     owner = (_SHELL_USER, _SHELL_USER)

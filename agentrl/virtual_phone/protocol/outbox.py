@@ -1,4 +1,4 @@
-"""What waits to go out on a socket: pieces of bytes, sent without a copy."""
+"""The send queue of a socket; pieces are sent without being copied."""
 
 import asyncio
 import socket
@@ -11,8 +11,8 @@ from agentrl.virtual_phone.protocol.adb_stream import Buffer
 _PIECES_AT_ONCE = 16
 
 
-class Outbox:
-    """Sends pieces in their order, as fast as the other side takes them."""
+class SendQueue:
+    """Sends pieces in order, as fast as the other side accepts them."""
 
     def __init__(
         self,
@@ -21,13 +21,13 @@ class Outbox:
         on_empty: Callable[[], None],
         on_broken: Callable[[], None],
     ) -> None:
-        """Nothing waits yet.
+        """Start with an empty queue.
 
         Args:
             sock: non-blocking.
-            on_sent: called with the number of bytes that went out.
-            on_empty: called when nothing waits any more.
-            on_broken: called when the other side is gone.
+            on_sent: called with the number of bytes sent.
+            on_empty: called when the queue becomes empty.
+            on_broken: called when the connection is lost.
         """
         self._sock = sock
         self._on_sent = on_sent
@@ -37,18 +37,18 @@ class Outbox:
         self._pieces: deque[Buffer] = deque()
 
     def __len__(self) -> int:
-        """How many pieces wait."""
+        """Number of queued pieces."""
         return len(self._pieces)
 
     def put(self, *pieces: Buffer) -> None:
-        """Send pieces, at once where nothing waits before them."""
+        """Queue pieces; they are sent immediately if the queue was empty."""
         idle = not self._pieces
         self._pieces.extend(pieces)
         if idle:
             self._flush()
 
     def close(self) -> None:
-        """Forget what waits; the socket is still open."""
+        """Drop the queue; the socket stays open."""
         self._loop.remove_writer(self._sock)
         self._pieces.clear()
 
@@ -66,7 +66,7 @@ class Outbox:
         self._on_empty()
 
     def _drop(self, num_sent: int) -> None:
-        """Take off what has been sent."""
+        """Remove sent bytes from the queue."""
         self._on_sent(num_sent)
         while num_sent:
             first = self._pieces.popleft()

@@ -19,7 +19,7 @@ AUTH_TOKEN, AUTH_SIGNATURE, AUTH_PUBLIC_KEY = 1, 2, 3
 """The kinds of AUTH, its first argument."""
 
 VERSION = 0x01000001
-"""From this version on, checksums are zero and never looked at."""
+"""Since this version, checksums are zero and are not verified."""
 MAX_PAYLOAD = 0x100000
 HEADER = struct.Struct("<6I")
 
@@ -27,7 +27,7 @@ _COMMANDS = frozenset((CNXN, AUTH, OPEN, OKAY, CLSE, WRTE))
 
 
 class ProtocolError(Exception):
-    """What came is no ADB: the connection cannot be used any more."""
+    """The bytes received are not ADB; the connection is unusable from here on."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -41,7 +41,7 @@ class Packet:
 
 
 def header(command: int, arg0: int, arg1: int, length: int) -> bytes:
-    """The 24 bytes that go before a payload of `length` bytes; its checksum is 0."""
+    """The 24-byte header of a payload of `length` bytes; its checksum is 0."""
     return HEADER.pack(command, arg0, arg1, length, 0, command ^ 0xFFFFFFFF)
 
 
@@ -50,11 +50,11 @@ def encode(packet: Packet) -> bytes:
     return header(packet.command, packet.arg0, packet.arg1, len(packet.payload)) + packet.payload
 
 
-class Parser:
-    """Turns bytes that come in pieces into packets."""
+class PacketParser:
+    """Incremental parser: turns chunks of bytes into packets."""
 
     def __init__(self, max_payload: int = MAX_PAYLOAD) -> None:
-        """Start with nothing read.
+        """Start with an empty buffer.
 
         Args:
             max_payload: in bytes; a longer packet is an error.
@@ -63,18 +63,18 @@ class Parser:
         self._buffer = bytearray()
 
     def feed(self, data: bytes | memoryview) -> Iterator[Packet]:
-        """Take more bytes and yield the packets that are complete.
+        """Add bytes to the buffer and yield the packets that are complete.
 
         Raises:
-            ProtocolError: they are no ADB packets.
+            ProtocolError: the bytes are not ADB packets.
         """
         self._buffer += data
         while len(self._buffer) >= HEADER.size:
             command, arg0, arg1, length, _, magic = HEADER.unpack_from(self._buffer)
             if command not in _COMMANDS or magic != command ^ 0xFFFFFFFF:
-                raise ProtocolError(f"no ADB packet: command {command:#x}, magic {magic:#x}")
+                raise ProtocolError(f"not an ADB packet: command {command:#x}, magic {magic:#x}")
             if length > self._max_payload:
-                raise ProtocolError(f"a payload of {length} bytes; at most {self._max_payload}")
+                raise ProtocolError(f"payload of {length} bytes exceeds {self._max_payload}")
             end = HEADER.size + length
             if len(self._buffer) < end:
                 return

@@ -5,14 +5,14 @@ import math
 import socket
 from collections.abc import Callable, Sequence
 
-from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.protocol import services
-from agentrl.virtual_phone.protocol.adb_auth import Doorman, Keys
-from agentrl.virtual_phone.protocol.device_connection import Connection
+from agentrl.virtual_phone.protocol.adb_auth import AdbAuthenticator, TrustedKeys
+from agentrl.virtual_phone.protocol.device_connection import DeviceConnection
 
 _LOOPBACK = "127.0.0.1"
 _EMULATOR_PORTS = range(5555, 5586)
-"""An adb server takes whatever listens here for an emulator: the phone would be there twice."""
+"""The adb server adopts whatever listens here as an emulator: the phone would appear twice."""
 _MOST_CONNECTIONS = 8
 _RETRY_S = 0.2
 
@@ -21,20 +21,20 @@ class PhoneServer:
     """One phone's listening socket and the connections to it."""
 
     def __init__(
-        self, phone: Phone, *, auth: bool = False, keys: Sequence[str] | None = None
+        self, phone: VirtualPhone, *, auth: bool = False, keys: Sequence[str] | None = None
     ) -> None:
         """Listen on a free port of the loopback interface.
 
         Args:
             phone: to serve.
-            auth: whether computers are asked for a key.
-            keys: that are known; None lets in whoever asks.
+            auth: whether clients have to authenticate.
+            keys: trusted public keys; None accepts every key.
         """
         self.phone = phone
         self.on_restart: Callable[[], None] = lambda: None
-        """Called when the phone has restarted and is there again."""
-        self._keys = Keys(phone.files, keys) if auth else None
-        self._connections: dict[Connection, None] = {}
+        """Called when the phone is back after a reboot."""
+        self._keys = TrustedKeys(phone.files, keys) if auth else None
+        self._connections: dict[DeviceConnection, None] = {}
         self._loop = asyncio.get_running_loop()
         self._return: asyncio.TimerHandle | None = None
         self._restarts = False
@@ -44,7 +44,7 @@ class PhoneServer:
         phone.on_power = self._on_power
 
     def close(self) -> None:
-        """Be unreachable: drop all connections and accept no more."""
+        """Become unreachable: drop all connections and stop listening."""
         if self._return is not None:
             self._return.cancel()
         if self._listener.fileno() >= 0:
@@ -56,26 +56,26 @@ class PhoneServer:
     def _accept(self) -> None:
         try:
             sock, _ = self._listener.accept()
-        except OSError:  # whoever it was has left again, or this process has no more room
+        except OSError:  # the client has already left, or this process is out of file descriptors
             return
         if len(self._connections) >= _MOST_CONNECTIONS:
-            # Whoever has not said who he is goes first, and then the oldest.
-            min(self._connections, key=lambda one: one.is_online).close()
-        connection = Connection(
+            # Drop a client that never completed the handshake, or else the oldest one.
+            min(self._connections, key=lambda connection: connection.is_online).close()
+        connection = DeviceConnection(
             sock,
             services.banner(self.phone),
             lambda stream, name: services.open_service(self.phone, stream, name),
             self._on_lost,
-            None if self._keys is None else Doorman(self._keys),
+            None if self._keys is None else AdbAuthenticator(self._keys),
         )
         self._connections[connection] = None
 
-    def _on_lost(self, connection: Connection) -> None:
+    def _on_lost(self, connection: DeviceConnection) -> None:
         self._connections.pop(connection, None)
         self.phone.network.close_all(connection)
 
     def _on_power(self, what: str, seconds: float) -> None:
-        """`offline`, or `reboot`: gone, and back on the same port after so many seconds."""
+        """`offline`: stop listening for some seconds. `reboot`: the same, and restart the phone."""
         self.close()
         self._restarts |= what == "reboot"
         if seconds < math.inf:
@@ -84,7 +84,7 @@ class PhoneServer:
     def _come_back(self) -> None:
         try:
             self._listener = _listen(self.port)
-        except OSError:  # somebody has taken the port in the meantime
+        except OSError:  # another process has taken the port in the meantime
             self._return = self._loop.call_later(_RETRY_S, self._come_back)
             return
         if self._restarts:

@@ -1,21 +1,22 @@
-"""Ports of the phone that lead to the computer: what `adb reverse` asks for."""
+"""`adb reverse`: ports of the phone that lead to the computer."""
 
 from agentrl.virtual_phone.protocol.adb_stream import Stream
-from agentrl.virtual_phone.protocol.device_connection import Connection
-from agentrl.virtual_phone.system.network import Listener, Network
+from agentrl.virtual_phone.protocol.device_connection import DeviceConnection
+from agentrl.virtual_phone.system.network import PhoneNetwork, PortListener
 
 
-async def serve(network: Network, stream: Stream, request: str) -> None:
+async def serve(network: PhoneNetwork, stream: Stream, request: str) -> None:
     """Answer one request: `forward:[norebind:]a;b`, `killforward:a`, `killforward-all` or a list.
 
-    Opening the service is acknowledged by the stream itself; what is written here is the second
-    answer: `OKAY`, or `FAIL` and why.
+    The stream acknowledges the opening of the service; what is written here is the second
+    answer: `OKAY`, or `FAIL` and a reason.
     """
     verb, _, rest = request.partition(":")
     try:
         if verb == "list-forward":
             lines = (
-                f"host-0 {one} {other}\n" for one, other in network.reversed(stream.connection)
+                f"host-0 {address} {goal}\n"
+                for address, goal in network.reversed(stream.connection)
             )
             _say(stream, b"", "".join(lines))
         elif verb == "forward":
@@ -32,18 +33,18 @@ async def serve(network: Network, stream: Stream, request: str) -> None:
         _say(stream, b"FAIL", error.strerror or str(error))
 
 
-def _forward(network: Network, connection: Connection, rest: str) -> str:
-    """Start to listen; the port that was found, where any would do."""
-    keep = rest.startswith("norebind:")
+def _forward(network: PhoneNetwork, connection: DeviceConnection, rest: str) -> str:
+    """Start listening; returns the chosen port if any port would do."""
+    no_rebind = rest.startswith("norebind:")
     here, semicolon, goal = rest.removeprefix("norebind:").partition(";")
     if not (here and semicolon and goal):
         raise OSError(22, f"bad forward: {rest[:100]}")
     known = network.find(here)
     if known is not None and known.owner is connection:
-        if keep:
+        if no_rebind:
             raise OSError(98, f"cannot rebind existing socket {here}")
         network.close(here)
-    listener = Listener(owner=connection, accept=lambda: connection.open(goal), goal=goal)
+    listener = PortListener(owner=connection, accept=lambda: connection.open(goal), goal=goal)
     try:
         found = network.listen(here, listener)
     except OSError as error:
@@ -51,8 +52,8 @@ def _forward(network: Network, connection: Connection, rest: str) -> str:
     return found.removeprefix("tcp:") if here == "tcp:0" else ""
 
 
-def _kill(network: Network, connection: Connection, here: str | None) -> None:
-    """Stop to listen at one address, or at all."""
+def _kill(network: PhoneNetwork, connection: DeviceConnection, here: str | None) -> None:
+    """Stop listening at one address, or at all of them."""
     if here is None:
         network.close_all(connection)
         return
@@ -63,5 +64,5 @@ def _kill(network: Network, connection: Connection, here: str | None) -> None:
 
 
 def _say(stream: Stream, status: bytes, text: str) -> None:
-    told = text.encode("utf-8", "surrogateescape")
-    stream.write(status + f"{len(told):04x}".encode() + told)
+    encoded = text.encode("utf-8", "surrogateescape")
+    stream.write(status + f"{len(encoded):04x}".encode() + encoded)

@@ -1,54 +1,54 @@
-"""What a client can open on a phone: one function a service, in a table."""
+"""The services that a client can open on a phone, in a table: one function per service."""
 
 import asyncio
 import struct
 from collections.abc import Callable, Coroutine, Sequence
 
 from agentrl.virtual_phone.faults.fault_effects import QUICK_REBOOT_S
-from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.protocol import file_sync, reverse_ports, shell_protocols
 from agentrl.virtual_phone.protocol.adb_stream import Stream
 from agentrl.virtual_phone.system import screen_capture
-from agentrl.virtual_phone.system.pipe import splice
+from agentrl.virtual_phone.system.pipe import relay
 
 Job = Coroutine[None, None, None]
-Service = Callable[[Phone, Stream, Sequence[str], str], Job | None]
+Service = Callable[[VirtualPhone, Stream, Sequence[str], str], Job | None]
 """Takes the options after the service's name and what follows the colon; None refuses."""
 
 FEATURES = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir,sendrecv_v2"
-"""`abb` and `abb_exec` stay out: with them, install speaks another protocol. So does
-`delayed_ack`, with which a client would not wait until a packet is taken."""
+"""Without `abb` and `abb_exec`, with which adb installs by another protocol, and without
+`delayed_ack`, with which a client would not wait for acknowledgements."""
 
 _BANNER_PROPERTIES = ("ro.product.name", "ro.product.model", "ro.product.device")
-_OUR_HANDS = ("setprop debug.agentrl.", "cmd agentrl ")
-"""What sets or mends a fault, or takes a snapshot, is no part of the phone: it never suffers."""
+_CONTROL_COMMANDS = ("setprop debug.agentrl.", "cmd agentrl ")
+"""Commands that control the virtual phone itself are never affected by faults."""
 _FRAMEBUFFER = struct.Struct("<14I")
 _ANDROID_14 = 2
 
 
-def banner(phone: Phone) -> str:
-    """Who the phone says it is when the adb server connects."""
+def banner(phone: VirtualPhone) -> str:
+    """The phone's description of itself, sent in the handshake."""
     named = (f"{key}={phone.properties[key]};" for key in _BANNER_PROPERTIES)
     return f"device::{''.join(named)}features={FEATURES}"
 
 
-def open_service(phone: Phone, stream: Stream, name: str) -> Job | None:
+def open_service(phone: VirtualPhone, stream: Stream, name: str) -> Job | None:
     """The coroutine that serves `name`, or None if there is no such service."""
     kind, _, rest = name.partition(":")
     service, *options = kind.split(",")
     serve = SERVICES.get(service)
     if serve is None:
         return None
-    suffers = phone.faults.slow_services and service in _SUFFERING
-    if suffers and not rest.startswith(_OUR_HANDS):
-        return _suffering(phone, stream, serve, options, rest)
+    suffers = phone.faults.slow_services and service in _FAULTY_SERVICES
+    if suffers and not rest.startswith(_CONTROL_COMMANDS):
+        return _serve_with_faults(phone, stream, serve, options, rest)
     return serve(phone, stream, options, rest)
 
 
-async def _suffering(
-    phone: Phone, stream: Stream, serve: Service, options: Sequence[str], rest: str
+async def _serve_with_faults(
+    phone: VirtualPhone, stream: Stream, serve: Service, options: Sequence[str], rest: str
 ) -> None:
-    """A service with what goes wrong before it answers."""
+    """Serve after the faults that affect services have been applied."""
     faults = phone.faults
     if faults.happens("drop"):
         stream.connection.close()
@@ -61,30 +61,30 @@ async def _suffering(
         await job
 
 
-def _shell(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+def _shell(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
     serve = shell_protocols.serve_v2 if "v2" in options else shell_protocols.serve_v1
     return serve(phone, stream, rest)
 
 
-def _exec(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+def _exec(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
     return shell_protocols.serve_v1(phone, stream, rest)
 
 
-def _sync(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+def _sync(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
     return file_sync.serve(phone.files, stream)
 
 
-def _reverse(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+def _reverse(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
     return reverse_ports.serve(phone.network, stream, rest)
 
 
-def _framebuffer(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+def _framebuffer(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
     async def serve() -> None:
         frame = phone.captured.frame
         width, height = frame.size
-        colours = (0, 8, 16, 8, 8, 8, 24, 8)  # offset and length of red, blue, green, alpha
+        colors = (0, 8, 16, 8, 8, 8, 24, 8)  # offset and length of red, blue, green, alpha
         size = len(frame.pixels)
-        head = (_ANDROID_14, 32, screen_capture.SRGB, size, width, height, *colours)
+        head = (_ANDROID_14, 32, screen_capture.SRGB, size, width, height, *colors)
         picture = screen_capture.pixels(phone)
         if picture is not None:
             stream.write(_FRAMEBUFFER.pack(*head))
@@ -94,22 +94,26 @@ def _framebuffer(phone: Phone, stream: Stream, options: Sequence[str], rest: str
 
 
 def _socket(kind: str) -> Service:
-    """A connection from the computer to something that listens on the phone."""
+    """A connection from the computer to a socket on the phone."""
 
-    def service(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job | None:
-        other = phone.network.connect(f"{kind}:{rest.partition(':')[0]}")
-        if other is None:
+    def service(
+        phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str
+    ) -> Job | None:
+        channel = phone.network.connect(f"{kind}:{rest.partition(':')[0]}")
+        if channel is None:
             return None
         stream.ends_with_client = False
-        return splice(stream, other)
+        return relay(stream, channel)
 
     return service
 
 
-def _says(text: str, then: Callable[[Phone, str], None] = lambda phone, rest: None) -> Service:
-    """A service that says one sentence, in which {} is what follows the colon."""
+def _message(
+    text: str, then: Callable[[VirtualPhone, str], None] = lambda phone, rest: None
+) -> Service:
+    """A service that replies with one sentence; {} stands for what follows the colon."""
 
-    def service(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+    def service(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
         async def serve() -> None:
             stream.write(text.format(rest).encode("utf-8", "surrogateescape"))
             then(phone, rest)
@@ -119,42 +123,43 @@ def _says(text: str, then: Callable[[Phone, str], None] = lambda phone, rest: No
     return service
 
 
-def _reboot(phone: Phone, rest: str) -> None:
+def _reboot(phone: VirtualPhone, rest: str) -> None:
     phone.on_power("reboot", QUICK_REBOOT_S)
 
 
-def _to_tcp(phone: Phone, rest: str) -> None:
-    # It listens on TCP all the time; the number is what a real one would listen on.
+def _to_tcp(phone: VirtualPhone, rest: str) -> None:
+    # The phone always listens on TCP; the property holds the port that a real one would use.
     phone.properties["service.adb.tcp.port"] = rest if rest.isdecimal() else "0"
 
 
-def _pids(phone: Phone) -> str:
-    """Of the apps that run, a line each."""
+def _pids(phone: VirtualPhone) -> str:
+    """Process ids of the running apps, one per line."""
     return "".join(f"{phone.tasks.pid(name)}\n" for name in sorted(phone.tasks.running))
 
 
-def _jdwp(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+def _jdwp(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
     async def serve() -> None:
         stream.write(_pids(phone).encode())
 
     return serve()
 
 
-def _track_jdwp(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+def _track_jdwp(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
     async def serve() -> None:
-        told, shown = "none yet", phone.shown
+        sent: str | None = None
+        shown = phone.shown
         while True:
-            now = _pids(phone)
-            if now != told:
-                stream.write(f"{len(now):04x}{now}".encode())
-                told = now
+            pids = _pids(phone)
+            if pids != sent:
+                stream.write(f"{len(pids):04x}{pids}".encode())
+                sent = pids
             await phone.display.change(shown)
             shown = phone.shown
 
     return serve()
 
 
-def _log(phone: Phone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+def _log(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
     return shell_protocols.serve_v1(
         phone, stream, f"logcat -b {rest}" if rest.isalpha() else "logcat"
     )
@@ -174,13 +179,13 @@ SERVICES: dict[str, Service] = {
     "jdwp": _jdwp,
     "track-jdwp": _track_jdwp,
     "log": _log,
-    "reboot": _says("", _reboot),
-    "root": _says("adbd cannot run as root in production builds\n"),
-    "unroot": _says("adbd not running as root\n"),
-    "remount": _says("remount failed: not running as root\n"),
-    "disable-verity": _says("verity cannot be disabled/enabled - USER build\n"),
-    "enable-verity": _says("verity cannot be disabled/enabled - USER build\n"),
-    "tcpip": _says("restarting in TCP mode port: {}\n", _to_tcp),
-    "usb": _says("restarting in USB mode\n"),
+    "reboot": _message("", _reboot),
+    "root": _message("adbd cannot run as root in production builds\n"),
+    "unroot": _message("adbd not running as root\n"),
+    "remount": _message("remount failed: not running as root\n"),
+    "disable-verity": _message("verity cannot be disabled/enabled - USER build\n"),
+    "enable-verity": _message("verity cannot be disabled/enabled - USER build\n"),
+    "tcpip": _message("restarting in TCP mode port: {}\n", _to_tcp),
+    "usb": _message("restarting in USB mode\n"),
 }
-_SUFFERING = frozenset(("shell", "exec", "sync", "framebuffer"))
+_FAULTY_SERVICES = frozenset(("shell", "exec", "sync", "framebuffer"))

@@ -1,32 +1,32 @@
-"""One call of a command: what it is given, and where its output goes."""
+"""What a command gets: its arguments, its streams, its shell and its phone."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agentrl.virtual_phone.shell.redirects import IO, Read
-from agentrl.virtual_phone.system.file_system import normal
+from agentrl.virtual_phone.shell.redirects import CommandIO, Read
+from agentrl.virtual_phone.system.file_system import normalize_path
 
 if TYPE_CHECKING:
-    from agentrl.virtual_phone.phone import Phone
-    from agentrl.virtual_phone.shell.interpreter import Shell
+    from agentrl.virtual_phone.phone import VirtualPhone
+    from agentrl.virtual_phone.shell.interpreter import ShellInterpreter
 
 _MOST_KEPT = 64 << 20
-"""Bytes that a command keeps of its input."""
+"""Largest standard input, in bytes, that a command may hold in memory."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Call:
-    """One call of a command: what it is given and where its output goes."""
+class CommandContext:
+    """One invocation of a command: arguments, streams, and the shell that runs it."""
 
-    shell: "Shell"
+    shell: "ShellInterpreter"
     name: str
     arguments: list[str]
-    io: IO
+    io: CommandIO
 
     @property
-    def phone(self) -> "Phone":
-        """The phone that it runs on."""
+    def phone(self) -> "VirtualPhone":
+        """The phone that the command runs on."""
         return self.shell.phone
 
     @property
@@ -39,37 +39,37 @@ class Call:
         self.io.out(data)
 
     def say(self, text: str) -> int:
-        """Write a line and succeed."""
+        """Write a line to standard output; returns the exit code 0."""
         self.io.out(f"{text}\n".encode("utf-8", "surrogateescape"))
         return 0
 
     def fail(self, text: str, code: int = 1) -> int:
-        """Complain and fail."""
+        """Write a line to standard error; returns the exit code."""
         self.io.err(f"{text}\n".encode("utf-8", "surrogateescape"))
         return code
 
     def path(self, path: str) -> str:
-        """An absolute path, from the folder in which the shell is."""
-        return normal(path, self.environment["PWD"])
+        """An absolute path, resolved against the working directory."""
+        return normalize_path(path, self.environment["PWD"])
 
     async def read_all(self) -> bytes:
-        """Standard input until its end.
+        """Read standard input to its end.
 
         Raises:
-            OSError: it does not end.
+            OSError: it is too long.
         """
-        return await all_of(self.io.read)
+        return await read_to_end(self.io.read)
 
 
-Run = Callable[[Call], "int | Awaitable[int]"]
-"""A command: gives its exit code."""
+CommandFunction = Callable[[CommandContext], "int | Awaitable[int]"]
+"""A command; returns its exit code."""
 
 
-async def all_of(read: Read) -> bytes:
-    """What is read until its end.
+async def read_to_end(read: Read) -> bytes:
+    """Read to the end.
 
     Raises:
-        OSError: it does not end.
+        OSError: it is too long.
     """
     chunks, length = [], 0
     while chunk := await read():

@@ -1,23 +1,23 @@
-"""What the words of a script become: variables, outputs of scripts, patterns of file names."""
+"""Expands the words of a script: variables, command substitution, file name patterns."""
 
 import re
 from collections.abc import Awaitable, Callable
 from fnmatch import translate
 
-from agentrl.virtual_phone.shell.lexer import Part, Word
-from agentrl.virtual_phone.system.file_system import Files, normal
+from agentrl.virtual_phone.shell.lexer import Word, WordPart
+from agentrl.virtual_phone.system.file_system import FileSystem, normalize_path
 
-MAGIC = frozenset("*?[")
-"""What makes a pattern of a word that is not quoted."""
+PATTERN_CHARACTERS = frozenset("*?[")
+"""Characters that make an unquoted word a pattern."""
 _SPACE = " \t\n"
 
 
-async def expand(word: Word, value_of: Callable[[Part], Awaitable[str]]) -> list["Field"]:
-    """The fields that a word becomes: replaced, and split at spaces where nothing is quoted.
+async def expand(word: Word, value_of: Callable[[WordPart], Awaitable[str]]) -> list["Field"]:
+    """Expand a word into fields, splitting unquoted values at spaces.
 
     Args:
-        word: as written.
-        value_of: gives the value of a variable, or the output of a script.
+        word: as parsed.
+        value_of: returns the value of a variable or the output of a script.
     """
     fields: list[Field] = []
     field: Field | None = None
@@ -41,7 +41,7 @@ async def expand(word: Word, value_of: Callable[[Part], Awaitable[str]]) -> list
 
 
 class Field:
-    """One word as a command gets it, put together from pieces."""
+    """One argument of a command, assembled from pieces."""
 
     def __init__(self) -> None:
         """Empty."""
@@ -49,45 +49,45 @@ class Field:
         self._is_quoted: list[bool] = []
 
     def add(self, piece: str, quoted: bool) -> None:
-        """Add a piece; a quoted one is no pattern."""
+        """Append a piece; a quoted piece is not a pattern."""
         self._pieces.append(piece)
         self._is_quoted.append(quoted)
 
     @property
     def text(self) -> str:
-        """All pieces."""
+        """The concatenated pieces."""
         return "".join(self._pieces)
 
-    def paths(self, files: Files, folder: str) -> list[str]:
-        """The paths that it matches, as a pattern; itself, where it is none or matches none."""
+    def paths(self, files: FileSystem, folder: str) -> list[str]:
+        """The paths that match the field as a pattern; the text itself if none does."""
         plain = True
         for piece, quoted in zip(self._pieces, self._is_quoted, strict=True):
-            plain = plain and (quoted or MAGIC.isdisjoint(piece))
+            plain = plain and (quoted or PATTERN_CHARACTERS.isdisjoint(piece))
         return [self.text] if plain else _matching(self._pattern(), files, folder) or [self.text]
 
     def _pattern(self) -> str:
-        """The text as a pattern, in which what is quoted stands for itself."""
+        """The text as a pattern in which quoted pieces are literal."""
         pieces = zip(self._pieces, self._is_quoted, strict=True)
         return "".join(re.sub(r"([*?\[])", r"[\1]", p) if quoted else p for p, quoted in pieces)
 
 
-def _matching(pattern: str, files: Files, folder: str) -> list[str]:
-    """The paths that exist and match, one part of the path after the other."""
-    found = ["/"] if pattern.startswith("/") else [""]
+def _matching(pattern: str, files: FileSystem, folder: str) -> list[str]:
+    """The existing paths that match, resolved component by component."""
+    matches = ["/"] if pattern.startswith("/") else [""]
     for part in pattern.split("/"):
         if part:
-            wanted = re.compile(translate(part))
-            at = [(f, _names(files, normal(f or ".", folder))) for f in found]
-            found = [
+            component = re.compile(translate(part))
+            listings = [(f, _names(files, normalize_path(f or ".", folder))) for f in matches]
+            matches = [
                 f"{path}{'/' if path.strip('/') else ''}{name}"
-                for path, names in at
+                for path, names in listings
                 for name in names
-                if wanted.match(name) and (part[0] == "." or name[0] != ".")
+                if component.match(name) and (part[0] == "." or name[0] != ".")
             ]
-    return sorted(found)
+    return sorted(matches)
 
 
-def _names(files: Files, folder: str) -> list[str]:
+def _names(files: FileSystem, folder: str) -> list[str]:
     try:
         return files.names(folder)
     except OSError:

@@ -1,4 +1,4 @@
-"""The phone's shell: runs scripts with the commands of a table."""
+"""The phone's shell: interprets scripts."""
 
 import asyncio
 import contextlib
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from agentrl.virtual_phone.shell.command_context import Call, Run, all_of
-from agentrl.virtual_phone.shell.expansion import MAGIC, expand
-from agentrl.virtual_phone.shell.lexer import DEEPEST, Part, ShellSyntaxError, Word
-from agentrl.virtual_phone.shell.redirects import IO, Redirects
-from agentrl.virtual_phone.shell.shell_parser import Command, Pipeline, Script, parse
+from agentrl.virtual_phone.shell.command_context import CommandContext, CommandFunction, read_to_end
+from agentrl.virtual_phone.shell.expansion import PATTERN_CHARACTERS, expand
+from agentrl.virtual_phone.shell.lexer import MAX_NESTING, ShellSyntaxError, Word, WordPart
+from agentrl.virtual_phone.shell.redirects import CommandIO, Redirects
+from agentrl.virtual_phone.shell.shell_parser import Pipeline, Script, ShellCommand, parse
 from agentrl.virtual_phone.system.pipe import Pipe
 
 if TYPE_CHECKING:
-    from agentrl.virtual_phone.phone import Phone
+    from agentrl.virtual_phone.phone import VirtualPhone
 
 _PATH = "/product/bin:/system/bin:/system/xbin:/vendor/bin"
 _ENVIRONMENT = {
@@ -29,11 +29,11 @@ _ENVIRONMENT = {
 }
 _BROKEN_PIPE = 141
 _COMMANDS_AT_ONE_GO = 32
-"""Then other phones have their turn."""
+"""Commands after which other phones get their turn."""
 
 
-class Exit(Exception):
-    """`exit` was called."""
+class ShellExit(Exception):
+    """Raised by the `exit` command."""
 
     def __init__(self, code: int) -> None:
         """End the script with an exit code."""
@@ -42,21 +42,21 @@ class Exit(Exception):
 
 
 @dataclass(slots=True, kw_only=True)
-class Shell:
-    """One shell; `$?` and its variables live as long as it does."""
+class ShellInterpreter:
+    """One shell; `$?` and variables live as long as it does."""
 
-    phone: "Phone"
-    commands: Mapping[str, Run]
-    io: IO
+    phone: "VirtualPhone"
+    commands: Mapping[str, CommandFunction]
+    io: CommandIO
     environment: dict[str, str] = field(default_factory=_ENVIRONMENT.copy)
     code: int = 0
     depth: int = 0
-    """Shells that wait for this one."""
+    """Number of shells that this one is nested in."""
 
     async def run(self, script: str) -> int:
-        """Run a script; its exit code."""
+        """Run a script; returns its exit code."""
         try:
-            if self.depth > DEEPEST:
+            if self.depth > MAX_NESTING:
                 raise ShellSyntaxError("nested too deeply")
             pipelines = parse(script)
         except ShellSyntaxError as error:
@@ -66,15 +66,15 @@ class Shell:
         return await self.run_parsed(pipelines)
 
     async def run_parsed(self, script: Script) -> int:
-        """Run a script that was read before; its exit code."""
+        """Run a parsed script; returns its exit code."""
         try:
             await self._run_list(script)
-        except Exit as end:
+        except ShellExit as end:
             self.code = end.code
         return self.code
 
     async def _run_list(self, script: Script) -> int:
-        """As `run_parsed`, but `exit` ends what is around it, too."""
+        """Run a parsed script; `exit` also ends the enclosing script."""
         background: list[asyncio.Task[int]] = []
         try:
             for number, pipeline in enumerate(script, 1):
@@ -88,20 +88,20 @@ class Shell:
                     self.code = await self._run_pipeline(pipeline)
                 if number % _COMMANDS_AT_ONE_GO == 0:
                     await asyncio.sleep(0)
-            # As adbd does: the connection stays while something can still write to it.
+            # As with adbd, the connection stays open while background commands can write to it.
             await asyncio.gather(*background)
         finally:
             for task in background:
                 task.cancel()
         return self.code
 
-    def inner(self, io: IO) -> "Shell":
-        """A shell for a part of the script: it cannot change the variables of this one."""
+    def inner(self, io: CommandIO) -> "ShellInterpreter":
+        """A nested shell, which cannot change the variables of this one."""
         environment = dict(self.environment)
         return replace(self, io=io, environment=environment, depth=self.depth + 1)
 
-    async def execute(self, call: Call, spelled: str) -> int:
-        """Run one command by its name."""
+    async def execute(self, call: CommandContext, spelled: str) -> int:
+        """Run one command."""
         if call.name == "exec" and call.arguments:
             spelled, *call.arguments = call.arguments
             call.name = spelled.rpartition("/")[2]
@@ -125,25 +125,25 @@ class Shell:
             code = await self._run_together(pipeline.commands)
         return int(not code) if pipeline.negated else code
 
-    async def _run_together(self, commands: list[Command]) -> int:
-        """Run commands at the same time, each reading what the one before it writes."""
+    async def _run_together(self, commands: list[ShellCommand]) -> int:
+        """Run the commands of a pipe concurrently."""
         pipes = [Pipe() for _ in commands[1:]]
         ends = zip(commands, [None, *pipes], [*pipes, None], strict=True)
-        tasks = [asyncio.create_task(self._stage(*one)) for one in ends]
+        tasks = [asyncio.create_task(self._stage(*stage)) for stage in ends]
         try:
             return (await asyncio.gather(*tasks))[-1]
         finally:
             for task in tasks:
                 task.cancel()
 
-    async def _stage(self, command: Command, source: Pipe | None, sink: Pipe | None) -> int:
-        """One command of several; nobody before it needs to write once it has ended."""
+    async def _stage(self, command: ShellCommand, source: Pipe | None, sink: Pipe | None) -> int:
+        """Run one command of a pipe; when it ends, the command before it gets a broken pipe."""
         io = self.io if source is None else replace(self.io, read=source.read)
         if sink is not None:
             io = replace(io, out=sink.write, drained=sink.drained)
         try:
             return await self.inner(io)._run_command(command, io)
-        except Exit as end:
+        except ShellExit as end:
             return end.code
         except BrokenPipeError:
             return _BROKEN_PIPE
@@ -153,11 +153,11 @@ class Shell:
             if source is not None:
                 source.leave()
 
-    async def _run_command(self, command: Command, io: IO) -> int:
+    async def _run_command(self, command: ShellCommand, io: CommandIO) -> int:
         written = list(command.words)
         while written and _is_assignment(written[0]):
             fields = await expand(written.pop(0), self._value)
-            name, _, value = " ".join(one.text for one in fields).partition("=")
+            name, _, value = " ".join(field.text for field in fields).partition("=")
             self.environment[name] = value
         words = [text for word in written for text in await self._fields(word)]
         if not command.redirects:
@@ -173,12 +173,12 @@ class Shell:
             raise
         except OSError as error:
             io.err(f"sh: {error.filename}: {error.strerror}\n".encode())
-            with contextlib.suppress(OSError):  # the first complaint is enough
+            with contextlib.suppress(OSError):  # the first error message is enough
                 redirects.write()
             return 1
         return code
 
-    async def _run_words(self, command: Command, words: list[str], io: IO) -> int:
+    async def _run_words(self, command: ShellCommand, words: list[str], io: CommandIO) -> int:
         if command.group is not None and command.is_subshell:
             return await self.inner(io).run_parsed(command.group)
         if command.group is not None:
@@ -186,26 +186,26 @@ class Shell:
         if not words:
             return 0
         name = words[0].rpartition("/")[2]
-        call = Call(shell=self, name=name, arguments=words[1:], io=io)
+        call = CommandContext(shell=self, name=name, arguments=words[1:], io=io)
         return await self.execute(call, words[0])
 
     async def _fields(self, word: Word) -> list[str]:
-        """The words that a word becomes."""
+        """Expand one word into the arguments that it stands for."""
         if len(word) == 1 and word[0].kind == "text":
             only = word[0]
-            if only.quoted or MAGIC.isdisjoint(only.text):
+            if only.quoted or PATTERN_CHARACTERS.isdisjoint(only.text):
                 return [only.text]
         fields = await expand(word, self._value)
         files, folder = self.phone.files, self.environment["PWD"]
-        return [path for one in fields for path in one.paths(files, folder)]
+        return [path for field in fields for path in field.paths(files, folder)]
 
-    async def _value(self, part: Part) -> str:
+    async def _value(self, part: WordPart) -> str:
         if part.kind == "name":
             special = {"?": str(self.code), "$": "2000", "#": "0"}
             return special.get(part.text) or self.environment.get(part.text, "")
         pipe = Pipe()
         io = replace(self.io, out=pipe.write, drained=pipe.drained)
-        output = asyncio.create_task(all_of(pipe.read))
+        output = asyncio.create_task(read_to_end(pipe.read))
         try:
             self.code = await self.inner(io).run_parsed(part.script)
             pipe.finish()

@@ -1,10 +1,10 @@
-r"""Words and operators of the phone's shell.
+r"""Splits shell scripts into words and operators.
 
 ::
 
     word = { literal | '...' | "..." | $'...' | \x | $NAME | ${NAME} | $? | $(...) | `...` }
 
-Every character is looked at once, however deep scripts are nested in words.
+Every character is read once, however deeply scripts are nested.
 """
 
 import re
@@ -19,25 +19,25 @@ Kind = Literal["text", "name", "script"]
 
 
 class ShellSyntaxError(Exception):
-    """The script cannot be read; the message is what the shell says."""
+    """The script is invalid; the message is what the shell prints."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Part:
+class WordPart:
     """A piece of a word."""
 
     kind: Kind
-    """`text` stands for itself, `name` for a variable's value, `script` for its output."""
+    """`text` is literal, `name` stands for a variable's value, `script` for a script's output."""
     text: str
     quoted: bool
-    """A quoted piece is never split at spaces, nor is it a pattern."""
+    """A quoted part is neither split at spaces nor used as a pattern."""
     script: "Script" = ()
 
 
-Word = tuple[Part, ...]
+Word = tuple[WordPart, ...]
 
-DEEPEST = 40
-"""Scripts in scripts, at most."""
+MAX_NESTING = 40
+"""Deepest nesting of scripts."""
 
 _OPERATOR = re.compile(
     r"\d?>>|\d?>\||\d?>&(?:\d|-)|&>|\d?<&\d|\d?<<|\d?<>|\d?>|\d?<|&&|\|\||[;|&\n()]"
@@ -60,19 +60,21 @@ _ESCAPES = {
 }
 
 
-class Reader:
-    """Cuts a script into words and operators."""
+class ShellLexer:
+    """Splits a script into words and operators."""
 
-    def __init__(self, script: str, nested: Callable[["Reader"], "Script"], depth: int = 0) -> None:
+    def __init__(
+        self, script: str, nested: Callable[["ShellLexer"], "Script"], depth: int = 0
+    ) -> None:
         """Start at the beginning.
 
         Args:
-            script: to read.
-            nested: reads the script of a `$(`, up to and with its `)`.
-            depth: of the script in others.
+            script: text to split.
+            nested: parses the script of a `$(`, including its `)`.
+            depth: nesting depth of the script.
 
         Raises:
-            ShellSyntaxError: it is nested too deeply.
+            ShellSyntaxError: the script is nested too deeply.
         """
         self.depth = depth
         self._script = script
@@ -81,12 +83,12 @@ class Reader:
         self.check_depth()
 
     def check_depth(self) -> None:
-        """Refuse to go deeper than any script that is meant.
+        """Check the nesting depth.
 
         Raises:
-            ShellSyntaxError: it is nested too deeply.
+            ShellSyntaxError: the script is nested too deeply.
         """
-        if self.depth > DEEPEST:
+        if self.depth > MAX_NESTING:
             raise ShellSyntaxError("syntax error: nested too deeply")
 
     def token(self) -> Word | str | None:
@@ -101,7 +103,7 @@ class Reader:
         return self._word()
 
     def _word(self) -> Word:
-        parts: list[Part] = []
+        parts: list[WordPart] = []
         script = self._script
         while self._at < len(script):
             here = script[self._at]
@@ -119,28 +121,28 @@ class Reader:
                 parts.append(self._plain(_PLAIN, quoted=False))
         return tuple(parts)
 
-    def _plain(self, pattern: re.Pattern[str], *, quoted: bool) -> Part:
-        found = pattern.match(self._script, self._at)
-        assert found is not None, self._script[self._at :]
-        self._at = found.end()
-        return Part(kind="text", text=found.group(), quoted=quoted)
+    def _plain(self, pattern: re.Pattern[str], *, quoted: bool) -> WordPart:
+        match = pattern.match(self._script, self._at)
+        assert match is not None, self._script[self._at :]
+        self._at = match.end()
+        return WordPart(kind="text", text=match.group(), quoted=quoted)
 
-    def _single_quoted(self) -> Part:
+    def _single_quoted(self) -> WordPart:
         end = self._script.find("'", self._at + 1)
         if end < 0:
             raise ShellSyntaxError("no closing quote")
         text = self._script[self._at + 1 : end]
         self._at = end + 1
-        return Part(kind="text", text=text, quoted=True)
+        return WordPart(kind="text", text=text, quoted=True)
 
-    def _escaped(self) -> Part:
+    def _escaped(self) -> WordPart:
         text = self._script[self._at + 1 : self._at + 2]
         self._at += 2
-        return Part(kind="text", text="" if text == "\n" else text or "\\", quoted=True)
+        return WordPart(kind="text", text="" if text == "\n" else text or "\\", quoted=True)
 
-    def _double_quoted(self) -> list[Part]:
+    def _double_quoted(self) -> list[WordPart]:
         self._at += 1
-        parts = [Part(kind="text", text="", quoted=True)]
+        parts = [WordPart(kind="text", text="", quoted=True)]
         script = self._script
         while self._at < len(script):
             here = script[self._at]
@@ -155,53 +157,53 @@ class Reader:
                 parts.append(self._escaped())
             else:
                 self._at += 1
-                parts.append(Part(kind="text", text="\\", quoted=True))
+                parts.append(WordPart(kind="text", text="\\", quoted=True))
         raise ShellSyntaxError("no closing quote")
 
-    def _expansion(self, *, quoted: bool) -> Part:
-        """A `$` or a backtick and what belongs to it."""
+    def _expansion(self, *, quoted: bool) -> WordPart:
+        """An expansion that starts with a `$` or a backtick."""
         script = self._script
         if name := _NAME.match(script, self._at):
             self._at = name.end()
-            return Part(kind="name", text=name.group(1).strip("{}"), quoted=quoted)
+            return WordPart(kind="name", text=name.group(1).strip("{}"), quoted=quoted)
         if script[self._at] == "`":
             return self._backticks(quoted=quoted)
         if script.startswith("$((", self._at):
-            raise ShellSyntaxError("syntax error: arithmetic is not known to this shell")
+            raise ShellSyntaxError("syntax error: this shell does not support arithmetic")
         if script.startswith("$(", self._at):
             self._at += 2
             self.depth += 1
             self.check_depth()
             inner = self._nested(self)
             self.depth -= 1
-            return Part(kind="script", text="", quoted=quoted, script=inner)
+            return WordPart(kind="script", text="", quoted=quoted, script=inner)
         if script.startswith("${", self._at):
             end = script.find("}", self._at, self._at + 200)
             raise ShellSyntaxError(f"{script[self._at : end + 1]}: bad substitution")
         if script.startswith("$'", self._at) and not quoted:
             return self._ansi_quoted()
         self._at += 1
-        return Part(kind="text", text="$", quoted=quoted)
+        return WordPart(kind="text", text="$", quoted=quoted)
 
-    def _backticks(self, *, quoted: bool) -> Part:
-        """A script between backticks; a backslash in it saves `, $ and itself."""
+    def _backticks(self, *, quoted: bool) -> WordPart:
+        """A script between backticks; in it, a backslash escapes `, $ and itself."""
         script, inner = self._script, []
         self._at += 1
         while self._at < len(script) and script[self._at] != "`":
             if script[self._at] == "\\":
-                saved = script[self._at + 1 : self._at + 2]
-                inner.append(saved if saved in ("`", "$", "\\") else "\\" + saved)
+                escaped = script[self._at + 1 : self._at + 2]
+                inner.append(escaped if escaped in ("`", "$", "\\") else "\\" + escaped)
                 self._at += 2
             else:
                 inner.append(self._plain(_PLAIN_IN_BACKTICKS, quoted=True).text)
         if self._at >= len(script):
             raise ShellSyntaxError("no closing quote")
         self._at += 1
-        # Nothing follows the inner script, so that it is read to its end.
-        nested = self._nested(Reader("".join(inner) + ")", self._nested, self.depth + 1))
-        return Part(kind="script", text="", quoted=quoted, script=nested)
+        # The added `)` ends the inner script.
+        nested = self._nested(ShellLexer("".join(inner) + ")", self._nested, self.depth + 1))
+        return WordPart(kind="script", text="", quoted=quoted, script=nested)
 
-    def _ansi_quoted(self) -> Part:
+    def _ansi_quoted(self) -> WordPart:
         start = at = self._at + 2
         while at < len(self._script) and self._script[at] != "'":
             at += 2 if self._script[at] == "\\" else 1
@@ -209,11 +211,11 @@ class Reader:
             raise ShellSyntaxError("no closing quote")
         self._at = at + 1
         text = _ANSI_C.sub(_meaning, self._script[start:at])
-        return Part(kind="text", text=text, quoted=True)
+        return WordPart(kind="text", text=text, quoted=True)
 
 
 def _meaning(escape: re.Match[str]) -> str:
-    """What a backslash sequence in `$'...'` stands for."""
+    """The character that a backslash sequence in `$'...'` stands for."""
     hexadecimal, unicode, octal, letter = escape.groups()
     if unicode:
         character = chr(int(unicode, 16))

@@ -1,24 +1,24 @@
-"""Where a command reads from and writes to."""
+"""Where a command reads from and writes to: its streams and redirections."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from agentrl.virtual_phone.shell.shell_parser import Redirect
-from agentrl.virtual_phone.system.file_system import Files, normal
+from agentrl.virtual_phone.system.file_system import FileSystem, normalize_path
 
 Write = Callable[[bytes | memoryview], None]
 Read = Callable[[], Awaitable[bytes]]
-"""Gives what comes next on standard input, empty at its end."""
+"""Returns the next chunk of standard input; empty at its end."""
 Drained = Callable[[], Awaitable[None]]
 """Waits until there is room for more output."""
 
 
 async def no_input() -> bytes:
-    """Standard input of a command that has none."""
+    """Standard input of a command without input."""
     return b""
 
 
-async def always_drained() -> None:
+async def never_full() -> None:
     """There is always room."""
 
 
@@ -27,34 +27,34 @@ def _discard(data: bytes | memoryview) -> None:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class IO:
+class CommandIO:
     """The three streams of a command."""
 
     out: Write
     err: Write
     read: Read = no_input
-    drained: Drained = always_drained
+    drained: Drained = never_full
 
 
 class Redirects:
-    """The redirections of one command, and the files that it writes when it has ended."""
+    """The redirections of one command; it writes their files when the command has ended."""
 
-    def __init__(self, files: Files, folder: str) -> None:
-        """None yet.
+    def __init__(self, files: FileSystem, folder: str) -> None:
+        """Start without redirections.
 
         Args:
-            files: of the phone.
-            folder: that paths start from.
+            files: the phone's file system.
+            folder: the working directory.
         """
         self._files = files
         self._folder = folder
         self._written: list[tuple[str, _Output]] = []
 
-    def apply(self, redirect: Redirect, target: str, io: IO) -> IO:
-        """The streams as one more redirection makes them.
+    def apply(self, redirect: Redirect, target: str, io: CommandIO) -> CommandIO:
+        """The streams after one more redirection.
 
         Raises:
-            OSError: a file that cannot be opened.
+            OSError: a file cannot be opened.
         """
         if redirect.operator == ">&":
             known = {"1": io.out, "2": io.err}
@@ -63,7 +63,7 @@ class Redirects:
             return replace(io, read=self._reader(target))
         if target == "/dev/null":
             return self._with(redirect.fd, _discard, io)
-        path = normal(target, self._folder)
+        path = normalize_path(target, self._folder)
         old = self._files.find(path) if redirect.operator == ">>" else None
         content = (old.content or b"") if old is not None else b""
         self._files.write(path, content)
@@ -75,19 +75,19 @@ class Redirects:
         """Write the files.
 
         Raises:
-            OSError: there is no room for them.
+            OSError: the phone has no space for them.
         """
         for path, output in self._written:
             self._files.write(path, b"".join(output.chunks))
 
-    def _with(self, fd: int, write: Write, io: IO) -> IO:
+    def _with(self, fd: int, write: Write, io: CommandIO) -> CommandIO:
         if fd == 1:
-            return replace(io, out=write, drained=always_drained)
+            return replace(io, out=write, drained=never_full)
         return replace(io, err=write) if fd == 2 else io
 
     def _reader(self, target: str) -> Read:
-        """Reads a file once."""
-        path = normal(target, self._folder)
+        """Returns the file's content once, then end of input."""
+        path = normalize_path(target, self._folder)
         left = [] if target == "/dev/null" else [self._files.read(path)]
 
         async def read() -> bytes:
@@ -97,7 +97,7 @@ class Redirects:
 
 
 class _Output:
-    """What a command writes to a file, as long as there is room on the phone."""
+    """Collects what a command writes to a file, up to the phone's free space."""
 
     def __init__(self, num_free: int, start: bytes) -> None:
         self.chunks: list[bytes | memoryview] = [start]

@@ -1,4 +1,4 @@
-r"""How the words of the phone's shell make commands.
+r"""Parses shell scripts into pipelines of commands.
 
 ::
 
@@ -6,14 +6,14 @@ r"""How the words of the phone's shell make commands.
     pipeline = ["!"] command { "|" command }
     command  = { word | redirection } | ("(" script ")" | "{" script ";" "}") { redirection }
 
-Nothing else of a real shell's language is known: `if`, `for` and their kin are refused, and never
-taken for the names of commands.
+The rest of a real shell's language is not supported: `if`, `for` and other keywords are rejected
+rather than taken for names of commands.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from agentrl.virtual_phone.shell.lexer import Part, Reader, ShellSyntaxError, Word
+from agentrl.virtual_phone.shell.lexer import ShellLexer, ShellSyntaxError, Word, WordPart
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -26,8 +26,8 @@ class Redirect:
 
 
 @dataclass(slots=True, kw_only=True)
-class Command:
-    """A command as written: words, or a script in parentheses or braces."""
+class ShellCommand:
+    """A parsed command: words, or a script in parentheses or braces."""
 
     words: list[Word] = field(default_factory=list)
     redirects: list[Redirect] = field(default_factory=list)
@@ -37,10 +37,10 @@ class Command:
 
 @dataclass(slots=True, kw_only=True)
 class Pipeline:
-    """Commands joined by `|`, and what joins it to the pipeline before: `;`, `&&` or `||`."""
+    """Commands joined by `|`, and the operator that joins it to the previous pipeline."""
 
     joint: str
-    commands: list[Command]
+    commands: list[ShellCommand]
     negated: bool = False
     background: bool = False
 
@@ -54,33 +54,33 @@ _REFUSED = frozenset((
 
 
 def parse(script: str) -> Script:
-    """Read a script.
+    """Parse a script.
 
     Raises:
-        ShellSyntaxError: a quote is not closed, an operator has nothing to join, or it is of a
-            kind that this shell does not know.
+        ShellSyntaxError: a quote is not closed, an operator lacks an operand, or the syntax is
+            not supported.
     """
-    return _Parser(Reader(script, _nested)).script(None)
+    return _Parser(ShellLexer(script, _nested)).script(None)
 
 
-def _nested(reader: Reader) -> Script:
-    """The script of a `$(`, up to and with its `)`."""
+def _nested(reader: ShellLexer) -> Script:
+    """Parse the script of a `$(`, including its `)`."""
     return _Parser(reader).script(")")
 
 
 class _Parser:
-    """Puts the tokens of a reader together."""
+    """Builds pipelines from the tokens of a reader."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: ShellLexer) -> None:
         self._reader = reader
         self._pipelines: list[Pipeline] = []
         self._joint = ";"
         self._open_pipe = False
         self._negated = False
-        self._command = Command()
+        self._command = ShellCommand()
 
     def script(self, end: str | None) -> Script:
-        """Read until the token `end`; None reads to the end of the text."""
+        """Parse until the token `end`; None parses to the end of the text."""
         while (token := self._reader.token()) is not None:
             word = _reserved(token)
             at_start = self._is_empty()
@@ -117,7 +117,7 @@ class _Parser:
         elif reserved == "{":
             self._group("}", is_subshell=False)
         elif reserved == "}" or reserved in _REFUSED:
-            raise ShellSyntaxError(f"syntax error: '{reserved}' is not known to this shell")
+            raise ShellSyntaxError(f"syntax error: this shell does not support '{reserved}'")
         else:
             self._command.words.append(token)
 
@@ -140,7 +140,7 @@ class _Parser:
             commands = [self._command]
             joined = Pipeline(joint=self._joint, commands=commands, negated=self._negated)
             self._pipelines.append(joined)
-        self._open_pipe, self._negated, self._command = False, False, Command()
+        self._open_pipe, self._negated, self._command = False, False, ShellCommand()
 
     def _group(self, end: str, *, is_subshell: bool) -> None:
         if not self._is_empty():
@@ -154,20 +154,20 @@ class _Parser:
             raise ShellSyntaxError(f"syntax error: unexpected '{end}'")
 
     def _redirects(self, operator: str) -> list[Redirect]:
-        """A redirection whose operator was read; `&>` is two."""
+        """Parse a redirection whose operator has been read; `&>` stands for two."""
         digits = operator[:1] if operator[0].isdigit() else ""
         operator = operator[len(digits) :]
         fd = int(digits) if digits else 0 if operator[0] == "<" else 1
         if operator[:2] in (">&", "<&"):
-            target: Word = (Part(kind="text", text=operator[2:], quoted=True),)
+            target: Word = (WordPart(kind="text", text=operator[2:], quoted=True),)
             return [Redirect(fd=fd, operator=">&", target=target)]
         word = self._reader.token()
         if word is None or isinstance(word, str):
             raise ShellSyntaxError(f"syntax error: unexpected '{word or 'newline'}'")
         if operator in ("<<", "<>"):
-            raise ShellSyntaxError(f"syntax error: '{operator}' is not known to this shell")
+            raise ShellSyntaxError(f"syntax error: this shell does not support '{operator}'")
         if operator == "&>":
-            both: Word = (Part(kind="text", text="1", quoted=True),)
+            both: Word = (WordPart(kind="text", text="1", quoted=True),)
             return [
                 Redirect(fd=1, operator=">", target=word),
                 Redirect(fd=2, operator=">&", target=both),
@@ -176,7 +176,7 @@ class _Parser:
 
 
 def _reserved(token: Word | str) -> str:
-    """The text of a word that may be a reserved one: unquoted, in one piece."""
+    """The text of an unquoted one-part word, which may be a keyword; empty for other tokens."""
     if isinstance(token, str) or len(token) != 1:
         return ""
     part = token[0]

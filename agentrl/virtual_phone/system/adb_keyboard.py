@@ -1,4 +1,4 @@
-"""Typing what no key stands for: ADBKeyboard, an input method that listens to broadcasts.
+"""ADBKeyboard, an input method that types arbitrary text from broadcasts, and key codes.
 
 https://github.com/senzhk/ADBKeyBoard
 """
@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from agentrl.virtual_phone.system.phone_settings import ADB_KEYBOARD
 
 if TYPE_CHECKING:
-    from agentrl.virtual_phone.phone import Phone
+    from agentrl.virtual_phone.phone import VirtualPhone
 
 _MOST_CHARACTERS = 100_000
 
 
-def broadcast(phone: "Phone", action: str, extras: Mapping[str, str]) -> str:
-    """Send a broadcast on a phone; what its end says.
+def broadcast(phone: "VirtualPhone", action: str, extras: Mapping[str, str]) -> str:
+    """Send a broadcast; returns the result that `am broadcast` prints.
 
-    As on a phone, the end says nothing about whether anybody listened: the keyboard does only
-    while it is the one that is chosen.
+    As on a real phone, the result does not depend on whether anything listens: ADBKeyboard only
+    receives broadcasts while it is the selected input method.
     """
     done = "result=0"
     if phone.settings.get("secure", "default_input_method") != ADB_KEYBOARD:
@@ -41,17 +41,17 @@ def broadcast(phone: "Phone", action: str, extras: Mapping[str, str]) -> str:
 
 
 def _text(action: str, extras: Mapping[str, str]) -> str:
-    """What a broadcast types."""
-    told = extras.get("msg", "")
+    """The text that a broadcast types."""
+    message = extras.get("msg", "")
     try:
         if action == "ADB_INPUT_TEXT":
-            return told
+            return message
         if action == "ADB_INPUT_B64":
-            return base64.b64decode(told).decode("utf-8", "replace")
+            return base64.b64decode(message).decode("utf-8", "replace")
         if action == "ADB_INPUT_CHARS":
-            return "".join(chr(int(one)) for one in extras.get("chars", "").split(","))
+            return "".join(chr(int(code)) for code in extras.get("chars", "").split(","))
     except (binascii.Error, ValueError, OverflowError):
-        pass  # the keyboard logs an exception and goes on
+        pass  # the real keyboard logs an exception and continues
     return ""
 
 
@@ -69,15 +69,15 @@ _KEYS = {
 }  # fmt: skip
 
 
-def key_code(told: str) -> str:
-    """The name of a key out of its name or its number: `KEYCODE_BACK` for `4` and for `BACK`.
+def key_code(key: str) -> str:
+    """The full name of a key: `KEYCODE_BACK` for `4` or `BACK`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a key.
     """
-    if told.isascii() and told.isdecimal() and len(told) < 6:
-        return f"KEYCODE_{_KEYS.get(int(told), told)}"
-    name = told.upper().removeprefix("KEYCODE_")
+    if key.isascii() and key.isdecimal() and len(key) < 6:
+        return f"KEYCODE_{_KEYS.get(int(key), key)}"
+    name = key.upper().removeprefix("KEYCODE_")
     if not (name.isascii() and name.replace("_", "").isalnum() and len(name) < 40):
-        raise ValueError(f"no key {told[:40]!r}")
+        raise ValueError(f"unknown key {key[:40]!r}")
     return f"KEYCODE_{name}"

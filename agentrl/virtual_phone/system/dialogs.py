@@ -1,4 +1,4 @@
-"""Dialogs of the system that stand above whatever is in front."""
+"""System dialogs that cover the app in front."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ import numpy as np
 
 from agentrl.types import Image
 from agentrl.virtual_phone.apps.app import View
-from agentrl.virtual_phone.apps.installed_app import full
+from agentrl.virtual_phone.apps.installed_app import component_name
 from agentrl.virtual_phone.apps.system_apps import ACTIVITIES, DIALER
 from agentrl.virtual_phone.system import drawing
 
 Kind = Literal["anr", "crash", "call", "permission"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Outcome = Literal["close", "keep"]
-"""What a button does with the app that the dialog is about."""
+"""Effect of a button on the app that the dialog is about."""
 
 _PERMISSIONS = (
     "com.google.android.permissioncontroller/"
@@ -36,21 +36,21 @@ class Dialog:
 
     kind: Kind
     package: str
-    """Of the app that it is about."""
+    """Package of the app that it is about."""
 
     @property
     def title(self) -> str:
-        """Of its window, as `dumpsys window` names it."""
+        """Window title, as in `dumpsys window`."""
         if self.kind == "call":
-            return f"{DIALER}/{full(DIALER, ACTIVITIES[DIALER])}"
+            return component_name(DIALER, ACTIVITIES[DIALER])
         if self.kind == "permission":
             return _PERMISSIONS
-        told = "Not Responding" if self.kind == "anr" else "Error"
-        return f"Application {told}: {self.package}"
+        problem = "Not Responding" if self.kind == "anr" else "Error"
+        return f"Application {problem}: {self.package}"
 
     @property
     def text(self) -> str:
-        """What it says."""
+        """The message."""
         name = self.package.rpartition(".")[2]
         texts: dict[Kind, str] = {
             "anr": f"{name} isn't responding",
@@ -62,7 +62,7 @@ class Dialog:
 
     @property
     def buttons(self) -> tuple[tuple[str, Outcome], tuple[str, Outcome]]:
-        """The words on the buttons, and what these do."""
+        """Labels and outcomes of the two buttons."""
         if self.kind == "call":
             return ("Decline", "keep"), ("Answer", "keep")
         if self.kind == "permission":
@@ -72,18 +72,18 @@ class Dialog:
 
     @property
     def yields_to_back(self) -> bool:
-        """Whether BACK takes it away."""
+        """Whether BACK dismisses it."""
         return self.kind in ("call", "permission")
 
     def pressed(self, x: float, y: float) -> Outcome | None:
-        """What a touch at (x, y) in [0, 1] of the apps' area leads to; None beside the buttons."""
+        """Outcome of a touch at (x, y) in [0, 1] of the apps' area; None outside the buttons."""
         for (left, top, right, bottom), (_, outcome) in zip(_BUTTONS, self.buttons, strict=True):
             if left <= x <= right and top <= y <= bottom:
                 return outcome
         return None
 
     def drawn_on(self, area: Image) -> Image:
-        """The apps' area with the dialog above it, uint8[height, width, 3]."""
+        """The apps' area with the dialog on top, uint8[height, width, 3]."""
         width = area.shape[1]
         picture = (area * _SHADE).astype(np.uint8)
         _fill(picture, _BOX, _PAPER)
@@ -94,20 +94,20 @@ class Dialog:
         return picture
 
     def views(self) -> Sequence[View]:
-        """The text and the buttons."""
+        """The message and the buttons."""
         text = View(bounds=_BOX, text=self.text, kind="android.widget.TextView")
         buttons = (
-            View(bounds=box, text=told, kind="android.widget.Button", is_clickable=True)
-            for box, (told, _) in zip(_BUTTONS, self.buttons, strict=True)
+            View(bounds=box, text=label, kind="android.widget.Button", is_clickable=True)
+            for box, (label, _) in zip(_BUTTONS, self.buttons, strict=True)
         )
         return [text, *buttons]
 
 
 def _fill(
-    picture: Image, box: tuple[float, float, float, float], colour: tuple[int, int, int]
+    picture: Image, box: tuple[float, float, float, float], color: tuple[int, int, int]
 ) -> None:
     height, width = picture.shape[:2]
     left, top, right, bottom = box
     start = (round(left * width), round(top * height))
     end = (round(right * width), round(bottom * height))
-    cv2.rectangle(picture, start, end, colour, cv2.FILLED)
+    cv2.rectangle(picture, start, end, color, cv2.FILLED)

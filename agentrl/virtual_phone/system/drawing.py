@@ -1,4 +1,4 @@
-"""Pictures of what belongs to the phone and to no app: home screen, lock screen, pages of text."""
+"""Drawings that belong to the phone itself: home screen, lock screen, pages of text."""
 
 import zlib
 from collections.abc import Sequence
@@ -15,22 +15,22 @@ _WHITE = (255, 255, 255)
 _PAPER = (250, 250, 250)
 _INK = (40, 40, 40)
 _LEAST, _MORE = 90, 150
-"""Brightness of the bars that tell pages apart at first sight."""
+"""Brightness range of the title bars, whose colors distinguish pages at a glance."""
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 _COLUMNS, _ROWS = 4, 6
-"""Of tiles on the home screen."""
+"""Tiles on the home screen."""
 _NAME = 0.2 / _ROWS
-"""Share of the screen's height, at the foot of a tile, that its name takes."""
+"""Height of the name at the foot of a tile, relative to the screen."""
 _NAME_BASE = 0.03 / _ROWS
-"""From the foot up to the base line of the name."""
+"""Distance from the foot of a tile to the baseline of its name, relative to the screen."""
 
 PAGE_ROWS = 16
 """Lines of text on a page."""
 
 
-def blank(width: int, height: int, colour: tuple[int, int, int]) -> Image:
-    """One colour, uint8[height, width, 3]."""
-    return np.full((height, width, 3), colour, np.uint8)
+def blank(width: int, height: int, color: tuple[int, int, int]) -> Image:
+    """A single color, uint8[height, width, 3]."""
+    return np.full((height, width, 3), color, np.uint8)
 
 
 def write(
@@ -38,25 +38,25 @@ def write(
     text: str,
     at: tuple[float, float],
     scale: float,
-    colour: tuple[int, int, int],
+    color: tuple[int, int, int],
 ) -> None:
-    """Write text into a picture.
+    """Write text into an image.
 
     Args:
         picture: uint8[height, width, 3].
-        text: what cannot be drawn becomes question marks.
-        at: where its base line starts, in [0, 1].
-        scale: of the font.
-        colour: RGB.
+        text: characters that cannot be drawn become question marks.
+        at: start of the baseline, in [0, 1].
+        scale: size of the font.
+        color: RGB.
     """
     height, width = picture.shape[:2]
     origin = (round(at[0] * width), round(at[1] * height))
     plain = text.encode("ascii", "replace").decode()
-    cv2.putText(picture, plain, origin, _FONT, scale, colour, 1, cv2.LINE_AA)
+    cv2.putText(picture, plain, origin, _FONT, scale, color, 1, cv2.LINE_AA)
 
 
 def tile_bounds(index: int) -> tuple[float, float, float, float]:
-    """Left, top, right and bottom of a tile of the home screen with its name, in [0, 1]."""
+    """Left, top, right and bottom of a home screen tile including its name, in [0, 1]."""
     row, column = divmod(index, _COLUMNS)
     return (
         (column + 0.15) / _COLUMNS,
@@ -67,7 +67,7 @@ def tile_bounds(index: int) -> tuple[float, float, float, float]:
 
 
 def tile_at(x: float, y: float, count: int) -> int | None:
-    """Which of `count` tiles of the home screen stands at (x, y) in [0, 1], or None."""
+    """Index of the home screen tile at (x, y) in [0, 1], or None."""
     for index in range(count):
         left, top, right, bottom = tile_bounds(index)
         if left < x < right and top < y < bottom:
@@ -76,7 +76,7 @@ def tile_at(x: float, y: float, count: int) -> int | None:
 
 
 def home(width: int, height: int, names: Sequence[str]) -> Image:
-    """The home screen's area: one tile per app.
+    """The home screen's area with one tile per app.
 
     Returns:
         uint8[height, width, 3].
@@ -101,10 +101,10 @@ def keyguard(width: int, height: int, clock: str) -> Image:
 
 
 def page(width: int, height: int, label: str, lines: Sequence[str]) -> Image:
-    """A page of text below a bar in a colour of its label's own, uint8[height, width, 3]."""
+    """A page of text below a title bar colored by its label, uint8[height, width, 3]."""
     picture = blank(width, height, _PAPER)
-    told = zlib.crc32(label.encode("utf-8", "replace")).to_bytes(4, "big")
-    picture[: round(height / PAGE_ROWS)] = [_LEAST + byte * _MORE // 255 for byte in told[:3]]
+    color_bytes = zlib.crc32(label.encode("utf-8", "replace")).to_bytes(4, "big")[:3]
+    picture[: round(height / PAGE_ROWS)] = [_LEAST + byte * _MORE // 255 for byte in color_bytes]
     for row, line in enumerate((label, *lines)[:PAGE_ROWS]):
         scale = width / (600 if row == 0 else 1000)
         write(picture, line[:60], (0.05, (row + 0.7) / PAGE_ROWS), scale, _INK)

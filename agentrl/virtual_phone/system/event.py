@@ -1,17 +1,17 @@
-"""Waiting for something to happen, for as many as want to."""
+"""A repeatable event for asyncio."""
 
 import asyncio
 
 
-class Bell:
-    """Whoever waits goes on when it rings; whoever comes later waits for the next time."""
+class Event:
+    """Wakes all current waiters each time it is set; later waiters wait for the next time."""
 
     def __init__(self) -> None:
-        """Nobody waits."""
+        """Start without waiters."""
         self._waiting: list[asyncio.Future[None]] = []
 
     async def wait(self) -> None:
-        """Wait until it rings."""
+        """Wait until the event is next set."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         try:
@@ -21,7 +21,7 @@ class Bell:
                 self._waiting.remove(waiter)
 
     def ring(self) -> None:
-        """Let everybody who waits go on."""
+        """Wake all current waiters."""
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             if not waiter.done():

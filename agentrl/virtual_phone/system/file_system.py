@@ -1,14 +1,14 @@
-"""The files of a virtual phone, in memory."""
+"""The file system of a virtual phone, in memory."""
 
 import stat
 from dataclasses import dataclass
 
 EPOCH_S = 1_700_000_000
-"""Modification time of every file: a phone's clock never is the wall's."""
+"""Modification time of every file: the phone's clock is independent of the wall clock."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Node:
+class FileNode:
     """A file, or a folder if `content` is None."""
 
     content: bytes | None
@@ -32,13 +32,13 @@ _STATIC = {
     "/sys/devices/system/cpu/cpu0/online": "1\n",
     "/sys/devices/system/cpu/cpu1/online": "1\n",
 }
-"""What programs read of a kernel."""
+"""Kernel files that programs read."""
 _CAPACITY = 512 << 20
 _MOST_NODES = 50_000
 
 
-def normal(path: str, folder: str = "/") -> str:
-    """An absolute path without `.`, `..` and double slashes, and with one name for each place."""
+def normalize_path(path: str, folder: str = "/") -> str:
+    """The canonical absolute path: without `.`, `..`, double slashes and aliases of /sdcard."""
     parts: list[str] = []
     for part in (path if path.startswith("/") else f"{folder}/{path}").split("/"):
         if part == "..":
@@ -53,19 +53,19 @@ def normal(path: str, folder: str = "/") -> str:
     return whole
 
 
-class Files:
+class FileSystem:
     """A small file system; every path is absolute.
 
-    Errors are the `OSError`s that a real one raises, with the path as file name.
+    Errors are the `OSError`s that a real file system raises, with the path as file name.
     """
 
     def __init__(self) -> None:
-        """The folders that every phone has."""
-        self._nodes: dict[str, Node] = {}
+        """Create the folders that every phone has."""
+        self._nodes: dict[str, FileNode] = {}
         self._num_used = 0
         self.clear()
         self.capacity = _CAPACITY
-        """Bytes that all files may have together."""
+        """Largest total size of all files, in bytes."""
         for path in ("/data/local/tmp", "/sdcard/Download", "/sdcard/DCIM", "/system/bin"):
             self.make_folders(path)
         for path, text in _STATIC.items():
@@ -73,48 +73,48 @@ class Files:
             self.write(path, text.encode())
 
     def clear(self) -> None:
-        """Remove everything, the folders that every phone has among it."""
+        """Remove everything except the root folder."""
         self._num_used -= sum(len(node.content or b"") for node in self._nodes.values())
-        self._nodes = {"/": Node(content=None, mode=stat.S_IFDIR | 0o755)}
+        self._nodes = {"/": FileNode(content=None, mode=stat.S_IFDIR | 0o755)}
 
     @property
     def num_free(self) -> int:
-        """Bytes for which there is room."""
+        """Free space in bytes."""
         return max(0, self.capacity - self._num_used)
 
     @property
     def is_scarce(self) -> bool:
-        """Whether somebody has taken room away."""
+        """Whether the `storage_mb` fault limits the space."""
         return self.capacity != _CAPACITY
 
     def leave_free(self, num_bytes: int | None) -> None:
-        """Leave room for so many bytes more; None for as many as the phone came with."""
+        """Limit the free space; None restores the original capacity."""
         self.capacity = _CAPACITY if num_bytes is None else self._num_used + num_bytes
 
     def reserve(self, num_bytes: int) -> None:
-        """Take room for something that is on its way to the phone.
+        """Reserve space for an upload in progress.
 
         Raises:
-            OSError: there is not enough.
+            OSError: there is not enough space.
         """
         if num_bytes > self.num_free:
             raise OSError(28, "No space left on device")
         self._num_used += num_bytes
 
     def release(self, num_bytes: int) -> None:
-        """Give back what was reserved."""
+        """Release reserved space."""
         self._num_used -= num_bytes
 
-    def all(self) -> list[tuple[str, Node]]:
-        """Every file and folder by its path, folders before what is in them."""
+    def all(self) -> list[tuple[str, FileNode]]:
+        """Every path and its node, folders before their contents."""
         return sorted(self._nodes.items())
 
-    def find(self, path: str) -> Node | None:
-        """What stands at a path, or None."""
-        return self._nodes.get(normal(path))
+    def find(self, path: str) -> FileNode | None:
+        """The node at a path, or None."""
+        return self._nodes.get(normalize_path(path))
 
     def read(self, path: str) -> bytes:
-        """A file's content."""
+        """The content of a file."""
         node = self.find(path)
         if node is None:
             raise FileNotFoundError(2, "No such file or directory", path)
@@ -124,7 +124,7 @@ class Files:
 
     def write(self, path: str, content: bytes, *, mode: int = 0o644, mtime: int = EPOCH_S) -> None:
         """Write a whole file; its folder must exist."""
-        path = normal(path)
+        path = normalize_path(path)
         parent = self.find(path.rpartition("/")[0] or "/")
         if parent is None:
             raise FileNotFoundError(2, "No such file or directory", path)
@@ -138,11 +138,11 @@ class Files:
             raise OSError(28, "No space left on device", path)
         self._num_used += grows
         permissions = stat.S_IFREG | stat.S_IMODE(mode)
-        self._nodes[path] = Node(content=content, mode=permissions, mtime=mtime)
+        self._nodes[path] = FileNode(content=content, mode=permissions, mtime=mtime)
 
     def make_folder(self, path: str) -> None:
-        """Make one folder in a folder that exists."""
-        path = normal(path)
+        """Create one folder; its parent must exist."""
+        path = normalize_path(path)
         if path in self._nodes:
             raise FileExistsError(17, "File exists", path)
         parent = self.find(path.rpartition("/")[0] or "/")
@@ -152,19 +152,19 @@ class Files:
             raise NotADirectoryError(20, "Not a directory", path)
         if len(self._nodes) >= _MOST_NODES:
             raise OSError(28, "No space left on device", path)
-        self._nodes[path] = Node(content=None, mode=stat.S_IFDIR | 0o771)
+        self._nodes[path] = FileNode(content=None, mode=stat.S_IFDIR | 0o771)
 
     def make_folders(self, path: str) -> None:
-        """Make a folder and those above it, where they are missing."""
+        """Create a folder and its missing parents."""
         at = ""
-        for part in normal(path).split("/")[1:]:
+        for part in normalize_path(path).split("/")[1:]:
             at = f"{at}/{part}"
             if at not in self._nodes:
                 self.make_folder(at)
 
     def remove(self, path: str, *, recursive: bool = False) -> None:
-        """Remove a file, or with `recursive` a folder and what is in it."""
-        path = normal(path)
+        """Remove a file, or with `recursive` a folder and its contents."""
+        path = normalize_path(path)
         node = self._nodes.get(path)
         if node is None:
             raise FileNotFoundError(2, "No such file or directory", path)
@@ -176,9 +176,9 @@ class Files:
             self._num_used -= len(self._nodes.pop(known).content or b"")
 
     def names(self, path: str) -> list[str]:
-        """Names in a folder, sorted."""
-        path = normal(path)
-        if not self._nodes.get(path, Node(content=b"", mode=0)).is_folder:
+        """Names of the entries of a folder, sorted."""
+        path = normalize_path(path)
+        if not self._nodes.get(path, FileNode(content=b"", mode=0)).is_folder:
             raise FileNotFoundError(2, "No such file or directory", path)
         prefix = path.rstrip("/") + "/"
         inside = (p[len(prefix) :] for p in self._nodes if p.startswith(prefix) and p != "/")

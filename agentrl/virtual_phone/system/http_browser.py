@@ -1,10 +1,10 @@
-"""A phone's browser, as far as it goes: it asks for a page and shows its title."""
+"""A minimal browser for a phone: it requests a page and extracts its title."""
 
 import asyncio
 import re
 from urllib.parse import urlsplit
 
-from agentrl.virtual_phone.system.network import Network
+from agentrl.virtual_phone.system.network import PhoneNetwork
 
 _DEADLINE_S = 5.0
 _LARGEST_PAGE = 1 << 20
@@ -13,51 +13,51 @@ _TITLE = re.compile(rb"<title>([^<]{0,200})", re.IGNORECASE)
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})")
 
 
-class Unreachable(Exception):
-    """A page cannot be had; the message says why."""
+class PageUnreachable(Exception):
+    """The page cannot be loaded; the message says why."""
 
 
-async def fetch(network: Network, url: str) -> tuple[int, bytes]:
-    """Get a page from a port of the phone, such as one that was reversed.
+async def fetch(network: PhoneNetwork, url: str) -> tuple[int, bytes]:
+    """Load a page from a port of the phone, for example a reversed one.
 
     Returns:
         Status and body.
 
     Raises:
-        Unreachable: nobody listens there, or what comes is no page.
+        Unreachable: nothing listens there, or the response is not HTTP.
     """
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or 80
     except ValueError as error:
-        raise Unreachable(f"no address: {error}") from error
-    other = network.connect(f"tcp:{port}") if host in _HOSTS else None
-    if other is None:
-        raise Unreachable(f"Failed to connect to {host} port {port}: Connection refused")
+        raise PageUnreachable(f"invalid URL: {error}") from error
+    channel = network.connect(f"tcp:{port}") if host in _HOSTS else None
+    if channel is None:
+        raise PageUnreachable(f"Failed to connect to {host} port {port}: Connection refused")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    asked = f"GET {path} HTTP/1.0\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n"
-    other.write(asked.encode("ascii", "replace"))
+    request = f"GET {path} HTTP/1.0\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n"
+    channel.write(request.encode("ascii", "replace"))
     answer = b""
     try:
         async with asyncio.timeout(_DEADLINE_S):
-            while (chunk := await other.read()) and len(answer) < _LARGEST_PAGE:
+            while (chunk := await channel.read()) and len(answer) < _LARGEST_PAGE:
                 answer += chunk
     except TimeoutError as error:
-        raise Unreachable(f"no answer within {_DEADLINE_S:g} s") from error
+        raise PageUnreachable(f"no response within {_DEADLINE_S:g} s") from error
     finally:
-        other.finish()
+        channel.finish()
     head, _, body = answer.partition(b"\r\n\r\n")
     status = _STATUS.match(head)
     if status is None:
-        raise Unreachable("Empty reply from server")
+        raise PageUnreachable("Empty reply from server")
     return int(status[1]), body
 
 
-async def fetch_title(network: Network, url: str) -> str:
-    """The title of a page, or why there is none."""
+async def fetch_title(network: PhoneNetwork, url: str) -> str:
+    """Status and title of a page, or the reason why it cannot be loaded."""
     try:
         status, body = await fetch(network, url)
-    except Unreachable as error:
+    except PageUnreachable as error:
         return str(error)
     title = _TITLE.search(body)
     return f"{status} {title[1].decode('utf-8', 'replace').strip()}" if title else str(status)

@@ -1,30 +1,30 @@
-"""What fingers and keys do with a phone."""
+"""What touches and keys do on a phone."""
 
 from typing import TYPE_CHECKING
 
 from agentrl.virtual_phone.system import drawing
 
 if TYPE_CHECKING:
-    from agentrl.virtual_phone.phone import Phone
+    from agentrl.virtual_phone.phone import VirtualPhone
 
 _SLOP = 8.0
-"""Pixels that a finger may move while it taps."""
+"""Pixels that a finger may move during a tap."""
 
 
-class Hands:
-    """The hands on one phone."""
+class InputHandler:
+    """Touches and keys of one phone."""
 
-    def __init__(self, phone: "Phone") -> None:
-        """No finger is down.
+    def __init__(self, phone: "VirtualPhone") -> None:
+        """Start without a finger on the screen.
 
         Args:
-            phone: that they hold.
+            phone: phone to control.
         """
         self._phone = phone
         self._down: tuple[float, float] | None = None
 
     def touch(self, px: float, py: float) -> None:
-        """A tap at a pixel of the screen."""
+        """Tap a pixel of the screen."""
         phone = self._phone
         x, y = phone.geometry.in_area(px, py)
         if phone.is_hidden:
@@ -41,7 +41,7 @@ class Hands:
             self._feed(*(("status_bar",) if y < 0 else ("touch", x, y)))
 
     def swipe(self, start: tuple[float, float], end: tuple[float, float], ms: int) -> None:
-        """A swipe between two pixels of the screen; on the lock screen, upwards unlocks."""
+        """Swipe between two pixels of the screen; swiping up unlocks the lock screen."""
         phone = self._phone
         (x1, y1), (x2, y2) = phone.geometry.in_area(*start), phone.geometry.in_area(*end)
         if phone.power.awake and phone.power.locked and y2 < y1:
@@ -54,10 +54,10 @@ class Hands:
             self._feed("swipe", x1, y1, x2, y2, ms)
 
     def move(self, what: str, px: float, py: float) -> None:
-        """One part of a touch: `DOWN`, `MOVE`, `UP` or `CANCEL`.
+        """One motion event: `DOWN`, `MOVE`, `UP` or `CANCEL`.
 
         Raises:
-            ValueError: it is none of them.
+            ValueError: it is not one of them.
         """
         if what == "DOWN":
             self._down = (px, py)
@@ -73,7 +73,7 @@ class Hands:
             raise ValueError(f"Unknown motion event: {what}")
 
     def key(self, code: str) -> None:
-        """A key such as `KEYCODE_BACK`; what the app does not use, the phone does."""
+        """Press a key such as `KEYCODE_BACK`; the phone handles keys that the app ignores."""
         phone = self._phone
         if code in ("KEYCODE_POWER", "KEYCODE_SLEEP", "KEYCODE_WAKEUP"):
             self._switch(code)
@@ -93,17 +93,17 @@ class Hands:
             self._feed("key", code)
 
     def text(self, text: str) -> None:
-        """Type, for an app with a `text` method."""
+        """Type text into an app that has a `text` method."""
         if not self._phone.is_hidden and self._phone.dialog is None:
             self._feed("text", text)
 
     def clear_text(self) -> None:
-        """Take away what was typed, in an app with a `clear_text` method."""
+        """Delete typed text in an app that has a `clear_text` method."""
         if not self._phone.is_hidden and self._phone.dialog is None:
             self._feed("clear_text")
 
     def _end_call(self) -> None:
-        """Hang up; without a call the key is the one that switches the screen off."""
+        """Hang up; without a call, the key turns the screen off."""
         dialog = self._phone.dialog
         if dialog is not None and dialog.kind == "call":
             self._phone.end_dialog()
@@ -121,7 +121,7 @@ class Hands:
         phone = self._phone
         if phone.dialog is not None and phone.dialog.yields_to_back:
             phone.end_dialog()
-        phone.tasks.feed(("home",), phone.tasks.front)  # nobody is asked, but it is counted
+        phone.tasks.feed(("home",), phone.tasks.front)  # apps ignore it, but it counts as a touch
         phone.tasks.go_home()
 
     def _go_back(self) -> None:
@@ -136,7 +136,7 @@ class Hands:
             tasks.back()
 
     def _feed(self, *event: object) -> None:
-        """A window gets touches while it is shown, also one that another will soon hide."""
+        """Feed the app that is visible, even if another one is about to cover it."""
         phone = self._phone
         if phone.shown.front is not None:
             phone.tasks.feed(event, phone.shown.front)

@@ -1,6 +1,6 @@
-"""The ports inside one phone: what listens on them, and connections to them.
+"""The ports inside one phone: listeners and connections.
 
-Nothing here is a port of this machine: a phone's port 8080 is its own, as on a real phone.
+None of them is a port of this machine: a phone's port 8080 is its own, as on a real phone.
 """
 
 import re
@@ -15,35 +15,35 @@ _MOST_LISTENERS = 200
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Listener:
-    """Somebody who listens."""
+class PortListener:
+    """A listening socket on the phone."""
 
     owner: object
-    """Whose it is: it goes when its owner goes."""
+    """Owner of the socket; the socket closes with it."""
     accept: Callable[[], Channel]
-    """Gives the client's end of a new connection."""
+    """Returns the client's end of a new connection."""
     goal: str = ""
-    """Where a reversed port leads to, on the computer."""
+    """Address on the computer that a reversed port leads to."""
 
 
-class Network:
+class PhoneNetwork:
     """The ports of one phone."""
 
     def __init__(self) -> None:
-        """Nobody listens."""
-        self._listeners: dict[str, Listener] = {}
+        """Start without listeners."""
+        self._listeners: dict[str, PortListener] = {}
 
-    def listen(self, address: str, listener: Listener) -> str:
+    def listen(self, address: str, listener: PortListener) -> str:
         """Listen at an address such as `tcp:8080` or `localabstract:name`.
 
         Returns:
-            The address; a free port in the place of `tcp:0`.
+            The address; with a free port if `tcp:0` was requested.
 
         Raises:
-            OSError: it is taken, or no address.
+            OSError: the address is taken or invalid.
         """
-        found = _ADDRESS.fullmatch(address)
-        if found is None or int(found[1] or 1) > 65_535:
+        match = _ADDRESS.fullmatch(address)
+        if match is None or int(match[1] or 1) > 65_535:
             raise OSError(22, f"bad address: {address[:100]}")
         if address == "tcp:0":
             address = next(f"tcp:{p}" for p in _FREE_PORTS if f"tcp:{p}" not in self._listeners)
@@ -52,21 +52,21 @@ class Network:
         self._listeners[address] = listener
         return address
 
-    def find(self, address: str) -> Listener | None:
-        """Who listens at an address."""
+    def find(self, address: str) -> PortListener | None:
+        """The listener at an address, or None."""
         return self._listeners.get(address)
 
     def close(self, address: str) -> None:
-        """Nobody listens there any more."""
+        """Stop listening at an address."""
         self._listeners.pop(address, None)
 
     def close_all(self, owner: object) -> None:
-        """Whatever an owner listens at is closed."""
+        """Close all listeners of an owner."""
         for address in [a for a, listener in self._listeners.items() if listener.owner is owner]:
             del self._listeners[address]
 
     def reversed(self, owner: object) -> list[tuple[str, str]]:
-        """The addresses that lead to the computer, and where to."""
+        """The reversed ports of an owner and where they lead."""
         return [
             (address, listener.goal)
             for address, listener in sorted(self._listeners.items())
@@ -74,6 +74,6 @@ class Network:
         ]
 
     def connect(self, address: str) -> Channel | None:
-        """The client's end of a new connection; None where nobody listens."""
+        """The client's end of a new connection; None if nothing listens."""
         listener = self._listeners.get(address)
         return None if listener is None else listener.accept()

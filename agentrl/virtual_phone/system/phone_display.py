@@ -1,4 +1,4 @@
-"""What a phone shows, and when: effects become visible together, some time after their cause."""
+"""What a phone shows: effects become visible together, some time after their cause."""
 
 import asyncio
 import logging
@@ -11,57 +11,57 @@ from typing import TYPE_CHECKING
 from agentrl.types import Image
 from agentrl.virtual_phone.apps.app import STATE_FOLDER, state_path
 from agentrl.virtual_phone.system import drawing, screen
-from agentrl.virtual_phone.system.event import Bell
-from agentrl.virtual_phone.system.screen import Frame
+from agentrl.virtual_phone.system.event import Event
+from agentrl.virtual_phone.system.screen import ScreenFrame
 
 if TYPE_CHECKING:
-    from agentrl.virtual_phone.phone import Phone
+    from agentrl.virtual_phone.phone import VirtualPhone
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Shown:
-    """Everything that becomes visible together."""
+class VisibleState:
+    """A visible state of the phone: everything that becomes visible together."""
 
     front: str | None
     """Package in front; None for the home screen."""
     component: str
     """`package/activity` in front."""
     focus: str | None
-    """Title of the window that has the focus: a component, or a dialog's; None for none."""
-    frame: Frame
+    """Title of the focused window: a component or a dialog's title; None if none has the focus."""
+    frame: ScreenFrame
     states: Mapping[str, bytes] = field(default_factory=dict)
-    """Published state of every app that runs, or has crashed."""
+    """Published state of every app that is running or has crashed."""
 
 
-class Display:
+class PhoneDisplay:
     """The screen of one phone, and the files in which its apps publish their states."""
 
     def __init__(
-        self, phone: "Phone", effect_delay_ms: tuple[float, float], source: random.Random
+        self, phone: "VirtualPhone", effect_delay_ms: tuple[float, float], source: random.Random
     ) -> None:
-        """Show the phone as it is.
+        """Show the current state.
 
         Args:
-            phone: drawn whenever it has changed.
-            effect_delay_ms: how much later an effect appears, at least and at most.
-            source: of the delays.
+            phone: phone to draw.
+            effect_delay_ms: shortest and longest delay of a visible effect.
+            source: random source of the delays.
         """
         self.effect_delay_ms = effect_delay_ms
         self._phone = phone
         self._source = source
-        self._pending: deque[Shown] = deque()
+        self._pending: deque[VisibleState] = deque()
         self._last_due_s = 0.0
         self._frame_key: tuple[object, ...] = ()
         self._frame_area: Image | None = None
-        """What the frame was made of; an app's picture is another one when it has changed."""
-        self._changed = Bell()
+        """App image from which the frame was drawn; an app draws a new one when it changes."""
+        self._changed = Event()
         self._num_shown = self._num_published = 0
         self.shown = self._now()
 
     def later(self) -> None:
-        """Show the phone as it is now, when the delay of this effect has passed."""
+        """Show the current state after the effect delay."""
         delay_s = self._source.uniform(*self.effect_delay_ms) / 1000
         if not delay_s and not self._pending:
             self._show(self._now())
@@ -72,17 +72,17 @@ class Display:
         loop.call_at(self._last_due_s, self._show_next)
 
     def at_once(self) -> None:
-        """Show the phone as it is now; what was still to be shown is skipped."""
+        """Show the current state now; pending effects are skipped."""
         self._pending.clear()
         self._show(self._now())
 
     async def at_rest(self) -> None:
-        """Wait until every change so far is visible."""
+        """Wait until all pending effects are visible."""
         loop = asyncio.get_running_loop()
         while self._pending:
             await asyncio.sleep(max(0.0, self._last_due_s - loop.time()))
 
-    async def change(self, shown: Shown) -> None:
+    async def change(self, shown: VisibleState) -> None:
         """Wait until something else is shown."""
         while self.shown is shown:
             await self._changed.wait()
@@ -91,7 +91,7 @@ class Display:
         if self._pending:
             self._show(self._pending.popleft())
 
-    def _show(self, shown: Shown) -> None:
+    def _show(self, shown: VisibleState) -> None:
         files = self._phone.files
         for package in self.shown.states.keys() - shown.states.keys():
             if files.find(state_path(package)) is not None:
@@ -107,8 +107,8 @@ class Display:
         else:
             self._publish(shown, self._num_shown)
 
-    def _publish(self, shown: Shown, number: int) -> None:
-        if number < self._num_published:  # later ones came sooner
+    def _publish(self, shown: VisibleState, number: int) -> None:
+        if number < self._num_published:  # a later state has been published already
             return
         self._num_published = number
         files = self._phone.files
@@ -117,14 +117,14 @@ class Display:
                 files.make_folders(STATE_FOLDER)
             for package, state in shown.states.items():
                 files.write(state_path(package), state)
-        except OSError as error:  # no room is left, or something else stands in its place
+        except OSError as error:  # the disk is full, or something else is at that path
             self._phone.log.add("agentrl", f"state is not published: {error.strerror}", "E")
 
-    def _now(self) -> Shown:
-        """The phone as it is, drawn where something has changed."""
+    def _now(self) -> VisibleState:
+        """The current state, redrawn if something has changed."""
         phone, tasks = self._phone, self._phone.tasks
         published = sorted(tasks.running | tasks.crashed)
-        return Shown(
+        return VisibleState(
             front=tasks.front,
             component=tasks.component,
             focus=phone.focus,
@@ -132,7 +132,7 @@ class Display:
             states={name: tasks.apps[name].published() for name in published},
         )
 
-    def _draw(self) -> Frame:
+    def _draw(self) -> ScreenFrame:
         phone, tasks, installed = self._phone, self._phone.tasks, self._phone.tasks.installed
         size = width, height = phone.geometry.size
         clock = tasks.clock_s
@@ -152,7 +152,7 @@ class Display:
         return self._drawn
 
     def _above(self, area: Image | None, time: str) -> Image:
-        """The apps' area with what stands above it."""
+        """The apps' area with the lock screen or a dialog on top."""
         phone = self._phone
         width, height = phone.geometry.area
         if phone.power.locked:

@@ -1,4 +1,4 @@
-"""What a phone remembers as text: properties and settings."""
+"""Properties and settings of a phone."""
 
 ADB_KEYBOARD = "com.android.adbkeyboard/.AdbIME"
 LATIN_KEYBOARD = "com.android.inputmethod.latin/.LatinIME"
@@ -8,13 +8,13 @@ _LONGEST = 20_000
 
 
 def properties(serialno: str) -> dict[str, str]:
-    """The properties that every virtual phone has.
+    """Properties of every virtual phone.
 
     Args:
-        serialno: of this one.
+        serialno: serial number of the phone.
     """
     return {
-        "ro.product.model": "Virtual Phone",
+        "ro.product.model": "Virtual VirtualPhone",
         "ro.product.name": "virtual",
         "ro.product.device": "virtual",
         "ro.product.brand": "agentrl",
@@ -41,16 +41,16 @@ def properties(serialno: str) -> dict[str, str]:
     }
 
 
-class Settings:
-    """Texts by namespace and key, as `settings` shows them."""
+class PhoneSettings:
+    """Values by namespace and key, as in the command `settings`."""
 
     def __init__(self) -> None:
-        """What a new phone has."""
+        """The settings of a new phone."""
         self._stored = {
             ("global", "adb_enabled"): "1",
             ("global", "airplane_mode_on"): "0",
             ("global", "animator_duration_scale"): "1.0",
-            ("global", "device_name"): "Virtual Phone",
+            ("global", "device_name"): "Virtual VirtualPhone",
             ("global", "mobile_data"): "1",
             ("global", "stay_on_while_plugged_in"): "0",
             ("global", "transition_animation_scale"): "1.0",
@@ -68,14 +68,14 @@ class Settings:
         }
 
     def get(self, namespace: str, key: str) -> str | None:
-        """One setting; None if it was never put."""
+        """The value of a setting; None if it is not set."""
         return self._stored.get((namespace, key))
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Remember one.
+        """Set a value.
 
         Raises:
-            ValueError: it is too long, or there are too many.
+            ValueError: the value is too long, or there are too many settings.
         """
         if len(key) + len(value) > _LONGEST:
             raise ValueError("the value is too long")
@@ -84,7 +84,7 @@ class Settings:
         self._stored[namespace, key] = value
 
     def delete(self, namespace: str, key: str) -> bool:
-        """Forget one; whether there was one."""
+        """Delete a setting; returns whether it existed."""
         return self._stored.pop((namespace, key), None) is not None
 
     def of(self, namespace: str) -> list[tuple[str, str]]:
@@ -92,9 +92,9 @@ class Settings:
         return sorted((key, value) for (n, key), value in self._stored.items() if n == namespace)
 
     def as_rows(self) -> list[list[str]]:
-        """Everything, as plain values."""
+        """All settings as plain values."""
         return [[namespace, key, value] for (namespace, key), value in self._stored.items()]
 
     def set_rows(self, rows: list[list[str]]) -> None:
-        """Become what `as_rows` gave."""
+        """Replace all settings by the result of `as_rows`."""
         self._stored = {(namespace, key): value for namespace, key, value in rows}

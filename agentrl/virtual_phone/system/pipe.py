@@ -1,21 +1,21 @@
-"""Bytes between two programs on one phone."""
+"""Byte channels between two programs on one phone."""
 
 import asyncio
 from collections import deque
 from typing import Protocol
 
 from agentrl.virtual_phone.protocol.adb_stream import Buffer
-from agentrl.virtual_phone.system.event import Bell
+from agentrl.virtual_phone.system.event import Event
 
 _ROOM = 1 << 18
-"""So many bytes may wait before `drained` waits."""
+"""`drained` waits while more than this many bytes are buffered."""
 
 
 class Channel(Protocol):
-    """One end of a connection: a stream to the computer, or a pipe within the phone."""
+    """One end of a connection: an ADB stream to the computer, or a socket inside the phone."""
 
     async def read(self) -> bytes:
-        """What came next; empty at the end."""
+        """The next chunk; empty at the end."""
 
     def write(self, data: Buffer) -> None:
         """Send bytes."""
@@ -24,28 +24,28 @@ class Channel(Protocol):
         """Wait until there is room for more."""
 
     def end_output(self) -> None:
-        """Send no more, but go on reading, where that can be told to the other side."""
+        """End the output but keep reading, if the connection supports it."""
 
     def finish(self) -> None:
-        """Send no more, and read no more."""
+        """Close both directions."""
 
 
 class Pipe:
-    """One direction: what is written at one end is read at the other."""
+    """A one-way channel: what is written at one end is read at the other."""
 
     def __init__(self) -> None:
-        """Nothing is in it yet."""
+        """Start empty."""
         self._chunks: deque[bytes] = deque()
         self._num_waiting = 0
         self._ended = False
         self._left = False
-        self._changed = Bell()
+        self._changed = Event()
 
     def write(self, data: Buffer) -> None:
-        """Put bytes in.
+        """Write bytes.
 
         Raises:
-            BrokenPipeError: nobody reads any more.
+            BrokenPipeError: the reader has left.
         """
         if self._left:
             raise BrokenPipeError(32, "Broken pipe")
@@ -59,12 +59,12 @@ class Pipe:
             await self._changed.wait()
 
     def finish(self) -> None:
-        """Nothing more comes."""
+        """End the output."""
         self._ended = True
         self._changed.ring()
 
     async def read(self) -> bytes:
-        """What came next; empty at the end."""
+        """Everything that has been written since the last read; empty at the end."""
         while not self._chunks and not self._ended:
             await self._changed.wait()
         if not self._chunks:
@@ -76,59 +76,59 @@ class Pipe:
         return data
 
     def leave(self) -> None:
-        """Nobody reads any more."""
+        """Stop reading; further writes fail."""
         self._left = True
         self._chunks.clear()
         self._num_waiting = 0
         self._changed.ring()
 
 
-class Socket:
+class PhoneSocket:
     """One end of a connection between two programs on the phone."""
 
     def __init__(self, incoming: Pipe, outgoing: Pipe) -> None:
-        """Made by `socket_pair`."""
+        """Created by `socket_pair`."""
         self._incoming = incoming
         self._outgoing = outgoing
         self.read = incoming.read
         self.drained = outgoing.drained
 
     def write(self, data: Buffer) -> None:
-        """Send bytes; they are lost when the other side has left."""
+        """Send bytes; they are lost if the other side has left."""
         try:
             self._outgoing.write(data)
         except BrokenPipeError:
             self._incoming.finish()
 
     def end_output(self) -> None:
-        """Send no more: the other side reads what was sent and then the end."""
+        """End the output: the other side reads what was sent, then the end."""
         self._outgoing.finish()
 
     def finish(self) -> None:
-        """Leave: the other side reads what was sent and then the end."""
+        """Close: the other side reads what was sent, then the end."""
         self._outgoing.finish()
         self._incoming.leave()
 
 
-def socket_pair() -> tuple[Socket, Socket]:
+def socket_pair() -> tuple[PhoneSocket, PhoneSocket]:
     """The two ends of a new connection."""
     there, back = Pipe(), Pipe()
-    return Socket(there, back), Socket(back, there)
+    return PhoneSocket(there, back), PhoneSocket(back, there)
 
 
-async def splice(one: Channel, other: Channel) -> None:
-    """Carry bytes both ways until either side ends; then the other ends, too."""
-    ways = [asyncio.create_task(_carry(one, other)), asyncio.create_task(_carry(other, one))]
+async def relay(one: Channel, other: Channel) -> None:
+    """Copy bytes both ways until either side ends; then close both."""
+    copies = [asyncio.create_task(_copy(one, other)), asyncio.create_task(_copy(other, one))]
     try:
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for way in ways:
-            way.cancel()
+        for copy in copies:
+            copy.cancel()
         one.finish()
         other.finish()
 
 
-async def _carry(source: Channel, sink: Channel) -> None:
+async def _copy(source: Channel, sink: Channel) -> None:
     while data := await source.read():
         sink.write(data)
         await sink.drained()

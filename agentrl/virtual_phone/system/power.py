@@ -1,28 +1,28 @@
-"""Whether a phone is awake and unlocked, and what its battery says."""
+"""Screen state, lock screen and battery of a phone."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(slots=True, kw_only=True)
 class Power:
-    """Screen and lock screen."""
+    """Screen state and lock screen."""
 
     awake: bool = True
     locked: bool = False
     has_lock: bool = True
-    """Whether the lock screen comes up when the phone falls asleep."""
+    """Whether the phone locks when its screen turns off."""
 
     def sleep(self) -> None:
-        """Switch the screen off."""
+        """Turn the screen off."""
         self.awake = False
         self.locked = self.has_lock
 
     def wake(self) -> None:
-        """Switch the screen on; the lock screen stays."""
+        """Turn the screen on; the lock screen stays."""
         self.awake = True
 
     def unlock(self) -> None:
-        """Put the lock screen away, if the phone is awake."""
+        """Dismiss the lock screen if the phone is awake."""
         self.locked = self.locked and not self.awake
 
 
@@ -52,15 +52,15 @@ _TEMPERATURE = "temp"
 
 @dataclass(slots=True, kw_only=True)
 class Battery:
-    """What `dumpsys battery` says; it can be told to say something else, as on every phone."""
+    """Values of `dumpsys battery`, which can be overridden as on a real phone."""
 
     values: dict[str, str] = field(default_factory=_full_battery)
 
     def set(self, name: str, value: str) -> None:
-        """Pretend.
+        """Override a value.
 
         Raises:
-            ValueError: nothing of that name is known.
+            ValueError: the name or the value is invalid.
         """
         name = "temperature" if name == _TEMPERATURE else name
         if name in _SHORT_NAMES and value in ("0", "1"):
@@ -71,11 +71,11 @@ class Battery:
             raise ValueError(f"Unknown set option: {name}")
 
     def unplug(self) -> None:
-        """Pretend that no cable is in."""
+        """Pretend that no charger is connected."""
         for name in _SHORT_NAMES.values():
             self.values[name] = "false"
         self.values["status"] = "3"
 
     def reset(self) -> None:
-        """Say the truth again."""
+        """Remove all overrides."""
         self.values = _full_battery()

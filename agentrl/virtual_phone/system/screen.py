@@ -1,4 +1,4 @@
-"""The whole screen of a virtual phone, as a capture serves it: the status bar above the apps."""
+"""Frames of a virtual phone's screen in the formats of `screencap`."""
 
 import struct
 from functools import lru_cache
@@ -20,19 +20,19 @@ _FONT = cv2.FONT_HERSHEY_SIMPLEX
 
 
 def bar_height(height: int) -> int:
-    """Height of the status bar of a screen of this height, in pixels."""
+    """Height of the status bar on a screen of this height, in pixels."""
     return max(1, round(height / 26))
 
 
-class Frame:
-    """One picture of the whole screen, as a capture serves it."""
+class ScreenFrame:
+    """One image of the whole screen: the status bar above the app's area."""
 
     def __init__(self, bar: Image, area: Image) -> None:
-        """Keep the bytes that captures send.
+        """Assemble the RGBA bytes that captures send.
 
         Args:
-            bar: the status bar, uint8[h, W, 3], RGB.
-            area: of the app below it, uint8[H - h, W, 3], RGB.
+            bar: status bar, uint8[h, W, 3], RGB.
+            area: area of the app below it, uint8[H - h, W, 3], RGB.
         """
         split, width = bar.shape[:2]
         height = split + len(area)
@@ -46,11 +46,11 @@ class Frame:
         cv2.cvtColor(area, cv2.COLOR_RGB2RGBA, dst=self._rgba[split:])
         self._png: bytes | None = None
         self.raw = raw.data.toreadonly()
-        """What `screencap` writes: width, height, format, colour space as u32, then RGBA."""
+        """Output of `screencap`: width, height, format and color space as u32, then RGBA."""
 
     @property
     def png(self) -> bytes:
-        """What `screencap -p` writes: with an alpha channel, as Android does."""
+        """Output of `screencap -p`: PNG with an alpha channel, as on Android."""
         if self._png is None:
             bgra = cv2.cvtColor(self._rgba, cv2.COLOR_RGBA2BGRA)
             done, data = cv2.imencode(".png", bgra, [cv2.IMWRITE_PNG_COMPRESSION, 1])
@@ -60,46 +60,46 @@ class Frame:
 
     @property
     def pixels(self) -> memoryview:
-        """The RGBA pixels alone, row after row."""
+        """The RGBA pixels without the header, row by row."""
         return self.raw[_HEADER.size :]
 
     @property
     def rgba(self) -> Image:
-        """The picture, uint8[H, W, 4]; not to be written to."""
+        """The pixels, uint8[H, W, 4]; read-only."""
         return self._rgba
 
 
-def black(width: int, height: int) -> Frame:
-    """What a capture of a phone asleep gives."""
+def black(width: int, height: int) -> ScreenFrame:
+    """A black frame, as captured while the phone sleeps."""
     bar = bar_height(height)
-    return Frame(blank(width, bar, _BLACK), blank(width, height - bar, _BLACK))
+    return ScreenFrame(blank(width, bar, _BLACK), blank(width, height - bar, _BLACK))
 
 
-def secure(frame: Frame) -> Frame:
-    """The same screen with an app that forbids captures: only the status bar is to be seen."""
+def secure(frame: ScreenFrame) -> ScreenFrame:
+    """The frame of an app that forbids captures: only the status bar is visible."""
     bar = np.ascontiguousarray(frame.rgba[: frame.split, :, :3])
     height, width = frame.rgba.shape[:2]
-    return Frame(bar, blank(width, height - frame.split, _BLACK))
+    return ScreenFrame(bar, blank(width, height - frame.split, _BLACK))
 
 
-def compose(area: Image, width: int, height: int, clock: str) -> Frame:
-    """The whole screen: the status bar above the area of the app.
+def compose(area: Image, width: int, height: int, clock: str) -> ScreenFrame:
+    """Draw the status bar above an app's area.
 
     Args:
         area: uint8[height - bar_height(height), width, 3].
         width: of the screen, in pixels.
         height: of the screen, in pixels.
-        clock: the time to show.
+        clock: time to show.
 
     Raises:
-        ValueError: the app drew another size.
+        ValueError: the area has the wrong size.
     """
     bar = bar_height(height)
     if area.shape != (height - bar, width, 3) or area.dtype != np.uint8:
         raise ValueError(
-            f"render gave {area.dtype}{list(area.shape)}, not uint8[{height - bar}, {width}, 3]"
+            f"render returned {area.dtype}{list(area.shape)}, not uint8[{height - bar}, {width}, 3]"
         )
-    return Frame(_status_bar(width, bar, clock), area)
+    return ScreenFrame(_status_bar(width, bar, clock), area)
 
 
 @lru_cache(maxsize=256)

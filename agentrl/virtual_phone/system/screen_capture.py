@@ -1,13 +1,13 @@
-"""What captures of the screen give, with what is wrong with them."""
+"""Screen captures with the `capture` fault applied."""
 
-from agentrl.virtual_phone.phone import Phone
-from agentrl.virtual_phone.system.screen import HEADER_BYTES, SRGB, Frame, black, secure
+from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.system.screen import HEADER_BYTES, SRGB, ScreenFrame, black, secure
 
 __all__ = ["SRGB", "frame", "pixels", "png", "raw"]
 
 
-def raw(phone: Phone) -> bytes | memoryview | None:
-    """What `screencap` writes: 16 bytes and the RGBA pixels; None where it fails."""
+def raw(phone: VirtualPhone) -> bytes | memoryview | None:
+    """Output of `screencap`: a 16-byte header and RGBA pixels; None if the capture fails."""
     picture = _secured(phone)
     fault = phone.faults.get("capture")
     if fault == "empty":
@@ -21,14 +21,14 @@ def raw(phone: Phone) -> bytes | memoryview | None:
     return picture.raw
 
 
-def pixels(phone: Phone) -> bytes | memoryview | None:
-    """The pixels alone, as the framebuffer has them."""
+def pixels(phone: VirtualPhone) -> bytes | memoryview | None:
+    """The pixels without the header, as in the framebuffer."""
     written = raw(phone)
     return None if written is None else written[HEADER_BYTES:]
 
 
-def png(phone: Phone) -> bytes | None:
-    """What `screencap -p` writes; None where it fails."""
+def png(phone: VirtualPhone) -> bytes | None:
+    """Output of `screencap -p`; None if the capture fails."""
     fault = phone.faults.get("capture")
     if fault == "empty":
         return None
@@ -38,13 +38,13 @@ def png(phone: Phone) -> bytes | None:
     return written[: len(written) // 2] if fault == "truncated" else written
 
 
-def frame(phone: Phone) -> Frame:
-    """The picture that a video shows."""
+def frame(phone: VirtualPhone) -> ScreenFrame:
+    """The frame that a video shows."""
     picture = _secured(phone)
     return black(*picture.size) if phone.faults.get("capture") == "black" else picture
 
 
-def _secured(phone: Phone) -> Frame:
-    """The picture; of a window that forbids captures, the system shows its own parts alone."""
+def _secured(phone: VirtualPhone) -> ScreenFrame:
+    """The current frame, blacked out below the status bar if the window forbids captures."""
     picture = phone.captured.frame
     return secure(picture) if phone.faults.get("capture") == "secure" else picture

@@ -1,32 +1,32 @@
-"""The size of a phone's screen, and which way it is turned."""
+"""The size and rotation of a phone's screen."""
 
 from agentrl.virtual_phone.system import screen
-from agentrl.virtual_phone.system.phone_settings import Settings
+from agentrl.virtual_phone.system.phone_settings import PhoneSettings
 
 _SIDES = range(64, 4097)
 _DENSITY_OF_720 = 320
 
 
-class Geometry:
-    """Pixels as they are built in, as they are set, and as the phone is held."""
+class ScreenGeometry:
+    """Physical size, overridden size and rotation of the screen."""
 
-    def __init__(self, physical: tuple[int, int], settings: Settings) -> None:
-        """Upright.
+    def __init__(self, physical: tuple[int, int], settings: PhoneSettings) -> None:
+        """Start upright.
 
         Args:
             physical: width and height of the screen, in pixels.
-            settings: of the phone; they say whether the screen turns with the phone.
+            settings: the phone's settings, which may lock the rotation.
         """
         self.physical = physical
         self.override: tuple[int, int] | None = None
         self.density_override: int | None = None
         self.sensor = 0
-        """How the phone is held: 0 upright, then each a quarter turn to the left."""
+        """How the phone is held: number of quarter turns to the left."""
         self._settings = settings
 
     @property
     def rotation(self) -> int:
-        """How the picture is turned: as the phone is held, or as the settings lock it."""
+        """Rotation of the image: as the phone is held, or as the settings lock it."""
         if self._settings.get("system", "accelerometer_rotation") != "0":
             return self.sensor
         locked = self._settings.get("system", "user_rotation") or "0"
@@ -34,39 +34,39 @@ class Geometry:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height of the picture, in pixels."""
+        """Width and height of the image, in pixels."""
         width, height = self.override or self.physical
         return (height, width) if self.rotation % 2 else (width, height)
 
     @property
     def area(self) -> tuple[int, int]:
-        """Width and height of what apps draw, below the status bar."""
+        """Width and height of the apps' area below the status bar, in pixels."""
         width, height = self.size
         return width, height - screen.bar_height(height)
 
     @property
     def density(self) -> int:
-        """In dots per inch."""
+        """Density in dots per inch."""
         return self.density_override or self.physical_density
 
     @property
     def physical_density(self) -> int:
-        """As it is built in, in dots per inch."""
+        """Built-in density in dots per inch."""
         return min(self.physical) * _DENSITY_OF_720 // 720
 
     def in_area(self, px: float, py: float) -> tuple[float, float]:
-        """A pixel of the screen in [0, 1] of the apps' area; y is negative in the status bar."""
+        """A pixel as (x, y) in [0, 1] of the apps' area; y is negative in the status bar."""
         (width, height), (_, area_height) = self.size, self.area
         x = (min(max(px, 0), width - 1) + 0.5) / width
         y = (min(py, height - 1) - (height - area_height) + 0.5) / area_height
         return x, y
 
     def set_size(self, size: tuple[int, int] | None) -> None:
-        """Pretend another screen; None for the one that is built in.
+        """Override the screen size; None restores the physical size.
 
         Raises:
-            ValueError: a size that no screen has.
+            ValueError: the size is out of range.
         """
         if size is not None and not all(side in _SIDES for side in size):
-            raise ValueError(f"sides must be {_SIDES[0]} to {_SIDES[-1]} pixels")
+            raise ValueError(f"both sides must be {_SIDES[0]} to {_SIDES[-1]} pixels")
         self.override = size

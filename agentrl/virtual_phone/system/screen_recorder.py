@@ -1,6 +1,6 @@
-"""The screen as a stream of H.264: a picture for every change, each a packet of its own.
+"""Encodes the screen as H.264 video: one frame for every change, each in its own packet.
 
-PyAV is imported here alone, and only when somebody records.
+PyAV is imported only here and only when recording.
 """
 
 import asyncio
@@ -12,21 +12,21 @@ from typing import Any
 
 import cv2
 
-from agentrl.virtual_phone.system.screen import Frame
+from agentrl.virtual_phone.system.screen import ScreenFrame
 
 _CLOCK_HZ = 90_000
 _RATE = 60
 _KEY_FRAME_EVERY = 10 * _RATE
 _DELIMITER = b"\x00\x00\x00\x01\x09\xf0"
-"""An access unit delimiter, ITU-T H.264 section 7.3.2.4: where one picture ends."""
+"""An access unit delimiter (ITU-T H.264, section 7.3.2.4), which marks the end of a frame."""
 
 
-class NoEncoder(Exception):
-    """There is no H.264 encoder here; the message says what to install."""
+class EncoderMissing(Exception):
+    """No H.264 encoder is installed; the message says what to install."""
 
 
 def load_av() -> ModuleType:
-    """PyAV.
+    """Import PyAV.
 
     Raises:
         NoEncoder: it is not installed.
@@ -34,23 +34,23 @@ def load_av() -> ModuleType:
     try:
         import av
     except ImportError as error:
-        raise NoEncoder("needs PyAV: pip install 'agentrl[stream]'") from error
+        raise EncoderMissing("needs PyAV: pip install 'agentrl[stream]'") from error
     return av
 
 
-class Recorder:
-    """Encodes frames; one at a time, and none waits for the next."""
+class ScreenRecorder:
+    """Encodes frames one at a time and without buffering."""
 
     def __init__(self, size: tuple[int, int], bit_rate: int, *, container: bool) -> None:
         """Open an encoder.
 
         Args:
-            size: width and height of the pictures, in pixels; both even.
-            bit_rate: in bits per second, at most.
-            container: whether the stream is to be kept as an MP4 file.
+            size: width and height of the video, in pixels; both even.
+            bit_rate: maximum in bits per second.
+            container: whether to write an MP4 file instead of a raw stream.
 
         Raises:
-            NoEncoder: there is none.
+            NoEncoder: PyAV is not installed.
         """
         self._av = load_av()
         self._size = size
@@ -75,26 +75,26 @@ class Recorder:
         self._last_pts = -1
         self._lock = threading.Lock()
 
-    async def encode(self, frame: Frame, seconds: float) -> bytes:
-        """One frame as bytes of the stream; nothing where a file is kept.
+    async def encode(self, frame: ScreenFrame, seconds: float) -> bytes:
+        """Encode one frame; returns its bytes, or nothing when writing an MP4 file.
 
-        It happens in a thread, in which other phones are not held up.
+        Encoding runs in a thread and does not block other phones.
 
         Args:
-            frame: of the screen.
-            seconds: since the start.
+            frame: frame to encode.
+            seconds: time since the start.
         """
         return await asyncio.to_thread(self._encode, frame, seconds)
 
     def close(self) -> bytes:
-        """End; the file, where one is kept."""
-        with self._lock:  # whoever waited for a picture may have left before it was encoded
+        """Finish the video; returns the MP4 file, if one is written."""
+        with self._lock:  # the caller may have been cancelled while a frame is still being encoded
             self._written(self._codec.encode(None))
             if self._container is not None:
                 self._container.close()
             return self._file.getvalue()
 
-    def _encode(self, frame: Frame, seconds: float) -> bytes:
+    def _encode(self, frame: ScreenFrame, seconds: float) -> bytes:
         rgb = cv2.cvtColor(frame.rgba, cv2.COLOR_RGBA2RGB)
         if frame.size != self._size:
             rgb = cv2.resize(rgb, self._size, interpolation=cv2.INTER_AREA)
@@ -103,12 +103,12 @@ class Recorder:
         picture.pts, picture.time_base = self._last_pts, Fraction(1, _CLOCK_HZ)
         with self._lock:
             data = self._written(self._codec.encode(picture))
-        # The delimiter of the next picture is sent with this one: a decoder knows only by it that
-        # the picture is complete, and the next may be seconds away.
+        # Append the next frame's delimiter: only then does a decoder know that this frame is
+        # complete, and the next frame may be seconds away.
         return data + _DELIMITER if data else b""
 
     def _written(self, packets: Any) -> bytes:
-        """What was encoded, as bytes; nothing where it went into a file."""
+        """The encoded packets as bytes; empty if they were written to the MP4 file."""
         if self._container is None:
             return b"".join(map(bytes, packets))
         self._container.mux(packets)

@@ -1,8 +1,8 @@
-"""A phone's whole state as plain JSON: taken, kept, and put back on this phone or on another.
+"""Snapshots: the complete state of a phone as JSON, restored on the same phone or another.
 
-An app is a pure state machine, so what it was started with and its inputs since are its state.
-What makes one phone another than the next stays: its serial number, its keys, its delays, its
-faults and the size of its screen. Over adb, a phone is forked by
+An app is a pure state machine, so its launch arguments and the inputs since then are its state.
+Not included is what distinguishes one phone from another: serial number, ADB keys, delays, faults
+and screen size. To copy a phone's state over adb:
 
     adb -s ONE shell cmd agentrl dump | adb -s OTHER shell cmd agentrl load
 """
@@ -13,15 +13,15 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from agentrl.virtual_phone.apps.apk import Manifest
-from agentrl.virtual_phone.apps.installed_app import Installed
-from agentrl.virtual_phone.apps.system_apps import Page
+from agentrl.virtual_phone.apps.apk import ApkManifest
+from agentrl.virtual_phone.apps.installed_app import InstalledApp
+from agentrl.virtual_phone.apps.system_apps import TextPage
 from agentrl.virtual_phone.protocol.adb_auth import KEYS_FILE
 from agentrl.virtual_phone.system.dialogs import KINDS, Dialog
-from agentrl.virtual_phone.system.file_system import Node
+from agentrl.virtual_phone.system.file_system import FileNode
 
 if TYPE_CHECKING:
-    from agentrl.virtual_phone.phone import Phone
+    from agentrl.virtual_phone.phone import VirtualPhone
 
 VERSION = 2
 _OWN_PROPERTIES = ("ro.serialno", "ro.boot.serialno")
@@ -35,11 +35,11 @@ _EVENTS: dict[str, tuple[type, ...]] = {
     "tick": (int,),
     "home": (),
 }
-"""What an app can have gone through, and what each was called with."""
+"""Recorded inputs of an app and the types of their arguments."""
 
 
-def take(phone: "Phone") -> dict[str, Any]:
-    """The state of a phone, as JSON can hold it."""
+def take(phone: "VirtualPhone") -> dict[str, Any]:
+    """The state of a phone, as JSON-compatible values."""
     tasks, dialog = phone.tasks, phone.dialog
     return {
         "version": VERSION,
@@ -62,15 +62,15 @@ def take(phone: "Phone") -> dict[str, Any]:
     }
 
 
-def restore(phone: "Phone", told: object) -> None:
-    """Put a phone into a state that `take` gave; it is to be seen at once.
+def restore(phone: "VirtualPhone", state: object) -> None:
+    """Restore a state from `take`, and show it at once.
 
     Raises:
-        ValueError: it is none, or names an app that this phone has not; nothing has changed then.
+        ValueError: it is invalid, or names an app that this phone lacks; the phone is unchanged.
     """
     before = take(phone)
     try:
-        _apply(phone, told)
+        _apply(phone, state)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         _apply(phone, before)
         raise ValueError(f"{type(error).__name__}: {error}") from error
@@ -78,16 +78,16 @@ def restore(phone: "Phone", told: object) -> None:
         phone.display.at_once()
 
 
-def _app(installed: Installed) -> dict[str, Any]:
-    told = {
+def _app(installed: InstalledApp) -> dict[str, Any]:
+    fields = {
         name: getattr(installed, name)
         for name in ("is_enabled", "extras", "touches", "launches", "clock_s")
     }
     manifest = None if installed.manifest is None else asdict(installed.manifest)
-    return {**told, "inputs": [list(event) for event in installed.inputs], "manifest": manifest}
+    return {**fields, "inputs": [list(event) for event in installed.inputs], "manifest": manifest}
 
 
-def _page(installed: Installed) -> dict[str, Any]:
+def _page(installed: InstalledApp) -> dict[str, Any]:
     return {
         "activity": installed.app.activity,
         "extras": installed.extras,
@@ -95,92 +95,92 @@ def _page(installed: Installed) -> dict[str, Any]:
     }
 
 
-def _file(path: str, node: Node) -> list[Any]:
+def _file(path: str, node: FileNode) -> list[Any]:
     content = None if node.content is None else base64.b64encode(node.content).decode()
     return [path, node.mode, node.mtime, content]
 
 
-def _apply(phone: "Phone", told: Any) -> None:
-    """Put everything back, part by part; whatever is no snapshot raises on the way."""
-    if not isinstance(told, dict) or told.get("version") != VERSION:
+def _apply(phone: "VirtualPhone", state: Any) -> None:
+    """Restore part by part; an invalid snapshot raises on the way."""
+    if not isinstance(state, dict) or state.get("version") != VERSION:
         raise ValueError(f"it must be a mapping with version: {VERSION}")
     tasks = phone.tasks
-    _apply_apps(phone, told["apps"])
-    tasks.pages = {str(name): _make_page(str(name), page) for name, page in told["pages"].items()}
-    tasks.running = {_known(name, tasks.apps) for name in told["running"]}
-    tasks.crashed = {_known(name, tasks.apps) for name in told["crashed"]}
-    tasks.stack = [_known(name, {**tasks.apps, **tasks.pages}) for name in told["stack"]]
-    tasks.home_clock_s = int(told["home_clock_s"])
-    phone.dialog = _make_dialog(told["dialog"])
-    for name, value in told["power"].items():
+    _apply_apps(phone, state["apps"])
+    tasks.pages = {str(name): _make_page(str(name), page) for name, page in state["pages"].items()}
+    tasks.running = {_known(name, tasks.apps) for name in state["running"]}
+    tasks.crashed = {_known(name, tasks.apps) for name in state["crashed"]}
+    tasks.stack = [_known(name, {**tasks.apps, **tasks.pages}) for name in state["stack"]]
+    tasks.home_clock_s = int(state["home_clock_s"])
+    phone.dialog = _make_dialog(state["dialog"])
+    for name, value in state["power"].items():
         setattr(phone.power, _known(name, ("awake", "locked", "has_lock")), bool(value))
-    phone.battery.values = _texts(told["battery"])
-    phone.geometry.set_size(None if told["override"] is None else _size(told["override"]))
-    phone.geometry.density_override = None if told["density"] is None else int(told["density"])
-    phone.settings.set_rows([[str(one) for one in row] for row in told["settings"]])
+    phone.battery.values = _texts(state["battery"])
+    phone.geometry.set_size(None if state["override"] is None else _size(state["override"]))
+    phone.geometry.density_override = None if state["density"] is None else int(state["density"])
+    phone.settings.set_rows([[str(cell) for cell in row] for row in state["settings"]])
     own = {name: phone.properties[name] for name in _OWN_PROPERTIES}
     phone.properties.clear()
-    phone.properties.update({**_texts(told["properties"]), **own})
-    _apply_files(phone, told["files"])
+    phone.properties.update({**_texts(state["properties"]), **own})
+    _apply_files(phone, state["files"])
 
 
-def _apply_apps(phone: "Phone", told: Mapping[str, Any]) -> None:
+def _apply_apps(phone: "VirtualPhone", states: Mapping[str, Any]) -> None:
     apps = phone.tasks.apps
     for package in [p for p, app in apps.items() if app.manifest is not None]:
         del apps[package]
-    for package, one in told.items():
-        if one["manifest"] is not None:
-            manifest = Manifest(**one["manifest"])
-            page = Page(manifest.package, manifest.activity)
-            apps[manifest.package] = Installed(app=page, manifest=manifest)
+    for package, state in states.items():
+        if state["manifest"] is not None:
+            manifest = ApkManifest(**state["manifest"])
+            page = TextPage(manifest.package, manifest.activity)
+            apps[manifest.package] = InstalledApp(app=page, manifest=manifest)
         _known(package, apps)
     for package, installed in apps.items():
-        _apply_app(installed, told.get(package))
+        _apply_app(installed, states.get(package))
 
 
-def _apply_app(installed: Installed, told: Mapping[str, Any] | None) -> None:
+def _apply_app(installed: InstalledApp, state: Mapping[str, Any] | None) -> None:
     installed.extras, installed.inputs, installed.area = {}, [], None
     installed.touches = installed.launches = 0
-    if told is None:
+    if state is None:
         return
-    installed.is_enabled = bool(told["is_enabled"])
-    installed.extras = _texts(told["extras"])
-    installed.inputs = [_event(event) for event in told["inputs"]]
-    installed.touches, installed.launches = int(told["touches"]), int(told["launches"])
-    installed.clock_s = int(told["clock_s"])
+    installed.is_enabled = bool(state["is_enabled"])
+    installed.extras = _texts(state["extras"])
+    installed.inputs = [_event(event) for event in state["inputs"]]
+    installed.touches, installed.launches = int(state["touches"]), int(state["launches"])
+    installed.clock_s = int(state["clock_s"])
     if installed.launches:
         installed.replay()
 
 
-def _event(told: list[Any]) -> tuple[Any, ...]:
-    """One input, of a kind that there is."""
-    name, *values = told
+def _event(stored: list[Any]) -> tuple[Any, ...]:
+    """One recorded input, validated."""
+    name, *values = stored
     kinds = _EVENTS[name]
     if len(values) != len(kinds):
-        raise ValueError(f"{name} takes {len(kinds)} values, not {len(values)}")
+        raise ValueError(f"input {name} takes {len(kinds)} values, not {len(values)}")
     return (name, *(kind(value) for kind, value in zip(kinds, values, strict=True)))
 
 
-def _make_page(package: str, told: Mapping[str, Any]) -> Installed:
-    page = Installed(app=Page(package, str(told["activity"])))
-    page.launch(_texts(told["extras"]), int(told["clock_s"]))
+def _make_page(package: str, state: Mapping[str, Any]) -> InstalledApp:
+    page = InstalledApp(app=TextPage(package, str(state["activity"])))
+    page.launch(_texts(state["extras"]), int(state["clock_s"]))
     return page
 
 
-def _make_dialog(told: Mapping[str, Any] | None) -> Dialog | None:
-    if told is None:
+def _make_dialog(state: Mapping[str, Any] | None) -> Dialog | None:
+    if state is None:
         return None
-    kind = next((kind for kind in KINDS if kind == told["kind"]), None)
+    kind = next((kind for kind in KINDS if kind == state["kind"]), None)
     if kind is None:
-        raise ValueError(f"there is no dialog {told['kind']!r}")
-    return Dialog(kind=kind, package=str(told["package"]))
+        raise ValueError(f"there is no dialog {state['kind']!r}")
+    return Dialog(kind=kind, package=str(state["package"]))
 
 
-def _apply_files(phone: "Phone", told: list[Any]) -> None:
+def _apply_files(phone: "VirtualPhone", rows: list[Any]) -> None:
     files = phone.files
     keys = files.read(KEYS_FILE) if files.find(KEYS_FILE) is not None else None
     files.clear()
-    for path, mode, mtime, content in told:
+    for path, mode, mtime, content in rows:
         if content is None:
             files.make_folders(str(path))
         else:
@@ -192,16 +192,16 @@ def _apply_files(phone: "Phone", told: list[Any]) -> None:
         files.write(KEYS_FILE, keys)
 
 
-def _texts(told: Mapping[str, Any]) -> dict[str, str]:
-    return {str(key): str(value) for key, value in told.items()}
+def _texts(mapping: Mapping[str, Any]) -> dict[str, str]:
+    return {str(key): str(value) for key, value in mapping.items()}
 
 
-def _size(told: Any) -> tuple[int, int]:
-    width, height = told
+def _size(sides: Any) -> tuple[int, int]:
+    width, height = sides
     return int(width), int(height)
 
 
 def _known(name: Any, names: Any) -> str:
     if name not in names:
-        raise ValueError(f"there is no {name!r} on this phone")
+        raise ValueError(f"this phone has no {name!r}")
     return str(name)

@@ -1,4 +1,4 @@
-"""What is on the screen as a tree of views: what `uiautomator dump` writes."""
+"""The view hierarchy of the screen, as written by `uiautomator dump`."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -6,26 +6,26 @@ from xml.sax.saxutils import quoteattr
 
 from agentrl.virtual_phone.apps.app import View
 from agentrl.virtual_phone.apps.system_apps import LAUNCHER
-from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.system import drawing
 
 log = logging.getLogger(__name__)
 
 _WHOLE = (0.0, 0.0, 1.0, 1.0)
-_DEEPEST = 100
+_MAX_DEPTH = 100
 _HEAD = "<?xml version='1.0' encoding='UTF-8' standalone='yes' ?>"
 
 
-def dump(phone: Phone) -> str:
-    """The tree as XML, with bounds in pixels of the screen."""
+def dump(phone: VirtualPhone) -> str:
+    """The hierarchy as XML, with bounds in pixels of the screen."""
     package, views = _front(phone)
     root = View(bounds=_WHOLE, kind="android.widget.FrameLayout", children=views)
     lines = _node(phone, package, root, 0, 0)
     return f'{_HEAD}<hierarchy rotation="{phone.geometry.rotation}">{"".join(lines)}</hierarchy>'
 
 
-def _front(phone: Phone) -> tuple[str, Sequence[View]]:
-    """The package in front and what it shows."""
+def _front(phone: VirtualPhone) -> tuple[str, Sequence[View]]:
+    """The package in front and its views."""
     if phone.power.locked:
         lock = View(bounds=_WHOLE, id="keyguard", description="Swipe up to unlock")
         return "com.android.systemui", [lock]
@@ -37,16 +37,16 @@ def _front(phone: Phone) -> tuple[str, Sequence[View]]:
     package = installed.app.package
     views = getattr(installed.app, "views", None)
     try:
-        told = views() if callable(views) else []
+        children = views() if callable(views) else []
     except Exception:
-        # An app that fails to tell of itself is one of which nothing is known.
-        log.exception("views of %s", package)
-        told = []
-    return package, told
+        # An app that fails to describe its views appears without any.
+        log.exception("views of %s failed", package)
+        children = []
+    return package, children
 
 
-def _tiles(phone: Phone) -> list[View]:
-    """The apps on the home screen, where their tiles stand."""
+def _tiles(phone: VirtualPhone) -> list[View]:
+    """The app tiles of the home screen."""
     tiles = []
     for index, package in enumerate(phone.tasks.apps):
         bounds, name = drawing.tile_bounds(index), package.rpartition(".")[2]
@@ -55,7 +55,7 @@ def _tiles(phone: Phone) -> list[View]:
     return tiles
 
 
-def _node(phone: Phone, package: str, view: View, index: int, depth: int) -> Iterator[str]:
+def _node(phone: VirtualPhone, package: str, view: View, index: int, depth: int) -> Iterator[str]:
     width, height = phone.geometry.size
     area_height = phone.geometry.area[1]
     left, top, right, bottom = view.bounds
@@ -80,18 +80,18 @@ def _node(phone: Phone, package: str, view: View, index: int, depth: int) -> Ite
         "selected": "false",
         "bounds": f"[{round(left * width)},{ys[0]}][{round(right * width)},{ys[1]}]",
     }
-    told = " ".join(f"{name}={quoteattr(_printable(text))}" for name, text in attributes.items())
-    if depth >= _DEEPEST or not view.children:
-        yield f"<node {told} />"
+    written = " ".join(f"{name}={quoteattr(_printable(text))}" for name, text in attributes.items())
+    if depth >= _MAX_DEPTH or not view.children:
+        yield f"<node {written} />"
         return
-    yield f"<node {told}>"
+    yield f"<node {written}>"
     for number, child in enumerate(view.children):
         yield from _node(phone, package, child, number, depth + 1)
     yield "</node>"
 
 
 def _printable(text: str) -> str:
-    """Characters that XML can hold."""
+    """The text without characters that XML cannot represent."""
     return "".join(c if c >= " " or c in "\t\n" else "." for c in text)
 
 

@@ -1,9 +1,9 @@
-"""Scripted players of Flappy Bird: they know the truth and answer as a model would."""
+"""Scripted players of Flappy Bird: they see the true state and reply in a model's format."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.envs.minigames.flappy_bird.phone import GAME
+from agentrl.envs.minigames.flappy_bird.env import GAME
 from agentrl.envs.minigames.flappy_bird.rules import (
     COLUMNS,
     GAP,
@@ -13,27 +13,27 @@ from agentrl.envs.minigames.flappy_bird.rules import (
     Bird,
     hits,
 )
-from agentrl.envs.minigames.players import Skilled
+from agentrl.envs.minigames.skilled_player import SkilledPlayer
 from agentrl.envs.phone_game.players import RandomPlayer
 
 _TURNS = COLUMNS + 1
-"""So far ahead is seen what comes."""
+"""Turns that the search looks ahead; gates further away are not visible."""
 _LOW = 15
-"""Lengths below the upper end of a gap from which a flap stays within it."""
+"""A flap from this far below the top of a gap stays within the gap; in eighths of a cell."""
 
 _Gates = tuple[tuple[int, int], ...]
 
 
-class Expert(Skilled):
-    """Looks a few turns ahead; flaps low in the gap where the clock runs."""
+class FlappyBirdExpert(SkilledPlayer):
+    """Searches a few turns ahead; on a running clock it flaps when low in the gap."""
 
     game = GAME
 
     def best(self, info: Mapping[str, Any]) -> str:
-        """The move after which the bird can live on, and comes nearest to the next gate's middle.
+        """The move after which the bird survives and is closest to the middle of the next gate.
 
-        On a running clock nobody knows how many ticks pass up to the next move: there it flaps as
-        soon as it is in the lower part of the gap, and not before.
+        On a running clock the number of ticks until the next move is unknown, so it flaps as soon
+        as the bird is in the lower part of the gap, and not before.
         """
         bird, gates = Bird(info["y"], info["speed"]), tuple(map(tuple, info["gates"]))
         if info.get("clock") == "running":
@@ -46,20 +46,20 @@ class Expert(Skilled):
         return "flap" if low else "wait"
 
 
-class Mediocre(Expert):
-    """Makes any call in half of its turns."""
+class FlappyBirdMediocre(FlappyBirdExpert):
+    """Makes a random call in half of its turns."""
 
     usual_skill = 0.5
 
 
-class Random(RandomPlayer):
-    """Makes any call, and touches anywhere now and then."""
+class FlappyBirdRandom(RandomPlayer):
+    """Makes random calls, and sometimes touches anywhere."""
 
     game = GAME
 
 
 def _lives(bird: Bird, gates: _Gates, flaps: bool, ticks: int, turns: int) -> bool:
-    """Whether there is a way through what is seen that begins so."""
+    """Whether the bird can survive the visible gates if it starts with this move."""
     for tick in range(ticks):
         bird = bird.after(flaps and tick == 0)
         gates = tuple((x - PACE, gap) for x, gap in gates)
@@ -69,6 +69,6 @@ def _lives(bird: Bird, gates: _Gates, flaps: bool, ticks: int, turns: int) -> bo
 
 
 def _top(gates: _Gates) -> float:
-    """The upper end of the next gap, in lengths; one in the middle where no gate is seen."""
+    """The top of the next gap, in eighths of a cell; a middle gap if no gate is visible."""
     ahead = [gap for x, gap in gates if x > 1]  # a gate at 1 is behind the bird
     return (ahead[0] if ahead else (ROWS - GAP) / 2) * UNIT

@@ -1,46 +1,46 @@
 """Flappy Bird: a pure, seeded state machine.
 
-A bird flies through gates that come from the right. A flap throws it up, and it falls else. Ground,
-ceiling and the posts of a gate end the game; each gate behind it adds one to the score. Time is
-counted in ticks, lengths in eighths of a cell: whoever flaps every fourth tick, or never, finds the
-bird exactly one cell higher, or lower, after four of them, and the gates one column nearer.
+A bird flies through gates that come from the right. A flap lifts it; otherwise it falls. Ground,
+ceiling and the posts of a gate end the game; each passed gate adds one to the score. Time is
+counted in ticks, lengths in eighths of a cell: after four ticks with one flap the bird is exactly
+one cell higher, after four without any one cell lower, and the gates are one column nearer.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.envs.minigames.chance import chance
-from agentrl.envs.phone_game.box import Grid
-from agentrl.envs.phone_game.rules import Place, Rules
-from agentrl.envs.phone_game.settings import Paced, one_of
+from agentrl.envs.minigames.event_rng import event_rng
+from agentrl.envs.phone_game.boxes import Grid
+from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.settings import PacedSettings, one_of
 
 COLUMNS, ROWS = 6, 8
 GRID = Grid(columns=COLUMNS, rows=ROWS + 2)
-"""A row of a score board, the field, and the ground."""
+"""One row for the score board, the field, and the ground."""
 TOP = 1
 """The field's first row."""
 BOARD = GRID.cell(0, 0, COLUMNS, margin=0)
 FIELD = GRID.cell(0, TOP, COLUMNS, ROWS + 1, margin=0)
 UNIT = 8
-"""Lengths in a cell."""
+"""Length units per cell."""
 FLAP, GRAVITY, FALL = -5, 2, 2
-"""Speed after a flap, what a tick adds to it, and the fastest fall; lengths a tick, downwards."""
+"""Speed after a flap, acceleration per tick, and the fastest fall; length units, downwards."""
 PACE = 2
-"""Lengths that the gates come nearer in a tick."""
+"""Length units that the gates move per tick."""
 GAP = 3
-"""Rows that a gate leaves free."""
+"""Height of a gate's gap, in rows."""
 SPACING = 4
 """Columns from gate to gate."""
 BIRD = 1
-"""The column in which the bird flies."""
+"""The bird's column."""
 RADIUS = 2.8
-"""Half of the bird's height and width, in lengths."""
+"""The bird's radius, in length units."""
 
 
 @dataclass(slots=True, frozen=True)
 class Bird:
-    """Where the bird is: its middle, in lengths below the ceiling, and its speed downwards."""
+    """The bird: its center, in length units below the ceiling, and its downward speed."""
 
     y: int
     speed: int = 0
@@ -52,29 +52,29 @@ class Bird:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Level(Paced):
-    """How long a game is, and how it is paced.
+class FlappyBirdLevel(PacedSettings):
+    """The length and pace of a game.
 
     Raises:
-        ValueError: a value that its setting cannot have.
+        ValueError: a setting has an invalid value.
     """
 
     goal: int = one_of(10, range(1, 1001), "the gates that win, from 1 to 1000")
 
 
-class FlappyBird(Rules):
+class FlappyBird(GameRules):
     """One game.
 
     Args:
         seed: >= 0.
-        **level: settings of `Level`.
+        **level: settings of `FlappyBirdLevel`.
 
     Raises:
-        ValueError: a negative seed, or a level that does not exist.
+        ValueError: negative seed, or an invalid level.
     """
 
     def __init__(self, seed: int = 0, **level: Any) -> None:
-        self.seed, self.goal = seed, Level(**level).goal
+        self.seed, self.goal = seed, FlappyBirdLevel(**level).goal
         self.time = 0
         self.bird = Bird(ROWS * UNIT // 2 + UNIT // 2)
         self.lost = False
@@ -82,21 +82,21 @@ class FlappyBird(Rules):
         self._gaps = draw_gaps(seed, self.goal)
 
     def touch(self, x: float, y: float) -> bool:
-        """Flap, wherever below the score board; upon it nothing happens."""
+        """Flap for a touch anywhere below the score board; on the score board, do nothing."""
         return FIELD.holds(x, y) and self.move("flap")
 
     def places(self) -> Mapping[str, Place]:
-        """The field, and the score board, where only time passes."""
+        """The field, and the score board, whose touch only lets time pass."""
         return {"flap": FIELD, "wait": BOARD}
 
     def move(self, name: str) -> bool:
-        """`flap`, or `wait` and let time pass.
+        """Make the move `flap` or `wait`. Returns whether anything changed.
 
         Raises:
-            ValueError: another move.
+            ValueError: unknown move.
         """
         if name not in ("flap", "wait"):
-            raise ValueError(f"{name!r} is no move; there are flap, wait.")
+            raise ValueError(f"{name!r} is not a move; it must be flap or wait.")
         if self.done or name == "wait":
             return False
         self._flaps = True
@@ -108,7 +108,7 @@ class FlappyBird(Rules):
         return 0 if self.done else 125
 
     def tick(self) -> bool:
-        """Let a moment pass."""
+        """Advance by one tick."""
         if self.done:
             return False
         self.bird, self._flaps = self.bird.after(self._flaps), False
@@ -117,26 +117,26 @@ class FlappyBird(Rules):
         return True
 
     def moves(self) -> tuple[str, ...]:
-        """Both, while the bird flies."""
+        """The legal moves: both while the bird flies."""
         return () if self.done else ("flap", "wait")
 
     @property
     def gates(self) -> tuple[tuple[int, int], ...]:
-        """Each gate that is seen: its left edge in lengths, and the first of its free rows."""
+        """The visible gates: left edge in length units, and first row of the gap."""
         start = (COLUMNS - 1) * UNIT - PACE * self.time
         gates = ((start + i * SPACING * UNIT, gap) for i, gap in enumerate(self._gaps))
         return tuple((x, gap) for x, gap in gates if -UNIT < x < COLUMNS * UNIT)
 
     @property
     def score(self) -> int:
-        """Gates behind the bird."""
+        """Number of passed gates."""
         start = (COLUMNS - 1) * UNIT - PACE * self.time
         passed = (BIRD * UNIT - UNIT - start) // (SPACING * UNIT) + 1
         return max(0, min(passed, self.goal))
 
     @property
     def won(self) -> bool:
-        """Whether the last gate is behind it."""
+        """Whether the last gate is passed."""
         return self.score >= self.goal and not self.lost
 
     @property
@@ -145,7 +145,7 @@ class FlappyBird(Rules):
         return self.lost or self.won
 
     def state(self) -> dict[str, Any]:
-        """The truth as plain JSON values; `worth` is the score, less 1 for a game that is lost."""
+        """The true state as plain JSON values; `worth` is the score, minus 1 for a lost game."""
         return {
             "score": self.score,
             "worth": self.score - self.lost,
@@ -176,9 +176,9 @@ def hits(bird: Bird, gates: tuple[tuple[int, int], ...]) -> bool:
 
 
 def draw_gaps(seed: int, gates: int) -> tuple[int, ...]:
-    """The first free row of each gate; from one to the next it moves by at most two."""
-    gaps = [int(chance(seed, 0).integers(1, ROWS - GAP))]
+    """The first row of each gate's gap; adjacent gaps differ by at most two rows."""
+    gaps = [int(event_rng(seed, 0).integers(1, ROWS - GAP))]
     for gate in range(1, gates):
         low, high = max(gaps[-1] - 2, 0), min(gaps[-1] + 2, ROWS - GAP)
-        gaps.append(int(chance(seed, gate).integers(low, high + 1)))
+        gaps.append(int(event_rng(seed, gate).integers(low, high + 1)))
     return tuple(gaps)

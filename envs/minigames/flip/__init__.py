@@ -1,1 +1,1 @@
-"""Flip: find the pairs among cards that lie face down."""
+"""Flip: find the pairs among face-down cards."""

@@ -1,11 +1,10 @@
-"""The picture of Flip: cards under a score board; each picture has a shape and a colour."""
+"""Draws Flip: cards below a score board; each face has its own shape and color."""
 
 from collections.abc import Iterator
 from math import cos, pi, sin
 
-from agentrl.envs.minigames import parts
-from agentrl.envs.minigames.flip.rules import Flip, grid
-from agentrl.envs.minigames.palette import (
+from agentrl.envs.minigames import drawing_parts
+from agentrl.envs.minigames.drawing_parts import (
     BLUE,
     EDGE,
     GREEN,
@@ -16,13 +15,14 @@ from agentrl.envs.minigames.palette import (
     RED,
     YELLOW,
 )
+from agentrl.envs.minigames.flip.rules import Flip, grid
 from agentrl.envs.phone_game import paint
-from agentrl.envs.phone_game.box import Box
-from agentrl.envs.phone_game.paint import Colour
-from agentrl.envs.phone_game.pieces import Piece, put_together
+from agentrl.envs.phone_game.boxes import Box
+from agentrl.envs.phone_game.paint import Color
+from agentrl.envs.phone_game.piece_cache import Piece, put_together
 from agentrl.types import Image
 
-_BACK: Colour = (88, 104, 140)
+_BACK: Color = (88, 104, 140)
 _SQUARE = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
 _TRIANGLE = ((0.5, 0.0), (1.0, 1.0), (0.0, 1.0))
 _DIAMOND = ((0.5, 0.0), (1.0, 0.5), (0.5, 1.0), (0.0, 0.5))
@@ -52,18 +52,18 @@ def render(game: Flip, width: int, height: int) -> Image:
 
 
 def _rows(pairs: int) -> int:
-    """Of the score board."""
+    """Rows of the score board."""
     return 1 if grid(pairs).columns == 3 else 2
 
 
 def _ground(picture: Image, pairs: int) -> None:
-    parts.page(picture, grid(pairs), "FLIP", ("score", "turns left", "game"), _rows(pairs))
+    drawing_parts.page(picture, grid(pairs), "FLIP", ("score", "turns left", "game"), _rows(pairs))
 
 
 def _pieces(game: Flip) -> Iterator[Piece]:
     left = str(game.limit - game.turned)
-    shown = (str(game.score), left, parts.outcome(game.won, game.lost))
-    yield parts.values, (grid(game.pairs), shown, _rows(game.pairs))
+    shown = (str(game.score), left, drawing_parts.outcome(game.won, game.lost))
+    yield drawing_parts.values, (grid(game.pairs), shown, _rows(game.pairs))
     for card, (box, face) in enumerate(zip(game.boxes, game.faces, strict=True)):
         yield _card, (box, face, card in game.found)
 
@@ -71,12 +71,12 @@ def _pieces(game: Flip) -> Iterator[Piece]:
 def _card(picture: Image, box: Box, face: int | None, found: bool) -> None:
     if face is None:
         paint.rounded(picture, box, _BACK, 0.03)
-        paint.text(picture, "?", *box.centre, 0.11, EDGE, 0.002)
+        paint.text(picture, "?", *box.center, 0.11, EDGE, 0.002)
         return
     paint.rounded(picture, box, GREEN if found else EDGE, 0.03)
-    paint.rounded(picture, parts.inset(box, 0.014), PANEL, 0.02)
-    shape, colour = _PICTURES[face]
-    x, y = box.centre
+    paint.rounded(picture, drawing_parts.inset(box, 0.014), PANEL, 0.02)
+    shape, color = _PICTURES[face]
+    x, y = box.center
     half = (box.right - box.left) * 0.28
     tall = half * picture.shape[1] / picture.shape[0]
-    parts.polygon(picture, Box(x - half, y - tall, x + half, y + tall), shape, colour)
+    drawing_parts.polygon(picture, Box(x - half, y - tall, x + half, y + tall), shape, color)

@@ -1,24 +1,24 @@
-"""Scripted players of Flip: they know the truth and answer as a model would."""
+"""Scripted players of Flip: they see the true state and reply in a model's format."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from agentrl.envs.minigames.flip.phone import GAME
-from agentrl.envs.minigames.players import Skilled
+from agentrl.envs.minigames.flip.env import GAME
+from agentrl.envs.minigames.skilled_player import SkilledPlayer
 from agentrl.envs.phone_game.players import Choice, RandomPlayer
 
 
-class Expert(Skilled):
-    """Remembers every card that was shown, and nothing else.
+class FlipExpert(SkilledPlayer):
+    """Remembers every card that was shown, and knows nothing else.
 
     Args:
-        skill: how often it makes the best move, in [0, 1]; None for the usual one.
-        mode: `touch` or `calls`, as the environment's.
-        style: in which actions are said: `tag` or `tool`.
-        notes: whether it writes down what it has seen, and thinks of where the partner lies: for a
-            history that carries what is between `<memory>` and `</memory>` along.
+        skill: the probability of the best move, in [0, 1]; None for `usual_skill`.
+        mode: `touch` or `calls`, the same as the environment's.
+        style: how actions are written: `tag` or `tool`.
+        notes: whether it writes down the cards it has seen and reasons about the partner, for a
+            history that keeps the text between `<memory>` and `</memory>`.
     """
 
     game = GAME
@@ -34,12 +34,12 @@ class Expert(Skilled):
         self.notes = notes
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """The reply to the state whose truth stands in `info`."""
+        """The reply to the state described by `info`."""
         reply = super().reply(info, rng)
         return f"<memory>{_note(info)}</memory>{reply}" if self.notes else reply
 
     def think(self, info: Mapping[str, Any], choice: Choice) -> str:
-        """The open card's picture and the best card; `?` between them where it is not known."""
+        """The open card's face and the best card, with `?` between them if that one is unknown."""
         if not self.notes:
             return ""
         seen, best, open_ = _seen(info), self.best(info), list(info["open"])
@@ -50,7 +50,7 @@ class Expert(Skilled):
         return f"{picture}{'' if known else '?'}{best}"
 
     def best(self, info: Mapping[str, Any]) -> int:
-        """The partner of the open card, a pair that is known, or the first card never seen."""
+        """The partner of the open card, a known pair, or the first card never seen."""
         known, found = info["known"], info["found"]
         moves = info["moves"]
         if len(info["open"]) == 1:
@@ -66,28 +66,28 @@ class Expert(Skilled):
         return int((_unseen(known, moves) or moves)[0])
 
     def choice_of(self, move: int) -> Choice:
-        """Turning the card of this number."""
+        """The call that turns this card."""
         return "flip", int(move)
 
 
-class Mediocre(Expert):
-    """Turns any card that lies face down in half of its turns."""
+class FlipMediocre(FlipExpert):
+    """Turns a random face-down card in half of its turns."""
 
     usual_skill = 0.5
 
 
-class Random(RandomPlayer):
-    """Turns any card of the table, and touches anywhere now and then."""
+class FlipRandom(RandomPlayer):
+    """Turns random cards, and sometimes touches anywhere."""
 
     game = GAME
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
-        """Any card."""
+        """A random card."""
         return "flip", int(rng.integers(len(info["faces"])))
 
 
 def _seen(info: Mapping[str, Any]) -> dict[int, int]:
-    """The pictures that were seen of the cards that are still to be found."""
+    """The faces seen so far of the cards that are not matched yet."""
     known, found = info["known"], info["found"]
     return {
         card: int(face) for card, face in enumerate(known) if face is not None and card not in found
@@ -95,7 +95,7 @@ def _seen(info: Mapping[str, Any]) -> dict[int, int]:
 
 
 def _note(info: Mapping[str, Any]) -> str:
-    """What was seen, each picture a letter, with the number of its card: `c0 a2 c5`."""
+    """The cards seen so far, each as the letter of its face and its index: `c0 a2 c5`."""
     return " ".join(f"{_letter(face)}{card}" for card, face in _seen(info).items()) or "-"
 
 

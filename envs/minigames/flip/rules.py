@@ -1,75 +1,75 @@
-"""Flip, a game of memory: a pure, seeded state machine.
+"""Flip, a memory game: a pure, seeded state machine.
 
-Pairs of pictures lie face down. A turned card shows its picture; the second one of a turn either
-makes a pair, which stays and adds 10 to the score, or takes 2 away, and both are turned back by the
-next touch of a card that lies face down. The game is won with the last pair; it is lost when
-three times as many cards have been turned as there are.
+Pairs of cards lie face down. A turned card shows its face. If the second card matches the first,
+the pair stays open and adds 10 to the score; otherwise the score drops by 2, and the next touch of
+a face-down card turns both back. The game is won with the last pair, and lost when the number of
+turned cards reaches three times the number of cards.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.envs.minigames.chance import chance
-from agentrl.envs.phone_game.box import Box, Grid
-from agentrl.envs.phone_game.rules import Place, Rules
-from agentrl.envs.phone_game.settings import Settings, one_of
+from agentrl.envs.minigames.event_rng import event_rng
+from agentrl.envs.phone_game.boxes import Box, Grid
+from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.settings import LevelSettings, one_of
 
 SIZES = {3: (3, 2), 6: (3, 4), 8: (4, 4)}
-"""Columns and rows of a table with so many pairs."""
+"""Columns and rows of the table, by the number of pairs."""
 MOST = 16
 """Cards of the largest table."""
 PAIR, MISS = 10, -2
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Level(Settings):
-    """How many cards there are.
+class FlipLevel(LevelSettings):
+    """The number of cards.
 
     Raises:
-        ValueError: so many pairs have no table.
+        ValueError: there is no table for this number of pairs.
     """
 
     pairs: int = one_of(6, SIZES, "how many pairs there are, one of 3, 6 and 8")
 
 
-class Flip(Rules):
+class Flip(GameRules):
     """One game.
 
     Args:
         seed: >= 0.
-        **level: settings of `Level`.
+        **level: settings of `FlipLevel`.
 
     Raises:
-        ValueError: a negative seed, or a level that does not exist.
+        ValueError: negative seed, or an invalid level.
     """
 
     def __init__(self, seed: int = 0, **level: Any) -> None:
         self.seed = seed
-        self.pairs = pairs = Level(**level).pairs
+        self.pairs = pairs = FlipLevel(**level).pairs
         self.boxes = table(pairs)
-        """Where each card lies, in reading order."""
-        self.cards = tuple(int(n) // 2 for n in chance(seed).permutation(2 * pairs))
-        """The picture of each card, in reading order."""
+        """The box of each card, in reading order."""
+        self.cards = tuple(int(n) // 2 for n in event_rng(seed).permutation(2 * pairs))
+        """The face of each card, in reading order."""
         self.found: frozenset[int] = frozenset()
-        """Cards of the pairs that were found."""
+        """Matched cards."""
         self.open: tuple[int, ...] = ()
-        """Cards that show their picture for now: one, or two that do not match."""
+        """Cards that are face up for now: one, or two that do not match."""
         self.seen: frozenset[int] = frozenset()
         """Cards that have been turned at least once."""
         self.score = self.turned = 0
 
     def touch(self, x: float, y: float) -> bool:
-        """Turn the card that is touched."""
+        """Turn the touched card."""
         return any(box.holds(x, y) and self.flip(card) for card, box in enumerate(self.boxes))
 
     def places(self) -> Mapping[str, Place]:
-        """The cards; of those that this table lacks, the score board, where nothing happens."""
+        """The cards; for cards that this table lacks, the score board, which ignores touches."""
         board = grid(self.pairs).cell(0, 0, SIZES[self.pairs][0])
         return {"flip": (*self.boxes, *(board,) * (MOST - len(self.boxes)))}
 
     def flip(self, card: int) -> bool:
-        """Turn a card, counted from 0 in reading order; False where it shows its picture."""
+        """Turn a card by its index in reading order. Returns False if it is face up already."""
         if self.done or not 0 <= card < len(self.cards) or card in self.found:
             return False
         if card in self.open:
@@ -83,7 +83,7 @@ class Flip(Rules):
         return True
 
     def moves(self) -> tuple[int, ...]:
-        """The numbers of the cards that can be turned."""
+        """The indices of the cards that can be turned."""
         if self.done:
             return ()
         shown = {*self.found, *self.open}
@@ -91,7 +91,7 @@ class Flip(Rules):
 
     @property
     def limit(self) -> int:
-        """How many cards may be turned."""
+        """The number of cards that may be turned."""
         return 3 * len(self.cards)
 
     @property
@@ -111,14 +111,14 @@ class Flip(Rules):
 
     @property
     def faces(self) -> tuple[int | None, ...]:
-        """The picture that each card shows; None where it lies face down."""
+        """The face that each card shows; None if it lies face down."""
         shown = {*self.found, *self.open}
         return tuple(face if card in shown else None for card, face in enumerate(self.cards))
 
     def state(self) -> dict[str, Any]:
-        """The truth as plain JSON values.
+        """The true state as plain JSON values.
 
-        `worth` is the score, a pair for 1; `known` holds the pictures that have been seen, as a
+        `worth` is the score in pairs; `known` holds the faces that have been seen so far, as a
         player would remember them.
         """
         known = [face if card in self.seen else None for card, face in enumerate(self.cards)]
@@ -147,12 +147,12 @@ class Flip(Rules):
 
 
 def grid(pairs: int) -> Grid:
-    """Of a table with so many pairs: a row or two of a score board, then the cards."""
+    """The grid for a number of pairs: one or two rows for the score board, then the cards."""
     return Grid(columns=3, rows=5) if SIZES[pairs][0] == 3 else Grid(columns=4, rows=7)
 
 
 def table(pairs: int) -> tuple[Box, ...]:
-    """Where the cards lie, in reading order, below the score board."""
+    """The boxes of the cards below the score board, in reading order."""
     columns, rows = SIZES[pairs]
     top = 1 if columns == 3 else 2
     return tuple(

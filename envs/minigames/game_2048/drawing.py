@@ -1,16 +1,16 @@
-"""The picture of 2048: a score board above a board of 4x4 tiles."""
+"""Draws 2048: a score board above a board of 4x4 tiles."""
 
 from collections.abc import Iterator
 
-from agentrl.envs.minigames import parts
+from agentrl.envs.minigames import drawing_parts
+from agentrl.envs.minigames.drawing_parts import EDGE, INK, PANEL
 from agentrl.envs.minigames.game_2048.rules import GRID, SIDE, TOP, Game2048
-from agentrl.envs.minigames.palette import EDGE, INK, PANEL
 from agentrl.envs.phone_game import paint
-from agentrl.envs.phone_game.paint import Colour
-from agentrl.envs.phone_game.pieces import Piece, put_together
+from agentrl.envs.phone_game.paint import Color
+from agentrl.envs.phone_game.piece_cache import Piece, put_together
 from agentrl.types import Image
 
-_FACES: tuple[Colour, ...] = (
+_FACES: tuple[Color, ...] = (
     (222, 234, 250),
     (172, 210, 248),
     (112, 180, 240),
@@ -24,9 +24,9 @@ _FACES: tuple[Colour, ...] = (
     (150, 60, 190),
     (60, 50, 90),
 )
-"""Of the tiles 2, 4, 8 and so on; larger ones look like the last."""
+"""Colors of the tiles 2, 4, 8 and so on; larger tiles look like the last."""
 _LIGHT = (3, 5, 8, 9, 10, 11)
-"""The faces that are dark, and have light numbers."""
+"""The dark colors, which get light numbers."""
 _SIZES = {1: 0.13, 2: 0.12, 3: 0.095, 4: 0.075, 5: 0.06}
 
 
@@ -36,17 +36,17 @@ def render(game: Game2048, width: int, height: int) -> Image:
 
 
 def _ground(picture: Image) -> None:
-    parts.page(picture, GRID, "2048", ("score", "largest", "game"), TOP)
+    drawing_parts.page(picture, GRID, "2048", ("score", "largest", "game"), TOP)
     for row in range(SIDE):
         for column in range(SIDE):
-            parts.block(picture, GRID.cell(column, TOP + row, margin=0), EDGE)
+            drawing_parts.block(picture, GRID.cell(column, TOP + row, margin=0), EDGE)
     paint.text(picture, "Swipe to slide all tiles.", 0.5, GRID.cell(0, 6).down(0.5), 0.042, INK)
 
 
 def _pieces(game: Game2048) -> Iterator[Piece]:
     largest = max(map(max, game.board))
-    shown = (str(game.score), str(largest), parts.outcome(game.won, game.lost))
-    yield parts.values, (GRID, shown, TOP)
+    shown = (str(game.score), str(largest), drawing_parts.outcome(game.won, game.lost))
+    yield drawing_parts.values, (GRID, shown, TOP)
     for row, tiles in enumerate(game.board):
         for column, tile in enumerate(tiles):
             if tile:
@@ -56,6 +56,6 @@ def _pieces(game: Game2048) -> Iterator[Piece]:
 def _tile(picture: Image, column: int, row: int, tile: int) -> None:
     box = GRID.cell(column, TOP + row, margin=0)
     face = min(tile.bit_length() - 2, len(_FACES) - 1)
-    parts.block(picture, box, _FACES[face])
+    drawing_parts.block(picture, box, _FACES[face])
     ink = PANEL if face in _LIGHT else INK
-    paint.text(picture, str(tile), *box.centre, _SIZES[len(str(tile))], ink, 0.003)
+    paint.text(picture, str(tile), *box.center, _SIZES[len(str(tile))], ink, 0.003)

@@ -1,46 +1,46 @@
-"""Scripted players of 2048: they know the truth and answer as a model would."""
+"""Scripted players of 2048: they see the true state and reply in a model's format."""
 
 import itertools
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from agentrl.envs.minigames.game_2048.phone import GAME
+from agentrl.envs.minigames.game_2048.env import GAME
 from agentrl.envs.minigames.game_2048.rules import Board, Row, empty, legal, put, slide
-from agentrl.envs.minigames.players import Skilled
+from agentrl.envs.minigames.skilled_player import SkilledPlayer
 from agentrl.envs.phone_game.players import RandomPlayer
 
 _MOST_CELLS = 6
-"""Cells in which a new tile is tried; on an empty board it hardly matters where it comes."""
+"""Cells in which a new tile is tried; on an emptier board its position hardly matters."""
 _LOST = -1_600_000.0
 
 
-class Expert(Skilled):
-    """Looks at each move and at each tile that may come after it."""
+class Game2048Expert(SkilledPlayer):
+    """Evaluates each move, averaged over the tiles that may appear after it."""
 
     game = GAME
 
     def best(self, info: Mapping[str, Any]) -> str:
-        """The move whose board is worth most, on average over the tiles that may come."""
+        """The move with the highest expected value over the tiles that may appear."""
         board: Board = tuple(map(tuple, info["board"]))
         moves: list[str] = info["moves"]
         return max(moves, key=lambda name: _expected(slide(board, name)[0]))
 
 
-class Mediocre(Expert):
-    """Makes any call in half of its turns."""
+class Game2048Mediocre(Game2048Expert):
+    """Makes a random call in half of its turns."""
 
     usual_skill = 0.5
 
 
-class Random(RandomPlayer):
-    """Makes any call, and touches anywhere now and then."""
+class Game2048Random(RandomPlayer):
+    """Makes random calls, and sometimes touches anywhere."""
 
     game = GAME
 
 
 def _expected(board: Board) -> float:
-    """The worth of a board before a tile comes."""
+    """The expected value of a board before the new tile appears."""
     cells = empty(board)
     tried = cells[:: -(-len(cells) // _MOST_CELLS)]
     worth = 0.0
@@ -56,21 +56,21 @@ def _best_worth(board: Board) -> float:
 
 
 def _worth(board: Board) -> float:
-    """How good all rows and columns are."""
+    """The heuristic value of a board: the sum over its rows and columns."""
     return sum(map(_line_worth, (*board, *zip(*board, strict=True))))
 
 
 @lru_cache(maxsize=65536)
 def _line_worth(line: Row) -> float:
-    """Empty cells and neighbours that can merge are good, tiles that rise and fall are not.
+    """The heuristic value of a row or column: favors empty cells, merges and monotonic tiles.
 
-    The features and their weights are those that nneonneo found for his player of 2048
+    Features and weights are those of nneonneo's 2048 AI
     (https://stackoverflow.com/a/22498940).
     """
     ranks = [tile.bit_length() - 1 if tile else 0 for tile in line]
     pairs = list(itertools.pairwise(ranks))
-    merges = sum(one == next != 0 for one, next in pairs)
-    rises = sum(float(next**4 - one**4) for one, next in pairs if next > one)
-    falls = sum(float(one**4 - next**4) for one, next in pairs if one > next)
+    merges = sum(a == b != 0 for a, b in pairs)
+    rises = sum(float(b**4 - a**4) for a, b in pairs if b > a)
+    falls = sum(float(a**4 - b**4) for a, b in pairs if a > b)
     tiles = sum(float(rank**3.5) for rank in ranks)
     return 270 * line.count(0) + 700 * merges - 47 * min(rises, falls) - 11 * tiles

@@ -1,9 +1,9 @@
 """2048: a pure, seeded state machine.
 
-A move slides all tiles of a 4x4 board to one side. Two equal ones that meet merge into one of their
-sum, once in a move, and the sum is added to the score. A move that slides nothing is none. After
-each move a 2 (nine times in ten) or a 4 comes up in an empty cell: which one hangs on the seed, the
-number of moves so far and the cells that are empty.
+A move slides all tiles of a 4x4 board to one side. Two equal tiles that meet merge into their sum,
+at most once per move, and the sum is added to the score. A move that slides nothing does not count.
+After each move a 2 (nine times out of ten) or a 4 appears in an empty cell; the draw depends on the
+seed, the number of moves so far and the empty cells.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from agentrl.envs.minigames.chance import chance
+from agentrl.envs.minigames.event_rng import event_rng
 from agentrl.envs.minigames.swipes import SWIPES, direction
-from agentrl.envs.phone_game.box import Grid
-from agentrl.envs.phone_game.rules import Place, Rules
-from agentrl.envs.phone_game.settings import Settings, one_of
+from agentrl.envs.phone_game.boxes import Grid
+from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.settings import LevelSettings, one_of
 
 SIDE = 4
 MOVES = tuple(SWIPES)
 GRID = Grid(columns=SIDE, rows=SIDE + 3)
-"""Two rows of a score board, the board, and one row that is free."""
+"""Two rows for the score board, the board, and one free row."""
 TOP = 2
 """The board's first row."""
 _FOUR = 0.1
@@ -31,11 +31,11 @@ Board = tuple[Row, ...]
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Level(Settings):
-    """How long a game is.
+class Game2048Level(LevelSettings):
+    """The length of a game.
 
     Raises:
-        ValueError: a goal that cannot be reached.
+        ValueError: the goal is not a reachable tile.
     """
 
     goal: int = one_of(
@@ -43,26 +43,26 @@ class Level(Settings):
     )
 
 
-class Game2048(Rules):
+class Game2048(GameRules):
     """One game.
 
     Args:
         seed: >= 0.
-        **level: settings of `Level`.
+        **level: settings of `Game2048Level`.
 
     Raises:
-        ValueError: a negative seed, or a level that does not exist.
+        ValueError: negative seed, or an invalid level.
     """
 
     def __init__(self, seed: int = 0, **level: Any) -> None:
-        self.seed, self.goal = seed, Level(**level).goal
+        self.seed, self.goal = seed, Game2048Level(**level).goal
         self.score = self.merits = self.num_moves = 0
         self.board: Board = ((0,) * SIDE,) * SIDE
         self._spawn(0)
         self._spawn(1)
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float) -> bool:
-        """Slide the tiles where the swipe goes."""
+        """Slide the tiles in the direction of the swipe."""
         return self.move(direction(x1, y1, x2, y2))
 
     def places(self) -> Mapping[str, Place]:
@@ -70,7 +70,7 @@ class Game2048(Rules):
         return SWIPES
 
     def move(self, name: str) -> bool:
-        """Slide the tiles `up`, `down`, `left` or `right`; False where none would move."""
+        """Slide the tiles `up`, `down`, `left` or `right`. Returns False if none would move."""
         if self.done:
             return False
         board, merged = slide(self.board, name)
@@ -84,17 +84,17 @@ class Game2048(Rules):
         return True
 
     def moves(self) -> tuple[str, ...]:
-        """The moves that slide something."""
+        """The legal moves."""
         return () if self.won else legal(self.board)
 
     @property
     def won(self) -> bool:
-        """Whether the goal stands on the board."""
+        """Whether the goal tile is on the board."""
         return max(map(max, self.board)) >= self.goal
 
     @property
     def lost(self) -> bool:
-        """Whether nothing can be moved."""
+        """Whether no move is legal."""
         return not self.won and not legal(self.board)
 
     @property
@@ -103,10 +103,9 @@ class Game2048(Rules):
         return self.won or self.lost
 
     def state(self) -> dict[str, Any]:
-        """The truth as plain JSON values.
+        """The true state as plain JSON values.
 
-        `worth` adds what a merge is worth: the exponent of its tile, by that of 2048, and -1 for a
-        game that is lost.
+        `worth` adds log2(tile) / 11 for each merged tile, and -1 for a lost game.
         """
         return {
             "num_moves": self.num_moves,
@@ -121,20 +120,20 @@ class Game2048(Rules):
         }
 
     def _spawn(self, event: int) -> None:
-        dice = chance(self.seed, event)
+        rng = event_rng(self.seed, event)
         cells = empty(self.board)
-        cell = cells[int(dice.integers(len(cells)))]
-        self.board = put(self.board, cell, 4 if dice.random() < _FOUR else 2)
+        cell = cells[int(rng.integers(len(cells)))]
+        self.board = put(self.board, cell, 4 if rng.random() < _FOUR else 2)
 
 
 def slide(board: Board, name: str) -> tuple[Board, tuple[int, ...]]:
-    """The board after a move, before a new tile comes, and the tiles that have merged.
+    """The board after a move, before a new tile appears, and the merged tiles.
 
     Raises:
-        ValueError: there is no such move.
+        ValueError: unknown move.
     """
     if name not in MOVES:
-        raise ValueError(f"{name!r} is no move; there are {', '.join(MOVES)}.")
+        raise ValueError(f"{name!r} is not a move; it must be one of {', '.join(MOVES)}.")
     lines = tuple(zip(*board, strict=True)) if name in ("up", "down") else board
     step = -1 if name in ("down", "right") else 1
     slid = [_merge(line[::step]) for line in lines]
@@ -145,7 +144,7 @@ def slide(board: Board, name: str) -> tuple[Board, tuple[int, ...]]:
 
 
 def legal(board: Board) -> tuple[str, ...]:
-    """The moves that slide something."""
+    """The legal moves."""
     return tuple(name for name in MOVES if slide(board, name)[0] != board)
 
 
@@ -155,7 +154,7 @@ def empty(board: Board) -> list[tuple[int, int]]:
 
 
 def put(board: Sequence[Sequence[int]], cell: tuple[int, int], tile: int) -> Board:
-    """The board with a tile in a cell."""
+    """The board with a tile put into a cell."""
     return tuple(
         tuple(tile if (y, x) == cell else old for x, old in enumerate(row))
         for y, row in enumerate(board)
@@ -164,7 +163,7 @@ def put(board: Sequence[Sequence[int]], cell: tuple[int, int], tile: int) -> Boa
 
 @lru_cache(maxsize=65536)
 def _merge(line: Row) -> tuple[Row, Row]:
-    """One line slid towards its start, and the tiles that have merged."""
+    """One line slid towards its start, and the merged tiles."""
     tiles = [tile for tile in line if tile]
     left: list[int] = []
     merged: list[int] = []

@@ -1,1 +1,1 @@
-"""Snake: eat, grow, and run into nothing."""
+"""Snake: eat, grow, and do not collide."""

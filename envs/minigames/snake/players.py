@@ -1,22 +1,22 @@
-"""Scripted players of Snake: they know the truth and answer as a model would."""
+"""Scripted players of Snake: they see the true state and reply in a model's format."""
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from agentrl.envs.minigames.players import Skilled
-from agentrl.envs.minigames.snake.phone import GAME
+from agentrl.envs.minigames.skilled_player import SkilledPlayer
+from agentrl.envs.minigames.snake.env import GAME
 from agentrl.envs.minigames.snake.rules import MOVES, Cell, ahead, on_board
 from agentrl.envs.phone_game.players import RandomPlayer
 
 
-class Expert(Skilled):
-    """Goes the shortest way to the food, where there is a way out after it."""
+class SnakeExpert(SkilledPlayer):
+    """Takes the shortest path to the food if there is a way out afterwards."""
 
     game = GAME
 
     def best(self, info: Mapping[str, Any]) -> str:
-        """Towards the food if the tail can be reached from there, else after the tail."""
+        """Towards the food if the tail can be reached from there, else follow the tail."""
         body: list[Cell] = [tuple(cell) for cell in info["body"]]
         food: Cell = tuple(info["food"])
         way = _way(body, food)
@@ -24,27 +24,27 @@ class Expert(Skilled):
             return way[0]
         careful = [name for name in info["moves"] if _is_free(body, ahead(body[0], name), food)]
         out = [name for name in careful if _has_way_out(_gone(body, [name], food))]
-        # Nothing is lost by a long way: the body goes on meanwhile.
+        # A detour costs nothing, because the body moves out of the way meanwhile.
         far = sorted(out or careful, key=lambda name: -_room(body, ahead(body[0], name)))
         return far[0] if far else str(info["moves"][0])
 
 
-class Mediocre(Expert):
-    """Makes any call in half of its turns."""
+class SnakeMediocre(SnakeExpert):
+    """Makes a random call in half of its turns."""
 
     usual_skill = 0.5
 
 
-class Random(RandomPlayer):
-    """Makes any call, and touches anywhere now and then."""
+class SnakeRandom(RandomPlayer):
+    """Makes random calls, and sometimes touches anywhere."""
 
     game = GAME
 
 
 def _way(body: Sequence[Cell], goal: Cell) -> list[str]:
-    """The shortest way from the head to a cell; empty where there is none.
+    """The moves of the shortest path from the head to a cell; empty if there is none.
 
-    Only what of the body is still there when the head arrives is in the way.
+    A segment of the body blocks a cell only if it is still there when the head arrives.
     """
     left = {cell: len(body) - 1 - part for part, cell in enumerate(body)}
     waiting: deque[tuple[Cell, list[str]]] = deque([(body[0], [])])
@@ -63,7 +63,7 @@ def _way(body: Sequence[Cell], goal: Cell) -> list[str]:
 
 
 def _gone(body: Sequence[Cell], way: Sequence[str], food: Cell | None = None) -> list[Cell]:
-    """The snake at the end of a way; with no food named, it eats at the last step."""
+    """The snake at the end of a path; without `food`, it eats at the last step."""
     now = list(body)
     for number, name in enumerate(way, 1):
         head = ahead(now[0], name)
@@ -82,7 +82,7 @@ def _is_free(body: Sequence[Cell], cell: Cell, food: Cell) -> bool:
 
 
 def _room(body: Sequence[Cell], start: Cell) -> int:
-    """How many cells can be reached from here without moving the body."""
+    """The number of cells reachable from here if the body does not move."""
     return len(_reached(start, set(body)))
 
 

@@ -1,43 +1,43 @@
 """Snake: a pure, seeded state machine.
 
-A tick moves the snake by one cell where its head looks. A move turns the head; it never turns
-back. Food makes it longer by one, and new food lies in a free cell that hangs on the seed, the
-amount eaten and the snake itself. The wall, its own body and hunger end the game: it must eat
-within twice as many ticks as there are cells. The end of its tail moves on, so its cell is free.
+A tick moves the snake by one cell in the direction of its head. A move turns the head, but never
+back. Food makes it longer by one; the next food appears in a free cell that depends on the seed,
+the amount eaten and the snake itself. The wall, its own body and hunger end the game: it must eat
+within twice as many ticks as there are cells. The tail moves on, so its cell counts as free.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.envs.minigames.chance import chance
+from agentrl.envs.minigames.event_rng import event_rng
 from agentrl.envs.minigames.swipes import SWIPES, direction
-from agentrl.envs.phone_game.box import Grid
-from agentrl.envs.phone_game.rules import Place, Rules
-from agentrl.envs.phone_game.settings import Paced, one_of
+from agentrl.envs.phone_game.boxes import Grid
+from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.settings import PacedSettings, one_of
 
 STEPS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 MOVES = tuple(STEPS)
 COLUMNS, ROWS = 6, 8
 GRID = Grid(columns=COLUMNS, rows=ROWS + 2)
-"""A row of a score board, the field, and a row that is free."""
+"""One row for the score board, the field, and one free row."""
 TOP = 1
 """The field's first row."""
 LENGTH = 3
-"""Of the snake at the start."""
+"""Initial length of the snake."""
 PATIENCE = 2 * COLUMNS * ROWS
-"""Ticks without food that it survives."""
+"""Ticks that the snake survives without food."""
 
 Cell = tuple[int, int]
 """Column and row, from the top left."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Level(Paced):
-    """How long a game is, and how it is paced.
+class SnakeLevel(PacedSettings):
+    """The length and pace of a game.
 
     Raises:
-        ValueError: a value that its setting cannot have.
+        ValueError: a setting has an invalid value.
     """
 
     goal: int = one_of(
@@ -46,27 +46,27 @@ class Level(Paced):
     ticks: int = one_of(1, range(1, 1001), "how many ticks an action takes, from 1 to 1000")
 
 
-class Snake(Rules):
+class Snake(GameRules):
     """One game.
 
     Args:
         seed: >= 0.
-        **level: settings of `Level`.
+        **level: settings of `SnakeLevel`.
 
     Raises:
-        ValueError: a negative seed, or a level that does not exist.
+        ValueError: negative seed, or an invalid level.
     """
 
     def __init__(self, seed: int = 0, **level: Any) -> None:
-        self.seed, self.goal = seed, Level(**level).goal
+        self.seed, self.goal = seed, SnakeLevel(**level).goal
         self.score = self.hunger = 0
-        self.heading = MOVES[int(chance(seed, 0).integers(len(MOVES)))]
+        self.heading = MOVES[int(event_rng(seed, 0).integers(len(MOVES)))]
         self.body = _born(self.heading)
         self.food: Cell | None = self._new_food()
         self.lost = False
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float) -> bool:
-        """Turn the head where the swipe goes."""
+        """Turn the head in the direction of the swipe."""
         return self.move(direction(x1, y1, x2, y2))
 
     def places(self) -> Mapping[str, Place]:
@@ -74,13 +74,13 @@ class Snake(Rules):
         return SWIPES
 
     def move(self, name: str) -> bool:
-        """Turn the head `up`, `down`, `left` or `right`; False where it looks there already.
+        """Turn the head `up`, `down`, `left` or `right`. Returns False if that changes nothing.
 
         Raises:
-            ValueError: another direction.
+            ValueError: unknown direction.
         """
         if name not in MOVES:
-            raise ValueError(f"{name!r} is no move; there are {', '.join(MOVES)}.")
+            raise ValueError(f"{name!r} is not a move; it must be one of {', '.join(MOVES)}.")
         if self.done or name == self.heading or name not in self.moves():
             return False
         self.heading = name
@@ -109,7 +109,7 @@ class Snake(Rules):
         return True
 
     def moves(self) -> tuple[str, ...]:
-        """All but the way back."""
+        """All directions except back."""
         if self.done:
             return ()
         return tuple(name for name in MOVES if ahead(self.body[0], name) != self.body[1])
@@ -125,9 +125,9 @@ class Snake(Rules):
         return self.lost or self.won
 
     def state(self) -> dict[str, Any]:
-        """The truth as plain JSON values; the body from the head to the tail.
+        """The true state as plain JSON values; the body from head to tail.
 
-        `worth` is the score, less 1 for a game that is lost.
+        `worth` is the score, minus 1 for a lost game.
         """
         return {
             "score": self.score,
@@ -149,7 +149,7 @@ class Snake(Rules):
             for column in range(COLUMNS)
             if (column, row) not in self.body
         ]
-        return free[int(chance(self.seed, self.score + 1).integers(len(free)))]
+        return free[int(event_rng(self.seed, self.score + 1).integers(len(free)))]
 
 
 def ahead(cell: Cell, way: str) -> Cell:
@@ -159,7 +159,7 @@ def ahead(cell: Cell, way: str) -> Cell:
 
 
 def on_board(cell: Cell) -> bool:
-    """Whether it is a cell of the board."""
+    """Whether a cell is on the board."""
     return 0 <= cell[0] < COLUMNS and 0 <= cell[1] < ROWS
 
 

@@ -1,1 +1,1 @@
-"""A space fighter: shoot enemies, and keep clear of what comes down."""
+"""Space fighter: shoot enemies, and avoid everything that comes down."""

@@ -1,13 +1,13 @@
-"""The picture of the space fighter: what comes down, what is shot at it, and the ship."""
+"""Draws the space fighter: enemies and rocks, shots, and the ship."""
 
 from collections.abc import Iterator
 
-from agentrl.envs.minigames import parts
-from agentrl.envs.minigames.palette import BLUE, EDGE, GREY, INK, ORANGE, PANEL, RED
+from agentrl.envs.minigames import drawing_parts
+from agentrl.envs.minigames.drawing_parts import BLUE, EDGE, GRAY, INK, ORANGE, PANEL, RED
 from agentrl.envs.minigames.space_fighter.rules import COLUMNS, GRID, ROWS, TOP, SpaceFighter
 from agentrl.envs.phone_game import paint
-from agentrl.envs.phone_game.box import Box
-from agentrl.envs.phone_game.pieces import Piece, draw
+from agentrl.envs.phone_game.boxes import Box
+from agentrl.envs.phone_game.piece_cache import Piece, draw
 from agentrl.types import Image
 
 _SHIP = ((0.5, 0.05), (0.95, 0.9), (0.5, 0.72), (0.05, 0.9))
@@ -20,7 +20,7 @@ def render(game: SpaceFighter, width: int, height: int) -> Image:
 
 
 def _ground(picture: Image) -> None:
-    parts.page(picture, GRID, "SPACE FIGHTER", ("score", "lives", "time", "game"))
+    drawing_parts.page(picture, GRID, "SPACE FIGHTER", ("score", "lives", "time", "game"))
     paint.rounded(picture, GRID.cell(0, TOP, COLUMNS, ROWS, margin=0), PANEL, 0.0)
     for column in range(1, COLUMNS):
         lane = GRID.cell(column, TOP, 1, ROWS, margin=0)
@@ -30,7 +30,7 @@ def _ground(picture: Image) -> None:
 
 def _pieces(game: SpaceFighter) -> Iterator[Piece]:
     shown = (str(game.score), str(game.lives), str(game.length - game.time))
-    yield parts.values, (GRID, (*shown, parts.outcome(game.won, game.lost)))
+    yield drawing_parts.values, (GRID, (*shown, drawing_parts.outcome(game.won, game.lost)))
     for column, row in game.shots:
         yield _shot, (column, row)
     for kind, column, row in game.things:
@@ -46,19 +46,19 @@ def _shot(picture: Image, column: int, row: int) -> None:
 
 def _thing(picture: Image, kind: str, column: int, row: int) -> None:
     if kind == "rock":
-        paint.disc(picture, _box(column, row), GREY, 0.075)
+        paint.disc(picture, _box(column, row), GRAY, 0.075)
     else:
-        parts.polygon(picture, _box(column, row), _ENEMY, RED)
+        drawing_parts.polygon(picture, _box(column, row), _ENEMY, RED)
 
 
 def _ship(picture: Image, column: int, way: int, lost: bool) -> None:
     box = _box(column, ROWS - 1)
-    parts.polygon(picture, box, _SHIP, RED if lost else BLUE)
-    if way:  # where it is sent to
+    drawing_parts.polygon(picture, box, _SHIP, RED if lost else BLUE)
+    if way:  # marks the direction of its target
         mark = (
             ((0.9, 0.4), (1.0, 0.5), (0.9, 0.6)) if way > 0 else ((0.1, 0.4), (0, 0.5), (0.1, 0.6))
         )
-        parts.polygon(picture, box, mark, INK)
+        drawing_parts.polygon(picture, box, mark, INK)
 
 
 def _box(column: int, row: int) -> Box:

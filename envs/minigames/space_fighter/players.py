@@ -1,50 +1,50 @@
-"""Scripted players of the space fighter: they know the truth and answer as a model would."""
+"""Scripted players of the space fighter: they see the true state and reply as a model would."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.envs.minigames.players import Skilled
-from agentrl.envs.minigames.space_fighter.phone import GAME
+from agentrl.envs.minigames.skilled_player import SkilledPlayer
+from agentrl.envs.minigames.space_fighter.env import GAME
 from agentrl.envs.minigames.space_fighter.rules import COLUMNS, MOVES, ROWS
 from agentrl.envs.phone_game.players import RandomPlayer
 
 
-class Expert(Skilled):
-    """Is never where something comes, and under the enemies else."""
+class SpaceFighterExpert(SkilledPlayer):
+    """Avoids everything that comes down, and otherwise stays below the enemies."""
 
     game = GAME
 
     def best(self, info: Mapping[str, Any]) -> str:
-        """The way to the worthiest column that is not hit in the next tick."""
+        """The move towards the most valuable column that is not hit in the next tick."""
         ways = {name: info["ship"] + MOVES.index(name) - 1 for name in ("stay", "left", "right")}
         free = [name for name in ways if name in info["moves"] and not _is_hit(info, ways[name])]
         return max(free or info["moves"], key=lambda name: _worth(info, ways[name]))
 
 
-class Mediocre(Expert):
-    """Makes any call in half of its turns."""
+class SpaceFighterMediocre(SpaceFighterExpert):
+    """Makes a random call in half of its turns."""
 
     usual_skill = 0.5
 
 
-class Random(RandomPlayer):
-    """Makes any call, and touches anywhere now and then."""
+class SpaceFighterRandom(RandomPlayer):
+    """Makes random calls, and sometimes touches anywhere."""
 
     game = GAME
 
 
 def _is_hit(state: Mapping[str, Any], column: int) -> bool:
-    """Whether something comes to the ship's row here with the next tick."""
+    """Whether something reaches the ship's row in this column with the next tick."""
     return any(x == column and y == ROWS - 2 for _, x, y in state["things"])
 
 
 def _worth(state: Mapping[str, Any], column: int) -> float:
-    """How good it is to shoot from a column, or near the columns where it is good."""
+    """The value of being in a column: its targets, and those of the columns nearby."""
     return max(_targets(state, other) / (1 + abs(other - column)) ** 2 for other in range(COLUMNS))
 
 
 def _targets(state: Mapping[str, Any], column: int) -> float:
-    """Enemies with no rock before them: near ones more than far ones; shot at ones less."""
+    """The value of enemies not behind a rock: near ones count more, those shot at less."""
     here = sorted((y, kind) for kind, x, y in state["things"] if x == column)
     worth = 0.01
     for y, kind in reversed(here):

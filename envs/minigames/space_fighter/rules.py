@@ -1,24 +1,24 @@
 """A space fighter: a pure, seeded state machine.
 
-A ship at the bottom of the screen flies to the column that it was sent to, one column a tick, and
-fires upwards in every second tick. Enemies and rocks come down by one row a tick, one a row at
-most. A shot that meets an enemy destroys it and adds 10 to the score; rocks swallow shots. What
-hits the ship takes 10 from the score and one of its lives; what passes it does nothing. The game is
-lost with the last life and won at the end of its time, which is counted in ticks.
+A ship at the bottom of the screen flies to its target column, one column per tick, and fires
+upwards every second tick. Enemies and rocks come down by one row per tick, at most one per row. A
+shot that hits an enemy destroys it and adds 10 to the score; rocks absorb shots. Whatever hits the
+ship costs 10 points and one life; whatever passes it has no effect. The game is lost with the last
+life and won at the end of its time, which is counted in ticks.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.envs.minigames.chance import chance
-from agentrl.envs.phone_game.box import Grid
-from agentrl.envs.phone_game.rules import Place, Rules
-from agentrl.envs.phone_game.settings import Paced, one_of
+from agentrl.envs.minigames.event_rng import event_rng
+from agentrl.envs.phone_game.boxes import Grid
+from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.settings import PacedSettings, one_of
 
 COLUMNS, ROWS = 5, 8
 GRID = Grid(columns=COLUMNS, rows=ROWS + 1)
-"""A row of a score board, and the field."""
+"""One row for the score board, and the field."""
 TOP = 1
 """The field's first row."""
 _LANES = tuple(GRID.cell(column, TOP, 1, ROWS, margin=0) for column in range(COLUMNS))
@@ -26,41 +26,41 @@ LIVES = 3
 STAKE = 10
 MOVES = ("left", "stay", "right")
 _SHOT = 2
-"""Rows that a shot rises in a tick."""
+"""Rows that a shot rises per tick."""
 _SOMETHING, _ROCK = 0.55, 0.35
-"""How often something comes in a tick, and how often that is a rock."""
+"""The probability that something appears in a tick, and that it is a rock."""
 
 Thing = tuple[str, int, int]
-"""`enemy` or `rock`, its column and its row from the top."""
+"""`enemy` or `rock`, its column, and its row from the top."""
 Shot = tuple[int, int]
 """Column and row."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Level(Paced):
-    """How long a game is, and how it is paced.
+class SpaceFighterLevel(PacedSettings):
+    """The length and pace of a game.
 
     Raises:
-        ValueError: a value that its setting cannot have.
+        ValueError: a setting has an invalid value.
     """
 
     length: int = one_of(60, range(1, 1001), "the ticks to come through, from 1 to 1000")
     ticks: int = one_of(1, range(1, 1001), "how many ticks an action takes, from 1 to 1000")
 
 
-class SpaceFighter(Rules):
+class SpaceFighter(GameRules):
     """One game.
 
     Args:
         seed: >= 0.
-        **level: settings of `Level`.
+        **level: settings of `SpaceFighterLevel`.
 
     Raises:
-        ValueError: a negative seed, or a level that does not exist.
+        ValueError: negative seed, or an invalid level.
     """
 
     def __init__(self, seed: int = 0, **level: Any) -> None:
-        self.seed, self.length = seed, Level(**level).length
+        self.seed, self.length = seed, SpaceFighterLevel(**level).length
         self.time = self.score = 0
         self.lives = LIVES
         self.ship = self.target = COLUMNS // 2
@@ -70,32 +70,32 @@ class SpaceFighter(Rules):
             self._come_down(start)
 
     def touch(self, x: float, y: float) -> bool:
-        """Send the ship to the column that is touched."""
+        """Send the ship to the touched column."""
         return any(lane.holds(x, y) and self.send(column) for column, lane in enumerate(_LANES))
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float) -> bool:
-        """Drag the ship: it is sent to the column where the finger leaves the screen."""
+        """Drag the ship to the column where the finger leaves the screen."""
         return self.touch(x2, y2)
 
     def places(self) -> Mapping[str, Place]:
-        """The columns to the left of the ship, of its own, and to its right."""
+        """The ship's own column and those to its left and right."""
         return {name: _LANES[self._beside(name)] for name in MOVES}
 
     def send(self, column: int) -> bool:
-        """Have the ship fly to a column; False where it is on its way there."""
+        """Set the ship's target column. Returns False if it is the target already."""
         if self.done or not 0 <= column < COLUMNS or column == self.target:
             return False
         self.target = column
         return True
 
     def move(self, name: str) -> bool:
-        """`left`, `right` or `stay`: fly to the next column, or none.
+        """Make the move `left`, `right` or `stay`. Returns whether the target changed.
 
         Raises:
-            ValueError: another move.
+            ValueError: unknown move.
         """
         if name not in MOVES:
-            raise ValueError(f"{name!r} is no move; there are {', '.join(MOVES)}.")
+            raise ValueError(f"{name!r} is not a move; it must be one of {', '.join(MOVES)}.")
         return self.send(self._beside(name))
 
     @property
@@ -104,7 +104,7 @@ class SpaceFighter(Rules):
         return 0 if self.done else 500
 
     def tick(self) -> bool:
-        """Let a moment pass."""
+        """Advance by one tick."""
         if self.done:
             return False
         self.ship += (self.target > self.ship) - (self.target < self.ship)
@@ -117,7 +117,7 @@ class SpaceFighter(Rules):
         return True
 
     def moves(self) -> tuple[str, ...]:
-        """All that do not lead over the edge."""
+        """All moves that stay on the field."""
         if self.done:
             return ()
         return MOVES[self.ship == 0 : 2 + (self.ship < COLUMNS - 1)]
@@ -129,7 +129,7 @@ class SpaceFighter(Rules):
 
     @property
     def won(self) -> bool:
-        """Whether the ship came through."""
+        """Whether the ship survived until the end."""
         return self.time >= self.length and not self.lost
 
     @property
@@ -138,7 +138,7 @@ class SpaceFighter(Rules):
         return self.lost or self.won
 
     def state(self) -> dict[str, Any]:
-        """The truth as plain JSON values; `worth` is the score, an enemy for 1."""
+        """The true state as plain JSON values; `worth` is the score in enemies."""
         return {
             "score": self.score,
             "worth": self.score / STAKE,
@@ -155,11 +155,11 @@ class SpaceFighter(Rules):
         }
 
     def _beside(self, name: str) -> int:
-        """The column of a move, on the screen."""
+        """The column that a move leads to, clipped to the field."""
         return min(max(self.ship + MOVES.index(name) - 1, 0), COLUMNS - 1)
 
     def _rise(self) -> None:
-        """The shots fly on; each ends at the first thing on its way."""
+        """Move the shots; each ends at the first thing in its way."""
         left = []
         for column, row in self.shots:
             for _ in range(_SHOT):
@@ -179,7 +179,7 @@ class SpaceFighter(Rules):
             self.things = (*self.things, new)
 
     def _meets(self, column: int, row: int) -> bool:
-        """Whether a shot ends here; an enemy ends as well."""
+        """Whether a shot hits something here; an enemy is destroyed."""
         for thing in self.things:
             if thing[1:] == (column, row):
                 if thing[0] == "enemy":
@@ -198,9 +198,9 @@ class SpaceFighter(Rules):
 
 
 def draw_thing(seed: int, event: int) -> Thing | None:
-    """What comes into the top row at one event of a game with this seed."""
-    dice = chance(seed, event)
-    if dice.random() >= _SOMETHING:
+    """What appears in the top row at one event of a game with this seed, if anything."""
+    rng = event_rng(seed, event)
+    if rng.random() >= _SOMETHING:
         return None
-    column = int(dice.integers(COLUMNS))
-    return ("rock" if dice.random() < _ROCK else "enemy", column, 0)
+    column = int(rng.integers(COLUMNS))
+    return ("rock" if rng.random() < _ROCK else "enemy", column, 0)

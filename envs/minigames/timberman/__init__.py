@@ -1,1 +1,1 @@
-"""Timberman: chop a tree and keep clear of its branches."""
+"""Timberman: chop a tree and avoid its branches."""

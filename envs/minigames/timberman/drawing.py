@@ -1,9 +1,9 @@
-"""The picture of Timberman: a tree between two sides, a man at its foot, time above."""
+"""Draws Timberman: a tree between two sides, a man at its foot, the time bar above."""
 
 from collections.abc import Iterator
 
-from agentrl.envs.minigames import parts
-from agentrl.envs.minigames.palette import (
+from agentrl.envs.minigames import drawing_parts
+from agentrl.envs.minigames.drawing_parts import (
     BLUE,
     BROWN,
     DARK_GREEN,
@@ -16,8 +16,8 @@ from agentrl.envs.minigames.palette import (
 )
 from agentrl.envs.minigames.timberman.rules import BAR, GRID, SHOWN, Timberman
 from agentrl.envs.phone_game import paint
-from agentrl.envs.phone_game.box import Box
-from agentrl.envs.phone_game.pieces import Piece, draw
+from agentrl.envs.phone_game.boxes import Box
+from agentrl.envs.phone_game.piece_cache import Piece, draw
 from agentrl.types import Image
 
 _COLUMNS = {"left": 0, "right": 2}
@@ -31,7 +31,7 @@ def render(game: Timberman, width: int, height: int) -> Image:
 
 
 def _ground(picture: Image) -> None:
-    parts.page(picture, GRID, "TIMBERMAN", ("chops", "time", "game"))
+    drawing_parts.page(picture, GRID, "TIMBERMAN", ("chops", "time", "game"))
     for row in range(_FOOT - SHOWN + 1, _FOOT + 1):
         trunk = GRID.cell(1, row, margin=0)
         wood = Box(trunk.across(0.2), trunk.top, trunk.across(0.8), trunk.bottom)
@@ -41,7 +41,10 @@ def _ground(picture: Image) -> None:
 
 
 def _pieces(game: Timberman) -> Iterator[Piece]:
-    yield parts.values, (GRID, (str(game.score), "", parts.outcome(game.won, game.lost)))
+    yield (
+        drawing_parts.values,
+        (GRID, (str(game.score), "", drawing_parts.outcome(game.won, game.lost))),
+    )
     yield _bar, (max(game.time_left, 0) / BAR,)
     for level, side in enumerate(game.pieces):
         if side:

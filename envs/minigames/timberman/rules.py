@@ -1,30 +1,29 @@
 """Timberman: a pure, seeded state machine.
 
-A man stands on one side of a tree. A chop on a side brings him there and takes the lowest piece of
-the trunk away; all that is above comes down by one. A branch that is on his side at the man's
-height, before or after that, ends the game, and that chop is none. A bar runs out: each tick takes
-one from it, each chop adds two up to its length, and when it is empty the game is lost as well.
-Time is counted in ticks.
+A man stands on one side of a tree. A chop on a side moves him there and removes the lowest piece of
+the trunk; everything above comes down by one. A branch on his side at his height, before or after
+that, ends the game, and the chop does not count. Time is a bar that runs out: each tick takes one
+unit, each chop adds two up to its length, and the game is also lost when it is empty.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.envs.minigames.chance import chance
-from agentrl.envs.phone_game.box import Box, Grid
-from agentrl.envs.phone_game.rules import Place, Rules
-from agentrl.envs.phone_game.settings import Paced, one_of
+from agentrl.envs.minigames.event_rng import event_rng
+from agentrl.envs.phone_game.boxes import Box, Grid
+from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.settings import PacedSettings, one_of
 
 MOVES = ("left", "right")
 GRID = Grid(columns=3, rows=5)
-"""A row of a score board, then the tree between the two sides."""
+"""One row for the score board, then the tree between the two sides."""
 SHOWN = 4
-"""Pieces of the trunk that are seen, the one at the man's height included."""
+"""Visible pieces of the trunk, including the one at the man's height."""
 BAR = 24
 _REFILL = 2
 _BARE = 0.25
-"""The share of pieces without branch where there could be one."""
+"""The probability that a piece has no branch where one is allowed."""
 
 
 _SIDES = {
@@ -34,30 +33,30 @@ _SIDES = {
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Level(Paced):
-    """How long a game is, and how it is paced.
+class TimbermanLevel(PacedSettings):
+    """The length and pace of a game.
 
     Raises:
-        ValueError: a value that its setting cannot have.
+        ValueError: a setting has an invalid value.
     """
 
     goal: int = one_of(30, range(1, 1001), "the chops that win, from 1 to 1000")
     ticks: int = one_of(1, range(1, 1001), "how many ticks an action takes, from 1 to 1000")
 
 
-class Timberman(Rules):
+class Timberman(GameRules):
     """One game.
 
     Args:
         seed: >= 0.
-        **level: settings of `Level`.
+        **level: settings of `TimbermanLevel`.
 
     Raises:
-        ValueError: a negative seed, or a level that does not exist.
+        ValueError: negative seed, or an invalid level.
     """
 
     def __init__(self, seed: int = 0, **level: Any) -> None:
-        self.seed, self.goal = seed, Level(**level).goal
+        self.seed, self.goal = seed, TimbermanLevel(**level).goal
         self.score = 0
         self.side = "left"
         self.time_left = BAR
@@ -66,7 +65,7 @@ class Timberman(Rules):
         self._cut = 0
 
     def touch(self, x: float, y: float) -> bool:
-        """Chop on the side that is touched."""
+        """Chop on the touched side."""
         return any(box.holds(x, y) and self.move(side) for side, box in _SIDES.items())
 
     def places(self) -> Mapping[str, Place]:
@@ -77,10 +76,10 @@ class Timberman(Rules):
         """Chop on the side `left` or `right`.
 
         Raises:
-            ValueError: another side.
+            ValueError: unknown side.
         """
         if name not in MOVES:
-            raise ValueError(f"{name!r} is no move; there are {', '.join(MOVES)}.")
+            raise ValueError(f"{name!r} is not a move; it must be one of {', '.join(MOVES)}.")
         if self.done:
             return False
         self.side = name
@@ -99,29 +98,29 @@ class Timberman(Rules):
         return 0 if self.done else 250
 
     def tick(self) -> bool:
-        """Let a moment pass."""
+        """Advance by one tick."""
         if self.done:
             return False
         self.time_left -= 1
         return True
 
     def moves(self) -> tuple[str, ...]:
-        """Both sides, while there is anything to chop."""
+        """Both sides, until the game is over."""
         return () if self.done else MOVES
 
     @property
     def pieces(self) -> tuple[str, ...]:
-        """The branches that are seen, from the man's height up: `left`, `right` or empty."""
+        """The visible pieces from the man's height up: `left`, `right`, or empty for no branch."""
         return self._pieces[self._cut : self._cut + SHOWN]
 
     @property
     def lost(self) -> bool:
-        """Whether a branch has hit the man, or the time is up."""
+        """Whether a branch has hit the man or the time is up."""
         return self.hit or self.time_left <= 0
 
     @property
     def won(self) -> bool:
-        """Whether he has chopped enough."""
+        """Whether the goal is reached."""
         return self.score >= self.goal and not self.lost
 
     @property
@@ -130,7 +129,7 @@ class Timberman(Rules):
         return self.lost or self.won
 
     def state(self) -> dict[str, Any]:
-        """The truth as plain JSON values; `worth` is the score, less 1 for a game that is lost."""
+        """The true state as plain JSON values; `worth` is the score, minus 1 for a lost game."""
         return {
             "score": self.score,
             "worth": self.score - self.lost,
@@ -145,15 +144,15 @@ class Timberman(Rules):
 
 
 def grow(seed: int, height: int) -> tuple[str, ...]:
-    """The branches of a tree from the ground up; a taller tree begins with the shorter one's.
+    """The branches of a tree from the ground up; a shorter tree is a prefix of a taller one.
 
-    The first two pieces are bare, and between branches on opposite sides there is a bare piece:
-    there is always a side to chop on.
+    The first two pieces are bare, and a bare piece separates branches on opposite sides, so there
+    is always a safe side.
     """
     pieces = ["", ""]
     for level in range(2, height):
-        dice = chance(seed, level)
-        branch = MOVES[int(dice.integers(2))]
-        bare = dice.random() < _BARE or pieces[-1] not in ("", branch)
+        rng = event_rng(seed, level)
+        branch = MOVES[int(rng.integers(2))]
+        bare = rng.random() < _BARE or pieces[-1] not in ("", branch)
         pieces.append("" if bare else branch)
     return tuple(pieces[:height])

@@ -11,7 +11,7 @@ from agentrl.devices import Tap, Type
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.drivers import DRIVERS
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.foreground_window import package_in
+from agentrl.devices.foreground_window import parse_front_package
 from agentrl.errors import DeviceError
 
 pytestmark = pytest.mark.adb
@@ -181,7 +181,9 @@ def test_a_name_that_none_is_never_reaches_the_phone(target: Target) -> None:
 
 def test_whatever_is_in_front_is_a_package_or_nothing(target: Target) -> None:
     for text in HOSTILE:
-        front = package_in(f"  mCurrentFocus=Window{{a1b2c3 u0 {text}}}\n  mFocusedApp={text}")
+        front = parse_front_package(
+            f"  mCurrentFocus=Window{{a1b2c3 u0 {text}}}\n  mFocusedApp={text}"
+        )
         assert front is None or not any(letter.isspace() for letter in front), repr(text[:80])
         target.device.batch(("setprop", "debug.agentrl.fault.focus", text))  # some it does not take
         target.ran()

@@ -31,7 +31,7 @@ def test_an_unreachable_serial_is_one_clear_message(adb_server: AdbServer) -> No
             open_source([phones.serials[0], gone])
         told = str(raised.value)
         assert f"{gone} cannot be connected" in told
-        assert f"Ready of those named: {phones.serials[0]}." in told
+        assert f"Ready among those named: {phones.serials[0]}." in told
         assert "agentrl devices connect" in told
         check_source([phones.serials[0]])
         adb_server.disconnect(phones.serials[0])
@@ -102,8 +102,8 @@ def test_a_silent_server_is_a_timeout(silent_server: AdbServer) -> None:
     [
         (b"FAIL0004what", "what"),
         (b"FAIL00", "adb server, host:version"),
-        (b"OKAYxyz!", "no length of an answer: b'xyz!'"),
-        (b"OKAY", "no length of an answer: b''"),
+        (b"OKAYxyz!", "not the length of an answer: b'xyz!'"),
+        (b"OKAY", "not the length of an answer: b''"),
         (b"\xff\xfe\xfd\xfc", "adb server, host:version"),
         (b"", "adb server, host:version"),
     ],
@@ -170,7 +170,7 @@ def test_without_an_adb_of_the_system_there_is_the_one_in_the_wheel(
 
 
 def test_a_configured_program_must_exist() -> None:
-    with pytest.raises(ConfigError, match="/no/adb is no program"):
+    with pytest.raises(ConfigError, match="/no/adb is not an executable program"):
         find_adb("/no/adb")
 
 

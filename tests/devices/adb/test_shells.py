@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from agentrl.devices import Result
+from agentrl.devices import CommandResult
 from agentrl.devices.adb.adb_shells import packets
 from agentrl.devices.adb.adb_socket import Deadline
-from agentrl.devices.adb.shell_script import Gate, Script, spelled
+from agentrl.devices.adb.shell_script import Gate, ShellScript, quote_command
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.errors import DeviceError, DeviceTimeout
 
@@ -33,7 +33,7 @@ def test_what_a_shell_sends_is_the_same_in_whatever_pieces_it_comes(length: int)
     assert list(packets(PiecewiseLink(sent[:-1], length))) == whole[:2]  # type: ignore[arg-type]
 
 
-def written(script: Script, *outputs: str) -> str:
+def written(script: ShellScript, *outputs: str) -> str:
     """What a shell writes that runs a script: each command's output and its exit code."""
     mark = script.text.split()[1].removesuffix("0;")
     return "".join(output.replace("=m=", mark) for output in outputs)
@@ -41,23 +41,26 @@ def written(script: Script, *outputs: str) -> str:
 
 @pytest.mark.parametrize("length", [1, 7, 1000])
 def test_only_commands_whose_exit_code_came_have_a_result(length: int) -> None:
-    script = Script([("a",), ("b",)])
+    script = ShellScript([("a",), ("b",)])
     whole = written(script, "$ prompt =m=0\n", "a\n=m=0\n", "=m=127\r\n", "$ more").encode()
     ended = [script.add(whole[at : at + length]) for at in range(0, len(whole), length)]
     assert ended[-1]
-    assert script.results() == [Result(output="a\n", code=0), Result(output="", code=127)]
+    assert script.results() == [
+        CommandResult(output="a\n", code=0),
+        CommandResult(output="", code=127),
+    ]
 
 
 def test_without_a_prompt_all_that_comes_belongs_to_the_commands() -> None:
-    script = Script([("a",)], prompted=False)
+    script = ShellScript([("a",)], prompted=False)
     mark = script.text.split()[-1].removesuffix("$?")
     assert script.add(f"$ a\n{mark}3\n".encode())
-    assert script.results() == [Result(output="$ a\n", code=3)]
+    assert script.results() == [CommandResult(output="$ a\n", code=3)]
 
 
 @pytest.mark.parametrize("output", ["", "=m=0\na\n=m=0\n=m=12", "=m=0\na\n=m=0\nb", "=m=0\n==m==0"])
 def test_a_shell_that_ended_early_is_an_error(output: str) -> None:
-    script = Script([("a",), ("b",)])
+    script = ShellScript([("a",), ("b",)])
     assert not script.add(written(script, output).encode())
     with pytest.raises(DeviceError, match=r"the shell ended after [01] of 2 commands"):
         script.results()
@@ -66,7 +69,7 @@ def test_a_shell_that_ended_early_is_an_error(output: str) -> None:
 @pytest.mark.parametrize("text", ["a\0b", "half \ud83d a letter", "\udc80"])
 def test_what_no_shell_can_be_given_is_refused(text: str) -> None:
     with pytest.raises(DeviceError, match="cannot be sent to a shell"):
-        spelled(("echo", text))
+        quote_command(("echo", text))
 
 
 @pytest.fixture
@@ -79,7 +82,7 @@ def run(phone: AdbPhone, *commands: tuple[str, ...], seconds: float = 20) -> lis
 
 
 def test_much_output_is_searched_once() -> None:
-    script = Script([("a",)], prompted=False)
+    script = ShellScript([("a",)], prompted=False)
     mark = script.text.split()[-1].removesuffix("$?")
     start = time.monotonic()
     for _ in range(2000):
@@ -119,7 +122,7 @@ def test_a_gate_that_fails_ends_its_script_and_not_the_shell(kept: AdbPhone) -> 
         assert "No such file" in results[1].output
         assert run(kept, ("ls", "-d", "/x"))[0].startswith("ls: /x: No such")
         (result,) = shell.run([Gate("false"), ("mkdir", "/x")], Deadline(20))
-        assert result == Result(output="", code=1)
+        assert result == CommandResult(output="", code=1)
     assert kept.kept._link is link
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb.drivers import DRIVERS
-from agentrl.devices.adb.reverse_tunnels import Tunnels
+from agentrl.devices.adb.reverse_tunnels import ReverseTunnels
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.errors import DeviceError
 
@@ -65,10 +65,10 @@ def test_a_tunnel_that_the_phone_refuses_says_why(
     "end", ["8000", "tcp:", "tcp:1;tcp:2", "tcp:x", "dev:/dev/tty", "local:a b", "tcp:1\n", ""]
 )
 def test_what_is_no_end_of_a_tunnel_is_refused(end: str) -> None:
-    tunnels = Tunnels(None)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="is no end of a tunnel"):
+    tunnels = ReverseTunnels(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="is not a tunnel endpoint"):
         tunnels.begin(end, "tcp:1", Deadline(1))
-    with pytest.raises(ValueError, match="is no end of a tunnel"):
+    with pytest.raises(ValueError, match="is not a tunnel endpoint"):
         tunnels.begin("tcp:1", end, Deadline(1))
-    with pytest.raises(ValueError, match="is no end of a tunnel"):
+    with pytest.raises(ValueError, match="is not a tunnel endpoint"):
         tunnels.end(end, Deadline(1))

@@ -8,7 +8,7 @@ import pytest
 from agentrl.devices import Device, open_device
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture import h264_stream
-from agentrl.devices.capture.image_similarity import alike
+from agentrl.devices.capture.image_similarity import images_match
 from agentrl.errors import CaptureError, DeviceError
 
 pytestmark = pytest.mark.adb
@@ -46,21 +46,21 @@ def test_the_stream_shows_what_the_screen_shows_when_it_is_asked(phone: AdbPhone
     for _ in range(4):
         phone.tap(0.5, 0.25)
         after = phone.screenshot()
-        assert not alike(before, after), "the touch came before the call"
+        assert not images_match(before, after), "the touch came before the call"
         before = after
     phone.use(capture="raw")
-    assert alike(before, phone.screenshot())
+    assert images_match(before, phone.screenshot())
 
 
 @pytest.mark.parametrize("capture", ALL)
 @pytest.mark.parametrize(
     ("fault", "complaint"),
     [
-        ("truncated", r"ended after \d+ of 36864\d\d bytes|is cut off or damaged"),
-        ("header", "no frame|framebuffer of version|ended after"),
-        ("empty", "gave 0 bytes and no frame|framebuffer: closed|no frame"),
-        ("black", "black all over: the phone is asleep, locked"),
-        ("secure", "black but for its edges"),
+        ("truncated", r"ended after \d+ of 36864\d\d bytes|is truncated or damaged"),
+        ("header", "not a frame|unsupported framebuffer version|ended after"),
+        ("empty", "returned 0 bytes, not a frame|framebuffer: closed|no frame"),
+        ("black", "is all black: the phone is asleep, locked"),
+        ("secure", "black except for its edges"),
     ],
 )
 def test_a_failed_capture_is_an_error_and_never_a_picture(
@@ -102,7 +102,7 @@ class OtherSize:
 
 def test_a_picture_of_another_size_is_none_of_this_screen(phone: AdbPhone) -> None:
     phone.capture = OtherSize(360, 640)
-    with pytest.raises(CaptureError, match="a picture of 360x640 of a screen of 720x1280"):
+    with pytest.raises(CaptureError, match="the capture is 360x640, but the screen is 720x1280"):
         phone.screenshot()
     phone.capture = OtherSize(1280, 720)
     assert phone.screenshot().shape == (720, 1280, 3)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.devices.adb.adb_socket import Link
-from agentrl.devices.adb.device_transport import Line
+from agentrl.devices.adb.adb_socket import AdbSocket
+from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture import screencap_png
 from agentrl.devices.capture.framebuffer import FramebufferCapture
 from agentrl.devices.capture.screencap_raw import RawCapture
@@ -20,7 +20,7 @@ from agentrl.errors import CaptureError
 from agentrl.types import Image
 
 WIDTH, HEIGHT = 24, 32
-NOBODY = cast(Line, SimpleNamespace(serial="P"))
+NOBODY = cast(DeviceTransport, SimpleNamespace(serial="P"))
 
 
 class BytesLink:
@@ -39,8 +39,8 @@ class BytesLink:
         return piece
 
 
-def link(data: bytes) -> Link:
-    return cast(Link, BytesLink(data))
+def link(data: bytes) -> AdbSocket:
+    return cast(AdbSocket, BytesLink(data))
 
 
 def picture() -> Image:
@@ -88,14 +88,14 @@ def test_raw_frames_of_old_and_new_phones_are_read(header: Sequence[int]) -> Non
 
 def test_one_lit_pixel_is_a_picture_and_black_is_none() -> None:
     frame = np.zeros((320, 240, 3), np.uint8)
-    with pytest.raises(CaptureError, match="P: the frame of 240x320 is black all over"):
+    with pytest.raises(CaptureError, match="P: the 240x320 frame is all black"):
         RawCapture(NOBODY).read(link(raw(frame)))
-    with pytest.raises(CaptureError, match="black all over"):
+    with pytest.raises(CaptureError, match="is all black"):
         screencap_png.decode(encoded(frame), "P")
-    with pytest.raises(CaptureError, match="black all over"):
+    with pytest.raises(CaptureError, match="is all black"):
         FramebufferCapture(NOBODY).read(link(framebuffer(frame, "RGBA", 1)))
     frame[5] = 255  # the bar of the system above a window that forbids captures
-    with pytest.raises(CaptureError, match="black but for its edges"):
+    with pytest.raises(CaptureError, match="black except for its edges"):
         RawCapture(NOBODY).read(link(raw(frame)))
     frame[5] = 0
     frame[117, 5, 2] = 1
@@ -106,7 +106,7 @@ def test_one_lit_pixel_is_a_picture_and_black_is_none() -> None:
 
 @pytest.mark.parametrize("header", [(0, 5, 1, 0), (5, 70_000, 1, 0), (0xFFFFFFFF,) * 4])
 def test_what_is_no_header_is_no_frame(header: Sequence[int]) -> None:
-    with pytest.raises(CaptureError, match="no frame, it starts with"):
+    with pytest.raises(CaptureError, match="not a frame, it starts with"):
         RawCapture(NOBODY).read(link(raw(picture(), header=header)))
 
 
@@ -165,11 +165,11 @@ def test_a_framebuffer_of_every_form_is_read(form: str, version: int) -> None:
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
-        ({"version": 16}, "framebuffer of version 16"),
-        ({"bits": 8}, "pixels of a form"),
+        ({"version": 16}, "unsupported framebuffer version 16"),
+        ({"bits": 8}, "unsupported pixel format"),
         ({"size": 100}, "announced 100 bytes for 24x32 pixels of 4 bytes"),
-        ({"width": 0}, "no frame"),
-        ({"height": 1 << 31}, "no frame"),
+        ({"width": 0}, "not a frame"),
+        ({"height": 1 << 31}, "not a frame"),
     ],
 )
 def test_what_is_no_framebuffer_is_no_picture(changed: dict[str, int], complaint: str) -> None:

@@ -14,13 +14,13 @@ import pytest
 from av.video.codeccontext import VideoCodecContext
 
 from agentrl.devices import open_device
-from agentrl.devices.adb.adb_socket import Deadline, Link
-from agentrl.devices.adb.device_transport import Line
+from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
+from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture import h264_stream
-from agentrl.devices.capture.h264_decoder import Decoder, rgb
+from agentrl.devices.capture.h264_decoder import H264Decoder, rgb
 from agentrl.devices.capture.h264_stream import StreamCapture
-from agentrl.devices.capture.image_similarity import alike
-from agentrl.devices.capture.stream_latency import measured_lag_s
+from agentrl.devices.capture.image_similarity import images_match
+from agentrl.devices.capture.stream_latency import measure_lag_s
 from agentrl.errors import CaptureError, ConfigError, DeviceTimeout
 from agentrl.types import Image
 
@@ -44,7 +44,7 @@ class Encoder:
         return b"".join(bytes(packet) for packet in self._codec.encode(frame))
 
 
-class PlugLink(Link):
+class PlugLink(AdbSocket):
     """One end of a pair of sockets."""
 
     def __init__(self, plug: socket.socket, deadline: Deadline) -> None:
@@ -77,7 +77,7 @@ class PlayedPhone:
         self._plug: socket.socket | None = None
         self._encoder = Encoder()
 
-    def open(self, service: str, deadline: Deadline) -> Link:
+    def open(self, service: str, deadline: Deadline) -> AdbSocket:
         ours, theirs = socket.socketpair()
         if service.startswith("exec:screenrecord --output-format=h264 "):
             self.recordings += 1
@@ -135,7 +135,7 @@ def watch(phone: PlayedPhone) -> Iterator[Watch]:
     made: list[StreamCapture] = []
 
     def start(lag_s: float = LAG_S) -> StreamCapture:
-        made.append(StreamCapture(cast(Line, phone), lag_s))
+        made.append(StreamCapture(cast(DeviceTransport, phone), lag_s))
         return made[-1]
 
     yield start
@@ -159,7 +159,7 @@ def test_the_newest_frame_is_shown_although_nothing_follows_it(
         phone.show(painted(level))
         shown = frame(capture)
         assert shown.shape == (HEIGHT, WIDTH, 3)
-        assert alike(shown, painted(level))
+        assert images_match(shown, painted(level))
     assert phone.recordings == 1
 
 
@@ -169,7 +169,9 @@ def test_a_frame_from_before_the_call_is_never_returned(phone: PlayedPhone, watc
     frame(capture)
     for level in (60, 120, 180, 240):
         phone.show(painted(level))
-        assert alike(frame(capture), painted(level)), "it was on the screen when it was asked for"
+        assert images_match(frame(capture), painted(level)), (
+            "it was on the screen when it was asked for"
+        )
 
 
 def test_a_stream_whose_lag_is_taken_for_less_than_it_is_would_be_stale(
@@ -179,14 +181,14 @@ def test_a_stream_whose_lag_is_taken_for_less_than_it_is_would_be_stale(
     frame(capture)
     phone.late_s = 0.3
     phone.show(painted(200))
-    assert not alike(frame(capture), painted(200)), "which is why the lag is measured"
+    assert not images_match(frame(capture), painted(200)), "which is why the lag is measured"
 
 
 def test_the_lag_is_measured_around_changes_of_the_screen(phone: PlayedPhone, watch: Watch) -> None:
     capture, levels = watch(), iter(range(60, 250, 60))
     phone.late_s = 0.15
     change = lambda: phone.show(painted(next(levels)))  # noqa: E731
-    lag_s = measured_lag_s(cast(Line, phone), capture, change, 3, Deadline(60))
+    lag_s = measure_lag_s(cast(DeviceTransport, phone), capture, change, 3, Deadline(60))
     assert 0.15 <= lag_s < 5
 
 
@@ -195,7 +197,7 @@ def test_a_stream_that_ended_is_started_anew(phone: PlayedPhone, watch: Watch) -
     frame(capture)
     phone.close()
     phone.screen = painted(200)
-    assert alike(frame(capture), painted(200))
+    assert images_match(frame(capture), painted(200))
     assert phone.recordings == 2
 
 
@@ -217,14 +219,14 @@ def test_a_damaged_stream_is_never_shown(phone: PlayedPhone, watch: Watch) -> No
     phone.send(whole[: len(whole) // 2])
     time.sleep(0.1)
     phone.screen = painted(200)
-    assert alike(frame(capture), painted(200)), "it was started anew"
+    assert images_match(frame(capture), painted(200)), "it was restarted"
     assert phone.recordings == 2
 
 
 @pytest.mark.parametrize("answer", [b"", b"screenrecord: not found\n", b"\xff" * 5000])
 def test_a_phone_without_a_stream_says_so(phone: PlayedPhone, watch: Watch, answer: bytes) -> None:
     phone.answer = answer
-    with pytest.raises(CaptureError, match="P: screenrecord gave no frame"):
+    with pytest.raises(CaptureError, match="P: screenrecord returned no frame"):
         frame(watch())
 
 
@@ -239,10 +241,10 @@ def test_a_stream_that_never_begins_is_a_timeout(phone: PlayedPhone, watch: Watc
 def test_a_stream_of_another_screen_is_an_error(phone: PlayedPhone, watch: Watch) -> None:
     phone.recorded = painted(200)
     capture = watch()
-    with pytest.raises(CaptureError, match="96x160 of something else than the screen"):
+    with pytest.raises(CaptureError, match="the 96x160 stream does not show"):
         frame(capture)
     phone.recorded = None
-    assert alike(frame(capture), phone.screen)
+    assert images_match(frame(capture), phone.screen)
 
 
 def test_a_stream_that_stands_still_while_the_screen_does_not_is_found_out(
@@ -252,13 +254,13 @@ def test_a_stream_that_stands_still_while_the_screen_does_not_is_found_out(
     capture = watch()
     frame(capture)
     phone.screen = painted(200)  # and the stream says nothing of it
-    with pytest.raises(CaptureError, match="something else than the screen"):
+    with pytest.raises(CaptureError, match="stream does not show"):
         frame(capture)
 
 
 def test_a_black_stream_is_an_error(phone: PlayedPhone, watch: Watch) -> None:
     phone.screen = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
-    with pytest.raises(CaptureError, match="black all over"):
+    with pytest.raises(CaptureError, match="is all black"):
         frame(watch())
 
 
@@ -285,14 +287,14 @@ def test_a_screen_that_never_rests_is_shown(phone: PlayedPhone, watch: Watch) ->
 
 @pytest.mark.parametrize("piece", [1, 7, 100_000])
 def test_a_stream_is_decoded_in_whatever_pieces_it_comes(piece: int) -> None:
-    decoder, encoder, last = Decoder(), Encoder(), None
+    decoder, encoder, last = H264Decoder(), Encoder(), None
     for level in (0, 100, 200):
         data = encoder.encode(painted(level))
         for at in range(0, len(data), piece):
             last = decoder.feed(data[at : at + piece]) or last
     last = decoder.flush() or last
     assert last is not None
-    assert alike(rgb(last), painted(200))
+    assert images_match(rgb(last), painted(200))
 
 
 def test_without_pyav_the_stream_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

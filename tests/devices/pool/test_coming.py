@@ -14,13 +14,13 @@ from agentrl.devices import Deadlines, DevicePool, PoolOptions, open_source
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.pool.connection_routes import by_phone
-from agentrl.devices.pool.lease import Lendable
-from agentrl.devices.pool.lease_ledger import State
-from agentrl.devices.pool.recovery import Ladder
+from agentrl.devices.pool.connection_routes import group_by_phone
+from agentrl.devices.pool.lease import LeasableDevice
+from agentrl.devices.pool.lease_ledger import PhoneState
+from agentrl.devices.pool.recovery import RecoveryLadder
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.virtual_phone import spawn
-from agentrl.virtual_phone.spawn import Phones
+from agentrl.virtual_phone.spawn import VirtualPhones
 
 pytestmark = pytest.mark.adb
 PATIENCE_S = 40
@@ -43,7 +43,7 @@ def server() -> Iterator[AdbServer]:
 
 
 @pytest.fixture
-def phones(server: AdbServer) -> Iterator[Phones]:
+def phones(server: AdbServer) -> Iterator[VirtualPhones]:
     with spawn(
         2, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], effect_delay_ms=(0, 0)
     ) as phones:
@@ -79,7 +79,7 @@ def aside(pool: DevicePool) -> list[bool]:
 
 
 async def test_a_phone_that_is_connected_later_joins_and_one_that_leaves_returns(
-    server: AdbServer, phones: Phones
+    server: AdbServer, phones: VirtualPhones
 ) -> None:
     with pytest.raises(ConfigError, match="no phone is ready"):
         open_source("connected")
@@ -103,7 +103,7 @@ async def test_a_phone_that_is_connected_later_joins_and_one_that_leaves_returns
 
 
 async def test_two_serials_that_come_together_may_be_one_phone(
-    server: AdbServer, phones: Phones
+    server: AdbServer, phones: VirtualPhones
 ) -> None:
     first, port = phones.serials[0], phones.ports[1]
     server.connect(first)
@@ -113,7 +113,7 @@ async def test_two_serials_that_come_together_may_be_one_phone(
         open_newcomer = keeper._open_newcomer
         assert open_newcomer is not None
 
-        def open_together(serial: str) -> Lendable:
+        def open_together(serial: str) -> LeasableDevice:
             device = open_newcomer(serial)
             both_opened.wait(PATIENCE_S)
             return device
@@ -127,7 +127,7 @@ async def test_two_serials_that_come_together_may_be_one_phone(
 
 
 async def test_two_serials_of_one_phone_are_two_ways_to_it(
-    server: AdbServer, phones: Phones
+    server: AdbServer, phones: VirtualPhones
 ) -> None:
     port, other = phones.ports[0], phones.serials[1]
     cable, wifi = f"127.0.0.1:{port}", f"localhost:{port}"
@@ -145,17 +145,17 @@ async def test_two_serials_of_one_phone_are_two_ways_to_it(
         assert pool.serials == (cable, other)
 
 
-def test_emulators_of_one_image_are_two_phones(server: AdbServer, phones: Phones) -> None:
+def test_emulators_of_one_image_are_two_phones(server: AdbServer, phones: VirtualPhones) -> None:
     devices = [AdbPhone(server, serial) for serial in phones.serials]
     for device in devices:
         device._serialno = "EMULATOR36X1X9X0"
-    assert [len(ways) for ways in by_phone(devices)] == [1, 1]
+    assert [len(ways) for ways in group_by_phone(devices)] == [1, 1]
     for device in devices:
         device.close()
 
 
 async def test_a_phone_whose_faults_end_returns_from_quarantine(
-    server: AdbServer, phones: Phones
+    server: AdbServer, phones: VirtualPhones
 ) -> None:
     bad, good = phones.serials
     with open_source(list(phones.serials), options=HASTY) as pool:
@@ -179,17 +179,21 @@ async def test_a_phone_whose_faults_end_returns_from_quarantine(
         await until(lambda: not aside(pool)[0])
         async with pool.lease(5) as one, pool.lease(5) as two:
             assert {one.serial, two.serial} == {bad, good}
-        assert pool.keeper.ledger.count(State.FREE) == 2
+        assert pool.keeper.ledger.count(PhoneState.FREE) == 2
 
 
 def test_a_phone_is_started_again_only_where_that_is_allowed(
-    server: AdbServer, phones: Phones
+    server: AdbServer, phones: VirtualPhones
 ) -> None:
     phone = AdbPhone(server, phones.serials[0], Deadlines(connect_s=20, command_s=20))
     phone.launch("org.agentrl.probe", ".Main", {})
-    assert Ladder().climb([phone], 3, ["org.agentrl.probe"]).rungs == ("retry", "reconnect", "stop")
+    assert RecoveryLadder().climb([phone], 3, ["org.agentrl.probe"]).rungs == (
+        "retry",
+        "reconnect",
+        "stop",
+    )
     assert phone.focus() != "org.agentrl.probe"
-    climb = Ladder(reboot=True).climb([phone], 3)
+    climb = RecoveryLadder(reboot=True).climb([phone], 3)
     assert (climb.way, climb.rungs[-1]) == (0, "reboot")
     assert "the phone has started" in phone.shell("logcat", "-d")
     phone.close()

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from agentrl.devices.adb.shell_script import HOLDER
+from agentrl.devices.adb.shell_script import LEASE_FILE
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.pool.lease import LeasedDevice
 from agentrl.errors import LeaseLost
@@ -31,8 +31,8 @@ def test_commands_under_the_lease_run_and_their_output_is_as_without(phone: AdbP
     before = phone.app_state(PACKAGE)["touches"]
     phone.tap(0.5, 0.25)
     assert phone.app_state(PACKAGE)["touches"] == before + 1
-    assert [r.output for r in phone.batch(("echo", "a"), ("cat", HOLDER))] == ["a\n", "17\n"]
-    assert phone.run_own([("sh", "-c", "exit 77")])[0].code == 77, "is no lost lease"
+    assert [r.output for r in phone.batch(("echo", "a"), ("cat", LEASE_FILE))] == ["a\n", "17\n"]
+    assert phone.run_own([("sh", "-c", "exit 77")])[0].code == 77, "is not a lost lease"
 
 
 def test_a_late_command_is_refused_and_nothing_of_it_is_done(
@@ -50,7 +50,7 @@ def test_a_late_command_is_refused_and_nothing_of_it_is_done(
         lambda: phone.text("a\nb"),
     ):
         with pytest.raises(
-            LeaseLost, match=rf"{virtual_serial}: lease 17: the phone is lent to somebody else"
+            LeaseLost, match=rf"{virtual_serial}: lease 17: the phone is leased to another holder"
         ):
             late()
     assert new.app_state(PACKAGE) == before
@@ -63,10 +63,10 @@ def test_a_late_command_is_refused_and_nothing_of_it_is_done(
 def test_a_phone_that_nobody_holds_refuses_too(phone: AdbPhone) -> None:
     phone.run_own([("true",)])  # a shell that is kept must not remember the answer
     phone.send_under(None)
-    phone.shell("rm", HOLDER)
+    phone.shell("rm", LEASE_FILE)
     phone.send_under(17)
     for call in (partial(phone.tap, 0.5, 0.25), partial(phone.shell, "true")):
-        with pytest.raises(LeaseLost, match="or to nobody"):
+        with pytest.raises(LeaseLost, match="or to none"):
             call()
 
 

@@ -2,7 +2,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from agentrl.devices.pool.lease_ledger import Ledger, State
+from agentrl.devices.pool.lease_ledger import LeaseLedger, PhoneState
 
 EXPIRY_S = 10.0
 
@@ -13,7 +13,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @initialize(phones=st.integers(1, 4), after=st.integers(1, 3))
     def open(self, phones, after):
         self.now = 0.0
-        self.ledger = Ledger(
+        self.ledger = LeaseLedger(
             lambda: self.now, expiry_s=EXPIRY_S, quarantine_after=after, first_token=100
         )
         self.held = {}  # phone: token and when it expires
@@ -104,8 +104,8 @@ class LedgerMachine(RuleBasedStateMachine):
     def nothing_is_lost(self):
         if not hasattr(self, "ledger"):
             return
-        assert sum(self.ledger.count(state) for state in State) == len(self.ledger)
-        assert self.ledger.count(State.LENT) == len(self.held)
+        assert sum(self.ledger.count(state) for state in PhoneState) == len(self.ledger)
+        assert self.ledger.count(PhoneState.LENT) == len(self.held)
         assert sum(row.leases for row in self.ledger.stats()) == len(self.old) - 2 + len(self.held)
 
     def teardown(self):
@@ -135,7 +135,7 @@ def failing(ledger):
 
 def test_pauses_grow_until_a_good_lease():
     now = [0.0]
-    ledger = Ledger(lambda: now[0], quarantine_after=2, pause_s=30)
+    ledger = LeaseLedger(lambda: now[0], quarantine_after=2, pause_s=30)
     ledger.add("phone")
     failing(ledger)
     ledger.mended("phone", ["retry"], answers=True)
@@ -151,20 +151,20 @@ def test_pauses_grow_until_a_good_lease():
     (entry,) = ledger.lend()
     ledger.end(entry.token, good=True)
     failing(ledger)
-    assert ledger.count(State.MENDED) == 1
+    assert ledger.count(PhoneState.MENDED) == 1
     assert ledger.stats()[0].mended == {"retry": 1}
 
 
 def test_phone_that_does_not_answer_is_put_aside_at_its_first_failure():
-    ledger = Ledger(lambda: 0.0)
+    ledger = LeaseLedger(lambda: 0.0)
     ledger.add("phone")
     failing(ledger)
     ledger.mended("phone", ["reconnect"], answers=False)
-    assert ledger.count(State.ASIDE) == 1
+    assert ledger.count(PhoneState.ASIDE) == 1
 
 
 def test_longest_idle_phone_is_lent_first():
-    ledger = Ledger(lambda: 0.0)
+    ledger = LeaseLedger(lambda: 0.0)
     for phone in "abc":
         ledger.add(phone)
     order = []

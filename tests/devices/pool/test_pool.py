@@ -9,8 +9,8 @@ from agentrl.devices import Deadlines, DevicePool, PoolOptions, open_device, ope
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.pool.lease import Lendable
-from agentrl.devices.pool.pool_manager import Keeper
+from agentrl.devices.pool.lease import LeasableDevice
+from agentrl.devices.pool.pool_manager import PoolManager
 from agentrl.errors import AppLeft, DeviceError, DeviceOffline, LeaseLost, NoDevice, PoolEmpty
 from agentrl.virtual_phone import spawn
 
@@ -60,8 +60,8 @@ def pool_of(count: int, **options: float) -> DevicePool:
     return pool_with(*(StillDevice(f"phone-{n}") for n in range(count)), **options)
 
 
-def pool_with(*devices: Lendable, **options: float) -> DevicePool:
-    return DevicePool(Keeper([[device] for device in devices], PoolOptions(**options)))
+def pool_with(*devices: LeasableDevice, **options: float) -> DevicePool:
+    return DevicePool(PoolManager([[device] for device in devices], PoolOptions(**options)))
 
 
 async def test_a_phone_is_lent_to_one_at_a_time_and_the_next_gets_it() -> None:
@@ -83,7 +83,7 @@ async def test_a_phone_is_lent_to_one_at_a_time_and_the_next_gets_it() -> None:
 async def test_no_free_phone_is_an_error_that_tells_the_numbers() -> None:
     pool = pool_of(1)
     async with pool.lease(1):
-        with pytest.raises(NoDevice, match="of 1, 1 are leased, 0 being mended") as none:
+        with pytest.raises(NoDevice, match="of 1, 1 are leased, 0 recovering") as none:
             async with pool.lease(0.01):
                 pass
         assert not isinstance(none.value, PoolEmpty), "a later lease finds one"
@@ -164,7 +164,7 @@ async def test_a_phone_that_failed_is_connected_again_before_it_is_lent() -> Non
         async with pool.lease(5):
             device.unreachable = 3
             raise DeviceOffline("gone")
-    with pytest.raises(NoDevice, match="1 being mended"):
+    with pytest.raises(NoDevice, match="1 recovering"):
         async with pool.lease(0.01):
             pass
     async with pool.lease(5):
@@ -196,7 +196,7 @@ async def test_a_job_waits_for_its_last_phone_as_long_as_its_patience() -> None:
     with pool_with(device, quarantine_after=1, patience_s=0.3) as pool:
         await fail(pool)
         start = time.monotonic()
-        with pytest.raises(PoolEmpty, match="The last failure: phone: gone"):
+        with pytest.raises(PoolEmpty, match="Last failure: phone: gone"):
             async with pool.lease(30):
                 pass
         assert 0.2 < time.monotonic() - start < 20

@@ -1,40 +1,40 @@
-"""The libraries that speak ADB, and the little in which they differ.
+"""Drivers: the libraries that speak ADB, each wrapped as a `AdbSocket`.
 
-A driver is a `Link`: how it connects to the adb server and how it learns that a request was
-accepted. Quoting, deadlines, reading and typed errors are the same code for all.
+They differ in how they connect to the adb server and how they check that a request was accepted.
+Quoting, deadlines, reading and typed errors are shared code.
 """
 
 import importlib
 from functools import cache
 
-from agentrl.devices.adb.adb_socket import Link
+from agentrl.devices.adb.adb_socket import AdbSocket
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
 
 DRIVERS = {
-    "adbutils": "agentrl.devices.adb.drivers.adbutils_link:AdbutilsLink",
-    "ppadb": "agentrl.devices.adb.drivers.ppadb_link:PpadbLink",
+    "adbutils": "agentrl.devices.adb.drivers.adbutils_link:AdbutilsSocket",
+    "ppadb": "agentrl.devices.adb.drivers.ppadb_link:PpadbSocket",
 }
 
 
 @cache
-def link_of(driver: str) -> type[Link]:
-    """The connections of a driver.
+def socket_class(driver: str) -> type[AdbSocket]:
+    """The `AdbSocket` class of a driver.
 
     Raises:
-        ConfigError: there is no such driver, or its library is not installed.
+        ConfigError: an unknown driver, or its library is not installed.
     """
     if driver not in DRIVERS:
         known = ", ".join(DRIVERS)
         raise ConfigError(
-            f"devices.driver={driver} is none of {known}{did_you_mean(driver, DRIVERS)}"
+            f"devices.driver={driver} is not one of {known}{did_you_mean(driver, DRIVERS)}"
         )
     module, _, name = DRIVERS[driver].partition(":")
     try:
-        found: type[Link] = getattr(importlib.import_module(module), name)
+        found: type[AdbSocket] = getattr(importlib.import_module(module), name)
     except ImportError as error:
         raise ConfigError(
             f"devices.driver={driver}: its library is not installed ({error}); "
-            f"say pip install 'agentrl[{driver}]', or take devices.driver=adbutils"
+            f"pip install 'agentrl[{driver}]', or use devices.driver=adbutils"
         ) from error
     return found

@@ -5,31 +5,31 @@ import socket
 from adbutils import AdbConnection
 from adbutils.errors import AdbError
 
-from agentrl.devices.adb.adb_socket import Deadline, Link, Refused, connected
+from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, Deadline, connect_tcp
 
 
-class AdbutilsLink(Link, AdbConnection):  # type: ignore[misc]
-    """adbutils' connection, without its pause of 10 ms when it closes."""
+class AdbutilsSocket(AdbSocket, AdbConnection):  # type: ignore[misc]
+    """A connection of adbutils, without its 10 ms pause on closing."""
 
     def __init__(self, host: str, port: int, deadline: Deadline) -> None:
-        """See Link."""
+        """See AdbSocket."""
         self.deadline = deadline
         self._address = (host, port)
         AdbConnection.__init__(self, host, port)
 
     @property
     def plug(self) -> socket.socket:
-        """See Link.plug."""
+        """See AdbSocket.plug."""
         plug: socket.socket = self.conn
         return plug
 
     def check_accepted(self) -> None:
-        """See Link.check_accepted."""
+        """See AdbSocket.check_accepted."""
         try:
             self.check_okay()
         except (AdbError, ValueError) as error:
-            raise Refused(str(error)) from error
+            raise AdbRefused(str(error)) from error
 
     def _safe_connect(self) -> socket.socket:
-        """In the place of adbutils', which starts a server where there is none."""
-        return connected(*self._address, self.deadline)
+        """Overrides adbutils, which would start a server if none is running."""
+        return connect_tcp(*self._address, self.deadline)

@@ -1,1 +1,1 @@
-"""A folder for the PYTHONPATH of the processes that vLLM starts; see sitecustomize.py."""
+"""A folder on the PYTHONPATH of the processes that vLLM starts; see sitecustomize.py."""

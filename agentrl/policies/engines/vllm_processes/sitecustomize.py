@@ -1,7 +1,7 @@
-"""Runs first in every Python process that vLLM starts for us (it is put on their PYTHONPATH).
+"""Runs first in every Python process that vLLM starts for us, as it is on their PYTHONPATH.
 
-An entry point of vLLM's would be too late: its modules are imported before it is called. This
-file must work by itself and import nothing heavy.
+A vLLM plugin entry point would be too late: vLLM's modules are imported before it is called. This
+file must be self-contained and import nothing heavy.
 """
 
 import ctypes
@@ -18,14 +18,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _die_with_parent() -> None:
-    """Ask Linux to end this process when the one that started it ends, also after kill -9."""
+    """Ask Linux to end this process when its parent ends, even by kill -9."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def _die_with_parent_in_forks() -> None:
-    """A fork forgets the wish; its parent may even be gone before it has wished again."""
+    """A fork loses that setting, and its parent may have ended before it is set again."""
     forking = 0
 
     def before() -> None:
@@ -40,8 +40,8 @@ def _die_with_parent_in_forks() -> None:
     os.register_at_fork(before=before, after_in_child=in_child)
 
 
-class _MendTorchvision:
-    """Declares torchvision's operators just before its first import, where that is needed."""
+class _PatchTorchvision:
+    """Import hook that declares torchvision's operators before its first import, if necessary."""
 
     @classmethod
     def find_spec(cls, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
@@ -56,7 +56,7 @@ class _MendTorchvision:
 
 
 def _run_shadowed() -> None:
-    """Run the sitecustomize that this one hides, if there is one."""
+    """Run the sitecustomize that this one shadows, if there is one."""
     elsewhere = [entry for entry in sys.path if Path(entry or ".").resolve() != _HERE]
     spec = PathFinder.find_spec("sitecustomize", elsewhere)
     if spec is not None and spec.loader is not None:
@@ -68,5 +68,5 @@ if os.environ.get("AGENTRL_VLLM_PROCESS"):
     _die_with_parent_in_forks()
     for _name in filter(None, os.environ.get("AGENTRL_WITHOUT", "").split(",")):
         sys.modules[_name] = None  # type: ignore[assignment]  # "not installed"
-    sys.meta_path.insert(0, _MendTorchvision)
+    sys.meta_path.insert(0, _PatchTorchvision)
 _run_shadowed()

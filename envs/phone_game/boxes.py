@@ -1,0 +1,104 @@
+"""Rectangles and grids on a phone's screen, and the status bar above an app."""
+
+from dataclasses import dataclass
+
+STATUS_BAR = 1 / 26
+"""Share of the screen's height that the phone's status bar takes from the app."""
+
+
+@dataclass(slots=True, frozen=True)
+class Box:
+    """A rectangle, each coordinate in [0, 1] of the app's area."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def holds(self, x: float, y: float) -> bool:
+        """Whether (x, y) lies inside."""
+        return self.left <= x <= self.right and self.top <= y <= self.bottom
+
+    def down(self, share: float) -> float:
+        """The y coordinate at a share of its height, from 0 at the top to 1 at the bottom."""
+        return self.top + share * (self.bottom - self.top)
+
+    def across(self, share: float) -> float:
+        """The x coordinate at a share of its width, from 0 at the left to 1 at the right."""
+        return self.left + share * (self.right - self.left)
+
+    @property
+    def center(self) -> tuple[float, float]:
+        """Its middle, in [0, 1] of the app's area."""
+        return (self.left + self.right) / 2, (self.top + self.bottom) / 2
+
+
+@dataclass(slots=True, frozen=True)
+class SwipePath:
+    """A swipe from (x1, y1) to (x2, y2), each in [0, 1] of the app's area."""
+
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+
+
+def to_app(y: float) -> float:
+    """Convert y from the whole screen to the app's area, both in [0, 1] from the top."""
+    return (y - STATUS_BAR) / (1 - STATUS_BAR)
+
+
+def to_screen(y: float) -> float:
+    """The inverse of `to_app`."""
+    return STATUS_BAR + y * (1 - STATUS_BAR)
+
+
+def tap_at(box: Box) -> tuple[float, float]:
+    """The center of a box as a tap on the whole screen, in [0, 1], rounded to two decimals."""
+    x, y = box.center
+    return round(x, 2), round(to_screen(y), 2)
+
+
+def swipe_along(path: SwipePath) -> tuple[float, float, float, float]:
+    """A path as a swipe on the whole screen, in [0, 1], rounded to two decimals."""
+    ends = path.x1, to_screen(path.y1), path.x2, to_screen(path.y2)
+    x1, y1, x2, y2 = (round(end, 2) for end in ends)
+    return x1, y1, x2, y2
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Grid:
+    """Equal cells that divide the whole screen, including the phone's status bar.
+
+    When the screen is scaled to a multiple of `columns` x `rows` patches, each cell covers whole
+    patches of the vision model: no patch mixes two cells.
+    """
+
+    columns: int
+    rows: int
+
+    def cell(
+        self,
+        column: float,
+        row: float,
+        columns: float = 1.0,
+        rows: float = 1.0,
+        margin: float = 0.02,
+    ) -> Box:
+        """The box of one or several adjacent cells, clipped to below the status bar.
+
+        Args:
+            column: its left column, from 0.
+            row: its upper row, from 0.
+            columns: width in columns.
+            rows: height in rows.
+            margin: free space on each side, as a share of the screen's width; on a 9:16 screen
+                the same length stays free above and below.
+        """
+        tall = margin * 9 / 16
+        return Box(
+            column / self.columns + margin,
+            to_app(max(row / self.rows, STATUS_BAR) + tall),
+            (column + columns) / self.columns - margin,
+            to_app((row + rows) / self.rows - tall),
+        )

@@ -1,0 +1,151 @@
+"""One game's app on one phone: launch it, act on it under a guard, observe its screen."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from agentrl.devices import AppExit, AppGuard, Device, Look, Settled, Swipe, Tap, Wait
+from agentrl.errors import CaptureError, EnvError
+from agentrl.types import Image
+
+LOOK_AGAIN_S = 0.05
+
+
+class GameSession:
+    """A phone and the one app that is played on it.
+
+    Args:
+        device: the phone.
+        package: the app's package.
+        activity: the app's activity.
+        allow: other packages that may be in front.
+        settling: keyword arguments for every `agentrl.devices.act_and_settle`.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        package: str,
+        activity: str,
+        allow: Sequence[str] = (),
+        **settling: Any,
+    ) -> None:
+        self.device = device
+        self.package = package
+        width, height = device.size()
+        self.screen: Image = np.zeros((height, width, 3), np.uint8)
+        """The screen that the next action responds to, uint8[H, W, 3]."""
+        self.events: tuple[AppExit, ...] = ()
+        """What else came to the front in this step."""
+        self.timings: dict[str, float] = {}
+        """Seconds of this step: `settle` until the screen settled, and `effect` until the first
+        visible effect of the last touch, if there was one."""
+        self._activity = activity
+        self._settling = settling
+        self._guard = AppGuard(device, package, allow, turns=False)
+
+    def begin_step(self) -> None:
+        """Clear the events and timings of the last step."""
+        self.events, self.timings = (), {}
+
+    def launch(
+        self,
+        extras: Mapping[str, str],
+        begins: Callable[[Settled], bool] = lambda shown: False,
+    ) -> Settled:
+        """Start the game and wait for the first screen that belongs to this launch.
+
+        Args:
+            extras: launch extras, including `seed`, which the game publishes back.
+            begins: whether a screen without published state is the first of a game.
+
+        Raises:
+            EnvError: the game does not publish the state of this launch in time.
+            CaptureError: the captures are stale.
+        """
+        seed = int(extras["seed"])
+        self._guard.begin()
+        old = self.device.look(self.package)
+        self.screen = self._without_game(old)
+        self.device.launch(self.package, self._activity, extras)
+
+        def is_new(shown: Settled) -> bool:
+            state = shown.state
+            if state is None:
+                return begins(shown)
+            if state["seed"] != seed:
+                return False
+            return old.state is None or state["launches"] != old.state["launches"]
+
+        serial, deadline_s = self.device.serial, self.device.deadlines.launch_s
+        shown = self.look_until(
+            is_new,
+            self.look(),
+            deadline_s,
+            EnvError(
+                f"{serial}: {self.package} was launched with seed {seed}, but did not publish the "
+                f"state of that game within {deadline_s:g} s; can it write its state file?"
+            ),
+        )
+        return self.look_until(
+            lambda shown: shown.changed,
+            shown,
+            deadline_s,
+            CaptureError(
+                f"{serial}: {self.package} was launched, but the screen did not change for "
+                f"{deadline_s:g} s: the captures are stale"
+            ),
+        )
+
+    def act(self, action: Tap | Swipe | Wait) -> Settled | None:
+        """Act and wait until the screen has settled; None if the agent has left the game."""
+        guarded = self._guard.act(action, before=self.screen, **self._settling)
+        self.events += guarded.events
+        settled = guarded.settled
+        if settled is not None:
+            self.timings["settle"] = self.timings.get("settle", 0.0) + settled.seconds
+            if settled.effect_s is not None:
+                self.timings["effect"] = settled.effect_s
+        return settled
+
+    def look(self, after_s: float = 0.0) -> Settled:
+        """The settled screen after some seconds."""
+        settled = self.act(Wait(after_s))
+        assert settled is not None, "waiting cannot leave the game"
+        return settled
+
+    def look_until(
+        self, enough: Callable[[Settled], bool], shown: Settled, deadline_s: float, error: Exception
+    ) -> Settled:
+        """Poll the screen until `enough` accepts it; raise `error` after the deadline."""
+        end = time.monotonic() + deadline_s
+        while not enough(shown):
+            if time.monotonic() >= end:
+                raise error
+            shown = self.look(LOOK_AGAIN_S)
+        return shown
+
+    def _without_game(self, now: Look) -> Image:
+        """Stop the game and capture the screen without it, so that a launch visibly changes it.
+
+        If the game were launched from its own last screen, the captures would show that screen,
+        then the one below, then the new game; a stale capture of the first two could not be
+        distinguished from the new game.
+
+        Raises:
+            CaptureError: the screen cannot be captured.
+        """
+        end_s = time.monotonic() + self.device.deadlines.settle_s
+        if now.front == self.package:
+            self.device.stop(self.package)
+        while True:
+            is_late = time.monotonic() >= end_s
+            if self.device.focus() != self.package or is_late:
+                try:
+                    return self.device.screenshot()
+                except CaptureError:
+                    if is_late:
+                        raise
+            time.sleep(LOOK_AGAIN_S)

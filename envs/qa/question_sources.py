@@ -1,0 +1,156 @@
+"""Opens the source that `data` names: generated questions or a data set."""
+
+import inspect
+import json
+import threading
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from agentrl.data.dataset import Dataset
+from agentrl.data.prompt_templates import find_template
+from agentrl.data.tables import open_table
+from agentrl.data.tasks import Source
+from agentrl.envs.qa.arithmetic import Arithmetic
+from agentrl.envs.qa.counting import Counting
+from agentrl.envs.qa.geometry import Geometry
+from agentrl.envs.qa.question_split import SPLITS
+from agentrl.errors import ConfigError
+from agentrl.text import did_you_mean
+
+DRAWN: Mapping[str, Callable[..., Source]] = {
+    "counting": Counting,
+    "geometry": Geometry,
+    "arithmetic": Arithmetic,
+}
+_KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
+    "split": ("a name", (str,)),
+    "hold_out": ("a share in (0, 1)", (int, float)),
+    "level": ("a name", (str,)),
+    "pixels": ("a whole number", (int,)),
+    "keys": ("columns by what they hold, as {problem: ...}", (Mapping,)),
+    "template": ("text", (str,)),
+    "image_root": ("a folder", (str, Path)),
+    "on_bad": ("refuse or skip", (str,)),
+    "shuffle": ("a whole number from 0 on, or null", (int,)),
+}
+_OF_ROWS = {"on_bad": "refuse", "shuffle": 0}
+"""Defaults of settings that apply to data sets only, not to generated questions."""
+_opening = threading.Lock()
+
+
+def open_source(data: str | Mapping[str, str], **settings: Any) -> Source:
+    """Open the source of questions; a data set is read once per process.
+
+    Args:
+        data: see `QA`.
+        **settings: the other arguments of `QA` that affect reading.
+
+    Raises:
+        ConfigError: the data is missing or bad.
+    """
+    _check_kinds(settings)
+    settings = {**settings, "keys": dict(settings["keys"] or {})}
+    if isinstance(data, Mapping):
+        data, settings["split"] = _of_split(data, settings["split"]), None
+    if not isinstance(data, str | Path) or not str(data):
+        raise ConfigError(
+            f"data={data!r}: must be a file, a folder, an id of the hub, or {', '.join(DRAWN)}"
+        )
+    data = str(data)
+    if data in DRAWN:
+        return _drawn(data, settings)
+    for name in ("level", "pixels"):
+        if settings[name] is not None:
+            raise ConfigError(
+                f"{name}={settings[name]!r}: applies only to generated questions "
+                f"({', '.join(DRAWN)}), not to data={data}; remove {name}"
+            )
+    path = Path(data).expanduser()
+    stamp = path.stat().st_mtime_ns if path.is_file() else 0
+    with _opening:
+        return _read(data, json.dumps(settings, sort_keys=True, default=str), stamp)
+
+
+def _check_kinds(settings: Mapping[str, Any]) -> None:
+    for name, (words, kinds) in _KINDS.items():
+        value = settings[name]
+        if value is None:
+            continue
+        negative = name == "shuffle" and isinstance(value, int) and value < 0
+        if negative or isinstance(value, bool) or not isinstance(value, kinds):
+            raise ConfigError(f"{name}={value!r}: must be {words}")
+    for thing, column in (settings["keys"] or {}).items():
+        if not isinstance(column, str):
+            raise ConfigError(f"keys.{thing}={column!r}: must be the name of a column")
+
+
+def _of_split(data: Mapping[str, str], split: str | None) -> str:
+    if split is None or split not in data:
+        known = ", ".join(map(str, data))
+        hint = did_you_mean(str(split), map(str, data))
+        raise ConfigError(f"split={split}: data has the splits {known}; choose one{hint}")
+    return data[split]
+
+
+def _drawn(data: str, settings: Mapping[str, Any]) -> Source:
+    taken = inspect.signature(DRAWN[data]).parameters
+    given = {
+        name: settings[name]
+        for name in _KINDS
+        if settings[name] != _OF_ROWS.get(name) and settings[name] != {}
+    }
+    if given.get("hold_out") == 0 and "hold_out" not in taken:
+        del given["hold_out"]
+    for name, value in given.items():
+        if name not in taken:
+            raise ConfigError(
+                f"{name}={value!r}: {data} is generated and takes only {', '.join(taken)}; "
+                f"remove {name}"
+            )
+    if settings["grade"] == "choice":
+        raise ConfigError(
+            f"grade=choice: {data} is generated and has no options; use exact or numeric"
+        )
+    if given.get("hold_out") and "split" not in given:
+        raise ConfigError(_no_share(given["hold_out"], None))
+    try:
+        return DRAWN[data](**given)
+    except ValueError as error:
+        raise ConfigError(f"{error}") from None
+
+
+def _no_share(hold_out: float, split: str | None) -> str:
+    return (
+        f"hold_out={hold_out}, split={split}: hold_out must be in (0, 1), and split must be eval "
+        "(the questions held out) or train (the others)"
+    )
+
+
+@lru_cache(maxsize=8)
+def _read(data: str, settings: str, stamp: int) -> Source:
+    chosen = json.loads(settings)
+    split, hold_out = chosen["split"], chosen["hold_out"]
+    part = None
+    if hold_out:
+        if not 0 < hold_out < 1 or split not in SPLITS:
+            raise ConfigError(_no_share(hold_out, split))
+        part, split = (split, hold_out), None
+    template = chosen["template"]
+    if template is not None and template.endswith(".jinja"):
+        template = find_template(template, "template").read_text("utf-8")
+    root = chosen["image_root"]
+    if root is not None and not Path(root).expanduser().is_dir():
+        raise ConfigError(f"image_root={root}: no such folder")
+    return Dataset(
+        open_table(data, split),
+        data,
+        keys=chosen["keys"],
+        template=template,
+        image_root=None if root is None else Path(root).expanduser(),
+        on_bad=chosen["on_bad"],
+        shuffle=chosen["shuffle"],
+        part=part,
+        grade=chosen["grade"],
+    )

@@ -1,0 +1,47 @@
+"""Splits generated questions into training and evaluation.
+
+The content of a question decides, not its seed, because different seeds often ask the same.
+"""
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from itertools import islice
+
+SPLITS = ("train", "eval")
+HOLD_OUT = 0.2
+_TRIES = 10_000
+
+
+class QuestionSplit:
+    """The questions of one split.
+
+    Args:
+        split: `train` or `eval`; None contains all questions.
+        hold_out: the share that belongs to `eval`; 0 for none.
+        asked: an endless stream of the contents of sample questions.
+
+    Raises:
+        ValueError: unknown split, or hardly any question in it.
+    """
+
+    def __init__(self, split: str | None, hold_out: float, asked: Iterator[str]) -> None:
+        if split is not None and split not in SPLITS:
+            raise ValueError(f"split={split!r}: must be one of {', '.join(SPLITS)}")
+        if not 0 <= hold_out < 1:
+            raise ValueError(f"hold_out={hold_out}: the share must lie in [0, 1)")
+        self._split, self._hold_out = split, hold_out
+        if not any(self.holds(question) for question in islice(asked, _TRIES)):
+            raise ValueError(
+                f"hold_out={hold_out}: none of {_TRIES} sample questions falls into split={split}; "
+                "choose another share"
+            )
+
+    def holds(self, asked: str) -> bool:
+        """Whether a question belongs to this split, determined by its content."""
+        return self._split is None or (_place(asked) < self._hold_out) == (self._split == "eval")
+
+
+def _place(text: str) -> float:
+    """A hash of the text in [0, 1)."""
+    digest = blake2b(text.encode(), digest_size=6).digest()
+    return int.from_bytes(digest, "big") / (1 << 48)
