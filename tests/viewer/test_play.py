@@ -29,7 +29,7 @@ from tests.viewer.conftest import Open
 LAKE = EnvConfig(
     id="FrozenLake-v1",
     kwargs={"is_slippery": False},
-    translator={"names": ["left", "down", "right", "up"], "instructions": "Go to the goal."},
+    translator_kwargs={"names": ["left", "down", "right", "up"], "instructions": "Go to the goal."},
 )
 
 
