@@ -26,7 +26,7 @@ _AHEAD_S = 300.0
 
 
 @dataclass(slots=True, kw_only=True)
-class PhoneState:
+class LivePhone:
     """What one process knows about one phone."""
 
     serial: str
@@ -52,7 +52,7 @@ class PhoneState:
         return {name: getattr(self, name) for name in _FIELDS}
 
 
-_FIELDS = tuple(field.name for field in fields(PhoneState))
+_FIELDS = tuple(field.name for field in fields(LivePhone))
 
 
 class LivePhones:
@@ -65,13 +65,13 @@ class LivePhones:
     """
 
     def __init__(
-        self, run: Path, writer: str, kept: Callable[[], Iterable[PhoneState]] | None = None
+        self, run: Path, writer: str, kept: Callable[[], Iterable[LivePhone]] | None = None
     ) -> None:
         if not is_name(writer):
             raise ValueError(f"{writer!r} is not a valid writer name")
         self._path = run / "live" / f"{writer}.json"
         self.kept = kept
-        self._phones: dict[str, PhoneState] = {}
+        self._phones: dict[str, LivePhone] = {}
         self._lock = threading.Lock()
         self._has_changes = threading.Event()
         self._closed = threading.Event()
@@ -96,7 +96,7 @@ class LivePhones:
 
     def _set(self, serial: str, **changes: Any) -> None:
         with self._lock:
-            phone = self._phones.setdefault(serial, PhoneState(serial=serial))
+            phone = self._phones.setdefault(serial, LivePhone(serial=serial))
             for name, value in changes.items():
                 setattr(phone, name, value)
             phone.at = time.time()
@@ -143,7 +143,7 @@ def merge_states(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None)
 def read_live_phones(run: Path) -> list[dict[str, Any]]:
     """All phones that running processes report, sorted by serial.
 
-    The keys are the fields of `PhoneState`, and `reported`: the time of the latest file with
+    The keys are the fields of `LivePhone`, and `reported`: the time of the latest file with
     the phone, in seconds since 1970.
     """
     phones: dict[str, dict[str, Any]] = {}
@@ -155,7 +155,7 @@ def read_live_phones(run: Path) -> list[dict[str, Any]]:
             if not -_AHEAD_S < now - report["time"] < _OUT_OF_DATE_S:
                 continue
             for fields_of_phone in report["phones"]:
-                phone = PhoneState(**fields_of_phone)
+                phone = LivePhone(**fields_of_phone)
                 if not isinstance(phone.serial, str) or not isinstance(phone.frame, str | None):
                     raise TypeError(f"invalid phone: {phone}")
                 joined = merge_states(phones.get(phone.serial), phone.plain())

@@ -99,7 +99,7 @@ def test_a_game_is_played_with_text_and_arrows_and_recorded(open_page: Open, tmp
 
 
 def test_the_actions_are_shown_from_the_start(open_page: Open, tmp_path) -> None:
-    silent = replace(LAKE, translator={**LAKE.translator, "instructions": ""})
+    silent = replace(LAKE, translator_kwargs={**LAKE.translator_kwargs, "instructions": ""})
     with played(tmp_path, silent) as game:
         page = open_page(game.address, lost=True)
         expect(page.get_by_text("Answer with one of left, down, right, up.")).to_be_visible()
@@ -161,7 +161,7 @@ def test_the_text_field_keeps_the_focus_only_while_typing(open_page: Open, tmp_p
     assert [turn.action for turn in game.result[0].episode.turns] == [1, 1, 2]
 
 
-POLE = EnvConfig(id="CartPole-v1", translator={"names": ["left", "right"], "show": "render"})
+POLE = EnvConfig(id="CartPole-v1", translator_kwargs={"names": ["left", "right"], "show": "render"})
 
 
 def test_the_hint_names_the_accepted_inputs(open_page: Open, tmp_path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from agentrl.errors import ConfigError
 from agentrl.replay import Run
-from agentrl.replay.live_phones import LivePhones, PhoneState, read_live_phones
+from agentrl.replay.live_phones import LivePhones, LivePhone, read_live_phones
 from agentrl.viewer.phone_wall import PhoneWall
 from tests.viewer.conftest import wait_for
 
@@ -33,7 +33,7 @@ def test_phones_are_shown_with_their_episodes(live, pool, tmp_path):
 
 def test_reports_of_two_processes_about_one_phone_are_merged(tmp_path):
     keeper = LivePhones(
-        tmp_path, "keeper", lambda: [PhoneState(serial="a", state="leased", leases=3)]
+        tmp_path, "keeper", lambda: [LivePhone(serial="a", state="leased", leases=3)]
     )
     player = LivePhones(tmp_path, "rollout1")
     player.playing("a", "e")
