@@ -122,15 +122,15 @@ def test_paired_games_of_one_run_show_the_gain_from_training(tmp_path):
 
 def test_our_side_of_the_sokoban_benchmark_counts_whole_episodes():
     job = {"size": 5, "boxes": 1, "picture": "rgb_array", "seconds": 0.01, "seed": 0}
-    told = json.loads(run("sokoban", "--ours", json.dumps(job)))
-    assert 1 <= told["episodes"] <= told["steps"] <= 120 * told["episodes"]
-    assert 0 < told["generating"] < told["seconds"]
+    result = json.loads(run("sokoban", "--ours", json.dumps(job)))
+    assert 1 <= result["episodes"] <= result["steps"] <= 120 * result["episodes"]
+    assert 0 < result["generating"] < result["seconds"]
 
 
 def test_conditions_name_the_command_the_machine_and_the_versions(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["benchmarks/devices.py", "--rounds", "4"])
-    told = load("conditions").conditions("numpy", "nothing-at-all").splitlines()
-    command, machine, busy, versions = (line.partition(":")[2].strip() for line in told)
+    lines = load("conditions").conditions("numpy", "nothing-at-all").splitlines()
+    command, machine, busy, versions = (line.partition(":")[2].strip() for line in lines)
     assert command == "python benchmarks/devices.py --rounds 4"
     assert re.fullmatch(r".+, \d+ cores, \d+ GiB", machine)
     assert busy.endswith("before)")

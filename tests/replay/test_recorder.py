@@ -135,7 +135,7 @@ import sys
 from pathlib import Path
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
-from agentrl.replay.frames.pack_sweep import Sweeper
+from agentrl.replay.frames.pack_sweep import PackSweeper
 from tests.replay import packs
 from tests.replay.episodes import scored, screen
 with Recorder(Path(sys.argv[1])) as recorder:
