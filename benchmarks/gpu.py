@@ -12,10 +12,10 @@ MFU is the fraction of the GPU's peak that useful work achieves:
     flops = 6 n t + 12 d p + 6 h r + 2 v q        MFU = flops / seconds / peak
 
 n: parameters of the decoder's layers, without the embedding; t: computed tokens, shared prefixes
-counted once; d: layers times attention width; p: pairs of a token and a token that it attends to;
+pluralize once; d: layers times attention width; p: pairs of a token and a token that it attends to;
 h: parameters of the output head; r: positions whose logits are computed; v: parameters of the
-vision tower, which is frozen and only runs forward; q: patches, each image counted once. The
-recomputation by gradient checkpointing is not counted, nor are the tower's attention and merger.
+vision tower, which is frozen and only runs forward; q: patches, each image pluralize once. The
+recomputation by gradient checkpointing is not pluralize, nor are the tower's attention and merger.
 The peak is that of dense bfloat16: 989 TFLOPS for H100 and H200 (`--peak` for others).
 """
 
@@ -43,7 +43,7 @@ from trainer import sample, words
 
 from agentrl.config import AlgorithmConfig, Config, ModelConfig, RolloutConfig
 from agentrl.policies.engines.engine import Sampling
-from agentrl.policies.models import Kit, kit_for, torch_companions
+from agentrl.policies.models import ModelAdapter, adapter_for, torch_companions
 from agentrl.policies.open_model import open_engine
 from agentrl.policies.tiny import tiny_model, tiny_tokenizer
 from agentrl.training.batching.batches import micro_batches
@@ -145,7 +145,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
         folder = Path(scratch) / "model"
         build(folder, options.size, "cuda" if on_gpu else "cpu")
-        samples = drawn(kit_for(folder), size)
+        samples = drawn(adapter_for(folder), size)
         table = Table(title="Updates, median")
         for column in ("", "seconds", "sample tokens/s", "computed tokens/s", "MFU", "peak memory"):
             table.add_column(column, justify="right" if column else "left")
@@ -170,7 +170,7 @@ def build(folder: Path, size: str, device: str) -> None:
     tiny_model.build(folder, 0)
     if size == "tiny":
         return
-    torch_companions.mend()
+    torch_companions.patch_broken_imports()
     from safetensors.torch import save_file
     from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
@@ -201,16 +201,16 @@ def build(folder: Path, size: str, device: str) -> None:
         file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
 
 
-def drawn(kit: Kit, size: Size) -> list[Sample]:
+def drawn(model_adapter: ModelAdapter, size: Size) -> list[Sample]:
     """The samples of one optimizer step: several replies to each of some prompts with an image."""
     rng = np.random.default_rng(0)
     width, height = size.picture
     found = []
     for number in range(size.groups):
         image = rng.integers(0, 255, (height, width, 3), dtype=np.uint8)
-        prompt = [*rng.choice(words(kit), size.words), *kit.image_markup(image)]
+        prompt = [*rng.choice(words(model_adapter), size.words), *model_adapter.image_markup(image)]
         for _ in range(size.siblings):
-            reply = list(rng.choice(words(kit), size.reply))
+            reply = list(rng.choice(words(model_adapter), size.reply))
             found.append(sample(rng, prompt, reply, (image,), number))
     return found
 
@@ -268,7 +268,7 @@ class Work:
     @classmethod
     def of(cls, learner: Learner, samples: Sequence[Sample]) -> "Work":
         """FLOPs by the formula above."""
-        scorer, kit = learner._model.scorer, learner._kit
+        scorer, model_adapter = learner._model.scorer, learner._model_adapter
         layers = sum(p.numel() for layer in scorer.layers() for p in layer.parameters())
         named = scorer.named_parameters()
         vision = sum(p.numel() for n, p in named if is_vision(n) and "merger" not in n)
@@ -276,7 +276,7 @@ class Work:
         width = text.num_hidden_layers * text.hidden_size
         head = text.vocab_size * text.hidden_size
         tokens = pairs = places = patches = 0
-        for rows in micro_batches(samples, learner._packing, kit.image_token_id):
+        for rows in micro_batches(samples, learner._packing, model_adapter.image_token_id):
             seen: dict[int, int] = {}
             for tree in (tree for row in rows for tree in row):
                 tokens += tree.length
@@ -287,7 +287,7 @@ class Work:
                     asked |= {int(path[place - 1]) for place in one.places}
                     for image in one.images:
                         seen[id(image)] = int(
-                            np.prod(kit.pixels([image])["image_grid_thw"].numpy())
+                            np.prod(model_adapter.pixels([image])["image_grid_thw"].numpy())
                         )
                 places += len(asked)
             patches += sum(seen.values())
@@ -330,7 +330,7 @@ async def answered(
     rates, replies = [], 0
     for number in range(rounds + 1):
         for _ in prompts:
-            opened.enter()
+            opened.begin_episode()
         started = time.perf_counter()
         found = await asyncio.gather(
             *(
@@ -343,7 +343,7 @@ async def answered(
         )
         took = time.perf_counter() - started
         for _ in prompts:
-            opened.leave()
+            opened.end_episode()
         rates.append(sum(len(reply.token_ids) for reply in found) / took)
         replies = len(found)
     memory = peak_memory() if engine == "hf" else "its own processes'"

@@ -218,8 +218,8 @@ def doctor(
             for found in examine(server, name, paged=pager.around):
                 line = f"  [{_COLORS[found.state]}]{found.state:5}[/] [bold]{found.what:19}[/] "
                 console.print(line + escape(printable(found.detail)), soft_wrap=True)
-                if found.mend:
-                    fix = escape(_with_serial(found.mend, name))
+                if found.fix:
+                    fix = escape(_with_serial(found.fix, name))
                     console.print(f"        fix: {fix}", soft_wrap=True)
                 if found.state == "wrong":
                     unusable.setdefault(name, []).append(found.what)

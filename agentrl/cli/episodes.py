@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from agentrl.text import in_a_line, printable
+from agentrl.text import one_line, printable
 
 if TYPE_CHECKING:
     from agentrl.replay import Summary
@@ -74,7 +74,7 @@ def _void_causes(episodes: Sequence["Summary"]) -> str:
     from agentrl.replay.episode_filters import void_causes
 
     counts = void_causes(episodes)
-    causes = ", ".join(f"{count} x {in_a_line(cause)}" for cause, count in counts.most_common())
+    causes = ", ".join(f"{count} x {one_line(cause)}" for cause, count in counts.most_common())
     fraction = counts.total() / len(episodes)
     return f"{counts.total()} void of {len(episodes)} ({fraction:.1%}): {causes}"
 
@@ -91,7 +91,7 @@ def _print_table(episodes: Sequence["Summary"], total: int) -> None:
             _cell(s.id), _cell(s.split), _cell(s.label), str(s.step), str(s.seed),
             s.outcome.value, {True: "yes", False: "no", None: ""}[s.won], str(s.turns),
             "" if s.outcome.void else f"{s.total:g}", _cell(s.device or ""),
-            _cell(in_a_line(s.error or "")) or ("(pruned)" if s.removed else ""),
+            _cell(one_line(s.error or "")) or ("(pruned)" if s.removed else ""),
         )  # fmt: skip
     console = Console()
     if not console.is_terminal:

@@ -18,7 +18,7 @@ from agentrl.cli.episodes import (
     WonOption,
 )
 from agentrl.errors import ConfigError
-from agentrl.text import counted, printable
+from agentrl.text import pluralize, printable
 
 if TYPE_CHECKING:
     from agentrl.replay import Filter, Run
@@ -130,7 +130,7 @@ def _write_data(
     check_label(wanted.label, run.episodes())
     if kind != "episodes" and wanted.split is None and not held_out:
         if count := len(run.episodes(replace(wanted, held_out=True))):
-            typer.echo(f"skipped: {counted(count, 'evaluation episode')} (--held-out keeps them)")
+            typer.echo(f"skipped: {pluralize(count, 'evaluation episode')} (--held-out keeps them)")
         wanted = replace(wanted, held_out=False)
     if kind == "minari":
         with _progress() as report:
@@ -138,12 +138,12 @@ def _write_data(
                 run, out, wanted, replies=replies, width=width, progress=report
             )
         for reason, count in left_out.items():
-            typer.echo(f"skipped: {counted(count, 'episode')} {reason}")
-        typer.echo(f"wrote {out}: {counted(written, 'episode')}")
+            typer.echo(f"skipped: {pluralize(count, 'episode')} {reason}")
+        typer.echo(f"wrote {out}: {pluralize(written, 'episode')}")
         return
     labels = tables_export.write(run, kind, out, wanted)
     by_label = printable(", ".join(f"{count} {label}" for label, count in labels.most_common()))
-    typer.echo(f"wrote {out}: {counted(labels.total(), 'row')} ({by_label})")
+    typer.echo(f"wrote {out}: {pluralize(labels.total(), 'row')} ({by_label})")
 
 
 @contextmanager

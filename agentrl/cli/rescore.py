@@ -14,7 +14,7 @@ from rich.table import Table
 
 from agentrl.cli.episodes import LabelOption, RunArgument, SplitOption, StepOption
 from agentrl.errors import ConfigError
-from agentrl.text import counted, printable
+from agentrl.text import pluralize, printable
 
 if TYPE_CHECKING:
     from agentrl.config import RewardConfig
@@ -56,7 +56,7 @@ def rescore(
         return
     result, console = rescoring.compare(rescored), Console()
     console.print(
-        f"{counted(result.episodes, 'episode')}: mean {result.was:.4g} -> {result.now:.4g}, "
+        f"{pluralize(result.episodes, 'episode')}: mean {result.was:.4g} -> {result.now:.4g}, "
         f"difference {result.now - result.was:+.4g} (95% {result.low:+.4g} to {result.high:+.4g})",
         highlight=False,
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from agentrl.files import open_regular, replacing
+from agentrl.files import atomic_replace, open_regular
 from agentrl.replay.run_layout import is_name
 
 log = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class LivePhones:
             merge_states(known.get(s), kept[s].plain() if s in kept else None) for s in kept | known
         ]
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(self._path) as partial:
+        with atomic_replace(self._path) as partial:
             partial.touch(mode=0o600)  # the file contains serial numbers
             partial.write_text(json.dumps({"time": time.time(), "phones": phones}))
 

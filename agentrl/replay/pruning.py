@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentrl.config import RolloutConfig
-from agentrl.files import working_in
+from agentrl.files import lock_folder
 from agentrl.replay.disk_usage import DiskUsage, FrameUsage, KeptEpisode
 from agentrl.replay.frames.frame_store import REFRESH_S
 from agentrl.replay.jsonl import JsonlWriter
@@ -29,7 +29,7 @@ GB = 1e9
 _MARGIN_S = 300.0
 """Allowance for the write queue and for clock differences."""
 _SETTLED_S = 60.0
-"""A resumed job may be replacing an episode recorded more recently than this."""
+"""A resumed job may be atomic_replace an episode recorded more recently than this."""
 _ASIDE = ".removing"
 
 
@@ -91,7 +91,7 @@ class Pruner:
             ConfigError: another process is pruning this run, or a newer agentrl recorded it.
             OSError: a file cannot be removed.
         """
-        with working_in(episodes_folder(self._run)):
+        with lock_folder(episodes_folder(self._run)):
             # Frames recorded while we read are touched after this moment.
             now = time.time()
             if self._first and not dry_run:

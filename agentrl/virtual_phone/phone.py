@@ -1,32 +1,27 @@
 """A virtual phone: its parts and its behavior."""
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from agentrl.virtual_phone.apps.apk import ApkManifest
 from agentrl.virtual_phone.apps.app import App
-from agentrl.virtual_phone.apps.app_tasks import AppTasks
-from agentrl.virtual_phone.apps.system_apps import LAUNCHER
-from agentrl.virtual_phone.apps.ticker import Ticker
-from agentrl.virtual_phone.faults import fault_effects
+from agentrl.virtual_phone.apps.dialogs import KINDS
 from agentrl.virtual_phone.faults.faults import Faults
-from agentrl.virtual_phone.system import phone_settings, snapshot
+from agentrl.virtual_phone.system import snapshot
 from agentrl.virtual_phone.system.device_log import CommandHistory
-from agentrl.virtual_phone.system.dialogs import Dialog, Kind, Outcome
-from agentrl.virtual_phone.system.file_system import FileSystem
 from agentrl.virtual_phone.system.input_handler import InputHandler
 from agentrl.virtual_phone.system.network import PhoneNetwork
 from agentrl.virtual_phone.system.phone_display import PhoneDisplay, VisibleState
-from agentrl.virtual_phone.system.phone_settings import PhoneSettings
-from agentrl.virtual_phone.system.power import Battery, Power
-from agentrl.virtual_phone.system.screen_geometry import ScreenGeometry
+from agentrl.virtual_phone.system.phone_state import PhoneState
+from agentrl.virtual_phone.system.ticker import Ticker
 
-_ROTATION_SETTINGS = ("accelerometer_rotation", "user_rotation")
+QUICK_REBOOT_S = 0.2
 
 
-class VirtualPhone:
+class VirtualPhone(PhoneState):
     """A virtual phone. It belongs to one event loop and is not thread-safe."""
 
     def __init__(
@@ -51,33 +46,29 @@ class VirtualPhone:
                 delays and faults.
             serialno: value of `ro.serialno`.
         """
-        self.seed = seed
-        self.serialno = serialno or f"VIRTUAL{seed:04d}{number:03d}"
-        self.files = FileSystem()
-        self.tasks = AppTasks(apps, seed)
-        self.log = self.tasks.log
-        self.settings = PhoneSettings()
-        self.properties = phone_settings.properties(self.serialno)
-        self.power = Power()
-        self.battery = Battery()
-        self.geometry = ScreenGeometry(size, self.settings)
+        super().__init__(
+            apps,
+            size,
+            seed,
+            serialno or f"VIRTUAL{seed:04d}{number:03d}",
+            Faults(random.Random(f"faults/{seed}/{number}"), self._apply_fault),
+        )
         self.network = PhoneNetwork()
-        self.hands = InputHandler(self)
-        self.ticker = Ticker(self)
-        self.dialog: Dialog | None = None
-        self.seen_commands = CommandHistory()
+        self.display = PhoneDisplay(self, effect_delay_ms, random.Random(f"{seed}/{number}"))
+        self.show_now = self.display.show_now
+        self.input = InputHandler(self, self.display)
+        self.display.on_show = Ticker(self, self.display, self.in_background).wake
+        self.tasks.on_change = self._on_change
+        self.command_history = CommandHistory()
         self.snapshots: dict[str, dict[str, Any]] = {}
         """Snapshots stored on the phone, by name."""
         self.on_power: Callable[[str, float], None] = lambda what, seconds: None
         """Called with `offline` or `reboot` and a duration in seconds; the server acts on it."""
         self.staged: ApkManifest | None = None
         """Manifest of an APK whose installation is in progress."""
-        self._jobs: set[asyncio.Task[None]] = set()
-        self.faults = Faults(random.Random(f"faults/{seed}/{number}"), self._on_fault)
-        self.display = PhoneDisplay(self, effect_delay_ms, random.Random(f"{seed}/{number}"))
-        self.tasks.on_fresh, self.tasks.on_change = self._on_fresh, self._on_change
         self.stale: VisibleState | None = None
         """What captures still see, if the `capture` fault is `stale`."""
+        self._jobs: set[asyncio.Task[None]] = set()
 
     @property
     def shown(self) -> VisibleState:
@@ -89,66 +80,11 @@ class VirtualPhone:
         """What a capture sees: what is visible, or was visible when captures went stale."""
         return self.shown if self.stale is None else self.stale
 
-    @property
-    def is_hidden(self) -> bool:
-        """Whether the app in front can neither be seen nor touched."""
-        return self.power.locked or not self.power.awake
-
-    @property
-    def focus(self) -> str | None:
-        """Title of the window that receives touches, if any."""
-        if self.power.locked:
-            return "NotificationShade"
-        if not self.power.awake:
-            return None
-        return self.tasks.component if self.dialog is None else self.dialog.title
-
     def in_background(self, job: Coroutine[None, None, None]) -> None:
         """Run a coroutine in the background of the phone."""
         task = asyncio.get_running_loop().create_task(job)
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
-
-    def put_setting(self, namespace: str, key: str, value: str) -> None:
-        """Change a setting and what depends on it.
-
-        Raises:
-            ValueError: it cannot be stored.
-        """
-        self.settings.put(namespace, key, value)
-        if key in _ROTATION_SETTINGS:
-            self.display.at_once()
-
-    def wake(self) -> None:
-        """Switch the screen on."""
-        self.power.wake()
-        self.display.at_once()
-
-    def sleep(self) -> None:
-        """Switch the screen off."""
-        self.power.sleep()
-        self.display.at_once()
-
-    def unlock(self) -> None:
-        """Dismiss the lock screen."""
-        self.power.unlock()
-        self.display.at_once()
-
-    def show_dialog(self, kind: Kind) -> None:
-        """Show a dialog about the app in front."""
-        self.dialog = Dialog(kind=kind, package=self.tasks.front or LAUNCHER)
-        self.log.add("ActivityManager", self.dialog.text, "E")
-        if kind == "crash":
-            self.tasks.crash(self.dialog.package)
-        self.display.at_once()
-
-    def end_dialog(self, outcome: Outcome = "keep") -> None:
-        """Dismiss the dialog, because a button was pressed or the fault ended."""
-        dialog, self.dialog = self.dialog, None
-        self.faults.forget("dialog")
-        if dialog is not None and outcome == "close":
-            self.tasks.stop(dialog.package)
-        self.display.at_once()
 
     def restart(self) -> None:
         """Reset everything that does not survive a reboot."""
@@ -162,7 +98,7 @@ class VirtualPhone:
         for job in self._jobs:
             job.cancel()
         self.log.add("boot", "the phone has started")
-        self.display.at_once()
+        self.display.show_now()
 
     def snapshot(self) -> dict[str, Any]:
         """The complete state, as JSON-compatible values."""
@@ -176,17 +112,43 @@ class VirtualPhone:
         """
         snapshot.restore(self, state)
 
-    def _on_fresh(self, package: str) -> None:
-        """Dismiss dialogs about an app whose process has ended or restarted."""
-        dialog = self.dialog
-        if dialog is not None and dialog.kind != "call" and dialog.package == package:
-            self.dialog = None
-            self.faults.forget("dialog")
-
     def _on_change(self) -> None:
         if self.faults.get("front").partition("/")[0] != self.tasks.front:
             self.faults.forget("front")  # the user has left it
-        self.display.later()
+        self.display.show_later()
 
-    def _on_fault(self, name: str, old: str, value: str) -> None:
-        fault_effects.strike(self, name, old, value)
+    def _apply_fault(self, name: str, old: str, value: str) -> None:
+        """Apply the immediate effect of a fault that has been set, or cleared by an empty value.
+
+        The other faults are read where they take effect: in services, captures and `input`.
+        """
+        if name == "front":
+            self._apply_front(old, value)
+        elif name == "dialog":
+            self._apply_dialog(value)
+        elif name == "rotation":
+            self.geometry.sensor = int(value or "0")
+            self.show_now()
+        elif name == "capture":
+            self.stale = self.shown if value == "stale" else None
+        elif name == "storage_mb":
+            num_bytes = self.faults.draw("storage_mb") * 1e6
+            self.files.limit_free(round(num_bytes) if value and num_bytes < math.inf else None)
+        elif name in ("offline_s", "reboot") and value:
+            seconds = self.faults.draw(name)
+            self.faults.forget(name)
+            self.on_power(name.removesuffix("_s"), seconds)
+
+    def _apply_front(self, old: str, value: str) -> None:
+        package, _, activity = value.partition("/")
+        if package:
+            self.tasks.bring_to_front(package, activity or None)
+        elif old and self.tasks.front == old.partition("/")[0]:
+            self.tasks.back()
+
+    def _apply_dialog(self, value: str) -> None:
+        for kind in KINDS:
+            if kind == value:
+                self.show_dialog(kind)
+        if not value and self.dialog is not None:
+            self.end_dialog()

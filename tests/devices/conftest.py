@@ -27,8 +27,8 @@ class WatchedPhone:
 
     def ran(self) -> list[tuple[str, ...]]:
         """The commands that its shell ran since the last call, our own marks and `WINDOW` apart."""
-        seen = list(self.phone.seen_commands)
-        self.phone.seen_commands.clear()
+        seen = list(self.phone.command_history)
+        self.phone.command_history.clear()
         seen = [command for command in seen if " ".join(command) not in _OF_WINDOW]
         return [c for c in seen if not (c[0] == "echo" and _OUR_MARK.fullmatch(" ".join(c[1:])))]
 

@@ -17,7 +17,7 @@ from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError, EpisodeRemoved
-from agentrl.files import working_in
+from agentrl.files import lock_folder
 from agentrl.replay import pruning
 from agentrl.replay.export import tables_export
 from agentrl.replay.frames import frame_store
@@ -236,7 +236,7 @@ def test_two_pruners_see_each_others_removals(run):
     limit = one.prune(EVERYTHING, GRACE_S).kept_bytes - 1
     assert ids(other.prune(limit, GRACE_S)) == ["train0"]
     assert ids(one.prune(limit, GRACE_S)) == []
-    with working_in(run / "episodes"), pytest.raises(ConfigError, match="another process"):
+    with lock_folder(run / "episodes"), pytest.raises(ConfigError, match="another process"):
         one.prune(limit, GRACE_S)
 
 

@@ -21,7 +21,7 @@ import pytest
 
 from agentrl import replay
 from agentrl.cli import run as agentrl
-from agentrl.files import working_in
+from agentrl.files import lock_folder
 from agentrl.replay.frames.bands import cut_into_bands
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
@@ -102,7 +102,7 @@ def test_the_job_state_is_running_stopped_or_ended(serve, tmp_path):
         return json.loads(ask(served.url, "/api/run/name")[2])["job"]
 
     assert state() is None
-    with working_in(run):
+    with lock_folder(run):
         assert state() == "runs"
     assert state() == "stopped"
     (run / "state.json").write_text('{"step": 2}')

@@ -84,7 +84,7 @@ async def test_a_key_that_is_not_known_is_challenged_again_and_never_let_in(
         wire.send(packets.OPEN, 5, 0, b"shell:echo in\0")
         wire.send(AUTH, AUTH_SIGNATURE, 0, b"short")
         assert (await wire.next()).command == AUTH, "nothing was said in between"
-        assert not phone.phone.seen_commands
+        assert not phone.phone.command_history
 
 
 async def test_an_owner_who_presses_allow_lets_a_new_key_in_for_good(

@@ -23,7 +23,7 @@ async def test_nothing_is_opened_before_the_client_has_said_who_it_is() -> None:
         wire.send(CNXN, packets.VERSION, packets.MAX_PAYLOAD, b"host::")
         assert (await wire.next()).command == CNXN
         assert await wire.ask("shell:echo yes") == b"yes\n"
-        assert [command for command, *_ in phone.phone.seen_commands] == ["echo"]
+        assert [command for command, *_ in phone.phone.command_history] == ["echo"]
 
 
 async def test_a_client_that_connects_anew_leaves_nothing_open() -> None:

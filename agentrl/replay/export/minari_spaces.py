@@ -13,7 +13,7 @@ from agentrl.errors import ConfigError
 from agentrl.replay.episode_filters import Filter
 from agentrl.replay.reader import RecordedEpisode, Run
 from agentrl.text import encodable
-from agentrl.types import IMAGE, words_of
+from agentrl.types import IMAGE, without_placeholders
 
 _LARGEST = 1 << 53
 """Largest magnitude of an integer action."""
@@ -39,7 +39,7 @@ def select_episodes(
 
     Args:
         run: the recorded run.
-        wanted: which episodes; None for all. Void ones are skipped and not counted.
+        wanted: which episodes; None for all. Void ones are skipped and not pluralize.
         replies: use the text of the replies as actions.
 
     Raises:
@@ -79,7 +79,10 @@ def _play(run: Run, recorded: RecordedEpisode, replies: bool) -> MinariEpisode |
         return "with missing frames (run.frames=device records all of them, the last one too)"
     if not replies and any(turn.action is None for turn in turns):
         return "with a reply that could not be parsed (--replies uses the replies as actions)"
-    texts = (*(words_of(turn.shown) for turn in turns), recorded.episode.final_shown.strip())
+    texts = (
+        *(without_placeholders(turn.shown) for turn in turns),
+        recorded.episode.final_shown.strip(),
+    )
     return MinariEpisode(
         recorded=recorded,
         frames=frames if pictured else (),

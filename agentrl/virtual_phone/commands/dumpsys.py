@@ -5,7 +5,7 @@ from collections.abc import Callable
 from agentrl.virtual_phone.apps.system_apps import KEYBOARD_PACKAGE, PACKAGES
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.phone import VirtualPhone
-from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system.phone_settings import ADB_KEYBOARD
 
 Section = Callable[[VirtualPhone, list[str]], str]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.commands.grep_patterns import compile_pattern
-from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.commands.grep import compile_pattern
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system.device_log import LEVELS, Level, LogEntry
 
 _DIVIDER = "--------- beginning of main"
@@ -109,7 +109,7 @@ async def logcat(call: CommandContext) -> int:
         left = None if left is None else left - len(shown)
         if not wish.follows or (left is not None and left <= 0):
             return 0
-        await call.io.drained()
+        await call.io.drain()
         await log.wait(seen)
         shown = [entry for entry in log.since(seen) if wish.wants(entry)]
         seen = log.num_written

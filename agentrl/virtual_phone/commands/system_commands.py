@@ -1,13 +1,15 @@
-"""Commands for the phone itself: properties, settings, processes, power."""
+"""Commands for the phone itself: properties, settings, content, processes, power."""
 
+import itertools
 import math
+import re
 import time
 from collections.abc import Awaitable
 
 from agentrl.virtual_phone.commands.command_table import COMMANDS, command
 from agentrl.virtual_phone.faults import faults
-from agentrl.virtual_phone.faults.fault_effects import QUICK_REBOOT_S
-from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.phone import QUICK_REBOOT_S
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 
 _LONGEST_PROPERTY = 91
 _MOST_PROPERTIES = 1000
@@ -192,4 +194,46 @@ def pidof(call: CommandContext) -> int:
 def reboot(call: CommandContext) -> int:
     """Reboot the phone, which drops the connection."""
     call.phone.on_power("reboot", QUICK_REBOOT_S)
+    return 0
+
+
+_SETTINGS = "content://settings/"
+_WHERE = re.compile(r"name=['\"]([^'\"]*)['\"]")
+
+
+@command("content")
+def content(call: CommandContext) -> int:
+    """`content query|insert|delete --uri content://settings/NAMESPACE[/KEY] ...`."""
+    verb, *arguments = call.arguments or [""]
+    if verb not in ("query", "insert", "update", "delete") or "--uri" not in arguments[:-1]:
+        return call.fail("usage: adb shell content [subcommand] [options]", 1)
+    uri = arguments[arguments.index("--uri") + 1]
+    namespace, _, key = uri.removeprefix(_SETTINGS).partition("/")
+    if verb in ("insert", "update"):
+        return _put(call, arguments, namespace) if uri.startswith(_SETTINGS) else 0
+    where = arguments[arguments.index("--where") + 1] if "--where" in arguments[:-1] else ""
+    found = _WHERE.search(where)
+    key = found[1] if found else key
+    rows = call.phone.settings.of(namespace) if uri.startswith(_SETTINGS) else []
+    rows = [row for row in rows if not key or row[0] == key]
+    if verb == "delete":
+        for name, _ in rows:
+            call.phone.settings.delete(namespace, name)
+        return 0
+    for number, (name, value) in enumerate(rows):
+        call.say(f"Row: {number} _id={number + 1}, name={name}, value={value}")
+    return 0 if rows else call.say("No result found.")
+
+
+def _put(call: CommandContext, arguments: list[str], namespace: str) -> int:
+    """`--bind name:s:KEY --bind value:s:VALUE`."""
+    pairs = itertools.pairwise(arguments)
+    bound = [value.split(":", 2) for option, value in pairs if option == "--bind"]
+    named = {name: rest[1] for name, *rest in bound if len(rest) == 2}
+    if "name" not in named or "value" not in named:
+        return call.fail("Error: name and value must be bound")
+    try:
+        call.phone.put_setting(namespace, named["name"], named["value"])
+    except ValueError as error:
+        return call.fail(f"Error: {error}")
     return 0

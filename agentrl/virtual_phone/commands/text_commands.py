@@ -4,7 +4,7 @@ import re
 from collections import Counter
 
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 
 _MOST_FIELDS = 10_000
 _RANGE = re.compile(r"(\d{0,9})(-?)(\d{0,9})")

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.phone import VirtualPhone
-from agentrl.virtual_phone.shell.command_context import CommandContext
-from agentrl.virtual_phone.system.adb_keyboard import key_code
+from agentrl.virtual_phone.shell.interpreter import CommandContext
+from agentrl.virtual_phone.system.input_handler import key_code
 from agentrl.virtual_phone.system.phone_settings import ADB_KEYBOARD, LATIN_KEYBOARD
 
 _SOURCES = frozenset((
@@ -42,27 +42,27 @@ def input_(call: CommandContext) -> int:
 
 def _tap(phone: VirtualPhone, values: list[str]) -> None:
     x, y = _numbers(values)
-    phone.hands.touch(x, y)
+    phone.input.touch(x, y)
 
 
 def _swipe(phone: VirtualPhone, values: list[str]) -> None:
     x1, y1, x2, y2, *ms = _numbers(values)
     if len(ms) > 1:
         raise ValueError("too many numbers")
-    phone.hands.swipe((x1, y1), (x2, y2), min(int(ms[0]), _LONGEST_MS) if ms else 300)
+    phone.input.swipe((x1, y1), (x2, y2), min(int(ms[0]), _LONGEST_MS) if ms else 300)
 
 
 def _motion(phone: VirtualPhone, values: list[str]) -> None:
     what, *rest = values or [""]
     x, y = _numbers(rest) if rest or what.upper() != "CANCEL" else (0.0, 0.0)
-    phone.hands.move(what.upper(), x, y)
+    phone.input.move(what.upper(), x, y)
 
 
 def _text(phone: VirtualPhone, values: list[str]) -> None:
     """Type text; like the real command, it raises for characters without a key."""
     if not values or not values[0].isascii():
         raise ValueError("Attempt to get length of null array")
-    phone.hands.text(values[0].replace("%s", " "))
+    phone.input.text(values[0].replace("%s", " "))
 
 
 def _keys(phone: VirtualPhone, values: list[str]) -> None:
@@ -70,11 +70,11 @@ def _keys(phone: VirtualPhone, values: list[str]) -> None:
     if not codes:
         raise ValueError('Argument expected after "keyevent"')
     for code in codes:
-        phone.hands.key(code)
+        phone.input.key(code)
 
 
 def _press(phone: VirtualPhone, values: list[str]) -> None:
-    phone.hands.key("KEYCODE_DPAD_CENTER")
+    phone.input.key("KEYCODE_DPAD_CENTER")
 
 
 def _roll(phone: VirtualPhone, values: list[str]) -> None:
@@ -83,7 +83,7 @@ def _roll(phone: VirtualPhone, values: list[str]) -> None:
     down = "DOWN" if y > 0 else "UP"
     for steps, direction in ((x, across), (y, down)):
         if steps:
-            phone.hands.key(f"KEYCODE_DPAD_{direction}")
+            phone.input.key(f"KEYCODE_DPAD_{direction}")
 
 
 def _numbers(values: list[str]) -> list[float]:

@@ -4,10 +4,9 @@ import asyncio
 
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.text_commands import split_options
-from agentrl.virtual_phone.shell.command_context import CommandContext
-from agentrl.virtual_phone.system.http_browser import PageUnreachable, fetch
-from agentrl.virtual_phone.system.network import PortListener
-from agentrl.virtual_phone.system.pipe import Channel, PhoneSocket, socket_pair
+from agentrl.virtual_phone.protocol.pipe import Channel, PhoneSocket, socket_pair
+from agentrl.virtual_phone.shell.interpreter import CommandContext
+from agentrl.virtual_phone.system.network import PageUnreachable, PortListener, fetch
 
 _OWN_HOSTS = ("127.0.0.1", "localhost")
 
@@ -55,14 +54,14 @@ async def _talk(call: CommandContext, other: Channel) -> None:
     async def send() -> None:
         while data := await call.io.read():
             other.write(data)
-            await other.drained()
-        other.end_output()
+            await other.drain()
+        other.write_eof()
 
     sending = asyncio.create_task(send())
     try:
         while data := await other.read():
             call.out(data)
-            await call.io.drained()
+            await call.io.drain()
     finally:
         sending.cancel()
         other.finish()

@@ -3,7 +3,7 @@
 import json
 
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system import snapshot
 
 _MOST_SNAPSHOTS = 32
@@ -35,8 +35,8 @@ async def agentrl(call: CommandContext) -> int:
     if verb == "load" and not words:
         return await _load(call)
     if verb == "seen" and not words:
-        *seen, _ = call.phone.seen_commands
-        call.phone.seen_commands.clear()
+        *seen, _ = call.phone.command_history
+        call.phone.command_history.clear()
         return call.say(json.dumps(seen, ensure_ascii=False))
     return call.fail(f"Unknown command: {verb}", 255)
 
