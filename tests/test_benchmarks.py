@@ -135,7 +135,7 @@ def test_conditions_name_the_command_the_machine_and_the_versions(monkeypatch):
     assert re.fullmatch(r".+, \d+ cores, \d+ GiB", machine)
     assert busy.endswith("before)")
     python = f"Python {platform.python_version()}"
-    assert versions == f"{python}, numpy {np.__version__}, no nothing-at-all"
+    assert versions == f"{python}, numpy {np.__version__}, nothing-at-all not installed"
 
 
 def test_the_gpu_benchmark_runs_without_a_gpu():
@@ -153,7 +153,7 @@ def test_the_flops_of_an_update_match_torchs_count(tmp_path, monkeypatch):
     gpu = load("gpu")
     folder = tmp_path / "model"
     gpu.build(folder, "tiny", "cpu")
-    samples = gpu.drawn(gpu.kit_for(folder), gpu.SIZES["tiny"])
+    samples = gpu.drawn(gpu.adapter_for(folder), gpu.SIZES["tiny"])
     learner = gpu.Learner(
         gpu.job(folder, gpu.SIZES["tiny"], shared=True, checkpointing=False), folder
     )
