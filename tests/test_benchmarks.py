@@ -133,7 +133,7 @@ def test_conditions_name_the_command_the_machine_and_the_versions(monkeypatch):
     command, machine, busy, versions = (line.partition(":")[2].strip() for line in lines)
     assert command == "python benchmarks/devices.py --rounds 4"
     assert re.fullmatch(r".+, \d+ cores, \d+ GiB", machine)
-    assert busy.endswith("before)")
+    assert busy.endswith("15 minutes)")
     python = f"Python {platform.python_version()}"
     assert versions == f"{python}, numpy {np.__version__}, nothing-at-all not installed"
 

@@ -204,7 +204,7 @@ def doctor(
     from agentrl.devices.doctor import examine
     from agentrl.phone_page import PageAssigner
     from agentrl.virtual_phone.apps.probe_app import PROBE
-    from agentrl.virtual_phone.spec import AppSpec
+    from agentrl.virtual_phone.phones_spec import AppSpec
 
     server = _server(driver)
     serials = [serial] if serial else sorted(server.devices())

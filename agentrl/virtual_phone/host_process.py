@@ -15,9 +15,9 @@ import cv2
 from agentrl.errors import ConfigError
 from agentrl.virtual_phone.faults import fault_plan
 from agentrl.virtual_phone.faults.fault_plan import FaultPlan, FaultSchedule
-from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.phones_spec import PhonesSpec, make_apps
 from agentrl.virtual_phone.protocol.phone_server import PhoneServer
-from agentrl.virtual_phone.spec import PhonesSpec, make_apps
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 _PR_SET_PDEATHSIG = 1
 

@@ -18,7 +18,7 @@ from agentrl.envs.number_game.rules import NumberGamePhase, NumberGameState
 from agentrl.envs.phone_game import paint
 from agentrl.envs.phone_game.boxes import to_screen
 from agentrl.envs.phone_game.piece_cache import Piece
-from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.envs.levels import ALL, LEVELS, SEEDS, launched
 
 Area = tuple[int, int, int, int]

@@ -132,29 +132,29 @@ def _bracket(text: str) -> str:
 
 
 @command("grep", "egrep", "fgrep")
-async def grep(call: CommandContext) -> int:
+async def grep(ctx: CommandContext) -> int:
     """`grep [-i] [-v] [-c] [-q] [-o] [-n] [-w] [-F] [-E] [-e PATTERN] [-m N] pattern [files]`."""
-    options, words = split_options(call, "emABC")
+    options, words = split_options(ctx, "emABC")
     if "e" in options:
         words.insert(0, options["e"])
     if not words:
-        return call.fail("grep: no pattern", 2)
-    kind = "F" if "F" in options or call.name == "fgrep" else ""
-    kind = kind or ("E" if "E" in options or call.name == "egrep" else "")
+        return ctx.fail("grep: no pattern", 2)
+    kind = "F" if "F" in options or ctx.name == "fgrep" else ""
+    kind = kind or ("E" if "E" in options or ctx.name == "egrep" else "")
     try:
         pattern = compile_pattern(words[0], kind, "i" in options, "w" in options)
     except ValueError as error:
-        return call.fail(f"grep: {error}", 2)
-    search = _Search(call, pattern, options)
+        return ctx.fail(f"grep: {error}", 2)
+    search = _Search(ctx, pattern, options)
     if len(words) == 1:
         await search.stream()
     for path in words[1:]:
         try:
-            search.content(call.phone.files.read(call.path(path)), path if words[2:] else "")
+            search.content(ctx.phone.files.read(ctx.path(path)), path if words[2:] else "")
         except OSError as error:
-            call.fail(f"grep: {path}: {error.strerror}")
+            ctx.fail(f"grep: {path}: {error.strerror}")
     if "c" in options:
-        call.say(str(search.num_found))
+        ctx.print(str(search.num_found))
     return 0 if search.num_found else 1
 
 
@@ -162,10 +162,10 @@ class _Search:
     """Searches line by line, so that endless input can be searched."""
 
     def __init__(
-        self, call: CommandContext, pattern: re.Pattern[str], options: dict[str, str]
+        self, ctx: CommandContext, pattern: re.Pattern[str], options: dict[str, str]
     ) -> None:
         self.num_found = 0
-        self._call = call
+        self._ctx = ctx
         self._pattern = pattern
         self._options = options
         self._number = 0
@@ -175,11 +175,11 @@ class _Search:
     async def stream(self) -> None:
         """Search standard input."""
         pending = b""
-        while not self._is_done() and (chunk := await self._call.io.read()):
+        while not self._is_done() and (chunk := await self._ctx.io.read()):
             *lines, pending = (pending + chunk).split(b"\n")
             for line in lines:
                 self._line(line, "")
-            await self._call.io.drain()
+            await self._ctx.io.drain()
         if pending:
             self._line(pending, "")
 
@@ -205,4 +205,4 @@ class _Search:
         prefix += f"{self._number}:" if "n" in self._options else ""
         if "o" in self._options and found is not None:
             line = found[0]
-        self._call.say(prefix + re.sub(r"\r$", "", line))
+        self._ctx.print(prefix + re.sub(r"\r$", "", line))

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from agentrl.virtual_phone.protocol.packets import OKAY, WRTE, ProtocolError
+from agentrl.virtual_phone.protocol.adb_packets import OKAY, WRTE, ProtocolError
 from agentrl.virtual_phone.system.event import Event
 
 Buffer = bytes | memoryview

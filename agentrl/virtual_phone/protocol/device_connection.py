@@ -11,10 +11,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from itertools import islice
 
-from agentrl.virtual_phone.protocol import packets
+from agentrl.virtual_phone.protocol import adb_packets
 from agentrl.virtual_phone.protocol.adb_auth import AdbAuthenticator
-from agentrl.virtual_phone.protocol.adb_stream import Buffer, Stream
-from agentrl.virtual_phone.protocol.packets import (
+from agentrl.virtual_phone.protocol.adb_packets import (
     AUTH,
     CLSE,
     CNXN,
@@ -24,6 +23,7 @@ from agentrl.virtual_phone.protocol.packets import (
     Packet,
     ProtocolError,
 )
+from agentrl.virtual_phone.protocol.adb_stream import Buffer, Stream
 
 _PIECES_AT_ONCE = 16
 
@@ -127,7 +127,7 @@ class DeviceConnection:
             on_lost: called once, when the connection is over.
             doorman: authenticates the client; None accepts every client.
         """
-        self.max_payload = packets.MAX_PAYLOAD
+        self.max_payload = adb_packets.MAX_PAYLOAD
         self.held = 0
         """Bytes buffered in both directions."""
         self.is_online = False
@@ -138,7 +138,7 @@ class DeviceConnection:
         self._on_lost = on_lost
         self._doorman = doorman
         self._loop = asyncio.get_running_loop()
-        self._parser = packets.PacketParser()
+        self._parser = adb_packets.PacketParser()
         self._streams: dict[int, Stream] = {}
         self._next_id = 1
         self._out = SendQueue(sock, self._on_sent, self._read_on, self.close)
@@ -173,8 +173,8 @@ class DeviceConnection:
         if self._sock.fileno() < 0:
             return
         length = sum(map(len, payload))
-        self.held += packets.HEADER.size + length
-        self._out.put(packets.header(command, arg0, arg1, length), *payload)
+        self.held += adb_packets.HEADER.size + length
+        self._out.put(adb_packets.header(command, arg0, arg1, length), *payload)
         if len(self._out) > _MANY_UNSENT and self._is_reading:
             self._loop.remove_reader(self._sock)
             self._is_reading = False
@@ -244,7 +244,7 @@ class DeviceConnection:
             stream.on_close()
         self._streams.clear()
         self.is_online = False
-        self.max_payload = max(_LEAST_PAYLOAD, min(packets.MAX_PAYLOAD, packet.arg1))
+        self.max_payload = max(_LEAST_PAYLOAD, min(adb_packets.MAX_PAYLOAD, packet.arg1))
         self._patience.cancel()
         self._answer_door(None if self._doorman is None else self._doorman.challenge())
 
@@ -252,9 +252,9 @@ class DeviceConnection:
         """Accept the client (None), send it a token, or send nothing (empty)."""
         if challenge is None:
             self.is_online = True
-            self.send(CNXN, packets.VERSION, packets.MAX_PAYLOAD, self._banner.encode())
+            self.send(CNXN, adb_packets.VERSION, adb_packets.MAX_PAYLOAD, self._banner.encode())
         elif challenge:
-            self.send(AUTH, packets.AUTH_TOKEN, 0, challenge)
+            self.send(AUTH, adb_packets.AUTH_TOKEN, 0, challenge)
 
     def _on_open(self, packet: Packet) -> None:
         if not packet.arg0 or len(self._streams) >= _MOST_STREAMS:

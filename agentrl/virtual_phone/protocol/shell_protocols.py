@@ -3,10 +3,10 @@
 import struct
 
 from agentrl.virtual_phone.commands import COMMANDS
-from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.protocol.adb_stream import Stream
 from agentrl.virtual_phone.shell.interpreter import ShellInterpreter
 from agentrl.virtual_phone.shell.redirects import CommandIO
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 _V2 = struct.Struct("<BI")
 _STDIN, _STDOUT, _STDERR, _EXIT, _CLOSE_STDIN = range(5)

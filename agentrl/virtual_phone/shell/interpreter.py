@@ -5,7 +5,6 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.protocol.pipe import Pipe
 from agentrl.virtual_phone.shell.expansion import PATTERN_CHARACTERS, expand
 from agentrl.virtual_phone.shell.redirects import CommandIO, Read, Redirects
@@ -20,6 +19,7 @@ from agentrl.virtual_phone.shell.syntax_tree import (
     WordPart,
 )
 from agentrl.virtual_phone.system.file_system import normalize_path
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 _PATH = "/product/bin:/system/bin:/system/xbin:/vendor/bin"
 _ENVIRONMENT = {
@@ -64,7 +64,7 @@ class CommandContext:
         """Write to standard output."""
         self.io.out(data)
 
-    def say(self, text: str) -> int:
+    def print(self, text: str) -> int:
         """Write a line to standard output; returns the exit code 0."""
         self.io.out(f"{text}\n".encode("utf-8", "surrogateescape"))
         return 0
@@ -174,23 +174,23 @@ class ShellInterpreter:
         environment = dict(self.environment)
         return replace(self, io=io, environment=environment, depth=self.depth + 1)
 
-    async def execute(self, call: CommandContext, spelled: str) -> int:
+    async def execute(self, ctx: CommandContext, spelled: str) -> int:
         """Run one command."""
-        if call.name == "exec" and call.arguments:
-            spelled, *call.arguments = call.arguments
-            call.name = spelled.rpartition("/")[2]
-        run = self.commands.get(call.name)
+        if ctx.name == "exec" and ctx.arguments:
+            spelled, *ctx.arguments = ctx.arguments
+            ctx.name = spelled.rpartition("/")[2]
+        run = self.commands.get(ctx.name)
         if run is None:
-            return call.fail(f"sh: {spelled}: inaccessible or not found", 127)
-        self.phone.command_history.add((call.name, *call.arguments))
+            return ctx.fail(f"sh: {spelled}: inaccessible or not found", 127)
+        self.phone.command_history.add((ctx.name, *ctx.arguments))
         try:
-            result = run(call)
+            result = run(ctx)
             return result if isinstance(result, int) else await result
         except BrokenPipeError:
             raise
         except OSError as error:
             where = "" if error.filename is None else f"{error.filename}: "
-            return call.fail(f"{call.name}: {where}{error.strerror}")
+            return ctx.fail(f"{ctx.name}: {where}{error.strerror}")
 
     async def _run_pipeline(self, pipeline: Pipeline) -> int:
         if len(pipeline.commands) == 1:
@@ -260,8 +260,8 @@ class ShellInterpreter:
         if not words:
             return 0
         name = words[0].rpartition("/")[2]
-        call = CommandContext(shell=self, name=name, arguments=words[1:], io=io)
-        return await self.execute(call, words[0])
+        ctx = CommandContext(shell=self, name=name, arguments=words[1:], io=io)
+        return await self.execute(ctx, words[0])
 
     async def _fields(self, word: Word) -> list[str]:
         """Expand one word into the arguments that it stands for."""

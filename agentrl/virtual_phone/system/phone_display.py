@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from agentrl.types import Image
 from agentrl.virtual_phone.apps.app import STATE_FOLDER, state_path
-from agentrl.virtual_phone.system import drawing, screen
+from agentrl.virtual_phone.system import drawing, screen_frame
 from agentrl.virtual_phone.system.event import Event
 from agentrl.virtual_phone.system.phone_state import PhoneState
-from agentrl.virtual_phone.system.screen import ScreenFrame
+from agentrl.virtual_phone.system.screen_frame import ScreenFrame
 
 log = logging.getLogger(__name__)
 
@@ -143,9 +143,9 @@ class PhoneDisplay:
         key = (size, power, phone.dialog, time, tuple(tasks.apps))
         if key != self._frame_key or area is not self._frame_area:
             self._drawn = (
-                screen.compose(self._above(area, time), width, height, time)
+                screen_frame.compose(self._above(area, time), width, height, time)
                 if phone.power.awake
-                else screen.black(width, height)
+                else screen_frame.black(width, height)
             )
             self._frame_key, self._frame_area = key, area
         return self._drawn

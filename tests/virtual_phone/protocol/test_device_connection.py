@@ -3,12 +3,12 @@ import struct
 
 import pytest
 
-from agentrl.virtual_phone.protocol import device_connection, packets, phone_server
-from agentrl.virtual_phone.protocol.packets import CLSE, CNXN, OKAY, OPEN, WRTE
-from tests.virtual_phone.wire import PATIENCE_S, Wire, serving
+from agentrl.virtual_phone.protocol import adb_packets, device_connection, phone_server
+from agentrl.virtual_phone.protocol.adb_packets import CLSE, CNXN, OKAY, OPEN, WRTE
+from tests.virtual_phone.packet_client import PATIENCE_S, Wire, serving
 
 
-async def test_a_service_that_does_not_exist_is_refused() -> None:
+async def test_opening_an_unknown_service_is_refused() -> None:
     async with serving() as phone:
         wire = await Wire.to(phone.port)
         wire.send(OPEN, 5, 0, b"nonsense:\0")
@@ -16,37 +16,37 @@ async def test_a_service_that_does_not_exist_is_refused() -> None:
         assert (refusal.command, refusal.arg0, refusal.arg1) == (CLSE, 0, 5)
 
 
-async def test_nothing_is_opened_before_the_client_has_said_who_it_is() -> None:
+async def test_nothing_can_be_opened_before_the_handshake() -> None:
     async with serving() as phone:
         wire = await Wire.to(phone.port, greet=False)
         wire.send(OPEN, 5, 0, b"shell:echo no\0")
-        wire.send(CNXN, packets.VERSION, packets.MAX_PAYLOAD, b"host::")
+        wire.send(CNXN, adb_packets.VERSION, adb_packets.MAX_PAYLOAD, b"host::")
         assert (await wire.next()).command == CNXN
         assert await wire.ask("shell:echo yes") == b"yes\n"
         assert [command for command, *_ in phone.phone.command_history] == ["echo"]
 
 
-async def test_a_client_that_connects_anew_leaves_nothing_open() -> None:
+async def test_a_second_handshake_closes_all_streams() -> None:
     async with serving() as phone:
         wire = await Wire.to(phone.port)
         wire.send(OPEN, 5, 0, b"shell:sleep 1000\0")
         assert (await wire.next()).command == OKAY
-        wire.send(CNXN, packets.VERSION, packets.MAX_PAYLOAD, b"host::")
+        wire.send(CNXN, adb_packets.VERSION, adb_packets.MAX_PAYLOAD, b"host::")
         assert (await wire.next()).command == CNXN
         (connection,) = phone._connections
         assert not connection._streams
 
 
-async def test_who_connects_and_says_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_client_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_connection, "_HANDSHAKE_S", 0.05)
     async with serving() as phone:
         wire = await Wire.to(phone.port, greet=False)
-        wire.raw(packets.header(CNXN, 1, 2, 100)[:20])
+        wire.raw(adb_packets.header(CNXN, 1, 2, 100)[:20])
         assert await wire.is_closed()
         assert not phone._connections
 
 
-async def test_silent_strangers_do_not_keep_a_client_out() -> None:
+async def test_silent_clients_do_not_block_others() -> None:
     async with serving() as phone:
         strangers = [
             await Wire.to(phone.port, greet=False)
@@ -59,17 +59,17 @@ async def test_silent_strangers_do_not_keep_a_client_out() -> None:
             stranger.close()
 
 
-async def test_output_that_nobody_takes_is_dropped_and_the_phone_goes_on(
+async def test_output_that_is_never_read_is_dropped_and_the_phone_keeps_running(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(device_connection, "_MOST_HELD", 100_000)
     async with serving() as phone:
         wire = await Wire.to(phone.port, greet=False)
-        wire.send(CNXN, packets.VERSION, 4096, b"host::")
+        wire.send(CNXN, adb_packets.VERSION, 4096, b"host::")
         for stream in range(1, 9):
             wire.send(OPEN, stream, 0, b"exec:screencap\0")
         closed = 0
-        while closed < 5:  # the frames of some wait to be taken; for more there is no room
+        while closed < 5:  # some wait with buffered frames; for the others there is no room
             closed += (await wire.next()).command == CLSE
         (connection,) = phone._connections
         assert connection.held <= 100_000
@@ -77,7 +77,7 @@ async def test_output_that_nobody_takes_is_dropped_and_the_phone_goes_on(
         assert await other.ask("shell:echo on") == b"on\n"
 
 
-async def test_a_flood_that_does_not_wait_for_answers_ends_the_connection(
+async def test_a_client_that_does_not_wait_for_acknowledgements_is_disconnected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(device_connection, "_MOST_HELD", 1 << 20)
@@ -92,11 +92,13 @@ async def test_a_flood_that_does_not_wait_for_answers_ends_the_connection(
         assert await other.ask("shell:echo on") == b"on\n"
 
 
-async def test_who_never_reads_is_not_read_any_more() -> None:
+async def test_a_client_that_never_reads_is_not_read_either() -> None:
     async with serving() as phone:
         wire = await Wire.to(phone.port)
         (connection,) = phone._connections
-        refused = packets.encode(packets.Packet(command=OPEN, arg0=9, arg1=0, payload=b"no:\0"))
+        refused = adb_packets.encode(
+            adb_packets.Packet(command=OPEN, arg0=9, arg1=0, payload=b"no:\0")
+        )
         for _ in range(400):
             wire.raw(refused * 1000)
             await asyncio.sleep(0)
@@ -113,7 +115,7 @@ async def test_who_never_reads_is_not_read_any_more() -> None:
         assert connection._is_reading
 
 
-async def test_streams_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_streams_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_connection, "_MOST_STREAMS", 3)
     async with serving() as phone:
         wire = await Wire.to(phone.port)
@@ -123,7 +125,7 @@ async def test_streams_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         assert kinds == [OKAY, OKAY, OKAY, CLSE]
 
 
-async def test_data_for_somebody_elses_stream_is_refused() -> None:
+async def test_data_for_an_unknown_stream_is_refused() -> None:
     async with serving() as phone:
         wire = await Wire.to(phone.port)
         wire.send(OPEN, 5, 0, b"shell:cat\0")
@@ -133,7 +135,7 @@ async def test_data_for_somebody_elses_stream_is_refused() -> None:
         assert (refusal.command, refusal.arg1) == (CLSE, 6)
 
 
-async def test_standard_input_of_any_claimed_length_is_passed_on_as_it_comes() -> None:
+async def test_standard_input_is_passed_on_in_chunks_whatever_its_claimed_length() -> None:
     async with serving() as phone:
         wire = await Wire.to(phone.port)
         wire.send(OPEN, 5, 0, b"shell,v2:cat\0")
@@ -147,11 +149,11 @@ async def test_standard_input_of_any_claimed_length_is_passed_on_as_it_comes() -
         assert connection.held < 1000
 
 
-@pytest.mark.parametrize("size", [1, 100, 4096, 70_000, packets.MAX_PAYLOAD])
-async def test_what_is_sent_is_cut_as_the_client_wants_it(size: int) -> None:
+@pytest.mark.parametrize("size", [1, 100, 4096, 70_000, adb_packets.MAX_PAYLOAD])
+async def test_output_is_split_to_the_clients_maximum_payload(size: int) -> None:
     async with serving() as phone:
         wire = await Wire.to(phone.port, greet=False)
-        wire.send(CNXN, packets.VERSION, size, b"host::")
+        wire.send(CNXN, adb_packets.VERSION, size, b"host::")
         await wire.next()
         phone.phone.files.write("/sdcard/x", bytes(range(256)) * 1000)
         longest, local = 0, 7
@@ -167,7 +169,7 @@ async def test_what_is_sent_is_cut_as_the_client_wants_it(size: int) -> None:
         assert longest <= max(4096, size)
 
 
-async def test_a_phone_goes_offline_and_comes_back_on_its_port() -> None:
+async def test_an_offline_phone_returns_on_the_same_port() -> None:
     async with serving() as phone:
         wire = await Wire.to(phone.port)
         phone.phone.faults.set("offline_s", "0.1")
@@ -182,7 +184,7 @@ async def test_a_phone_goes_offline_and_comes_back_on_its_port() -> None:
         assert phone.phone.faults.get("offline_s") == ""
 
 
-async def test_a_phone_that_goes_offline_while_it_restarts_has_restarted_when_it_is_back() -> None:
+async def test_a_phone_that_goes_offline_during_a_reboot_has_rebooted_when_it_returns() -> None:
     async with serving() as phone:
         phone.phone.tasks.launch("org.agentrl.probe", {})
         phone.phone.faults.set("reboot", "30")

@@ -4,11 +4,11 @@ import asyncio
 import struct
 from collections.abc import Callable, Coroutine, Sequence
 
-from agentrl.virtual_phone.phone import QUICK_REBOOT_S, VirtualPhone
 from agentrl.virtual_phone.protocol import file_sync, reverse_ports, shell_protocols
 from agentrl.virtual_phone.protocol.adb_stream import Stream
 from agentrl.virtual_phone.protocol.pipe import relay
 from agentrl.virtual_phone.system import screen_capture
+from agentrl.virtual_phone.virtual_phone import QUICK_REBOOT_S, VirtualPhone
 
 Job = Coroutine[None, None, None]
 Service = Callable[[VirtualPhone, Stream, Sequence[str], str], Job | None]

@@ -1,4 +1,4 @@
-"""A client that speaks packets with a phone, as well or as badly as a test wants."""
+"""A client that sends arbitrary packets to a phone."""
 
 import asyncio
 import contextlib
@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 from typing import ClassVar
 
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.phone import VirtualPhone
-from agentrl.virtual_phone.protocol import packets
-from agentrl.virtual_phone.protocol.packets import (
+from agentrl.virtual_phone.protocol import adb_packets
+from agentrl.virtual_phone.protocol.adb_packets import (
     CLSE,
     CNXN,
     OKAY,
@@ -18,6 +17,7 @@ from agentrl.virtual_phone.protocol.packets import (
     PacketParser,
 )
 from agentrl.virtual_phone.protocol.phone_server import PhoneServer
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 PATIENCE_S = 30
 
@@ -38,19 +38,19 @@ class Wire:
         wire = Wire(*await asyncio.open_connection("127.0.0.1", port))
         Wire.opened.append(wire)
         if greet:
-            wire.send(CNXN, packets.VERSION, packets.MAX_PAYLOAD, b"host::")
+            wire.send(CNXN, adb_packets.VERSION, adb_packets.MAX_PAYLOAD, b"host::")
             assert (await wire.next()).command == CNXN
         return wire
 
     def send(self, command: int, arg0: int, arg1: int, payload: bytes = b"") -> None:
         packet = Packet(command=command, arg0=arg0, arg1=arg1, payload=payload)
-        self._writer.write(packets.encode(packet))
+        self._writer.write(adb_packets.encode(packet))
 
     def raw(self, data: bytes) -> None:
         self._writer.write(data)
 
     async def next(self) -> Packet:
-        """The next packet; EOFError when the phone has hung up."""
+        """The next packet; EOFError when the phone has closed the connection."""
         while not self._packets:
             async with asyncio.timeout(PATIENCE_S):
                 chunk = await self._reader.read(1 << 16)
@@ -60,14 +60,14 @@ class Wire:
         return self._packets.pop(0)
 
     async def is_closed(self) -> bool:
-        """Wait until the phone hangs up."""
+        """Wait until the phone closes the connection."""
         with contextlib.suppress(EOFError, ConnectionError):
             while True:
                 await self.next()
         return True
 
     async def ask(self, service: str, data: bytes = b"", local: int = 7) -> bytes:
-        """Open a service, send data, and read everything that it says."""
+        """Open a service, send data, and read all its output."""
         self.send(OPEN, local, 0, service.encode() + b"\0")
         said, remote = b"", 0
         while True:
@@ -97,7 +97,7 @@ class Wire:
 
 @contextlib.asynccontextmanager
 async def serving(**options: object) -> AsyncIterator[PhoneServer]:
-    """A phone with the probe on it that listens."""
+    """A listening phone with the probe app."""
     phone = VirtualPhone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0))
     server = PhoneServer(phone, **options)  # type: ignore[arg-type]
     try:

@@ -12,17 +12,17 @@ from agentrl.devices import Device
 from agentrl.devices.adb import find_adb
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from agentrl.virtual_phone.commands import COMMANDS
-from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.shell.interpreter import ShellInterpreter
 from agentrl.virtual_phone.shell.redirects import CommandIO
-from tests.virtual_phone.run import run
-from tests.virtual_phone.wire import PATIENCE_S
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
+from tests.virtual_phone.packet_client import PATIENCE_S
+from tests.virtual_phone.shell_runner import run
 
 STREAM = "screenrecord --output-format=h264"
 
 
 class Viewer:
-    """Watches the stream of a phone, as a driver does: byte after byte, without its end."""
+    """Decodes the video stream of a phone as it arrives."""
 
     def __init__(self, phone: VirtualPhone) -> None:
         self.phone = phone
@@ -51,7 +51,7 @@ class Viewer:
         return asyncio.create_task(shell.run(f"{STREAM} {options} -"))
 
     def differs(self) -> float:
-        """How far the last picture is from the screen, of 255, on average."""
+        """Mean difference between the last frame and the screen, in [0, 255]."""
         screen = self.phone.shown.frame.rgba[..., :3].astype(int)
         return float(np.abs(screen - self.pictures[-1]).mean())
 
@@ -63,7 +63,7 @@ def phone() -> VirtualPhone:
     return phone
 
 
-async def test_every_change_is_a_picture_that_comes_at_once_and_is_the_screen(
+async def test_every_change_is_streamed_at_once_as_a_frame(
     phone: VirtualPhone,
 ) -> None:
     viewer = Viewer(phone)
@@ -80,7 +80,7 @@ async def test_every_change_is_a_picture_that_comes_at_once_and_is_the_screen(
     recording.cancel()
 
 
-async def test_a_stream_ends_at_its_limit_and_has_the_size_it_is_asked_for(
+async def test_a_stream_has_the_requested_size_and_ends_at_its_time_limit(
     phone: VirtualPhone,
 ) -> None:
     viewer = Viewer(phone)
@@ -90,7 +90,7 @@ async def test_a_stream_ends_at_its_limit_and_has_the_size_it_is_asked_for(
     assert await asyncio.wait_for(recording, PATIENCE_S) == 0
 
 
-async def test_a_phone_that_turns_keeps_the_size_of_its_stream(phone: VirtualPhone) -> None:
+async def test_rotating_the_phone_keeps_the_size_of_the_stream(phone: VirtualPhone) -> None:
     viewer = Viewer(phone)
     recording = viewer.start()
     await viewer.wait_for(1)
@@ -100,14 +100,14 @@ async def test_a_phone_that_turns_keeps_the_size_of_its_stream(phone: VirtualPho
     recording.cancel()
 
 
-def test_a_file_is_a_video(phone: VirtualPhone) -> None:
+def test_a_recorded_file_is_a_video(phone: VirtualPhone) -> None:
     assert run("screenrecord --time-limit 0.3 /sdcard/x.mp4", phone).code == 0
     with av.open(io.BytesIO(phone.files.read("/sdcard/x.mp4"))) as video:
         assert len(list(video.decode(video=0))) >= 1
 
 
 @pytest.mark.parametrize(
-    ("options", "complaint"),
+    ("options", "message"),
     [
         ("", "Must specify output file"),
         ("--size 5x5 -", "Invalid size 5x5"),
@@ -117,12 +117,12 @@ def test_a_file_is_a_video(phone: VirtualPhone) -> None:
         ("--time-limit x -", "could not convert"),
     ],
 )
-def test_what_cannot_be_recorded_says_why(
-    phone: VirtualPhone, options: str, complaint: str
+def test_invalid_recordings_report_the_reason(
+    phone: VirtualPhone, options: str, message: str
 ) -> None:
     done = run(f"{STREAM} {options}", phone)
     assert done.code == 2
-    assert complaint in done.err
+    assert message in done.err
 
 
 def test_without_an_encoder_the_command_says_what_to_install(
@@ -135,7 +135,7 @@ def test_without_an_encoder_the_command_says_what_to_install(
 
 
 @pytest.mark.adb
-def test_a_stream_comes_through_the_adb_server_as_the_screen_changes(
+def test_a_stream_arrives_through_the_adb_server_as_the_screen_changes(
     virtual_phone: Device,
 ) -> None:
     codec = av.CodecContext.create("h264", "r")
