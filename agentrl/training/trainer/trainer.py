@@ -250,7 +250,7 @@ class Job:
         )
         episodes = [scored for group in groups for scored in group]
         for scored, advantages in zip(episodes, built.advantages, strict=True):
-            self._recorder.credit(scored, advantages, step=step)
+            self._recorder.record_advantages(scored, advantages, step=step)
         return built
 
     def _adapt(self, learned: Mapping[str, float]) -> None:
