@@ -18,6 +18,7 @@ from agentrl.rollout.shared_phones import KeeperActor, SharedPhones
 from agentrl.types import ScoredEpisode
 from agentrl.weight_sync import transports
 from agentrl.weight_sync.engine_link import Link, LocalLink
+from agentrl.weight_sync.transports import WeightTransport
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,9 @@ class LocalRollouts:
         """A link to the engine of this process, on its event loop."""
         deadline_s = self._config.train.deadline_s
         return LocalLink(
-            self._rollouts.call_weight_transfer, transports.workers(self._config), deadline_s
+            self._rollouts.call_weight_transfer,
+            transports.workers_per_engine(self._config.rollout),
+            deadline_s,
         )
 
 
@@ -156,7 +159,7 @@ class RayRollouts:
 
     def link(self) -> Link:
         """A link from any process of the cluster to all actors."""
-        workers = transports.workers(self._config)
+        workers = transports.workers_per_engine(self._config.rollout)
         return RayLink(self._actors, workers, self._config.train.deadline_s)
 
     async def _call_all(self, method: str, *arguments: Any) -> None:
@@ -293,7 +296,7 @@ async def open_rollouts(
 
 async def _open_ray(config: Config, folder: Path, run: Path | None, version: int) -> AnyRollouts:
     ray = ray_cluster.join_cluster()
-    transports.check(config)  # now that its GPUs are known
+    WeightTransport.of(config).check()  # now that its GPUs are known
     count = config.rollout.actors
     remote = ray.remote(RolloutActor).options(
         num_cpus=0,  # episodes mostly wait; the engine has its own threads

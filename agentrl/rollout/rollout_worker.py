@@ -31,7 +31,7 @@ from agentrl.rollout.phone_pool import told_of
 from agentrl.rollout.scoring import Scorer
 from agentrl.rollout.shared_phones import SharedPhones
 from agentrl.types import Episode, Observation, ScoredEpisode, Turn
-from agentrl.weight_sync import transports
+from agentrl.weight_sync.transports import WeightTransport
 from agentrl.worker_threads import Workers
 
 
@@ -339,8 +339,8 @@ class Rollouts:
                     self._folder,
                     seed=self._config.seed + 1000 * self._share[0],
                     version=self._version,
-                    transfer=transports.chosen(self._config),
-                    can_sleep=transports.sleeps(self._config),
+                    transfer=WeightTransport.of(self._config).kind(),
+                    can_sleep=WeightTransport.of(self._config).sleeps(),
                 )
                 self._exit.push_async_callback(engine.close)
                 await engine.start()

@@ -6,7 +6,8 @@ from agentrl.training.monitoring.watchdogs import WINDOW, Watchdogs, repetition
 
 FINE = {
     "learner/entropy": 0.5, "train/reward": 1.0, "train/success": 0.5, "rollout/repetition": 0.1,
-    "rollout/tokens_per_turn": 20.0, "learner/mismatch_k3": 1e-4, "learner/zero_advantage_groups": 0.2,
+    "rollout/tokens_per_turn": 20.0, "learner/mismatch_k3": 1e-4,
+    "learner/zero_advantage_groups": 0.2,
     "train/reward/format": 0.5, "train/reward/outcome": 0.5,
 }  # fmt: skip
 
