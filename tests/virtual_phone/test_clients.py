@@ -294,7 +294,7 @@ def test_every_feature_of_adbutils_works(device: adbutils.AdbDevice, tmp_path: P
     device.keyevent(82)
     assert "cannot run as root" in device.root()
     reading = device.logcat(tmp_path / "log.txt")
-    device.shell("log -t mine received")
+    device.shell("log -t mine said")
     reading.stop_nowait()
     device.shell("log -t mine more")
 
