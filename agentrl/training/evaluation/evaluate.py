@@ -171,7 +171,7 @@ def evaluate(
 
     Returns:
         The environment's own metrics, `reward`, `episodes`, `void` and `seconds`; `run` is the
-        folder with the recorded episodes, for `agentrl replay`. With a server's model, `model` is
+        folder with the recorded episodes, for `agentrl view`. With a server's model, `model` is
         its name there. If the environment checks its screen reading against the truth, `audit`
         has for each fact how often it `agreed`, `of` how many, and the 95% interval of that
         share, from `low` to `high`.
