@@ -51,8 +51,8 @@ def train(
         return
     from agentrl.training.trainer.train import train as train_job
 
-    folder = train_job(config, overrides=settings, resume=run, begun=_print_budget)
-    typer.echo(f"run: {folder}")
+    path = train_job(config, overrides=settings, resume=run, begun=_print_budget).path
+    typer.echo(f"run: {path}")
 
 
 def _print_budget(job: "Config") -> None:

@@ -13,6 +13,7 @@ from agentrl import __version__, cli, replay
 from agentrl.config import PRESETS
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.replay.recorder import Recorder
+from agentrl.training.evaluation.evaluate import Evaluation
 from agentrl.types import Outcome
 from tests.replay.episodes import scored
 from tests.viewer import runs
@@ -52,13 +53,13 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = ModuleType("agentrl.training.trainer.train")
     module.calls = []  # type: ignore[attr-defined]
 
-    def train(config: Any, **keywords: Any) -> Path:
+    def train(config: Any, **keywords: Any) -> replay.Run:
         module.calls.append((config, keywords))
         if "seed=13" in keywords["overrides"]:
             raise DeviceError("emulator-5554 is offline")
         if "seed=14" in keywords["overrides"]:
             raise KeyboardInterrupt
-        return Path("runs/x")
+        return replay.Run(Path("runs/x"))
 
     module.train = train  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "agentrl.training.trainer.train", module)
@@ -193,12 +194,12 @@ def test_eval_without_the_console_logger_prints_no_progress(
 def test_eval_of_a_configuration_warns_that_its_model_is_untrained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def played(*_: Any) -> dict[str, Any]:
-        return {"reward": 0.5}
+    async def played(*_: Any) -> Evaluation:
+        return Evaluation(metrics={"reward": 0.5}, episodes=1, void=0, seconds=0.1, by_seed={})
 
     monkeypatch.setattr("agentrl.training.evaluation.evaluate._evaluate", played)
     assert cli.run(["eval", str(EXAMPLE), f"run.dir={tmp_path}"]) == 0
-    assert "which no run has trained" in caplog.text
+    assert "not trained yet" in caplog.text
     caplog.clear()
     assert cli.run(["eval", str(EXAMPLE), f"run.dir={tmp_path}", "--policy=guesser"]) == 0
     assert not caplog.text
