@@ -53,7 +53,7 @@ from agentrl.rollout.make_env import load_player
 from agentrl.rollout.scoring import Scorer
 from agentrl.types import Episode, Image, ScoredEpisode, cause
 from agentrl.virtual_phone import spawn
-from agentrl.virtual_phone.system.screen import bar_height
+from agentrl.virtual_phone.system.screen_frame import bar_height
 from agentrl.worker_threads import Workers
 
 FAULTS = Path(__file__).with_suffix(".yaml")

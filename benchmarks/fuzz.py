@@ -28,10 +28,8 @@ from rich.console import Console
 from rich.table import Table
 
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.phone import VirtualPhone
-from agentrl.virtual_phone.protocol import packets, services
-from agentrl.virtual_phone.protocol.device_connection import DeviceConnection
-from agentrl.virtual_phone.protocol.packets import (
+from agentrl.virtual_phone.protocol import adb_packets, adb_services
+from agentrl.virtual_phone.protocol.adb_packets import (
     AUTH,
     CLSE,
     CNXN,
@@ -42,6 +40,8 @@ from agentrl.virtual_phone.protocol.packets import (
     PacketParser,
     ProtocolError,
 )
+from agentrl.virtual_phone.protocol.device_connection import DeviceConnection
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 _KINDS = (AUTH, CLSE, CNXN, OKAY, OPEN, WRTE)
 _SERVICES = (
@@ -106,7 +106,7 @@ class Client:
             packet = Packet(command=command, arg0=numbers[0], arg1=numbers[1], payload=b"x" * 9)
         else:
             packet = Packet(command=OKAY if kind == "okay" else CLSE, arg0=local, arg1=remote)
-        return self._damaged(packets.encode(packet))
+        return self._damaged(adb_packets.encode(packet))
 
     def _data(self) -> bytes:
         source = self._random
@@ -215,14 +215,14 @@ async def _one_connection(
 
     connection = DeviceConnection(
         theirs,
-        services.banner(phone),
-        lambda stream, name: services.open_service(phone, stream, name),
+        adb_services.banner(phone),
+        lambda stream, name: adb_services.open_service(phone, stream, name),
         on_lost,
     )
     loop = asyncio.get_running_loop()
     reading = loop.create_task(_read(ours))
-    greeting = Packet(command=CNXN, arg0=packets.VERSION, arg1=1 << 20, payload=b"host::")
-    data = packets.encode(greeting)
+    greeting = Packet(command=CNXN, arg0=adb_packets.VERSION, arg1=1 << 20, payload=b"host::")
+    data = adb_packets.encode(greeting)
     try:
         while ledger.packets < count and not theirs_closed.is_set() and time.monotonic() < end_s:
             num_packets = min(_BATCH, count - ledger.packets)

@@ -43,7 +43,7 @@ from trainer import sample, words
 
 from agentrl.config import AlgorithmConfig, Config, ModelConfig, RolloutConfig
 from agentrl.policies.engines.engine import Sampling
-from agentrl.policies.models import Kit, kit_for, torch_companions
+from agentrl.policies.models import ModelAdapter, adapter_for, torch_companions
 from agentrl.policies.open_model import open_engine
 from agentrl.policies.tiny import tiny_model, tiny_tokenizer
 from agentrl.training.batching.batches import micro_batches
@@ -141,7 +141,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
         folder = Path(scratch) / "model"
         build(folder, options.size, "cuda" if on_gpu else "cpu")
-        samples = drawn(kit_for(folder), size)
+        samples = drawn(adapter_for(folder), size)
         table = Table(title="Updates, median")
         for column in ("", "seconds", "sample tokens/s", "computed tokens/s", "MFU", "peak memory"):
             table.add_column(column, justify="right" if column else "left")
@@ -166,7 +166,7 @@ def build(folder: Path, size: str, device: str) -> None:
     tiny_model.build(folder, 0)
     if size == "tiny":
         return
-    torch_companions.mend()
+    torch_companions.patch_broken_imports()
     from safetensors.torch import save_file
     from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
@@ -197,16 +197,16 @@ def build(folder: Path, size: str, device: str) -> None:
         file.write_text(json.dumps({**json.loads(file.read_text()), **told}))
 
 
-def drawn(kit: Kit, size: Size) -> list[Sample]:
+def drawn(model_adapter: ModelAdapter, size: Size) -> list[Sample]:
     """An optimizer step's: several answers to each of some prompts with a picture."""
     rng = np.random.default_rng(0)
     width, height = size.picture
     found = []
     for number in range(size.groups):
         image = rng.integers(0, 255, (height, width, 3), dtype=np.uint8)
-        prompt = [*rng.choice(words(kit), size.words), *kit.image_markup(image)]
+        prompt = [*rng.choice(words(model_adapter), size.words), *model_adapter.image_markup(image)]
         for _ in range(size.siblings):
-            reply = list(rng.choice(words(kit), size.reply))
+            reply = list(rng.choice(words(model_adapter), size.reply))
             found.append(sample(rng, prompt, reply, (image,), number))
     return found
 
@@ -264,7 +264,7 @@ class Work:
     @classmethod
     def of(cls, learner: Learner, samples: Sequence[Sample]) -> "Work":
         """As the formula above has it."""
-        scorer, kit = learner._model.scorer, learner._kit
+        scorer, model_adapter = learner._model.scorer, learner._model_adapter
         layers = sum(p.numel() for layer in scorer.layers() for p in layer.parameters())
         named = scorer.named_parameters()
         vision = sum(p.numel() for n, p in named if is_vision(n) and "merger" not in n)
@@ -272,7 +272,7 @@ class Work:
         width = text.num_hidden_layers * text.hidden_size
         head = text.vocab_size * text.hidden_size
         tokens = pairs = places = patches = 0
-        for rows in micro_batches(samples, learner._packing, kit.image_token_id):
+        for rows in micro_batches(samples, learner._packing, model_adapter.image_token_id):
             seen: dict[int, int] = {}
             for tree in (tree for row in rows for tree in row):
                 tokens += tree.length
@@ -283,7 +283,7 @@ class Work:
                     asked |= {int(path[place - 1]) for place in one.places}
                     for image in one.images:
                         seen[id(image)] = int(
-                            np.prod(kit.pixels([image])["image_grid_thw"].numpy())
+                            np.prod(model_adapter.pixels([image])["image_grid_thw"].numpy())
                         )
                 places += len(asked)
             patches += sum(seen.values())
@@ -326,7 +326,7 @@ async def answered(
     rates, replies = [], 0
     for number in range(rounds + 1):
         for _ in prompts:
-            opened.enter()
+            opened.begin_episode()
         started = time.perf_counter()
         found = await asyncio.gather(
             *(
@@ -339,7 +339,7 @@ async def answered(
         )
         took = time.perf_counter() - started
         for _ in prompts:
-            opened.leave()
+            opened.end_episode()
         rates.append(sum(len(reply.token_ids) for reply in found) / took)
         replies = len(found)
     memory = peak_memory() if engine == "hf" else "its own processes'"

@@ -19,7 +19,7 @@ from conditions import conditions
 from torch.autograd.graph import saved_tensors_hooks
 
 from agentrl.config import Config
-from agentrl.policies.models import kit_for
+from agentrl.policies.models import adapter_for
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.micro_batches import whole
@@ -45,7 +45,7 @@ def measure(folder: Path, tokens: int, ranks: int, rank: int, out: Path) -> None
     config = Config()
     config.train.ranks = config.train.sequence_parallel = ranks
     learner = Learner(config, folder, rank, ranks, f"file://{out}-meet")
-    batch = whole([episode(tokens)], kit_for(folder))
+    batch = whole([episode(tokens)], adapter_for(folder))
     kept: list[int] = []
     scorer = learner._model.scorer
 

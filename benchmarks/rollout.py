@@ -127,14 +127,14 @@ async def _bare(engine: Engine, turns: Sequence[Turn], config: Config) -> Pace:
 
     async def answer(number: int, turn: Turn) -> int:
         async with seats:
-            engine.enter()
+            engine.begin_episode()
             try:
                 reply = await engine.generate(
                     Prompt(token_ids=turn.prompt_ids, images=turn.images),
                     Sampling(max_new_tokens=len(turn.reply_ids), seed=number),
                 )
             finally:
-                engine.leave()
+                engine.end_episode()
         return len(reply.token_ids)
 
     started = time.perf_counter()

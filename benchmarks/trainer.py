@@ -40,7 +40,7 @@ from trainer_theirs import RELEASE, Theirs, relative
 from trainer_whole import Ours, Size
 
 from agentrl.config import AlgorithmConfig, Config
-from agentrl.policies.models import Kit, kit_for, load_model, torch_companions
+from agentrl.policies.models import ModelAdapter, adapter_for, load_model, torch_companions
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
 from agentrl.types import Image, Sample
@@ -57,13 +57,13 @@ def main() -> None:
     console.print(conditions("torch", "transformers", "trl"), highlight=False, soft_wrap=True)
     with tempfile.TemporaryDirectory() as scratch:
         folder = tiny_model.build(Path(scratch) / "model", 0)
-        kit = kit_for(folder)
+        model_adapter = adapter_for(folder)
         # First: the largest amount so far must be its own.
-        console.print(watched(folder, kit, options.updates))
+        console.print(watched(folder, model_adapter, options.updates))
         works = {
-            "32 pictures, 8 answers of 8 tokens": answers(kit, 32, 8, 8),
-            "8 siblings, 20 turns, one conversation each": conversations(kit, 8, 20),
-            "8 siblings, 20 turns, a sample for each turn": turn_by_turn(kit, 8, 20),
+            "32 pictures, 8 answers of 8 tokens": answers(model_adapter, 32, 8, 8),
+            "8 siblings, 20 turns, one conversation each": conversations(model_adapter, 8, 20),
+            "8 siblings, 20 turns, a sample for each turn": turn_by_turn(model_adapter, 8, 20),
         }
         table = Table(title="One update, median seconds")
         for column in (
@@ -77,7 +77,7 @@ def main() -> None:
         ):
             table.add_column(column, justify="right" if column != "samples" else "left")
         for name, samples in works.items():
-            table.add_row(name, *measured(folder, kit, samples, options.rounds))
+            table.add_row(name, *measured(folder, model_adapter, samples, options.rounds))
         console.print(table)
         console.print(*whole_steps(folder, Path(scratch), options.steps), sep="\n")
 
@@ -93,7 +93,7 @@ def whole_steps(folder: Path, scratch: Path, steps: int) -> list[Table | str]:
     if find_spec("trl") is None:
         told.append(f"TRL is not installed (pip install trl=={RELEASE}): ours alone")
     else:
-        torch_companions.mend()
+        torch_companions.patch_broken_imports()
         theirs = Theirs(folder, scratch / "trl", shown, size, steps)
         found = relative(*theirs.gradients())
         told.append(f"gradient of the same answers, beside TRL's: {found:.1e} apart")
@@ -132,13 +132,15 @@ def whole_steps(folder: Path, scratch: Path, steps: int) -> list[Table | str]:
     return [*told, table]
 
 
-def measured(folder: Path, kit: Kit, samples: list[Sample], rounds: int) -> list[str]:
+def measured(
+    folder: Path, model_adapter: ModelAdapter, samples: list[Sample], rounds: int
+) -> list[str]:
     """A row of the table."""
     config = settings()
     alone = settings()
     alone.train.share_prefixes = False
     one, all_ = Learner(alone, folder), Learner(config, folder)
-    bare = bare_loop(folder, kit, samples, config.train.micro_batch_tokens)
+    bare = bare_loop(folder, model_adapter, samples, config.train.micro_batch_tokens)
     ways: dict[str, Callable[[], object]] = {
         "bare": bare,
         "alone": lambda: one.update(samples, 1),
@@ -170,7 +172,9 @@ def settings() -> Config:
     return config
 
 
-def bare_loop(folder: Path, kit: Kit, samples: list[Sample], budget: int) -> Callable[[], None]:
+def bare_loop(
+    folder: Path, model_adapter: ModelAdapter, samples: list[Sample], budget: int
+) -> Callable[[], None]:
     """An update as one would write it down, in micro-batches of padded rows."""
     model = load_model(folder)
     adam = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
@@ -190,7 +194,7 @@ def bare_loop(folder: Path, kit: Kit, samples: list[Sample], budget: int) -> Cal
                 ids[row, : len(sample.token_ids)] = torch.tensor(sample.token_ids)
                 mask[row, : len(sample.token_ids)] = 1
             images = [image for sample in part for image in sample.images]
-            logits = model(**kit.forward_inputs(ids, mask, images)).logits
+            logits = model(**model_adapter.forward_inputs(ids, mask, images)).logits
             rows = torch.tensor([r for r, s in enumerate(part) for _ in s.places])
             places = torch.tensor([place for sample in part for place in sample.places])
             old = torch.tensor([value for sample in part for value in sample.logprobs])
@@ -206,30 +210,30 @@ def bare_loop(folder: Path, kit: Kit, samples: list[Sample], budget: int) -> Cal
     return update
 
 
-def answers(kit: Kit, pictures: int, siblings: int, length: int) -> list[Sample]:
+def answers(model_adapter: ModelAdapter, pictures: int, siblings: int, length: int) -> list[Sample]:
     """Several answers about each of some pictures of 84 x 140."""
     rng = np.random.default_rng(0)
-    allowed = words(kit)
+    allowed = words(model_adapter)
     found = []
     for number in range(pictures):
         image = picture(rng)
-        prompt = [*rng.choice(allowed, 8), *kit.image_markup(image)]
+        prompt = [*rng.choice(allowed, 8), *model_adapter.image_markup(image)]
         for _ in range(siblings):
             found.append(sample(rng, prompt, list(rng.choice(allowed, length)), (image,), number))
     return found
 
 
-def conversations(kit: Kit, siblings: int, turns: int) -> list[Sample]:
+def conversations(model_adapter: ModelAdapter, siblings: int, turns: int) -> list[Sample]:
     """Siblings that see the same first screen and go their own ways."""
     rng = np.random.default_rng(0)
     first = picture(rng)
-    opening = [*rng.choice(words(kit), 30), *kit.image_markup(first)]
-    return [told(rng, kit, opening, first, turns, number) for number in range(siblings)]
+    opening = [*rng.choice(words(model_adapter), 30), *model_adapter.image_markup(first)]
+    return [told(rng, model_adapter, opening, first, turns, number) for number in range(siblings)]
 
 
 def told(
     rng: np.random.Generator,
-    kit: Kit,
+    model_adapter: ModelAdapter,
     opening: Sequence[int],
     first: Image,
     turns: int,
@@ -240,9 +244,9 @@ def told(
     for turn in range(turns):
         if turn:
             images.append(picture(rng))
-            ids += kit.image_markup(images[-1])
+            ids += model_adapter.image_markup(images[-1])
         places += range(len(ids), len(ids) + 10)
-        ids += list(rng.choice(words(kit), 10))
+        ids += list(rng.choice(words(model_adapter), 10))
     whole = sample(rng, ids[:1], ids[1:], tuple(images), number)
     count = len(places)
     return replace(
@@ -254,10 +258,10 @@ def told(
     )
 
 
-def turn_by_turn(kit: Kit, siblings: int, turns: int) -> list[Sample]:
+def turn_by_turn(model_adapter: ModelAdapter, siblings: int, turns: int) -> list[Sample]:
     """The same conversations, each turn with all that was said before it."""
     found = []
-    for whole in conversations(kit, siblings, turns):
+    for whole in conversations(model_adapter, siblings, turns):
         for turn in range(turns):
             end = whole.places[10 * turn + 9] + 1
             own = slice(10 * turn, 10 * turn + 10)
@@ -275,9 +279,9 @@ def turn_by_turn(kit: Kit, siblings: int, turns: int) -> list[Sample]:
     return found
 
 
-def words(kit: Kit) -> list[int]:
+def words(model_adapter: ModelAdapter) -> list[int]:
     """Ids that a policy may sample."""
-    return [token for token in range(200) if token not in kit.banned_token_ids]
+    return [token for token in range(200) if token not in model_adapter.banned_token_ids]
 
 
 def picture(rng: np.random.Generator) -> Image:
@@ -305,7 +309,7 @@ def sample(
     )
 
 
-def watched(folder: Path, kit: Kit, updates: int) -> str:
+def watched(folder: Path, model_adapter: ModelAdapter, updates: int) -> str:
     """How much memory many updates take: what they leave behind, and the most at any time.
 
     What is free by the end of an update is handed back before it is measured: the allocator keeps
@@ -315,7 +319,7 @@ def watched(folder: Path, kit: Kit, updates: int) -> str:
     first, half = min(20, updates), max(1, updates // 2)
     held, most = {}, {}
     for number in range(1, updates + 1):
-        learner.update(answers(kit, 4, 8, 8), number)
+        learner.update(answers(model_adapter, 4, 8, 8), number)
         if number in (first, half, updates):
             most[number] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             held[number] = resident_mb()

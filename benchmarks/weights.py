@@ -67,10 +67,10 @@ async def _whole(folder: Path, publishes: int, prompts: int) -> Measured:
 
     async def in_chunks(version: int) -> None:
         shapes = learner.shapes()
-        await engine.receive(version, shapes, False)
-        link = LocalLink(engine.call, 1, 60)
+        await engine.begin_weight_update(version, shapes, False)
+        link = LocalLink(engine.call_weight_transfer, 1, 60)
         digest = await asyncio.to_thread(learner.send_weights, "shared", link)
-        await engine.received(version, list(shapes), digest)
+        await engine.finish_weight_update(version, list(shapes), digest)
 
     try:
         file, chunks = await _timed([as_file, in_chunks], publishes)

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from agentrl.errors import ConfigError
-from agentrl.text import counted, printable
+from agentrl.text import pluralize, printable
 
 
 def export(
@@ -79,11 +79,11 @@ def export(
             )
         for why, count in left_out.items():
             typer.echo(f"left out: {count} {why}")
-        typer.echo(f"wrote {out}: {counted(written, 'episode')}")
+        typer.echo(f"wrote {out}: {pluralize(written, 'episode')}")
         return
     labels = tables_export.write(opened, kind, out, wanted)
     told = printable(", ".join(f"{count} {label}" for label, count in labels.most_common()))
-    typer.echo(f"wrote {out}: {counted(labels.total(), 'row')} ({told})")
+    typer.echo(f"wrote {out}: {pluralize(labels.total(), 'row')} ({told})")
 
 
 @contextmanager

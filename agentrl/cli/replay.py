@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agentrl.errors import ConfigError
-from agentrl.text import in_a_line, printable
+from agentrl.text import one_line, printable
 
 if TYPE_CHECKING:
     from agentrl.replay import Filter, Run, Summary
@@ -146,7 +146,7 @@ def _void_causes(episodes: Sequence["Summary"]) -> str:
     from agentrl.replay.episode_filters import void_causes
 
     counts = void_causes(episodes)
-    causes = ", ".join(f"{count} x {in_a_line(cause)}" for cause, count in counts.most_common())
+    causes = ", ".join(f"{count} x {one_line(cause)}" for cause, count in counts.most_common())
     share = counts.total() / len(episodes)
     return f"{counts.total()} void of {len(episodes)} ({share:.1%}): {causes}"
 
@@ -174,7 +174,7 @@ def _print_table(episodes: Sequence["Summary"], total: int) -> None:
             _plain(s.id), _plain(s.split), _plain(s.label), str(s.step), str(s.seed),
             s.outcome.value, {True: "yes", False: "no", None: ""}[s.won], str(s.turns),
             "" if s.outcome.void else f"{s.total:g}", _plain(s.device or ""),
-            _plain(in_a_line(s.error or "")) or ("(removed by retention)" if s.removed else ""),
+            _plain(one_line(s.error or "")) or ("(removed by retention)" if s.removed else ""),
         )  # fmt: skip
     console = Console()
     if not console.is_terminal:

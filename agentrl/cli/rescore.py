@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agentrl.errors import ConfigError
-from agentrl.text import counted, printable
+from agentrl.text import pluralize, printable
 
 if TYPE_CHECKING:
     from agentrl.config import RewardConfig
@@ -60,7 +60,7 @@ def rescore(
         return
     found, console = compare(rescored), Console()
     console.print(
-        f"{counted(found.episodes, 'episode')}: mean {found.was:.4g} -> {found.now:.4g}, "
+        f"{pluralize(found.episodes, 'episode')}: mean {found.was:.4g} -> {found.now:.4g}, "
         f"difference {found.now - found.was:+.4g} (95% {found.low:+.4g} to {found.high:+.4g})",
         highlight=False,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from agentrl import phone_page
 from agentrl.devices import LeasableDevice
 from agentrl.devices.adb.app_launch import has_package
-from agentrl.virtual_phone.spec import AppSpec, make_apps
+from agentrl.virtual_phone.phones_spec import AppSpec, make_apps
 
 if TYPE_CHECKING:
     from agentrl.phone_page.page_server import PageServer

@@ -9,7 +9,7 @@ from typing import Any
 import cv2
 
 from agentrl.config import History
-from agentrl.policies.chat.history import Memory
+from agentrl.policies.chat.history import PromptHistory
 from agentrl.policies.engines.endpoint import Endpoint
 from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.model_policy import draw_seed
@@ -41,9 +41,9 @@ class EndpointPolicy:
         self.endpoint, self.history, self.scale = endpoint, history, scale
         self.sampling = sampling or Sampling()
 
-    def sit(self, instructions: str, seed: int) -> "EndpointSeat":
+    def start_episode(self, instructions: str, seed: int) -> "EndpointSession":
         """Take a seat; `seed` names the draws of this episode."""
-        return EndpointSeat(self, instructions, seed)
+        return EndpointSession(self, instructions, seed)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class _Exchange:
     answer: Part | None = None
 
 
-class EndpointSeat:
+class EndpointSession:
     """A server's model at one episode.
 
     Args:
@@ -66,7 +66,7 @@ class EndpointSeat:
 
     def __init__(self, policy: EndpointPolicy, instructions: str, seed: int) -> None:
         self._policy, self._seed = policy, seed
-        self._memory = Memory(policy.history)
+        self._memory = PromptHistory(policy.history)
         words = self._memory.instructions(instructions)
         self._preamble = [{"role": "system", "content": words}] if words else []
         self._said: list[_Exchange] = []
@@ -101,13 +101,13 @@ class EndpointSeat:
     def _asked(self, message: Message) -> _Exchange:
         scale = self._policy.scale
         images = tuple(map(scale, message.images)) if scale else message.images
-        return _Exchange(question=as_sent(replace(message, images=images)), images=images)
+        return _Exchange(question=to_api_message(replace(message, images=images)), images=images)
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Nothing: the server keeps nothing between two turns."""
 
 
-def as_sent(message: Message) -> Part:
+def to_api_message(message: Message) -> Part:
     """A message in the API's form: words, with a PNG in place of each `<image>`.
 
     Raises:

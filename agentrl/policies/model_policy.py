@@ -43,12 +43,12 @@ class ModelPolicy:
         self.history, self.max_context = history, max_context
         self.sampling = sampling or Sampling()
 
-    def sit(self, instructions: str, seed: int) -> "ModelSeat":
+    def start_episode(self, instructions: str, seed: int) -> "ModelSession":
         """Take a seat; `seed` names the draws of this episode."""
-        return ModelSeat(self, instructions, seed)
+        return ModelSession(self, instructions, seed)
 
 
-class ModelSeat:
+class ModelSession:
     """A model at one episode.
 
     Args:
@@ -62,7 +62,7 @@ class ModelSeat:
         self._conversation = Conversation(policy.encoder, instructions, policy.history)
         self._turn = 0
         self._left = False
-        policy.engine.enter()
+        policy.engine.begin_episode()
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
         """Sample a reply; None when it might not fit into the context.
@@ -81,8 +81,8 @@ class ModelSeat:
         self._turn += 1
         return Answer(prompt=prompt, reply=reply, text=policy.encoder.text(reply.token_ids))
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """The episode is over; may be called twice."""
         if not self._left:
             self._left = True
-            self._policy.engine.leave()
+            self._policy.engine.end_episode()

@@ -9,7 +9,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.endpoint import Endpoint, key_of
 from agentrl.policies.engines.engine import Engine
-from agentrl.policies.models.image_resize import scale, target_size
+from agentrl.policies.models.image_resize import resize_image, target_size
 from agentrl.text import did_you_mean
 from agentrl.types import Image
 
@@ -32,7 +32,7 @@ def open_scaler(model: ModelConfig) -> Callable[[Image], Image]:
 
     def scaled(image: Image) -> Image:
         own = (image.shape[1], image.shape[0])
-        return scale(image, target_size(own, asked, model.max_pixels, 1))
+        return resize_image(image, target_size(own, asked, model.max_pixels, 1))
 
     return scaled
 

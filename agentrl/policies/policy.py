@@ -16,7 +16,7 @@ class Answer:
     text: str
 
 
-def said(text: str, images: tuple[Image, ...]) -> Answer:
+def answer_without_tokens(text: str, images: tuple[Image, ...]) -> Answer:
     """The answer of somebody who samples no tokens, such as a script or a person.
 
     Args:
@@ -30,7 +30,7 @@ def said(text: str, images: tuple[Image, ...]) -> Answer:
     )
 
 
-class Seat(Protocol):
+class PolicySession(Protocol):
     """One player at one episode; keeps the conversation."""
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
@@ -41,12 +41,12 @@ class Seat(Protocol):
             info: the environment's truth, for scripted players alone.
         """
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """The episode is over."""
 
 
 class Policy(Protocol):
     """Plays any number of episodes at once."""
 
-    def sit(self, instructions: str, seed: int) -> Seat:
+    def start_episode(self, instructions: str, seed: int) -> PolicySession:
         """Take a seat; `seed` names the player's own draws in this episode."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentrl.policies.policy import Answer, said
+from agentrl.policies.policy import Answer, answer_without_tokens
 from agentrl.types import Message
 
 
@@ -17,12 +17,12 @@ class RecordedPolicy:
     def __init__(self, replies: Sequence[str]) -> None:
         self._replies = tuple(replies)
 
-    def sit(self, instructions: str, seed: int) -> "RecordedSeat":
+    def start_episode(self, instructions: str, seed: int) -> "RecordedSession":
         """Take a seat; nothing is drawn."""
-        return RecordedSeat(self._replies)
+        return RecordedSession(self._replies)
 
 
-class RecordedSeat:
+class RecordedSession:
     """The replies at one episode.
 
     Args:
@@ -35,7 +35,7 @@ class RecordedSeat:
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
         """The next reply; None when there is none left."""
         text = next(self._replies, None)
-        return None if text is None else said(text, message.images)
+        return None if text is None else answer_without_tokens(text, message.images)
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Nothing to end."""

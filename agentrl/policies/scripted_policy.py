@@ -10,7 +10,7 @@ from agentrl.env import Player
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
-from agentrl.policies.policy import Answer, said
+from agentrl.policies.policy import Answer, answer_without_tokens
 from agentrl.text import quoted
 from agentrl.types import Image, Message, Reply
 from agentrl.worker_threads import Worker
@@ -38,12 +38,12 @@ class ScriptedPolicy:
         self.player, self.encoder = player, encoder
         self.history, self.scale, self.most_tokens = history, scale, most_tokens
 
-    def sit(self, instructions: str, seed: int) -> "ScriptedSeat":
+    def start_episode(self, instructions: str, seed: int) -> "ScriptedSession":
         """Take a seat; `seed` names the player's draws."""
-        return ScriptedSeat(self, instructions, seed)
+        return ScriptedSession(self, instructions, seed)
 
 
-class ScriptedSeat:
+class ScriptedSession:
     """A scripted player at one episode.
 
     Args:
@@ -70,15 +70,17 @@ class ScriptedSeat:
         text = await self._worker.call(self._player.reply, info, self._rng)
         if self._conversation is None or self._encoder is None:
             shown = tuple(map(self._scale, message.images)) if self._scale else message.images
-            return said(text, shown)
-        return as_sampled(self._conversation, self._encoder, message, text, self._most_tokens)
+            return answer_without_tokens(text, shown)
+        return encode_as_sampled(
+            self._conversation, self._encoder, message, text, self._most_tokens
+        )
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Let the player's thread end."""
         self._worker.close()
 
 
-def as_sampled(
+def encode_as_sampled(
     conversation: Conversation,
     encoder: ChatEncoder,
     message: Message,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from agentrl.errors import ConfigError
-from agentrl.policies.policy import Answer, Policy, Seat, said
+from agentrl.policies.policy import Answer, Policy, PolicySession, answer_without_tokens
 from agentrl.types import Message
 from agentrl.worker_threads import Worker
 
@@ -20,12 +20,12 @@ class WatchedPolicy:
     def __init__(self, policy: Policy, watch: Callable[[Message], None]) -> None:
         self._policy, self._watch = policy, watch
 
-    def sit(self, instructions: str, seed: int) -> "WatchedSeat":
+    def start_episode(self, instructions: str, seed: int) -> "WatchedSession":
         """See Policy.sit."""
-        return WatchedSeat(self._policy.sit(instructions, seed), self._watch)
+        return WatchedSession(self._policy.start_episode(instructions, seed), self._watch)
 
 
-class WatchedSeat:
+class WatchedSession:
     """A seat whose messages are told.
 
     Args:
@@ -33,17 +33,17 @@ class WatchedSeat:
         watch: told of each message.
     """
 
-    def __init__(self, seat: Seat, watch: Callable[[Message], None]) -> None:
-        self._seat, self._watch = seat, watch
+    def __init__(self, session: PolicySession, watch: Callable[[Message], None]) -> None:
+        self._session, self._watch = session, watch
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
-        """See Seat.answer."""
+        """See PolicySession.answer."""
         self._watch(message)
-        return await self._seat.answer(message, info)
+        return await self._session.answer(message, info)
 
-    def leave(self) -> None:
-        """See Seat.leave."""
-        self._seat.leave()
+    def close(self) -> None:
+        """See PolicySession.leave."""
+        self._session.close()
 
 
 class HumanPolicy:
@@ -56,12 +56,12 @@ class HumanPolicy:
     def __init__(self, ask: Callable[[], str | None]) -> None:
         self._ask = ask
 
-    def sit(self, instructions: str, seed: int) -> "HumanSeat":
+    def start_episode(self, instructions: str, seed: int) -> "HumanSession":
         """Take a seat."""
-        return HumanSeat(self._ask)
+        return HumanSession(self._ask)
 
 
-class HumanSeat:
+class HumanSession:
     """Somebody at one episode.
 
     Args:
@@ -83,8 +83,8 @@ class HumanSeat:
         if text is None and not self._has_played:
             raise ConfigError("nothing was played")
         self._has_played = True
-        return None if text is None else said(text, message.images)
+        return None if text is None else answer_without_tokens(text, message.images)
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """The episode is over."""
         self._worker.close()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from agentrl.files import open_regular, replacing
+from agentrl.files import atomic_replace, open_regular
 from agentrl.replay.run_layout import is_name
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class Live:
             merged(known.get(s), kept[s].plain() if s in kept else None) for s in kept | known
         ]
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(self._path) as partial:
+        with atomic_replace(self._path) as partial:
             partial.touch(mode=0o600)  # it names phones by their serials
             partial.write_text(json.dumps({"time": time.time(), "phones": phones}))
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentrl.config import RolloutConfig
-from agentrl.files import working_in
+from agentrl.files import lock_folder
 from agentrl.replay.disk_usage import Frame, Held, Ledger
 from agentrl.replay.frames.frame_store import REFRESH_S
 from agentrl.replay.jsonl import Lines
@@ -91,7 +91,7 @@ class Pruner:
             ConfigError: another process prunes this run, or a newer agentrl has recorded it.
             OSError: something cannot be removed.
         """
-        with working_in(episodes_folder(self._run)):
+        with lock_folder(episodes_folder(self._run)):
             # What is recorded while we read was seen, and so touched, after this.
             now = time.time()
             if self._first and not dry_run:

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from agentrl.files import replacing
+from agentrl.files import atomic_replace
 from agentrl.replay.episode_encoding import to_json
 from agentrl.replay.frames.frame_store import FrameStats, FrameStore
 from agentrl.replay.frames.mask import Box, masked
@@ -93,7 +93,7 @@ class Recorder:
         path = episode_file(self._run, episode.id)
         # `time` tells recordings of the same id apart, as a resumed job makes them.
         tree = to_json(episode) | {"split": split, "step": step, "time": time.time()}
-        with replacing(path) as partial, gzip.open(partial, "wb", compresslevel=1) as file:
+        with atomic_replace(path) as partial, gzip.open(partial, "wb", compresslevel=1) as file:
             file.write(json.dumps(tree).encode())
         score = {
             "id": episode.id,

@@ -13,7 +13,7 @@ from numbers import Real
 from typing import Any
 
 from agentrl.data.reward_inputs import env_reward
-from agentrl.errors import AgentRLError, RewardError, told
+from agentrl.errors import AgentRLError, RewardError, describe_error
 from agentrl.types import Episode
 
 Inputs = dict[str, Any]
@@ -183,7 +183,7 @@ def rows_of(name: str, function: BatchFunction, inputs: list[Inputs]) -> list[Ro
         raise
     except BaseException as error:  # in our own thread, where it would otherwise be lost
         if len(inputs) == 1:
-            return [RewardError(f"{name}: {told(error)}")]
+            return [RewardError(f"{name}: {describe_error(error)}")]
         return [row for episode in inputs for row in rows_of(name, function, [episode])]
     return [_checked(name, row) for row in found]
 
@@ -194,7 +194,7 @@ def _checked(name: str, row: Any) -> Row | RewardError:
             return RewardError(f"{name}: {str(row['error'])[:500]}")
         return _plain(row)
     except BaseException as error:  # a user's function may return anything
-        return RewardError(f"{name}: {told(error)}")
+        return RewardError(f"{name}: {describe_error(error)}")
 
 
 def _plain(row: Any) -> Row:

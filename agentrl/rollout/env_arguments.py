@@ -22,13 +22,13 @@ _OF_GYMNASIUM = ("max_episode_steps", "render_mode")
 _ALLOW = "allow"
 
 
-def game_of(config: EnvConfig) -> env.Game:
+def game_of(config: EnvConfig) -> env.EnvRegistration:
     """The registered environment, with the translator and players of the configuration.
 
     Raises:
         ConfigError: there is no such environment.
     """
-    known = env.game(config.id)
+    known = env.find_env(config.id)
     return replace(
         known,
         translator=config.translator_class or known.translator,
@@ -142,7 +142,7 @@ def for_both(config: EnvConfig, section: Mapping[str, Any]) -> dict[str, Any]:
     return {name: section[name] for name in section if name in both}
 
 
-def kind_of(game: env.Game) -> Any:
+def kind_of(game: env.EnvRegistration) -> Any:
     """The class or function that makes an environment."""
     return game.entry_point if callable(game.entry_point) else registry.load(game.entry_point)
 

@@ -19,7 +19,7 @@ from agentrl.rollout.episode_request import Split
 from agentrl.rollout.phone_pool import open_pool
 from agentrl.rollout.shared_phones import SharedPhones, SharedPool
 from agentrl.types import Episode, Image, Outcome
-from agentrl.virtual_phone.spec import AppSpec
+from agentrl.virtual_phone.phones_spec import AppSpec
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from agentrl.errors import (
     WorldError,
     boundary,
 )
-from agentrl.policies.policy import Answer, Policy, Seat
+from agentrl.policies.policy import Answer, Policy, PolicySession
 from agentrl.rollout.env_runner import Move, Sight, World
 from agentrl.rollout.episode_request import Ticket
 from agentrl.text import short_serial, with_short_serials
@@ -75,11 +75,13 @@ async def play(
         The episode; `outcome` and `error` describe how it ended.
     """
     history = _History()
-    seat = policy.sit(world.instructions, seed)
+    session = policy.start_episode(world.instructions, seed)
     error = None
     try:
         async with asyncio.timeout(limits.deadline_s):
-            outcome = await _turns(ticket, world, seat, limits, history, keep_model_frame, on_turn)
+            outcome = await _turns(
+                ticket, world, session, limits, history, keep_model_frame, on_turn
+            )
     except TimeoutError:
         outcome, error = Outcome.TIMEOUT, f"not finished within {limits.deadline_s:g} s"
     except DeviceError as failure:
@@ -87,7 +89,7 @@ async def play(
     except WorldError as failure:
         outcome, error = Outcome.ENV_ERROR, f"{type(failure).__name__}: {failure}"
     finally:
-        seat.leave()
+        session.close()
     if error:
         error = with_short_serials(error, [world.device] if world.device else [])
         log.warning("%s void after %d turns: %s", ticket.id, len(history.turns), error)
@@ -114,7 +116,7 @@ async def play(
 async def _turns(
     ticket: Ticket,
     world: World,
-    seat: Seat,
+    session: PolicySession,
     limits: Limits,
     history: _History,
     keep_model_frame: Callable[[Image], str] | None,
@@ -128,7 +130,7 @@ async def _turns(
         message = await world.message(sight.observation)
         history.answered = sight.observation
         with boundary(EnvError, "the player's answer"):
-            answer = await seat.answer(message, sight.info)
+            answer = await session.answer(message, sight.info)
         if answer is None:
             if not history.turns:
                 raise ConfigError(_NO_ROOM)

@@ -24,7 +24,7 @@ def open_pool(
         ConfigError: a phone cannot be reached.
     """
     settings = config.devices
-    app = env.game(config.env.id).app
+    app = env.find_env(config.env.id).app
     return devices.open_source(
         settings.source,
         deadlines=devices.Deadlines(**asdict(settings.deadlines)),

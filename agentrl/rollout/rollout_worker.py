@@ -13,7 +13,7 @@ from agentrl.devices import DevicePool
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.endpoint_policy import EndpointPolicy
 from agentrl.policies.engines.endpoint import Endpoint
-from agentrl.policies.engines.engine import Engine, Receiver, Sampling
+from agentrl.policies.engines.engine import Engine, Sampling, WeightReceiver
 from agentrl.policies.model_policy import ModelPolicy
 from agentrl.policies.open_model import open_encoder, open_endpoint, open_engine, open_scaler
 from agentrl.policies.policy import Policy
@@ -137,24 +137,26 @@ class Rollouts:
         if self.engine is not None:
             await self._receiver.load_adapter(folder, version)
 
-    async def receive(
+    async def begin_weight_update(
         self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
     ) -> None:
-        """Start the engine if needed, and let it wait for weights; see `VLLMEngine.receive`.
+        """Start the engine if necessary; see `VLLMEngine.begin_weight_update`.
 
         Raises:
             EngineError: the weights are of another model, or generation did not pause in time.
         """
         await self._started_engine()
-        await self._receiver.receive(version, shapes, checked)
+        await self._receiver.begin_weight_update(version, shapes, checked)
 
-    async def call(self, method: str, *arguments: Any) -> None:
-        """See `VLLMEngine.call`."""
-        await self._receiver.call(method, *arguments)
+    async def call_weight_transfer(self, method: str, *arguments: Any) -> None:
+        """See `VLLMEngine.call_weight_transfer`."""
+        await self._receiver.call_weight_transfer(method, *arguments)
 
-    async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
-        """Use the received weights; see `VLLMEngine.received`."""
-        await self._receiver.received(version, names, digest)
+    async def finish_weight_update(
+        self, version: int, names: Sequence[str], digest: str | None
+    ) -> None:
+        """Use the received weights; see `VLLMEngine.finish_weight_update`."""
+        await self._receiver.finish_weight_update(version, names, digest)
 
     async def sleep(self) -> None:
         """Free the engine's GPU memory for the learner, until the next weights arrive."""
@@ -162,9 +164,9 @@ class Rollouts:
             await self._receiver.sleep()
 
     @property
-    def _receiver(self) -> Receiver:
+    def _receiver(self) -> WeightReceiver:
         assert self.engine is not None, "it was started"
-        return cast("Receiver", self.engine)
+        return cast("WeightReceiver", self.engine)
 
     async def collect(
         self, tickets: Sequence[Ticket], player: str | None = None, greedy: bool = False

@@ -10,7 +10,7 @@ import cv2
 
 from agentrl.errors import ConfigError
 from agentrl.training.evaluation.play_episode import Audience
-from agentrl.types import Image, Message, ScoredEpisode, Turn, words_of
+from agentrl.types import Image, Message, ScoredEpisode, Turn, without_placeholders
 
 _LONGEST = 10_000
 """Characters of an answer."""
@@ -102,7 +102,7 @@ class Stage:
 
     def _sees(self, message: Message) -> None:
         with self._lock:
-            self._shown.words = words_of(message.text)
+            self._shown.words = without_placeholders(message.text)
             self._shown.pictures = tuple(image.copy() for image in message.images)
             self._shown.seen += 1
             self.version += 1

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agentrl.files import is_worked_in
+from agentrl.files import is_locked
 from agentrl.replay import Run, Summary
 from agentrl.replay.episode_filters import void_causes
 from agentrl.text import printable
@@ -40,7 +40,7 @@ def job(run: Run) -> str | None:
 
     The summary is a job's last word; one that went on since has come further than it says.
     """
-    worked_in = is_worked_in(run.path)
+    worked_in = is_locked(run.path)
     if worked_in is None or worked_in:
         return "runs" if worked_in else None
     told = [_parsed(_read(run.path / name)) for name in ("summary.json", "state.json")]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from agentrl.errors import ConfigError, told
+from agentrl.errors import ConfigError, describe_error
 from agentrl.files import open_regular
 from agentrl.types import Episode
 
@@ -129,7 +129,7 @@ def _opened(file: Path) -> "tuple[Tokenizer | None, str | None]":
     except ImportError:
         return None, "`tokenizers` is not installed (pip install 'agentrl[train]')"
     except Exception as error:  # broken: the ids are still true
-        log.warning("%s: tokens are shown by their ids: %s", file, told(error))
+        log.warning("%s: tokens are shown by their ids: %s", file, describe_error(error))
         return None, f"{file.parent.name}/{file.name} cannot be read"
 
 

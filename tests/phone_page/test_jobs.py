@@ -20,7 +20,7 @@ from agentrl.devices.pool.lease import LeasedDevice
 from agentrl.envs.number_game.env import NumberGame
 from agentrl.errors import ConfigError
 from agentrl.phone_page import PageAssigner
-from agentrl.virtual_phone.spec import AppSpec
+from agentrl.virtual_phone.phones_spec import AppSpec
 from tests.phone_page.browsing import BAR, TOOLBAR, Chromium, Station
 from tests.phone_page.conftest import start_chromium
 

@@ -8,7 +8,7 @@ from agentrl.devices.adb_phone import AdbPhone
 from agentrl.errors import ConfigError
 from agentrl.phone_page import PageAssigner, PagedDevice
 from agentrl.virtual_phone import spawn
-from agentrl.virtual_phone.spec import AppSpec
+from agentrl.virtual_phone.phones_spec import AppSpec
 
 pytestmark = pytest.mark.adb
 PROBE = AppSpec(app="agentrl.virtual_phone.apps.probe_app:ProbeApp")

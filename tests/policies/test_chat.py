@@ -64,7 +64,9 @@ def test_prompts_are_those_of_the_models_own_template(
         expected = tokenizer.apply_chat_template(
             messages, tokenize=True, add_generation_prompt=True, return_dict=False
         )
-        assert encoder.kit.collapse(prompt.token_ids, prompt.images) == expected
+        assert (
+            encoder.model_adapter.collapse_image_tokens(prompt.token_ids, prompt.images) == expected
+        )
         reply = f"<think>{turn}</think>next"
         messages.append({"role": "assistant", "content": reply})
         talk.answer(encoder.reply_ids(reply))
@@ -132,7 +134,7 @@ def test_pictures_are_scaled_to_what_was_asked(tiny_vlm: Path) -> None:
     encoder = ChatEncoder(tiny_vlm, image_size=[84, 140])
     prompt = Conversation(encoder, "").observe(screen(0, width=720, height=1280))
     assert prompt.images[0].shape == (140, 84, 3)
-    assert prompt.token_ids.count(encoder.kit.image_token_id or 0) == 15
+    assert prompt.token_ids.count(encoder.model_adapter.image_token_id or 0) == 15
 
 
 def test_a_model_without_chatml_is_refused(tiny_vlm: Path, tmp_path: Path) -> None:

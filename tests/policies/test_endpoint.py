@@ -357,10 +357,10 @@ def test_whatever_a_server_says_is_a_reply_or_its_failure(
     given_tokens = {**reply("a", token_ids=ids, logprobs={"content": logprobs})}
     for answer in (whole, {"choices": choice}, {**given_tokens, "prompt_token_ids": ids}):
         try:
-            found = chat_completions.completion(answer)
+            found = chat_completions.parse_completion(answer)
         except EngineError:
             continue
         assert len(found.reply_ids) == len(found.logprobs)
         assert bool(found.prompt_ids) == bool(found.reply_ids)
-    assert all(isinstance(name, str) for name in chat_completions.models(whole))
-    assert isinstance(chat_completions.words(json.dumps(whole).encode()), str)
+    assert all(isinstance(name, str) for name in chat_completions.parse_models(whole))
+    assert isinstance(chat_completions.error_text(json.dumps(whole).encode()), str)

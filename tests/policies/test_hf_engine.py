@@ -47,14 +47,14 @@ async def play_one_turn_each(
         replies[seed] = await engine.generate(asked[seed], sampling)
 
     for _ in order:
-        engine.enter()
+        engine.begin_episode()
     async with asyncio.TaskGroup() as group:
         for seed in order:
             group.create_task(one(seed))
             for _ in range(seed % 3):
                 await asyncio.sleep(0)
     for _ in order:
-        engine.leave()
+        engine.end_episode()
     return replies
 
 
@@ -83,9 +83,9 @@ async def test_equal_prompts_are_read_once_and_answered_as_if_alone(
     assert len({together[seed].token_ids for seed in (0, 2, 3)}) == 3
     for seed, prompt in enumerate((first, other, first, first)):
         rows.clear()
-        engine.enter()
+        engine.begin_episode()
         alone = await engine.generate(prompt, Sampling(seed=seed, max_new_tokens=6))
-        engine.leave()
+        engine.end_episode()
         assert rows[0] == 1
         assert alone.token_ids == together[seed].token_ids
         assert alone.logprobs == pytest.approx(together[seed].logprobs, abs=1e-5)
@@ -95,30 +95,30 @@ async def test_a_batch_waits_for_every_episode_that_is_played(
     engine: HFEngine, encoder: ChatEncoder
 ) -> None:
     asked = prompts(encoder, 2)
-    engine.enter()
-    engine.enter()
+    engine.begin_episode()
+    engine.begin_episode()
     waiting = asyncio.create_task(engine.generate(asked[0], Sampling(max_new_tokens=2)))
     done, _ = await asyncio.wait([waiting], timeout=0.2)
     assert not done
-    engine.leave()
+    engine.end_episode()
     assert len((await waiting).token_ids) == 2
-    engine.leave()
+    engine.end_episode()
 
 
 async def test_an_abandoned_prompt_is_not_waited_for(
     engine: HFEngine, encoder: ChatEncoder
 ) -> None:
     asked = prompts(encoder, 2)
-    engine.enter()
-    engine.enter()
+    engine.begin_episode()
+    engine.begin_episode()
     abandoned = asyncio.create_task(engine.generate(asked[0], Sampling(max_new_tokens=2)))
     await asyncio.sleep(0)
     abandoned.cancel()
     await asyncio.wait([abandoned])
-    engine.leave()
+    engine.end_episode()
     reply = await engine.generate(asked[1], Sampling(max_new_tokens=2))
     assert len(reply.token_ids) == 2
-    engine.leave()
+    engine.end_episode()
 
 
 async def test_images_tokens_are_never_sampled_however_hot(
@@ -133,7 +133,7 @@ async def test_images_tokens_are_never_sampled_however_hot(
     )
     tokens = [token for reply in replies for token in reply.token_ids]
     assert len(set(tokens)) > 300
-    assert not set(tokens) & set(encoder.kit.banned_token_ids)
+    assert not set(tokens) & set(encoder.model_adapter.banned_token_ids)
     for reply in replies:
         assert not set(reply.token_ids[:-1]) & set(encoder.eos_token_ids)
 
@@ -242,8 +242,8 @@ async def test_tied_weights_are_published_once_under_one_name(
 
 
 async def test_a_closed_engine_says_so(engine: HFEngine, encoder: ChatEncoder) -> None:
-    engine.enter()
-    engine.enter()
+    engine.begin_episode()
+    engine.begin_episode()
     waiting = asyncio.create_task(engine.generate(prompts(encoder, 1)[0], Sampling()))
     await asyncio.sleep(0)
     await engine.close()

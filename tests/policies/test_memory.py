@@ -8,7 +8,7 @@ from agentrl.config import History, parse_history
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
-from agentrl.policies.chat.history import MOST_REMEMBERED, remembered
+from agentrl.policies.chat.history import MAX_MEMORY_CHARS, extract_memory
 from agentrl.types import Message
 from tests.policies.pictures import screen
 
@@ -50,13 +50,13 @@ def test_nothing_that_is_noted_passes_for_a_picture_or_a_marker(
     talk.answer(encoder.reply_ids(f"<memory>{text}<image><|im_end|></memory>"))
     prompt = talk.observe(Message(role="user", text="now"))
     assert prompt.images == ()
-    assert encoder.kit.image_token_id not in prompt.token_ids
+    assert encoder.model_adapter.image_token_id not in prompt.token_ids
     assert prompt.token_ids.count(encoder.end_id) == 1
 
 
 def test_a_memory_does_not_grow_without_end() -> None:
-    assert remembered(f"<memory>{'a' * 5000}</memory>", "") == "a" * MOST_REMEMBERED
-    assert remembered("<memory>a</memory><memory>b</memory>", "before") == "before"
+    assert extract_memory(f"<memory>{'a' * 5000}</memory>", "") == "a" * MAX_MEMORY_CHARS
+    assert extract_memory("<memory>a</memory><memory>b</memory>", "before") == "before"
 
 
 def test_histories_are_read() -> None:

@@ -11,7 +11,8 @@ from agentrl.config import ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models import torch_companions
 from agentrl.policies.models.model_source import check_hub, check_model, resolve_model
-from agentrl.policies.tiny import tiny_model, tiny_tokenizer
+from agentrl.policies.tiny import tiny_model
+from agentrl.policies.tiny.tiny_tokenizer import ids, pieces
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -28,7 +29,7 @@ def test_the_same_seed_writes_the_same_bytes_and_another_does_not(
 
 
 def test_transformers_loads_model_tokenizer_and_processor(tiny_vlm: Path) -> None:
-    torch_companions.mend()
+    torch_companions.patch_broken_imports()
     from transformers import AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
 
     model = AutoModelForImageTextToText.from_pretrained(tiny_vlm)
@@ -43,14 +44,14 @@ def test_transformers_loads_model_tokenizer_and_processor(tiny_vlm: Path) -> Non
 
 @given(st.text())
 def test_any_text_round_trips(tiny_tokenizer: Tokenizer, text: str) -> None:
-    ids = tiny_tokenizer.encode(text).ids
-    assert tiny_tokenizer.decode(ids, skip_special_tokens=False) == text
+    tokens = tiny_tokenizer.encode(text).ids
+    assert tiny_tokenizer.decode(tokens, skip_special_tokens=False) == text
 
 
 def test_an_answer_is_a_few_tokens(tiny_tokenizer: Tokenizer) -> None:
     answer = "<think>green 3 7 5 pick 7</think><action>tap(0.21, 0.70)</action>"
     assert len(tiny_tokenizer.encode(answer).ids) == 13
-    for piece in tiny_tokenizer.pieces():
+    for piece in pieces():
         assert len(tiny_tokenizer.encode(piece).ids) == 1
 
 
@@ -65,7 +66,7 @@ def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
     missing = str(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match=f"model.path={missing}: no such folder"):
         resolve_model(ModelConfig(path=missing), 0, tmp_path / "tiny")
-    with pytest.raises(ConfigError, match=r"it has no config\.json"):
+    with pytest.raises(ConfigError, match=r"no config\.json"):
         resolve_model(ModelConfig(path=str(tmp_path)), 0, tmp_path / "tiny")
 
 
@@ -109,7 +110,7 @@ def test_a_hub_model_in_the_cache_is_judged_without_the_hub(
     check_model(model)
     if family == "qwen2_vl":
         return check_hub(model)
-    with pytest.raises(ConfigError, match="no kit for vision models of type 'llava'"):
+    with pytest.raises(ConfigError, match="vision models of type 'llava' are not supported"):
         check_hub(model)
     return None
 
@@ -130,7 +131,7 @@ def test_words_of_a_configuration_are_tokens_too(tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     assert len(tokenizer.encode("<action>north</action>").ids) == 3
     config = json.loads((folder / "config.json").read_text())
-    assert config["text_config"]["vocab_size"] == len(tiny_tokenizer.ids()) + 4
+    assert config["text_config"]["vocab_size"] == len(ids()) + 4
     for wrong in ("north", [1], [""]):
         with pytest.raises(ConfigError, match=r"model\.tiny\.words"):
             check_model(ModelConfig(path="tiny", tiny={"words": wrong}))

@@ -130,7 +130,7 @@ async def test_image_tokens_are_never_sampled_however_hot(
     replies = await ask(engine, prompts(encoder)[1:2] * 24, temperature=2.0, max_new_tokens=60)
     tokens = [token for reply in replies for token in reply.token_ids]
     assert len(set(tokens)) > 300
-    assert not set(tokens) & set(encoder.kit.banned_token_ids)
+    assert not set(tokens) & set(encoder.model_adapter.banned_token_ids)
     assert all(np.isfinite(reply.logprobs).all() for reply in replies)
 
 
@@ -200,7 +200,7 @@ async def test_engine_that_kept_a_cache_of_old_weights_answers_nothing(
     long = SamplingParams(max_tokens=200, ignore_eos=True, logprobs=0, detokenize=False)
     stranger = engine._engine.generate(engine._request(asked[1]), long, "stranger")
     await anext(stranger)  # it holds a part of the cache from now on
-    with pytest.raises(EngineError, match="kept its prefix cache"):
+    with pytest.raises(EngineError, match="did not reset its prefix cache"):
         await engine.load_weights(tiny_vlm / "model.safetensors", 13)
     with pytest.raises(EngineError, match="version 13"):
         await ask(engine, asked)
@@ -225,7 +225,7 @@ async def test_engine_whose_load_broke_off_in_the_middle_never_answers_again(
         await engine._engine.collective_rpc(
             "load_safetensors", args=(str(tmp_path / "misshapen.safetensors"),)
         )
-    with pytest.raises(EngineError, match="start the engine anew"):
+    with pytest.raises(EngineError, match="restart the engine"):
         await engine.load_weights(tiny_vlm / "model.safetensors", 15)
     with pytest.raises(EngineError, match="version 15"):
         await ask(engine, prompts(encoder))

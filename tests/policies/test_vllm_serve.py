@@ -38,7 +38,7 @@ def url(tiny_vlm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 @pytest.fixture
 async def client(url: str, tiny_vlm: Path) -> AsyncIterator[Endpoint]:
     # Engines here never sample the placeholders of pictures; a server has to be told.
-    bans = {str(id): -100 for id in ChatEncoder(tiny_vlm).kit.banned_token_ids}
+    bans = {str(id): -100 for id in ChatEncoder(tiny_vlm).model_adapter.banned_token_ids}
     settings = EndpointConfig(url=url, extra_body={"logit_bias": bans})
     client = Endpoint(settings, deadline_s=60, start_deadline_s=60)
     await client.start()
@@ -57,8 +57,8 @@ async def test_a_server_says_what_the_same_model_says_here(
     there = EndpointPolicy(
         client, history=history, sampling=GREEDY,
         scale=open_scaler(ModelConfig(image_size=[84, 140])),
-    ).sit("play", 1)  # fmt: skip
-    here = ModelPolicy(engine, encoder, history=history, sampling=GREEDY).sit("play", 1)
+    ).start_episode("play", 1)  # fmt: skip
+    here = ModelPolicy(engine, encoder, history=history, sampling=GREEDY).start_episode("play", 1)
     two = screen(3, "<image>a<image>").images + screen(4).images
     shown = [
         Message(role="user", text="hello"), screen(1), screen(2, width=300, height=200),
@@ -79,20 +79,20 @@ async def test_a_server_says_what_the_same_model_says_here(
 
 
 async def test_a_conversation_goes_on_with_its_words(client: Endpoint, tiny_vlm: Path) -> None:
-    seat = EndpointPolicy(client, sampling=GREEDY).sit("play", 1)
+    session = EndpointPolicy(client, sampling=GREEDY).start_episode("play", 1)
     encoder = ChatEncoder(tiny_vlm)
     talk = Conversation(encoder, "play")
     for number in range(3):
         message = Message(role="user", text=f"screen {number}")
-        answer = await seat.answer(message, {})
+        answer = await session.answer(message, {})
         assert answer is not None
         assert answer.prompt.token_ids == talk.observe(message).token_ids
         talk.answer(encoder.reply_ids(answer.text))
 
 
 async def test_what_is_too_long_for_the_model_ends_the_episode(client: Endpoint) -> None:
-    seat = EndpointPolicy(client, sampling=GREEDY).sit("play", 1)
-    assert await seat.answer(Message(role="user", text="a" * 1500), {}) is None
+    session = EndpointPolicy(client, sampling=GREEDY).start_episode("play", 1)
+    assert await session.answer(Message(role="user", text="a" * 1500), {}) is None
 
 
 async def test_mistakes_are_told_in_the_servers_words(url: str) -> None:

@@ -40,7 +40,7 @@ def vllm_serving(model: Path, log: Path, *arguments: str) -> Iterator[str]:
         "--distributed-executor-backend", _ONE_PROCESS, "--skip-mm-profiling",
         "--limit-mm-per-prompt", '{"video": 0}', *arguments,
     ]  # fmt: skip
-    torch_companions.mend()
+    torch_companions.patch_broken_imports()
     with _environment(_START_S, {}), log.open("w") as told:  # also what makes the CPU build start
         process = subprocess.Popen(
             command, stdout=told, stderr=subprocess.STDOUT, start_new_session=True

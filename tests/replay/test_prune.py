@@ -17,7 +17,7 @@ from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError, EpisodeRemoved
-from agentrl.files import working_in
+from agentrl.files import lock_folder
 from agentrl.replay import pruning
 from agentrl.replay.export import tables_export
 from agentrl.replay.frames import frame_store
@@ -236,7 +236,7 @@ def test_two_pruners_see_what_the_other_has_removed(run):
     limit = one.prune(EVERYTHING, GRACE_S).kept_bytes - 1
     assert ids(other.prune(limit, GRACE_S)) == ["train0"]
     assert ids(one.prune(limit, GRACE_S)) == []
-    with working_in(run / "episodes"), pytest.raises(ConfigError, match="another process"):
+    with lock_folder(run / "episodes"), pytest.raises(ConfigError, match="another process"):
         one.prune(limit, GRACE_S)
 
 
@@ -300,7 +300,7 @@ def test_times_that_are_no_times_hide_nothing_else(run):
 KILLED = """
 import os, shutil, signal, sys
 from pathlib import Path
-from agentrl.replay import sweep
+from agentrl.replay.frames import pack_sweep as sweep
 from agentrl.replay.pruning import Pruner
 
 run, folder, changes = Path(sys.argv[1]), Path(sys.argv[2]), 0

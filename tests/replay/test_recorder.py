@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from agentrl import replay
 from agentrl.errors import ConfigError
-from agentrl.files import is_worked_in
+from agentrl.files import is_locked
 from agentrl.replay.episode_encoding import from_json, plain, to_json
 from agentrl.replay.export import tables_export
 from agentrl.replay.jsonl import Lines
@@ -262,7 +262,7 @@ def test_nobody_waits_for_a_pipe_in_the_place_of_a_file(tmp_path: Path) -> None:
     episode_file(tmp_path, "a").unlink()
     os.mkfifo(episode_file(tmp_path, "a"))
     os.mkfifo(tmp_path / ".lock")
-    assert is_worked_in(tmp_path) is None
+    assert is_locked(tmp_path) is None
     run = replay.open(tmp_path)
     with pytest.raises(ConfigError, match="is not a regular file"):
         run.episode("a")

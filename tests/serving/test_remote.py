@@ -29,7 +29,7 @@ from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.make_env import make_env, open_translator
 from agentrl.rollout.rollout_worker import Rollouts
 from agentrl.serving import env_server
-from agentrl.serving.env_server import Unusable, pack, unpack
+from agentrl.serving.env_server import InvalidRequest, pack, unpack
 from agentrl.serving.remote_env import RemoteEnv
 
 GAME = """
@@ -249,7 +249,7 @@ def test_a_wrong_token_is_refused(start: Start, remote, monkeypatch) -> None:
             RemoteEnv(url)
     monkeypatch.setenv("AGENTRL_ENV_TOKEN", "s3cret")
     remote(url)
-    with pytest.raises(Unusable, match="AGENTRL_ENV_TOKEN"):
+    with pytest.raises(InvalidRequest, match="AGENTRL_ENV_TOKEN"):
         env_server.EnvServer(gymnasium.Env, ("0.0.0.0", 0))
 
 
@@ -391,7 +391,7 @@ def test_an_unsupported_space_arrives_as_its_description() -> None:
 
 def test_an_unsupported_value_is_an_error() -> None:
     for value in (object(), {1: 2}, {"$array": 1}, np.array([object()])):
-        with pytest.raises(Unusable, match="cannot be sent"):
+        with pytest.raises(InvalidRequest, match="cannot be sent"):
             pack({"a": value})
 
 
@@ -399,5 +399,5 @@ def test_an_unsupported_value_is_an_error() -> None:
 def test_any_bytes_are_a_message_or_refused(message: bytes) -> None:
     try:
         unpack(message)
-    except Unusable:
+    except InvalidRequest:
         return

@@ -16,7 +16,7 @@ from agentrl import cli, replay
 from agentrl import config as configuration
 from agentrl.config import Config, EvalConfig, TrainConfig
 from agentrl.errors import ConfigError
-from agentrl.files import working_in
+from agentrl.files import lock_folder
 from agentrl.rollout.rollout_worker import Rollouts
 from agentrl.training.budget import budget
 from agentrl.training.checkpoints import checkpoint_store
@@ -287,7 +287,7 @@ def test_missing_state_keys_are_an_error_before_any_update(tmp_path):
 
 def test_run_in_use_by_another_process_is_not_touched(whole_run):
     run, _ = whole_run
-    with working_in(run):
+    with lock_folder(run):
         done = subprocess.run(command("--resume", run), capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "another process" in done.stderr

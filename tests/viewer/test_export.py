@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.errors import ConfigError
-from agentrl.files import working_in
+from agentrl.files import lock_folder
 from agentrl.replay import run_layout
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
@@ -169,7 +169,7 @@ def test_a_report_shows_the_next_best_where_the_best_is_damaged(tmp_path):
 
 def test_a_report_says_how_far_training_came(run):
     (run / "state.json").write_text('{"step": 2}')
-    with working_in(run):
+    with lock_folder(run):
         assert "runs, after 2 of 40 steps" in report(Run(run)).decode()
     assert "stopped after 2 of 40 steps" in report(Run(run)).decode()
     (run / "summary.json").write_text('{"steps": 2}')

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from agentrl.cli import run as agentrl
-from agentrl.files import working_in
+from agentrl.files import lock_folder
 from agentrl.replay.pruning import Pruner
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
@@ -525,7 +525,7 @@ def test_an_evaluation_shows_what_it_is_and_what_it_found(tmp_path, open_page):
     (run / "summary.json").write_text(json.dumps(asked))
     serving = Serving(Run(run))
     try:
-        with working_in(run):
+        with lock_folder(run):
             page = open_page(f"{serving.url}/")
             expect(page.locator("body")).to_contain_text(
                 "the model after step 20, greedy, of runs/x"
@@ -575,7 +575,7 @@ def test_no_tab_is_clipped_on_a_phone_while_a_job_plays(open_page, tmp_path):
     run = runs.run(tmp_path / "run")
     serving = Serving(Run(run), stage=Stage(human=True))
     try:
-        with working_in(run):
+        with lock_folder(run):
             page = open_page(serving.url, 390, 844)
             expect(page.locator("#live")).to_be_visible()
             expect(page.get_by_role("link", name="Play")).to_be_in_viewport(ratio=1)

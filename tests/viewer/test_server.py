@@ -21,7 +21,7 @@ import pytest
 
 from agentrl import replay
 from agentrl.cli import run as agentrl
-from agentrl.files import working_in
+from agentrl.files import lock_folder
 from agentrl.replay.frames.bands import cut
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
@@ -102,7 +102,7 @@ def test_a_job_runs_stops_and_ends(serve, tmp_path):
         return json.loads(ask(served.url, "/api/run/name")[2])["job"]
 
     assert told() is None
-    with working_in(run):
+    with lock_folder(run):
         assert told() == "runs"
     assert told() == "stopped"
     (run / "state.json").write_text('{"step": 2}')

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from agentrl.virtual_phone.commands import COMMANDS
-from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.shell.interpreter import ShellInterpreter
 from agentrl.virtual_phone.shell.redirects import CommandIO
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import pytest
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.virtual_phone import VirtualPhones, spawn
-from agentrl.virtual_phone.protocol import packets
+from agentrl.virtual_phone.protocol import adb_packets
 
 pytestmark = pytest.mark.adb
 PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
@@ -270,7 +270,9 @@ def test_phones_outlive_the_thread_that_started_them() -> None:
     thread.join()
     with started[0] as phones:
         with socket.create_connection(("127.0.0.1", phones.ports[0]), 5) as server:
-            server.sendall(packets.encode(packets.Packet(command=packets.CNXN, arg0=1, arg1=4096)))
+            server.sendall(
+                adb_packets.encode(adb_packets.Packet(command=adb_packets.CNXN, arg0=1, arg1=4096))
+            )
             assert server.recv(4) == b"CNXN"
         assert phones.alive
     assert not phones.alive

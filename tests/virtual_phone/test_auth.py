@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from agentrl.virtual_phone.protocol import packets
+from agentrl.virtual_phone.protocol import adb_packets
 from agentrl.virtual_phone.protocol.adb_auth import _DIGEST_INFO, KEYS_FILE, TrustedKeys
-from agentrl.virtual_phone.protocol.packets import AUTH, AUTH_PUBLIC_KEY, AUTH_SIGNATURE, CNXN
+from agentrl.virtual_phone.protocol.adb_packets import AUTH, AUTH_PUBLIC_KEY, AUTH_SIGNATURE, CNXN
 from agentrl.virtual_phone.system.file_system import FileSystem
 from tests.virtual_phone.wire import Wire, serving
 
@@ -51,7 +51,7 @@ def keys() -> tuple[Key, Key]:
 
 
 async def challenged(wire: Wire) -> bytes:
-    wire.send(CNXN, packets.VERSION, packets.MAX_PAYLOAD, b"host::")
+    wire.send(CNXN, adb_packets.VERSION, adb_packets.MAX_PAYLOAD, b"host::")
     packet = await wire.next()
     assert (packet.command, packet.arg0, len(packet.payload)) == (AUTH, 1, 20)
     return packet.payload
@@ -81,10 +81,10 @@ async def test_a_key_that_is_not_known_is_challenged_again_and_never_let_in(
         wire.send(AUTH, AUTH_SIGNATURE, 0, ours.sign(first))  # an old token is worth nothing
         assert (await wire.next()).command == AUTH
         wire.send(AUTH, AUTH_PUBLIC_KEY, 0, theirs.public.encode() + b"\0")
-        wire.send(packets.OPEN, 5, 0, b"shell:echo in\0")
+        wire.send(adb_packets.OPEN, 5, 0, b"shell:echo in\0")
         wire.send(AUTH, AUTH_SIGNATURE, 0, b"short")
         assert (await wire.next()).command == AUTH, "nothing was said in between"
-        assert not phone.phone.seen_commands
+        assert not phone.phone.command_history
 
 
 async def test_an_owner_who_presses_allow_lets_a_new_key_in_for_good(

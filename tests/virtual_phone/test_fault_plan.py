@@ -7,8 +7,12 @@ import pytest
 from agentrl.errors import ConfigError
 from agentrl.virtual_phone import spawn
 from agentrl.virtual_phone.faults import fault_plan
-from agentrl.virtual_phone.faults.fault_plan import Event, FaultPlan, PhoneFaults
-from agentrl.virtual_phone.faults.fault_schedule import FaultSchedule
+from agentrl.virtual_phone.faults.fault_plan import (
+    FaultPlan,
+    FaultSchedule,
+    PhoneFaults,
+    ScheduledFault,
+)
 from tests.virtual_phone.run import probe_phone
 
 PLAN = """
@@ -96,8 +100,8 @@ class Watched:
 
 async def test_faults_come_and_go_by_their_schedule() -> None:
     watched = Watched()
-    event = Event(fault="capture", value="black", at_s="0.05", every_s="0.4", for_s="0.1")
-    schedule = FaultSchedule(watched.phone, FaultPlan(all=PhoneFaults(schedule=(event,))), 0)
+    event = ScheduledFault(fault="capture", value="black", at_s="0.05", every_s="0.4", for_s="0.1")
+    schedule = FaultSchedule(watched.phone.faults, FaultPlan(all=PhoneFaults(schedule=(event,))), 0)
     come, go = ("capture", "black"), ("capture", "")
     await watched.wait_for(come, go, come, go)
     schedule.close()
@@ -105,10 +109,10 @@ async def test_faults_come_and_go_by_their_schedule() -> None:
 
 async def test_what_is_always_so_is_so_again_after_an_event_and_after_a_restart() -> None:
     watched = Watched()
-    event = Event(fault="latency_ms", value="500", for_s="0.05")
+    event = ScheduledFault(fault="latency_ms", value="500", for_s="0.05")
     always = {"latency_ms": "5", "rotation": "1"}
     plan = FaultPlan(all=PhoneFaults(always=always, schedule=(event,)))
-    schedule = FaultSchedule(watched.phone, plan, 0)
+    schedule = FaultSchedule(watched.phone.faults, plan, 0)
     late = "latency_ms"
     await watched.wait_for((late, "5"), ("rotation", "1"), (late, "500"), (late, "5"))
     watched.phone.restart()
@@ -119,11 +123,11 @@ async def test_what_is_always_so_is_so_again_after_an_event_and_after_a_restart(
 
 
 async def test_the_same_seed_gives_every_phone_a_time_of_its_own_and_always_the_same() -> None:
-    event = Event(fault="capture", value="black", at_s="1-1000")
+    event = ScheduledFault(fault="capture", value="black", at_s="1-1000")
     plan = FaultPlan(seed=3, all=PhoneFaults(schedule=(event,)))
 
     def due_s(number: int) -> float:
-        schedule = FaultSchedule(probe_phone(), plan, number)
+        schedule = FaultSchedule(probe_phone().faults, plan, number)
         due = schedule._timers[0].when() - asyncio.get_running_loop().time()
         schedule.close()
         return round(due)

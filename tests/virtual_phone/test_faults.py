@@ -10,9 +10,8 @@ import pytest
 from agentrl.virtual_phone.apps.app import state_path
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from agentrl.virtual_phone.apps.system_apps import LAUNCHER
-from agentrl.virtual_phone.faults.distribution import Distribution
-from agentrl.virtual_phone.faults.faults import CHECKS, PREFIX
-from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.faults.faults import CHECKS, PREFIX, Distribution
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.virtual_phone.run import probe_phone, run, run_later
 from tests.virtual_phone.wire import Wire, serving
 
@@ -100,7 +99,7 @@ def test_of_a_secure_window_only_the_status_bar_is_seen(phone: VirtualPhone) -> 
 def test_a_stale_capture_does_not_change_until_it_is_mended(phone: VirtualPhone) -> None:
     before = run_bytes("screencap", phone)
     setprop(phone, "capture", "stale")
-    phone.hands.touch(*TOP)
+    phone.input.touch(*TOP)
     assert run_bytes("screencap", phone) == before
     setprop(phone, "capture", "")
     assert run_bytes("screencap", phone) != before
@@ -142,12 +141,12 @@ def test_a_dialog_has_the_focus_and_takes_the_touches(
     assert title in run("dumpsys window windows", phone).out
     assert run_bytes("screencap", phone) != before
     touches = phone.tasks.apps[PACKAGE].touches
-    phone.hands.touch(*TOP)
-    phone.hands.key("KEYCODE_ENTER")
+    phone.input.touch(*TOP)
+    phone.input.key("KEYCODE_ENTER")
     assert phone.tasks.apps[PACKAGE].touches == touches
     xml = run("uiautomator dump /dev/tty", phone).out
     assert "android.widget.Button" in xml
-    phone.hands.touch(*_button(xml, 1))
+    phone.input.touch(*_button(xml, 1))
     assert phone.dialog is None
     assert phone.faults.get("dialog") == ""
 
@@ -161,16 +160,16 @@ def _button(xml: str, number: int) -> tuple[float, float]:
 
 def test_closing_an_app_that_does_not_respond_stops_it(phone: VirtualPhone) -> None:
     setprop(phone, "dialog", "anr")
-    phone.hands.key("KEYCODE_BACK")
+    phone.input.key("KEYCODE_BACK")
     assert phone.dialog is not None, "BACK does not help"
-    phone.hands.touch(*_button(run("uiautomator dump /dev/tty", phone).out, 0))
+    phone.input.touch(*_button(run("uiautomator dump /dev/tty", phone).out, 0))
     assert phone.shown.front is None
     assert not phone.tasks.running
 
 
 def test_a_crashed_app_leaves_what_it_has_published(phone: VirtualPhone) -> None:
     state = f"cat {state_path(PACKAGE)}"
-    phone.hands.touch(*TOP)
+    phone.input.touch(*TOP)
     before = run(state, phone).out
     assert json.loads(before)["touches"] == 1
     setprop(phone, "dialog", "crash")
@@ -182,20 +181,20 @@ def test_a_crashed_app_leaves_what_it_has_published(phone: VirtualPhone) -> None
     assert run(state, phone).code == 1
 
 
-@pytest.mark.parametrize("mend", [f"am force-stop {PACKAGE}", f"am start -S -n {PACKAGE}/.Main"])
+@pytest.mark.parametrize("fix", [f"am force-stop {PACKAGE}", f"am start -S -n {PACKAGE}/.Main"])
 @pytest.mark.parametrize("kind", ["anr", "crash"])
 def test_restarting_the_app_takes_the_dialog_about_it_away(
-    phone: VirtualPhone, kind: str, mend: str
+    phone: VirtualPhone, kind: str, fix: str
 ) -> None:
     setprop(phone, "dialog", kind)
-    run(mend, phone)
+    run(fix, phone)
     assert phone.dialog is None
     assert "Application" not in run("dumpsys window windows", phone).out
 
 
 def test_a_call_is_left_by_back(phone: VirtualPhone) -> None:
     setprop(phone, "dialog", "call")
-    phone.hands.key("KEYCODE_BACK")
+    phone.input.key("KEYCODE_BACK")
     assert phone.dialog is None
     assert phone.shown.front == PACKAGE
 

@@ -4,11 +4,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl.virtual_phone.protocol import packets
-from agentrl.virtual_phone.protocol.packets import Packet, PacketParser, ProtocolError
+from agentrl.virtual_phone.protocol import adb_packets
+from agentrl.virtual_phone.protocol.adb_packets import Packet, PacketParser, ProtocolError
 
 u32 = st.integers(0, 2**32 - 1)
-kinds = [packets.CNXN, packets.AUTH, packets.OPEN, packets.OKAY, packets.WRTE, packets.CLSE]
+kinds = [
+    adb_packets.CNXN,
+    adb_packets.AUTH,
+    adb_packets.OPEN,
+    adb_packets.OKAY,
+    adb_packets.WRTE,
+    adb_packets.CLSE,
+]
 any_packet = st.builds(
     Packet,
     command=st.sampled_from(kinds),
@@ -21,7 +28,7 @@ any_packet = st.builds(
 @given(st.lists(any_packet, max_size=5), st.lists(st.integers(1, 40), min_size=1))
 @settings(deadline=None)
 def test_packets_survive_any_cutting(sent: list[Packet], cuts: list[int]) -> None:
-    data = b"".join(map(packets.encode, sent))
+    data = b"".join(map(adb_packets.encode, sent))
     parser, got, at, turn = PacketParser(), [], 0, 0
     while at < len(data):
         step = cuts[turn % len(cuts)]
@@ -42,7 +49,7 @@ def test_garbage_is_refused_or_waited_for_and_nothing_else(data: bytes) -> None:
 def test_packets_with_one_byte_changed_are_read_refused_or_waited_for(
     sent: list[Packet], where: int, byte: int
 ) -> None:
-    data = bytearray(b"".join(map(packets.encode, sent)))
+    data = bytearray(b"".join(map(adb_packets.encode, sent)))
     data[where % len(data)] = byte
     parser = PacketParser()
     with contextlib.suppress(ProtocolError):
@@ -51,6 +58,6 @@ def test_packets_with_one_byte_changed_are_read_refused_or_waited_for(
 
 
 def test_a_payload_beyond_the_limit_is_refused_before_it_is_stored() -> None:
-    head = packets.header(packets.WRTE, 1, 2, packets.MAX_PAYLOAD + 1)
+    head = adb_packets.header(adb_packets.WRTE, 1, 2, adb_packets.MAX_PAYLOAD + 1)
     with pytest.raises(ProtocolError, match="exceeds"):
         list(PacketParser().feed(head))

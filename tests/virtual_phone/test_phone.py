@@ -6,7 +6,7 @@ import pytest
 
 from agentrl.virtual_phone.apps.app import state_path
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 PACKAGE = ProbeApp.package
 TOP, BOTTOM = (30, 20), (30, 110)
@@ -24,7 +24,7 @@ def play(phone: VirtualPhone) -> list[bytes]:
     frames = [bytes(phone.shown.frame.raw)]
     phone.tasks.launch(PACKAGE, {"seed": "3"})
     for px, py in (TOP, BOTTOM, TOP) * 20:
-        phone.hands.touch(px, py)
+        phone.input.touch(px, py)
         frames.append(bytes(phone.shown.frame.raw))
     return frames
 
@@ -48,11 +48,11 @@ def test_the_clock_stands_in_the_frame_and_moves_with_touches() -> None:
 def test_every_touch_is_counted_and_only_some_have_an_effect() -> None:
     phone = make()
     phone.tasks.launch(PACKAGE, {})
-    phone.hands.touch(30, 66)
-    phone.hands.touch(30, 1)
+    phone.input.touch(30, 66)
+    phone.input.touch(30, 1)
     assert state(phone)["touches"] == 2
     assert state(phone)["halves"] == [0, 1]
-    phone.hands.touch(*TOP)
+    phone.input.touch(*TOP)
     assert state(phone)["touches"] == 3
     assert state(phone)["halves"] == [1, 1]
 
@@ -61,7 +61,7 @@ def test_back_and_home_leave_the_app_and_stop_removes_its_state() -> None:
     phone = make()
     for code in ("KEYCODE_BACK", "KEYCODE_HOME"):
         phone.tasks.launch(PACKAGE, {})
-        phone.hands.key(code)
+        phone.input.key(code)
         assert phone.shown.front is None
     phone.tasks.stop(PACKAGE)
     assert phone.files.find(state_path(PACKAGE)) is None
@@ -69,7 +69,7 @@ def test_back_and_home_leave_the_app_and_stop_removes_its_state() -> None:
 
 def test_a_touch_on_a_tile_of_the_home_screen_starts_the_app() -> None:
     phone = make()
-    phone.hands.touch(9, 12)
+    phone.input.touch(9, 12)
     assert phone.shown.front == PACKAGE
 
 
@@ -79,7 +79,7 @@ def test_an_app_that_raises_leaves_the_screen_and_the_phone_goes_on(
     phone = make()
     phone.tasks.launch(PACKAGE, {})
     monkeypatch.setattr(phone.tasks.apps[PACKAGE].app, "touch", lambda x, y: 1 / 0)
-    phone.hands.touch(*TOP)
+    phone.input.touch(*TOP)
     assert phone.shown.front is None
     assert state(phone)["touches"] == 0, "it did not come to count the touch"
     assert any("FATAL" in line.text for line in phone.log.entries)
@@ -90,10 +90,10 @@ def test_an_app_that_raises_leaves_the_screen_and_the_phone_goes_on(
 async def test_picture_and_state_change_together_and_only_after_the_delay() -> None:
     phone = make(delay=(60, 80))
     phone.tasks.launch(PACKAGE, {})
-    await phone.display.at_rest()
+    await phone.display.wait_until_idle()
     loop = asyncio.get_running_loop()
     before, start = phone.shown, loop.time()
-    phone.hands.touch(*TOP)
+    phone.input.touch(*TOP)
     seen = []
     while phone.shown is before:
         seen.append((bytes(before.frame.raw), state(phone)["touches"]))
@@ -109,9 +109,9 @@ async def test_picture_and_state_change_together_and_only_after_the_delay() -> N
 async def test_quick_touches_show_their_effects_in_order() -> None:
     phone = make(delay=(0, 40))
     phone.tasks.launch(PACKAGE, {})
-    await phone.display.at_rest()
+    await phone.display.wait_until_idle()
     for _ in range(6):
-        phone.hands.touch(*TOP)
+        phone.input.touch(*TOP)
     seen = [0]
     async with asyncio.timeout(10):
         while seen[-1] != 6:
@@ -123,16 +123,16 @@ async def test_quick_touches_show_their_effects_in_order() -> None:
 async def test_a_touch_goes_to_the_window_that_is_shown() -> None:
     phone = make(delay=(60, 80))
     phone.tasks.launch(PACKAGE, {})
-    await phone.display.at_rest()
-    phone.tasks.bring("com.android.chrome")
-    phone.hands.touch(*TOP)
+    await phone.display.wait_until_idle()
+    phone.tasks.bring_to_front("com.android.chrome")
+    phone.input.touch(*TOP)
     assert phone.tasks.apps[PACKAGE].touches == 1, "the other one is not to be seen yet"
-    await phone.display.at_rest()
-    phone.hands.touch(*TOP)
+    await phone.display.wait_until_idle()
+    phone.input.touch(*TOP)
     assert (phone.shown.front, state(phone)["touches"]) == ("com.android.chrome", 1)
     phone.tasks.stop("com.android.chrome")
-    phone.hands.touch(*TOP)
-    await phone.display.at_rest()
+    phone.input.touch(*TOP)
+    await phone.display.wait_until_idle()
     assert (phone.shown.front, state(phone)["touches"]) == (PACKAGE, 1), "it ran no more"
 
 
@@ -149,9 +149,9 @@ async def test_a_state_that_is_published_late_never_replaces_a_later_one() -> No
     phone = make()
     phone.tasks.launch(PACKAGE, {})
     phone.faults.set("publish_late_s", "0.2")
-    phone.hands.touch(*TOP)
+    phone.input.touch(*TOP)
     assert state(phone)["touches"] == 0
     phone.faults.set("publish_late_s", "")
-    phone.hands.touch(*TOP)
+    phone.input.touch(*TOP)
     await asyncio.sleep(0.4)
     assert state(phone)["touches"] == 2

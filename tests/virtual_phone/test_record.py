@@ -12,9 +12,9 @@ from agentrl.devices import Device
 from agentrl.devices.adb import find_adb
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from agentrl.virtual_phone.commands import COMMANDS
-from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.shell.interpreter import ShellInterpreter
 from agentrl.virtual_phone.shell.redirects import CommandIO
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.virtual_phone.run import run
 from tests.virtual_phone.wire import PATIENCE_S
 
@@ -73,7 +73,7 @@ async def test_every_change_is_a_picture_that_comes_at_once_and_is_the_screen(
     assert viewer.pictures[0].shape == (256, 144, 3)
     for count in range(2, 12):
         assert viewer.differs() < 6
-        phone.hands.touch(30, 40 if count % 2 else 200)
+        phone.input.touch(30, 40 if count % 2 else 200)
         await viewer.wait_for(count)
     assert len(viewer.pictures) == 11
     assert not recording.done()

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.shell.lexer import ShellSyntaxError
 from agentrl.virtual_phone.shell.shell_parser import parse
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.virtual_phone.run import probe_phone, run, run_later
 
 
@@ -136,7 +136,7 @@ def test_what_cannot_be_read_runs_nothing(script: str) -> None:
     done = run(script, phone)
     assert done.code == 1
     assert done.err.startswith("sh: ")
-    assert not list(phone.seen_commands)
+    assert not list(phone.command_history)
 
 
 text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
@@ -150,7 +150,7 @@ text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 def test_one_quoted_argument_stays_one_argument(text: str) -> None:
     phone = VirtualPhone(size=(72, 128))
     run(shlex.join(["echo", text]), phone)
-    assert list(phone.seen_commands) == [("echo", text)]
+    assert list(phone.command_history) == [("echo", text)]
 
 
 @given(st.lists(text, max_size=5))

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.virtual_phone.apks import apk, binary_manifest
 from tests.virtual_phone.run import probe_phone, run
 
@@ -23,7 +23,7 @@ inputs = st.lists(
 
 def play(phone: VirtualPhone, events: list[tuple[object, ...]]) -> None:
     for name, *values in events:
-        getattr(phone.hands, str(name))(*values)
+        getattr(phone.input, str(name))(*values)
 
 
 def look(phone: VirtualPhone) -> tuple[bytes, object, object]:
@@ -109,7 +109,7 @@ def test_apps_from_apks_are_installed_and_others_removed() -> None:
 def test_what_is_no_snapshot_changes_nothing(change: dict[str, object]) -> None:
     phone = probe_phone()
     phone.tasks.launch(PACKAGE, {})
-    phone.hands.touch(30, 20)
+    phone.input.touch(30, 20)
     before = phone.snapshot()
     broken = json.loads(json.dumps(before))
     for key, value in change.items():
@@ -134,7 +134,7 @@ def test_snapshots_are_kept_on_the_phone_by_name() -> None:
     phone = probe_phone()
     phone.tasks.launch(PACKAGE, {})
     assert run("cmd agentrl save start", phone).code == 0
-    phone.hands.touch(30, 20)
+    phone.input.touch(30, 20)
     assert run("cmd agentrl save 'after one'; cmd agentrl list", phone).out == "after one\nstart\n"
     run("cmd agentrl restore start", phone)
     assert phone.tasks.apps[PACKAGE].touches == 0

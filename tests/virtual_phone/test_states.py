@@ -8,7 +8,7 @@ import pytest
 
 from agentrl.virtual_phone.apps.app import View
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.virtual_phone.run import probe_phone, run
 
 PACKAGE = ProbeApp.package
@@ -70,7 +70,7 @@ def test_the_picture_turns_with_the_phone_unless_it_is_locked(
     assert f"orientation={rotation}" in told
     assert "deviceWidth=128, deviceHeight=72" in told
     assert run("wm size", phone).out == "Physical size: 72x128\n", "as on every phone"
-    phone.hands.touch(120, 20)
+    phone.input.touch(120, 20)
     assert phone.tasks.apps[PACKAGE].app.state()["last"][0] == pytest.approx(120.5 / 128)
     run("settings put system accelerometer_rotation 0", phone)
     assert phone.shown.frame.size == (72, 128)
@@ -231,10 +231,10 @@ def test_png_and_raw_are_the_same_of_every_screen(phone: VirtualPhone) -> None:
 
 async def test_the_next_picture_can_be_waited_for(phone: VirtualPhone) -> None:
     shown = phone.shown
-    waiting = asyncio.create_task(phone.display.change(shown))
+    waiting = asyncio.create_task(phone.display.wait_for_change(shown))
     await asyncio.sleep(0.01)
     assert not waiting.done()
-    phone.hands.touch(*TOP)
+    phone.input.touch(*TOP)
     await asyncio.wait_for(waiting, 10)
     assert phone.shown is not shown
 
@@ -243,7 +243,7 @@ def test_a_page_whose_words_change_is_drawn_again_in_the_same_minute(
     phone: VirtualPhone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agentrl.virtual_phone.apps.app_tasks._time_of_day", lambda *_: 0)
-    phone.tasks.bring("com.android.chrome", text="loading")
+    phone.tasks.bring_to_front("com.android.chrome", text="loading")
     before = phone.shown.frame
-    phone.tasks.bring("com.android.chrome", text="a page")
+    phone.tasks.bring_to_front("com.android.chrome", text="a page")
     assert not np.array_equal(phone.shown.frame.rgba, before.rgba)

@@ -30,7 +30,7 @@ class Pieces:
     def write(self, data: bytes | memoryview) -> None:
         self.written += data
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         pass
 
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_stored_is_read_to_its_end_and_refused(path: bytes, reaso
 
 def test_a_file_larger_than_the_phone_is_refused_and_never_kept() -> None:
     files = FileSystem()
-    files.leave_free(1000)
+    files.limit_free(1000)
     said = talk(push(b"/sdcard/x", bytes(5000), 100), files)
     assert b"No space left on device" in said
     assert files.num_free == 1000

@@ -2,7 +2,7 @@ import asyncio
 import json
 from collections.abc import Callable
 
-from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.envs.toy import ToyApp
 
 PACKAGE = ToyApp.game.package
@@ -24,7 +24,7 @@ async def until(enough: Callable[[], bool]) -> None:
 
 def start(phone: VirtualPhone) -> None:
     phone.tasks.launch(PACKAGE, {"seed": "2", "clock": "running"})
-    phone.hands.touch(10, 64)
+    phone.input.touch(10, 64)
 
 
 def test_time_passes_in_an_app_that_asks_for_it_and_counts_no_touches() -> None:
@@ -47,7 +47,7 @@ def test_no_time_passes_in_what_cannot_be_seen() -> None:
         for hide, show in (
             (lambda: phone.show_dialog("call"), phone.end_dialog),
             (phone.sleep, lambda: (phone.wake(), phone.unlock())),
-            (phone.tasks.go_home, lambda: phone.tasks.bring(PACKAGE)),
+            (phone.tasks.go_home, lambda: phone.tasks.bring_to_front(PACKAGE)),
         ):
             hide()
             ticks = state(phone)["ticks"]
@@ -64,7 +64,7 @@ def test_the_same_touches_and_ticks_give_the_same_pictures() -> None:
         phone, other = toy_phone(), toy_phone(5)
         start(phone)
         await until(lambda: state(phone)["ticks"] > 3)
-        phone.hands.touch(30, 64)
+        phone.input.touch(30, 64)
         phone.show_dialog("call")  # holds both still
         saved = json.loads(json.dumps(phone.snapshot()))
         names = [name for name, *_ in saved["apps"][PACKAGE]["inputs"]]

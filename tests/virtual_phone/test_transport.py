@@ -3,8 +3,8 @@ import struct
 
 import pytest
 
-from agentrl.virtual_phone.protocol import device_connection, packets, phone_server
-from agentrl.virtual_phone.protocol.packets import CLSE, CNXN, OKAY, OPEN, WRTE
+from agentrl.virtual_phone.protocol import adb_packets, device_connection, phone_server
+from agentrl.virtual_phone.protocol.adb_packets import CLSE, CNXN, OKAY, OPEN, WRTE
 from tests.virtual_phone.wire import PATIENCE_S, Wire, serving
 
 
@@ -20,10 +20,10 @@ async def test_nothing_is_opened_before_the_client_has_said_who_it_is() -> None:
     async with serving() as phone:
         wire = await Wire.to(phone.port, greet=False)
         wire.send(OPEN, 5, 0, b"shell:echo no\0")
-        wire.send(CNXN, packets.VERSION, packets.MAX_PAYLOAD, b"host::")
+        wire.send(CNXN, adb_packets.VERSION, adb_packets.MAX_PAYLOAD, b"host::")
         assert (await wire.next()).command == CNXN
         assert await wire.ask("shell:echo yes") == b"yes\n"
-        assert [command for command, *_ in phone.phone.seen_commands] == ["echo"]
+        assert [command for command, *_ in phone.phone.command_history] == ["echo"]
 
 
 async def test_a_client_that_connects_anew_leaves_nothing_open() -> None:
@@ -31,7 +31,7 @@ async def test_a_client_that_connects_anew_leaves_nothing_open() -> None:
         wire = await Wire.to(phone.port)
         wire.send(OPEN, 5, 0, b"shell:sleep 1000\0")
         assert (await wire.next()).command == OKAY
-        wire.send(CNXN, packets.VERSION, packets.MAX_PAYLOAD, b"host::")
+        wire.send(CNXN, adb_packets.VERSION, adb_packets.MAX_PAYLOAD, b"host::")
         assert (await wire.next()).command == CNXN
         (connection,) = phone._connections
         assert not connection._streams
@@ -41,7 +41,7 @@ async def test_who_connects_and_says_nothing_is_dropped(monkeypatch: pytest.Monk
     monkeypatch.setattr(device_connection, "_HANDSHAKE_S", 0.05)
     async with serving() as phone:
         wire = await Wire.to(phone.port, greet=False)
-        wire.raw(packets.header(CNXN, 1, 2, 100)[:20])
+        wire.raw(adb_packets.header(CNXN, 1, 2, 100)[:20])
         assert await wire.is_closed()
         assert not phone._connections
 
@@ -65,7 +65,7 @@ async def test_output_that_nobody_takes_is_dropped_and_the_phone_goes_on(
     monkeypatch.setattr(device_connection, "_MOST_HELD", 100_000)
     async with serving() as phone:
         wire = await Wire.to(phone.port, greet=False)
-        wire.send(CNXN, packets.VERSION, 4096, b"host::")
+        wire.send(CNXN, adb_packets.VERSION, 4096, b"host::")
         for stream in range(1, 9):
             wire.send(OPEN, stream, 0, b"exec:screencap\0")
         closed = 0
@@ -96,7 +96,9 @@ async def test_who_never_reads_is_not_read_any_more() -> None:
     async with serving() as phone:
         wire = await Wire.to(phone.port)
         (connection,) = phone._connections
-        refused = packets.encode(packets.Packet(command=OPEN, arg0=9, arg1=0, payload=b"no:\0"))
+        refused = adb_packets.encode(
+            adb_packets.Packet(command=OPEN, arg0=9, arg1=0, payload=b"no:\0")
+        )
         for _ in range(400):
             wire.raw(refused * 1000)
             await asyncio.sleep(0)
@@ -147,11 +149,11 @@ async def test_standard_input_of_any_claimed_length_is_passed_on_as_it_comes() -
         assert connection.held < 1000
 
 
-@pytest.mark.parametrize("size", [1, 100, 4096, 70_000, packets.MAX_PAYLOAD])
+@pytest.mark.parametrize("size", [1, 100, 4096, 70_000, adb_packets.MAX_PAYLOAD])
 async def test_what_is_sent_is_cut_as_the_client_wants_it(size: int) -> None:
     async with serving() as phone:
         wire = await Wire.to(phone.port, greet=False)
-        wire.send(CNXN, packets.VERSION, size, b"host::")
+        wire.send(CNXN, adb_packets.VERSION, size, b"host::")
         await wire.next()
         phone.phone.files.write("/sdcard/x", bytes(range(256)) * 1000)
         longest, local = 0, 7

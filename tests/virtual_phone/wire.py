@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 from typing import ClassVar
 
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.phone import VirtualPhone
-from agentrl.virtual_phone.protocol import packets
-from agentrl.virtual_phone.protocol.packets import (
+from agentrl.virtual_phone.protocol import adb_packets
+from agentrl.virtual_phone.protocol.adb_packets import (
     CLSE,
     CNXN,
     OKAY,
@@ -18,6 +17,7 @@ from agentrl.virtual_phone.protocol.packets import (
     PacketParser,
 )
 from agentrl.virtual_phone.protocol.phone_server import PhoneServer
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 PATIENCE_S = 30
 
@@ -38,13 +38,13 @@ class Wire:
         wire = Wire(*await asyncio.open_connection("127.0.0.1", port))
         Wire.opened.append(wire)
         if greet:
-            wire.send(CNXN, packets.VERSION, packets.MAX_PAYLOAD, b"host::")
+            wire.send(CNXN, adb_packets.VERSION, adb_packets.MAX_PAYLOAD, b"host::")
             assert (await wire.next()).command == CNXN
         return wire
 
     def send(self, command: int, arg0: int, arg1: int, payload: bytes = b"") -> None:
         packet = Packet(command=command, arg0=arg0, arg1=arg1, payload=payload)
-        self._writer.write(packets.encode(packet))
+        self._writer.write(adb_packets.encode(packet))
 
     def raw(self, data: bytes) -> None:
         self._writer.write(data)

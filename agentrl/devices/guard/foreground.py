@@ -14,7 +14,7 @@ from agentrl.errors import AppLeft
 LOOK_AGAIN_S = 0.05
 _LINES = "grep -E '^ *m(CurrentFocus|FocusedApp)='"
 WINDOW = Snippet(f"dumpsys window displays | {_LINES} || dumpsys window windows | {_LINES} || true")
-"""The command whose output `agentrl.devices.window` parses.
+"""The command whose output `agentrl.devices.foreground_window` parses.
 
 Android 10 and later report the focus under displays, earlier versions under windows. Only the
 matching lines are printed: the rest is long and contains window titles that any app can choose.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentrl.errors import ConfigError
-from agentrl.policies.models import Kit, kit_for
+from agentrl.policies.models import ModelAdapter, adapter_for
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.types import IMAGE, Image, Message
 
@@ -36,7 +36,7 @@ class ChatEncoder:
     def __init__(
         self, path: Path, image_size: Sequence[int] | None = None, max_pixels: int = 602112
     ) -> None:
-        self.kit: Kit = kit_for(path)
+        self.model_adapter: ModelAdapter = adapter_for(path)
         self._tokenizer = _open_tokenizer(path)
         self._image_size = (image_size[0], image_size[1]) if image_size else None
         self._max_pixels = max_pixels
@@ -44,7 +44,9 @@ class ChatEncoder:
         self.eos_token_ids = _eos_token_ids(path, self.end_id)
         added = self._tokenizer.get_added_tokens_decoder()
         names = [token.content for token in added.values() if token.special]
-        names += [str(self._tokenizer.id_to_token(id)) for id in self.kit.banned_token_ids]
+        names += [
+            str(self._tokenizer.id_to_token(id)) for id in self.model_adapter.banned_token_ids
+        ]
         self._markers = re.compile("|".join(re.escape(n) for n in sorted(set(names))))
         self._newline = self.text_ids("\n")
         self._default_system = _QWEN_SYSTEM if _QWEN_SYSTEM in _template(path) else ""
@@ -106,10 +108,12 @@ class ChatEncoder:
             raise ValueError(
                 f"a message with {len(pieces)} times {IMAGE} has {len(images)} pictures"
             )
-        scaled = tuple(self.kit.scale(i, self._image_size, self._max_pixels) for i in images)
+        scaled = tuple(
+            self.model_adapter.scale(i, self._image_size, self._max_pixels) for i in images
+        )
         ids = [self.start_id, *self.text_ids(first)]
         for image, piece in zip(scaled, pieces, strict=True):
-            ids += (*self.kit.image_markup(image), *self.text_ids(piece))
+            ids += (*self.model_adapter.image_markup(image), *self.text_ids(piece))
         return (*ids, self.end_id, *self._newline), scaled
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from agentrl.config import History
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.history import Memory
+from agentrl.policies.chat.history import PromptHistory
 from agentrl.types import Image, Message, Prompt
 
 
@@ -32,7 +32,7 @@ class Conversation:
         self, encoder: ChatEncoder, instructions: str, history: History | None = None
     ) -> None:
         self._encoder = encoder
-        self._memory = Memory(history)
+        self._memory = PromptHistory(history)
         self._preamble = encoder.preamble(self._memory.instructions(instructions))
         self._said: list[_Exchange] = []
 
@@ -50,7 +50,9 @@ class Conversation:
         for exchange in exchanges:
             token_ids += exchange.question + (exchange.answer or ())
         shown = tuple(image for exchange in exchanges for image in exchange.images)
-        self._encoder.kit.collapse(token_ids, shown)  # one run of image tokens for each picture
+        self._encoder.model_adapter.collapse_image_tokens(
+            token_ids, shown
+        )  # one run of image tokens for each picture
         return Prompt(token_ids=tuple(token_ids), images=shown)
 
     def answer(self, reply_ids: Sequence[int]) -> None:

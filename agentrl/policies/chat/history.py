@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from agentrl.actions.tags import between
+from agentrl.actions.tags import tag_content
 from agentrl.config import History
 from agentrl.errors import ActionError
 from agentrl.types import IMAGE, Message
 
 MEMORY = "memory"
-MOST_REMEMBERED = 1000
+MAX_MEMORY_CHARS = 1000
 """Characters of a memory; what is longer is cut, so that prompts do not grow without end."""
 _T = TypeVar("_T")
 
 
-class Memory:
+class PromptHistory:
     """What is shown of the conversation, and what the model has written down.
 
     With a history that carries a memory, what a reply holds between `<memory>` and `</memory>`
@@ -58,13 +58,13 @@ class Memory:
     def hear(self, reply: str) -> None:
         """Take what a reply writes down, if it counts."""
         if self.is_carried:
-            self._written = remembered(reply, self._written)
+            self._written = extract_memory(reply, self._written)
 
 
-def remembered(reply: str, before: str) -> str:
+def extract_memory(reply: str, before: str) -> str:
     """The memory after a reply: what it wrote, or the one before where it wrote none."""
     try:
-        return between(reply, MEMORY).strip()[:MOST_REMEMBERED]
+        return tag_content(reply, MEMORY).strip()[:MAX_MEMORY_CHARS]
     except ActionError:
         return before
 

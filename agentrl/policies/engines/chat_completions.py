@@ -38,7 +38,7 @@ class Completion:
     temperature, unless it was started with `--logprobs-mode processed_logprobs`."""
 
 
-def request(
+def build_request(
     model: str,
     messages: Sequence[Mapping[str, Any]],
     sampling: Sampling,
@@ -66,7 +66,7 @@ def request(
     return json.dumps({k: v for k, v in body.items() if v is not None}).encode()
 
 
-def completion(answer: Any) -> Completion:
+def parse_completion(answer: Any) -> Completion:
     """The reply in a server's answer.
 
     A reply that was cut at its most tokens, or says nothing, is the model's own.
@@ -114,7 +114,7 @@ def _tokens(prompt_ids: Any, ids: Any, logprobs: Any) -> dict[str, Any]:
     return {"prompt_ids": tuple(prompt_ids), "reply_ids": tuple(ids), "logprobs": floats}
 
 
-def models(answer: Any) -> list[str]:
+def parse_models(answer: Any) -> list[str]:
     """The names in a server's list of models; empty where it is none."""
     try:
         names = [one["id"] for one in answer["data"]]
@@ -123,7 +123,7 @@ def models(answer: Any) -> list[str]:
     return [name for name in names if isinstance(name, str)]
 
 
-def words(content: bytes) -> str:
+def error_text(content: bytes) -> str:
     """What a server says of an error, in as many words as it likes."""
     text = content.decode("utf-8", "replace")
     try:
@@ -135,6 +135,6 @@ def words(content: bytes) -> str:
     return found if isinstance(found, str) else text
 
 
-def is_no_room(said: str) -> bool:
+def is_context_overflow(said: str) -> bool:
     """Whether an error says that a prompt is longer than the server's model reads."""
     return _NO_ROOM.search(said) is not None

@@ -123,7 +123,9 @@ class Endpoint:
     async def _models(self) -> list[str]:
         """What the server says it has; nothing where it does not say."""
         try:
-            return chat_completions.models(await self._ask("GET", "/models", None, patient=False))
+            return chat_completions.parse_models(
+                await self._ask("GET", "/models", None, patient=False)
+            )
         except EndpointRefused as error:
             if error.status in _NOT_ASKED:
                 return []
@@ -133,7 +135,7 @@ class Endpoint:
         """Find out whether the server takes our requests, and tells exact tokens."""
         hello = [{"role": "user", "content": "Hello"}]
         for self._exact in (True, False):
-            body = chat_completions.request(
+            body = chat_completions.build_request(
                 self.model,
                 hello,
                 Sampling(max_new_tokens=1),
@@ -164,7 +166,7 @@ class Endpoint:
         Raises:
             EngineError: the server failed, was silent, refused, or gave no reply.
         """
-        body = chat_completions.request(
+        body = chat_completions.build_request(
             self.model, messages, sampling, self._settings.extra_body, self._exact
         )
         try:
@@ -173,11 +175,11 @@ class Endpoint:
         except TimeoutError:
             raise EngineError(f"{self._url}: no answer within {self._deadline_s:g} s") from None
         except EndpointRefused as error:
-            if error.status in (400, 413, 422) and chat_completions.is_no_room(error.said):
+            if error.status in (400, 413, 422) and chat_completions.is_context_overflow(error.said):
                 return None
             raise
         try:
-            return chat_completions.completion(answer)
+            return chat_completions.parse_completion(answer)
         except EngineError as error:
             raise EngineError(f"{self._url}: {error}") from None
 
@@ -246,7 +248,7 @@ class Endpoint:
             raise EngineError(f"{self._url}: the answer is no JSON: {quoted(head, 80)}") from None
 
     def _refusal(self, path: str, status: int, content: bytes) -> EndpointRefused:
-        said = self._without_key(chat_completions.words(content[:4096]))
+        said = self._without_key(chat_completions.error_text(content[:4096]))
         words = f"{self._url}{path} answers {status}: {quoted(said, 300)}"
         return EndpointRefused(words, status, said)
 

@@ -41,10 +41,10 @@ class Engine(Protocol):
             EngineError: the engine failed, or saw other tokens than the prompt's.
         """
 
-    def enter(self) -> None:
+    def begin_episode(self) -> None:
         """One more episode is being played; an engine that batches may wait for its prompt."""
 
-    def leave(self) -> None:
+    def end_episode(self) -> None:
         """One episode less is being played."""
 
     async def load_weights(self, path: Path, version: int) -> None:
@@ -58,7 +58,7 @@ class Engine(Protocol):
         """End every process and free every device; may be called twice."""
 
 
-class Receiver(Engine, Protocol):
+class WeightReceiver(Engine, Protocol):
     """An engine that also takes weights in other ways than as a file."""
 
     async def load_adapter(self, folder: Path, version: int) -> None:
@@ -68,16 +68,18 @@ class Receiver(Engine, Protocol):
             EngineError: the engine refused them.
         """
 
-    async def receive(
+    async def begin_weight_update(
         self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
     ) -> None:
-        """Come to rest, and wait for weights; see `VLLMEngine.receive`."""
+        """Come to rest, and wait for weights; see `VLLMEngine.begin_weight_update`."""
 
-    async def call(self, method: str, *arguments: Any) -> None:
+    async def call_weight_transfer(self, method: str, *arguments: Any) -> None:
         """One call of vLLM's weight-transfer API."""
 
-    async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
-        """Answer with what has come; see `VLLMEngine.received`."""
+    async def finish_weight_update(
+        self, version: int, names: Sequence[str], digest: str | None
+    ) -> None:
+        """Answer with what has come; see `VLLMEngine.finish_weight_update`."""
 
     async def sleep(self) -> None:
         """Leave memory of the GPU to others until weights come.

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from agentrl.policies.engines.engine import Sampling
-from agentrl.policies.engines.token_sampling import Draws
-from agentrl.policies.models import Kit
+from agentrl.policies.engines.token_sampling import TokenSampler
+from agentrl.policies.models import ModelAdapter
 from agentrl.types import Prompt
 
 
 @dataclass(slots=True, kw_only=True)
-class Drawn:
+class SampledReply:
     """A reply while it grows."""
 
     token_ids: list[int] = field(default_factory=list)
@@ -23,35 +23,35 @@ class Drawn:
 
 
 @torch.inference_mode()
-def answer(
+def generate_batch(
     model: nn.Module,
-    kit: Kit,
+    model_adapter: ModelAdapter,
     prompts: Sequence[Prompt],
     samplings: Sequence[Sampling],
     eos_token_ids: Sequence[int],
     names: Sequence[bytes] | None = None,
-) -> list[Drawn]:
+) -> list[SampledReply]:
     """Sample one reply for each prompt; equal ones, as siblings' first are, are read once.
 
     Args:
         model: of transformers, in evaluation mode.
-        kit: of the model.
+        model_adapter: of the model.
         prompts: B of them.
         samplings: one for each.
         eos_token_ids: end a reply.
-        names: of the prompts, where they are known; see `name_of`.
+        names: of the prompts, where they are known; see `prompt_digest`.
 
     Returns:
         B replies.
     """
     device = next(model.parameters()).device
-    replies = [Drawn() for _ in prompts]
-    draws = Draws(samplings, device)
+    replies = [SampledReply() for _ in prompts]
+    draws = TokenSampler(samplings, device)
     rows = torch.arange(len(prompts), device=device)
-    distinct, index = _distinct(prompts, names or list(map(name_of, prompts)))
+    distinct, index = _distinct(prompts, names or list(map(prompt_digest, prompts)))
     ids, mask = _padded([prompt.token_ids for prompt in distinct], device)
     images = [image for prompt in distinct for image in prompt.images]
-    inputs: dict[str, Any] = dict(kit.forward_inputs(ids, mask, images))
+    inputs: dict[str, Any] = dict(model_adapter.forward_inputs(ids, mask, images))
     if not images:
         inputs["position_ids"] = (mask.long().cumsum(-1) - 1).clamp(min=0)
     inputs = {name: value.to(device) for name, value in inputs.items()}
@@ -62,7 +62,7 @@ def answer(
         out.past_key_values.batch_select_indices(which)
         logits, mask, position = logits[which], mask[which], position[which]
     while True:
-        tokens, logprobs = draws.draw(logits, kit.banned_token_ids, rows)
+        tokens, logprobs = draws.draw(logits, model_adapter.banned_token_ids, rows)
         open_rows = _record(replies, samplings, eos_token_ids, rows, tokens, logprobs)
         if not open_rows:
             return replies
@@ -81,7 +81,7 @@ def answer(
         logits, position = out.logits[:, -1], position + 1
 
 
-def name_of(prompt: Prompt) -> bytes:
+def prompt_digest(prompt: Prompt) -> bytes:
     """Equal for equal prompts."""
     digest = blake2b(repr(prompt.token_ids).encode(), digest_size=16)
     for image in prompt.images:
@@ -129,7 +129,7 @@ def _as_positions(position: Tensor, with_images: bool) -> Tensor:
 
 
 def _record(
-    replies: list[Drawn],
+    replies: list[SampledReply],
     samplings: Sequence[Sampling],
     eos_token_ids: Sequence[int],
     rows: Tensor,
@@ -150,6 +150,6 @@ def _record(
     return still_open
 
 
-def _ended(reply: Drawn, limit: int, eos_token_ids: Sequence[int]) -> bool:
+def _ended(reply: SampledReply, limit: int, eos_token_ids: Sequence[int]) -> bool:
     ids = reply.token_ids
     return len(ids) >= limit or (bool(ids) and ids[-1] in eos_token_ids)

@@ -18,7 +18,7 @@ from torch import nn
 from agentrl.errors import EngineError, boundary
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.engine import Sampling
-from agentrl.policies.engines.hf_decoding import answer, name_of
+from agentrl.policies.engines.hf_decoding import generate_batch, prompt_digest
 from agentrl.policies.engines.weight_digest import check_digest
 from agentrl.policies.engines.weight_shapes import check_fit
 from agentrl.policies.models import load_model
@@ -90,7 +90,7 @@ class HFEngine:
         if self._model is None:
             raise EngineError("the hf engine is not started, or closed")
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        waiting = (prompt, sampling, name_of(prompt), future)
+        waiting = (prompt, sampling, prompt_digest(prompt), future)
         self._waiting.append(waiting)
         self._fire_if_complete()
         try:
@@ -98,11 +98,11 @@ class HFEngine:
         finally:
             self._waiting = [other for other in self._waiting if other is not waiting]
 
-    def enter(self) -> None:
+    def begin_episode(self) -> None:
         """One more episode is being played: batches wait for its prompt."""
         self._playing += 1
 
-    def leave(self) -> None:
+    def end_episode(self) -> None:
         """One episode less is being played."""
         assert self._playing > 0, "more episodes left than entered"
         self._playing -= 1
@@ -176,9 +176,9 @@ class HFEngine:
         if self._model is None:
             raise EngineError("the hf engine was closed")
         version = self._version
-        drawn = answer(
+        drawn = generate_batch(
             self._model,
-            self._encoder.kit,
+            self._encoder.model_adapter,
             [prompt for prompt, _, _, _ in batch],
             [sampling for _, sampling, _, _ in batch],
             self._encoder.eos_token_ids,

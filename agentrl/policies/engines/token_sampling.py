@@ -27,7 +27,7 @@ def processed_logprobs(logits: Tensor, temperature: Tensor, banned: Sequence[int
     return torch.log_softmax(logits / temperature.unsqueeze(-1), dim=-1)
 
 
-class Draws:
+class TokenSampler:
     """The random numbers of some requests, one stream for each, and how they are used.
 
     Args:

@@ -10,7 +10,12 @@ from typing import Any
 from agentrl.config import ModelConfig
 from agentrl.config.loading import path_of
 from agentrl.errors import ConfigError
-from agentrl.policies.models.model_adapter import check_family, check_weights, kit_for, read_json
+from agentrl.policies.models.model_adapter import (
+    adapter_for,
+    check_family,
+    check_weights,
+    read_json,
+)
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 _HUB_S = 10.0
@@ -30,7 +35,7 @@ def check_model(model: ModelConfig) -> None:
         return tiny_model.check(model.tiny)
     folder = path_of(model.path, "model.path")
     if folder.is_dir():
-        kit_for(folder)
+        adapter_for(folder)
         check_weights(folder)
     elif not _HUB_ID.fullmatch(model.path) or Path(model.path).parent.is_dir():
         raise ConfigError(f"model.path={model.path}: no such folder")
@@ -54,7 +59,7 @@ def attention_heads(model: ModelConfig) -> int | None:
     return heads if isinstance(heads, int) else None
 
 
-def origin_of(model: ModelConfig) -> tuple[str, dict[str, Any]]:
+def model_origin(model: ModelConfig) -> tuple[str, dict[str, Any]]:
     """What tells models apart by where they come from, where `check_model` let them pass."""
     if model.path != "tiny":
         return model.path, {}
@@ -72,7 +77,7 @@ def check_hub(model: ModelConfig) -> None:
     """See whether the Hugging Face hub, or its cache here, has the model, if it is no folder.
 
     Raises:
-        ConfigError: it has not, or cannot be asked; or no kit knows the model's family.
+        ConfigError: it has not, or cannot be asked; or no model_adapter knows the model's family.
     """
     if not is_on_hub(model):
         return

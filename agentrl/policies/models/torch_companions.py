@@ -18,7 +18,7 @@ _OPTIONAL = {"torchaudio": "lib/_torchaudio*.so", "torchcodec": "libtorchcodec_i
 _declared: list[torch.library.Library] = []
 
 
-def mend() -> None:
+def patch_broken_imports() -> None:
     """Make transformers and vLLM importable; must come before their first import.
 
     Does nothing where the libraries load, and nothing the second time.
@@ -38,9 +38,11 @@ def mend() -> None:
         _declared.append(library)
 
 
-def left_out() -> list[str]:
-    """The packages that `mend` has hidden in this process."""
-    return [package for package in _OPTIONAL if sys.modules.get(package, mend) is None]
+def hidden_packages() -> list[str]:
+    """The packages that `patch_broken_imports` has hidden in this process."""
+    return [
+        package for package in _OPTIONAL if sys.modules.get(package, patch_broken_imports) is None
+    ]
 
 
 def _is_broken(package: str, pattern: str) -> bool:

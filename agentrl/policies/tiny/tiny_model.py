@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Sizes:
+class TinySizes:
     """What of the tiny model can be chosen (`model.tiny` in a configuration)."""
 
     hidden: int = 128
@@ -57,7 +57,7 @@ def build(folder: Path, seed: int, **sizes: Any) -> Path:
     Args:
         folder: where; made if it does not exist.
         seed: names the initial weights.
-        **sizes: fields of `Sizes` that differ from its defaults.
+        **sizes: fields of `TinySizes` that differ from its defaults.
 
     Returns:
         The folder.
@@ -65,7 +65,7 @@ def build(folder: Path, seed: int, **sizes: Any) -> Path:
     Raises:
         ConfigError: a size that does not exist or does not fit the others.
     """
-    torch_companions.mend()
+    torch_companions.patch_broken_imports()
     from safetensors.torch import save_file
     from transformers import Qwen2_5_VLForConditionalGeneration
 
@@ -115,22 +115,22 @@ def heads(sizes: dict[str, Any]) -> int:
     return _sizes(sizes).heads
 
 
-def _sizes(sizes: dict[str, Any]) -> Sizes:
-    known = [field.name for field in dataclasses.fields(Sizes)]
+def _sizes(sizes: dict[str, Any]) -> TinySizes:
+    known = [field.name for field in dataclasses.fields(TinySizes)]
     for name in sizes:
         if name not in known:
             raise ConfigError(
                 f"model.tiny.{name}: there is no such size{did_you_mean(name, known)}. "
                 f"Known: {', '.join(known)}"
             )
-        whole = isinstance(getattr(Sizes(), name), int)
+        whole = isinstance(getattr(TinySizes(), name), int)
         value, kind = sizes[name], int if whole else int | float
         if name != "words" and not (
             type(value) is not bool and isinstance(value, kind) and value > 0
         ):
             what = "a whole number" if whole else "a number"
             raise ConfigError(f"model.tiny.{name}={value!r}: must be {what} above 0")
-    chosen = Sizes(**sizes)
+    chosen = TinySizes(**sizes)
     if isinstance(chosen.words, str) or not all(w and isinstance(w, str) for w in chosen.words):
         raise ConfigError(f"model.tiny.words={chosen.words!r}: must be a list of words, quoted")
     # vLLM's attention on the CPU takes heads of 32, 64, ... values alone.
@@ -147,7 +147,7 @@ def _sizes(sizes: dict[str, Any]) -> Sizes:
     return chosen
 
 
-def _config(sizes: Sizes) -> "Qwen2_5_VLConfig":
+def _config(sizes: TinySizes) -> "Qwen2_5_VLConfig":
     from transformers import Qwen2_5_VLConfig
 
     ids = tiny_tokenizer.ids(sizes.words)
@@ -197,7 +197,7 @@ def _config(sizes: Sizes) -> "Qwen2_5_VLConfig":
     )
 
 
-def _initialise(model: torch.nn.Module, sizes: Sizes) -> None:
+def _initialise(model: torch.nn.Module, sizes: TinySizes) -> None:
     """Scale by fan-in, with quieter ends of residual branches, so that it learns from step 1."""
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -213,7 +213,7 @@ def _initialise(model: torch.nn.Module, sizes: Sizes) -> None:
                     weight.mul_((2 * sizes.layers) ** -0.5)
 
 
-def _save_processor(folder: Path, sizes: Sizes) -> None:
+def _save_processor(folder: Path, sizes: TinySizes) -> None:
     token = (sizes.patch * sizes.merge) ** 2
     picture = {
         "image_processor_type": "Qwen2VLImageProcessor",

@@ -13,7 +13,7 @@ from agentrl.errors import ConfigError
 from agentrl.replay.episode_filters import Filter
 from agentrl.replay.reader import RecordedEpisode, Run
 from agentrl.text import encodable
-from agentrl.types import IMAGE, words_of
+from agentrl.types import IMAGE, without_placeholders
 
 _LARGEST = 1 << 53
 """Of an action that is a number."""
@@ -74,7 +74,10 @@ def _play(run: Run, recorded: RecordedEpisode, replies: bool) -> Play | str:
         return "without all frames (run.frames=device records them, the last one too)"
     if not replies and any(turn.action is None for turn in turns):
         return "with a reply that was no action (--replies takes the replies themselves)"
-    texts = (*(words_of(turn.shown) for turn in turns), recorded.episode.final_shown.strip())
+    texts = (
+        *(without_placeholders(turn.shown) for turn in turns),
+        recorded.episode.final_shown.strip(),
+    )
     return Play(
         recorded=recorded,
         frames=frames if pictured else (),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentrl.errors import ConfigError
-from agentrl.files import replacing
+from agentrl.files import atomic_replace
 from agentrl.replay.episode_filters import Filter
 from agentrl.replay.episode_summary import Summary, at
 from agentrl.replay.reader import RecordedEpisode, Run
@@ -160,7 +160,7 @@ def write(run: Run, kind: str, path: Path, wanted: Filter | None = None) -> Coun
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == "":
             return _write_folder(run, kind, path, wanted)
-        with replacing(path) as partial:
+        with atomic_replace(path) as partial:
             labels = _write_file(run, kind, partial, wanted)
             if not labels:  # what is there already stays
                 raise _nothing(run, kind)

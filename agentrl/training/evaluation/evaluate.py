@@ -18,7 +18,7 @@ from agentrl.cluster import ray_cluster
 from agentrl.config import Config
 from agentrl.devices.vision import VisionAudit
 from agentrl.errors import ConfigError
-from agentrl.files import working_in
+from agentrl.files import lock_folder
 from agentrl.rollout.collector import tickets_of_step
 from agentrl.rollout.rollout_group import AnyRollouts, open_rollouts
 from agentrl.training import plan, seeds
@@ -231,7 +231,7 @@ def evaluate(
         "greedy": greedy,
     }
     step = 0 if player is not None or served else steps_of(run, kept)
-    with working_in(folder.path):
+    with lock_folder(folder.path):
         folder.write_summary(header)  # the viewer shows it while episodes are played
         try:
             found = event_loop.run(

@@ -13,7 +13,7 @@ from agentrl.config import Config, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_summary import label_of
 from agentrl.rollout.make_env import instructions_of, open_translator
-from agentrl.text import counted
+from agentrl.text import pluralize
 from agentrl.training import seeds
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.supervised.action_phrasing import replies
@@ -59,8 +59,8 @@ class Choice:
 
     def __str__(self) -> str:
         turns = sum(len(chosen.episode.turns) for chosen in self.episodes)
-        trained = counted(turns - self.only_shown, "turn")
-        text = f"{counted(len(self.episodes), 'episode')} with {trained}"
+        trained = pluralize(turns - self.only_shown, "turn")
+        text = f"{pluralize(len(self.episodes), 'episode')} with {trained}"
         if self.only_shown:
             text += f", and {self.only_shown} used only as context: their replies are not actions"
         if self.left_out:
@@ -83,7 +83,7 @@ class Judge:
         self._told = instructions_of(config.env, self._translator)
         most = max(config.eval.episodes, config.eval.episodes_during)
         self._held_out = frozenset(seeds.evaluation(config, most))
-        self._names = {config.env.id, env.game(config.env.id).id}
+        self._names = {config.env.id, env.find_env(config.env.id).id}
 
     def judge(self, path: str, where: replay.Filter) -> Iterator[Chosen | str]:
         """Yield, for each episode of one run, what to train on or the reason for skipping it.

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agentrl.errors import ConfigError
-from agentrl.files import replacing
+from agentrl.files import atomic_replace
 from agentrl.replay import RecordedEpisode, Run
 
 
@@ -71,7 +71,7 @@ def save(path: Path, content: bytes) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as partial:
+        with atomic_replace(path) as partial:
             partial.write_bytes(content)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error}") from error

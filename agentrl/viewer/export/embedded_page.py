@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from agentrl.replay import Run
-from agentrl.text import printable, signed
+from agentrl.text import format_signed, printable
 from agentrl.viewer.frame_images import webp
 
 _LONGEST = 20_000
@@ -27,7 +27,7 @@ def render(template: str, **values: Any) -> bytes:
         loader=PackageLoader("agentrl.viewer.export"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, finalize=_visible,
     )  # fmt: skip
-    environment.filters["signed"] = signed
+    environment.filters["signed"] = format_signed
     style = environment.get_template("single.css.jinja").render()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     page = environment.get_template(template).render(

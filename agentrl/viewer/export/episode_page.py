@@ -7,7 +7,7 @@ from typing import Any
 from agentrl.replay import RecordedEpisode, Run
 from agentrl.replay.episode_summary import at
 from agentrl.replay.touch_marks import mark_of
-from agentrl.types import words_of
+from agentrl.types import without_placeholders
 from agentrl.viewer.export.embedded_page import Embedded, render, shortened
 from agentrl.viewer.page_data import rounded
 
@@ -37,7 +37,7 @@ def _turn(recorded: RecordedEpisode, number: int, pictures: Embedded) -> Mapping
         "number": number + 1,
         "screens": [pictures.uri(frame) for frame in turn.frames],
         "mark": mark_of(turn),
-        "shown": shortened(words_of(turn.shown)),
+        "shown": shortened(without_placeholders(turn.shown)),
         "reply": shortened(turn.reply),
         "action": None if turn.action is None else shortened(json.dumps(rounded(turn.action))),
         "parse_error": turn.parse_error and shortened(turn.parse_error),

@@ -3,7 +3,7 @@
 from agentrl.errors import ConfigError
 from agentrl.replay import Filter, Run
 from agentrl.replay.episode_summary import at
-from agentrl.types import words_of
+from agentrl.types import without_placeholders
 from agentrl.viewer.export.embedded_page import Embedded, render, shortened
 from agentrl.viewer.page_data import episodes_of, meetings, turns_of
 
@@ -51,4 +51,4 @@ def siblings(run: Run, group: str) -> bytes:
 
 
 def _words(shown: str) -> str:
-    return words_of(shown)[:400]
+    return without_placeholders(shown)[:400]

@@ -9,7 +9,7 @@ from typing import Any
 from agentrl import config as configuration
 from agentrl.errors import ConfigError
 from agentrl.replay import Run, Summary
-from agentrl.types import Episode, words_of
+from agentrl.types import Episode, without_placeholders
 from agentrl.viewer.export.embedded_page import Embedded, render
 from agentrl.viewer.metric_curves import Chart, Curve, Curves
 from agentrl.viewer.run_overview import overview
@@ -90,7 +90,7 @@ def _told(name: str, summary: Summary, episode: Episode, damaged: int, pictures:
         {
             "number": number + 1,
             "screen": pictures.uri(turn.frames[-1]) if turn.frames else None,
-            "shown": words_of(turn.shown)[:400],
+            "shown": without_placeholders(turn.shown)[:400],
             "reply": turn.reply[:300],
         }
         for number, turn in enumerate(episode.turns)

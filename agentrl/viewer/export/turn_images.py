@@ -11,8 +11,8 @@ from PIL import ImageDraw, ImageFont
 from agentrl.replay import RecordedEpisode, Run
 from agentrl.replay.episode_summary import at
 from agentrl.replay.touch_marks import Mark, mark_of
-from agentrl.text import printable, signed
-from agentrl.types import Image, words_of
+from agentrl.text import format_signed, printable
+from agentrl.types import Image, without_placeholders
 
 _PAPER, _INK, _FAINT, _GOOD, _BAD = "#ffffff", "#15181d", "#667085", "#0b7a4b", "#c2352b"
 _TOUCH = (255, 77, 61)
@@ -72,7 +72,7 @@ def shots(recorded: RecordedEpisode) -> list[Shot]:
 
 
 def _plain(words: str) -> str:
-    return printable(words_of(words))
+    return printable(without_placeholders(words))
 
 
 def _cut(line: str, columns: int) -> list[str]:
@@ -149,7 +149,7 @@ class Artist:
         if shot.reward is not None:
             colour = _GOOD if shot.reward > 0 else _BAD if shot.reward < 0 else _FAINT
             right = (self._width - _MARGIN, top)
-            draw.text(right, signed(shot.reward), fill=colour, font=self._small, anchor="ra")
+            draw.text(right, format_signed(shot.reward), fill=colour, font=self._small, anchor="ra")
         said = self._fitted(draw, shot.said)
         draw.multiline_text((_MARGIN, top + 18), said, fill=_INK, font=self._font, spacing=3)
 

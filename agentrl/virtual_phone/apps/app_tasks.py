@@ -43,7 +43,7 @@ class AppTasks:
         self.log = DeviceLog(lambda: MIDNIGHT_S + self.clock_s)
         self.on_change: Callable[[], None] = lambda: None
         """Called when the visible state may have changed."""
-        self.on_fresh: Callable[[str], None] = lambda package: None
+        self.on_process_change: Callable[[str], None] = lambda package: None
         """Called with a package whose process has ended or restarted."""
         self._seed = seed
         self._pids: dict[str, int] = {}
@@ -91,10 +91,10 @@ class AppTasks:
         if package in self.apps:
             self.running.add(package)
         self.log.add("ActivityTaskManager", f"START u0 {installed.component}")
-        self.on_fresh(package)
+        self.on_process_change(package)
         self._to_front(package)
 
-    def bring(self, package: str, activity: str | None = None, *, text: str = "") -> None:
+    def bring_to_front(self, package: str, activity: str | None = None, *, text: str = "") -> None:
         """Bring any package to the front; one that is not installed becomes a page.
 
         Args:
@@ -117,7 +117,7 @@ class AppTasks:
         self.crashed.discard(package)
         if package in self.stack:
             self.stack.remove(package)
-        self.on_fresh(package)
+        self.on_process_change(package)
         self.on_change()
 
     def back(self) -> None:

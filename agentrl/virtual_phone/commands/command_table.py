@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from agentrl.virtual_phone.shell.command_context import CommandFunction
+from agentrl.virtual_phone.shell.interpreter import CommandFunction
 
 COMMANDS: dict[str, CommandFunction] = {}
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.commands.grep_patterns import compile_pattern
-from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.commands.grep import compile_pattern
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system.device_log import LEVELS, Level, LogEntry
 
 _DIVIDER = "--------- beginning of main"
@@ -85,43 +85,43 @@ def _rank(level: str) -> int:
 
 
 @command("logcat")
-async def logcat(call: CommandContext) -> int:
+async def logcat(ctx: CommandContext) -> int:
     """`logcat [-d] [-c] [-v FORMAT] [-t N] [-s] [-e PATTERN] [TAG:LEVEL]...`.
 
     Without -d, -t or -m it prints new entries until the client disconnects.
     """
     try:
-        wish = _read(call)
+        wish = _read(ctx)
     except ValueError as error:
-        return call.fail(f"logcat: {error}")
-    log = call.phone.log
+        return ctx.fail(f"logcat: {error}")
+    log = ctx.phone.log
     if wish.clears:
         log.entries.clear()
         return 0
-    call.say(_DIVIDER)
+    ctx.print(_DIVIDER)
     entries = list(log.entries)
     seen, left = log.num_written, wish.most
     shown = [entry for entry in entries if wish.wants(entry)]
     shown = shown if wish.last is None else shown[max(0, len(shown) - wish.last) :]
     while True:
         for entry in shown if left is None else shown[:left]:
-            call.say(wish.form(entry))
+            ctx.print(wish.form(entry))
         left = None if left is None else left - len(shown)
         if not wish.follows or (left is not None and left <= 0):
             return 0
-        await call.io.drained()
+        await ctx.io.drain()
         await log.wait(seen)
         shown = [entry for entry in log.since(seen) if wish.wants(entry)]
         seen = log.num_written
 
 
-def _read(call: CommandContext) -> _LogcatOptions:
+def _read(ctx: CommandContext) -> _LogcatOptions:
     """Parse the arguments.
 
     Raises:
         ValueError: an option is invalid.
     """
-    wish, words = _LogcatOptions(), _spelled_out(call.arguments)
+    wish, words = _LogcatOptions(), _spelled_out(ctx.arguments)
     while words:
         word = words.pop(0)
         if word in ("-d", "--dump"):
@@ -141,7 +141,7 @@ def _read(call: CommandContext) -> _LogcatOptions:
         else:
             tag, _, level = word.partition(":")
             wish.levels[tag] = (level or "V").upper()[:1]
-    for spec in call.environment.get("ANDROID_LOG_TAGS", "").strip("'\"").split():
+    for spec in ctx.environment.get("ANDROID_LOG_TAGS", "").strip("'\"").split():
         tag, _, level = spec.partition(":")
         wish.levels.setdefault(tag, (level or "V").upper()[:1])
     return wish
@@ -180,12 +180,12 @@ def _spelled_out(arguments: list[str]) -> list[str]:
 
 
 @command("log")
-def log_(call: CommandContext) -> int:
+def log_(ctx: CommandContext) -> int:
     """`log [-p LEVEL] [-t TAG] message`: write a log entry."""
-    words, tag, priority = list(call.arguments), "log", "I"
+    words, tag, priority = list(ctx.arguments), "log", "I"
     while len(words) > 1 and words[0] in ("-p", "-t"):
         option, value, *words = words
         tag, priority = (value, priority) if option == "-t" else (tag, value.upper()[:1])
     level: Level = next((known for known in LEVELS if known == priority), "I")
-    call.phone.log.add(tag, " ".join(words), level)
+    ctx.phone.log.add(tag, " ".join(words), level)
     return 0

@@ -10,7 +10,7 @@ import secrets
 import struct
 from collections.abc import Sequence
 
-from agentrl.virtual_phone.protocol.packets import AUTH_PUBLIC_KEY, AUTH_SIGNATURE
+from agentrl.virtual_phone.protocol.adb_packets import AUTH_PUBLIC_KEY, AUTH_SIGNATURE
 from agentrl.virtual_phone.system.file_system import FileSystem
 
 KEYS_FILE = "/data/misc/adb/adb_keys"

@@ -7,13 +7,13 @@ not accept at once, which is most of a frame.
 import asyncio
 import logging
 import socket
+from collections import deque
 from collections.abc import Callable, Coroutine
+from itertools import islice
 
-from agentrl.virtual_phone.protocol import packets
+from agentrl.virtual_phone.protocol import adb_packets
 from agentrl.virtual_phone.protocol.adb_auth import AdbAuthenticator
-from agentrl.virtual_phone.protocol.adb_stream import Buffer, Stream
-from agentrl.virtual_phone.protocol.outbox import SendQueue
-from agentrl.virtual_phone.protocol.packets import (
+from agentrl.virtual_phone.protocol.adb_packets import (
     AUTH,
     CLSE,
     CNXN,
@@ -23,6 +23,75 @@ from agentrl.virtual_phone.protocol.packets import (
     Packet,
     ProtocolError,
 )
+from agentrl.virtual_phone.protocol.adb_stream import Buffer, Stream
+
+_PIECES_AT_ONCE = 16
+
+
+class SendQueue:
+    """Sends pieces in order, as fast as the other side accepts them."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        on_sent: Callable[[int], None],
+        on_empty: Callable[[], None],
+        on_broken: Callable[[], None],
+    ) -> None:
+        """Start with an empty queue.
+
+        Args:
+            sock: non-blocking.
+            on_sent: called with the number of bytes sent.
+            on_empty: called when the queue becomes empty.
+            on_broken: called when the connection is lost.
+        """
+        self._sock = sock
+        self._on_sent = on_sent
+        self._on_empty = on_empty
+        self._on_broken = on_broken
+        self._loop = asyncio.get_running_loop()
+        self._pieces: deque[Buffer] = deque()
+
+    def __len__(self) -> int:
+        """Number of queued pieces."""
+        return len(self._pieces)
+
+    def put(self, *pieces: Buffer) -> None:
+        """Queue pieces; they are sent immediately if the queue was empty."""
+        idle = not self._pieces
+        self._pieces.extend(pieces)
+        if idle:
+            self._flush()
+
+    def close(self) -> None:
+        """Drop the queue; the socket stays open."""
+        self._loop.remove_writer(self._sock)
+        self._pieces.clear()
+
+    def _flush(self) -> None:
+        try:
+            while self._pieces:
+                self._drop(self._sock.sendmsg(list(islice(self._pieces, _PIECES_AT_ONCE))))
+        except BlockingIOError:
+            self._loop.add_writer(self._sock, self._flush)
+            return
+        except OSError:
+            self._on_broken()
+            return
+        self._loop.remove_writer(self._sock)
+        self._on_empty()
+
+    def _drop(self, num_sent: int) -> None:
+        """Remove sent bytes from the queue."""
+        self._on_sent(num_sent)
+        while num_sent:
+            first = self._pieces.popleft()
+            if len(first) > num_sent:
+                self._pieces.appendleft(memoryview(first)[num_sent:])
+                return
+            num_sent -= len(first)
+
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +127,7 @@ class DeviceConnection:
             on_lost: called once, when the connection is over.
             doorman: authenticates the client; None accepts every client.
         """
-        self.max_payload = packets.MAX_PAYLOAD
+        self.max_payload = adb_packets.MAX_PAYLOAD
         self.held = 0
         """Bytes buffered in both directions."""
         self.is_online = False
@@ -69,7 +138,7 @@ class DeviceConnection:
         self._on_lost = on_lost
         self._doorman = doorman
         self._loop = asyncio.get_running_loop()
-        self._parser = packets.PacketParser()
+        self._parser = adb_packets.PacketParser()
         self._streams: dict[int, Stream] = {}
         self._next_id = 1
         self._out = SendQueue(sock, self._on_sent, self._read_on, self.close)
@@ -104,8 +173,8 @@ class DeviceConnection:
         if self._sock.fileno() < 0:
             return
         length = sum(map(len, payload))
-        self.held += packets.HEADER.size + length
-        self._out.put(packets.header(command, arg0, arg1, length), *payload)
+        self.held += adb_packets.HEADER.size + length
+        self._out.put(adb_packets.header(command, arg0, arg1, length), *payload)
         if len(self._out) > _MANY_UNSENT and self._is_reading:
             self._loop.remove_reader(self._sock)
             self._is_reading = False
@@ -175,7 +244,7 @@ class DeviceConnection:
             stream.on_close()
         self._streams.clear()
         self.is_online = False
-        self.max_payload = max(_LEAST_PAYLOAD, min(packets.MAX_PAYLOAD, packet.arg1))
+        self.max_payload = max(_LEAST_PAYLOAD, min(adb_packets.MAX_PAYLOAD, packet.arg1))
         self._patience.cancel()
         self._answer_door(None if self._doorman is None else self._doorman.challenge())
 
@@ -183,9 +252,9 @@ class DeviceConnection:
         """Accept the client (None), send it a token, or send nothing (empty)."""
         if challenge is None:
             self.is_online = True
-            self.send(CNXN, packets.VERSION, packets.MAX_PAYLOAD, self._banner.encode())
+            self.send(CNXN, adb_packets.VERSION, adb_packets.MAX_PAYLOAD, self._banner.encode())
         elif challenge:
-            self.send(AUTH, packets.AUTH_TOKEN, 0, challenge)
+            self.send(AUTH, adb_packets.AUTH_TOKEN, 0, challenge)
 
     def _on_open(self, packet: Packet) -> None:
         if not packet.arg0 or len(self._streams) >= _MOST_STREAMS:

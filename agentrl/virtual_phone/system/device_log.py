@@ -49,7 +49,7 @@ class DeviceLog:
         entry = LogEntry(time_s=self.now_s(), level=level, tag=tag, pid=pid, text=text)
         self.entries.append(entry)
         self._num_written += 1
-        self._written.ring()
+        self._written.notify()
 
     @property
     def num_written(self) -> int:

@@ -20,7 +20,7 @@ class Event:
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake all current waiters."""
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:

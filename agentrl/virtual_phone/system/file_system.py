@@ -87,7 +87,7 @@ class FileSystem:
         """Whether the `storage_mb` fault limits the space."""
         return self.capacity != _CAPACITY
 
-    def leave_free(self, num_bytes: int | None) -> None:
+    def limit_free(self, num_bytes: int | None) -> None:
         """Limit the free space; None restores the original capacity."""
         self.capacity = _CAPACITY if num_bytes is None else self._num_used + num_bytes
 

@@ -14,7 +14,7 @@ def properties(serialno: str) -> dict[str, str]:
         serialno: serial number of the phone.
     """
     return {
-        "ro.product.model": "Virtual VirtualPhone",
+        "ro.product.model": "Virtual Phone",
         "ro.product.name": "virtual",
         "ro.product.device": "virtual",
         "ro.product.brand": "agentrl",
@@ -50,7 +50,7 @@ class PhoneSettings:
             ("global", "adb_enabled"): "1",
             ("global", "airplane_mode_on"): "0",
             ("global", "animator_duration_scale"): "1.0",
-            ("global", "device_name"): "Virtual VirtualPhone",
+            ("global", "device_name"): "Virtual Phone",
             ("global", "mobile_data"): "1",
             ("global", "stay_on_while_plugged_in"): "0",
             ("global", "transition_animation_scale"): "1.0",

@@ -1,7 +1,7 @@
 """Screen captures with the `capture` fault applied."""
 
-from agentrl.virtual_phone.phone import VirtualPhone
-from agentrl.virtual_phone.system.screen import HEADER_BYTES, SRGB, ScreenFrame, black, secure
+from agentrl.virtual_phone.system.screen_frame import HEADER_BYTES, SRGB, ScreenFrame, black, secure
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 __all__ = ["SRGB", "frame", "pixels", "png", "raw"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import cv2
 
-from agentrl.virtual_phone.system.screen import ScreenFrame
+from agentrl.virtual_phone.system.screen_frame import ScreenFrame
 
 _CLOCK_HZ = 90_000
 _RATE = 60

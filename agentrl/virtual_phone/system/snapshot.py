@@ -11,17 +11,15 @@ import base64
 import stat
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentrl.virtual_phone.apps.apk import ApkManifest
+from agentrl.virtual_phone.apps.dialogs import KINDS, Dialog
 from agentrl.virtual_phone.apps.installed_app import InstalledApp
 from agentrl.virtual_phone.apps.system_apps import TextPage
 from agentrl.virtual_phone.protocol.adb_auth import KEYS_FILE
-from agentrl.virtual_phone.system.dialogs import KINDS, Dialog
 from agentrl.virtual_phone.system.file_system import FileNode
-
-if TYPE_CHECKING:
-    from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.system.phone_state import PhoneState
 
 VERSION = 2
 _OWN_PROPERTIES = ("ro.serialno", "ro.boot.serialno")
@@ -38,7 +36,7 @@ _EVENTS: dict[str, tuple[type, ...]] = {
 """Recorded inputs of an app and the types of their arguments."""
 
 
-def take(phone: "VirtualPhone") -> dict[str, Any]:
+def take(phone: PhoneState) -> dict[str, Any]:
     """The state of a phone, as JSON-compatible values."""
     tasks, dialog = phone.tasks, phone.dialog
     return {
@@ -62,7 +60,7 @@ def take(phone: "VirtualPhone") -> dict[str, Any]:
     }
 
 
-def restore(phone: "VirtualPhone", state: object) -> None:
+def restore(phone: PhoneState, state: object) -> None:
     """Restore a state from `take`, and show it at once.
 
     Raises:
@@ -75,7 +73,7 @@ def restore(phone: "VirtualPhone", state: object) -> None:
         _apply(phone, before)
         raise ValueError(f"{type(error).__name__}: {error}") from error
     finally:
-        phone.display.at_once()
+        phone.show_now()
 
 
 def _app(installed: InstalledApp) -> dict[str, Any]:
@@ -100,7 +98,7 @@ def _file(path: str, node: FileNode) -> list[Any]:
     return [path, node.mode, node.mtime, content]
 
 
-def _apply(phone: "VirtualPhone", state: Any) -> None:
+def _apply(phone: PhoneState, state: Any) -> None:
     """Restore part by part; an invalid snapshot raises on the way."""
     if not isinstance(state, dict) or state.get("version") != VERSION:
         raise ValueError(f"it must be a mapping with version: {VERSION}")
@@ -124,7 +122,7 @@ def _apply(phone: "VirtualPhone", state: Any) -> None:
     _apply_files(phone, state["files"])
 
 
-def _apply_apps(phone: "VirtualPhone", states: Mapping[str, Any]) -> None:
+def _apply_apps(phone: PhoneState, states: Mapping[str, Any]) -> None:
     apps = phone.tasks.apps
     for package in [p for p, app in apps.items() if app.manifest is not None]:
         del apps[package]
@@ -176,7 +174,7 @@ def _make_dialog(state: Mapping[str, Any] | None) -> Dialog | None:
     return Dialog(kind=kind, package=str(state["package"]))
 
 
-def _apply_files(phone: "VirtualPhone", rows: list[Any]) -> None:
+def _apply_files(phone: PhoneState, rows: list[Any]) -> None:
     files = phone.files
     keys = files.read(KEYS_FILE) if files.find(KEYS_FILE) is not None else None
     files.clear()

@@ -1,10 +1,10 @@
 """The passage of time in apps."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
 
-if TYPE_CHECKING:
-    from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.system.phone_display import PhoneDisplay
+from agentrl.virtual_phone.system.phone_state import PhoneState
 
 
 class Ticker:
@@ -14,20 +14,29 @@ class Ticker:
     the phone sleeps.
     """
 
-    def __init__(self, phone: "VirtualPhone") -> None:
+    def __init__(
+        self,
+        phone: PhoneState,
+        display: PhoneDisplay,
+        start: Callable[[Coroutine[None, None, None]], None],
+    ) -> None:
         """Start stopped.
 
         Args:
             phone: phone whose apps receive ticks.
+            display: display of the phone.
+            start: runs a coroutine in the background of the phone.
         """
         self._phone = phone
+        self._display = display
+        self._start = start
         self._is_running = False
 
     def wake(self) -> None:
         """Start ticking if the app now shown asks for it."""
         if not self._is_running and self._tick_ms():
             self._is_running = True
-            self._phone.in_background(self._run())
+            self._start(self._run())
 
     async def _run(self) -> None:
         """Send whole ticks, including overdue ones: a phone that was busy catches up."""
@@ -46,7 +55,7 @@ class Ticker:
     def _pass(self, ms: int) -> None:
         tasks, front = self._phone.tasks, self._phone.tasks.front
         if tasks.feed(("tick", ms), front) or tasks.front != front:  # it may have crashed
-            self._phone.display.later()
+            self._display.show_later()
 
     def _tick_ms(self) -> int:
         """The tick interval of the app in front; 0 if it is not ticking."""
@@ -54,6 +63,6 @@ class Ticker:
         installed = tasks.installed
         if installed is None or phone.is_hidden or phone.dialog is not None:
             return 0
-        if tasks.front not in tasks.running or phone.shown.front != tasks.front:
+        if tasks.front not in tasks.running or self._display.shown.front != tasks.front:
             return 0
         return int(getattr(installed.app, "tick_ms", 0))

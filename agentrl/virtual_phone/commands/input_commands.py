@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.phone import VirtualPhone
-from agentrl.virtual_phone.shell.command_context import CommandContext
-from agentrl.virtual_phone.system.adb_keyboard import key_code
+from agentrl.virtual_phone.shell.interpreter import CommandContext
+from agentrl.virtual_phone.system.input_handler import key_code
 from agentrl.virtual_phone.system.phone_settings import ADB_KEYBOARD, LATIN_KEYBOARD
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 _SOURCES = frozenset((
     "touchscreen", "keyboard", "mouse", "dpad", "stylus", "touchpad", "touchnavigation",
@@ -17,17 +17,17 @@ _LONGEST_MS = 600_000
 
 
 @command("input")
-def input_(call: CommandContext) -> int:
+def input_(ctx: CommandContext) -> int:
     """`input [source] [-d DISPLAY] tap|swipe|draganddrop|motionevent|text|keyevent|...`."""
-    arguments = list(call.arguments)
+    arguments = list(ctx.arguments)
     if arguments and arguments[0] in _SOURCES:
         del arguments[0]
     if arguments[:1] == ["-d"]:
         del arguments[:2]
     verb, *values = arguments or [""]
-    phone, run = call.phone, _VERBS.get(verb)
+    phone, run = ctx.phone, _VERBS.get(verb)
     if run is None:
-        return call.fail(f"Error: Unknown command: {verb}", 255)
+        return ctx.fail(f"Error: Unknown command: {verb}", 255)
     fault = phone.faults.get("input")
     if fault and fault != "lost":  # a system window took the input and has the focus now
         phone.faults.set("focus", fault)
@@ -36,33 +36,33 @@ def input_(call: CommandContext) -> int:
     try:
         run(phone, values)
     except (ValueError, OverflowError) as error:
-        return call.fail(f"Error: Invalid arguments for command: {verb}: {error}", 255)
+        return ctx.fail(f"Error: Invalid arguments for command: {verb}: {error}", 255)
     return 0
 
 
 def _tap(phone: VirtualPhone, values: list[str]) -> None:
     x, y = _numbers(values)
-    phone.hands.touch(x, y)
+    phone.input.touch(x, y)
 
 
 def _swipe(phone: VirtualPhone, values: list[str]) -> None:
     x1, y1, x2, y2, *ms = _numbers(values)
     if len(ms) > 1:
         raise ValueError("too many numbers")
-    phone.hands.swipe((x1, y1), (x2, y2), min(int(ms[0]), _LONGEST_MS) if ms else 300)
+    phone.input.swipe((x1, y1), (x2, y2), min(int(ms[0]), _LONGEST_MS) if ms else 300)
 
 
 def _motion(phone: VirtualPhone, values: list[str]) -> None:
     what, *rest = values or [""]
     x, y = _numbers(rest) if rest or what.upper() != "CANCEL" else (0.0, 0.0)
-    phone.hands.move(what.upper(), x, y)
+    phone.input.move(what.upper(), x, y)
 
 
 def _text(phone: VirtualPhone, values: list[str]) -> None:
     """Type text; like the real command, it raises for characters without a key."""
     if not values or not values[0].isascii():
         raise ValueError("Attempt to get length of null array")
-    phone.hands.text(values[0].replace("%s", " "))
+    phone.input.text(values[0].replace("%s", " "))
 
 
 def _keys(phone: VirtualPhone, values: list[str]) -> None:
@@ -70,11 +70,11 @@ def _keys(phone: VirtualPhone, values: list[str]) -> None:
     if not codes:
         raise ValueError('Argument expected after "keyevent"')
     for code in codes:
-        phone.hands.key(code)
+        phone.input.key(code)
 
 
 def _press(phone: VirtualPhone, values: list[str]) -> None:
-    phone.hands.key("KEYCODE_DPAD_CENTER")
+    phone.input.key("KEYCODE_DPAD_CENTER")
 
 
 def _roll(phone: VirtualPhone, values: list[str]) -> None:
@@ -83,7 +83,7 @@ def _roll(phone: VirtualPhone, values: list[str]) -> None:
     down = "DOWN" if y > 0 else "UP"
     for steps, direction in ((x, across), (y, down)):
         if steps:
-            phone.hands.key(f"KEYCODE_DPAD_{direction}")
+            phone.input.key(f"KEYCODE_DPAD_{direction}")
 
 
 def _numbers(values: list[str]) -> list[float]:
@@ -112,37 +112,37 @@ _VERBS: dict[str, Callable[[VirtualPhone, list[str]], None]] = {
 
 
 @command("ime")
-def ime(call: CommandContext) -> int:
+def ime(ctx: CommandContext) -> int:
     """`ime list [-a] [-s] | enable ID | disable ID | set ID | reset`."""
-    verb, *arguments = call.arguments or [""]
+    verb, *arguments = ctx.arguments or [""]
     words = [word for word in arguments if not word.startswith("-")]
-    enabled = (call.phone.settings.get("secure", "enabled_input_methods") or "").split(":")
+    enabled = (ctx.phone.settings.get("secure", "enabled_input_methods") or "").split(":")
     if verb == "list":
         for method in _INPUT_METHODS if "-a" in arguments else enabled:
-            call.say(method if "-s" in arguments else f"{method}:\n  mId={method} mIsAuxIme=false")
+            ctx.print(method if "-s" in arguments else f"{method}:\n  mId={method} mIsAuxIme=false")
         return 0
     if verb == "reset":
-        _choose(call, [LATIN_KEYBOARD], LATIN_KEYBOARD)
-        return call.say("Reset current and enabled IMEs for user #0")
+        _choose(ctx, [LATIN_KEYBOARD], LATIN_KEYBOARD)
+        return ctx.print("Reset current and enabled IMEs for user #0")
     if verb not in ("enable", "disable", "set") or len(words) != 1:
-        return call.fail(f"Unknown command: ime {verb}", 255)
+        return ctx.fail(f"Unknown command: ime {verb}", 255)
     (method,) = words
     known = method in (_INPUT_METHODS if verb != "set" else enabled)
     if not known:
         error = f"Unknown input method {method} cannot be {verb}d for user #0"
-        return call.fail(error if verb != "set" else f"Error: Unknown id: {method} for user #0")
-    chosen = call.phone.settings.get("secure", "default_input_method") or LATIN_KEYBOARD
+        return ctx.fail(error if verb != "set" else f"Error: Unknown id: {method} for user #0")
+    chosen = ctx.phone.settings.get("secure", "default_input_method") or LATIN_KEYBOARD
     if verb == "set":
-        _choose(call, enabled, method)
-        return call.say(f"Input method {method} selected for user #0")
+        _choose(ctx, enabled, method)
+        return ctx.print(f"Input method {method} selected for user #0")
     others = [name for name in enabled if name and name != method]
     if verb == "enable":
-        _choose(call, [*others, method], chosen)
-        return call.say(f"Input method {method}: now enabled for user #0")
-    _choose(call, others, LATIN_KEYBOARD if chosen == method else chosen)
-    return call.say(f"Input method {method}: now disabled for user #0")
+        _choose(ctx, [*others, method], chosen)
+        return ctx.print(f"Input method {method}: now enabled for user #0")
+    _choose(ctx, others, LATIN_KEYBOARD if chosen == method else chosen)
+    return ctx.print(f"Input method {method}: now disabled for user #0")
 
 
-def _choose(call: CommandContext, enabled: list[str], chosen: str) -> None:
-    call.phone.settings.put("secure", "enabled_input_methods", ":".join(enabled))
-    call.phone.settings.put("secure", "default_input_method", chosen)
+def _choose(ctx: CommandContext, enabled: list[str], chosen: str) -> None:
+    ctx.phone.settings.put("secure", "enabled_input_methods", ":".join(enabled))
+    ctx.phone.settings.put("secure", "default_input_method", chosen)

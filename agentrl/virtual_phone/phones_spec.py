@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from agentrl import registry
-from agentrl.errors import ConfigError, is_ours, told
+from agentrl.errors import ConfigError, describe_error, must_propagate
 from agentrl.virtual_phone.apps.app import App
 
 
@@ -71,10 +71,10 @@ def _make_app(spec: AppSpec) -> App:
     except (TypeError, ValueError) as error:
         raise ConfigError(f"app {spec.app} rejects {dict(spec.kwargs)}: {error}") from error
     except BaseException as error:
-        if is_ours(error):
+        if must_propagate(error):
             raise
         raise ConfigError(
-            f"app {spec.app} failed with {dict(spec.kwargs)}: {told(error)}"
+            f"app {spec.app} failed with {dict(spec.kwargs)}: {describe_error(error)}"
         ) from error
     methods = (name for name in vars(App) if callable(vars(App)[name]) and name[0] != "_")
     missing = [name for name in methods if not callable(getattr(app, name, None))]

@@ -6,8 +6,8 @@ from xml.sax.saxutils import quoteattr
 
 from agentrl.virtual_phone.apps.app import View
 from agentrl.virtual_phone.apps.system_apps import LAUNCHER
-from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.system import drawing
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from agentrl.virtual_phone.protocol.adb_stream import Buffer
 from agentrl.virtual_phone.system.event import Event
 
 _ROOM = 1 << 18
-"""`drained` waits while more than this many bytes are buffered."""
+"""`drain` waits while more than this many bytes are buffered."""
 
 
 class Channel(Protocol):
@@ -20,10 +20,10 @@ class Channel(Protocol):
     def write(self, data: Buffer) -> None:
         """Send bytes."""
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Wait until there is room for more."""
 
-    def end_output(self) -> None:
+    def write_eof(self) -> None:
         """End the output but keep reading, if the connection supports it."""
 
     def finish(self) -> None:
@@ -51,9 +51,9 @@ class Pipe:
             raise BrokenPipeError(32, "Broken pipe")
         self._chunks.append(bytes(data))
         self._num_waiting += len(data)
-        self._changed.ring()
+        self._changed.notify()
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Wait until there is room for more."""
         while self._num_waiting > _ROOM and not self._left:
             await self._changed.wait()
@@ -61,7 +61,7 @@ class Pipe:
     def finish(self) -> None:
         """End the output."""
         self._ended = True
-        self._changed.ring()
+        self._changed.notify()
 
     async def read(self) -> bytes:
         """Everything that has been written since the last read; empty at the end."""
@@ -72,7 +72,7 @@ class Pipe:
         data = b"".join(self._chunks)
         self._chunks.clear()
         self._num_waiting = 0
-        self._changed.ring()
+        self._changed.notify()
         return data
 
     def leave(self) -> None:
@@ -80,7 +80,7 @@ class Pipe:
         self._left = True
         self._chunks.clear()
         self._num_waiting = 0
-        self._changed.ring()
+        self._changed.notify()
 
 
 class PhoneSocket:
@@ -91,7 +91,7 @@ class PhoneSocket:
         self._incoming = incoming
         self._outgoing = outgoing
         self.read = incoming.read
-        self.drained = outgoing.drained
+        self.drain = outgoing.drain
 
     def write(self, data: Buffer) -> None:
         """Send bytes; they are lost if the other side has left."""
@@ -100,7 +100,7 @@ class PhoneSocket:
         except BrokenPipeError:
             self._incoming.finish()
 
-    def end_output(self) -> None:
+    def write_eof(self) -> None:
         """End the output: the other side reads what was sent, then the end."""
         self._outgoing.finish()
 
@@ -131,4 +131,4 @@ async def relay(one: Channel, other: Channel) -> None:
 async def _copy(source: Channel, sink: Channel) -> None:
     while data := await source.read():
         sink.write(data)
-        await sink.drained()
+        await sink.drain()

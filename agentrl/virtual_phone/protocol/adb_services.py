@@ -4,12 +4,11 @@ import asyncio
 import struct
 from collections.abc import Callable, Coroutine, Sequence
 
-from agentrl.virtual_phone.faults.fault_effects import QUICK_REBOOT_S
-from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.protocol import file_sync, reverse_ports, shell_protocols
 from agentrl.virtual_phone.protocol.adb_stream import Stream
+from agentrl.virtual_phone.protocol.pipe import relay
 from agentrl.virtual_phone.system import screen_capture
-from agentrl.virtual_phone.system.pipe import relay
+from agentrl.virtual_phone.virtual_phone import QUICK_REBOOT_S, VirtualPhone
 
 Job = Coroutine[None, None, None]
 Service = Callable[[VirtualPhone, Stream, Sequence[str], str], Job | None]
@@ -50,12 +49,12 @@ async def _serve_with_faults(
 ) -> None:
     """Serve after the faults that affect services have been applied."""
     faults = phone.faults
-    if faults.happens("drop"):
+    if faults.occurs("drop"):
         stream.connection.close()
         return
-    if faults.happens("hang"):
+    if faults.occurs("hang"):
         await asyncio.get_running_loop().create_future()
-    await asyncio.sleep(faults.number("latency_ms") / 1000)
+    await asyncio.sleep(faults.draw("latency_ms") / 1000)
     job = serve(phone, stream, options, rest)
     if job is not None:
         await job
@@ -153,7 +152,7 @@ def _track_jdwp(phone: VirtualPhone, stream: Stream, options: Sequence[str], res
             if pids != sent:
                 stream.write(f"{len(pids):04x}{pids}".encode())
                 sent = pids
-            await phone.display.change(shown)
+            await phone.display.wait_for_change(shown)
             shown = phone.shown
 
     return serve()
