@@ -1,7 +1,8 @@
 """The names of `import agentrl`: complete, lazy, typed, and usable in a notebook."""
 
 import asyncio
-import importlib
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -66,7 +67,7 @@ async def test_an_interrupt_inside_a_running_loop_cancels_and_cleans_up() -> Non
 
     async def work() -> None:
         try:
-            importlib.import_module("_thread").interrupt_main()
+            os.kill(os.getpid(), signal.SIGINT)
             await asyncio.sleep(60)
         finally:
             cleaned.set()
