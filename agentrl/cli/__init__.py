@@ -1,9 +1,10 @@
 """The command line, one file per command. Heavy imports happen inside the commands."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from agentrl import __version__
 from agentrl.cli import (
@@ -27,7 +28,31 @@ from agentrl.errors import AgentRLError, ConfigError
 from agentrl.folder_links import check_links
 from agentrl.text import printable
 
+_GROUPS = {
+    "Train": ("train", "eval", "merge", "algorithms"),
+    "Look": ("play", "view", "episodes", "replay"),
+    "Phones": ("devices", "phone"),
+    "Data": ("export", "prune", "rescore", "rehearse"),
+    "Environments": ("envs", "serve-env", "serve-reward"),
+    "Installation": ("doctor",),
+}
+"""Commands by task, in the order of `agentrl --help`."""
+
+
+class _CommandsByTask(typer.core.TyperGroup):
+    """Lists the commands of `agentrl --help` by task."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write one section for each task."""
+        for task, names in _GROUPS.items():
+            commands = [(name, self.commands[name]) for name in names if name in self.commands]
+            rows = [(name, c.get_short_help_str(80)) for name, c in commands if not c.hidden]
+            with formatter.section(task):
+                formatter.write_dl(rows)
+
+
 app = typer.Typer(
+    cls=_CommandsByTask,
     help="Train vision-language agents that act on screens.",
     no_args_is_help=True,
     add_completion=False,

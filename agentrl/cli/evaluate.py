@@ -42,7 +42,10 @@ def evaluate(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Evaluate a policy on held-out seeds and record the episodes."""
+    """Evaluate a policy on held-out seeds and record the episodes.
+
+    Example: agentrl eval runs/NAME --episodes 50 --greedy
+    """
     from agentrl.training.evaluation.evaluate import evaluate as play
     from agentrl.training.monitoring.console import table_of
 

@@ -35,9 +35,9 @@ def train(
         ),
     ] = False,
 ) -> None:
-    """Train a policy.
+    """Train a policy, or resume a run.
 
-    For example: agentrl train configs/number_game.yaml train.steps=20
+    Example: agentrl train configs/number_game.yaml train.steps=20
     """
     settings = [text for text in overrides or () if "=" in text]
     others = [text for text in overrides or () if "=" not in text]
