@@ -327,7 +327,7 @@ def _tell(
     )
     for row in stats:
         aside = "yes" if row.quarantined else ""
-        rungs = ", ".join(f"{rung} {count}" for rung, count in row.mended.items())
+        rungs = ", ".join(f"{rung} {count}" for rung, count in row.recoveries.items())
         shelf.add_row(
             row.serial, str(row.leases), str(row.failures), rungs, aside, f"{row.busy_share:.0%}"
         )

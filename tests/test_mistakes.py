@@ -163,7 +163,7 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("rollout={engine: hf, engine_kwargs: {dtype: bfloat16}}", ["engine_kwargs.dtype: hf"]),
         ("rollout.max_new_tokens=9999", ["rollout.max_new_tokens=9999", "at most"]),
         ("run.name=../x", ["run.name='../x'", "plain folder name"]),
-        ("rollout.temperature=2.5", ["rollout.temperature=2.5", "vLLM takes 2 at most"]),
+        ("rollout.temperature=2.5", ["rollout.temperature=2.5", "vLLM accepts at most 2"]),
     ],
 )
 def test_a_mistake_gets_one_message(override, words, tmp_path, capsys, small_machine):

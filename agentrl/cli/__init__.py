@@ -1,6 +1,7 @@
 """The command line, one file per command. Heavy imports happen inside the commands."""
 
 import sys
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -51,6 +52,53 @@ class _CommandsByTask(typer.core.TyperGroup):
                 formatter.write_dl(rows)
 
 
+class _CommandWithOverrides(typer.core.TyperCommand):
+    """Answers `--steps 3` with `train.steps=3`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments.
+
+        Raises:
+            ConfigError: an unknown option has the name of a setting.
+        """
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            option = getattr(error, "option_name", None)
+            key = None if option is None else _setting(option.strip("-"))
+            if key is None:
+                raise
+            _, equals, value = " ".join(given).partition(f"{option}=")
+            if not equals:
+                after = given[given.index(option) + 1 :] if option in given else []
+                value = after[0] if after else "..."
+            raise ConfigError(
+                f"{option} is not an option of {ctx.command_path}; it is a setting: "
+                f"{key}={value.split()[0] if value else '...'}"
+            ) from None
+
+
+def _setting(name: str) -> str | None:
+    """The dotted key of a setting that is called `name`, with or without its section."""
+    from agentrl.config import Config, WarmStartConfig, to_dict
+
+    def keys(tree: dict[str, Any], prefix: str = "") -> Iterator[str]:
+        for key, value in tree.items():
+            yield prefix + key
+            if isinstance(value, dict):
+                yield from keys(value, f"{prefix}{key}.")
+
+    known = list(keys(to_dict(Config(warm_start=WarmStartConfig()))))
+    name = name.replace("-", "_")
+    found = [key for key in known if f".{key}".endswith(f".{name}")]
+    return min(
+        found,
+        key=lambda key: (not key.startswith("train."), "warm" in key, key.count(".")),
+        default=None,
+    )
+
+
 app = typer.Typer(
     cls=_CommandsByTask,
     help="Train vision-language agents that act on screens.",
@@ -59,9 +107,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command("train")(train.train)
-app.command("eval")(evaluate.evaluate)
-app.command("play")(play.play)
+app.command("train", cls=_CommandWithOverrides)(train.train)
+app.command("eval", cls=_CommandWithOverrides)(evaluate.evaluate)
+app.command("play", cls=_CommandWithOverrides)(play.play)
 app.command("replay")(replay.replay)
 app.command("export")(export.export)
 app.command("merge")(merge.merge)

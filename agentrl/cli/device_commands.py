@@ -242,7 +242,7 @@ def doctor(
     for name in serials:
         console.print(Text(name, style="bold"))
         with closing(PageAssigner([AppSpec(app=PROBE)], "page")) as pager:
-            for found in examine(server, name, paged=pager.around):
+            for found in examine(server, name, paged=pager.wrap):
                 line = f"  [{_COLORS[found.state]}]{found.state:5}[/] [bold]{found.what:19}[/] "
                 console.print(line + escape(printable(found.detail)), soft_wrap=True)
                 if found.fix:

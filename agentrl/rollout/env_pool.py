@@ -227,9 +227,9 @@ def open_worlds(
     pager = PageAssigner([AppSpec(app=game.app)], config.devices.app)
     try:
         pool = (
-            open_pool(config, pager.around)
+            open_pool(config, pager.wrap)
             if phones is None
-            else SharedPool(phones, config, pager.around)
+            else SharedPool(phones, config, pager.wrap)
         )
     except BaseException:
         pager.close()

@@ -10,14 +10,14 @@ from agentrl.replay.live_phones import PhoneNow
 
 def open_pool(
     config: Config,
-    around: devices.DeviceWrapper = lambda phone: phone,
+    wrap: devices.DeviceWrapper = lambda phone: phone,
     lease_s: float = float("inf"),
 ) -> devices.DevicePool:
     """Open the phones for use in this process.
 
     Args:
         config: the job.
-        around: see `agentrl.devices.open_source`.
+        wrap: see `agentrl.devices.open_source`.
         lease_s: after which a lease expires unless it is renewed.
 
     Raises:
@@ -43,7 +43,7 @@ def open_pool(
             lease_s=lease_s,
             reboot=settings.reboot,
         ),
-        around=around,
+        wrap=wrap,
     )
 
 
@@ -61,7 +61,7 @@ def told_of(pool: devices.DevicePool) -> list[PhoneNow]:
     ]
 
 
-def opener_of(config: Config, around: devices.DeviceWrapper) -> DeviceOpener:
+def opener_of(config: Config, wrap: devices.DeviceWrapper) -> DeviceOpener:
     """Opens single phones of a pool that another process owns."""
     settings = config.devices
     return DeviceOpener(
@@ -70,5 +70,5 @@ def opener_of(config: Config, around: devices.DeviceWrapper) -> DeviceOpener:
         input=settings.input,
         deadlines=devices.Deadlines(**asdict(settings.deadlines)),
         public=tuple(settings.public_addresses),
-        around=around,
+        wrap=wrap,
     )

@@ -3,11 +3,13 @@ import re
 import socket
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import typer
 
 from agentrl import __version__, cli, replay
 from agentrl.config import PRESETS
@@ -359,3 +361,34 @@ def test_doctor_reports_a_torchvision_that_others_cannot_import():
         ("2.13.0+cpu", "0.28.0+cpu"), ("2.13.0", "0.28.0"), (None, "0.28.0"), ("2.13.0+cpu", None),
     ):  # fmt: skip
         assert cli.install_doctor.vision_beside(torch, torchvision) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["train", "number_game", "--steps", "3"], "train.steps=3"),
+        (["train", "number_game", "--lr=3e-4"], "optim.lr=3e-4"),
+        (["eval", "number_game", "--group-size", "4"], "rollout.group_size=4"),
+    ],
+)
+def test_an_option_that_is_a_setting_is_answered_with_the_override(
+    arguments: list[str], answer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(arguments) == 2
+    assert f"it is a setting: {answer}\n" in capsys.readouterr().err
+
+
+def test_help_lists_every_command_and_ends_with_an_example() -> None:
+    def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+        if not getattr(command, "hidden", False):
+            yield path, command
+        for name, inner in getattr(command, "commands", {}).items():
+            yield from commands(inner, f"{path} {name}")
+
+    root = typer.main.get_command(cli.app)
+    shown = [name for names in cli._GROUPS.values() for name in names]
+    for path, command in commands(root, "agentrl"):
+        if path.count(" ") == 1:
+            assert path.split()[1] in shown, path
+        if not hasattr(command, "commands"):
+            assert command.help.strip().splitlines()[-1].startswith(f"Example: {path}"), path

@@ -21,7 +21,7 @@ def open_probe(open_page: OpenPage) -> tuple[PagedApp, Tab]:
 
 def wait_until_lost(host: PagedApp) -> None:
     host.wait(lambda status: not status.connected, 30, "the connection was not lost")
-    assert host.status().sight is PageVisibility.LOST
+    assert host.status().visibility is PageVisibility.LOST
 
 
 def test_a_connection_that_is_dropped_comes_back_to_the_same_game(open_page: OpenPage) -> None:
@@ -80,7 +80,7 @@ def test_a_touch_whose_answer_is_lost_is_not_handled_twice(open_page: OpenPage, 
     tab.tap(*BOTTOM)
     # Handled, but not yet seen by anybody: the page could not paint it.
     deadline = time.monotonic() + 30
-    while host._seat.handled < 2:
+    while host._slot.handled < 2:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert host.state()["touches"] == 0  # type: ignore[index]

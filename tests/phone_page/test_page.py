@@ -265,7 +265,7 @@ def test_a_page_that_is_hidden_is_not_in_front(
     ours = window.send("Target.createTarget", {"url": server.url(host)})["targetId"]
     wait_for(host, touches=0)
     other = window.send("Target.createTarget", {"url": "about:blank"})["targetId"]
-    host.wait(lambda status: status.sight is PageVisibility.HIDDEN, 30, "hidden")
+    host.wait(lambda status: status.visibility is PageVisibility.HIDDEN, 30, "hidden")
     # What changes meanwhile is neither painted nor published.
     host.touch(*layout.CARDS[0].center)
     assert host.state()["touches"] == 0  # type: ignore[index]
@@ -274,7 +274,7 @@ def test_a_page_that_is_hidden_is_not_in_front(
     # A page that is closed says so, and is not taken for one whose connection went.
     window.send("Target.closeTarget", {"targetId": ours})
     status = host.wait(lambda status: not status.connected, 30, "closed")
-    assert status.sight is PageVisibility.HIDDEN
+    assert status.visibility is PageVisibility.HIDDEN
     window.detach()
 
 

@@ -10,7 +10,7 @@ print(len(datasets.Dataset.from_list([{"a": 1}])))
 """
 
 
-def test_datasets_works_whichever_comes_first():
+def test_datasets_works_in_any_import_order():
     for code in (
         CODE,
         CODE.replace("import datasets\n", "", 1).replace("\nimport torch\n", "\nimport datasets\n"),

@@ -20,7 +20,7 @@ from tests.policies.pictures import screen
 
 
 class Echo:
-    """An engine that answers with the count of its prompts and remembers what it was asked."""
+    """An engine that answers with the number of its prompts and records them."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Prompt, Sampling]] = []
@@ -44,13 +44,15 @@ class Echo:
 
 
 class Counter:
-    """A player that says how often it was asked, and a random digit."""
+    """A player that replies with the turn and a random digit."""
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
         return f"<think>{info['turn']} {rng.integers(10)}</think><|im_end|>"
 
 
-async def test_a_seat_keeps_its_conversation_and_draws_anew_each_turn(encoder: ChatEncoder) -> None:
+async def test_a_session_keeps_its_conversation_and_has_a_new_seed_each_turn(
+    encoder: ChatEncoder,
+) -> None:
     engine = Echo()
     policy = ModelPolicy(engine, encoder, sampling=Sampling(temperature=0.5, max_new_tokens=9))
     session = policy.start_episode("play", 7)
@@ -76,12 +78,12 @@ async def test_a_full_context_ends_the_conversation(encoder: ChatEncoder) -> Non
 
 
 @given(st.integers(0, 2**64), st.integers(0, 50))
-def test_seeds_of_draws_fit_and_differ(episode: int, turn: int) -> None:
+def test_turn_seeds_are_in_range_and_differ(episode: int, turn: int) -> None:
     assert 0 <= draw_seed(episode, turn) < 2**63
     assert draw_seed(episode, turn) != draw_seed(episode, turn + 1) != draw_seed(episode + 1, turn)
 
 
-async def test_a_scripted_answer_looks_as_if_it_had_been_sampled(encoder: ChatEncoder) -> None:
+async def test_a_scripted_answer_is_encoded_as_if_sampled(encoder: ChatEncoder) -> None:
     session = ScriptedPolicy(Counter(), encoder).start_episode("play", 3)
     first = await session.answer(screen(0), {"turn": 0})
     second = await session.answer(screen(1), {"turn": 1})
@@ -97,7 +99,7 @@ async def test_a_scripted_answer_looks_as_if_it_had_been_sampled(encoder: ChatEn
     assert again.reply == first.reply
 
 
-async def test_player_who_says_more_than_the_model_may_is_told_at_once(encoder):
+async def test_a_scripted_reply_longer_than_the_models_is_a_config_error(encoder):
     said = await ScriptedPolicy(Counter()).start_episode("", 0).answer(screen(0), {"turn": 0})
     ids = encoder.reply_ids(said.text)
     enough = ScriptedPolicy(Counter(), encoder, most_tokens=len(ids)).start_episode("play", 3)
@@ -115,11 +117,11 @@ async def test_a_scripted_player_needs_no_model() -> None:
     session.close()
 
 
-async def test_engines_open_by_name_and_name_what_they_do_not_take(tiny_vlm: Path) -> None:
+async def test_engines_open_by_name_and_report_unknown_arguments(tiny_vlm: Path) -> None:
     model = ModelConfig(path=str(tiny_vlm), image_size=[84, 140])
     with pytest.raises(ConfigError, match="no_such"):
         open_engine(RolloutConfig(engine="hf", engine_kwargs={"no_such": 1}), model, tiny_vlm)
-    with pytest.raises(ConfigError, match="vLLM takes 2 at most"):
+    with pytest.raises(ConfigError, match="vLLM accepts at most 2"):
         open_engine(RolloutConfig(engine="vllm", temperature=3.0), model, tiny_vlm)
     engine = open_engine(
         RolloutConfig(engine="hf", engine_kwargs={"device": "cpu"}), model, tiny_vlm

@@ -136,7 +136,9 @@ async def test_episodes_are_collected_from_a_server_and_discarded_when_it_fails(
 ) -> None:
     url, process = start()
     config = Config(
-        env=EnvConfig(id=url, kwargs={"fault": "break"}, translator={"parameters": ["a", "b"]})
+        env=EnvConfig(
+            id=url, kwargs={"fault": "break"}, translator_kwargs={"parameters": ["a", "b"]}
+        )
     )
     config.rollout.max_refills = 100
     rollouts = Rollouts(config, None, None)

@@ -98,11 +98,11 @@ class ScreenRecorder:
         rgb = cv2.cvtColor(frame.rgba, cv2.COLOR_RGBA2RGB)
         if frame.size != self._size:
             rgb = cv2.resize(rgb, self._size, interpolation=cv2.INTER_AREA)
-        picture = self._av.VideoFrame.from_ndarray(rgb, format="rgb24")
+        image = self._av.VideoFrame.from_ndarray(rgb, format="rgb24")
         self._last_pts = max(self._last_pts + 1, round(seconds * _CLOCK_HZ))
-        picture.pts, picture.time_base = self._last_pts, Fraction(1, _CLOCK_HZ)
+        image.pts, image.time_base = self._last_pts, Fraction(1, _CLOCK_HZ)
         with self._lock:
-            data = self._written(self._codec.encode(picture))
+            data = self._written(self._codec.encode(image))
         # Append the next frame's delimiter: only then does a decoder know that this frame is
         # complete, and the next frame may be seconds away.
         return data + _DELIMITER if data else b""

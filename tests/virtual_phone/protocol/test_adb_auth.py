@@ -9,11 +9,11 @@ from agentrl.virtual_phone.protocol import adb_packets
 from agentrl.virtual_phone.protocol.adb_auth import _DIGEST_INFO, KEYS_FILE, TrustedKeys
 from agentrl.virtual_phone.protocol.adb_packets import AUTH, AUTH_PUBLIC_KEY, AUTH_SIGNATURE, CNXN
 from agentrl.virtual_phone.system.file_system import FileSystem
-from tests.virtual_phone.wire import Wire, serving
+from tests.virtual_phone.packet_client import Wire, serving
 
 
 def prime(source: random.Random) -> int:
-    """A number of 1024 bits that is almost certainly prime."""
+    """A random 1024-bit prime."""
     small = [n for n in range(3, 2000, 2) if all(n % d for d in range(3, int(n**0.5) + 1, 2))]
     while True:
         n = source.getrandbits(1024) | (3 << 1022) | 1
@@ -34,8 +34,8 @@ class Key:
         return base64.b64encode(raw + struct.pack("<I", 65537)).decode() + " somebody@here"
 
     def sign(self, token: bytes) -> bytes:
-        told = _DIGEST_INFO + token
-        padded = b"\0\1" + b"\xff" * (253 - len(told)) + b"\0" + told
+        digest = _DIGEST_INFO + token
+        padded = b"\0\1" + b"\xff" * (253 - len(digest)) + b"\0" + digest
         return pow(int.from_bytes(padded, "big"), self.secret, self.modulus).to_bytes(256, "big")
 
 
@@ -57,7 +57,7 @@ async def challenged(wire: Wire) -> bytes:
     return packet.payload
 
 
-async def test_a_key_that_is_known_opens_the_phone(keys: tuple[Key, Key]) -> None:
+async def test_a_client_with_a_trusted_key_is_accepted(keys: tuple[Key, Key]) -> None:
     ours, _ = keys
     async with serving(auth=True, keys=[ours.public]) as phone:
         wire = await Wire.to(phone.port, greet=False)
@@ -67,7 +67,7 @@ async def test_a_key_that_is_known_opens_the_phone(keys: tuple[Key, Key]) -> Non
         assert await wire.ask("shell:echo in") == b"in\n"
 
 
-async def test_a_key_that_is_not_known_is_challenged_again_and_never_let_in(
+async def test_an_unknown_key_is_challenged_again_and_never_accepted(
     keys: tuple[Key, Key],
 ) -> None:
     ours, theirs = keys
@@ -78,7 +78,7 @@ async def test_a_key_that_is_not_known_is_challenged_again_and_never_let_in(
         second = await wire.next()
         assert second.command == AUTH
         assert second.payload != first
-        wire.send(AUTH, AUTH_SIGNATURE, 0, ours.sign(first))  # an old token is worth nothing
+        wire.send(AUTH, AUTH_SIGNATURE, 0, ours.sign(first))  # an old token is invalid
         assert (await wire.next()).command == AUTH
         wire.send(AUTH, AUTH_PUBLIC_KEY, 0, theirs.public.encode() + b"\0")
         wire.send(adb_packets.OPEN, 5, 0, b"shell:echo in\0")
@@ -87,7 +87,7 @@ async def test_a_key_that_is_not_known_is_challenged_again_and_never_let_in(
         assert not phone.phone.command_history
 
 
-async def test_an_owner_who_presses_allow_lets_a_new_key_in_for_good(
+async def test_an_allowed_key_stays_trusted(
     keys: tuple[Key, Key],
 ) -> None:
     _, theirs = keys
@@ -103,5 +103,5 @@ async def test_an_owner_who_presses_allow_lets_a_new_key_in_for_good(
 
 
 @pytest.mark.parametrize("key", ["", "AAAA", "é", "A" * 100_000, base64.b64encode(bytes(524))])
-def test_what_is_no_key_is_never_allowed(key: str | bytes) -> None:
-    assert not TrustedKeys(FileSystem()).ask(key if isinstance(key, str) else key.decode())
+def test_an_invalid_key_is_never_accepted(key: str | bytes) -> None:
+    assert not TrustedKeys(FileSystem()).accept_new(key if isinstance(key, str) else key.decode())

@@ -13,7 +13,7 @@ from agentrl.virtual_phone.faults.fault_plan import (
     PhoneFaults,
     ScheduledFault,
 )
-from tests.virtual_phone.run import probe_phone
+from tests.virtual_phone.shell_runner import probe_phone
 
 PLAN = """
 seed: 7
@@ -29,19 +29,23 @@ phones:
 """
 
 
-def test_a_plan_is_read_from_its_file_and_survives_the_way_to_the_phones(tmp_path: Path) -> None:
+def test_a_plan_survives_loading_and_transfer_to_the_phones(tmp_path: Path) -> None:
     (tmp_path / "flaky.yaml").write_text(PLAN)
     plan = fault_plan.load(tmp_path / "flaky.yaml")
     assert plan.seed == 7
-    assert plan.of(0).always == {"latency_ms": "lognormal:20:0.6", "drop": "0.002"}
-    assert [event.fault for event in plan.of(3).schedule] == ["capture", "dialog", "offline_s"]
-    assert plan.of(0).schedule[1].at_s == "10-60"
+    assert plan.for_phone(0).always == {"latency_ms": "lognormal:20:0.6", "drop": "0.002"}
+    assert [event.fault for event in plan.for_phone(3).schedule] == [
+        "capture",
+        "dialog",
+        "offline_s",
+    ]
+    assert plan.for_phone(0).schedule[1].at_s == "10-60"
     assert fault_plan.read(json.loads(json.dumps(plan.to_dict()))) == plan
     assert fault_plan.read(None) == FaultPlan()
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "message"),
     [
         ("[1]", "faults must be a mapping"),
         ("{al: {}}", "faults has no 'al' (did you mean 'all'?)"),
@@ -61,12 +65,12 @@ def test_a_plan_is_read_from_its_file_and_survives_the_way_to_the_phones(tmp_pat
         ("{", "is not valid YAML"),
     ],
 )
-def test_an_invalid_plan_names_the_key(tmp_path: Path, text: str, complaint: str) -> None:
+def test_an_invalid_plan_names_the_key(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "flaky.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError) as raised:
         fault_plan.load(path)
-    assert complaint in str(raised.value)
+    assert message in str(raised.value)
     assert str(path) in str(raised.value)
 
 
@@ -79,7 +83,7 @@ def test_an_invalid_plan_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class Watched:
-    """A phone whose faults are written down as they change."""
+    """A phone that records changes of its faults."""
 
     def __init__(self) -> None:
         self.phone = probe_phone()
@@ -98,7 +102,7 @@ class Watched:
         assert self.seen[: len(events)] == list(events)
 
 
-async def test_faults_come_and_go_by_their_schedule() -> None:
+async def test_faults_follow_their_schedule() -> None:
     watched = Watched()
     event = ScheduledFault(fault="capture", value="black", at_s="0.05", every_s="0.4", for_s="0.1")
     schedule = FaultSchedule(watched.phone.faults, FaultPlan(all=PhoneFaults(schedule=(event,))), 0)
@@ -107,7 +111,7 @@ async def test_faults_come_and_go_by_their_schedule() -> None:
     schedule.close()
 
 
-async def test_what_is_always_so_is_so_again_after_an_event_and_after_a_restart() -> None:
+async def test_permanent_faults_are_restored_after_a_scheduled_fault_and_a_reboot() -> None:
     watched = Watched()
     event = ScheduledFault(fault="latency_ms", value="500", for_s="0.05")
     always = {"latency_ms": "5", "rotation": "1"}
@@ -117,12 +121,12 @@ async def test_what_is_always_so_is_so_again_after_an_event_and_after_a_restart(
     await watched.wait_for((late, "5"), ("rotation", "1"), (late, "500"), (late, "5"))
     watched.phone.restart()
     assert not list(watched.phone.faults)
-    schedule.set_lasting()
+    schedule.set_permanent()
     assert dict(watched.phone.faults) == always
     schedule.close()
 
 
-async def test_the_same_seed_gives_every_phone_a_time_of_its_own_and_always_the_same() -> None:
+async def test_schedules_differ_between_phones_and_repeat_with_the_seed() -> None:
     event = ScheduledFault(fault="capture", value="black", at_s="1-1000")
     plan = FaultPlan(seed=3, all=PhoneFaults(schedule=(event,)))
 

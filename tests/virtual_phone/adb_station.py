@@ -24,7 +24,7 @@ PATIENCE_S = 60
 
 
 def programs() -> list[str]:
-    """The adb in adbutils' wheel, and the one that is installed, if there is one."""
+    """The adb binary in adbutils' wheel, and the installed one, if any."""
     bundled = Path(adbutils.binaries.__file__).parent / "adb"
     return [str(bundled), *([found] if (found := which("adb")) else [])]
 
@@ -45,27 +45,27 @@ class Station:
         )
 
     def adb(self, *arguments: str, input: bytes = b"") -> str:
-        """Run the adb program; its output, if it succeeds."""
+        """Run the adb program; returns its output and raises if it fails."""
         done = self.run(*arguments, input=input)
         assert done.returncode == 0, (arguments, done)
         return done.stdout.decode()
 
     def shell(self, script: str) -> str:
-        """Run a script on the phone; its output and its errors."""
+        """Run a script on the phone; returns stdout and stderr."""
         return self.run("shell", f"{script} 2>&1").stdout.decode()
 
     def adbutils(self) -> adbutils.AdbDevice:
-        """The phone as adbutils has it."""
+        """The phone as an adbutils device."""
         client = adbutils.AdbClient(host=self.server.host, port=self.server.port)
         return client.device(self.serial)
 
     def wait_for(self, script: str, text: str) -> str:
-        """Run a script until its output holds a text."""
+        """Run a script until its output contains a text."""
         end = time.monotonic() + PATIENCE_S
-        while text not in (told := self.shell(script)):
-            assert time.monotonic() < end, told
+        while text not in (output := self.shell(script)):
+            assert time.monotonic() < end, output
             time.sleep(0.05)
-        return told
+        return output
 
 
 @contextlib.contextmanager

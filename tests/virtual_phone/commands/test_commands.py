@@ -9,7 +9,7 @@ import pytest
 from agentrl.virtual_phone.apps.app import View
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from agentrl.virtual_phone.virtual_phone import VirtualPhone
-from tests.virtual_phone.run import probe_phone, run
+from tests.virtual_phone.shell_runner import probe_phone, run
 
 PACKAGE = ProbeApp.package
 TOP = (30, 20)
@@ -22,15 +22,15 @@ def phone() -> VirtualPhone:
     return phone
 
 
-def test_a_phone_asleep_is_black_deaf_and_locked_when_it_wakes(phone: VirtualPhone) -> None:
+def test_a_sleeping_phone_is_black_ignores_touches_and_wakes_locked(phone: VirtualPhone) -> None:
     assert run("input keyevent 26", phone).code == 0
     assert not phone.shown.frame.rgba[..., :3].any()
-    told = run("dumpsys power; dumpsys window policy; dumpsys display", phone).out
+    output = run("dumpsys power; dumpsys window policy; dumpsys display", phone).out
     for text in (
         "mWakefulness=Asleep", "mHoldingDisplaySuspendBlocker=false", "isStatusBarKeyguard=true",
         "showing=true", "mScreenState=OFF",
     ):  # fmt: skip
-        assert text in told
+        assert text in output
     run("input tap 30 20; input swipe 30 100 30 20; input keyevent BACK", phone)
     assert phone.tasks.apps[PACKAGE].touches == 0
     run("input keyevent 224", phone)
@@ -43,7 +43,7 @@ def test_a_phone_asleep_is_black_deaf_and_locked_when_it_wakes(phone: VirtualPho
 @pytest.mark.parametrize(
     "unlock", ["input keyevent 82", "wm dismiss-keyguard", "input swipe 30 110 30 20"]
 )
-def test_the_lock_screen_is_put_away(phone: VirtualPhone, unlock: str) -> None:
+def test_the_lock_screen_can_be_dismissed(phone: VirtualPhone, unlock: str) -> None:
     run(f"input keyevent 223; input keyevent 224; {unlock}", phone)
     assert "isStatusBarKeyguard=false" in run("dumpsys window policy", phone).out
     assert str(phone.shown.focus).startswith(PACKAGE)
@@ -61,14 +61,14 @@ def test_a_phone_that_stays_on_wakes(phone: VirtualPhone) -> None:
 
 
 @pytest.mark.parametrize("rotation", [1, 3])
-def test_the_picture_turns_with_the_phone_unless_it_is_locked(
+def test_the_image_rotates_with_the_phone_unless_rotation_is_locked(
     phone: VirtualPhone, rotation: int
 ) -> None:
     run(f"setprop debug.agentrl.fault.rotation {rotation}", phone)
     assert phone.shown.frame.size == (128, 72)
-    told = run("dumpsys display", phone).out
-    assert f"orientation={rotation}" in told
-    assert "deviceWidth=128, deviceHeight=72" in told
+    output = run("dumpsys display", phone).out
+    assert f"orientation={rotation}" in output
+    assert "deviceWidth=128, deviceHeight=72" in output
     assert run("wm size", phone).out == "Physical size: 72x128\n", "as on every phone"
     phone.input.touch(120, 20)
     assert phone.tasks.apps[PACKAGE].app.state()["last"][0] == pytest.approx(120.5 / 128)
@@ -82,11 +82,11 @@ def test_the_picture_turns_with_the_phone_unless_it_is_locked(
     assert phone.shown.frame.size == (128, 72)
 
 
-def test_a_screen_can_pretend_another_size(phone: VirtualPhone) -> None:
+def test_the_screen_size_can_be_overridden(phone: VirtualPhone) -> None:
     run("wm size 100x200; wm density 240", phone)
     assert phone.shown.frame.size == (100, 200)
-    told = run("wm size; wm density", phone).out
-    assert told == (
+    output = run("wm size; wm density", phone).out
+    assert output == (
         "Physical size: 72x128\nOverride size: 100x200\nPhysical density: 32\n"
         "Override density: 240\n"
     )
@@ -105,13 +105,13 @@ class Stating(ProbeApp):
         return [View(bounds=(0, 0, 1, 0.5), kind="android.widget.LinearLayout", children=[button])]
 
 
-def test_the_tree_of_views_is_the_apps_own_with_pixels_of_the_screen() -> None:
+def test_the_view_hierarchy_has_the_apps_views_with_bounds_in_pixels() -> None:
     from xml.etree import ElementTree
 
     phone = VirtualPhone([Stating()], size=(72, 128), effect_delay_ms=(0, 0))
     phone.tasks.launch(Stating.package, {})
-    told = run("uiautomator dump && cat /sdcard/window_dump.xml", phone).out
-    first, _, xml = told.partition("\n")
+    output = run("uiautomator dump && cat /sdcard/window_dump.xml", phone).out
+    first, _, xml = output.partition("\n")
     assert first == "UI hierchary dumped to: /sdcard/window_dump.xml"
     nodes = list(ElementTree.fromstring(xml.encode()).iter("node"))
     assert [node.get("class") for node in nodes] == [
@@ -123,23 +123,23 @@ def test_the_tree_of_views_is_the_apps_own_with_pixels_of_the_screen() -> None:
     assert nodes[2].get("bounds") == "[36,5][72,66]"
 
 
-def test_an_app_that_says_nothing_of_its_views_is_one_node(phone: VirtualPhone) -> None:
+def test_an_app_without_views_is_a_single_node(phone: VirtualPhone) -> None:
     xml = run("uiautomator dump /dev/tty", phone).out
     assert xml.count("<node ") == 1
     assert f'package="{PACKAGE}"' in xml
 
 
-def test_home_shows_its_tiles(phone: VirtualPhone) -> None:
+def test_the_home_screen_lists_its_tiles_as_views(phone: VirtualPhone) -> None:
     run("input keyevent HOME", phone)
     assert 'text="probe"' in run("uiautomator dump /dev/tty", phone).out
 
 
-def test_text_that_has_no_keys_is_typed_by_the_keyboard_that_listens(phone: VirtualPhone) -> None:
+def test_adbkeyboard_types_unicode_text_while_it_is_selected(phone: VirtualPhone) -> None:
     import base64
 
     text = "héllo 你好 👋 'quoted' $(reboot)"
-    told = base64.b64encode(text.encode()).decode()
-    send = f"am broadcast -a ADB_INPUT_B64 --es msg {told}"
+    encoded = base64.b64encode(text.encode()).decode()
+    send = f"am broadcast -a ADB_INPUT_B64 --es msg {encoded}"
     done = run(send, phone)
     assert done.out.endswith("Broadcast completed: result=0\n")
     assert phone.tasks.apps[PACKAGE].app.state()["text"] == "", "nobody listens"
@@ -165,13 +165,13 @@ def test_text_that_has_no_keys_is_typed_by_the_keyboard_that_listens(phone: Virt
     assert phone.tasks.apps[PACKAGE].app.state()["text"] == ""
 
 
-def test_input_text_types_ascii_alone(phone: VirtualPhone) -> None:
+def test_input_text_types_only_ascii(phone: VirtualPhone) -> None:
     assert run("input text 'a%sb'", phone).code == 0
     assert run("input text 'é'", phone).code == 255
     assert phone.tasks.apps[PACKAGE].app.state()["text"] == "a b"
 
 
-def test_a_finger_that_goes_down_and_up_taps_or_swipes(phone: VirtualPhone) -> None:
+def test_motion_events_make_taps_and_swipes(phone: VirtualPhone) -> None:
     run("input motionevent DOWN 30 20; input motionevent UP 31 21", phone)
     run("input motionevent DOWN 30 20; input motionevent MOVE 30 60", phone)
     run("input motionevent UP 30 100; input motionevent DOWN 1 1; input motionevent CANCEL", phone)
@@ -182,12 +182,12 @@ def test_a_finger_that_goes_down_and_up_taps_or_swipes(phone: VirtualPhone) -> N
 @pytest.mark.parametrize(
     "words", ["tap 1", "tap a b", "tap nan 1", "swipe 1 2 3", "keyevent", "keyevent '!'", "fly 1 2"]
 )
-def test_input_that_makes_no_sense_is_refused(phone: VirtualPhone, words: str) -> None:
+def test_invalid_input_is_rejected(phone: VirtualPhone, words: str) -> None:
     assert run(f"input {words}", phone).code != 0
     assert not phone.tasks.apps[PACKAGE].inputs
 
 
-def test_back_comes_by_the_app_below(phone: VirtualPhone) -> None:
+def test_back_returns_to_the_app_below(phone: VirtualPhone) -> None:
     run("am start -a android.settings.SETTINGS", phone)
     run("am start -a android.intent.action.VIEW -d http://127.0.0.1:1/x", phone)
     assert phone.shown.front == "com.android.chrome"
@@ -199,29 +199,29 @@ def test_back_comes_by_the_app_below(phone: VirtualPhone) -> None:
     assert phone.shown.front is None
 
 
-def test_an_intent_that_leads_nowhere_says_so(phone: VirtualPhone) -> None:
+def test_an_unresolvable_intent_is_reported(phone: VirtualPhone) -> None:
     done = run("am start -a android.intent.action.DIAL -d tel:5", phone)
     assert (done.code, "unable to resolve Intent { act=" in done.err) == (1, True)
     assert "Argument expected after '-d'" in run("am start -d", phone).err
 
 
-def test_the_battery_says_what_it_is_told_until_it_is_reset(phone: VirtualPhone) -> None:
+def test_battery_overrides_last_until_they_are_reset(phone: VirtualPhone) -> None:
     run("dumpsys battery set level 5; dumpsys battery set temp 480; dumpsys battery unplug", phone)
-    told = run("dumpsys battery", phone).out
-    assert "level: 5" in told
-    assert "temperature: 480" in told
-    assert "AC powered: false" in told
+    output = run("dumpsys battery", phone).out
+    assert "level: 5" in output
+    assert "temperature: 480" in output
+    assert "AC powered: false" in output
     run("cmd battery reset", phone)
     assert "level: 100" in run("dumpsys battery", phone).out
 
 
-def test_the_date_is_the_one_of_the_status_bar(phone: VirtualPhone) -> None:
+def test_date_agrees_with_the_status_bar(phone: VirtualPhone) -> None:
     seconds = int(run("date +%s", phone).out)
     assert time.strftime("%H:%M", time.gmtime(seconds)) in run("date", phone).out
     assert seconds % 86_400 == phone.tasks.clock_s
 
 
-def test_png_and_raw_are_the_same_of_every_screen(phone: VirtualPhone) -> None:
+def test_png_and_raw_captures_agree_on_every_screen(phone: VirtualPhone) -> None:
     for script in ("true", "input keyevent 26", "input keyevent 26", "input keyevent 82 3"):
         run(script, phone)
         png = np.frombuffer(run("screencap -p", phone).out_bytes, np.uint8)
@@ -229,7 +229,7 @@ def test_png_and_raw_are_the_same_of_every_screen(phone: VirtualPhone) -> None:
         assert np.array_equal(phone.shown.frame.rgba[..., :3], shown)
 
 
-async def test_the_next_picture_can_be_waited_for(phone: VirtualPhone) -> None:
+async def test_the_next_visible_change_can_be_awaited(phone: VirtualPhone) -> None:
     shown = phone.shown
     waiting = asyncio.create_task(phone.display.wait_for_change(shown))
     await asyncio.sleep(0.01)
@@ -239,7 +239,7 @@ async def test_the_next_picture_can_be_waited_for(phone: VirtualPhone) -> None:
     assert phone.shown is not shown
 
 
-def test_a_page_whose_words_change_is_drawn_again_in_the_same_minute(
+def test_a_page_whose_text_changes_is_redrawn_within_the_same_minute(
     phone: VirtualPhone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agentrl.virtual_phone.apps.app_tasks._time_of_day", lambda *_: 0)

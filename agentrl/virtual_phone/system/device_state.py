@@ -16,7 +16,7 @@ from agentrl.virtual_phone.system.screen_geometry import ScreenGeometry
 _ROTATION_SETTINGS = ("accelerometer_rotation", "user_rotation")
 
 
-class PhoneState:
+class DeviceState:
     """Everything a phone consists of that its display draws and its input changes."""
 
     def __init__(

@@ -27,7 +27,7 @@ any_packet = st.builds(
 
 @given(st.lists(any_packet, max_size=5), st.lists(st.integers(1, 40), min_size=1))
 @settings(deadline=None)
-def test_packets_survive_any_cutting(sent: list[Packet], cuts: list[int]) -> None:
+def test_packets_are_parsed_from_chunks_of_any_size(sent: list[Packet], cuts: list[int]) -> None:
     data = b"".join(map(adb_packets.encode, sent))
     parser, got, at, turn = PacketParser(), [], 0, 0
     while at < len(data):
@@ -39,14 +39,14 @@ def test_packets_survive_any_cutting(sent: list[Packet], cuts: list[int]) -> Non
 
 @given(st.binary(min_size=24, max_size=400))
 @settings(deadline=None)
-def test_garbage_is_refused_or_waited_for_and_nothing_else(data: bytes) -> None:
+def test_garbage_is_either_rejected_or_buffered(data: bytes) -> None:
     with contextlib.suppress(ProtocolError):
         list(PacketParser().feed(data))
 
 
 @given(st.lists(any_packet, min_size=1, max_size=4), st.integers(0), st.integers(0, 255))
 @settings(deadline=None)
-def test_packets_with_one_byte_changed_are_read_refused_or_waited_for(
+def test_packets_with_one_changed_byte_are_parsed_rejected_or_buffered(
     sent: list[Packet], where: int, byte: int
 ) -> None:
     data = bytearray(b"".join(map(adb_packets.encode, sent)))
@@ -57,7 +57,7 @@ def test_packets_with_one_byte_changed_are_read_refused_or_waited_for(
         assert sum(24 + len(packet.payload) for packet in got) <= len(data)
 
 
-def test_a_payload_beyond_the_limit_is_refused_before_it_is_stored() -> None:
+def test_a_payload_beyond_the_limit_is_rejected_before_it_is_buffered() -> None:
     head = adb_packets.header(adb_packets.WRTE, 1, 2, adb_packets.MAX_PAYLOAD + 1)
     with pytest.raises(ProtocolError, match="exceeds"):
         list(PacketParser().feed(head))

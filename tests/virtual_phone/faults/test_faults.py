@@ -12,8 +12,8 @@ from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from agentrl.virtual_phone.apps.system_apps import LAUNCHER
 from agentrl.virtual_phone.faults.faults import CHECKS, PREFIX, Distribution
 from agentrl.virtual_phone.virtual_phone import VirtualPhone
-from tests.virtual_phone.run import probe_phone, run, run_later
-from tests.virtual_phone.wire import Wire, serving
+from tests.virtual_phone.packet_client import Wire, serving
+from tests.virtual_phone.shell_runner import probe_phone, run, run_later
 
 PACKAGE = ProbeApp.package
 TOP = (30, 20)
@@ -41,7 +41,7 @@ def setprop(phone: VirtualPhone, name: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "complaint"),
+    ("name", "value", "message"),
     [
         ("captur", "black", "unknown fault 'captur' (did you mean 'capture'?)"),
         ("capture", "green", "must be one of truncated, black, header, empty, secure, stale"),
@@ -53,16 +53,16 @@ def setprop(phone: VirtualPhone, name: str, value: str) -> None:
     ],
 )
 def test_an_invalid_fault_is_rejected(
-    phone: VirtualPhone, name: str, value: str, complaint: str
+    phone: VirtualPhone, name: str, value: str, message: str
 ) -> None:
     done = run(f"setprop {PREFIX}{name} {value}", phone)
     assert done.code == 1
-    assert complaint in done.err
+    assert message in done.err
     assert not list(phone.faults)
 
 
 @pytest.mark.parametrize("name", sorted(CHECKS))
-def test_every_fault_that_is_set_can_be_read_and_taken_away(phone: VirtualPhone, name: str) -> None:
+def test_every_fault_can_be_set_read_and_cleared(phone: VirtualPhone, name: str) -> None:
     values = {"capture": "black", "front": "com.x", "dialog": "anr", "input": "lost"}
     if name in ("offline_s", "reboot"):
         return  # they happen once
@@ -72,7 +72,7 @@ def test_every_fault_that_is_set_can_be_read_and_taken_away(phone: VirtualPhone,
     assert run(f"getprop {PREFIX}{name}", phone).out.strip() == ""
 
 
-def test_captures_are_truncated_black_no_picture_or_none(phone: VirtualPhone) -> None:
+def test_capture_faults_truncate_blacken_corrupt_or_drop_captures(phone: VirtualPhone) -> None:
     whole = run_bytes("screencap", phone)
     for fault, expected in (
         ("truncated", whole[: len(whole) // 2]),
@@ -86,7 +86,7 @@ def test_captures_are_truncated_black_no_picture_or_none(phone: VirtualPhone) ->
     assert run_bytes("screencap", phone) == whole
 
 
-def test_of_a_secure_window_only_the_status_bar_is_seen(phone: VirtualPhone) -> None:
+def test_captures_of_a_secure_window_show_only_the_status_bar(phone: VirtualPhone) -> None:
     bar = phone.shown.frame.split
     before = raw(phone)
     setprop(phone, "capture", "secure")
@@ -96,7 +96,7 @@ def test_of_a_secure_window_only_the_status_bar_is_seen(phone: VirtualPhone) -> 
     assert not after[bar:, :, :3].any()
 
 
-def test_a_stale_capture_does_not_change_until_it_is_mended(phone: VirtualPhone) -> None:
+def test_a_stale_capture_does_not_change_until_the_fault_is_cleared(phone: VirtualPhone) -> None:
     before = run_bytes("screencap", phone)
     setprop(phone, "capture", "stale")
     phone.input.touch(*TOP)
@@ -105,7 +105,7 @@ def test_a_stale_capture_does_not_change_until_it_is_mended(phone: VirtualPhone)
     assert run_bytes("screencap", phone) != before
 
 
-def test_a_package_in_front_is_left_by_back_and_the_fault_is_over(phone: VirtualPhone) -> None:
+def test_back_leaves_a_package_in_front_and_ends_the_fault(phone: VirtualPhone) -> None:
     setprop(phone, "front", "com.android.settings")
     assert "com.android.settings/" in run("dumpsys window windows", phone).out
     run("input keyevent BACK", phone)
@@ -117,7 +117,7 @@ def test_a_package_in_front_is_left_by_back_and_the_fault_is_over(phone: Virtual
     assert phone.shown.front == PACKAGE
 
 
-def test_the_app_comes_back_when_it_is_started_again(phone: VirtualPhone) -> None:
+def test_am_start_brings_the_app_back_to_the_front(phone: VirtualPhone) -> None:
     setprop(phone, "front", "com.android.settings")
     run(f"am start -S -W -n {PACKAGE}/.Main", phone)
     assert phone.shown.front == PACKAGE
@@ -133,7 +133,7 @@ def test_the_app_comes_back_when_it_is_started_again(phone: VirtualPhone) -> Non
         ("permission", "permission.ui.GrantPermissionsActivity}"),
     ],
 )
-def test_a_dialog_has_the_focus_and_takes_the_touches(
+def test_a_dialog_has_the_focus_and_receives_touches(
     phone: VirtualPhone, kind: str, title: str
 ) -> None:
     before = run_bytes("screencap", phone)
@@ -152,7 +152,7 @@ def test_a_dialog_has_the_focus_and_takes_the_touches(
 
 
 def _button(xml: str, number: int) -> tuple[float, float]:
-    """The middle of a button."""
+    """The center of a button."""
     nodes = re.findall(r'class="android.widget.Button".*?bounds="([^"]*)"', xml)
     left, top, right, bottom = map(int, re.findall(r"\d+", nodes[number]))
     return (left + right) / 2, (top + bottom) / 2
@@ -167,7 +167,7 @@ def test_closing_an_app_that_does_not_respond_stops_it(phone: VirtualPhone) -> N
     assert not phone.tasks.running
 
 
-def test_a_crashed_app_leaves_what_it_has_published(phone: VirtualPhone) -> None:
+def test_the_published_state_of_a_crashed_app_remains(phone: VirtualPhone) -> None:
     state = f"cat {state_path(PACKAGE)}"
     phone.input.touch(*TOP)
     before = run(state, phone).out
@@ -183,7 +183,7 @@ def test_a_crashed_app_leaves_what_it_has_published(phone: VirtualPhone) -> None
 
 @pytest.mark.parametrize("fix", [f"am force-stop {PACKAGE}", f"am start -S -n {PACKAGE}/.Main"])
 @pytest.mark.parametrize("kind", ["anr", "crash"])
-def test_restarting_the_app_takes_the_dialog_about_it_away(
+def test_restarting_an_app_dismisses_the_dialog_about_it(
     phone: VirtualPhone, kind: str, fix: str
 ) -> None:
     setprop(phone, "dialog", kind)
@@ -192,20 +192,20 @@ def test_restarting_the_app_takes_the_dialog_about_it_away(
     assert "Application" not in run("dumpsys window windows", phone).out
 
 
-def test_a_call_is_left_by_back(phone: VirtualPhone) -> None:
+def test_back_dismisses_a_call(phone: VirtualPhone) -> None:
     setprop(phone, "dialog", "call")
     phone.input.key("KEYCODE_BACK")
     assert phone.dialog is None
     assert phone.shown.front == PACKAGE
 
 
-def test_touches_are_lost(phone: VirtualPhone) -> None:
+def test_the_input_fault_loses_touches(phone: VirtualPhone) -> None:
     setprop(phone, "input", "lost")
     assert run("input tap 30 20; input keyevent BACK", phone).code == 0
     assert phone.tasks.apps[PACKAGE].touches == 0
 
 
-def test_starting_an_app_takes_longer(phone: VirtualPhone) -> None:
+def test_the_slow_start_fault_delays_am_start(phone: VirtualPhone) -> None:
     setprop(phone, "slow_start_s", "0.2")
 
     async def start() -> float:
@@ -217,7 +217,7 @@ def test_starting_an_app_takes_longer(phone: VirtualPhone) -> None:
     assert asyncio.run(start()) >= 0.19
 
 
-def test_storage_runs_out(phone: VirtualPhone) -> None:
+def test_the_storage_fault_limits_free_space(phone: VirtualPhone) -> None:
     setprop(phone, "storage_mb", "0.001")
     assert "No space left" in run("echo " + "x" * 2000 + " > /sdcard/x", phone).err
     assert run("df /data | tail -1", phone).out.split()[3] == "0"
@@ -226,7 +226,7 @@ def test_storage_runs_out(phone: VirtualPhone) -> None:
     assert int(run("df /data | tail -1", phone).out.split()[3]) > 1_000_000
 
 
-def test_a_restart_ends_what_runs_and_every_fault(phone: VirtualPhone) -> None:
+def test_a_reboot_stops_all_apps_and_clears_all_faults(phone: VirtualPhone) -> None:
     setprop(phone, "hang", "1")
     setprop(phone, "rotation", "1")
     run("setprop debug.other 1; setprop persist.mine 2; settings put system a 3", phone)
@@ -234,11 +234,11 @@ def test_a_restart_ends_what_runs_and_every_fault(phone: VirtualPhone) -> None:
     assert not list(phone.faults)
     assert phone.shown.front is None
     assert phone.geometry.rotation == 0
-    told = run("getprop debug.other; getprop persist.mine; settings get system a", phone).out
-    assert told == "\n2\n3\n"
+    output = run("getprop debug.other; getprop persist.mine; settings get system a", phone).out
+    assert output == "\n2\n3\n"
 
 
-async def test_services_are_late() -> None:
+async def test_the_latency_fault_delays_services() -> None:
     async with serving() as phone:
         phone.phone.faults.set("latency_ms", "80-90")
         wire = await Wire.to(phone.port)
@@ -248,9 +248,7 @@ async def test_services_are_late() -> None:
         assert loop.time() - start_s >= 0.08
 
 
-async def test_a_hung_command_never_answers_but_a_fault_can_be_mended_and_the_phone_restarted() -> (
-    None
-):
+async def test_a_hung_command_never_answers_but_the_fault_can_be_cleared() -> None:
     async with serving() as phone:
         phone.phone.faults.set("hang", "1")
         wire = await Wire.to(phone.port)
@@ -262,7 +260,7 @@ async def test_a_hung_command_never_answers_but_a_fault_can_be_mended_and_the_ph
         assert await again.ask("shell:echo on") == b"on\n"
 
 
-async def test_the_connection_is_dropped_when_a_service_is_opened() -> None:
+async def test_the_drop_fault_breaks_the_connection_when_a_service_is_opened() -> None:
     async with serving() as phone:
         phone.phone.faults.set("drop", "1")
         wire = await Wire.to(phone.port)
@@ -273,18 +271,18 @@ async def test_the_connection_is_dropped_when_a_service_is_opened() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "low", "high"),
+    ("text", "low", "high"),
     [("5", 5, 5), ("inf", math.inf, math.inf), ("0.5-2", 0.5, 2), ("lognormal:40:0.5", 5, 400)],
 )
-def test_distributions_give_what_they_say(told: str, low: float, high: float) -> None:
+def test_distributions_have_the_stated_range_and_median(text: str, low: float, high: float) -> None:
     source = random.Random(1)
-    numbers = sorted(Distribution.parse(told).draw(source) for _ in range(1000))
+    numbers = sorted(Distribution.parse(text).draw(source) for _ in range(1000))
     assert low <= numbers[0] <= numbers[-1] <= high
-    middle = (low + high) / 2 if not told.startswith("log") else 40
+    middle = (low + high) / 2 if not text.startswith("log") else 40
     assert numbers[500] == pytest.approx(middle, rel=0.1)
 
 
-def test_home_is_a_place_where_a_dialog_can_stand() -> None:
+def test_a_dialog_can_cover_the_home_screen() -> None:
     phone = VirtualPhone(size=(72, 128), effect_delay_ms=(0, 0))
     setprop(phone, "dialog", "anr")
     assert f"Not Responding: {LAUNCHER}" in run("dumpsys window windows", phone).out

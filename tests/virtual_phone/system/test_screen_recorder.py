@@ -15,18 +15,18 @@ from agentrl.virtual_phone.commands import COMMANDS
 from agentrl.virtual_phone.shell.interpreter import ShellInterpreter
 from agentrl.virtual_phone.shell.redirects import CommandIO
 from agentrl.virtual_phone.virtual_phone import VirtualPhone
-from tests.virtual_phone.run import run
-from tests.virtual_phone.wire import PATIENCE_S
+from tests.virtual_phone.packet_client import PATIENCE_S
+from tests.virtual_phone.shell_runner import run
 
 STREAM = "screenrecord --output-format=h264"
 
 
 class Viewer:
-    """Watches the stream of a phone, as a driver does: byte after byte, without its end."""
+    """Decodes the video stream of a phone as it arrives."""
 
     def __init__(self, phone: VirtualPhone) -> None:
         self.phone = phone
-        self.pictures: list[np.ndarray] = []
+        self.images: list[np.ndarray] = []
         self.key_frames = 0
         self._codec = av.CodecContext.create("h264", "r")
         self._codec.thread_type = "NONE"
@@ -36,12 +36,12 @@ class Viewer:
         for packet in self._codec.parse(bytes(data)):
             self.key_frames += packet.is_keyframe
             for frame in self._codec.decode(packet):
-                self.pictures.append(frame.to_ndarray(format="rgb24"))
+                self.images.append(frame.to_ndarray(format="rgb24"))
         self._came.set()
 
     async def wait_for(self, count: int) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while len(self.pictures) < count:
+            while len(self.images) < count:
                 self._came.clear()
                 await self._came.wait()
 
@@ -51,9 +51,9 @@ class Viewer:
         return asyncio.create_task(shell.run(f"{STREAM} {options} -"))
 
     def differs(self) -> float:
-        """How far the last picture is from the screen, of 255, on average."""
+        """Mean difference between the last frame and the screen, in [0, 255]."""
         screen = self.phone.shown.frame.rgba[..., :3].astype(int)
-        return float(np.abs(screen - self.pictures[-1]).mean())
+        return float(np.abs(screen - self.images[-1]).mean())
 
 
 @pytest.fixture
@@ -63,51 +63,51 @@ def phone() -> VirtualPhone:
     return phone
 
 
-async def test_every_change_is_a_picture_that_comes_at_once_and_is_the_screen(
+async def test_every_change_is_streamed_at_once_as_a_frame(
     phone: VirtualPhone,
 ) -> None:
     viewer = Viewer(phone)
     recording = viewer.start()
     await viewer.wait_for(1)
     assert viewer.key_frames == 1
-    assert viewer.pictures[0].shape == (256, 144, 3)
+    assert viewer.images[0].shape == (256, 144, 3)
     for count in range(2, 12):
         assert viewer.differs() < 6
         phone.input.touch(30, 40 if count % 2 else 200)
         await viewer.wait_for(count)
-    assert len(viewer.pictures) == 11
+    assert len(viewer.images) == 11
     assert not recording.done()
     recording.cancel()
 
 
-async def test_a_stream_ends_at_its_limit_and_has_the_size_it_is_asked_for(
+async def test_a_stream_has_the_requested_size_and_ends_at_its_time_limit(
     phone: VirtualPhone,
 ) -> None:
     viewer = Viewer(phone)
     recording = viewer.start("--size 101x200 --time-limit 0.5 --bit-rate 4M")
     await viewer.wait_for(1)
-    assert viewer.pictures[0].shape == (200, 100, 3)
+    assert viewer.images[0].shape == (200, 100, 3)
     assert await asyncio.wait_for(recording, PATIENCE_S) == 0
 
 
-async def test_a_phone_that_turns_keeps_the_size_of_its_stream(phone: VirtualPhone) -> None:
+async def test_rotating_the_phone_keeps_the_size_of_the_stream(phone: VirtualPhone) -> None:
     viewer = Viewer(phone)
     recording = viewer.start()
     await viewer.wait_for(1)
     phone.faults.set("rotation", "1")
     await viewer.wait_for(2)
-    assert viewer.pictures[1].shape == (256, 144, 3)
+    assert viewer.images[1].shape == (256, 144, 3)
     recording.cancel()
 
 
-def test_a_file_is_a_video(phone: VirtualPhone) -> None:
+def test_a_recorded_file_is_a_video(phone: VirtualPhone) -> None:
     assert run("screenrecord --time-limit 0.3 /sdcard/x.mp4", phone).code == 0
     with av.open(io.BytesIO(phone.files.read("/sdcard/x.mp4"))) as video:
         assert len(list(video.decode(video=0))) >= 1
 
 
 @pytest.mark.parametrize(
-    ("options", "complaint"),
+    ("options", "message"),
     [
         ("", "Must specify output file"),
         ("--size 5x5 -", "Invalid size 5x5"),
@@ -117,12 +117,12 @@ def test_a_file_is_a_video(phone: VirtualPhone) -> None:
         ("--time-limit x -", "could not convert"),
     ],
 )
-def test_what_cannot_be_recorded_says_why(
-    phone: VirtualPhone, options: str, complaint: str
+def test_invalid_recordings_report_the_reason(
+    phone: VirtualPhone, options: str, message: str
 ) -> None:
     done = run(f"{STREAM} {options}", phone)
     assert done.code == 2
-    assert complaint in done.err
+    assert message in done.err
 
 
 def test_without_an_encoder_the_command_says_what_to_install(
@@ -135,7 +135,7 @@ def test_without_an_encoder_the_command_says_what_to_install(
 
 
 @pytest.mark.adb
-def test_a_stream_comes_through_the_adb_server_as_the_screen_changes(
+def test_a_stream_arrives_through_the_adb_server_as_the_screen_changes(
     virtual_phone: Device,
 ) -> None:
     codec = av.CodecContext.create("h264", "r")
@@ -147,13 +147,13 @@ def test_a_stream_comes_through_the_adb_server_as_the_screen_changes(
         stdin=subprocess.DEVNULL,
     )
     assert recording.stdout is not None
-    pictures = 0
-    while pictures < 4:
+    images = 0
+    while images < 4:
         data = os.read(recording.stdout.fileno(), 1 << 16)
         assert data, "the stream has ended"
         frames = [frame for packet in codec.parse(data) for frame in codec.decode(packet)]
         assert all((frame.width, frame.height) == (360, 640) for frame in frames)
-        pictures += len(frames)
+        images += len(frames)
         if frames:
             virtual_phone.tap(0.2, 0.2)
     recording.kill()

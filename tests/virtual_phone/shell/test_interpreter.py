@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agentrl.virtual_phone.shell.lexer import ShellSyntaxError
 from agentrl.virtual_phone.shell.shell_parser import parse
 from agentrl.virtual_phone.virtual_phone import VirtualPhone
-from tests.virtual_phone.run import probe_phone, run, run_later
+from tests.virtual_phone.shell_runner import probe_phone, run, run_later
 
 
 @pytest.mark.parametrize(
@@ -97,12 +97,12 @@ def test_scripts_do_what_a_real_shell_does(script: str, output: str) -> None:
         ("grep -e a -m 1", "a\n"),
     ],
 )
-def test_grep_finds_what_it_is_asked_for(script: str, lines: str) -> None:
+def test_grep_prints_matching_lines(script: str, lines: str) -> None:
     assert run(f"printf 'a\\nabc\\nx.y\\n' | {script}").out == lines
 
 
 @pytest.mark.parametrize("pattern", ["(a*)*b", "(a|b)*c", "((a+)?)+", "[", "(", "a{9999}", "\\("])
-def test_a_pattern_that_could_take_for_ever_or_is_none_is_refused(pattern: str) -> None:
+def test_an_invalid_or_exponential_pattern_is_rejected(pattern: str) -> None:
     start = time.process_time()
     done = run(f"echo {'a' * 40} | grep -E {shlex.quote(pattern)}")
     assert time.process_time() - start < 5
@@ -111,12 +111,12 @@ def test_a_pattern_that_could_take_for_ever_or_is_none_is_refused(pattern: str) 
 
 @given(st.text(alphabet="ab()|*+?{}[]^$.\\1,:-&~", max_size=12))
 @settings(deadline=None)
-def test_grep_takes_any_pattern(pattern: str) -> None:
+def test_grep_handles_any_pattern(pattern: str) -> None:
     for option in ("", "-E", "-F"):
         assert run(f"echo abab | grep {option} -e {shlex.quote(pattern)}").code in (0, 1, 2)
 
 
-def test_an_unknown_command_says_so_as_on_a_phone() -> None:
+def test_an_unknown_command_is_reported_as_on_a_real_phone() -> None:
     done = run("scrcpy -x")
     assert (done.out, done.err) == ("", "sh: scrcpy: inaccessible or not found\n")
     assert done.code == 127
@@ -131,7 +131,7 @@ def test_an_unknown_command_says_so_as_on_a_phone() -> None:
         "echo $'open", "(" * 100, "$(" * 100, "echo a; echo $(echo 'x)",
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_runs_nothing(script: str) -> None:
+def test_a_script_with_a_syntax_error_runs_nothing(script: str) -> None:
     phone = probe_phone()
     done = run(script, phone)
     assert done.code == 1
@@ -155,7 +155,7 @@ def test_one_quoted_argument_stays_one_argument(text: str) -> None:
 
 @given(st.lists(text, max_size=5))
 @settings(deadline=None)
-def test_what_is_quoted_comes_apart_as_it_was_put_together(words: list[str]) -> None:
+def test_quoted_words_are_split_correctly(words: list[str]) -> None:
     (pipeline,) = parse(shlex.join(["echo", *words]))
     (command,) = pipeline.commands
     assert ["".join(part.text for part in word) for word in command.words] == ["echo", *words]
@@ -163,7 +163,7 @@ def test_what_is_quoted_comes_apart_as_it_was_put_together(words: list[str]) -> 
 
 @given(st.one_of(st.text(), st.text(alphabet="ab $`'\"\\();&|<>\n#2{}?=*!", max_size=60)))
 @settings(deadline=None, max_examples=500)
-def test_any_text_is_read_or_refused_and_nothing_else(script: str) -> None:
+def test_any_text_is_either_parsed_or_rejected(script: str) -> None:
     with contextlib.suppress(ShellSyntaxError):
         parse(script)
 
@@ -175,7 +175,7 @@ def test_any_text_is_read_or_refused_and_nothing_else(script: str) -> None:
         "$x", "> a ", "&& a", '"$(', "$'\\x", "\\\n", "a=b ",
     ],
 )  # fmt: skip
-def test_reading_takes_a_time_that_grows_with_the_script_alone(piece: str) -> None:
+def test_parsing_takes_linear_time(piece: str) -> None:
     def seconds(count: int) -> float:
         least = float("inf")
         for _ in range(3):
@@ -189,13 +189,13 @@ def test_reading_takes_a_time_that_grows_with_the_script_alone(piece: str) -> No
     assert seconds(10_000) < 100 * seconds(500) + 0.05
 
 
-def test_a_long_word_is_put_together_in_linear_time() -> None:
+def test_a_long_word_is_expanded_in_linear_time() -> None:
     start = time.process_time()
     assert len(run('echo "' + "$x-" * 100_000 + '"').out) == 100_001
     assert time.process_time() - start < 20
 
 
-async def test_a_long_script_lets_others_have_their_turn() -> None:
+async def test_a_long_script_yields_to_other_tasks() -> None:
     phone = probe_phone()
     running = asyncio.create_task(run_later("true;" * 2000, phone))
     turns = 0
@@ -205,7 +205,7 @@ async def test_a_long_script_lets_others_have_their_turn() -> None:
     assert turns > 30
 
 
-async def test_a_pipeline_is_alive_while_it_runs() -> None:
+async def test_a_pipeline_streams_while_it_runs() -> None:
     phone = probe_phone()
     phone.log.add("before", "x")
     running = asyncio.create_task(run_later("logcat -v raw | grep -m 2 hit", phone))
@@ -233,15 +233,15 @@ async def test_a_pipeline_is_alive_while_it_runs() -> None:
         ("-v long", "/mine ]\nsaid\n"),
     ],
 )
-def test_logcat_shows_what_it_is_asked_for(options: str, line: str) -> None:
-    told = run(f"logcat -c; log -t mine said; log -p e -t other last; logcat -d {options}").out
-    first, _, rest = told.partition("\n")
+def test_logcat_applies_its_filters_and_formats(options: str, line: str) -> None:
+    output = run(f"logcat -c; log -t mine said; log -p e -t other last; logcat -d {options}").out
+    first, _, rest = output.partition("\n")
     assert first == "--------- beginning of main"
     assert line in rest
     assert rest == "" or line
 
 
-def test_logcat_refuses_what_it_does_not_know() -> None:
+def test_logcat_rejects_unknown_options() -> None:
     assert run("logcat -v nope -d").code == 1
     assert run("logcat --wrong").code == 1
     assert run("export ANDROID_LOG_TAGS=\"''\"; exec logcat '-d'").code == 0
@@ -277,11 +277,11 @@ def test_logcat_refuses_what_it_does_not_know() -> None:
         ("nc 127.0.0.1 5 2>&1; curl -s http://localhost:5/", "nc: connect: Connection refused\n"),
     ],
 )
-def test_commands_answer_as_a_phone_does(script: str, output: str) -> None:
+def test_commands_answer_as_on_a_real_phone(script: str, output: str) -> None:
     assert run(script).out == output
 
 
-def test_programs_on_the_phone_talk_over_its_own_ports() -> None:
+def test_programs_on_the_phone_communicate_over_its_ports() -> None:
     script = (
         "echo hello | nc -l -p 7000 > /sdcard/got & sleep 0.05; "
         "echo question | nc localhost 7000; cat /sdcard/got"

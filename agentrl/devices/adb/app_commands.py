@@ -1,11 +1,13 @@
-"""Starting an app: the command, valid names, and whether it is installed."""
+"""Commands about an app: start it, find out whether it is installed, read its published state."""
 
+import json
 import re
 from collections.abc import Mapping
 
 from agentrl.devices.adb.shell_script import Command
-from agentrl.devices.device import Device
+from agentrl.devices.device import AppState, CommandResult, Device
 from agentrl.errors import DeviceError
+from agentrl.virtual_phone.apps.app import state_path
 
 _NAME = re.compile(r"[A-Za-z_][\w.]{0,254}", re.ASCII)
 _ACTIVITY = re.compile(r"[A-Za-z_.][\w.$]{0,254}", re.ASCII)
@@ -44,3 +46,34 @@ def has_package(device: Device, package: str) -> bool:
         DeviceError: the phone failed.
     """
     return f"package:{package}" in device.shell("pm", "list", "packages", package).split()
+
+
+def read_state_command(package: str) -> tuple[str, ...]:
+    """The command whose result `parse_counted_state` and `parse_state` parse."""
+    return ("cat", state_path(package))
+
+
+def parse_counted_state(result: CommandResult) -> AppState | None:
+    """The state, if there is one with a touch count, else None."""
+    try:
+        state = json.loads(result.output) if not result.code else None
+    except (ValueError, RecursionError):  # read during a write, or not a state at all
+        return None
+    return state if isinstance(state, dict) and type(state.get("touches")) is int else None
+
+
+def parse_state(package: str, result: CommandResult) -> AppState:
+    """The state, whatever it contains.
+
+    Raises:
+        DeviceError: the app publishes none, or something other than a JSON object.
+    """
+    if result.code:
+        raise DeviceError(f"{package} publishes no state: {result.output.strip()}")
+    try:
+        state = json.loads(result.output)
+    except (ValueError, RecursionError) as error:
+        raise DeviceError(f"the state of {package} is not JSON: {error}") from error
+    if not isinstance(state, dict):
+        raise DeviceError(f"the state of {package} is not a JSON object")
+    return state

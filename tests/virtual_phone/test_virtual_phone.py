@@ -39,7 +39,7 @@ def test_a_second_launch_gives_the_frames_of_the_first() -> None:
     assert first[1:] == second[1:]
 
 
-def test_the_clock_stands_in_the_frame_and_moves_with_touches() -> None:
+def test_the_clock_is_visible_and_advances_with_touches() -> None:
     frames = play(make())
     bar = [frame[16 : 16 + 72 * 4 * 5] for frame in frames]
     assert len(set(bar)) > 2
@@ -67,13 +67,13 @@ def test_back_and_home_leave_the_app_and_stop_removes_its_state() -> None:
     assert phone.files.find(state_path(PACKAGE)) is None
 
 
-def test_a_touch_on_a_tile_of_the_home_screen_starts_the_app() -> None:
+def test_touching_a_home_screen_tile_starts_its_app() -> None:
     phone = make()
     phone.input.touch(9, 12)
     assert phone.shown.front == PACKAGE
 
 
-def test_an_app_that_raises_leaves_the_screen_and_the_phone_goes_on(
+def test_an_app_that_raises_disappears_and_the_phone_keeps_running(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     phone = make()
@@ -87,7 +87,7 @@ def test_an_app_that_raises_leaves_the_screen_and_the_phone_goes_on(
     assert phone.shown.front == PACKAGE
 
 
-async def test_picture_and_state_change_together_and_only_after_the_delay() -> None:
+async def test_image_and_state_change_together_and_only_after_the_delay() -> None:
     phone = make(delay=(60, 80))
     phone.tasks.launch(PACKAGE, {})
     await phone.display.wait_until_idle()
@@ -120,7 +120,7 @@ async def test_quick_touches_show_their_effects_in_order() -> None:
     assert seen == sorted(seen)
 
 
-async def test_a_touch_goes_to_the_window_that_is_shown() -> None:
+async def test_a_touch_goes_to_the_visible_window() -> None:
     phone = make(delay=(60, 80))
     phone.tasks.launch(PACKAGE, {})
     await phone.display.wait_until_idle()
@@ -136,7 +136,7 @@ async def test_a_touch_goes_to_the_window_that_is_shown() -> None:
     assert (phone.shown.front, state(phone)["touches"]) == (PACKAGE, 1), "it ran no more"
 
 
-def test_a_frame_is_the_picture_in_both_forms() -> None:
+def test_raw_and_png_frames_contain_the_same_image() -> None:
     import cv2
 
     phone = make()
@@ -145,7 +145,7 @@ def test_a_frame_is_the_picture_in_both_forms() -> None:
     assert np.array_equal(raw, cv2.cvtColor(png, cv2.COLOR_BGRA2RGBA))
 
 
-async def test_a_state_that_is_published_late_never_replaces_a_later_one() -> None:
+async def test_a_late_published_state_never_replaces_a_newer_one() -> None:
     phone = make()
     phone.tasks.launch(PACKAGE, {})
     phone.faults.set("publish_late_s", "0.2")

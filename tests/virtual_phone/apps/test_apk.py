@@ -6,20 +6,24 @@ from hypothesis import strategies as st
 
 from agentrl.virtual_phone.apps.apk import ApkManifest, read_manifest
 from tests.virtual_phone.apks import apk, binary_manifest, plain_manifest
-from tests.virtual_phone.run import probe_phone, run
+from tests.virtual_phone.shell_runner import probe_phone, run
 
 
 @pytest.mark.parametrize("utf8", [False, True])
 def test_the_manifest_of_a_real_apk_is_read(utf8: bool) -> None:
-    told = read_manifest(apk(binary_manifest("com.example.app", utf8=utf8)))
-    assert told == ApkManifest(
+    manifest = read_manifest(apk(binary_manifest("com.example.app", utf8=utf8)))
+    assert manifest == ApkManifest(
         package="com.example.app", version_name="2.5", version_code=7, activity=".Start"
     )
 
 
-def test_the_manifest_of_one_made_by_hand_is_read() -> None:
-    told = read_manifest(apk(plain_manifest("com.example.app")))
-    assert (told.package, told.version_name, told.activity) == ("com.example.app", "1.2", ".Main")
+def test_a_plain_xml_manifest_is_read() -> None:
+    manifest = read_manifest(apk(plain_manifest("com.example.app")))
+    assert (manifest.package, manifest.version_name, manifest.activity) == (
+        "com.example.app",
+        "1.2",
+        ".Main",
+    )
 
 
 @pytest.mark.parametrize(
@@ -34,23 +38,21 @@ def test_the_manifest_of_one_made_by_hand_is_read() -> None:
         (apk(binary_manifest("com.example.app")[:60]), "UNEXPECTED_EXCEPTION"),
     ],
 )
-def test_what_is_no_apk_is_refused_with_the_words_of_a_phone(content: bytes, reason: str) -> None:
+def test_an_invalid_apk_is_rejected_with_androids_error(content: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=f"INSTALL_PARSE_FAILED_{reason}"):
         read_manifest(content)
 
 
 @given(st.integers(0, 400), st.binary(min_size=1, max_size=8))
 @settings(deadline=None)
-def test_a_manifest_that_was_damaged_is_read_or_refused_and_nothing_else(
-    at: int, junk: bytes
-) -> None:
+def test_a_damaged_manifest_is_either_read_or_rejected(at: int, junk: bytes) -> None:
     manifest = bytearray(binary_manifest("com.example.app"))
     manifest[at : at + len(junk)] = junk
     with contextlib.suppress(ValueError):
         read_manifest(apk(bytes(manifest)))
 
 
-def test_an_app_is_installed_started_replaced_and_removed() -> None:
+def test_an_app_can_be_installed_started_replaced_and_uninstalled() -> None:
     phone = probe_phone()
     package = "com.example.app"
     for version in (7, 8):
@@ -62,19 +64,19 @@ def test_an_app_is_installed_started_replaced_and_removed() -> None:
     assert run(f"pm path {package}", phone).out == f"package:/data/app/{package}/base.apk\n"
     run(f"am start -n {package}/.Start", phone)
     assert phone.shown.focus == f"{package}/{package}.Start"
-    told = run(f"cmd package resolve-activity --brief {package}", phone).out
-    assert told.endswith(f"{package}/{package}.Start\n")
+    output = run(f"cmd package resolve-activity --brief {package}", phone).out
+    assert output.endswith(f"{package}/{package}.Start\n")
     assert run(f"pm uninstall {package}", phone).out == "Success\n"
     assert phone.shown.front is None
     assert run(f"pm list packages {package}", phone).out == ""
     assert "DELETE_FAILED_INTERNAL_ERROR" in run(f"pm uninstall {package}", phone).out
 
 
-def test_an_installation_in_a_session() -> None:
+def test_an_app_can_be_installed_in_a_session() -> None:
     phone, content = probe_phone(), apk(binary_manifest("com.example.app"))
-    told = run(f"cmd package install-create -S {len(content)}", phone).out
-    assert told.startswith("Success: created install session [")
-    session = told.partition("[")[2].rstrip("]\n")
+    output = run(f"cmd package install-create -S {len(content)}", phone).out
+    assert output.startswith("Success: created install session [")
+    session = output.partition("[")[2].rstrip("]\n")
     write = f"cmd package install-write -S {len(content)} {session} base.apk -"
     assert run(write, phone, content).out == f"Success: streamed {len(content)} bytes\n"
     assert run(f"cmd package install-commit {session}", phone).out == "Success\n"
@@ -92,7 +94,7 @@ def test_an_installation_in_a_session() -> None:
         ("pm install", "INSTALL_FAILED_INSUFFICIENT_STORAGE"),
     ],
 )
-def test_an_installation_that_fails_says_why(script: str, reason: str) -> None:
+def test_a_failed_installation_reports_the_reason(script: str, reason: str) -> None:
     phone = probe_phone()
     free = phone.files.num_free
     done = run(script, phone, b"abc")
@@ -101,7 +103,7 @@ def test_an_installation_that_fails_says_why(script: str, reason: str) -> None:
     assert phone.files.num_free == free
 
 
-def test_an_app_that_is_disabled_does_not_start() -> None:
+def test_a_disabled_app_does_not_start() -> None:
     phone = probe_phone()
     package = "org.agentrl.probe"
     run(f"pm disable-user {package}", phone)

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from agentrl.virtual_phone.protocol import file_sync
 from agentrl.virtual_phone.system.file_system import FileSystem
-from tests.virtual_phone.wire import Wire, serving
+from tests.virtual_phone.packet_client import Wire, serving
 
 IDS = [b"STAT", b"STA2", b"LST2", b"LIST", b"LIS2", b"RECV", b"RCV2", b"SEND", b"SND2", b"DATA"]
 
 
 class Pieces:
-    """A stream on which some bytes come in pieces, and what is written is kept."""
+    """A stream that yields given chunks and records what is written."""
 
     def __init__(self, data: bytes, cuts: list[int]) -> None:
         self.written = b""
@@ -58,7 +58,7 @@ def push(path: bytes, content: bytes, chunk: int, mtime: int = 5) -> bytes:
     st.lists(st.integers(1, 40), min_size=1, max_size=5),
 )
 @settings(deadline=None)
-def test_a_file_that_was_pushed_is_pulled_however_it_is_cut(
+def test_a_pushed_file_can_be_pulled_whatever_its_chunks(
     content: bytes, chunk: int, cuts: list[int]
 ) -> None:
     files = FileSystem()
@@ -84,9 +84,7 @@ def test_a_file_that_was_pushed_is_pulled_however_it_is_cut(
     st.lists(st.integers(1, 40), min_size=1, max_size=5),
 )
 @settings(deadline=None)
-def test_garbage_is_answered_or_refused_and_nothing_else(
-    asked: list[bytes], cuts: list[int]
-) -> None:
+def test_garbage_is_either_answered_or_rejected(asked: list[bytes], cuts: list[int]) -> None:
     files = FileSystem()
     talk(b"".join(asked), files, cuts)
     kept = sum(len(node.content or b"") for _, node in files.all())
@@ -114,7 +112,7 @@ def test_folders_are_listed_in_both_versions_and_stat_as_folders() -> None:
     assert struct.unpack_from("<4sI", talk(request(b"LST2", b"/nowhere"), files))[1] == 2
 
 
-def test_both_halves_of_a_request_of_version_2() -> None:
+def test_both_messages_of_a_version_2_request() -> None:
     files = FileSystem()
     sent = request(b"SND2", b"/sdcard/x") + struct.pack("<4sII", b"SND2", 0o100600, 0)
     sent += struct.pack("<4sI", b"DATA", 3) + b"abc" + struct.pack("<4sI", b"DONE", 4)
@@ -125,7 +123,7 @@ def test_both_halves_of_a_request_of_version_2() -> None:
     assert talk(packed, files).startswith(b"FAIL")
 
 
-def test_the_sdcard_has_three_names_and_is_one_folder() -> None:
+def test_the_aliases_of_sdcard_are_one_folder() -> None:
     files = FileSystem()
     talk(push(b"/storage/emulated/0/x", b"1", 9), files)
     assert files.read("/sdcard/x") == files.read("/storage/self/primary/x") == b"1"
@@ -137,7 +135,9 @@ def test_the_sdcard_has_three_names_and_is_one_folder() -> None:
     [(b"/sdcard,33188", b"Is a directory"), (b"/sdcard/f/x,33188", b"Not a directory"),
      (b"/sdcard/x", b"Invalid argument"), (b"/sdcard/x,-1", b"Invalid argument")],
 )  # fmt: skip
-def test_what_cannot_be_stored_is_read_to_its_end_and_refused(path: bytes, reason: bytes) -> None:
+def test_a_file_that_cannot_be_stored_is_read_to_its_end_and_rejected(
+    path: bytes, reason: bytes
+) -> None:
     files = FileSystem()
     files.write("/sdcard/f", b"")
     sent = request(b"SEND", path) + struct.pack("<4sI", b"DATA", 3) + b"abc"
@@ -148,7 +148,7 @@ def test_what_cannot_be_stored_is_read_to_its_end_and_refused(path: bytes, reaso
     assert said[-16:-12] == b"STAT", "the next request is answered"
 
 
-def test_a_file_larger_than_the_phone_is_refused_and_never_kept() -> None:
+def test_a_file_larger_than_the_free_space_is_rejected_and_never_stored() -> None:
     files = FileSystem()
     files.limit_free(1000)
     said = talk(push(b"/sdcard/x", bytes(5000), 100), files)
@@ -157,7 +157,7 @@ def test_a_file_larger_than_the_phone_is_refused_and_never_kept() -> None:
     assert files.find("/sdcard/x") is None
 
 
-async def test_a_client_that_leaves_in_the_middle_leaves_no_room_taken() -> None:
+async def test_a_client_that_leaves_during_a_push_releases_its_space() -> None:
     async with serving() as phone:
         free = phone.phone.files.num_free
         wire = await Wire.to(phone.port)

@@ -5,10 +5,10 @@ import pytest
 
 from agentrl.virtual_phone.protocol import adb_packets, device_connection, phone_server
 from agentrl.virtual_phone.protocol.adb_packets import CLSE, CNXN, OKAY, OPEN, WRTE
-from tests.virtual_phone.wire import PATIENCE_S, Wire, serving
+from tests.virtual_phone.packet_client import PATIENCE_S, Wire, serving
 
 
-async def test_a_service_that_does_not_exist_is_refused() -> None:
+async def test_opening_an_unknown_service_is_refused() -> None:
     async with serving() as phone:
         wire = await Wire.to(phone.port)
         wire.send(OPEN, 5, 0, b"nonsense:\0")
@@ -16,7 +16,7 @@ async def test_a_service_that_does_not_exist_is_refused() -> None:
         assert (refusal.command, refusal.arg0, refusal.arg1) == (CLSE, 0, 5)
 
 
-async def test_nothing_is_opened_before_the_client_has_said_who_it_is() -> None:
+async def test_nothing_can_be_opened_before_the_handshake() -> None:
     async with serving() as phone:
         wire = await Wire.to(phone.port, greet=False)
         wire.send(OPEN, 5, 0, b"shell:echo no\0")
@@ -26,7 +26,7 @@ async def test_nothing_is_opened_before_the_client_has_said_who_it_is() -> None:
         assert [command for command, *_ in phone.phone.command_history] == ["echo"]
 
 
-async def test_a_client_that_connects_anew_leaves_nothing_open() -> None:
+async def test_a_second_handshake_closes_all_streams() -> None:
     async with serving() as phone:
         wire = await Wire.to(phone.port)
         wire.send(OPEN, 5, 0, b"shell:sleep 1000\0")
@@ -37,7 +37,7 @@ async def test_a_client_that_connects_anew_leaves_nothing_open() -> None:
         assert not connection._streams
 
 
-async def test_who_connects_and_says_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_client_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_connection, "_HANDSHAKE_S", 0.05)
     async with serving() as phone:
         wire = await Wire.to(phone.port, greet=False)
@@ -46,30 +46,29 @@ async def test_who_connects_and_says_nothing_is_dropped(monkeypatch: pytest.Monk
         assert not phone._connections
 
 
-async def test_silent_strangers_do_not_keep_a_client_out() -> None:
+async def test_silent_clients_do_not_block_others() -> None:
     async with serving() as phone:
         strangers = [
-            await Wire.to(phone.port, greet=False)
-            for _ in range(phone_server._MOST_CONNECTIONS + 3)
+            await Wire.to(phone.port, greet=False) for _ in range(phone_server._MAX_CONNECTIONS + 3)
         ]
         client = await Wire.to(phone.port)
         assert await client.ask("shell:echo in") == b"in\n"
-        assert len(phone._connections) == phone_server._MOST_CONNECTIONS
+        assert len(phone._connections) == phone_server._MAX_CONNECTIONS
         for stranger in strangers:
             stranger.close()
 
 
-async def test_output_that_nobody_takes_is_dropped_and_the_phone_goes_on(
+async def test_output_that_is_never_read_is_dropped_and_the_phone_keeps_running(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(device_connection, "_MOST_HELD", 100_000)
+    monkeypatch.setattr(device_connection, "_MAX_HELD", 100_000)
     async with serving() as phone:
         wire = await Wire.to(phone.port, greet=False)
         wire.send(CNXN, adb_packets.VERSION, 4096, b"host::")
         for stream in range(1, 9):
             wire.send(OPEN, stream, 0, b"exec:screencap\0")
         closed = 0
-        while closed < 5:  # the frames of some wait to be taken; for more there is no room
+        while closed < 5:  # some wait with buffered frames; for the others there is no room
             closed += (await wire.next()).command == CLSE
         (connection,) = phone._connections
         assert connection.held <= 100_000
@@ -77,10 +76,10 @@ async def test_output_that_nobody_takes_is_dropped_and_the_phone_goes_on(
         assert await other.ask("shell:echo on") == b"on\n"
 
 
-async def test_a_flood_that_does_not_wait_for_answers_ends_the_connection(
+async def test_a_client_that_does_not_wait_for_acknowledgements_is_disconnected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(device_connection, "_MOST_HELD", 1 << 20)
+    monkeypatch.setattr(device_connection, "_MAX_HELD", 1 << 20)
     async with serving() as phone:
         wire = await Wire.to(phone.port)
         wire.send(OPEN, 5, 0, b"shell:sleep 1000\0")
@@ -92,7 +91,7 @@ async def test_a_flood_that_does_not_wait_for_answers_ends_the_connection(
         assert await other.ask("shell:echo on") == b"on\n"
 
 
-async def test_who_never_reads_is_not_read_any_more() -> None:
+async def test_a_client_that_never_reads_is_not_read_either() -> None:
     async with serving() as phone:
         wire = await Wire.to(phone.port)
         (connection,) = phone._connections
@@ -115,8 +114,8 @@ async def test_who_never_reads_is_not_read_any_more() -> None:
         assert connection._is_reading
 
 
-async def test_streams_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_connection, "_MOST_STREAMS", 3)
+async def test_the_number_of_streams_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_connection, "_MAX_STREAMS", 3)
     async with serving() as phone:
         wire = await Wire.to(phone.port)
         for stream in range(1, 5):
@@ -125,7 +124,7 @@ async def test_streams_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         assert kinds == [OKAY, OKAY, OKAY, CLSE]
 
 
-async def test_data_for_somebody_elses_stream_is_refused() -> None:
+async def test_data_for_an_unknown_stream_is_refused() -> None:
     async with serving() as phone:
         wire = await Wire.to(phone.port)
         wire.send(OPEN, 5, 0, b"shell:cat\0")
@@ -135,7 +134,7 @@ async def test_data_for_somebody_elses_stream_is_refused() -> None:
         assert (refusal.command, refusal.arg1) == (CLSE, 6)
 
 
-async def test_standard_input_of_any_claimed_length_is_passed_on_as_it_comes() -> None:
+async def test_standard_input_is_passed_on_in_chunks_whatever_its_claimed_length() -> None:
     async with serving() as phone:
         wire = await Wire.to(phone.port)
         wire.send(OPEN, 5, 0, b"shell,v2:cat\0")
@@ -150,7 +149,7 @@ async def test_standard_input_of_any_claimed_length_is_passed_on_as_it_comes() -
 
 
 @pytest.mark.parametrize("size", [1, 100, 4096, 70_000, adb_packets.MAX_PAYLOAD])
-async def test_what_is_sent_is_cut_as_the_client_wants_it(size: int) -> None:
+async def test_output_is_split_to_the_clients_maximum_payload(size: int) -> None:
     async with serving() as phone:
         wire = await Wire.to(phone.port, greet=False)
         wire.send(CNXN, adb_packets.VERSION, size, b"host::")
@@ -169,7 +168,7 @@ async def test_what_is_sent_is_cut_as_the_client_wants_it(size: int) -> None:
         assert longest <= max(4096, size)
 
 
-async def test_a_phone_goes_offline_and_comes_back_on_its_port() -> None:
+async def test_an_offline_phone_returns_on_the_same_port() -> None:
     async with serving() as phone:
         wire = await Wire.to(phone.port)
         phone.phone.faults.set("offline_s", "0.1")
@@ -184,7 +183,7 @@ async def test_a_phone_goes_offline_and_comes_back_on_its_port() -> None:
         assert phone.phone.faults.get("offline_s") == ""
 
 
-async def test_a_phone_that_goes_offline_while_it_restarts_has_restarted_when_it_is_back() -> None:
+async def test_a_phone_that_goes_offline_during_a_reboot_has_rebooted_when_it_returns() -> None:
     async with serving() as phone:
         phone.phone.tasks.launch("org.agentrl.probe", {})
         phone.phone.faults.set("reboot", "30")

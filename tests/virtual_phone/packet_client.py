@@ -1,4 +1,4 @@
-"""A client that speaks packets with a phone, as well or as badly as a test wants."""
+"""A client that sends arbitrary packets to a phone."""
 
 import asyncio
 import contextlib
@@ -50,7 +50,7 @@ class Wire:
         self._writer.write(data)
 
     async def next(self) -> Packet:
-        """The next packet; EOFError when the phone has hung up."""
+        """The next packet; EOFError when the phone has closed the connection."""
         while not self._packets:
             async with asyncio.timeout(PATIENCE_S):
                 chunk = await self._reader.read(1 << 16)
@@ -60,14 +60,14 @@ class Wire:
         return self._packets.pop(0)
 
     async def is_closed(self) -> bool:
-        """Wait until the phone hangs up."""
+        """Wait until the phone closes the connection."""
         with contextlib.suppress(EOFError, ConnectionError):
             while True:
                 await self.next()
         return True
 
     async def ask(self, service: str, data: bytes = b"", local: int = 7) -> bytes:
-        """Open a service, send data, and read everything that it says."""
+        """Open a service, send data, and read all its output."""
         self.send(OPEN, local, 0, service.encode() + b"\0")
         said, remote = b"", 0
         while True:
@@ -97,7 +97,7 @@ class Wire:
 
 @contextlib.asynccontextmanager
 async def serving(**options: object) -> AsyncIterator[PhoneServer]:
-    """A phone with the probe on it that listens."""
+    """A listening phone with the probe app."""
     phone = VirtualPhone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0))
     server = PhoneServer(phone, **options)  # type: ignore[arg-type]
     try:

@@ -1,4 +1,4 @@
-"""Run a script on a phone in this process."""
+"""Runs shell scripts on a virtual phone in this process."""
 
 import asyncio
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 @dataclass(frozen=True)
 class Done:
-    """What came of it."""
+    """Output and exit code of a script."""
 
     out_bytes: bytes
     err: str
@@ -24,12 +24,12 @@ class Done:
 
 
 def probe_phone() -> VirtualPhone:
-    """A small phone whose effects come at once."""
+    """A small phone whose touches take effect at once."""
     return VirtualPhone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0))
 
 
 async def run_later(script: str, phone: VirtualPhone | None = None, stdin: bytes = b"") -> Done:
-    """Run it on the loop that runs."""
+    """Run a script in the current event loop."""
     out: list[bytes | memoryview] = []
     err: list[bytes | memoryview] = []
     left = [stdin] if stdin else []
@@ -44,5 +44,5 @@ async def run_later(script: str, phone: VirtualPhone | None = None, stdin: bytes
 
 
 def run(script: str, phone: VirtualPhone | None = None, stdin: bytes = b"") -> Done:
-    """Run it on a loop of its own."""
+    """Run a script in a new event loop."""
     return asyncio.run(run_later(script, phone, stdin))

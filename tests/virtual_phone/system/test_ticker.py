@@ -27,7 +27,7 @@ def start(phone: VirtualPhone) -> None:
     phone.input.touch(10, 64)
 
 
-def test_time_passes_in_an_app_that_asks_for_it_and_counts_no_touches() -> None:
+def test_ticks_advance_an_app_and_do_not_count_as_touches() -> None:
     async def play() -> None:
         phone = toy_phone()
         start(phone)
@@ -39,7 +39,7 @@ def test_time_passes_in_an_app_that_asks_for_it_and_counts_no_touches() -> None:
     asyncio.run(play())
 
 
-def test_no_time_passes_in_what_cannot_be_seen() -> None:
+def test_invisible_apps_receive_no_ticks() -> None:
     async def play() -> None:
         phone = toy_phone()
         start(phone)
@@ -59,7 +59,7 @@ def test_no_time_passes_in_what_cannot_be_seen() -> None:
     asyncio.run(play())
 
 
-def test_the_same_touches_and_ticks_give_the_same_pictures() -> None:
+def test_the_same_touches_and_ticks_give_the_same_images() -> None:
     async def play() -> None:
         phone, other = toy_phone(), toy_phone(5)
         start(phone)
@@ -76,7 +76,7 @@ def test_the_same_touches_and_ticks_give_the_same_pictures() -> None:
     asyncio.run(play())
 
 
-def test_an_app_that_fails_while_time_passes_is_gone_and_the_phone_goes_on() -> None:
+def test_an_app_that_raises_in_a_tick_disappears_and_the_phone_keeps_running() -> None:
     class Broken(ToyApp):
         def tick(self, ms: int) -> bool:
             raise RuntimeError("out of time")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.virtual_phone.apks import apk, binary_manifest
-from tests.virtual_phone.run import probe_phone, run
+from tests.virtual_phone.shell_runner import probe_phone, run
 
 PACKAGE = ProbeApp.package
 
@@ -33,7 +33,7 @@ def look(phone: VirtualPhone) -> tuple[bytes, object, object]:
 
 @given(inputs, inputs, inputs)
 @settings(deadline=None)
-def test_a_phone_that_was_restored_goes_on_as_the_one_that_was_saved(
+def test_a_restored_phone_behaves_like_the_saved_one(
     before: list[tuple[object, ...]],
     between: list[tuple[object, ...]],
     after: list[tuple[object, ...]],
@@ -55,7 +55,7 @@ def test_a_phone_that_was_restored_goes_on_as_the_one_that_was_saved(
     assert phone.snapshot() == other.snapshot()
 
 
-def test_files_settings_properties_and_what_is_in_front_come_along() -> None:
+def test_snapshots_include_files_settings_properties_and_the_app_in_front() -> None:
     phone, other = probe_phone(), VirtualPhone([ProbeApp()], size=(72, 128), serialno="OTHER")
     script = (
         "echo hello > /sdcard/a; mkdir /sdcard/b; settings put system x 5; setprop persist.y 6; "
@@ -64,13 +64,13 @@ def test_files_settings_properties_and_what_is_in_front_come_along() -> None:
     )
     assert run(script, phone).code == 0
     other.restore(phone.snapshot())
-    told = run(
+    output = run(
         "cat /sdcard/a; ls /sdcard/b; settings get system x; getprop persist.y; "
         "dumpsys battery | grep level; wm size; getprop ro.serialno; "
         "getprop debug.agentrl.fault.drop; dumpsys power | grep Wakefulness=",
         other,
     ).out
-    assert told == (
+    assert output == (
         "hello\n5\n6\n  level: 7\nPhysical size: 72x128\nOverride size: 100x200\nOTHER\n\n"
         "  mWakefulness=Asleep\n"
     )
@@ -78,7 +78,7 @@ def test_files_settings_properties_and_what_is_in_front_come_along() -> None:
     assert other.shown.focus == "com.android.settings/com.android.settings.Settings"
 
 
-def test_apps_from_apks_are_installed_and_others_removed() -> None:
+def test_restoring_installs_apps_from_apks_and_removes_others() -> None:
     phone, other = probe_phone(), probe_phone()
     phone.files.write("/sdcard/x.apk", apk(binary_manifest("com.example.one")))
     other.files.write("/sdcard/x.apk", apk(binary_manifest("com.example.two")))
@@ -106,7 +106,7 @@ def test_apps_from_apks_are_installed_and_others_removed() -> None:
         {"settings": 5},
     ],
 )
-def test_what_is_no_snapshot_changes_nothing(change: dict[str, object]) -> None:
+def test_an_invalid_snapshot_changes_nothing(change: dict[str, object]) -> None:
     phone = probe_phone()
     phone.tasks.launch(PACKAGE, {})
     phone.input.touch(30, 20)
@@ -122,15 +122,15 @@ def test_what_is_no_snapshot_changes_nothing(change: dict[str, object]) -> None:
     assert phone.snapshot() == before
 
 
-@pytest.mark.parametrize("told", ["", "{", "[]", "3", '{"version": 1}', "\udcff", "[" * 100_000])
-def test_what_is_loaded_and_no_snapshot_is_refused(told: str) -> None:
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"version": 1}', "\udcff", "[" * 100_000])
+def test_loading_an_invalid_snapshot_is_rejected(text: str) -> None:
     phone = probe_phone()
-    done = run("cmd agentrl load", phone, told.encode("utf-8", "surrogateescape"))
+    done = run("cmd agentrl load", phone, text.encode("utf-8", "surrogateescape"))
     assert done.code == 1
     assert "Error: invalid snapshot" in done.err
 
 
-def test_snapshots_are_kept_on_the_phone_by_name() -> None:
+def test_snapshots_are_stored_on_the_phone_by_name() -> None:
     phone = probe_phone()
     phone.tasks.launch(PACKAGE, {})
     assert run("cmd agentrl save start", phone).code == 0
@@ -144,7 +144,7 @@ def test_snapshots_are_kept_on_the_phone_by_name() -> None:
     assert "no snapshot 'start'; there are: after one" in done.err
 
 
-def test_what_the_shell_saw_is_told_once() -> None:
+def test_the_command_history_is_printed_once() -> None:
     phone = probe_phone()
     run("echo 'a b'; true", phone)
     assert json.loads(run("cmd agentrl seen", phone).out) == [["echo", "a b"], ["true"]]
