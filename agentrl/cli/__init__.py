@@ -12,6 +12,7 @@ from agentrl.cli import (
     algorithms,
     device_commands,
     envs,
+    episodes,
     evaluate,
     export,
     install_doctor,
@@ -19,11 +20,11 @@ from agentrl.cli import (
     phone,
     play,
     prune,
-    replay,
     rescore,
     serve_reward,
     terminal_logging,
     train,
+    view,
 )
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.folder_links import check_links
@@ -31,7 +32,7 @@ from agentrl.text import printable
 
 _GROUPS = {
     "Train": ("train", "eval", "merge", "algorithms"),
-    "Look": ("play", "view", "episodes", "replay"),
+    "Look": ("play", "view", "episodes"),
     "Phones": ("devices", "phone"),
     "Data": ("export", "prune", "rescore", "rehearse"),
     "Environments": ("envs", "serve-env", "serve-reward"),
@@ -110,9 +111,16 @@ app = typer.Typer(
 app.command("train", cls=_CommandWithOverrides)(train.train)
 app.command("eval", cls=_CommandWithOverrides)(evaluate.evaluate)
 app.command("play", cls=_CommandWithOverrides)(play.play)
-app.command("replay")(replay.replay)
+app.command("view")(view.view)
+app.command("episodes")(episodes.episodes)
 app.command("export")(export.export)
 app.command("merge")(merge.merge)
+app.command(
+    "replay",
+    hidden=True,
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)(view.replay)
 app.command("prune")(prune.prune)
 app.command("rescore")(rescore.rescore)
 app.command("rehearse")(rescore.rehearse)

@@ -69,4 +69,4 @@ def evaluate(
         from agentrl.devices import vision
 
         typer.echo(vision.format_audit(result.audit))
-    typer.echo(f"recorded: {result.run}  (agentrl replay {result.run} --list)")
+    typer.echo(f"recorded: {result.run}  (agentrl episodes {result.run})")

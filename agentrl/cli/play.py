@@ -100,7 +100,7 @@ def play(
     metrics = episode.turns[-1].info.get("metrics", {}) if episode.turns else {}
     for name, value in metrics.items():
         console.print(f"{escape(str(name))} {value:g}", highlight=False)
-    typer.echo(f"recorded: {folder}  (agentrl replay {folder} --list)")
+    typer.echo(f"recorded: {folder}  (agentrl episodes {folder})")
 
 
 def _in_browser(
