@@ -418,7 +418,7 @@ def test_job_trains_on_recorded_episodes_only_and_resumes_without_them(tmp_path)
     small += ["env.max_turns=8", "rollout.max_new_tokens=8"]
     run = human(lake(tmp_path), *WAY)
     job = taught_by(lake(tmp_path / "jobs", *small), run)
-    trained = train.train(job)
+    trained = train.train(job).path
     # The lake has no chance: who does what the person did wins.
     summary = json.loads((trained / "summary.json").read_text())
     assert summary["before"]["greedy"]["reward"] == 1
@@ -455,7 +455,7 @@ def test_scripted_player_adds_to_recorded_demonstrations(tmp_path):
     small += ["warm_start.steps=2", "warm_start.episodes=3", "env.max_turns=4"]
     run = human(lake(tmp_path), *WAY)
     job = taught_by(lake(tmp_path / "jobs", *small), run, player="random")
-    trained = train.train(job)
+    trained = train.train(job).path
     games = [e for e in replay.open(trained).episodes() if e.split == "demo"]
     assert len(games) == 3
     again = recorded_demonstrations.choose(taught_by(job, run, trained, player="random"))

@@ -16,7 +16,7 @@ from agentrl.replay.recorder import Recorder
 from agentrl.rollout.env_arguments import baselines
 from agentrl.rollout.rollout_group import AnyRollouts
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.evaluation.evaluate import Evaluation, as_record, means, play_held_out
+from agentrl.training.evaluation.evaluate import Evaluation, means, play_held_out
 from agentrl.training.learner.learner_group import AnyLearner
 from agentrl.training.monitoring import warnings
 from agentrl.training.monitoring.reporter import Reporter
@@ -314,7 +314,7 @@ class Job:
                 # Fails in the first evaluation instead of after the first training step.
                 check=lambda played: check_state_keys([played], self.config.algorithm),
             )
-        self._folder.add_evaluation(as_record(name, self.state.step, found))
+        self._folder.add_evaluation(found.record(name, self.state.step))
         return found
 
     # --- bookkeeping ----------------------------------------------------------------------
